@@ -1,0 +1,49 @@
+#include "harness/diff.h"
+
+#include <fmt/format.h>
+
+#include "harness/commands/commands.h"
+#include "harness/commands/options.h"
+
+namespace ladder {
+namespace {
+
+struct Options {
+    explicit Options(CLI::App& command) {
+        command.add_option("STAGES", stages, "[A] B: from A to B; from its parent to B if A is left out")
+            ->required()
+            ->expected(1, 2)
+            ->type_name("");
+    }
+
+    std::vector<std::string> stages;
+};
+
+Document run(const Options& options) {
+    const Stage& to = select_stage(options.stages.back());
+    const Stage* from =
+        options.stages.size() == 2 ? &select_stage(options.stages.front()) : find_stage(to.parent);
+    if (from == nullptr) throw BadUsage(fmt::format("{} has no parent; name two stages", to.folder()));
+
+    const std::string diff = diff_kernels(*from, to);
+    const int lines = count_changed_lines(diff);
+    const bool bounded = from->number == to.parent && to.diff_budget > 0;
+    Document document;
+    document.data = {{"from", from->folder()},
+                     {"to", to.folder()},
+                     {"changed_lines", std::int64_t{lines}},
+                     {"budget", bounded ? Value(std::int64_t{to.diff_budget}) : Value()}};
+    document.listings.push_back({"diff", diff, "diff", colour_diff});
+    document.notes.push_back(fmt::format("{} -> {}: {} lines added or changed, {}", from->folder(),
+                                         to.folder(), lines,
+                                         bounded ? fmt::format("budget {}", to.diff_budget) : "no budget"));
+    return document;
+}
+
+}  // namespace
+
+void add_diff(CLI::App& lab) {
+    add_command(lab, "diff", "What a stage changes: diff -u of two kernels", run);
+}
+
+}  // namespace ladder

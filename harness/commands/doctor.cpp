@@ -1,0 +1,170 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <map>
+#include <set>
+
+#include "harness/commands/commands.h"
+#include "harness/commands/options.h"
+#include "harness/process.h"
+#include "harness/progress.h"
+
+namespace ladder {
+namespace {
+
+struct Options {
+    explicit Options(CLI::App&) {}
+};
+
+struct Tool {
+    const char* name;
+    std::vector<std::string> version;       // command that prints it
+    std::vector<std::string> alternatives;  // tried when that is not there
+    std::string line_with;                  // the line of its output that tells
+    const char* purpose;
+    const char* package;
+};
+
+const std::vector<Tool>& tools() {
+    static const std::vector<Tool> list{
+        {"g++", {"g++", "--version"}, {}, "g++", "builds the CPU side", "g++"},
+        {"clang++", {"clang++", "--version"}, {}, "clang", "lab test builds with it too", "clang"},
+        {"cmake", {"cmake", "--version"}, {}, "cmake", "configures the build", "cmake"},
+        {"ninja", {"ninja", "--version"}, {}, "", "builds faster than make", "ninja-build"},
+        {"nvcc",
+         {"nvcc", "--version"},
+         {"/usr/local/cuda/bin/nvcc", "--version"},
+         "release",
+         "builds the GPU back-end; 12.0 or newer",
+         "the CUDA toolkit, developer.nvidia.com/cuda-downloads"},
+        {"nvidia-smi",
+         {"nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"},
+         {},
+         "",
+         "the GPU and its driver",
+         "an NVIDIA GPU and its driver"},
+        {"clang-format",
+         {"clang-format", "--version"},
+         {},
+         "version",
+         "lab test checks the form of the sources",
+         "clang-format"},
+        {"shellcheck",
+         {"shellcheck", "--version"},
+         {},
+         "version:",
+         "lab test checks the shell scripts",
+         "shellcheck"},
+    };
+    return list;
+}
+
+// The telling line of what the command prints; empty if it is not there.
+std::string version_line(const std::vector<std::string>& command, const std::string& line_with) {
+    const ProcessResult result = run_process(command);
+    if (result.status != 0) return "";
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);) {
+        if (line.find(line_with) != line.npos) return line;
+    }
+    return "";
+}
+
+Table tool_table() {
+    Table table("tools", "Tools",
+                {{"tool", "tool"}, {"found", "found"}, {"purpose", "what for"}, {"install", "install"}});
+    for (const Tool& tool : tools()) {
+        std::string found = version_line(tool.version, tool.line_with);
+        if (found.empty() && !tool.alternatives.empty())
+            found = version_line(tool.alternatives, tool.line_with);
+        table.add_row({tool.name, found.empty() ? Cell(Value(), "no", Tone::faint) : Cell(found, Tone::good),
+                       tool.purpose, found.empty() ? Cell(tool.package) : Cell()});
+    }
+    return table;
+}
+
+// Runs the stage on a tiny problem for each head dimension and type; what went wrong, by case.
+std::map<std::string, std::string> failures_of(Device& device, const Stage& stage, int& tried) {
+    std::map<std::string, std::string> failures;
+    for (const int d : stage.head_dims) {
+        for (const DType dtype : {DType::fp16, DType::bf16}) {
+            ++tried;
+            Case c;
+            c.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = 16, .Nk = 16, .d = d};
+            c.dtype = dtype;
+            const std::string label = fmt::format("d={} {}", d, name(dtype));
+            try {
+                const Inputs inputs = make_inputs(c);
+                const Verdict verdict = judge(c, inputs, run_stage(device, stage, c, inputs));
+                if (!verdict.passed) failures[label] = "computes the wrong answer; see lab verify";
+            } catch (const std::exception& error) {
+                failures[label] = error.what();
+            }
+        }
+    }
+    return failures;
+}
+
+Document run(const Options&) {
+    constexpr std::array backends{Backend::cpu, Backend::checked, Backend::gpu};
+    constexpr std::array<const char*, 3> missing_package{
+        "install libboost-context-dev and build again",
+        "install libboost-context-dev and build again, without sanitizers",
+        "install the CUDA toolkit and a driver and build again"};
+    Document document;
+    std::map<Backend, std::unique_ptr<Device>> devices;
+    Table where("backends", "Back-ends",
+                {{"backend", "back-end"}, {"device", "device"}, {"missing", "missing"}});
+    for (std::size_t i = 0; i < backends.size(); ++i) {
+        std::string why_not;
+        if (has_device(backends[i], &why_not)) {
+            devices[backends[i]] = open_device(backends[i]);
+            where.add_row({name(backends[i]), Cell(devices[backends[i]]->description(), Tone::good), Cell()});
+        } else {
+            where.add_row({name(backends[i]), Cell(Value(), "no", Tone::faint),
+                           Cell(fmt::format("{}: {}", why_not, missing_package[i]))});
+        }
+    }
+
+    Table table("stages", "Stages that run here",
+                {{"stage", "stage"}, {"cpu", "cpu"}, {"checked", "checked"}, {"gpu", "gpu"}});
+    std::map<std::string, std::set<std::string>> problems;  // by reason, so that one cause takes one line
+    const ProgressLine progress;
+    int done = 0;
+    for (const Stage& stage : stages()) {
+        progress("run " + stage.folder(), done++, static_cast<int>(stages().size()));
+        std::vector<Cell> row{stage.folder()};
+        for (const Backend backend : backends) {
+            if (!devices.contains(backend)) {
+                row.push_back({Value(false), "no", Tone::faint});
+                continue;
+            }
+            int tried = 0;
+            const auto failures = failures_of(*devices[backend], stage, tried);
+            for (const auto& [label, why] : failures) {
+                problems[why].insert(fmt::format("{} on {}, {}", stage.folder(), name(backend), label));
+            }
+            const int good = tried - static_cast<int>(failures.size());
+            row.push_back(failures.empty()
+                              ? Cell(Value(true), "yes", Tone::good)
+                              : Cell(Value(good > 0), fmt::format("{} of {}", good, tried), Tone::bad));
+        }
+        table.add_row(std::move(row));
+    }
+    document.facts = {{"sources", LADDER_SOURCE_DIR}, {"compiled by", LADDER_COMPILER}};
+    document.tables = {tool_table(), std::move(where), std::move(table)};
+    for (const auto& [why, where_seen] : problems) {
+        document.notes.push_back(fmt::format("{}: {}", fmt::join(where_seen, "; "), why));
+    }
+    return document;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& lab) {
+    add_command(lab, "doctor",
+                "Compilers, toolkit, GPU, driver; which stages can run here, and what is missing", run);
+}
+
+}  // namespace ladder

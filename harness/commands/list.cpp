@@ -1,0 +1,39 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "harness/commands/commands.h"
+#include "harness/commands/options.h"
+
+namespace ladder {
+namespace {
+
+struct Options {
+    explicit Options(CLI::App&) {}
+};
+
+Document run(const Options&) {
+    Table table("stages", "",
+                {{"stage", "stage"},
+                 {"parent", "parent"},
+                 {"change", "the one change"},
+                 {"shows_in", "shows in"},
+                 {"head_dims", "head dims"},
+                 {"dtypes", "types"}});
+    for (const Stage& stage : stages()) {
+        const Stage* parent = find_stage(stage.parent);
+        table.add_row({Cell(stage.folder(), Tone::strong),
+                       parent ? Cell(parent->folder()) : Cell(Value(), "-"), stage.change, stage.shows_in,
+                       fmt::format("{}", fmt::join(stage.head_dims, ", ")), "fp16, bf16"});
+    }
+    Document document;
+    document.tables = {table};
+    return document;
+}
+
+}  // namespace
+
+void add_list(CLI::App& lab) {
+    add_command(lab, "list", "The stages: name, parent, the one change, needs", run);
+}
+
+}  // namespace ladder

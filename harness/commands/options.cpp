@@ -1,0 +1,189 @@
+#include "harness/commands/options.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "harness/file.h"
+#include "harness/shape.h"
+#ifdef LADDER_HAS_CPU
+#    include "simt/simt.h"
+#endif
+
+namespace ladder {
+namespace {
+
+std::string stage_names() {
+    std::vector<std::string> names;
+    for (const Stage& stage : stages()) names.push_back(stage.folder());
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
+[[noreturn]] void no_such_stage(const std::string& word) {
+    throw BadUsage(fmt::format("there is no stage '{}'; there are {}", word, stage_names()));
+}
+
+bool is_number(const std::string& word) {
+    return !word.empty() && word.size() < 5 && word.find_first_not_of("0123456789") == word.npos;
+}
+
+// The numbers that one word names: a name, a number or a range.
+std::vector<int> numbers_of(const std::string& word) {
+    for (const Stage& stage : stages()) {
+        if (word == stage.name || word == stage.folder()) return {stage.number};
+    }
+    const std::size_t dash = word.find('-');
+    const std::string from = word.substr(0, dash);
+    const std::string to = dash == word.npos ? from : word.substr(dash + 1);
+    if (!is_number(from) || !is_number(to)) no_such_stage(word);
+    const int first = std::stoi(from), last = std::stoi(to);
+    if (first > last || find_stage(first) == nullptr || find_stage(last) == nullptr) no_such_stage(word);
+    std::vector<int> numbers;
+    for (const Stage& stage : stages()) {
+        if (first <= stage.number && stage.number <= last) numbers.push_back(stage.number);
+    }
+    return numbers;
+}
+
+bool colour_wanted() {
+    const char* no_color = std::getenv("NO_COLOR");
+    return isatty(STDOUT_FILENO) == 1 && (no_color == nullptr || *no_color == '\0');
+}
+
+// An option that takes one of a few words, each standing for a value.
+template <class T>
+void add_choice(CLI::App& command, const std::string& flag, const std::string& description,
+                std::optional<T>& target, const std::map<std::string, T>& values) {
+    std::set<std::string> words;
+    for (const auto& [word, value] : values) words.insert(word);
+    command
+        .add_option_function<std::string>(
+            flag, [&target, values](const std::string& word) { target = values.at(word); }, description)
+        ->check(CLI::IsMember(words));
+}
+
+}  // namespace
+
+std::vector<const Stage*> select_stages(const std::vector<std::string>& words) {
+    std::set<int> numbers;
+    for (const std::string& list : words) {
+        std::istringstream parts(list + ",");
+        for (std::string word; std::getline(parts, word, ',');) {
+            for (const int number : numbers_of(word)) numbers.insert(number);
+        }
+    }
+    std::vector<const Stage*> selected;
+    for (const Stage& stage : stages()) {
+        if (words.empty() || numbers.contains(stage.number)) selected.push_back(&stage);
+    }
+    return selected;
+}
+
+const Stage& select_stage(const std::string& word) {
+    const auto selected = select_stages({word});
+    if (selected.size() != 1) throw BadUsage(fmt::format("'{}' is not one stage", word));
+    return *selected.front();
+}
+
+StageOptions::StageOptions(CLI::App& command) {
+    command.add_option("STAGES", words, "Numbers (4), ranges (1-5) or names (split_q); all by default");
+}
+
+CaseOptions::CaseOptions(CLI::App& command) {
+    command.add_option_function<std::string>(
+        "--shape", [this](const std::string& text) { shape = parse_shape(text); },
+        "B,H,Hkv,Nq,Nk,D: batch, query heads, key/value heads, query rows, keys, head dimension");
+    command.add_flag("--causal", causal, "Causal mask, aligned bottom-right");
+    add_dtype(command, dtype);
+    add_layout(command, layout);
+    std::map<std::string, std::string> kinds;
+    for (const InputKind& kind : input_kinds()) kinds[kind.name] = kind.name;
+    add_choice(command, "--input", "Kind of input", input, kinds);
+    command.add_option("--seed", seed, "Seed of the input");
+}
+
+Case CaseOptions::with_default(const Shape& default_shape) const {
+    Case c;
+    c.shape = shape.value_or(default_shape);
+    c.causal = causal;
+    c.dtype = dtype.value_or(c.dtype);
+    c.layout = layout.value_or(c.layout);
+    c.input = input.value_or(c.input);
+    c.seed = seed.value_or(c.seed);
+    return c;
+}
+
+void add_dtype(CLI::App& command, std::optional<DType>& dtype) {
+    add_choice(command, "--dtype", "Storage type of Q, K, V and O", dtype,
+               {{"fp16", DType::fp16}, {"bf16", DType::bf16}});
+}
+
+void add_layout(CLI::App& command, std::optional<Layout>& layout) {
+    add_choice(command, "--layout", "Memory order: (B, H, N, d) or (B, N, H, d)", layout,
+               {{"bhnd", Layout::bhnd}, {"bnhd", Layout::bnhd}});
+}
+
+BackendOptions::BackendOptions(CLI::App& command) {
+    command
+        .add_option("--backend", backend,
+                    "Where to run; auto is the GPU if there is one, else the checked CPU")
+        ->check(CLI::IsMember({"auto", "cpu", "checked", "gpu"}))
+        ->capture_default_str();
+    command.add_option("--order", order, "CPU: order in which the threads of a block run between barriers")
+        ->check(CLI::IsMember({"forward", "reversed", "shuffled"}))
+        ->capture_default_str();
+    command.add_option("--order-seed", order_seed, "CPU: seed of --order shuffled")->capture_default_str();
+    command.add_option("--workers", workers, "CPU: threads of the host to use; 0 for all")
+        ->check(CLI::Range(0, 1024))
+        ->capture_default_str();
+}
+
+std::unique_ptr<Device> BackendOptions::open() const {
+#ifdef LADDER_HAS_CPU
+    const std::map<std::string, simt::Order> orders{{"forward", simt::Order::forward},
+                                                    {"reversed", simt::Order::reversed},
+                                                    {"shuffled", simt::Order::shuffled}};
+    simt::options().order = orders.at(order);
+    simt::options().seed = order_seed;
+    simt::options().workers = workers;
+#endif
+    const bool for_cpu = order != "forward" || workers != 0;
+    if (for_cpu && backend == "gpu") throw BadUsage("--order and --workers are for the CPU back-ends");
+    if (backend == "cpu") return open_device(Backend::cpu);
+    if (backend == "checked") return open_device(Backend::checked);
+    if (backend == "gpu") return open_device(Backend::gpu);
+    if (for_cpu) return open_first({Backend::checked, Backend::cpu});
+    return open_first({Backend::gpu, Backend::checked, Backend::cpu});
+}
+
+std::unique_ptr<Device> open_first(const std::vector<Backend>& backends) {
+    std::string why_not;
+    for (const Backend backend : backends) {
+        if (has_device(backend, &why_not)) return open_device(backend);
+    }
+    throw CannotRun(why_not);
+}
+
+OutputOptions::OutputOptions(CLI::App& command) {
+    command.add_option("--json", json, "Write the result as JSON to FILE")->type_name("FILE");
+    command.add_flag("--markdown", markdown, "Print Markdown");
+}
+
+void OutputOptions::check() const {
+    if (!json.empty()) OutputFile{json};
+}
+
+void OutputOptions::print(const Document& document) const {
+    const std::string text = markdown ? to_markdown(document) : to_terminal(document, colour_wanted());
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+    if (!json.empty()) OutputFile(json).write(to_json(document).dump(2) + "\n");
+    if (!document.failure.empty()) throw CheckFailed(document.failure);
+}
+
+}  // namespace ladder

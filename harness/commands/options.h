@@ -1,0 +1,98 @@
+/// @file
+/// What commands share on the command line: stages, the problem, the back-end, and the form of the output.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/device.h"
+#include "harness/stage.h"
+#include "harness/table.h"
+#include "harness/verify.h"
+
+namespace ladder {
+
+/// The stages that words name: a number ("4"), a range ("1-5"), a name ("04_split_q", "split_q"), several
+/// with commas; none for all of them. In order, each once. Throws BadUsage for a stage that is not there.
+std::vector<const Stage*> select_stages(const std::vector<std::string>& words);
+
+/// The one stage that a word names. Throws BadUsage.
+const Stage& select_stage(const std::string& word);
+
+/// [STAGES]
+struct StageOptions {
+    explicit StageOptions(CLI::App& command);
+    std::vector<const Stage*> selected() const { return select_stages(words); }
+
+    std::vector<std::string> words;
+};
+
+/// --shape, --causal, --dtype, --layout, --input, --seed
+struct CaseOptions {
+    explicit CaseOptions(CLI::App& command);
+    /// The case that the options describe; `shape` where none was given.
+    Case with_default(const Shape& shape) const;
+
+    std::optional<Shape> shape;
+    bool causal = false;
+    std::optional<DType> dtype;
+    std::optional<Layout> layout;
+    std::optional<std::string> input;
+    std::optional<std::uint64_t> seed;
+};
+
+/// --dtype and --layout alone
+void add_dtype(CLI::App& command, std::optional<DType>& dtype);
+void add_layout(CLI::App& command, std::optional<Layout>& layout);
+
+/// --backend, and for the CPU --order, --order-seed and --workers
+struct BackendOptions {
+    explicit BackendOptions(CLI::App& command);
+    /// Opens the back-end; auto is the GPU if there is one, else the checked CPU, else the plain CPU. Throws
+    /// CannotRun.
+    std::unique_ptr<Device> open() const;
+
+    std::string backend = "auto";
+    std::string order = "forward";
+    std::uint64_t order_seed = 1;
+    int workers = 0;
+};
+
+/// The first of these back-ends that this build and machine have. Throws CannotRun with the last one's
+/// reason.
+std::unique_ptr<Device> open_first(const std::vector<Backend>& backends);
+
+/// --json FILE and --markdown
+struct OutputOptions {
+    explicit OutputOptions(CLI::App& command);
+    /// Throws BadUsage if the file could not be written.
+    void check() const;
+    /// Prints in the form that was asked for. Throws CheckFailed if the document says so.
+    void print(const Document& document) const;
+
+    std::string json;
+    bool markdown = false;
+};
+
+/// Adds a command whose Options take their places on the command line in their constructor.
+/// When its turn comes `run` makes the document, which is then printed.
+template <class Options>
+CLI::App* add_command(CLI::App& lab, const std::string& name, const std::string& description,
+                      Document (*run)(const Options&)) {
+    CLI::App* command = lab.add_subcommand(name, description);
+    const auto options = std::make_shared<Options>(*command);
+    const auto output = std::make_shared<OutputOptions>(*command);
+    command->callback([=] {
+        output->check();
+        Document document = run(*options);
+        document.command = name;
+        output->print(document);
+    });
+    return command;
+}
+
+}  // namespace ladder

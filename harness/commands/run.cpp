@@ -1,0 +1,177 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <cstring>
+
+#include "harness/commands/commands.h"
+#include "harness/commands/options.h"
+#include "harness/file.h"
+#include "harness/npy.h"
+#include "harness/shape.h"
+#include "harness/tensors.h"
+
+namespace ladder {
+namespace {
+
+struct Options {
+    explicit Options(CLI::App& command) : backend(command) {
+        command.add_option("STAGE", stage, "Number or name")->required();
+        command.add_option("--q", q, "Q: .npy, float16 or float32, (B, H, Nq, d)")
+            ->required()
+            ->type_name("FILE");
+        command.add_option("--k", k, "K: the same type, (B, Hkv, Nk, d)")->required()->type_name("FILE");
+        command.add_option("--v", v, "V: as K")->required()->type_name("FILE");
+        command.add_option("--out", out, "O: written in Q's type and shape")->required()->type_name("FILE");
+        command.add_option("--lse", lse, "L = log sum exp: written as float32, (B, H, Nq)")
+            ->type_name("FILE");
+        command.add_flag("--causal", causal, "Causal mask, aligned bottom-right");
+        command.add_option("--scale", scale, "Softmax scale [1/sqrt(d)]");
+        add_dtype(command, dtype);
+        add_layout(command, layout);
+    }
+
+    BackendOptions backend;
+    std::string stage, q, k, v, out, lse;
+    bool causal = false;
+    std::optional<float> scale;
+    std::optional<DType> dtype;
+    std::optional<Layout> layout;
+};
+
+std::string shape_text(const NpyArray& array) {
+    return fmt::format("({})", fmt::join(array.shape, ", "));
+}
+
+// Calls f with a value of the C++ type of the file's elements: Eigen::half or float.
+template <class F>
+auto with_type(NpyArray::Type type, F&& f) {
+    return type == NpyArray::Type::float16 ? f(Eigen::half{}) : f(float{});
+}
+
+// Through its bits, since Eigen::half is not trivial to copy.
+template <class T>
+T element(const NpyArray& array, std::size_t i) {
+    std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t> bits;
+    std::memcpy(&bits, array.bytes.data() + i * sizeof bits, sizeof bits);
+    return Eigen::numext::bit_cast<T>(bits);
+}
+
+// The elements, rounded to the storage type. The sources are named in messages.
+template <class To, class From>
+std::vector<std::uint16_t> rounded(const NpyArray& array, const std::string& source) {
+    std::vector<std::uint16_t> bits(array.bytes.size() / sizeof(From));
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+        const float exact = static_cast<float>(element<From>(array, i));
+        const To stored(exact);
+        if (!std::isfinite(exact)) throw BadUsage(fmt::format("{}: element {} is {}", source, i, exact));
+        if (!std::isfinite(static_cast<float>(stored))) {
+            throw BadUsage(fmt::format("{}: element {} is {}, beyond the range of fp16; try --dtype bf16",
+                                       source, i, exact));
+        }
+        bits[i] = Eigen::numext::bit_cast<std::uint16_t>(stored);
+    }
+    return bits;
+}
+
+std::vector<std::uint16_t> to_storage(const NpyArray& array, DType dtype, const std::string& source) {
+    return with_type(dtype, [&](auto to) {
+        return with_type(array.type,
+                         [&](auto from) { return rounded<decltype(to), decltype(from)>(array, source); });
+    });
+}
+
+// O in the type of the input.
+std::string from_storage(const std::vector<std::uint16_t>& bits, DType dtype, NpyArray::Type type) {
+    return with_type(dtype, [&](auto stored) {
+        return with_type(type, [&](auto to) {
+            std::string bytes(bits.size() * sizeof to, '\0');
+            for (std::size_t i = 0; i < bits.size(); ++i) {
+                stored = Eigen::numext::bit_cast<decltype(stored)>(bits[i]);
+                to = static_cast<decltype(to)>(static_cast<float>(stored));
+                std::memcpy(bytes.data() + i * sizeof to, &to, sizeof to);
+            }
+            return bytes;
+        });
+    });
+}
+
+// The sizes of the three files, in the order of their layout's axes.
+Shape shape_of(const NpyArray& q, const NpyArray& k, const NpyArray& v, Layout layout) {
+    const std::size_t head = layout == Layout::bhnd ? 1 : 2, row = 3 - head;
+    if (k.shape != v.shape) {
+        throw BadUsage(fmt::format("K is {} and V is {}: they must agree", shape_text(k), shape_text(v)));
+    }
+    if (q.shape[0] != k.shape[0] || q.shape[3] != k.shape[3]) {
+        throw BadUsage(fmt::format("Q is {} and K is {}: B and d must agree", shape_text(q), shape_text(k)));
+    }
+    // Sizes beyond an int are beyond every limit too; validate() names them.
+    const auto size = [](std::int64_t n) { return static_cast<int>(std::min<std::int64_t>(n, INT_MAX)); };
+    const Shape shape{.B = size(q.shape[0]),
+                      .H = size(q.shape[head]),
+                      .Hkv = size(k.shape[head]),
+                      .Nq = size(q.shape[row]),
+                      .Nk = size(k.shape[row]),
+                      .d = size(q.shape[3])};
+    validate(shape);
+    return shape;
+}
+
+Document run(const Options& options) {
+    const Stage& stage = select_stage(options.stage);
+    if (options.scale && !std::isfinite(*options.scale)) throw BadUsage("--scale must be a finite number");
+    if (options.lse == options.out) throw BadUsage("--out and --lse name the same file");
+    const OutputFile out(options.out);
+    const std::optional<OutputFile> lse =
+        options.lse.empty() ? std::nullopt : std::optional<OutputFile>(options.lse);
+
+    const NpyArray q = read_npy(options.q, 4), k = read_npy(options.k, 4), v = read_npy(options.v, 4);
+    if (q.type != k.type || q.type != v.type) {
+        throw BadUsage(fmt::format("Q is {}, K is {} and V is {}: they must agree", name(q.type),
+                                   name(k.type), name(v.type)));
+    }
+    Case c;
+    c.dtype = options.dtype.value_or(DType::fp16);
+    c.layout = options.layout.value_or(Layout::bhnd);
+    c.causal = options.causal;
+    c.scale = options.scale;
+    c.shape = shape_of(q, k, v, c.layout);
+    if (c.dtype == DType::bf16 && q.type == NpyArray::Type::float16) {
+        throw BadUsage("--dtype bf16 takes float32 files: float16 values would lose bits");
+    }
+    if (!stage.has_head_dim(c.shape.d)) {
+        throw BadUsage(fmt::format("{} has no head dimension {}; it has {}", stage.folder(), c.shape.d,
+                                   fmt::join(stage.head_dims, ", ")));
+    }
+    const Inputs inputs{to_storage(q, c.dtype, options.q), to_storage(k, c.dtype, options.k),
+                        to_storage(v, c.dtype, options.v)};
+    const auto device = options.backend.open();
+    require_memory(c.shape, *device);
+    const Outputs outputs = run_stage(*device, stage, c, inputs);
+
+    out.write(format_npy({q.type, q.shape, from_storage(outputs.O, c.dtype, q.type)}));
+    if (lse) {
+        std::string bytes(outputs.L.size() * sizeof(float), '\0');
+        std::memcpy(bytes.data(), outputs.L.data(), bytes.size());
+        lse->write(
+            format_npy({NpyArray::Type::float32, {c.shape.B, c.shape.H, c.shape.Nq}, std::move(bytes)}));
+    }
+    Document document;
+    document.facts = {{"stage", stage.folder()},
+                      {"backend", name(device->backend())},
+                      {"shape", to_string(c.shape)},
+                      {"dtype", name(c.dtype)},
+                      {"out", fmt::format("{}, {} {}", options.out, name(q.type), shape_text(q))}};
+    if (lse) document.facts.emplace_back("lse", options.lse);
+    return document;
+}
+
+}  // namespace
+
+void add_run(CLI::App& lab) {
+    add_command(lab, "run", "Run a stage on tensors from .npy files", run);
+}
+
+}  // namespace ladder

@@ -1,0 +1,34 @@
+#include "harness/device.h"
+
+namespace ladder {
+
+// Each back-end's factory, defined where that back-end is built. Both throw CannotRun.
+std::unique_ptr<Device> open_cpu_device(Backend backend);  // harness/cpu_device.cpp
+std::unique_ptr<Device> open_gpu_device();                 // harness/gpu_device.cu
+
+std::unique_ptr<Device> open_device(Backend backend) {
+    if (backend == Backend::gpu) {
+#ifdef LADDER_HAS_GPU
+        return open_gpu_device();
+#else
+        throw CannotRun("this build has no GPU back-end (nvcc was not found)");
+#endif
+    }
+#ifdef LADDER_HAS_CPU
+    return open_cpu_device(backend);
+#else
+    throw CannotRun("this build has no CPU back-end (Boost.Context was not found)");
+#endif
+}
+
+bool has_device(Backend backend, std::string* why_not) {
+    try {
+        open_device(backend);
+        return true;
+    } catch (const CannotRun& reason) {
+        if (why_not != nullptr) *why_not = reason.what();
+        return false;
+    }
+}
+
+}  // namespace ladder

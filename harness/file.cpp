@@ -1,0 +1,83 @@
+#include "harness/file.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "harness/errors.h"
+
+namespace ladder {
+namespace fs = std::filesystem;
+namespace {
+
+[[noreturn]] void cannot_write(const fs::path& path, std::string_view why) {
+    throw BadUsage(fmt::format("cannot write {}: {}", path.string(), why));
+}
+
+fs::path folder_of(const fs::path& path) {
+    return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// A device or a pipe, such as /dev/stdout, is written to and never replaced.
+bool is_special(const fs::path& path) {
+    return fs::exists(path) && !fs::is_regular_file(path);
+}
+
+}  // namespace
+
+OutputFile::OutputFile(fs::path path) : path_(std::move(path)) {
+    std::error_code error;
+    if (fs::is_symlink(path_, error)) path_ = fs::weakly_canonical(path_);
+    if (path_.empty() || path_.filename().empty()) cannot_write(path_, "not a file name");
+    if (fs::is_directory(path_, error)) cannot_write(path_, "it is a folder");
+    const fs::path folder = folder_of(path_);
+    if (!fs::is_directory(folder, error))
+        cannot_write(path_, fmt::format("there is no folder {}", folder.string()));
+    const fs::path target = is_special(path_) ? path_ : folder;
+    if (access(target.c_str(), W_OK) != 0) cannot_write(path_, std::strerror(errno));
+}
+
+void OutputFile::write(std::string_view content) const {
+    if (is_special(path_)) {
+        std::ofstream file(path_, std::ios::binary);
+        if (!file.write(content.data(), static_cast<std::streamsize>(content.size())).flush()) {
+            cannot_write(path_, std::strerror(errno));
+        }
+        return;
+    }
+    std::string temporary = (folder_of(path_) / fmt::format(".{}.XXXXXX", path_.filename().string())).string();
+    const int file = mkstemp(temporary.data());
+    if (file < 0) cannot_write(path_, std::strerror(errno));
+    const mode_t mask = umask(0);
+    umask(mask);
+    bool good = fchmod(file, 0666 & ~mask) == 0;
+    while (good && !content.empty()) {
+        const ssize_t written = ::write(file, content.data(), content.size());
+        good = written > 0 || (written < 0 && errno == EINTR);
+        if (written > 0) content.remove_prefix(static_cast<std::size_t>(written));
+    }
+    // close() may be the one to report a full disk.
+    int error = good ? 0 : errno;
+    if (close(file) != 0 && error == 0) error = errno;
+    if (error == 0 && std::rename(temporary.c_str(), path_.c_str()) != 0) error = errno;
+    if (error != 0) {
+        unlink(temporary.c_str());
+        cannot_write(path_, std::strerror(error));
+    }
+}
+
+std::string read_file(const fs::path& path) {
+    std::error_code error;
+    if (fs::is_directory(path, error))
+        throw BadUsage(fmt::format("cannot read {}: it is a folder", path.string()));
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw BadUsage(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace ladder

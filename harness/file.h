@@ -1,0 +1,30 @@
+/// @file
+/// Files that appear whole or not at all.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace ladder {
+
+/// A file to be written later. Checked when it is named, so that a typing error is reported before
+/// the work and not after it.
+class OutputFile {
+  public:
+    /// Throws BadUsage if the file cannot be created or replaced.
+    explicit OutputFile(std::filesystem::path path);
+
+    /// Writes all of the file and then moves it into place. Throws BadUsage and leaves nothing if that fails.
+    void write(std::string_view content) const;
+
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+/// The whole file. Throws BadUsage if it cannot be read.
+std::string read_file(const std::filesystem::path& path);
+
+}  // namespace ladder

@@ -1,0 +1,60 @@
+/// @file
+/// `lab`: reads the command line, runs one command, and turns what went wrong into one line and an exit code.
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "harness/commands/commands.h"
+#include "harness/errors.h"
+
+namespace {
+
+int fail(int exit_code, const std::string& message) {
+    std::fprintf(stderr, "lab: %s\n", message.c_str());
+    return exit_code;
+}
+
+// `lab` the shell script answers this one, since it builds and runs more than this program.
+void add_test(CLI::App& lab) {
+    CLI::App* test = lab.add_subcommand("test", "Build and test everything");
+    test->add_flag_callback("--quick", [] {}, "Only what takes less than two minutes");
+    test->callback(
+        [] { throw ladder::BadUsage("run the tests with ./lab test in the folder of the sources"); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App lab("Flash Ladder: FlashAttention-2, derived one change at a time.", "lab");
+    lab.footer("Exit codes: 0 ok, 1 a check failed, 2 bad usage, 3 cannot run here.");
+    lab.require_subcommand(1);
+    ladder::add_doctor(lab);
+    ladder::add_list(lab);
+    ladder::add_time(lab);
+    ladder::add_count(lab);
+    ladder::add_verify(lab);
+    ladder::add_run(lab);
+    ladder::add_diff(lab);
+    add_test(lab);
+    ladder::add_tables(lab);
+
+    try {
+        lab.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() == 0) return lab.exit(error);  // --help
+        return fail(2, std::string(error.what()) + "; see lab --help");
+    } catch (const ladder::CheckFailed& error) {
+        return fail(1, error.what());
+    } catch (const ladder::BadUsage& error) {
+        return fail(2, error.what());
+    } catch (const ladder::CannotRun& error) {
+        return fail(3, error.what());
+    } catch (const std::bad_alloc&) {
+        return fail(3, "out of memory");
+    } catch (const std::exception& error) {
+        return fail(1, error.what());
+    }
+    return std::fflush(stdout) == 0 ? 0 : fail(2, "cannot write to standard output");
+}

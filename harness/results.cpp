@@ -1,0 +1,211 @@
+#include "harness/results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "harness/device.h"
+#include "harness/process.h"
+#include "harness/timing.h"
+
+// An empty optional is JSON's null, and so is NaN, which JSON cannot write.
+template <class T>
+struct nlohmann::adl_serializer<std::optional<T>> {
+    static void to_json(nlohmann::json& json, const std::optional<T>& value) {
+        json = value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+    }
+    static void from_json(const nlohmann::json& json, std::optional<T>& value) {
+        value = json.is_null() ? std::nullopt : std::optional<T>(json.get<T>());
+    }
+};
+
+namespace ladder {
+namespace fs = std::filesystem;
+
+void to_json(nlohmann::json& json, const DType& dtype) {
+    json = name(dtype);
+}
+
+void from_json(const nlohmann::json& json, DType& dtype) {
+    const auto text = json.get<std::string>();
+    if (text != "fp16" && text != "bf16") throw BadUsage("unknown element type '" + text + "'");
+    dtype = text == "fp16" ? DType::fp16 : DType::bf16;
+}
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Shape, B, H, Hkv, Nq, Nk, d)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hardware, gpu, sm_count, device_arch, binary_arch, ptx_arch, driver,
+                                   toolkit)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ceilings, bf16_tflops, fp16_tflops, copy_gbs)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Timing, median_ms, p20_ms, p80_ms, noise, repeats)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ratio, value, noise)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Row, regime, shape, dtype, causal, stage, parent, folder, shows_here,
+                                   verified, why_not, max_error, timing, rate, unit, ceiling_share,
+                                   over_parent, over_baseline)
+
+void to_json(nlohmann::json& json, const Results& results) {
+    json = {{"kind", "timing"},
+            {"date", results.date},
+            {"commit", results.commit},
+            {"hardware", results.hardware},
+            {"ceilings", results.ceilings},
+            {"kernels", results.kernels},
+            {"rows", results.rows}};
+}
+
+void from_json(const nlohmann::json& json, Results& results) {
+    json.at("date").get_to(results.date);
+    json.at("commit").get_to(results.commit);
+    json.at("hardware").get_to(results.hardware);
+    json.at("ceilings").get_to(results.ceilings);
+    json.at("kernels").get_to(results.kernels);
+    json.at("rows").get_to(results.rows);
+}
+
+namespace {
+
+nlohmann::json read_json(const fs::path& path) {
+    try {
+        return nlohmann::json::parse(read_file(path));
+    } catch (const nlohmann::json::exception& error) {
+        throw BadUsage(fmt::format("cannot read {}: {}", path.string(), error.what()));
+    }
+}
+
+bool is_timing(const nlohmann::json& json) {
+    return json.is_object() && json.value("kind", "") == "timing";
+}
+
+bool covers_every_regime(const Results& results) {
+    return std::all_of(regimes().begin(), regimes().end(), [&](const Regime& regime) {
+        return std::any_of(results.rows.begin(), results.rows.end(),
+                           [&](const Row& row) { return row.regime == regime.name; });
+    });
+}
+
+bool same_problem(const Row& a, const Row& b) {
+    return a.regime == b.regime && a.shape == b.shape && a.dtype == b.dtype && a.causal == b.causal;
+}
+
+std::optional<Ratio> speedup(const std::vector<Row>& rows, int over_stage, const Row& row) {
+    const auto before = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
+        return other.stage == over_stage && same_problem(other, row) && other.verified && other.timing;
+    });
+    if (before == rows.end() || before->stage == row.stage) return std::nullopt;
+    return Ratio{before->timing->median_ms / row.timing->median_ms,
+                 std::hypot(before->timing->noise, row.timing->noise)};
+}
+
+}  // namespace
+
+std::string foreign_architecture(const Hardware& hardware) {
+    const auto [device, binary, ptx] =
+        std::tuple(hardware.device_arch, hardware.binary_arch, hardware.ptx_arch);
+    if (binary == device && ptx == device) return "";
+    // The driver compiles PTX for the very device, so only the PTX tells where that code came from.
+    const std::string found = binary == device
+                                  ? fmt::format("PTX for compute_{} that the driver compiled", ptx)
+                                  : fmt::format("machine code for sm_{}", binary);
+    return fmt::format(
+        "the kernels run from {}, but this GPU is sm_{}: rebuild with -DCMAKE_CUDA_ARCHITECTURES={}", found,
+        device, device);
+}
+
+double flops(const Shape& shape, bool causal) {
+    return 4.0 * shape.B * shape.H * shape.Nq * shape.Nk * shape.d / (causal ? 2 : 1);
+}
+
+double unavoidable_bytes(const Shape& shape) {
+    const double query_rows = double(shape.B) * shape.H * shape.Nq;
+    const double key_rows = double(shape.B) * shape.Hkv * shape.Nk;
+    return 2 * (query_rows + key_rows) * shape.d * sizeof(std::uint16_t);
+}
+
+bool counts_bytes(const Shape& shape) {
+    return shape.Nq == 1;
+}
+
+void derive(Results& results) {
+    const Ceilings& ceilings = results.ceilings;
+    for (Row& row : results.rows) {
+        if (!row.timing) continue;
+        const bool bytes = counts_bytes(row.shape);
+        const double seconds = row.timing->median_ms * 1e-3;
+        row.unit = bytes ? "GB/s" : "TFLOP/s";
+        row.rate = bytes ? unavoidable_bytes(row.shape) / seconds * 1e-9
+                         : flops(row.shape, row.causal) / seconds * 1e-12;
+        const auto gemm = row.dtype == DType::fp16 ? ceilings.fp16_tflops : ceilings.bf16_tflops;
+        const auto ceiling = bytes ? ceilings.copy_gbs : gemm;
+        row.ceiling_share = ceiling ? std::optional(row.rate / *ceiling) : std::nullopt;
+        row.over_parent = row.verified ? speedup(results.rows, row.parent, row) : std::nullopt;
+        row.over_baseline = row.verified ? speedup(results.rows, 0, row) : std::nullopt;
+    }
+}
+
+void save_results(const Results& results, const OutputFile& file) {
+    if (const auto why_not = foreign_architecture(results.hardware); !why_not.empty()) {
+        throw CannotRun(fmt::format("{} is not written: {}", file.path().string(), why_not));
+    }
+    file.write(nlohmann::json(results).dump(1) + "\n");
+}
+
+Results load_results(const fs::path& path) {
+    const auto json = read_json(path);
+    if (!is_timing(json))
+        throw BadUsage(fmt::format("cannot read {}: not a timing measurement", path.string()));
+    try {
+        return json.get<Results>();
+    } catch (const std::exception& error) {
+        throw BadUsage(fmt::format("cannot read {}: {}", path.string(), error.what()));
+    }
+}
+
+std::optional<Results> newest_results(const fs::path& folder) {
+    std::optional<Results> newest;
+    if (!fs::is_directory(folder)) return newest;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+        if (entry.path().extension() != ".json" || !is_timing(read_json(entry.path()))) continue;
+        Results results = load_results(entry.path());
+        // ISO 8601 dates of one time zone sort as text.
+        if (covers_every_regime(results) && (!newest || newest->date < results.date))
+            newest = std::move(results);
+    }
+    return newest;
+}
+
+fs::path results_folder() {
+    return fs::path(LADDER_SOURCE_DIR) / "docs" / "results";
+}
+
+std::string current_commit() {
+    if (fs::exists(fs::path(LADDER_SOURCE_DIR) / ".git")) {
+        const auto git = [](std::vector<std::string> arguments) {
+            arguments.insert(arguments.begin(), {"git", "-C", LADDER_SOURCE_DIR});
+            return run_process(arguments);
+        };
+        const auto head = git({"rev-parse", "HEAD"});
+        // A measurement that was just written to docs/ does not change what the next one measures.
+        const auto changes = git({"status", "--porcelain", "--", ".", ":!docs"});
+        if (head.status == 0)
+            return head.out.substr(0, head.out.find('\n')) + (changes.out.empty() ? "" : "-dirty");
+    }
+    const char* exported = std::getenv("LADDER_COMMIT");
+    return exported != nullptr && *exported != '\0' ? exported : "unknown";
+}
+
+std::string kernel_fingerprint(const std::string& stage_folder) {
+    const std::string source = read_file(fs::path(LADDER_SOURCE_DIR) / "stages" / stage_folder / "kernel.cu");
+    std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+    for (std::size_t i = 0; i < source.size(); ++i) {
+        if (source.compare(i, 2, "//") == 0) i = std::min(source.find('\n', i), source.size() - 1);
+        if (std::isspace(static_cast<unsigned char>(source[i])) != 0) continue;
+        hash = (hash ^ static_cast<unsigned char>(source[i])) * 0x100000001b3;
+    }
+    return fmt::format("{:016x}", hash);
+}
+
+}  // namespace ladder

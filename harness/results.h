@@ -1,0 +1,130 @@
+/// @file
+/// A timing measurement as data: what ran, on what, how fast, and how it is kept in docs/results/.
+///
+/// Only time_stages() (harness/timing.h) makes one. Tables, the README and the tests read it from here.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/file.h"
+#include "harness/stage.h"
+
+namespace ladder {
+
+/// The GPU and the code that it ran. Architectures are compute capabilities times ten: 90 for sm_90.
+struct Hardware {
+    std::string gpu;      ///< "NVIDIA H200"
+    int sm_count = 0;     ///< multiprocessors
+    int device_arch = 0;  ///< of the GPU
+    int binary_arch = 0;  ///< of the machine code that the driver loaded
+    int ptx_arch = 0;     ///< of the PTX which that machine code was made from
+    std::string driver;   ///< "580.159.04"
+    std::string toolkit;  ///< "13.0": the CUDA toolkit that compiled the kernels
+};
+
+/// Why a measurement of this build on this GPU must not be recorded, in one line; empty if it may be.
+/// Code for another architecture runs, but slowly and without saying so.
+std::string foreign_architecture(const Hardware& hardware);
+
+/// The best rates seen on the machine in the same run; empty where they could not be measured.
+struct Ceilings {
+    std::optional<double> bf16_tflops;  ///< cuBLAS GEMM, 8192^3, N(0, 1) inputs
+    std::optional<double> fp16_tflops;  ///< the same in fp16
+    std::optional<double> copy_gbs;  ///< device-to-device copy, bytes read plus bytes written, in 1e9 bytes/s
+};
+
+/// Repeated times of one call, summarized.
+struct Timing {
+    double median_ms = 0;
+    double p20_ms = 0;
+    double p80_ms = 0;
+    double noise = 0;  ///< standard error of the median relative to the median: 0.01 is 1%
+    int repeats = 0;
+};
+
+/// A speedup, as a ratio of medians.
+struct Ratio {
+    double value = 0;
+    double noise = 0;  ///< relative, from the noise of both medians
+};
+
+/// One stage on one problem. Either it was timed, or `why_not` says what kept it from running.
+struct Row {
+    std::string regime;  ///< "train", "long", "causal", "decode", or "custom" for a shape given by hand
+    Shape shape;
+    DType dtype = DType::bf16;
+    bool causal = false;
+    int stage = 0;
+    int parent = -1;
+    std::string folder;       ///< "04_split_q"
+    bool shows_here = false;  ///< the stage's change should show in this regime
+    bool verified = false;    ///< the outputs of the timed calls passed judge() and repeated bit for bit
+    std::string why_not;      ///< why it was not timed or not verified, in one line; empty if both were
+    std::optional<double> max_error;  ///< of O against double precision; empty if not verified
+    std::optional<Timing> timing;     ///< empty if it was not timed
+
+    // Derived from the above by derive().
+    double rate = 0;                      ///< in `unit`
+    std::string unit;                     ///< "TFLOP/s", or "GB/s" where the bytes and not the products count
+    std::optional<double> ceiling_share;  ///< rate / its ceiling: GEMM of the same type, or copy
+    std::optional<Ratio> over_parent;     ///< the parent's time / this time
+    std::optional<Ratio> over_baseline;   ///< stage 00's time / this time
+};
+
+/// One run of `lab time` on a GPU.
+struct Results {
+    std::string date;    ///< UTC, "2026-11-21T07:52:00Z"
+    std::string commit;  ///< see current_commit()
+    Hardware hardware;
+    Ceilings ceilings;
+    std::map<std::string, std::string> kernels;  ///< folder of each timed stage -> kernel_fingerprint()
+    std::vector<Row> rows;                       ///< case by case, stages in order within a case
+};
+
+/// Floating-point operations as the FlashAttention papers count them: 4 B H Nq Nk d, halved under a causal
+/// mask.
+double flops(const Shape& shape, bool causal);
+
+/// Bytes of Q, K, V and O, each once: what no kernel can avoid moving.
+double unavoidable_bytes(const Shape& shape);
+
+/// Whether the bytes bound the problem and not the products: one query row, as in decoding.
+bool counts_bytes(const Shape& shape);
+
+/// Fills every derived field from the timings and ceilings. Ratios are taken within a regime, shape, type
+/// and mask, and only between verified rows: a wrong answer has no speed.
+void derive(Results& results);
+
+void to_json(nlohmann::json& json, const Results& results);
+/// Throws nlohmann::json::exception on a missing or mistyped field.
+void from_json(const nlohmann::json& json, Results& results);
+
+/// Writes the measurement. Throws CannotRun if foreign_architecture() objects, BadUsage if it cannot be
+/// written.
+void save_results(const Results& results, const OutputFile& file);
+
+/// Reads one file. Throws BadUsage naming the file if it cannot be read or is no timing measurement.
+Results load_results(const std::filesystem::path& path);
+
+/// The newest recorded measurement among the folder's *.json that covers every regime, by its date and not
+/// the file's. Other records of the folder (sanitizer runs, single shapes) are passed over. Throws as
+/// load_results().
+std::optional<Results> newest_results(const std::filesystem::path& folder);
+
+/// docs/results/ of this source tree.
+std::filesystem::path results_folder();
+
+/// `git rev-parse HEAD` of the source tree, plus "-dirty" if it has changes; in an exported copy without .git
+/// the environment variable LADDER_COMMIT; else "unknown".
+std::string current_commit();
+
+/// A hash of a stage's kernel.cu without its comments and white space: equal if the code is equal.
+/// A test compares the recorded ones with the tree's, so that a table cannot outlive the kernels it measured.
+std::string kernel_fingerprint(const std::string& stage_folder);
+
+}  // namespace ladder

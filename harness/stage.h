@@ -1,0 +1,92 @@
+/// @file
+/// The problem that every stage solves, how a stage declares itself, and the registry that lists them.
+/// Plain C++ without dependencies: nvcc and the host compiler both read it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ladder {
+
+/// Storage type of Q, K, V and O. Accumulation is fp32 for both.
+enum class DType : std::uint8_t { fp16, bf16 };
+
+/// Where a stage's source was compiled for.
+enum class Backend : std::uint8_t {
+    cpu,      ///< the host, plain
+    checked,  ///< the host, every memory access race-checked and audited
+    gpu       ///< a CUDA device
+};
+
+const char* name(DType dtype);
+const char* name(Backend backend);
+
+/// Sizes of an attention problem, in the paper's notation.
+struct Shape {
+    int B = 1;    ///< batch
+    int H = 1;    ///< query heads
+    int Hkv = 1;  ///< key/value heads; query head h reads key/value head h / (H / Hkv)
+    int Nq = 1;   ///< query rows
+    int Nk = 1;   ///< keys
+    int d = 64;   ///< head dimension
+
+    bool operator==(const Shape&) const = default;
+};
+
+/// A (B, heads, N, d) tensor in memory. The last axis is contiguous; the strides of the others, in
+/// elements and multiples of 8, make (B, H, N, d) and (B, N, H, d) both work without a copy.
+struct View {
+    void* data = nullptr;
+    std::int64_t batch = 0;
+    std::int64_t head = 0;
+    std::int64_t row = 0;
+};
+
+/// One attention forward: O = softmax(scale Q K^T + mask) V and L = log(sum(exp(scale Q K^T + mask))).
+/// A causal mask is aligned bottom-right: row i sees the keys j <= i + Nk - Nq.
+/// A row that sees no key has O = 0 and L = -inf. Kernels take it by value.
+struct Problem : Shape {
+    View Q, K, V, O;
+    float* L = nullptr;  ///< (B, H, Nq), natural logarithm
+    float scale = 1.0f;
+    bool causal = false;
+    DType dtype = DType::fp16;
+    void* workspace = nullptr;  ///< the stage's workspace_bytes(), contents undefined
+    int sm_count = 1;           ///< multiprocessors of the device
+};
+
+/// What a stage says of itself. Everything that lists stages reads this.
+struct Stage {
+    int number = 0;
+    const char* name = "";       ///< folder name without its number
+    int parent = -1;             ///< the stage that it changes; -1 for none
+    const char* change = "";     ///< the one change, in one line
+    const char* shows_in = "";   ///< the timing regime where that change should show
+    int diff_budget = 80;        ///< most lines added or changed against the parent; 0 for no bound
+    /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
+    std::size_t (*workspace_bytes)(const Shape&, int sm_count) = nullptr;
+    std::vector<int> head_dims;  ///< filled in at registration
+
+    /// "04_split_q": the stage's folder under stages/
+    std::string folder() const;
+    bool has_head_dim(int d) const;
+};
+
+/// Runs a stage's kernels on p (asynchronously on a GPU). Throws std::exception on failure.
+using Forward = void (*)(const Problem& p);
+
+/// Adds a stage, as compiled for one back-end. Called before main() by LADDER_STAGE.
+bool register_stage(Backend backend, const Stage& stage, Forward forward);
+
+/// All stages that this build has for any back-end, by number.
+const std::vector<Stage>& stages();
+
+/// The stage with this number, or null.
+const Stage* find_stage(int number);
+
+/// How to run a stage on a back-end, or null if this build does not have it.
+Forward find_forward(Backend backend, int number);
+
+}  // namespace ladder

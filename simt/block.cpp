@@ -1,0 +1,400 @@
+#include "simt/block.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#if defined(__SANITIZE_ADDRESS__)
+#    define SIMT_ASAN 1
+#elif defined(__has_feature)
+#    if __has_feature(address_sanitizer)
+#        define SIMT_ASAN 1
+#    endif
+#endif
+#ifdef SIMT_ASAN
+#    include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace simt {
+namespace {
+
+namespace context = boost::context;
+
+#ifdef SIMT_ASAN
+constexpr std::size_t stack_bytes = 512 * 1024;
+#else
+constexpr std::size_t stack_bytes = 64 * 1024;
+#endif
+constexpr std::size_t most_shared_bytes = 227 * 1024;
+
+/// The stacks belong to the block, so a fiber that ends gives nothing back.
+struct Borrowed {
+    void deallocate(context::stack_context&) {}
+};
+
+/// Tells AddressSanitizer that the thread is about to run on another stack, and that it has arrived there.
+struct StackSwitch {
+#ifdef SIMT_ASAN
+    void* fake_stack = nullptr;
+    StackSwitch(const void* bottom, std::size_t bytes) {
+        __sanitizer_start_switch_fiber(&fake_stack, bottom, bytes);
+    }
+    void back() {
+        __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+    }
+#else
+    StackSwitch(const void*, std::size_t) {}
+    void back() {}
+#endif
+};
+
+#ifdef SIMT_ASAN
+thread_local const void* scheduler_stack = nullptr;
+thread_local std::size_t scheduler_stack_bytes = 0;
+void arrive_on_new_stack() {
+    __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_stack_bytes);
+}
+void leave_stack_for_good() {
+    __sanitizer_start_switch_fiber(nullptr, scheduler_stack, scheduler_stack_bytes);
+}
+#else
+constexpr const void* scheduler_stack = nullptr;
+constexpr std::size_t scheduler_stack_bytes = 0;
+void arrive_on_new_stack() {}
+void leave_stack_for_good() {}
+#endif
+
+/// "0-31, 64": the set bits of a sorted list.
+std::string ranges(const std::vector<int>& sorted) {
+    std::string text;
+    for (std::size_t i = 0; i < sorted.size();) {
+        std::size_t j = i;
+        while (j + 1 < sorted.size() && sorted[j + 1] == sorted[j] + 1) ++j;
+        text += text.empty() ? "" : ", ";
+        text += j > i ? fmt::format("{}-{}", sorted[i], sorted[j]) : fmt::format("{}", sorted[i]);
+        i = j + 1;
+    }
+    return text;
+}
+
+}  // namespace
+
+thread_local constinit Block* running_block = nullptr;
+thread_local constinit Builtins builtins{};
+
+const char* name(Op op) {
+    switch (op) {
+        case Op::ldmatrix:
+            return "ldmatrix";
+        case Op::ldmatrix_transposed:
+            return "ldmatrix_transposed";
+        case Op::mma:
+            return "mma";
+        case Op::shuffle:
+            return "shuffle";
+        default:
+            return "__syncwarp";
+    }
+}
+
+std::string to_string(Site site) {
+    const std::string_view path = site.file;
+    return fmt::format("{}:{}", path.substr(path.find_last_of('/') + 1), site.line);
+}
+
+Stacks::~Stacks() {
+    if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+void Stacks::reserve(int count) {
+    const std::size_t wanted = count * stack_bytes;
+    if (wanted <= bytes_) return;
+    if (base_ != nullptr) munmap(base_, bytes_);
+    void* memory =
+        mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    base_ = static_cast<char*>(memory);
+    bytes_ = wanted;
+    for (int i = 0; i < count; ++i) mprotect(base_ + i * stack_bytes, sysconf(_SC_PAGESIZE), PROT_NONE);
+}
+
+context::stack_context Stacks::at(int index) const {
+    context::stack_context stack;
+    stack.size = stack_bytes - sysconf(_SC_PAGESIZE);
+    stack.sp = base_ + (index + 1) * stack_bytes;  // stacks grow downwards
+    return stack;
+}
+
+Block::Block()
+    : shared_(static_cast<std::byte*>(std::aligned_alloc(1024, most_shared_bytes + 1024)), &std::free),
+      checker_(*this) {}
+
+void Block::begin_launch(const Launch& config, void (*call)(const void*), const void* parameters,
+                         std::size_t bytes, std::uint32_t first_serial) {
+    config_ = &config;
+    call_ = call;
+    parameters_ = parameters;
+    first_serial_ = first_serial;
+    shared_bytes_ = config.shared_bytes;
+    checker_.begin_launch(first_serial, parameters, bytes);
+    checker_.begin_block(shared_.get(), shared_bytes_);
+
+    const int count = static_cast<int>(config.block.count());
+    stacks_.reserve(count);
+    threads_.resize(count);
+    warps_.resize((count + 31) / 32);
+}
+
+void Block::run(std::uint64_t number) {
+    const dim3 grid = config_->grid;
+    const dim3 index(number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y);
+    begin(number, index);
+    running_block = this;
+    for (int id = next_turn(); id >= 0; id = next_turn()) {
+        resume(id);
+        if (failure_) break;
+    }
+    running_block = nullptr;
+    tally.blocks += 1;
+    if (!failure_ && live_ > 0) {
+        failure_ = std::make_exception_ptr(
+            Report(Report::Kind::deadlock, fmt::format("deadlock in block ({}, {}, {}): {}", index.x, index.y,
+                                                       index.z, describe_waiting())));
+    }
+    if (failure_) {
+        // Threads that will never run again stay as they are. Unwinding them would throw through code that
+        // was not compiled to expect it, and their stacks are ours; so their handles go where no destructor
+        // finds them.
+        static auto& abandoned = *new std::vector<context::fiber>;
+        static std::mutex mutex;
+        const std::lock_guard lock(mutex);
+        for (Thread& thread : threads_) abandoned.push_back(std::move(thread.fiber));
+        std::rethrow_exception(std::exchange(failure_, nullptr));
+    }
+}
+
+void Block::begin(std::uint64_t number, dim3 index) {
+    const dim3 extent = config_->block;
+    const int count = static_cast<int>(threads_.size());
+    serial_ = first_serial_ + static_cast<std::uint32_t>(number);
+    barriers_ = 0;
+    live_ = count;
+    at_barrier_ = 0;
+    current_warp_ = 0;
+    std::memset(shared_.get(), 0xff, shared_bytes_);  // NaN in every floating-point type
+
+    // The same block of the same launch gets the same turns, whichever worker runs it.
+    const Options& o = options();
+    random_.seed(static_cast<std::uint32_t>(o.seed * 0x9e3779b9u + number + 1));
+    std::iota(lane_of_turn_.begin(), lane_of_turn_.end(), std::uint8_t{0});
+    if (o.order == Order::reversed) std::reverse(lane_of_turn_.begin(), lane_of_turn_.end());
+    if (o.order == Order::shuffled) std::shuffle(lane_of_turn_.begin(), lane_of_turn_.end(), random_);
+    for (int turn = 0; turn < 32; ++turn)
+        turn_of_lane_[lane_of_turn_[turn]] = static_cast<std::uint8_t>(turn);
+
+    builtins = {.thread = {}, .block = index, .block_extent = extent, .grid_extent = config_->grid};
+    for (Warp& warp : warps_) {
+        warp.ready = 0;
+        warp.syncs = 0;
+        warp.meetings.clear();
+    }
+    for (int id = 0; id < count; ++id) {
+        Thread& thread = threads_[id];
+        const unsigned u = static_cast<unsigned>(id);
+        thread.index = dim3(u % extent.x, u / extent.x % extent.y, u / extent.x / extent.y);
+        thread.waits_for = nullptr;
+        thread.finished = false;
+        thread.copies.clear();
+        thread.fiber = start(id);
+        make_ready(id / 32, 1u << id % 32);
+    }
+}
+
+context::fiber Block::start(int id) {
+    const context::stack_context stack = stacks_.at(id);
+    return context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), Borrowed{},
+                          [this, id](context::fiber&& scheduler) {
+                              arrive_on_new_stack();
+                              Thread& self = threads_[id];
+                              self.scheduler = std::move(scheduler);
+                              try {
+                                  call_(parameters_);
+                              } catch (const std::exception&) {
+                                  failure_ = std::current_exception();
+                              }
+                              self.finished = true;
+                              live_ -= 1;
+                              release_barrier_if_complete();
+                              leave_stack_for_good();
+                              return std::move(self.scheduler);
+                          });
+}
+
+/// Picks a ready thread: of the warp that ran last if it can, so that a warp runs as far as it gets.
+/// Shuffled, of any warp.
+int Block::next_turn() {
+    const int count = static_cast<int>(warps_.size());
+    const Order order = options().order;
+    if (order == Order::shuffled) current_warp_ = static_cast<int>(random_() % count);
+    for (int i = 0; i < count; ++i) {
+        const int step = order == Order::reversed ? count - i : i;
+        const int w = (current_warp_ + step) % count;
+        if (warps_[w].ready != 0) {
+            current_warp_ = w;
+            return 32 * w + lane_of_turn_[__builtin_ctz(warps_[w].ready)];
+        }
+    }
+    return -1;
+}
+
+void Block::resume(int id) {
+    Thread& thread = threads_[id];
+    current_ = id;
+    builtins.thread = thread.index;
+    warps_[id / 32].ready &= ~(1u << turn_of_lane_[id % 32]);
+    const context::stack_context stack = stacks_.at(id);
+    StackSwitch to_thread(static_cast<char*>(stack.sp) - stack.size, stack.size);
+    thread.fiber = std::move(thread.fiber).resume();
+    to_thread.back();
+}
+
+void Block::wait(const char* what, Site site) {
+    Thread& self = threads_[current_];
+    self.waits_for = what;
+    self.waits_at = site;
+    StackSwitch to_scheduler(scheduler_stack, scheduler_stack_bytes);
+    self.scheduler = std::move(self.scheduler).resume();
+    to_scheduler.back();
+}
+
+void Block::fail(Report::Kind kind, const std::string& message) {
+    failure_ = std::make_exception_ptr(Report(kind, message));
+    for (;;) wait("nothing", {});
+}
+
+void Block::make_ready(int warp, std::uint32_t lanes) {
+    for (; lanes != 0; lanes &= lanes - 1) {
+        const int lane = __builtin_ctz(lanes);
+        threads_[32 * warp + lane].waits_for = nullptr;
+        warps_[warp].ready |= 1u << turn_of_lane_[lane];
+    }
+}
+
+void Block::meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Site site) {
+    const int lane = current_ % 32;
+    auto& meetings = warps_[current_ / 32].meetings;
+    auto meeting =
+        std::find_if(meetings.begin(), meetings.end(), [=](const Meeting& m) { return m.mask == mask; });
+    if (meeting == meetings.end()) {
+        if ((mask >> lane & 1) == 0) {
+            fail(Report::Kind::divergence,
+                 fmt::format("divergence: lane {} executes {} at {} with a mask that leaves it out", lane,
+                             name(op), to_string(site)));
+        }
+        meeting = meetings.emplace(meetings.end());
+        meeting->mask = mask;
+    }
+    if (meeting->arrived == 0) {
+        meeting->op = op;
+        meeting->site = site;
+    } else if (meeting->op != op || meeting->site.line != site.line) {
+        fail(Report::Kind::divergence,
+             fmt::format("divergence in warp {}: lane {} executes {} at {}, lane {} executes {} at {}",
+                         current_ / 32, __builtin_ctz(meeting->arrived), name(meeting->op),
+                         to_string(meeting->site), lane, name(op), to_string(site)));
+    }
+    meeting->operands[lane] = operands;
+    meeting->arrived |= 1u << lane;
+    if (meeting->arrived != mask) return wait(name(op), site);
+    body(meeting->operands, mask);
+    if (op == Op::sync_warp) warps_[current_ / 32].syncs += 1;
+    meeting->arrived = 0;
+    make_ready(current_ / 32, mask & ~(1u << lane));
+}
+
+void Block::sync(Site site) {
+    at_barrier_ += 1;
+    if (at_barrier_ < live_) return wait("__syncthreads", site);
+    for (const Thread& other : threads_) {
+        const bool elsewhere = other.waits_for != nullptr && other.waits_at.line != site.line;
+        if (!elsewhere) continue;
+        fail(Report::Kind::divergence,
+             fmt::format("divergent __syncthreads: thread {} waits at {}, thread {} at {}",
+                         &other - threads_.data(), to_string(other.waits_at), current_, to_string(site)));
+    }
+    release_barrier_if_complete();
+    warps_[current_ / 32].ready &= ~(1u << turn_of_lane_[current_ % 32]);  // it is running already
+}
+
+void Block::release_barrier_if_complete() {
+    if (at_barrier_ == 0 || at_barrier_ < live_) return;
+    at_barrier_ = 0;
+    barriers_ += 1;
+    tally.barriers += 1;
+    for (Warp& warp : warps_) warp.syncs = 0;
+    for (std::size_t id = 0; id < threads_.size(); ++id) {
+        if (!threads_[id].finished) make_ready(static_cast<int>(id / 32), 1u << id % 32);
+    }
+}
+
+Moment Block::now() const {
+    return {serial_, barriers_ << 12 | (warps_[current_ / 32].syncs & 0xfff),
+            static_cast<std::uint16_t>(current_)};
+}
+
+std::string Block::describe_waiting() const {
+    std::map<std::string, std::vector<int>> groups;
+    for (int id = 0; id < static_cast<int>(threads_.size()); ++id) {
+        const Thread& thread = threads_[id];
+        const std::string where =
+            thread.finished ? "have left the kernel"
+                            : fmt::format("wait at {} ({})", to_string(thread.waits_at), thread.waits_for);
+        groups[where].push_back(id);
+    }
+    std::string text;
+    for (const auto& [where, threads] : groups) {
+        text += fmt::format("{}threads {} {}", text.empty() ? "" : "; ", ranges(threads), where);
+    }
+    return text;
+}
+
+void Block::start_copy(void* shared, const void* global, bool valid, std::uintptr_t caller) {
+    if (reinterpret_cast<std::uintptr_t>(shared) % 16 != 0 ||
+        (valid && reinterpret_cast<std::uintptr_t>(global) % 16 != 0)) {
+        fail(Report::Kind::misaligned,
+             fmt::format("copy_async of an address that is not 16-byte aligned, at {}",
+                         source_of(relative_address(caller))));
+    }
+    tally.async_copies += 1;
+    tally.shared_tile_bytes += 16;
+    if (valid) tally.global_load_bytes += 16;
+    if (Checker* c = checker()) {
+        if (valid) c->access(global, 16, false, Via::wrapper, caller);
+        c->access(shared, 16, true, Via::copy_start, caller);
+    }
+    threads_[current_].copies.push_back({shared, valid ? global : nullptr});
+    // sm_75 has no asynchronous copy: there, it is done when it is started.
+    if (!options().late_copies || options().compute_capability < 80) wait_for_copies(caller);
+}
+
+void Block::wait_for_copies(std::uintptr_t caller) {
+    auto& copies = threads_[current_].copies;
+    for (const Copy& copy : copies) {
+        if (Checker* c = checker()) c->access(copy.shared, 16, true, Via::wrapper, caller);
+        if (copy.global != nullptr) {
+            std::memcpy(copy.shared, copy.global, 16);
+        } else {
+            std::memset(copy.shared, 0, 16);
+        }
+    }
+    copies.clear();
+}
+
+}  // namespace simt

@@ -1,0 +1,141 @@
+/// @file
+/// One thread block on the CPU: fibers, their turns, barriers and the meetings of warps. Internal to simt/.
+#pragma once
+
+#include <array>
+#include <boost/context/fiber.hpp>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "simt/checker.h"
+#include "simt/cuda.h"
+
+namespace simt {
+
+/// Memory for the stacks of a block's fibers, each above a page that faults.
+class Stacks {
+  public:
+    ~Stacks();
+    void reserve(int count);
+    boost::context::stack_context at(int index) const;
+    bool contains(const void* address) const {
+        return static_cast<std::size_t>(static_cast<const char*>(address) - base_) < bytes_;
+    }
+
+  private:
+    char* base_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+/// A warp instruction that lanes execute together.
+enum class Op : std::uint8_t { ldmatrix, ldmatrix_transposed, mma, shuffle, sync_warp };
+
+/// What a warp instruction does once all lanes of `mask` have brought their operands.
+using MeetingBody = void (*)(void* const (&operands)[32], std::uint32_t mask);
+
+/// Runs blocks, one at a time, on the thread that owns it.
+class Block {
+  public:
+    Block();
+
+    /// Prepares for the blocks of a launch.
+    void begin_launch(const Launch& config, void (*call)(const void*), const void* parameters,
+                      std::size_t bytes, std::uint32_t first_serial);
+    /// Runs one block to its end. Throws the Report of whatever went wrong.
+    void run(std::uint64_t number);
+
+    /// Called by the running thread: waits until all lanes of `mask` are here. The last one computes `body`.
+    void meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Site site);
+    /// Called by the running thread: waits for every thread that has not left the kernel.
+    void sync(Site site);
+    /// Called by the running thread: gives up on the block. The thread never resumes.
+    [[noreturn]] void fail(Report::Kind kind, const std::string& message);
+
+    void start_copy(void* shared, const void* global, bool valid, std::uintptr_t caller);
+    void wait_for_copies(std::uintptr_t caller);
+
+    void* shared_memory() { return shared_.get(); }
+    bool in_shared_memory(const void* address) const {
+        return static_cast<std::size_t>(static_cast<const std::byte*>(address) - shared_.get()) <
+               shared_bytes_;
+    }
+    bool on_a_stack(const void* address) const { return stacks_.contains(address); }
+    /// The running thread and moment, for the race checker.
+    Moment now() const;
+    Checker* checker() { return config_->checked ? &checker_ : nullptr; }
+
+    Counters tally;
+
+  private:
+    struct Copy {
+        void* shared;
+        const void* global;  ///< null for zeros
+    };
+    struct Thread {
+        boost::context::fiber fiber;      ///< the thread, while it waits
+        boost::context::fiber scheduler;  ///< who runs it, while it runs
+        dim3 index;
+        const char* waits_for = nullptr;  ///< null: ready, or finished
+        Site waits_at{};
+        bool finished = false;
+        std::vector<Copy> copies;
+    };
+    struct Meeting {
+        std::uint32_t mask = 0;
+        std::uint32_t arrived = 0;
+        Op op{};
+        Site site{};
+        void* operands[32];
+    };
+    struct Warp {
+        std::uint32_t ready = 0;  ///< a bit per turn, not per lane
+        std::uint32_t syncs = 0;  ///< __syncwarp since the last barrier
+        std::vector<Meeting> meetings;
+    };
+
+    void begin(std::uint64_t number, dim3 index);
+    void resume(int id);
+    boost::context::fiber start(int id);
+    void wait(const char* what, Site site);
+    void make_ready(int warp, std::uint32_t lanes);
+    void release_barrier_if_complete();
+    int next_turn();
+    std::string describe_waiting() const;
+
+    Stacks stacks_;
+    std::unique_ptr<std::byte, decltype(&std::free)> shared_;
+    std::size_t shared_bytes_ = 0;
+    Checker checker_;
+
+    const Launch* config_ = nullptr;
+    void (*call_)(const void*) = nullptr;
+    const void* parameters_ = nullptr;
+    std::uint32_t first_serial_ = 0;  ///< of the launch's blocks
+    std::vector<Thread> threads_;
+    std::vector<Warp> warps_;
+    std::array<std::uint8_t, 32> lane_of_turn_{};
+    std::array<std::uint8_t, 32> turn_of_lane_{};
+    std::minstd_rand random_;
+    int current_ = 0;  ///< the running thread
+    int current_warp_ = 0;
+    int live_ = 0;
+    int at_barrier_ = 0;
+    std::uint32_t barriers_ = 0;  ///< passed by this block
+    std::uint32_t serial_ = 0;    ///< of the block, unique in the process
+    std::exception_ptr failure_;
+};
+
+/// The block that runs on this thread, or null between blocks and on other threads.
+extern thread_local constinit Block* running_block;
+
+/// "mma", "__syncwarp"
+const char* name(Op op);
+
+/// "kernel.cu:12"
+std::string to_string(Site site);
+
+}  // namespace simt

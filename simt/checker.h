@@ -1,0 +1,101 @@
+/// @file
+/// The race checker: who last wrote and read each byte that threads share, and when. Internal to simt/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "simt/simt.h"
+
+namespace simt {
+
+class Block;
+
+/// Who is running, and when. Two moments of one block are ordered if a barrier lies between them or, within a
+/// warp, a __syncwarp. A shuffle does not order memory.
+struct Moment {
+    std::uint32_t block = 0;   ///< serial number, unique in the process; 0 is never
+    std::uint32_t time = 0;    ///< barriers passed << 12 | __syncwarp since
+    std::uint16_t thread = 0;  ///< in the block
+};
+
+/// An access that a shadow remembers.
+struct Access {
+    Moment at;
+    bool several_lanes = false;  ///< of a read: other lanes of this warp read at the same time
+    bool several_warps = false;  ///< of a read: other warps read since the last barrier
+    bool in_flight = false;      ///< of a write: an asynchronous copy that has not been waited for
+    std::uint32_t caller = 0;    ///< return address, from the start of the executable
+};
+
+/// The history of a piece of memory.
+struct Shadow {
+    static constexpr std::size_t unit = 2;  ///< bytes per cell: the smallest element that kernels share
+    struct Cell {
+        Access write, read;
+    };
+
+    const std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    const char* name = "";
+    bool writable = true;
+    bool global = false;
+    std::unique_ptr<Cell[]> cells;  ///< none for read-only memory: reads do not race
+    std::mutex mutex;               ///< of global memory, which blocks on other workers share
+
+    Shadow(const void* memory, std::size_t size, const char* label, bool can_write, bool is_global);
+    bool contains(const void* address) const {
+        return static_cast<std::size_t>(static_cast<const std::byte*>(address) - data) < bytes;
+    }
+};
+
+/// How an access reached the checker.
+enum class Via : std::uint8_t {
+    wrapper,    ///< the CUDA layer, which counts it
+    plain,      ///< an ordinary C++ access, which nothing counts
+    copy_start  ///< an asynchronous copy's destination, when it starts
+};
+
+/// Checks the accesses of one worker's blocks.
+class Checker {
+  public:
+    explicit Checker(Block& block) : block_(block) {}
+
+    void begin_launch(std::uint32_t first_block, const void* parameters, std::size_t parameter_bytes);
+    /// The block's dynamic shared memory.
+    void begin_block(const void* shared, std::size_t bytes);
+    /// One access by the running thread. Does not return if it is a fault.
+    void access(const void* address, std::size_t bytes, bool write, Via via, std::uintptr_t caller);
+
+  private:
+    Shadow* find(const std::byte* first, std::size_t bytes);
+    bool is_private(const std::byte* address, bool write) const;
+    void check(Shadow& shadow, const std::byte* address, std::size_t bytes, bool write, Via via,
+               std::uint32_t caller);
+    bool unordered(const Shadow& shadow, const Moment& before, const Moment& now) const;
+    void read(const Shadow& shadow, Shadow::Cell& cell, const Access& now, const std::byte* address);
+    void write(const Shadow& shadow, Shadow::Cell& cell, const Access& now, const std::byte* address);
+    void race(const Shadow& shadow, const char* before_kind, const Access& before, const char* now_kind,
+              const Access& now, const std::byte* address);
+    void touches_copy(const Shadow& shadow, const Access& copy, const char* now_kind, const Access& now,
+                      const std::byte* address);
+
+    Block& block_;
+    std::unique_ptr<Shadow> dynamic_shared_, static_shared_;
+    std::uint32_t first_block_ = 0;  ///< of this launch; blocks since then run at the same time
+    const std::byte* parameters_ = nullptr;
+    std::size_t parameter_bytes_ = 0;
+    std::optional<Report> fault_;  ///< what the access in hand did wrong
+};
+
+/// A return address, counted from the start of the executable.
+std::uint32_t relative_address(std::uintptr_t caller);
+
+/// "kernel.cu:12" for a relative return address, or the address itself if nothing can say.
+std::string source_of(std::uint32_t caller);
+
+}  // namespace simt

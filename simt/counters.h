@@ -1,0 +1,68 @@
+/// @file
+/// What the CPU back-end counts while it runs a kernel.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace simt {
+
+/// Work of one or more launches. All are exact, and none depends on the order in which threads ran.
+struct Counters {
+    std::uint64_t launches = 0;               ///< kernels started
+    std::uint64_t blocks = 0;                 ///< thread blocks
+    std::uint64_t global_load_bytes = 0;      ///< bytes requested from global memory (not HBM traffic)
+    std::uint64_t global_store_bytes = 0;     ///< bytes sent to global memory
+    std::uint64_t shared_exchange_bytes = 0;  ///< shared memory read or written by load() and store()
+    std::uint64_t shared_tile_bytes = 0;      ///< shared memory written by copies or read by ldmatrix
+    std::uint64_t barriers = 0;               ///< __syncthreads, once per block
+    std::uint64_t warp_syncs = 0;             ///< __syncwarp, once per warp
+    std::uint64_t shuffles = 0;               ///< warp shuffles, once per warp
+    std::uint64_t mma = 0;                    ///< m16n8k16 products (two m16n8k8 count as one), per warp
+    std::uint64_t ldmatrix = 0;               ///< ldmatrix.x4, once per warp
+    std::uint64_t bank_conflicts = 0;         ///< extra passes over shared memory that ldmatrix needed
+    std::uint64_t async_copies = 0;           ///< 16-byte asynchronous copies, once per thread
+    std::uint64_t exponentials = 0;           ///< exp2, once per thread
+    std::uint64_t divides = 0;                ///< divisions, once per thread
+    std::uint64_t tiles = 0;                  ///< key tiles visited, once per block and visit
+    std::uint64_t masked_tiles = 0;           ///< of these, the ones whose scores were masked
+    std::uint64_t bypassed_bytes = 0;  ///< traffic that no wrapper counted (checked back-end); must be 0
+
+    Counters& operator+=(const Counters& other);
+    bool operator==(const Counters&) const = default;
+};
+
+/// A counter with its name, for tables and JSON.
+struct CounterField {
+    const char* name;
+    std::uint64_t Counters::*value;
+};
+
+/// Every counter, in the order in which tables show them.
+inline constexpr std::array<CounterField, 18> counter_fields{{
+    {"launches", &Counters::launches},
+    {"blocks", &Counters::blocks},
+    {"global_load_bytes", &Counters::global_load_bytes},
+    {"global_store_bytes", &Counters::global_store_bytes},
+    {"shared_exchange_bytes", &Counters::shared_exchange_bytes},
+    {"shared_tile_bytes", &Counters::shared_tile_bytes},
+    {"barriers", &Counters::barriers},
+    {"warp_syncs", &Counters::warp_syncs},
+    {"shuffles", &Counters::shuffles},
+    {"mma", &Counters::mma},
+    {"ldmatrix", &Counters::ldmatrix},
+    {"bank_conflicts", &Counters::bank_conflicts},
+    {"async_copies", &Counters::async_copies},
+    {"exponentials", &Counters::exponentials},
+    {"divides", &Counters::divides},
+    {"tiles", &Counters::tiles},
+    {"masked_tiles", &Counters::masked_tiles},
+    {"bypassed_bytes", &Counters::bypassed_bytes},
+}};
+
+inline Counters& Counters::operator+=(const Counters& other) {
+    for (const auto& field : counter_fields) this->*field.value += other.*field.value;
+    return *this;
+}
+
+}  // namespace simt

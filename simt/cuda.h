@@ -1,0 +1,130 @@
+/// @file
+/// CUDA's vocabulary for a host compiler, and the instructions of the CUDA layer. What kernels see of simt/.
+#pragma once
+
+#include <Eigen/Core>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "simt/simt.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __shared__ thread_local  // a worker runs one block at a time
+
+namespace simt {
+
+using fp16 = Eigen::half;
+using bf16 = Eigen::bfloat16;
+
+/// Which thread is running, and where.
+struct Builtins {
+    dim3 thread, block, block_extent, grid_extent;
+};
+extern thread_local constinit Builtins builtins;
+
+/// A place in a kernel's source. As a default argument it is the caller's.
+struct Site {
+    const char* file;
+    int line;
+    static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+        return {file, line};
+    }
+};
+
+// Memory. The location that a report names is the caller's, by return address.
+void load(const void* address, void* value, std::size_t bytes);
+void store(void* address, const void* value, std::size_t bytes);
+void* shared_memory();
+void copy_async(void* shared, const void* global, bool valid);
+void copy_wait();
+
+// Warp instructions: every lane of `mask` must execute them together.
+void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site);
+void shuffle(std::uint32_t mask, void* value, std::size_t bytes, int source_lane, Site site);
+void sync_warp(std::uint32_t mask, Site site);
+void sync_block(Site site);
+template <class T>
+void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, Site site);
+
+// Arithmetic that is counted.
+float exp2(float x);
+float divide(float a, float b);
+void note_tile(bool masked);
+
+/// Two values rounded to T, the first in the low half.
+template <class T>
+std::uint32_t pack(float low, float high) {
+    const auto bits = [](float x) { return std::uint32_t{Eigen::numext::bit_cast<std::uint16_t>(T(x))}; };
+    return bits(low) | bits(high) << 16;
+}
+
+/// The lane of the running thread.
+inline int lane() {
+    const dim3 t = builtins.thread, n = builtins.block_extent;
+    return static_cast<int>((t.x + n.x * (t.y + n.y * t.z)) % 32);
+}
+
+}  // namespace simt
+
+using simt::dim3;
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+inline int min(int a, int b) {
+    return a < b ? a : b;
+}
+inline int max(int a, int b) {
+    return a > b ? a : b;
+}
+#define threadIdx (simt::builtins.thread)
+#define blockIdx (simt::builtins.block)
+#define blockDim (simt::builtins.block_extent)
+#define gridDim (simt::builtins.grid_extent)
+
+__forceinline__ void __syncthreads(simt::Site site = simt::Site::here()) {
+    simt::sync_block(site);
+}
+
+__forceinline__ void __syncwarp(std::uint32_t mask = 0xffffffffu, simt::Site site = simt::Site::here()) {
+    simt::sync_warp(mask, site);
+}
+
+template <class V>
+__forceinline__ V __shfl_sync(std::uint32_t mask, V value, int source, int width = 32,
+                              simt::Site site = simt::Site::here()) {
+    const int first = simt::lane() / width * width;
+    simt::shuffle(mask, &value, sizeof value, first + source % width, site);
+    return value;
+}
+
+template <class V>
+__forceinline__ V __shfl_xor_sync(std::uint32_t mask, V value, int lanes, int width = 32,
+                                  simt::Site site = simt::Site::here()) {
+    const int self = simt::lane(), other = self ^ lanes;
+    simt::shuffle(mask, &value, sizeof value, other / width <= self / width ? other : self, site);
+    return value;
+}
+
+template <class V>
+__forceinline__ V __shfl_up_sync(std::uint32_t mask, V value, int delta, int width = 32,
+                                 simt::Site site = simt::Site::here()) {
+    const int self = simt::lane();
+    simt::shuffle(mask, &value, sizeof value, self % width >= delta ? self - delta : self, site);
+    return value;
+}
+
+template <class V>
+__forceinline__ V __shfl_down_sync(std::uint32_t mask, V value, int delta, int width = 32,
+                                   simt::Site site = simt::Site::here()) {
+    const int self = simt::lane();
+    simt::shuffle(mask, &value, sizeof value, self % width + delta < width ? self + delta : self, site);
+    return value;
+}

@@ -1,0 +1,232 @@
+/// @file
+/// What each instruction does, lane by lane: the executable specification of the CUDA layer.
+/// Compiled without instrumentation, so that only the kernel's own accesses reach the race checker by
+/// themselves.
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "simt/block.h"
+
+namespace simt {
+namespace {
+
+#define SIMT_CALLER reinterpret_cast<std::uintptr_t>(__builtin_return_address(0))
+
+constexpr std::uint32_t full_warp = 0xffffffffu;
+
+struct MatrixOperands {
+    std::uint32_t* r;
+    const void* row;
+};
+
+/// Passes over shared memory that ldmatrix needs beyond one per matrix: rows of one matrix that lie in the
+/// same 16 bytes of the 128 that shared memory serves at a time have to take turns.
+std::uint64_t bank_conflicts(void* const (&operands)[32]) {
+    std::uint64_t extra = 0;
+    for (int k = 0; k < 4; ++k) {
+        std::array<std::set<std::uintptr_t>, 8> rows_in_bank;
+        for (int i = 0; i < 8; ++i) {
+            const auto row =
+                reinterpret_cast<std::uintptr_t>(static_cast<MatrixOperands*>(operands[8 * k + i])->row);
+            rows_in_bank[row / 16 % 8].insert(row);
+        }
+        std::size_t passes = 1;
+        for (const auto& rows : rows_in_bank) passes = std::max(passes, rows.size());
+        extra += passes - 1;
+    }
+    return extra;
+}
+
+template <bool transposed>
+void ldmatrix_body(void* const (&operands)[32], std::uint32_t) {
+    std::uint16_t element[4][8][8];  // matrix, row, column
+    for (int i = 0; i < 32; ++i) {
+        std::memcpy(element[i / 8][i % 8], static_cast<MatrixOperands*>(operands[i])->row, 16);
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+        const int g = lane / 4, t = lane % 4;
+        std::uint32_t* r = static_cast<MatrixOperands*>(operands[lane])->r;
+        for (int k = 0; k < 4; ++k) {
+            const std::uint32_t low = transposed ? element[k][2 * t][g] : element[k][g][2 * t];
+            const std::uint32_t high = transposed ? element[k][2 * t + 1][g] : element[k][g][2 * t + 1];
+            r[k] = low | high << 16;
+        }
+    }
+    running_block->tally.ldmatrix += 1;
+    running_block->tally.bank_conflicts += bank_conflicts(operands);
+}
+
+struct MmaOperands {
+    float* d;
+    const std::uint32_t* a;
+    std::uint32_t b0, b1;
+};
+
+template <class T>
+void unpack(std::uint32_t bits, float* low, float* high) {
+    *low = static_cast<float>(Eigen::numext::bit_cast<T>(static_cast<std::uint16_t>(bits)));
+    *high = static_cast<float>(Eigen::numext::bit_cast<T>(static_cast<std::uint16_t>(bits >> 16)));
+}
+
+/// D += A B for the columns first_k .. first_k + depth - 1 of A.
+template <int depth>
+void multiply(const float (&A)[16][16], const float (&B)[16][8], int first_k, float (&D)[16][8]) {
+    for (int i = 0; i < 16; ++i) {
+        for (int k = first_k; k < first_k + depth; ++k) {
+            for (int j = 0; j < 8; ++j) D[i][j] += A[i][k] * B[k][j];
+        }
+    }
+}
+
+template <class T>
+void mma_body(void* const (&operands)[32], std::uint32_t) {
+    float A[16][16], B[16][8], D[16][8];
+    for (int lane = 0; lane < 32; ++lane) {
+        const int g = lane / 4, t = lane % 4;
+        const auto& [d, a, b0, b1] = *static_cast<const MmaOperands*>(operands[lane]);
+        unpack<T>(a[0], &A[g][2 * t], &A[g][2 * t + 1]);
+        unpack<T>(a[1], &A[g + 8][2 * t], &A[g + 8][2 * t + 1]);
+        unpack<T>(a[2], &A[g][2 * t + 8], &A[g][2 * t + 9]);
+        unpack<T>(a[3], &A[g + 8][2 * t + 8], &A[g + 8][2 * t + 9]);
+        unpack<T>(b0, &B[2 * t][g], &B[2 * t + 1][g]);
+        unpack<T>(b1, &B[2 * t + 8][g], &B[2 * t + 9][g]);
+        D[g][2 * t] = d[0];
+        D[g][2 * t + 1] = d[1];
+        D[g + 8][2 * t] = d[2];
+        D[g + 8][2 * t + 1] = d[3];
+    }
+    if (options().compute_capability >= 80) {
+        multiply<16>(A, B, 0, D);
+    } else {  // two m16n8k8
+        multiply<8>(A, B, 0, D);
+        multiply<8>(A, B, 8, D);
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+        const int g = lane / 4, t = lane % 4;
+        float* d = static_cast<MmaOperands*>(operands[lane])->d;
+        d[0] = D[g][2 * t];
+        d[1] = D[g][2 * t + 1];
+        d[2] = D[g + 8][2 * t];
+        d[3] = D[g + 8][2 * t + 1];
+    }
+    running_block->tally.mma += 1;
+}
+
+struct ShuffleOperands {
+    void* value;
+    std::size_t bytes;
+    int source_lane;
+};
+
+void shuffle_body(void* const (&operands)[32], std::uint32_t mask) {
+    std::array<std::array<std::byte, 16>, 32> sent{};
+    for (int lane = 0; lane < 32; ++lane) {
+        if ((mask >> lane & 1) == 0) continue;
+        const auto& own = *static_cast<const ShuffleOperands*>(operands[lane]);
+        std::memcpy(sent[lane].data(), own.value, own.bytes);
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+        if ((mask >> lane & 1) == 0) continue;
+        const auto& own = *static_cast<const ShuffleOperands*>(operands[lane]);
+        std::memcpy(own.value, sent[own.source_lane & 31].data(), own.bytes);
+    }
+    running_block->tally.shuffles += 1;
+}
+
+void sync_warp_body(void* const (&)[32], std::uint32_t) {
+    running_block->tally.warp_syncs += 1;
+}
+
+}  // namespace
+
+void load(const void* address, void* value, std::size_t bytes) {
+    Block& block = *running_block;
+    if (Checker* checker = block.checker()) checker->access(address, bytes, false, Via::wrapper, SIMT_CALLER);
+    (block.in_shared_memory(address) ? block.tally.shared_exchange_bytes : block.tally.global_load_bytes) +=
+        bytes;
+    std::memcpy(value, address, bytes);
+}
+
+void store(void* address, const void* value, std::size_t bytes) {
+    Block& block = *running_block;
+    if (Checker* checker = block.checker()) checker->access(address, bytes, true, Via::wrapper, SIMT_CALLER);
+    (block.in_shared_memory(address) ? block.tally.shared_exchange_bytes : block.tally.global_store_bytes) +=
+        bytes;
+    std::memcpy(address, value, bytes);
+}
+
+void* shared_memory() {
+    return running_block->shared_memory();
+}
+
+void copy_async(void* shared, const void* global, bool valid) {
+    running_block->start_copy(shared, global, valid, SIMT_CALLER);
+}
+
+void copy_wait() {
+    running_block->wait_for_copies(SIMT_CALLER);
+}
+
+void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site) {
+    Block& block = *running_block;
+    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
+        block.fail(Report::Kind::misaligned,
+                   fmt::format("ldmatrix of a row that is not 16-byte aligned, at {}", to_string(site)));
+    }
+    if (Checker* checker = block.checker()) checker->access(row, 16, false, Via::wrapper, SIMT_CALLER);
+    block.tally.shared_tile_bytes += 16;
+    MatrixOperands operands{r, row};
+    if (transposed) {
+        block.meet(Op::ldmatrix_transposed, full_warp, &operands, ldmatrix_body<true>, site);
+    } else {
+        block.meet(Op::ldmatrix, full_warp, &operands, ldmatrix_body<false>, site);
+    }
+}
+
+template <class T>
+void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, Site site) {
+    if (options().compute_capability < 80 && std::is_same_v<T, bf16>) {
+        running_block->fail(Report::Kind::unsupported,
+                            fmt::format("mma of bf16 at {} needs sm_80", to_string(site)));
+    }
+    MmaOperands operands{d, a, b0, b1};
+    running_block->meet(Op::mma, full_warp, &operands, mma_body<T>, site);
+}
+template void mma<fp16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t, Site);
+template void mma<bf16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t, Site);
+
+void shuffle(std::uint32_t mask, void* value, std::size_t bytes, int source_lane, Site site) {
+    ShuffleOperands operands{value, bytes, source_lane};
+    running_block->meet(Op::shuffle, mask, &operands, shuffle_body, site);
+}
+
+void sync_warp(std::uint32_t mask, Site site) {
+    running_block->meet(Op::sync_warp, mask, nullptr, sync_warp_body, site);
+}
+
+void sync_block(Site site) {
+    running_block->sync(site);
+}
+
+float exp2(float x) {
+    running_block->tally.exponentials += 1;
+    return std::exp2(x);
+}
+
+float divide(float a, float b) {
+    running_block->tally.divides += 1;
+    return a / b;
+}
+
+void note_tile(bool masked) {
+    const dim3 t = builtins.thread;
+    if (t.x != 0 || t.y != 0 || t.z != 0) return;
+    running_block->tally.tiles += 1;
+    running_block->tally.masked_tiles += masked;
+}
+
+}  // namespace simt

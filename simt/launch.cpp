@@ -1,0 +1,132 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "simt/block.h"
+
+namespace simt {
+namespace {
+
+/// Threads that wait for work, kept because a block's stacks and shared memory are worth keeping.
+class Pool {
+  public:
+    /// Runs work on `count` threads, of which this is one, and waits for all.
+    void run(int count, const std::function<void()>& work) {
+        {
+            const std::lock_guard lock(mutex_);
+            while (static_cast<int>(threads_.size()) < count - 1) {
+                threads_.emplace_back([this](const std::stop_token& stop) { serve(stop); });
+            }
+            work_ = &work;
+            wanted_ = count - 1;
+            busy_ = count - 1;
+        }
+        wake_.notify_all();
+        work();
+        std::unique_lock lock(mutex_);
+        done_.wait(lock, [this] { return busy_ == 0; });
+    }
+
+  private:
+    void serve(const std::stop_token& stop) {
+        for (;;) {
+            std::unique_lock lock(mutex_);
+            if (!wake_.wait(lock, stop, [this] { return wanted_ > 0; })) return;
+            wanted_ -= 1;
+            lock.unlock();
+            (*work_)();
+            lock.lock();
+            busy_ -= 1;
+            if (busy_ == 0) done_.notify_one();
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable_any wake_;
+    std::condition_variable done_;
+    const std::function<void()>* work_ = nullptr;
+    int wanted_ = 0;  ///< threads that should still join in
+    int busy_ = 0;    ///< threads that have not finished
+    std::vector<std::jthread> threads_;
+};
+
+std::mutex total_mutex;
+Counters total;
+std::uint32_t next_serial = 1;
+
+}  // namespace
+
+Options& options() {
+    static Options instance;
+    return instance;
+}
+
+Counters counters() {
+    const std::lock_guard lock(total_mutex);
+    return total;
+}
+
+void reset_counters() {
+    const std::lock_guard lock(total_mutex);
+    total = {};
+}
+
+void launch(const Launch& config, void (*call)(const void* parameters), const void* parameters,
+            std::size_t bytes) {
+    const Options& o = options();
+    if (config.shared_bytes > o.most_shared_bytes) {
+        throw Report(Report::Kind::unsupported,
+                     fmt::format("needs {} bytes of shared memory per block; this device has {}",
+                                 config.shared_bytes, o.most_shared_bytes));
+    }
+    if (config.block.count() == 0 || config.block.count() > 1024 || config.grid.count() == 0) {
+        throw Report(Report::Kind::unsupported, fmt::format("a launch of {} blocks of {} threads",
+                                                            config.grid.count(), config.block.count()));
+    }
+    const std::uint64_t blocks = config.grid.count();
+    const std::uint32_t first_serial = next_serial;
+    next_serial += static_cast<std::uint32_t>(blocks);
+
+    std::atomic<std::uint64_t> next{0};
+    std::exception_ptr failure;
+    // A shuffled order of blocks without a table: multiplication by a number that shares no factor with their
+    // count.
+    std::uint64_t stride = 1;
+    if (o.order == Order::shuffled) {
+        for (stride = 1 + (o.seed * 0x9e3779b97f4a7c15u) % blocks; std::gcd(stride, blocks) != 1;) ++stride;
+    }
+    const auto work = [&] {
+        static thread_local Block block;
+        block.tally = {};
+        block.begin_launch(config, call, parameters, bytes, first_serial);
+        try {
+            for (std::uint64_t i = next++; i < blocks; i = next++) {
+                block.run(o.order == Order::reversed ? blocks - 1 - i : i * stride % blocks);
+            }
+        } catch (...) {
+            next = blocks;
+            const std::lock_guard lock(total_mutex);
+            if (!failure) failure = std::current_exception();
+        }
+        const std::lock_guard lock(total_mutex);
+        total += block.tally;
+    };
+
+    static Pool pool;
+    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    const int workers = o.workers > 0 ? o.workers : cores;
+    pool.run(static_cast<int>(std::min<std::uint64_t>(workers, blocks)), work);
+    {
+        const std::lock_guard lock(total_mutex);
+        total.launches += 1;
+    }
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace simt

@@ -1,0 +1,89 @@
+/// @file
+/// The CPU back-end: runs a CUDA kernel thread by thread, counts its work and finds its races.
+///
+/// Every CUDA thread is a fiber. A block runs on one worker thread, its fibers one at a time, each until it
+/// waits for others: at a barrier, or at a warp instruction, where the last lane to arrive computes for all
+/// of them. In a kernel that is compiled with -fsanitize=thread, every access to memory also calls the race
+/// checker.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "simt/counters.h"
+
+namespace simt {
+
+/// Three-dimensional extents and indices, as CUDA's.
+struct dim3 {
+    unsigned x = 1, y = 1, z = 1;
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+    constexpr std::uint64_t count() const { return std::uint64_t{x} * y * z; }
+};
+
+/// The order in which ready threads get their turn, and blocks too. A correct kernel does not notice.
+enum class Order : std::uint8_t { forward, reversed, shuffled };
+
+/// How kernels run. Set between launches.
+struct Options {
+    Order order = Order::forward;
+    std::uint64_t seed = 1;  ///< of Order::shuffled
+    int workers = 0;         ///< threads that run blocks; 0 for one per core
+    /// Asynchronous copies land as late as the waits allow, or at once. Late finds the missing wait.
+    bool late_copies = true;
+    /// 75 runs the instructions that sm_75 has instead of those that it lacks, and refuses bf16.
+    int compute_capability = 80;
+    /// What a launch may ask for, per block. The default is Hopper's.
+    std::size_t most_shared_bytes = 227 * 1024;
+};
+Options& options();
+
+/// A kernel did something that CUDA leaves undefined, or that would hang. what() names it with file and line.
+struct Report : std::runtime_error {
+    enum class Kind : std::uint8_t {
+        divergence,      ///< threads that must execute one instruction together executed different ones
+        deadlock,        ///< threads wait for others that will never come
+        race,            ///< two threads touch the same bytes, one writes, nothing orders them
+        copy_in_flight,  ///< shared memory touched while an asynchronous copy may still write it
+        uninitialized,   ///< shared memory read before anything wrote it
+        out_of_bounds,   ///< access outside shared memory and every allocation
+        read_only,       ///< a write to an input
+        misaligned,      ///< an address that the instruction does not accept
+        unsupported      ///< the emulated device lacks the instruction or the memory
+    };
+    Report(Kind k, const std::string& message) : std::runtime_error(message), kind(k) {}
+    Kind kind;
+};
+
+/// Work counted since the last reset.
+Counters counters();
+void reset_counters();
+
+/// Tells the race checker of global memory. Accesses elsewhere are out of bounds. `name` must outlive it.
+void register_allocation(void* data, std::size_t bytes, const char* name, bool writable);
+void forget_allocation(void* data);
+
+/// Shape of a launch.
+struct Launch {
+    dim3 grid;
+    dim3 block;
+    std::size_t shared_bytes = 0;
+    bool checked = false;  ///< the kernel is instrumented; check for races
+};
+
+/// Runs call(parameters) once per thread of every block, and waits. The parameters are `bytes` long: the race
+/// checker must know that they are nobody's memory. Throws the first Report.
+void launch(const Launch& config, void (*call)(const void* parameters), const void* parameters,
+            std::size_t bytes);
+
+template <class... Parameters, class... Arguments>
+void launch(const Launch& config, void (*kernel)(Parameters...), const Arguments&... arguments) {
+    const auto call = [kernel, arguments...] { kernel(arguments...); };
+    using Call = decltype(call);
+    launch(
+        config, [](const void* bound) { (*static_cast<Call*>(bound))(); }, &call, sizeof call);
+}
+
+}  // namespace simt

@@ -1,0 +1,298 @@
+/// @file
+/// The CUDA layer: the one header that a stage includes.
+///
+/// Each function here is one instruction, or CUDA's own name for one, and nothing algorithmic. Under nvcc it
+/// is PTX; under a host compiler it calls simt/, whose C++ body says the same thing element by element.
+/// LADDER_BACKEND names the back-end that the file is compiled for: gpu, cpu or checked.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "harness/errors.h"
+#include "harness/stage.h"
+
+#ifdef __CUDACC__
+#    include <cuda_bf16.h>
+#    include <cuda_fp16.h>
+
+#    include <string>
+#    define LADDER_SITE
+#else
+#    include "simt/cuda.h"
+// Warp instructions carry their place in the source, for reports.
+#    define LADDER_SITE , simt::Site site = simt::Site::here()
+#endif
+
+// The back-ends share one binary, so what is compiled for each lives in a namespace of its own.
+namespace ladder {
+inline namespace LADDER_BACKEND {
+
+#ifdef __CUDACC__
+using fp16 = __half;
+using bf16 = __nv_bfloat16;
+#else
+using fp16 = simt::fp16;
+using bf16 = simt::bf16;
+#endif
+
+constexpr float inf = std::numeric_limits<float>::infinity();
+constexpr float log2_e = 1.4426950408889634f;  ///< e^x = 2^(x log2(e))
+constexpr float ln_2 = 0.6931471805599453f;
+
+__host__ __device__ constexpr int ceil_div(int a, int b) {
+    return (a + b - 1) / b;
+}
+
+/// Row 0 of the (N, d) matrix of one batch entry and head. Row i starts view.row * i elements later.
+template <class T>
+__device__ __forceinline__ T* matrix(const View& view, int batch, int head) {
+    return static_cast<T*>(view.data) + batch * view.batch + head * view.head;
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Memory that other threads see. All ordinary traffic goes through load and store so that the CPU can count
+// it.
+
+template <class V>
+__device__ __forceinline__ V load(const V* address) {
+#ifdef __CUDACC__
+    return *address;
+#else
+    V value;
+    simt::load(address, &value, sizeof(V));
+    return value;
+#endif
+}
+
+template <class V>
+__device__ __forceinline__ void store(V* address, V value) {
+#ifdef __CUDACC__
+    *address = value;
+#else
+    simt::store(address, &value, sizeof(V));
+#endif
+}
+
+/// The block's dynamic shared memory, as one struct. Launch with sizeof(S) bytes. Contents undefined at
+/// first.
+template <class S>
+__device__ __forceinline__ S& shared_memory() {
+#ifdef __CUDACC__
+    extern __shared__ __align__(16) unsigned char bytes[];
+    return *reinterpret_cast<S*>(bytes);
+#else
+    return *static_cast<S*>(simt::shared_memory());
+#endif
+}
+
+/// cp.async: starts a copy of 16 bytes from global to shared memory, or of 16 zero bytes if not `valid` (then
+/// the source is not read). Both addresses are 16-byte aligned. The data is there for this thread after
+/// copy_wait, and for the others after a barrier behind that. Before sm_80: an ordinary load and store.
+template <class T>
+__device__ __forceinline__ void copy_async(T* shared, const T* global, bool valid) {
+#ifdef __CUDACC__
+#    if __CUDA_ARCH__ >= 800
+    const auto destination = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(destination), "l"(global),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+#    else
+    *reinterpret_cast<uint4*>(shared) = valid ? *reinterpret_cast<const uint4*>(global) : uint4{};
+#    endif
+#else
+    simt::copy_async(shared, global, valid);
+#endif
+}
+
+/// cp.async.wait_all: waits for every copy that this thread has started.
+__device__ __forceinline__ void copy_wait() {
+#ifdef __CUDACC__
+#    if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;\n" ::: "memory");
+#    endif
+#else
+    simt::copy_wait();
+#endif
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Tensor cores. In a fragment, lane = 4 * g + t; registers hold pairs of adjacent 16-bit elements, the first
+// in the low half.
+
+/// ldmatrix.x4: four 8 x 8 matrices of 16-bit elements. Lane i names the start of row i % 8 of matrix i / 8
+/// (16 bytes, aligned). r[k] is matrix k's elements (g, 2t) and (g, 2t + 1).
+template <class T>
+__device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const T* row LADDER_SITE) {
+#ifdef __CUDACC__
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+#else
+    simt::ldmatrix(r, row, false, site);
+#endif
+}
+
+/// ldmatrix.x4.trans: the same with each matrix transposed; r[k] is matrix k's elements (2t, g) and (2t + 1,
+/// g).
+template <class T>
+__device__ __forceinline__ void ldmatrix_transposed(std::uint32_t (&r)[4], const T* row LADDER_SITE) {
+#ifdef __CUDACC__
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+#else
+    simt::ldmatrix(r, row, true, site);
+#endif
+}
+
+/// mma.m16n8k16: D += A B with A (16 x 16, row-major), B (16 x 8, column-major), D (16 x 8, fp32).
+/// A: a[0] (g, 2t..), a[1] (g + 8, 2t..), a[2] (g, 2t + 8..), a[3] (g + 8, 2t + 8..); B: b0 (2t.., g), b1 (2t
+/// + 8.., g); D: d[0], d[1] (g, 2t..), d[2], d[3] (g + 8, 2t..). sm_75 has no m16n8k16 and no bf16: there it
+/// is two m16n8k8, one for each half of k, and fp16 only.
+template <class T>
+__device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                    std::uint32_t b1 LADDER_SITE) {
+#ifdef __CUDACC__
+#    if __CUDA_ARCH__ >= 800
+    if constexpr (std::is_same_v<T, fp16>) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+#    elif __CUDA_ARCH__ >= 750
+    if constexpr (std::is_same_v<T, fp16>) {
+        const auto half_k = [&d](std::uint32_t a_low, std::uint32_t a_high, std::uint32_t b) {
+            asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};\n"
+                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                : "r"(a_low), "r"(a_high), "r"(b));
+        };
+        half_k(a[0], a[1], b0);
+        half_k(a[2], a[3], b1);
+    } else {
+        __trap();  // the host refuses bf16 before it launches
+    }
+#    endif
+#else
+    simt::mma<T>(d, a, b0, b1, site);
+#endif
+}
+
+/// Two fp32 values rounded to T, the first in the low half.
+template <class T>
+__device__ __forceinline__ std::uint32_t pack(float low, float high) {
+#ifdef __CUDACC__
+    std::uint32_t bits;
+    if constexpr (std::is_same_v<T, fp16>) {
+        const __half2 pair = __floats2half2_rn(low, high);
+        memcpy(&bits, &pair, sizeof bits);
+    } else {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+        memcpy(&bits, &pair, sizeof bits);
+    }
+    return bits;
+#else
+    return simt::pack<T>(low, high);
+#endif
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Arithmetic that the counters name.
+
+/// ex2.approx: 2^x, two ulp; 2^-inf = 0.
+__device__ __forceinline__ float fast_exp2(float x) {
+#ifdef __CUDACC__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return simt::exp2(x);
+#endif
+}
+
+/// a / b, rounded to nearest.
+__device__ __forceinline__ float divide(float a, float b) {
+#ifdef __CUDACC__
+    return __fdiv_rn(a, b);
+#else
+    return simt::divide(a, b);
+#endif
+}
+
+/// Tells the counters that the block visits a tile of keys, and whether it masks the tile's scores. No
+/// instruction.
+__device__ __forceinline__ void note_tile([[maybe_unused]] bool masked) {
+#ifndef __CUDACC__
+    simt::note_tile(masked);
+#endif
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// The host's side of a stage.
+
+/// Starts kernel<<<grid, block, shared_bytes>>>(args...). Throws CannotRun if the device has less shared
+/// memory, CheckFailed on any other launch error, and on the CPU on what the kernel does wrong.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, int block, std::size_t shared_bytes,
+            Arguments... arguments) {
+#ifdef __CUDACC__
+    const auto fail_unless_ok = [](cudaError_t error) {
+        if (error != cudaSuccess)
+            throw CheckFailed(std::string("kernel launch: ") + cudaGetErrorString(error));
+    };
+    int device = 0, most = 0;
+    fail_unless_ok(cudaGetDevice(&device));
+    fail_unless_ok(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    if (shared_bytes > static_cast<std::size_t>(most)) {
+        throw CannotRun("needs " + std::to_string(shared_bytes) +
+                        " bytes of shared memory per block; this GPU has " + std::to_string(most));
+    }
+    fail_unless_ok(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = dim3(block);
+    config.dynamicSmemBytes = shared_bytes;
+    fail_unless_ok(cudaLaunchKernelEx(&config, kernel, arguments...));
+#else
+    constexpr bool checked = Backend::LADDER_BACKEND == Backend::checked;
+    simt::launch({grid, dim3(block), shared_bytes, checked}, kernel, arguments...);
+#endif
+}
+
+/// The head dimensions that a stage is instantiated for.
+template <int... d>
+struct HeadDims {
+    static std::vector<int> list() { return {d...}; }
+
+    /// Calls f.operator()<T, d>() for the problem's type and head dimension.
+    template <class F>
+    static void dispatch(const Problem& p, F f) {
+        const auto with_type = [&]<class T>() { ((p.d == d ? f.template operator()<T, d>() : void()), ...); };
+        p.dtype == DType::fp16 ? with_type.template operator()<fp16>()
+                               : with_type.template operator()<bf16>();
+    }
+};
+
+/// Declares a stage: LADDER_STAGE(forward, Dims, .number = 4, .name = "split_q", ...), where forward<T,
+/// d>(const Problem&) is its host side, Dims a HeadDims, and the rest initializes a Stage.
+#define LADDER_STAGE(forward, dims, ...)                                                        \
+    [[maybe_unused]] const bool registered = ladder::register_stage(                            \
+        ladder::Backend::LADDER_BACKEND, ladder::Stage{__VA_ARGS__, .head_dims = dims::list()}, \
+        [](const Problem& p) { dims::dispatch(p, [&]<class T, int d>() { forward<T, d>(p); }); })
+
+}  // namespace LADDER_BACKEND
+}  // namespace ladder

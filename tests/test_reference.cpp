@@ -1,0 +1,310 @@
+#include <cmath>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "reference/attention.h"
+#include "reference/merge.h"
+#include "reference/tiled.h"
+#include "tests/catch.h"
+
+namespace {
+
+using namespace reference;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+Matrix random_matrix(int rows, int columns, unsigned seed, double size = 1) {
+    std::mt19937_64 random(seed);
+    std::uniform_real_distribution<double> uniform(-size, size);
+    return Matrix::NullaryExpr(rows, columns, [&] { return uniform(random); });
+}
+
+bool near(double a, double b, double tolerance = 1e-12) {
+    return a == b || std::abs(a - b) <= tolerance * std::max(1.0, std::abs(b));
+}
+
+bool near(const Matrix& a, const Matrix& b, double tolerance = 1e-12) {
+    return a.rows() == b.rows() && a.cols() == b.cols() && (a - b).cwiseAbs().maxCoeff() <= tolerance;
+}
+
+bool near(const Partial& a, const Partial& b, double tolerance = 1e-12) {
+    return near(a.L, b.L, tolerance) && near(Matrix(a.O), Matrix(b.O), tolerance);
+}
+
+bool near(const State& a, const State& b) {
+    return a.m == b.m && near(a.l, b.l) && near(Matrix(a.O), Matrix(b.O));
+}
+
+/// Attention straight from its definition, one number at a time.
+Result brute_force(const Matrix& Q, const Matrix& K, const Matrix& V, double scale, const Mask& mask) {
+    Result result{Matrix::Zero(Q.rows(), V.cols()), Vector::Constant(Q.rows(), -infinity)};
+    for (int i = 0; i < Q.rows(); ++i) {
+        double sum = 0;
+        std::vector<double> weights;
+        for (int j = 0; j < K.rows(); ++j) {
+            const bool visible = !mask.causal || j <= i + mask.Nk - mask.Nq;
+            double score = 0;
+            for (int c = 0; c < Q.cols(); ++c) score += scale * Q(i, c) * K(j, c);
+            weights.push_back(visible ? std::exp(score) : 0.0);
+            sum += weights.back();
+        }
+        if (sum == 0) continue;
+        for (int c = 0; c < V.cols(); ++c) {
+            for (int j = 0; j < K.rows(); ++j) result.O(i, c) += weights[j] / sum * V(j, c);
+        }
+        result.L[i] = std::log(sum);
+    }
+    return result;
+}
+
+TEST_CASE("attention agrees with an example by hand") {
+    // Scores 0 and log 3: weights 1/4 and 3/4, L = log 4.
+    Matrix Q(1, 1), K(2, 1), V(2, 2);
+    Q << std::log(3.0);
+    K << 0, 2;
+    V << 4, 0, 8, -4;
+    const Result result = attention(Q, K, V, 0.5, {false, 1, 2});
+    CHECK(near(result.O(0, 0), 7));
+    CHECK(near(result.O(0, 1), -3));
+    CHECK(near(result.L[0], std::log(4.0)));
+}
+
+TEST_CASE("attention agrees with brute force") {
+    for (const auto& [Nq, Nk] : {std::pair{1, 1}, {5, 5}, {3, 7}, {7, 3}}) {
+        for (const bool causal : {false, true}) {
+            CAPTURE(Nq, Nk, causal);
+            const Matrix Q = random_matrix(Nq, 4, 1), K = random_matrix(Nk, 4, 2),
+                         V = random_matrix(Nk, 4, 3);
+            const Mask mask{causal, Nq, Nk};
+            const Result expected = brute_force(Q, K, V, 0.5, mask), got = attention(Q, K, V, 0.5, mask);
+            CHECK(near(got.O, expected.O));
+            for (int i = 0; i < Nq; ++i) CHECK(near(got.L[i], expected.L[i]));
+        }
+    }
+}
+
+TEST_CASE("attention of some rows is those rows of attention") {
+    const Matrix Q = random_matrix(6, 4, 1), K = random_matrix(8, 4, 2), V = random_matrix(8, 4, 3);
+    const Mask mask{true, 6, 8};
+    Eigen::VectorXi rows(2);
+    rows << 1, 4;
+    const Result all = attention(Q, K, V, 0.5, mask),
+                 some = attention(Q(rows, Eigen::all), rows, K, V, 0.5, mask);
+    CHECK(near(some.O, all.O(rows, Eigen::all), 0));
+    CHECK(some.L[1] == all.L[4]);
+}
+
+TEST_CASE("a causal mask is aligned bottom-right, and rows without keys give 0 and -inf") {
+    CHECK(Mask{true, 4, 6}.visible(0) == 3);
+    CHECK(Mask{true, 4, 6}.visible(3) == 6);
+    CHECK(Mask{true, 6, 4}.visible(1) == 0);
+    CHECK(Mask{true, 6, 4}.visible(2) == 1);
+    CHECK(Mask{false, 6, 4}.visible(0) == 4);
+
+    const Matrix Q = random_matrix(6, 4, 1), K = random_matrix(4, 4, 2), V = random_matrix(4, 4, 3);
+    const Result result = attention(Q, K, V, 0.5, {true, 6, 4});
+    CHECK(result.O.topRows(2).isZero(0));
+    CHECK(result.L[1] == -infinity);
+    CHECK(near(Matrix(result.O.row(2)), Matrix(V.row(0))));
+}
+
+TEST_CASE("attention survives scores of 1e4") {
+    const Matrix Q = random_matrix(4, 4, 1, 200), K = random_matrix(9, 4, 2, 200), V = random_matrix(9, 4, 3);
+    const Result result = attention(Q, K, V, 0.5, {false, 4, 9});
+    CHECK(result.O.allFinite());
+    CHECK(result.L.allFinite());
+    CHECK(result.L.maxCoeff() > 1e3);
+}
+
+TEST_CASE("standard attention rounds S, P and O to the storage type") {
+    using Eigen::bfloat16;
+    using Eigen::half;
+    const Eigen::VectorXi row = Eigen::VectorXi::Zero(1);
+
+    SECTION("S") {  // scores 256 and 257: the latter is no bfloat16, so both keys weigh the same
+        Matrix Q(1, 1), K(2, 1), V(2, 1);
+        Q << 1;
+        K << 256, 257;
+        V << -1, 1;
+        // K as it stands is no bfloat16 either, which this function does not mind.
+        CHECK(standard_attention<bfloat16>(Q, row, K, V, 1, {false, 1, 2}).O(0, 0) == 0);
+        CHECK(standard_attention<half>(Q, row, K, V, 1, {false, 1, 2}).O(0, 0) > 0.4);
+    }
+    SECTION("P") {  // 1/2 + 2^-12 is between two halfs and becomes 1/2; 1/2 - 2^-12 is a half and stays
+        Matrix Q(1, 1), K(2, 1), V(2, 1);
+        Q << 1;
+        K << 0x1p-10, 0;
+        V << 1, -1;
+        CHECK(standard_attention<half>(Q, row, K, V, 1, {false, 1, 2}).O(0, 0) == 0x1p-12);
+    }
+    SECTION("O") {  // one half of 1 + 2^-10 and 1: exact in fp32, between two numbers of fp16
+        Matrix Q(1, 1), K(2, 1), V(2, 1);
+        Q << 0;
+        K << 0, 0;
+        V << 1, 1 + 0x1p-10;
+        CHECK(standard_attention<half>(Q, row, K, V, 1, {false, 1, 2}).O(0, 0) == 1);
+    }
+    SECTION("close to the double result, and not equal to it") {
+        const Matrix Q = random_matrix(8, 16, 1, 2), K = random_matrix(20, 16, 2, 2),
+                     V = random_matrix(20, 16, 3);
+        const Mask mask{true, 8, 20};
+        const Result exact = attention(Q, K, V, 0.25, mask);
+        const Eigen::VectorXi rows = Eigen::VectorXi::LinSpaced(8, 0, 7);
+        const Result in_half = standard_attention<half>(Q, rows, K, V, 0.25, mask);
+        const Result in_bfloat16 = standard_attention<bfloat16>(Q, rows, K, V, 0.25, mask);
+        CHECK(near(in_half.O, exact.O, 3e-3));
+        CHECK(!near(in_half.O, exact.O, 1e-6));
+        CHECK(near(in_bfloat16.O, exact.O, 3e-2));
+        CHECK(!near(in_bfloat16.O, exact.O, 1e-4));
+        for (int i = 0; i < 8; ++i) CHECK(near(in_half.L[i], exact.L[i], 1e-2));
+    }
+    SECTION("rows without keys") {
+        const Matrix Q = random_matrix(3, 4, 1), K = random_matrix(1, 4, 2), V = random_matrix(1, 4, 3);
+        const Result result =
+            standard_attention<half>(Q, Eigen::VectorXi::LinSpaced(3, 0, 2), K, V, 0.5, {true, 3, 1});
+        CHECK(result.O.topRows(2).isZero(0));
+        CHECK(result.L[0] == -infinity);
+    }
+}
+
+/// States of disjoint blocks of keys, with maxima far apart and one block fully masked.
+std::vector<State> blocks() {
+    std::vector<State> states;
+    for (const double shift : {0.0, 30.0, -500.0, 700.0}) {
+        const auto seed = static_cast<unsigned>(states.size());
+        const Vector s = random_matrix(5, 1, seed).col(0).array() + shift;
+        states.push_back(from_block(s, random_matrix(5, 3, seed + 10)));
+    }
+    states.push_back(from_block(Vector::Constant(5, -infinity), random_matrix(5, 3, 20)));
+    return states;
+}
+
+TEST_CASE("(m, l, O) under merge is a commutative monoid") {
+    const std::vector<State> states = blocks();
+    for (const State& a : states) {
+        CHECK(near(merge(a, identity(3)), a));
+        CHECK(near(merge(identity(3), a), a));
+        for (const State& b : states) {
+            CHECK(near(merge(a, b), merge(b, a)));
+            for (const State& c : states) CHECK(near(merge(merge(a, b), c), merge(a, merge(b, c))));
+        }
+    }
+}
+
+TEST_CASE("blocks without a visible key are the identity, and finish to 0 and -inf") {
+    const State masked = blocks().back();
+    CHECK(masked.m == -infinity);
+    CHECK(masked.l == 0);
+    const State both = merge(masked, identity(3));
+    CHECK(both.m == -infinity);
+    CHECK(both.l == 0);
+    CHECK(both.O.isZero(0));
+    const Partial done = finish(both);
+    CHECK(done.L == -infinity);
+    CHECK(done.O.isZero(0));
+    const Partial merged = merge(done, done);
+    CHECK(merged.L == -infinity);
+    CHECK(merged.O.isZero(0));
+}
+
+TEST_CASE("states and normalized partials merge to attention over all keys") {
+    const Matrix q = random_matrix(1, 4, 1, 5), K = random_matrix(12, 4, 2, 5), V = random_matrix(12, 3, 3);
+    const Vector s = 0.5 * (K * q.transpose());
+    const Result expected = attention(q, K, V, 0.5, {false, 1, 12});
+    const auto block = [&](int first, int n) {
+        return from_block(s.segment(first, n), V.middleRows(first, n));
+    };
+    State states = identity(3);
+    Partial partials = finish(identity(3));
+    for (const auto& [first, n] : {std::pair{7, 5}, {0, 1}, {1, 6}}) {
+        states = merge(states, block(first, n));
+        partials = merge(partials, finish(block(first, n)));
+    }
+    const Partial all{expected.O.row(0), expected.L[0]};
+    CHECK(near(finish(states), all));
+    CHECK(near(partials, all));
+}
+
+TEST_CASE("tiled attention is attention, whatever the tiles") {
+    for (const auto& [Nq, Nk] : {std::pair{9, 9}, {4, 11}, {11, 4}}) {
+        for (const bool causal : {false, true}) {
+            for (const auto& [Br, Bc] : {std::pair{1, 1}, {4, 4}, {3, 2}, {16, 16}}) {
+                CAPTURE(Nq, Nk, causal, Br, Bc);
+                const Matrix Q = random_matrix(Nq, 4, 1, 3), K = random_matrix(Nk, 4, 2, 3);
+                const Matrix V = random_matrix(Nk, 4, 3);
+                const Mask mask{causal, Nq, Nk};
+                const Result expected = attention(Q, K, V, 0.5, mask);
+                const Result got = tiled_attention(Q, K, V, 0.5, mask, Br, Bc);
+                CHECK(near(got.O, expected.O));
+                for (int i = 0; i < Nq; ++i) CHECK(near(got.L[i], expected.L[i]));
+            }
+        }
+    }
+}
+
+TEST_CASE("every step of tiled attention is the state over the keys so far") {
+    const Matrix Q = random_matrix(5, 4, 1, 3), K = random_matrix(7, 4, 2, 3), V = random_matrix(7, 4, 3);
+    int steps = 0;
+    tiled_attention(Q, K, V, 0.5, {false, 5, 7}, 2, 3, [&](const Step& step) {
+        CHECK(step.i == steps / 3);
+        CHECK(step.j == steps % 3);
+        ++steps;
+        const int keys = std::min(7, 3 * (step.j + 1));
+        for (int r = 0; r < step.m.size(); ++r) {
+            const Vector s = 0.5 * (K.topRows(keys) * Q.row(2 * step.i + r).transpose());
+            CHECK(near(State{step.m[r], step.l[r], step.O.row(r)}, from_block(s, V.topRows(keys))));
+            const double m_before = step.j == 0 ? -infinity : s.head(3 * step.j).maxCoeff();
+            CHECK(near(step.rescale[r], std::exp(m_before - step.m[r])));
+        }
+    });
+    CHECK(steps == 9);
+}
+
+TEST_CASE("the worked example prints what softmax over all keys at once gives") {
+    const WorkedExample e = worked_example();
+    std::istringstream text(format_steps(e));
+    std::string line;
+    REQUIRE(std::getline(text, line));
+
+    int maxima_moved = 0, maxima_stayed = 0;
+    for (int step = 0; step < 16; ++step) {
+        REQUIRE(std::getline(text, line));
+        INFO(line);
+        int i = -1, j = -1, row = -1;
+        double m = 0, factor = 0, l = 0;
+        std::istringstream(line) >> i >> j >> row >> m >> factor >> l;
+        REQUIRE(i == step / 8);
+        REQUIRE(j == step / 4 % 2);
+        REQUIRE(row == 4 * i + step % 4);
+        const Vector s = e.scale * (e.K.topRows(4 * (j + 1)) * e.Q.row(row).transpose());
+        CHECK(near(m, s.maxCoeff(), 1e-4));
+        CHECK(near(l, (s.array() - s.maxCoeff()).exp().sum(), 1e-4));
+        CHECK(near(factor, j == 0 ? 0 : std::exp(s.head(4).maxCoeff() - s.maxCoeff()), 1e-4));
+        if (j == 1) ++(factor < 1 ? maxima_moved : maxima_stayed);
+    }
+    CHECK(maxima_moved == 4);  // the example shows both
+    CHECK(maxima_stayed == 4);
+
+    const Result expected = brute_force(e.Q, e.K, e.V, e.scale, e.mask);
+    REQUIRE(std::getline(text, line));
+    for (int i = 0; i < 8; ++i) {
+        REQUIRE(std::getline(text, line));
+        INFO(line);
+        std::istringstream words(line);
+        int row = -1;
+        double L = 0;
+        words >> row >> L;
+        CHECK(row == i);
+        CHECK(near(L, expected.L[i], 1e-4));
+        for (int c = 0; c < 4; ++c) {
+            double o = infinity;
+            words >> o;
+            CHECK(near(o, expected.O(i, c), 1e-4));
+        }
+    }
+    CHECK(!std::getline(text, line));
+}
+
+}  // namespace

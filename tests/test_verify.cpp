@@ -1,0 +1,726 @@
+#include <Eigen/Core>
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <new>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/tensors.h"
+#include "harness/verify.h"
+#include "reference/attention.h"
+#include "tests/catch.h"
+
+namespace {
+
+using namespace ladder;
+using reference::Matrix;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+Case make_case(Shape shape, DType dtype = DType::fp16, bool causal = false, Layout layout = Layout::bhnd) {
+    Case c;
+    c.shape = shape;
+    c.dtype = dtype;
+    c.causal = causal;
+    c.layout = layout;
+    return c;
+}
+
+/// Tensors of a case, and any changes to them, by their logical indices.
+struct Answer {
+    Case c;
+    Inputs inputs;
+    Outputs outputs;
+
+    std::uint16_t& stored(int b, int h, int row, int column) {
+        const View v = make_view(nullptr, c.layout, c.shape.H, c.shape.Nq, c.shape.d);
+        return outputs.O[b * v.batch + h * v.head + row * v.row + column];
+    }
+    float get(int b, int h, int row, int column) {
+        return with_type(c.dtype, [&](auto type) {
+            return static_cast<float>(std::bit_cast<decltype(type)>(stored(b, h, row, column)));
+        });
+    }
+    void set(int b, int h, int row, int column, float o) {
+        stored(b, h, row, column) = with_type(
+            c.dtype, [&](auto type) { return std::bit_cast<std::uint16_t>(static_cast<decltype(type)>(o)); });
+    }
+    float& L(int b, int h, int row) { return outputs.L[(b * c.shape.H + h) * c.shape.Nq + row]; }
+
+    /// Adds to every element for which `where` holds.
+    void spoil(const std::function<bool(int b, int h, int row, int column)>& where, float by = 0.5f) {
+        const Shape& s = c.shape;
+        for (int b = 0; b < s.B; ++b) {
+            for (int h = 0; h < s.H; ++h) {
+                for (int row = 0; row < s.Nq; ++row) {
+                    for (int column = 0; column < s.d; ++column) {
+                        if (where(b, h, row, column)) set(b, h, row, column, get(b, h, row, column) + by);
+                    }
+                }
+            }
+        }
+    }
+    Verdict verdict(int sampled_rows = 0) const { return judge(c, inputs, outputs, sampled_rows); }
+};
+
+/// What `head` makes of one head's Q, K and V.
+using Head =
+    std::function<reference::Result(const Matrix& Q, const Matrix& K, const Matrix& V, const Case& c)>;
+
+reference::Result exact(const Matrix& Q, const Matrix& K, const Matrix& V, const Case& c) {
+    return reference::attention(Q, K, V, c.softmax_scale(), {c.causal, c.shape.Nq, c.shape.Nk});
+}
+
+reference::Result standard(const Matrix& Q, const Matrix& K, const Matrix& V, const Case& c) {
+    const Eigen::VectorXi rows = Eigen::VectorXi::LinSpaced(c.shape.Nq, 0, c.shape.Nq - 1);
+    const reference::Mask mask{c.causal, c.shape.Nq, c.shape.Nk};
+    auto result = with_type(c.dtype, [&](auto type) {
+        return reference::standard_attention<decltype(type)>(Q, rows, K, V, c.softmax_scale(), mask);
+    });
+    result.L =
+        exact(Q, K, V, c).L;  // the ladder keeps scores in fp32, so L is held to more than 16-bit scores give
+    return result;
+}
+
+/// One head as the ladder's kernels round it: fp32 scores, exp2 with the scale folded in, unnormalized P in
+/// 16 bits, key tiles of 64, division at the end.
+reference::Result as_a_kernel(const Matrix& Q, const Matrix& K, const Matrix& V, const Case& c) {
+    using MatrixF = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    const int Nq = c.shape.Nq, Nk = c.shape.Nk;
+    const reference::Mask mask{c.causal, Nq, Nk};
+    const float scale_log2 = c.softmax_scale() * 1.44269504f;
+    reference::Result result{Matrix::Zero(Nq, V.cols()), reference::Vector::Constant(Nq, -infinity)};
+    for (int i = 0; i < Nq; ++i) {
+        float m = -infinity, l = 0;
+        Eigen::RowVectorXf O = Eigen::RowVectorXf::Zero(V.cols());
+        for (int first = 0; first < mask.visible(i); first += 64) {
+            const int n = std::min(64, mask.visible(i) - first);
+            const Eigen::VectorXf s =
+                K.middleRows(first, n).cast<float>() * Q.row(i).cast<float>().transpose();
+            const float m_new = std::max(m, s.maxCoeff() * scale_log2);
+            const float rescale = std::exp2(m - m_new);
+            const Eigen::VectorXf p =
+                (s * scale_log2).unaryExpr([&](float x) { return std::exp2(x - m_new); });
+            const Eigen::VectorXf P = with_type(c.dtype, [&](auto type) -> Eigen::VectorXf {
+                return p.template cast<decltype(type)>().template cast<float>();
+            });
+            l = rescale * l + p.sum();
+            O = rescale * O + P.transpose() * MatrixF(V.middleRows(first, n).cast<float>());
+            m = m_new;
+        }
+        if (l == 0) continue;
+        result.O.row(i) = (O / l).cast<double>();
+        result.L[i] = m * 0.693147181f + std::log(l);
+    }
+    return result;
+}
+
+/// The problem's O and L through `head`; host memory.
+void attend(const Problem& p, const Head& head) {
+    Case c = make_case(p, p.dtype, p.causal);
+    c.scale = p.scale;
+    with_type(p.dtype, [&](auto type) {
+        using T = decltype(type);
+        for (int b = 0; b < p.B; ++b) {
+            for (int h = 0; h < p.H; ++h) {
+                const int kv = h / (p.H / p.Hkv);
+                const auto result = head(head_of<T>(p.Q, b, h, p.Nq, p.d).template cast<double>(),
+                                         head_of<T>(p.K, b, kv, p.Nk, p.d).template cast<double>(),
+                                         head_of<T>(p.V, b, kv, p.Nk, p.d).template cast<double>(), c);
+                head_of<T>(p.O, b, h, p.Nq, p.d) = result.O.template cast<T>();
+                Eigen::Map<Eigen::VectorXf>(p.L + (b * p.H + h) * p.Nq, p.Nq) =
+                    result.L.template cast<float>();
+            }
+        }
+    });
+}
+
+/// The case answered by `head`.
+Answer answer(const Case& c, const Head& head = exact) {
+    Answer a{c, make_inputs(c), {}};
+    const Shape& s = c.shape;
+    a.outputs.O.resize(a.inputs.Q.size());
+    a.outputs.L.resize(static_cast<std::size_t>(s.B) * s.H * s.Nq);
+    Problem p;
+    static_cast<Shape&>(p) = s;
+    p.Q = make_view(a.inputs.Q.data(), c.layout, s.H, s.Nq, s.d);
+    p.K = make_view(a.inputs.K.data(), c.layout, s.Hkv, s.Nk, s.d);
+    p.V = make_view(a.inputs.V.data(), c.layout, s.Hkv, s.Nk, s.d);
+    p.O = make_view(a.outputs.O.data(), c.layout, s.H, s.Nq, s.d);
+    p.L = a.outputs.L.data();
+    p.scale = c.softmax_scale();
+    p.causal = c.causal;
+    p.dtype = c.dtype;
+    attend(p, head);
+    return a;
+}
+
+/// Host memory that runs any function as its stage.
+class FakeDevice : public Device {
+  public:
+    explicit FakeDevice(std::function<void(const Problem&)> stage) : stage_(std::move(stage)) {}
+    ~FakeDevice() override { CHECK(allocations.empty()); }
+
+    Backend backend() const override { return Backend::cpu; }
+    std::string description() const override { return "fake device"; }
+    int sm_count() const override { return 4; }
+    int compute_capability() const override { return 80; }
+    std::size_t free_memory() const override { return memory; }
+    void* allocate(std::size_t bytes, const char*, bool) override {
+        void* data = ::operator new(bytes, std::align_val_t(256));
+        allocations[data] = bytes;
+        return data;
+    }
+    void release(void* data) override {
+        allocations.erase(data);
+        ::operator delete(data, std::align_val_t(256));
+    }
+    void upload(void* device, const void* host, std::size_t bytes) override {
+        std::memcpy(device, host, bytes);
+    }
+    void download(void* host, const void* device, std::size_t bytes) override {
+        std::memcpy(host, device, bytes);
+    }
+    void run(const Stage&, const Problem& problem) override {
+        ++runs;
+        stage_(problem);
+    }
+
+    std::size_t memory = std::size_t{1} << 30;
+    int runs = 0;
+    std::map<void*, std::size_t> allocations;
+
+  private:
+    std::function<void(const Problem&)> stage_;
+};
+
+Stage make_stage() {
+    Stage stage;
+    stage.number = 7;
+    stage.name = "fake";
+    stage.head_dims = {64, 128};
+    return stage;
+}
+
+void attend_exactly(const Problem& p) {
+    attend(p, exact);
+}
+
+TEST_CASE("inputs are the same for the same case, and only for it") {
+    Case c = make_case({2, 4, 2, 5, 7, 64});
+    const Inputs inputs = make_inputs(c);
+    CHECK(make_inputs(c).Q == inputs.Q);
+    CHECK(make_inputs(c).K == inputs.K);
+    CHECK(inputs.Q.size() == 2 * 4 * 5 * 64);
+    CHECK(inputs.K.size() == 2 * 2 * 7 * 64);
+    CHECK(inputs.K != inputs.V);
+    // Recorded once: the same on every machine and with every compiler.
+    CHECK(std::vector<std::uint16_t>(inputs.Q.begin(), inputs.Q.begin() + 4) ==
+          std::vector<std::uint16_t>{48202, 12832, 13471, 13988});
+    c.seed = 2;
+    CHECK(make_inputs(c).Q != inputs.Q);
+}
+
+TEST_CASE("the layout moves inputs without changing them") {
+    Case c = make_case({2, 3, 3, 5, 7, 64});
+    const Inputs bhnd = make_inputs(c);
+    c.layout = Layout::bnhd;
+    Inputs bnhd = make_inputs(c);
+    CHECK(bnhd.V != bhnd.V);
+    for (int b = 0; b < 2; ++b) {
+        for (int h = 0; h < 3; ++h) {
+            for (int row = 0; row < 7; ++row) {
+                for (int column = 0; column < 64; ++column) {
+                    REQUIRE(bnhd.V[((b * 7 + row) * 3 + h) * 64 + column] ==
+                            bhnd.V[((b * 3 + h) * 7 + row) * 64 + column]);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("every input kind is what it says") {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
+        for (const int d : {64, 128}) {
+            for (const InputKind& kind : input_kinds()) {
+                CAPTURE(kind.name, d, name(dtype));
+                Case c = make_case({1, 1, 1, 40, 256, d}, dtype);
+                c.input = kind.name;
+                Answer a{c, make_inputs(c), {}};
+                const auto as_matrix = [&](std::vector<std::uint16_t>& tensor, int N) -> Matrix {
+                    return with_type(dtype, [&](auto type) -> Matrix {
+                        const View view = make_view(tensor.data(), c.layout, 1, N, d);
+                        return head_of<decltype(type)>(view, 0, 0, N, d).template cast<double>();
+                    });
+                };
+                const Matrix Q = as_matrix(a.inputs.Q, 40), K = as_matrix(a.inputs.K, 256),
+                             V = as_matrix(a.inputs.V, 256);
+                const Matrix S = c.softmax_scale() * Q * K.transpose();
+                const std::string input = kind.name;
+
+                CHECK(std::abs(V.mean()) < 0.05);
+                CHECK(std::abs(V.squaredNorm() / V.size() - 1) < 0.05);
+                CHECK(V.maxCoeff() > 3);
+                CHECK(V.maxCoeff() < 6.5);
+                if (input == "normal") CHECK(std::abs(S.squaredNorm() / S.size() - 1) < 0.2);
+                if (input == "huge") {
+                    CHECK(S.maxCoeff() > 8e3);
+                    CHECK(S.minCoeff() < -8e3);
+                    CHECK(S.cwiseAbs().maxCoeff() < 3e4);
+                }
+                if (input == "rising" || input == "falling") {
+                    for (int tile = 1; tile < 4; ++tile) {
+                        const Eigen::VectorXd before = S.middleCols(64 * (tile - 1), 64).rowwise().maxCoeff();
+                        const Eigen::VectorXd here = S.middleCols(64 * tile, 64).rowwise().maxCoeff();
+                        CHECK((input == "rising" ? here - before : before - here).minCoeff() > 1);
+                    }
+                }
+                if (input == "constant") {
+                    CHECK((S.rowwise().maxCoeff() - S.rowwise().minCoeff()).maxCoeff() < 1e-12);
+                    CHECK(S.cwiseAbs().maxCoeff() > 0.5);
+                }
+                if (input == "one_hot") {
+                    std::set<Eigen::Index> keys;
+                    for (int i = 0; i < 40; ++i) {
+                        Eigen::Index key = 0;
+                        const double top = S.row(i).maxCoeff(&key);
+                        keys.insert(key);
+                        CHECK((S.row(i).array() > top - 10).count() == 1);
+                    }
+                    CHECK(keys.size() > 20);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("inputs that make no sense are refused") {
+    Case c = make_case({});
+    c.input = "zeros";
+    CHECK_THROWS_AS(make_inputs(c), BadUsage);
+    c.input = "huge";
+    c.scale = 1e-12f;  // would need Q and K beyond fp16
+    CHECK_THROWS_AS(make_inputs(c), BadUsage);
+}
+
+TEST_CASE("a case describes itself") {
+    Case c = make_case({1, 2, 1, 37, 65, 64}, DType::fp16, true, Layout::bnhd);
+    c.input = "rising";
+    CHECK(c.description() == "B=1 H=2 Hkv=1 Nq=37 Nk=65 d=64 fp16 causal bnhd rising");
+    CHECK(c.softmax_scale() == 0.125f);
+    c.scale = 0.5f;
+    c.seed = 9;
+    CHECK(contains(c.description(), "scale=0.5 seed=9"));
+    CHECK(c.softmax_scale() == 0.5f);
+}
+
+TEST_CASE("the judge accepts a kernel's rounding in every verification case") {
+    for (const Case& c : verification_cases(make_stage(), false)) {
+        CAPTURE(c.description());
+        const Verdict verdict = answer(c, as_a_kernel).verdict();
+        CHECK(verdict.report == "");
+        CHECK(verdict.passed);
+    }
+}
+
+TEST_CASE("the judge accepts standard attention in the storage type") {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
+        for (const bool causal : {false, true}) {
+            CAPTURE(name(dtype), causal);
+            const Verdict verdict =
+                answer(make_case({1, 2, 1, 97, 130, 64}, dtype, causal), standard).verdict();
+            CHECK(verdict.report == "");
+            CHECK(verdict.passed);
+            CHECK(verdict.max_error > 0);
+            CHECK(verdict.max_error == verdict.standard_max_error);
+            CHECK(verdict.relative_l2 > 0);
+        }
+    }
+}
+
+TEST_CASE("the judge needs no help from standard attention where scores overflow its fp16") {
+    Case c = make_case({1, 1, 1, 37, 65, 64});
+    c.scale = 4000;
+    REQUIRE(answer(c, standard).get(0, 0, 0, 0) != answer(c, standard).get(0, 0, 0, 0));  // NaN
+    Answer a = answer(c);
+    CHECK(a.verdict().passed);
+    a.spoil([](int, int, int row, int) { return row == 3; });
+    CHECK(!a.verdict().passed);
+}
+
+TEST_CASE("the judge rejects a tail padded with 0 instead of -inf") {
+    const auto padded = [](const Matrix& Q, const Matrix& K, const Matrix& V, const Case& c) {
+        const Eigen::Index tiles = (K.rows() + 63) / 64 * 64;
+        Matrix K0 = Matrix::Zero(tiles, K.cols()), V0 = Matrix::Zero(tiles, V.cols());
+        K0.topRows(K.rows()) = K;
+        V0.topRows(V.rows()) = V;
+        return reference::attention(Q, K0, V0, c.softmax_scale(),
+                                    {false, c.shape.Nq, static_cast<int>(tiles)});
+    };
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
+        for (const int Nk : {1, 37, 65, 127, 1025}) {
+            CAPTURE(name(dtype), Nk);
+            Answer a = answer(make_case({1, 1, 1, 37, Nk, 64}, dtype), padded);
+            CHECK(!a.verdict().passed);
+            CHECK(contains(a.verdict().report, "L is wrong"));
+            if (Nk == 127) continue;  // a single 0 is lost in bf16's rounding of O: L alone shows it
+            const Answer right = answer(a.c);
+            a.outputs.L = right.outputs.L;
+            CHECK(contains(a.verdict().report, "O is wrong"));
+        }
+        CHECK(answer(make_case({1, 1, 1, 37, 128, 64}, dtype), padded).verdict().passed);
+    }
+}
+
+TEST_CASE("the judge rejects what is wrong in one place") {
+    const DType dtype = GENERATE(DType::fp16, DType::bf16);
+    CAPTURE(name(dtype));
+    Answer a = answer(make_case({2, 2, 1, 70, 90, 64}, dtype, true, Layout::bnhd));
+    REQUIRE(a.verdict().passed);
+
+    SECTION("NaN") {
+        a.set(1, 1, 69, 63, nan);
+        CHECK(contains(a.verdict().report, "O is not finite in 1 of 17920 elements"));
+        CHECK(contains(a.verdict(4).report, "b=1 h=1 row=69 column=63"));
+    }
+    SECTION("NaN in a row that is not sampled") {
+        a.set(1, 0, 33, 1, nan);
+        CHECK(contains(a.verdict(2).report, "b=1 h=0 row=33 column=1"));
+    }
+    SECTION("infinity") {
+        a.set(0, 0, 0, 0, -infinity);
+        CHECK(contains(a.verdict().report, "O is not finite"));
+    }
+    SECTION("unwritten") {
+        a.stored(0, 1, 5, 7) = 0x7fed;
+        CHECK(contains(a.verdict().report, "O was not written in 1 of 17920"));
+        CHECK(!contains(a.verdict().report, "finite"));
+    }
+    SECTION("L unwritten") {
+        a.L(0, 1, 5) = std::bit_cast<float>(0x7fed7fedu);
+        CHECK(contains(a.verdict().report, "L was not written in 1 of 280"));
+    }
+    SECTION("NaN in L") {
+        a.L(0, 1, 5) = nan;
+        CHECK(contains(a.verdict().report, "L is not finite"));
+    }
+    SECTION("a row that belongs elsewhere") {
+        for (int column = 0; column < 64; ++column) a.set(0, 0, 41, column, a.get(0, 0, 42, column));
+        CHECK(contains(a.verdict().report, "only row 41"));
+    }
+    SECTION("L off by 1e-3") {
+        a.L(1, 0, 69) *= 1.001f;
+        CHECK(contains(a.verdict().report, "L is wrong in 1 of 280"));
+        CHECK(contains(a.verdict().report, "b=1 h=0 row=69, tile 1"));
+        CHECK(std::abs(a.verdict().max_L_error - 1e-3) < 1e-5);
+    }
+    SECTION("L off by 2e-4") {
+        a.L(1, 0, 69) *= 1.00005f;
+        CHECK(a.verdict().passed);
+        a.L(1, 0, 69) *= 1.00015f;
+        CHECK(contains(a.verdict().report, "L is wrong"));
+    }
+    SECTION("L -inf where there are keys") {
+        a.L(1, 0, 69) = -infinity;
+        CHECK(!a.verdict().passed);
+    }
+    CHECK(!a.verdict().passed);
+}
+
+TEST_CASE("the judge wants exactly 0 and -inf from rows without keys") {
+    Answer a = answer(make_case({1, 2, 2, 150, 37, 64}, DType::fp16, true));
+    REQUIRE(a.verdict().passed);
+    SECTION("O is tiny") {
+        a.set(0, 1, 3, 2, 1e-6f);
+        CHECK(contains(a.verdict().report, "O is not 0 where a row sees no key"));
+    }
+    SECTION("O is tiny in all of them") {
+        a.spoil([](int, int, int row, int) { return row < 113; }, 1e-4f);
+        CHECK(contains(a.verdict().report, "only the rows without keys"));
+    }
+    SECTION("L is 0") {
+        a.L(0, 0, 0) = 0;
+        CHECK(contains(a.verdict().report, "expected -inf, got 0"));
+    }
+    SECTION("L is +inf") {
+        a.L(0, 0, 0) = infinity;
+    }
+    CHECK(!a.verdict().passed);
+}
+
+TEST_CASE("the bounds on the largest error and on relative L2 each reject alone") {
+    SECTION("one element, in many") {
+        Answer a = answer(make_case({1, 2, 2, 200, 37, 128}));
+        a.spoil([](int, int h, int row, int column) { return h == 1 && row == 70 && column == 5; }, 0.02f);
+        const Verdict verdict = a.verdict();
+        CHECK(verdict.relative_l2 < 1e-3);
+        CHECK(!verdict.passed);
+        CHECK(contains(verdict.report, "O is wrong in 1 of 51200 elements"));
+    }
+    SECTION("every element, a little") {
+        Answer a = answer(make_case({1, 1, 1, 200, 200, 64}, DType::fp16, true));
+        a.spoil([](int, int, int, int) { return true; }, 5e-4f);
+        const Verdict verdict = a.verdict();
+        CHECK(verdict.max_error < 2 * verdict.standard_max_error);
+        CHECK(!verdict.passed);
+        CHECK(contains(verdict.report, "relative L2"));
+        CHECK(contains(verdict.report, "worst at"));  // although no element breaks the bound on its own
+    }
+}
+
+TEST_CASE("the judge compares only the sampled rows with the reference") {
+    Answer a = answer(make_case({1, 1, 1, 500, 37, 64}));
+    a.spoil([](int, int, int row, int) { return row == 499; });
+    CHECK(!a.verdict(8).passed);
+    CHECK(a.verdict(1).passed);
+    CHECK(!a.verdict(500).passed);
+    CHECK(!a.verdict(100000).passed);
+}
+
+TEST_CASE("the report names the place") {
+    Answer a = answer(make_case({2, 2, 2, 150, 97, 128}));
+    a.set(1, 0, 130, 70, 8.0f);
+    a.set(1, 0, 131, 71, 4.0f);
+    const std::string report = a.verdict().report;
+    INFO(report);
+    CHECK(contains(report, "O is wrong in 2 of 76800 elements"));
+    CHECK(contains(report, "worst at b=1 h=0 row=130 column=70, tile (2, 1)"));
+    CHECK(contains(report, "got 8"));
+}
+
+TEST_CASE("the report finds the pattern") {
+    struct Example {
+        const char* pattern;
+        Case c;
+        std::function<bool(int b, int h, int row, int column)> wrong;
+    };
+    const Case ragged = make_case({1, 2, 2, 150, 97, 64}),
+               causal = make_case({1, 2, 2, 200, 200, 64}, DType::fp16, true);
+    const std::vector<Example> examples{
+        {"everything is wrong", ragged, [](int, int, int, int) { return true; }},
+        {"only the rows of the last, ragged query tile", ragged,
+         [](int, int, int row, int) { return row >= 128; }},
+        {"only the rows of the first query tile", ragged, [](int, int, int row, int) { return row < 64; }},
+        {"only every row past the first query tile", ragged,
+         [](int, int, int row, int) { return row >= 64; }},
+        {"only every row past the first key tile", make_case({1, 1, 1, 200, 140, 64}, DType::fp16, true),
+         [](int, int, int row, int) { return row >= 124; }},
+        {"only the rows that see the last, ragged key tile",
+         make_case({1, 1, 1, 192, 230, 64}, DType::fp16, true),
+         [](int, int, int row, int) { return row >= 192 - 38; }},
+        {"only the rows that see only part of a key tile (mask?)", causal,
+         [](int, int, int row, int) { return row % 64 != 63; }},
+        {"only rows 8..15 of every 16", ragged, [](int, int, int row, int) { return row % 16 >= 8; }},
+        {"only rows 32..47 of every 64 (warp 2?)", ragged,
+         [](int, int, int row, int) { return row % 64 / 16 == 2; }},
+        {"only rows 20..30", ragged, [](int, int, int row, int) { return row >= 20 && row <= 30; }},
+        {"only columns 64..127", make_case({1, 1, 1, 50, 50, 128}),
+         [](int, int, int, int c) { return c >= 64; }},
+        {"only odd columns", ragged, [](int, int, int, int c) { return c % 2 == 1; }},
+        {"only column 9", ragged, [](int, int, int, int c) { return c == 9; }},
+        {"only columns 8..15 of every 16", ragged, [](int, int, int, int c) { return c % 16 >= 8; }},
+        {"whole heads: only h = 1, 3 (GQA mapping?)", make_case({2, 4, 2, 50, 50, 64}),
+         [](int, int h, int, int) { return h % 2 == 1; }},
+        {"whole heads: only b = 1 (batch stride?)", make_case({2, 4, 2, 50, 50, 64}),
+         [](int b, int, int, int) { return b == 1; }},
+        {"only h = 1; only the rows of the last, ragged query tile; only column 3", ragged,
+         [](int, int h, int row, int c) { return h == 1 && row >= 128 && c == 3; }},
+        {"none found", ragged, [](int, int h, int row, int c) { return (h + 7 * row + 3 * c) % 11 == 0; }},
+    };
+    for (const Example& example : examples) {
+        Answer a = answer(example.c);
+        a.spoil(example.wrong);
+        const Verdict verdict = a.verdict();
+        INFO(verdict.report);
+        CHECK(!verdict.passed);
+        CHECK(contains(verdict.report, "pattern: " + std::string(example.pattern)));
+    }
+}
+
+TEST_CASE("the report sees an error that grows with the keys that a row sees") {
+    const Case c = make_case({1, 1, 1, 200, 200, 64}, DType::fp16, true);
+    const auto report = [&](float slope) {
+        Answer a = answer(c);
+        for (int row = 0; row < 200; ++row) {
+            for (int column = 0; column < 64; ++column) {
+                a.set(0, 0, row, column, a.get(0, 0, row, column) + 1 + slope * static_cast<float>(row));
+            }
+        }
+        return a.verdict().report;
+    };
+    CHECK(contains(report(0.1f), "the error grows with the number of keys that a row sees"));
+    CHECK(contains(report(0.001f), "everything is wrong"));  // too little to speak of
+    CHECK(contains(report(0), "everything is wrong"));
+}
+
+TEST_CASE("a device runs a stage, and what it wrote comes back") {
+    for (const Layout layout : {Layout::bhnd, Layout::bnhd}) {
+        for (const DType dtype : {DType::fp16, DType::bf16}) {
+            const Case c = make_case({2, 4, 2, 37, 65, 64}, dtype, true, layout);
+            FakeDevice device([&](const Problem& p) {
+                CHECK(p.sm_count == 4);
+                CHECK(reinterpret_cast<std::uintptr_t>(p.O.data) % 256 == 0);
+                CHECK(reinterpret_cast<std::uintptr_t>(p.L) % 256 == 0);
+                CHECK(std::isnan(p.L[0]));
+                attend(p, exact);
+            });
+            const Inputs inputs = make_inputs(c);
+            const Outputs outputs = run_stage(device, make_stage(), c, inputs);
+            const Answer expected = answer(c);
+            CHECK(outputs.O == expected.outputs.O);
+            CHECK(outputs.L == expected.outputs.L);
+            CHECK(verify(device, make_stage(), c).passed);
+            CHECK(device.runs == 3);
+        }
+    }
+}
+
+TEST_CASE("a run that writes too much or too little is reported") {
+    const Case c = make_case({1, 2, 2, 37, 65, 64});
+    const auto verdict_of = [&](const std::function<void(const Problem&)>& damage) {
+        FakeDevice device([&](const Problem& p) {
+            attend(p, exact);
+            damage(p);
+        });
+        const Verdict verdict = verify(device, make_stage(), c);
+        CHECK(!verdict.passed);
+        CHECK_THROWS_AS(run_stage(device, make_stage(), c, make_inputs(c)), CheckFailed);
+        return verdict.report;
+    };
+    const auto O = [](const Problem& p) { return static_cast<std::uint16_t*>(p.O.data); };
+    CHECK(contains(verdict_of([&](const Problem& p) {
+                       O(p)[2 * 37 * 64] = 0;
+                   }),
+                   "wrote outside of O: to element 4736 of 4736"));
+    CHECK(contains(verdict_of([&](const Problem& p) {
+                       O(p)[2 * 64 * 64] = 0;
+                   }),
+                   "wrote outside of O: to element 8192 of"));
+    CHECK(contains(verdict_of([&](const Problem& p) {
+                       O(p)[-1] = 0;
+                   }),
+                   "wrote outside of O: to element -1 of"));
+    CHECK(contains(verdict_of([&](const Problem& p) { p.L[2 * 37] = 0; }),
+                   "wrote outside of L: to element 74 of 74"));
+    CHECK(
+        contains(verdict_of([&](const Problem& p) { p.L[-2] = 0; }), "wrote outside of L: to element -2 of"));
+    CHECK(contains(verdict_of([&](const Problem& p) {
+                       O(p)[(37 + 36) * 64 + 63] = 0x7fed;
+                   }),
+                   "O was not written in 1 of 4736 elements\n  first at b=0 h=1 row=36 column=63"));
+    CHECK(contains(verdict_of([&](const Problem& p) { p.L[40] = std::bit_cast<float>(0x7fed7fedu); }),
+                   "L was not written in 1 of 74 elements"));
+}
+
+TEST_CASE("runs that differ are reported") {
+    const Case c = make_case({1, 1, 1, 37, 65, 64});
+    int runs = 0;
+    FakeDevice device([&](const Problem& p) {
+        attend(p, exact);
+        if (++runs == 2)
+            static_cast<std::uint16_t*>(p.O.data)[5 * 64 + 3] ^= 1;  // the last bit, well within bounds
+    });
+    const Verdict verdict = verify(device, make_stage(), c);
+    CHECK(!verdict.passed);
+    CHECK(contains(verdict.report, "a second run changed O in 1 of 2368 elements"));
+    CHECK(contains(verdict.report, "row=5 column=3"));
+}
+
+TEST_CASE("what the device says of a kernel passes through") {
+    const Case c = make_case({});
+    FakeDevice racing([](const Problem&) { throw CheckFailed("a race"); });
+    CHECK(verify(racing, make_stage(), c).report == "a race");
+    CHECK(!verify(racing, make_stage(), c).passed);
+    FakeDevice lacking([](const Problem&) { throw CannotRun("no bf16"); });
+    CHECK_THROWS_AS(verify(lacking, make_stage(), c), CannotRun);
+}
+
+TEST_CASE("a stage that needs too much memory does not start") {
+    Stage stage = make_stage();
+    stage.workspace_bytes = [](const Shape& s, int sm_count) -> std::size_t {
+        return static_cast<std::size_t>(s.Nq) * s.Nk * sm_count;
+    };
+    const Case c = make_case({1, 1, 1, 1024, 1024, 64});
+    FakeDevice device(attend_exactly);
+    device.memory = std::size_t{4} << 20;
+    std::string message;
+    try {
+        run_stage(device, stage, c, make_inputs(c));
+    } catch (const CannotRun& failure) {
+        message = failure.what();
+    }
+    INFO(message);
+    CHECK(contains(message, "07_fake"));
+    CHECK(contains(message, "4 MiB of it workspace"));
+    CHECK(contains(message, "(4194304 bytes) free"));
+    CHECK(device.runs == 0);
+    CHECK_THROWS_AS(verify(device, stage, c), CannotRun);
+    device.memory = std::size_t{8} << 20;
+    CHECK(verify(device, stage, c).passed);
+}
+
+TEST_CASE("the workspace starts as NaN at every run") {
+    Stage stage = make_stage();
+    stage.workspace_bytes = [](const Shape&, int) -> std::size_t { return (std::size_t{16} << 20) + 100; };
+    int clean = 0;
+    FakeDevice device([&](const Problem& p) {
+        auto* bytes = static_cast<unsigned char*>(p.workspace);
+        clean +=
+            std::all_of(bytes, bytes + (16 << 20) + 100, [](unsigned char byte) { return byte == 0xff; });
+        std::fill_n(bytes, (16 << 20) + 100, static_cast<unsigned char>(0));
+        attend(p, exact);
+    });
+    CHECK(verify(device, stage, make_case({})).passed);
+    CHECK(clean == 2);
+}
+
+TEST_CASE("the verification cases cover what they promise") {
+    const Stage stage = make_stage();
+    const std::vector<Case> quick = verification_cases(stage, true), full = verification_cases(stage, false);
+    CHECK(quick.size() >= 10);
+    CHECK(quick.size() <= 14);
+    CHECK(full.size() >= 60);
+    CHECK(full.size() <= 110);
+
+    for (const auto& cases : {quick, full}) {
+        const auto some = [&](auto&& predicate) {
+            return std::any_of(cases.begin(), cases.end(), predicate);
+        };
+        const auto ratio = [](const Case& c) { return c.shape.H / c.shape.Hkv; };
+        for (const int d : stage.head_dims) {
+            for (const DType dtype : {DType::fp16, DType::bf16}) {
+                CHECK(some([&](const Case& c) { return c.shape.d == d && c.dtype == dtype; }));
+            }
+        }
+        for (const InputKind& kind : input_kinds())
+            CHECK(some([&](const Case& c) { return c.input == kind.name; }));
+        for (const int group : {1, 2, 4}) CHECK(some([&](const Case& c) { return ratio(c) == group; }));
+        CHECK(some([](const Case& c) { return c.shape.B > 1; }));
+        CHECK(some([](const Case& c) { return c.shape.Nk == 1; }));
+        CHECK(some([](const Case& c) { return c.shape.Nq == 1 && c.shape.Nk > 200; }));
+        CHECK(some([](const Case& c) { return c.causal && c.shape.Nq > c.shape.Nk + 64; }));
+        CHECK(some([](const Case& c) { return c.causal && c.shape.Nq < c.shape.Nk; }));
+        CHECK(
+            some([](const Case& c) { return c.layout == Layout::bnhd && c.shape.H > 1 && c.shape.Nq > 1; }));
+        CHECK(some([](const Case& c) { return c.scale.has_value(); }));
+        for (const Case& c : cases) CHECK(c.shape.H % c.shape.Hkv == 0);
+    }
+    for (const int N : {1, 37, 63, 64, 65, 97, 127, 1025}) {
+        CHECK(std::any_of(full.begin(), full.end(), [&](const Case& c) { return c.shape.Nq == N; }));
+        CHECK(std::any_of(full.begin(), full.end(), [&](const Case& c) { return c.shape.Nk == N; }));
+    }
+    CHECK(std::any_of(full.begin(), full.end(), [](const Case& c) { return c.shape.H == 8 * c.shape.Hkv; }));
+}
+
+}  // namespace
