@@ -289,15 +289,15 @@ void Block::make_ready(int warp, std::uint32_t lanes) {
 
 void Block::meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Site site) {
     const int lane = current_ % 32;
+    if ((mask >> lane & 1) == 0) {
+        fail(Report::Kind::divergence,
+             fmt::format("divergence: lane {} executes {} at {} with a mask that leaves it out", lane,
+                         name(op), to_string(site)));
+    }
     auto& meetings = warps_[current_ / 32].meetings;
     auto meeting =
         std::find_if(meetings.begin(), meetings.end(), [=](const Meeting& m) { return m.mask == mask; });
     if (meeting == meetings.end()) {
-        if ((mask >> lane & 1) == 0) {
-            fail(Report::Kind::divergence,
-                 fmt::format("divergence: lane {} executes {} at {} with a mask that leaves it out", lane,
-                             name(op), to_string(site)));
-        }
         meeting = meetings.emplace(meetings.end());
         meeting->mask = mask;
     }

@@ -1,0 +1,313 @@
+#include "tests/simt_cases.h"
+
+#include "simt/simt.h"
+#include "stages/device.cuh"
+
+namespace simt_cases {
+namespace {
+
+using namespace ladder;
+
+/// Global memory that the checker knows, for one launch.
+template <class V>
+class Array {
+  public:
+    explicit Array(std::size_t size, bool writable = true) : values_((size * sizeof(V) + 63) / 64) {
+        simt::register_allocation(data(), size * sizeof(V), "the array", writable);
+    }
+    ~Array() { simt::forget_allocation(data()); }
+    Array(const Array&) = delete;
+    Array& operator=(const Array&) = delete;
+    V* data() { return reinterpret_cast<V*>(values_.data()); }
+    std::vector<V> first(std::size_t count) { return {data(), data() + count}; }
+
+  private:
+    struct alignas(64) Line {
+        unsigned char bytes[64] = {};
+    };
+    std::vector<Line> values_;
+};
+
+struct Words {
+    int word[256];
+};
+
+int thread_number() {
+    return static_cast<int>(threadIdx.x);
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Threads that do not stay together
+
+__global__ void divergent_warp_instruction_kernel() {
+    if (thread_number() < 16) {
+        __shfl_xor_sync(~0u, 1, 1);
+    } else {
+        __syncwarp();
+    }
+}
+
+__global__ void divergent_barrier_kernel() {
+    if (thread_number() < 32) {
+        __syncthreads();
+    } else {
+        __syncthreads();
+    }
+}
+
+__global__ void left_out_of_mask_kernel() {
+    __shfl_xor_sync(0xffu, 1, 1);
+}
+
+__global__ void deadlock_after_return_kernel() {
+    if (thread_number() == 5) return;
+    __syncwarp();
+}
+
+__global__ void deadlock_two_barriers_kernel() {
+    if (thread_number() < 32) {
+        __syncthreads();
+    } else {
+        __syncwarp(thread_number() == 40 ? 1u << 8 : ~0u);  // the others wait for lane 8 too
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Races
+
+__global__ void missing_barrier_kernel(int* out) {
+    auto& shared = shared_memory<Words>();
+    store(&shared.word[thread_number()], 0);
+    __syncthreads();
+    store(&shared.word[thread_number()], thread_number());
+    store(&out[thread_number()], load(&shared.word[(thread_number() + 32) % 64]));
+}
+
+__global__ void missing_barrier_after_read_kernel(int* out) {
+    auto& shared = shared_memory<Words>();
+    store(&shared.word[thread_number()], thread_number());
+    __syncthreads();
+    store(&out[thread_number()], load(&shared.word[(thread_number() + 32) % 64]));
+    store(&shared.word[thread_number()], 0);
+}
+
+__global__ void missing_warp_sync_kernel(int* out) {
+    auto& shared = shared_memory<Words>();
+    store(&shared.word[thread_number()], 0);
+    __syncthreads();
+    store(&shared.word[thread_number()], thread_number());
+    store(&out[thread_number()], load(&shared.word[thread_number() ^ 1]));
+}
+
+__global__ void shuffle_as_barrier_kernel(int* out) {
+    auto& shared = shared_memory<Words>();
+    store(&shared.word[thread_number()], 0);
+    __syncthreads();
+    store(&shared.word[thread_number()], thread_number());
+    __shfl_xor_sync(~0u, 1, 1);
+    store(&out[thread_number()], load(&shared.word[thread_number() ^ 1]));
+}
+
+__global__ void same_value_writes_kernel(int* out) {
+    store(&out[0], 7);
+}
+
+__global__ void race_between_blocks_kernel(int* out) {
+    if (thread_number() == 0) store(&out[0], static_cast<int>(blockIdx.x));
+}
+
+__global__ void unwritten_shared_memory_kernel(int* out) {
+    store(&out[thread_number()], load(&shared_memory<Words>().word[thread_number()]));
+}
+
+__global__ void unwritten_static_shared_memory_kernel(int* out) {
+    __shared__ int words[64];
+    if (thread_number() < 63) words[thread_number()] = 1;
+    __syncthreads();
+    out[thread_number()] = words[thread_number()];
+}
+
+__global__ void missing_copy_wait_kernel(const int* in, int* out) {
+    auto& shared = shared_memory<Words>();
+    copy_async(&shared.word[4 * thread_number()], in + 4 * thread_number(), true);
+    __syncthreads();
+    store(&out[thread_number()], load(&shared.word[thread_number()]));
+}
+
+__global__ void copy_over_a_tile_in_use_kernel(const int* in, int* out) {
+    auto& shared = shared_memory<Words>();
+    copy_async(&shared.word[4 * thread_number()], in + 4 * thread_number(), true);
+    copy_wait();
+    __syncthreads();
+    store(&out[thread_number()], load(&shared.word[thread_number()]));
+    copy_async(&shared.word[4 * thread_number()], in + 4 * thread_number(), true);  // others still read
+    copy_wait();
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Addresses
+
+__global__ void read_past_the_end_kernel(const int* in, int* out) {
+    store(&out[thread_number()], load(&in[thread_number() + 1]));
+}
+
+__global__ void shared_memory_past_the_end_kernel() {
+    store(&shared_memory<Words>().word[256 + thread_number()], 1);
+}
+
+__global__ void write_to_an_input_kernel(int* in) {
+    in[thread_number()] = 1;
+}
+
+__global__ void misaligned_copy_kernel(const int* in) {
+    copy_async(&shared_memory<Words>().word[1], in, true);
+}
+
+__global__ void nothing_kernel() {}
+
+__global__ void bf16_mma_kernel() {
+    float d[4] = {};
+    const std::uint32_t a[4] = {};
+    mma<bf16>(d, a, 0, 0);
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Correct kernels
+
+__global__ void static_shared_reversal_kernel(int* out) {
+    __shared__ int words[64];
+    words[thread_number()] = thread_number();
+    __syncthreads();
+    out[thread_number()] = words[63 - thread_number()];
+}
+
+__global__ void warp_exchange_with_syncwarp_kernel(int* out) {
+    auto& shared = shared_memory<Words>();
+    for (int round = 0; round < 3; ++round) {
+        store(&shared.word[thread_number()], thread_number());
+        __syncwarp();
+        store(&out[thread_number()], load(&shared.word[thread_number() ^ 1]));
+        __syncwarp();
+    }
+}
+
+__global__ void partial_masks_kernel(int* out) {
+    const bool odd = thread_number() % 2 == 1;
+    const int sent = odd ? 100 + thread_number() : thread_number();
+    store(&out[thread_number()], __shfl_xor_sync(odd ? 0xaaaaaaaau : 0x55555555u, sent, 2));
+}
+
+__global__ void early_exit_then_barrier_kernel(int* out) {
+    if (thread_number() >= 32) return;
+    auto& shared = shared_memory<Words>();
+    store(&shared.word[thread_number()], thread_number());
+    __syncthreads();
+    store(&out[thread_number()], load(&shared.word[31 - thread_number()]));
+}
+
+__global__ void block_numbers_kernel(int* out) {
+    const int number = static_cast<int>(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z));
+    store(&out[number], static_cast<int>(blockIdx.x + 10 * blockIdx.y + 100 * blockIdx.z));
+}
+
+__global__ void plain_accesses_kernel(const int* in, int* out) {
+    out[thread_number()] = in[thread_number()] + 1;
+}
+
+__global__ void conflicting_ldmatrix_kernel(int* out, int stride_bytes) {
+    auto* bytes = reinterpret_cast<unsigned char*>(&shared_memory<int[4096]>());
+    for (int i = thread_number(); i < 4096; i += 32) store(reinterpret_cast<int*>(bytes) + i, i);
+    __syncwarp();
+    std::uint32_t r[4];
+    ldmatrix(r, bytes + thread_number() * stride_bytes);
+    store(&out[thread_number()], static_cast<int>(r[0]));
+}
+
+template <class... Parameters, class... Arguments>
+void run(void (*kernel)(Parameters...), int blocks, int threads, Arguments... arguments) {
+    launch(kernel, dim3(blocks), threads, sizeof(Words), arguments...);
+}
+
+}  // namespace
+
+#define SIMT_CASE(name, blocks, threads)                 \
+    void name() {                                        \
+        Array<int> out(256);                             \
+        run(name##_kernel, blocks, threads, out.data()); \
+    }
+#define SIMT_CASE_WITHOUT_OUTPUT(name, threads) \
+    void name() {                               \
+        run(name##_kernel, 1, threads);         \
+    }
+#define SIMT_CASE_WITH_INPUT(name, threads)                    \
+    void name() {                                              \
+        Array<int> in(256, false), out(256);                   \
+        run(name##_kernel, 1, threads, in.data(), out.data()); \
+    }
+#define SIMT_RESULT(name, blocks, threads)               \
+    std::vector<int> name() {                            \
+        Array<int> out(256);                             \
+        run(name##_kernel, blocks, threads, out.data()); \
+        return out.first(threads);                       \
+    }
+
+SIMT_CASE_WITHOUT_OUTPUT(divergent_warp_instruction, 32)
+SIMT_CASE_WITHOUT_OUTPUT(divergent_barrier, 64)
+SIMT_CASE_WITHOUT_OUTPUT(left_out_of_mask, 32)
+SIMT_CASE_WITHOUT_OUTPUT(deadlock_after_return, 32)
+SIMT_CASE_WITHOUT_OUTPUT(deadlock_two_barriers, 64)
+SIMT_CASE(missing_barrier, 1, 64)
+SIMT_CASE(missing_barrier_after_read, 1, 64)
+SIMT_CASE(missing_warp_sync, 1, 32)
+SIMT_CASE(shuffle_as_barrier, 1, 32)
+SIMT_CASE(same_value_writes, 1, 64)
+SIMT_CASE(race_between_blocks, 2, 32)
+SIMT_CASE(unwritten_shared_memory, 1, 32)
+SIMT_CASE(unwritten_static_shared_memory, 1, 64)
+SIMT_CASE_WITH_INPUT(missing_copy_wait, 64)
+SIMT_CASE_WITH_INPUT(copy_over_a_tile_in_use, 64)
+SIMT_CASE_WITHOUT_OUTPUT(shared_memory_past_the_end, 32)
+SIMT_CASE_WITHOUT_OUTPUT(bf16_mma, 32)
+SIMT_RESULT(static_shared_reversal, 1, 64)
+SIMT_RESULT(warp_exchange_with_syncwarp, 1, 32)
+SIMT_RESULT(partial_masks, 1, 32)
+SIMT_RESULT(early_exit_then_barrier, 1, 64)
+
+void read_past_the_end() {
+    Array<int> in(32, false), out(32);
+    run(read_past_the_end_kernel, 1, 32, in.data(), out.data());
+}
+
+void write_to_an_input() {
+    Array<int> in(32, false);
+    run(write_to_an_input_kernel, 1, 32, in.data());
+}
+
+void misaligned_copy() {
+    Array<int> in(32, false);
+    run(misaligned_copy_kernel, 1, 32, in.data());
+}
+
+void too_much_shared_memory() {
+    launch(nothing_kernel, dim3(1), 32, simt::options().most_shared_bytes + 1);
+}
+
+std::vector<int> block_numbers() {
+    Array<int> out(2 * 3 * 4);
+    launch(block_numbers_kernel, dim3(2, 3, 4), 1, 0, out.data());
+    return out.first(2 * 3 * 4);
+}
+
+std::vector<int> plain_accesses() {
+    Array<int> in(32, false), out(32);
+    run(plain_accesses_kernel, 1, 32, in.data(), out.data());
+    return out.first(32);
+}
+
+std::vector<int> conflicting_ldmatrix(int stride_bytes) {
+    Array<int> out(32);
+    launch(conflicting_ldmatrix_kernel, dim3(1), 32, 4096 * sizeof(int), out.data(), stride_bytes);
+    return out.first(32);
+}
+
+}  // namespace simt_cases

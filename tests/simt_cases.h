@@ -1,0 +1,44 @@
+/// @file
+/// Small kernels for the tests of the CPU back-end. Most are broken on purpose, each in one way.
+/// simt_cases.cu defines them for the checked back-end, and so race-checked.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace simt_cases {
+
+/// Each runs one launch, and throws what the launch throws.
+void divergent_warp_instruction();
+void divergent_barrier();
+void left_out_of_mask();
+void deadlock_after_return();
+void deadlock_two_barriers();
+void missing_barrier();
+void missing_barrier_after_read();
+void missing_warp_sync();
+void shuffle_as_barrier();
+void same_value_writes();
+void race_between_blocks();
+void unwritten_shared_memory();
+void unwritten_static_shared_memory();
+void missing_copy_wait();
+void copy_over_a_tile_in_use();
+void read_past_the_end();
+void shared_memory_past_the_end();
+void write_to_an_input();
+void misaligned_copy();
+void too_much_shared_memory();
+void bf16_mma();
+
+/// Correct ones.
+std::vector<int> static_shared_reversal();       ///< thread i's value from thread 63 - i
+std::vector<int> warp_exchange_with_syncwarp();  ///< lane i's value from lane i ^ 1, through shared memory
+std::vector<int> partial_masks();                ///< the odd and the even lanes shuffle among themselves
+std::vector<int> early_exit_then_barrier();      ///< half of the threads leave before a barrier of the rest
+std::vector<int> block_numbers();                ///< blockIdx.x + 10 blockIdx.y + 100 blockIdx.z
+std::vector<int> plain_accesses();               ///< loads and stores that nothing counts
+/// One ldmatrix.x4 whose lane i names the row at i * stride_bytes of shared memory that counts up in ints.
+std::vector<int> conflicting_ldmatrix(int stride_bytes);
+
+}  // namespace simt_cases

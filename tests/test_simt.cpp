@@ -1,0 +1,186 @@
+/// @file
+/// The CPU back-end: every report on a kernel that is broken in that way, and correct kernels under every
+/// order.
+#ifdef LADDER_HAS_CHECKED
+
+#    include <algorithm>
+#    include <numeric>
+
+#    include "simt/simt.h"
+#    include "tests/catch.h"
+#    include "tests/simt_cases.h"
+
+using simt::Report;
+
+namespace {
+
+/// Sets options for one test.
+struct WithOptions {
+    simt::Options saved = simt::options();
+    ~WithOptions() { simt::options() = saved; }
+};
+
+/// What a kernel is reported for; fails the test if it is not.
+Report report_of(void (*run)()) {
+    try {
+        run();
+    } catch (const Report& report) {
+        return report;
+    }
+    FAIL("the kernel ran without a report");
+    throw std::logic_error("unreachable");
+}
+
+void check(void (*run)(), Report::Kind kind, const std::vector<std::string>& parts) {
+    const Report report = report_of(run);
+    INFO(report.what());
+    CHECK(report.kind == kind);
+    for (const std::string& part : parts) CHECK(std::string(report.what()).find(part) != std::string::npos);
+}
+
+std::vector<int> iota(int count, int first = 0) {
+    std::vector<int> values(count);
+    std::iota(values.begin(), values.end(), first);
+    return values;
+}
+
+}  // namespace
+
+using namespace simt_cases;
+
+TEST_CASE("simt: lanes that execute different instructions are reported with both places", "[simt]") {
+    check(divergent_warp_instruction, Report::Kind::divergence,
+          {"lane 0 executes shuffle at simt_cases.cu:", "lane 16 executes __syncwarp at simt_cases.cu:"});
+    check(divergent_barrier, Report::Kind::divergence, {"divergent __syncthreads", "simt_cases.cu:"});
+    check(left_out_of_mask, Report::Kind::divergence, {"lane 8 ", "leaves it out", "simt_cases.cu:"});
+}
+
+TEST_CASE("simt: threads that wait for ever are reported with who waits where", "[simt]") {
+    check(deadlock_after_return, Report::Kind::deadlock,
+          {"threads 0-4, 6-31 wait at simt_cases.cu:", "(__syncwarp)", "threads 5 have left the kernel"});
+    check(
+        deadlock_two_barriers, Report::Kind::deadlock,
+        {"threads 0-31 wait at", "(__syncthreads)", "threads 32-39, 41-63 wait at", "threads 40 have left"});
+}
+
+TEST_CASE("simt: races are found, whatever the order", "[simt]") {
+    const WithOptions restore;
+    for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+        simt::options().order = order;
+        check(missing_barrier, Report::Kind::race,
+              {"no barrier between them", "simt_cases.cu:", "shared memory"});
+        check(missing_barrier_after_read, Report::Kind::race, {"read at", "write at", "no barrier between them"});
+        check(missing_warp_sync, Report::Kind::race, {"no __syncwarp or barrier between them"});
+        check(shuffle_as_barrier, Report::Kind::race, {"no __syncwarp or barrier between them"});
+        check(same_value_writes, Report::Kind::race, {"the array (byte 0): write at", ", write at"});
+        check(race_between_blocks, Report::Kind::race,
+              {"of another block", "blocks of one launch have no order"});
+    }
+}
+
+TEST_CASE("simt: reads of unwritten shared memory are found", "[simt]") {
+    check(unwritten_shared_memory, Report::Kind::uninitialized,
+          {"before anything wrote it", "simt_cases.cu:"});
+    check(unwritten_static_shared_memory, Report::Kind::uninitialized,
+          {"static shared memory", "by thread 63"});
+}
+
+TEST_CASE("simt: asynchronous copies land late, and what touches them before is found", "[simt]") {
+    const auto in_flight = Report::Kind::copy_in_flight;
+    check(missing_copy_wait, in_flight, {"read of shared memory", "the asynchronous copy at simt_cases.cu:"});
+    check(copy_over_a_tile_in_use, Report::Kind::race, {"read at", "write at", "between them"});
+}
+
+TEST_CASE("simt: bad addresses are found", "[simt]") {
+    check(read_past_the_end, Report::Kind::out_of_bounds, {"read of 4 bytes", "simt_cases.cu:"});
+    check(shared_memory_past_the_end, Report::Kind::out_of_bounds, {"write of 4 bytes", "simt_cases.cu:"});
+    check(write_to_an_input, Report::Kind::read_only, {"the array", "input", "simt_cases.cu:"});
+    check(misaligned_copy, Report::Kind::misaligned, {"16-byte aligned", "simt_cases.cu:"});
+}
+
+TEST_CASE("simt: what the device lacks is refused", "[simt]") {
+    const WithOptions restore;
+    check(too_much_shared_memory, Report::Kind::unsupported, {"bytes of shared memory per block"});
+    CHECK_NOTHROW(bf16_mma());
+    simt::options().compute_capability = 75;
+    check(bf16_mma, Report::Kind::unsupported, {"bf16", "sm_80", "simt_cases.cu:"});
+}
+
+TEST_CASE("simt: after a report the next launch runs", "[simt]") {
+    for (int i = 0; i < 3; ++i) {
+        CHECK_THROWS_AS(deadlock_after_return(), Report);
+        CHECK_THROWS_AS(missing_barrier(), Report);
+        CHECK(early_exit_then_barrier()[31] == 0);
+    }
+}
+
+TEST_CASE("simt: correct kernels give the same under every order, seed and number of workers", "[simt]") {
+    const WithOptions restore;
+    for (const int workers : {1, 3}) {
+        for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+            for (const int seed : {1, 2}) {
+                simt::options() = {
+                    .order = order, .seed = static_cast<std::uint64_t>(seed), .workers = workers};
+                std::vector<int> reversed = iota(64);
+                std::reverse(reversed.begin(), reversed.end());
+                CHECK(static_shared_reversal() == reversed);
+
+                const auto exchanged = warp_exchange_with_syncwarp();
+                for (int i = 0; i < 32; ++i) CHECK(exchanged[i] == (i ^ 1));
+
+                const auto among = partial_masks();
+                for (int i = 0; i < 32; ++i) CHECK(among[i] == (i ^ 2) + (i % 2 == 1 ? 100 : 0));
+
+                const auto early = early_exit_then_barrier();
+                for (int i = 0; i < 32; ++i) CHECK(early[i] == 31 - i);
+
+                const auto numbers = block_numbers();
+                for (int i = 0; i < 24; ++i) CHECK(numbers[i] == i % 2 + 10 * (i / 2 % 3) + 100 * (i / 6));
+            }
+        }
+    }
+}
+
+TEST_CASE("simt: counters count", "[simt]") {
+    simt::reset_counters();
+    warp_exchange_with_syncwarp();
+    simt::Counters counted = simt::counters();
+    CHECK(counted.launches == 1);
+    CHECK(counted.blocks == 1);
+    CHECK(counted.warp_syncs == 6);
+    CHECK(counted.shared_exchange_bytes == 3 * 32 * 2 * 4);
+    CHECK(counted.global_store_bytes == 3 * 32 * 4);
+    CHECK(counted.bypassed_bytes == 0);
+
+    simt::reset_counters();
+    static_shared_reversal();
+    CHECK(simt::counters().barriers == 1);
+
+    simt::reset_counters();
+    partial_masks();
+    CHECK(simt::counters().shuffles == 2);
+}
+
+TEST_CASE("simt: the audit sees traffic that no wrapper counted", "[simt]") {
+    simt::reset_counters();
+    const auto result = plain_accesses();
+    CHECK(result == std::vector<int>(32, 1));
+    CHECK(simt::counters().bypassed_bytes == 32 * (4 + 4));
+    CHECK(simt::counters().global_load_bytes == 0);
+}
+
+TEST_CASE("simt: bank conflicts of ldmatrix follow from the rows' addresses", "[simt]") {
+    const auto conflicts = [](int stride) {
+        simt::reset_counters();
+        conflicting_ldmatrix(stride);
+        CHECK(simt::counters().ldmatrix == 1);
+        return simt::counters().bank_conflicts;
+    };
+    CHECK(conflicts(16) == 0);       // eight rows fill the 128 bytes that shared memory serves at a time
+    CHECK(conflicts(32) == 4 * 1);   // every other 16 bytes: two passes for each of the four matrices
+    CHECK(conflicts(128) == 4 * 7);  // all eight rows in the same 16 bytes
+    CHECK(conflicts(144) == 0);      // the padded row of a 64-column tile
+    CHECK(conflicts(272) == 0);      // of a 128-column tile
+}
+
+#endif
