@@ -37,7 +37,7 @@ struct Case {
     Layout layout = Layout::bhnd;
     std::string input = "normal";
     std::uint64_t seed = 1;
-    std::optional<float> scale;  ///< default 1 / sqrt(d)
+    std::optional<float> scale = std::nullopt;  ///< default 1 / sqrt(d)
 
     float softmax_scale() const;
     /// "B=1 H=2 Hkv=1 Nq=37 Nk=65 d=64 fp16 causal bnhd rising"
