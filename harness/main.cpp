@@ -19,7 +19,8 @@ int fail(int exit_code, const std::string& message) {
 // `lab` the shell script answers this one, since it builds and runs more than this program.
 void add_test(CLI::App& lab) {
     CLI::App* test = lab.add_subcommand("test", "Build and test everything");
-    test->add_flag_callback("--quick", [] {}, "Only what takes less than two minutes");
+    test->add_flag_callback(
+        "--quick", [] {}, "Only what takes less than two minutes");
     test->callback(
         [] { throw ladder::BadUsage("run the tests with ./lab test in the folder of the sources"); });
 }
@@ -44,7 +45,9 @@ int main(int argc, char** argv) {
         lab.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return lab.exit(error);  // --help
-        return fail(2, std::string(error.what()) + "; see lab --help");
+        const std::string first = argc > 1 ? argv[1] : "-";
+        const bool unknown = first.front() != '-' && lab.get_subcommand_no_throw(first) == nullptr;
+        return fail(2, (unknown ? "there is no command '" + first + "'" : error.what()) + "; see lab --help");
     } catch (const ladder::CheckFailed& error) {
         return fail(1, error.what());
     } catch (const ladder::BadUsage& error) {

@@ -11,7 +11,7 @@
 namespace ladder {
 
 /// Called before each step with one line about it, the steps done and the steps in all.
-using Progress = std::function<void(const std::string& what, int done, int total)>;
+using OnStep = std::function<void(const std::string& what, int done, int total)>;
 
 /// Shows it in one line on stderr; silent unless that is a terminal. Gone without a trace when the work is
 /// done.

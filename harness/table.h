@@ -4,12 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "harness/file.h"
 
 namespace ladder {
 
@@ -56,6 +59,8 @@ class Table {
     /// Missing cells at the end are empty; too many throw std::logic_error.
     void add_row(std::vector<Cell> row);
 
+    void set_title(std::string title) { title_ = std::move(title); }
+
     const std::string& key() const { return key_; }
     const std::string& title() const { return title_; }
     const std::vector<Column>& columns() const { return columns_; }
@@ -86,6 +91,8 @@ struct Document {
     std::vector<Listing> listings;
     std::vector<std::string> notes;  ///< one line each
     std::string failure;             ///< why the check failed, in one line; empty if all is well
+    /// Writes the JSON file in a form of the command's own; null for to_json(document).
+    std::function<void(const OutputFile&)> save;
 };
 
 /// Aligned columns; with `colour`, tones become ANSI colours.

@@ -9,7 +9,8 @@
 
 namespace ladder::test {
 
-/// Whether the back-end is here. If not, CTest will show the test as skipped, with the reason; return from it then:
+/// Whether the back-end is here. If not, CTest will show the test as skipped, with the reason; return from it
+/// then:
 ///
 ///     if (!available(Backend::gpu)) return;
 inline bool available(Backend backend) {

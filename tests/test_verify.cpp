@@ -305,6 +305,15 @@ TEST_CASE("every input kind is what it says") {
     }
 }
 
+TEST_CASE("one_hot puts each row's weight on a key that it sees") {
+    Case c = make_case({1, 4, 2, 40, 50, 64}, DType::fp16, true);
+    c.input = "one_hot";
+    Answer a = answer(c);
+    for (int h = 0; h < 4; ++h) {
+        for (int row = 0; row < 40; ++row) CHECK(std::abs(a.L(0, h, row) - 64) < 1);
+    }
+}
+
 TEST_CASE("inputs that make no sense are refused") {
     Case c = make_case({});
     c.input = "zeros";
@@ -452,6 +461,10 @@ TEST_CASE("the judge wants exactly 0 and -inf from rows without keys") {
     SECTION("L is 0") {
         a.L(0, 0, 0) = 0;
         CHECK(contains(a.verdict().report, "expected -inf, got 0"));
+    }
+    SECTION("L is 0 in a row that is not sampled") {
+        a.L(0, 0, 50) = 0;
+        CHECK(!a.verdict(1).passed);
     }
     SECTION("L is +inf") {
         a.L(0, 0, 0) = infinity;

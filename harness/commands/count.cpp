@@ -19,24 +19,28 @@ struct Options {
 };
 
 Document run(const Options& options) {
-    const auto stages = options.stages.selected();
     const Case c = options.problem.with_default(default_shape);
-    const ProgressLine progress;
     const auto device = open_counting_device();
     require_memory(c.shape, *device);
-    const WorkByStage work = count_work(*device, stages, c, std::cref(progress));
+    const ProgressLine progress;
+    const auto changes = count_changes(
+        *device, options.stages.selected(), [&](const Stage&) { return c; }, std::cref(progress));
 
     Document document;
     document.facts = {{"backend", name(device->backend())}, {"case", c.description()}};
-    document.tables.push_back(work_table(stages, work));
-    if (const Table changes = change_table(stages, work); !changes.rows().empty())
-        document.tables.push_back(changes);
+    document.tables = {work_table(changes), change_table(changes)};
+    if (document.tables.back().rows().empty()) document.tables.pop_back();
     std::size_t counted = 0;
-    for (const Stage* stage : stages) {
-        const std::string& why_not = work.at(stage->number).why_not;
+    for (const Change& change : changes) {
+        const std::string& why_not = change.after.why_not;
         counted += why_not.empty();
-        if (!why_not.empty())
-            document.notes.push_back(fmt::format("{} was not counted: {}", stage->folder(), why_not));
+        if (!why_not.empty()) {
+            document.notes.push_back(fmt::format("{} was not counted: {}", change.stage->folder(), why_not));
+        } else if (change.parent != nullptr && change.before == change.after) {
+            document.notes.push_back(
+                fmt::format("{} changes nothing on this problem; its change shows in: {}",
+                            change.stage->folder(), change.stage->shows_in));
+        }
     }
     if (counted == 0) throw CannotRun(document.notes.front());
     return document;

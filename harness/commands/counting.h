@@ -2,7 +2,7 @@
 /// Stages counted on the CPU, and the tables of their work.
 #pragma once
 
-#include <map>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,23 +18,37 @@ struct Work {
     simt::Counters counters;
     std::size_t workspace_bytes = 0;
     std::string why_not;  ///< why it could not be counted; empty if it was
+
+    bool operator==(const Work&) const = default;
 };
 
-/// By stage number.
-using WorkByStage = std::map<int, Work>;
+/// Runs a stage once.
+Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);
 
-/// Runs the stages and their parents once each.
-WorkByStage count_work(Device& device, const std::vector<const Stage*>& stages, const Case& c,
-                       const Progress& progress);
+/// A stage's work and its parent's on the same problem.
+struct Change {
+    const Stage* stage = nullptr;
+    const Stage* parent = nullptr;  ///< null for the first stage, whose `before` is all zeros
+    Case problem;
+    Work before, after;
+};
+
+/// One change for each stage, each on the problem that `problem_of` gives.
+std::vector<Change> count_changes(Device& device, const std::vector<const Stage*>& stages,
+                                  const std::function<Case(const Stage&)>& problem_of, const OnStep& on_step);
+
+/// A small problem on which a stage's change shows: of the same kind as the regime that the stage names.
+Case telling_case(const Stage& stage);
 
 /// Counters down, stages across.
-Table work_table(const std::vector<const Stage*>& stages, const WorkByStage& work);
+Table work_table(const std::vector<Change>& changes);
 
 /// One row for each counter that a stage moves against its parent.
-Table change_table(const std::vector<const Stage*>& stages, const WorkByStage& work);
+Table change_table(const std::vector<Change>& changes);
+/// The same for one stage that has a parent.
+Table change_table(const Change& change);
 
-/// The GPU-less machine's count: the checked CPU, else the plain one, which counts the same. Throws
-/// CannotRun.
-std::unique_ptr<Device> open_counting_device();
+/// The counters that a change leaves as they were, and are not 0: "mma, tiles"
+std::string unchanged_counters(const Change& change);
 
 }  // namespace ladder

@@ -95,9 +95,7 @@ StageOptions::StageOptions(CLI::App& command) {
 }
 
 CaseOptions::CaseOptions(CLI::App& command) {
-    command.add_option_function<std::string>(
-        "--shape", [this](const std::string& text) { shape = parse_shape(text); },
-        "B,H,Hkv,Nq,Nk,D: batch, query heads, key/value heads, query rows, keys, head dimension");
+    add_shape(command, shape);
     command.add_flag("--causal", causal, "Causal mask, aligned bottom-right");
     add_dtype(command, dtype);
     add_layout(command, layout);
@@ -116,6 +114,14 @@ Case CaseOptions::with_default(const Shape& default_shape) const {
     c.input = input.value_or(c.input);
     c.seed = seed.value_or(c.seed);
     return c;
+}
+
+CLI::Option* add_shape(CLI::App& command, std::optional<Shape>& shape) {
+    return command
+        .add_option_function<std::string>(
+            "--shape", [&shape](const std::string& text) { shape = parse_shape(text); },
+            "Batch, query heads, key/value heads, query rows, keys, head dimension")
+        ->type_name("B,H,Hkv,Nq,Nk,D");
 }
 
 void add_dtype(CLI::App& command, std::optional<DType>& dtype) {
@@ -169,6 +175,10 @@ std::unique_ptr<Device> open_first(const std::vector<Backend>& backends) {
     throw CannotRun(why_not);
 }
 
+std::unique_ptr<Device> open_counting_device() {
+    return open_first({Backend::checked, Backend::cpu});
+}
+
 OutputOptions::OutputOptions(CLI::App& command) {
     command.add_option("--json", json, "Write the result as JSON to FILE")->type_name("FILE");
     command.add_flag("--markdown", markdown, "Print Markdown");
@@ -182,7 +192,14 @@ void OutputOptions::print(const Document& document) const {
     const std::string text = markdown ? to_markdown(document) : to_terminal(document, colour_wanted());
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
-    if (!json.empty()) OutputFile(json).write(to_json(document).dump(2) + "\n");
+    if (!json.empty()) {
+        const OutputFile file(json);
+        if (document.save) {
+            document.save(file);
+        } else {
+            file.write(to_json(document).dump(2) + "\n");
+        }
+    }
     if (!document.failure.empty()) throw CheckFailed(document.failure);
 }
 

@@ -45,7 +45,8 @@ struct CaseOptions {
     std::optional<std::uint64_t> seed;
 };
 
-/// --dtype and --layout alone
+/// --shape, --dtype and --layout alone
+CLI::Option* add_shape(CLI::App& command, std::optional<Shape>& shape);
 void add_dtype(CLI::App& command, std::optional<DType>& dtype);
 void add_layout(CLI::App& command, std::optional<Layout>& layout);
 
@@ -65,6 +66,9 @@ struct BackendOptions {
 /// The first of these back-ends that this build and machine have. Throws CannotRun with the last one's
 /// reason.
 std::unique_ptr<Device> open_first(const std::vector<Backend>& backends);
+
+/// What counts work: the checked CPU, else the plain one, which counts the same. Throws CannotRun.
+std::unique_ptr<Device> open_counting_device();
 
 /// --json FILE and --markdown
 struct OutputOptions {

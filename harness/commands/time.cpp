@@ -1,4 +1,131 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "harness/commands/commands.h"
+#include "harness/commands/counting.h"
+#include "harness/commands/options.h"
+#include "harness/commands/timing_tables.h"
+#include "harness/commands/verification.h"
+#include "harness/progress.h"
+#include "harness/shape.h"
+#include "harness/timing.h"
+
 namespace ladder {
-void add_time(CLI::App&) {}
+namespace {
+
+struct Options {
+    explicit Options(CLI::App& command) : stages(command) {
+        std::vector<std::string> names;
+        for (const Regime& known : regimes()) names.emplace_back(known.name);
+        CLI::Option* by_regime = command.add_option("--regime", regime, "Only this family of problems")
+                                     ->check(CLI::IsMember(names));
+        add_shape(command, shape)->excludes(by_regime);
+        command.add_flag("--causal", causal, "With --shape: causal mask, aligned bottom-right");
+        add_dtype(command, dtype);
+    }
+
+    StageOptions stages;
+    std::string regime;
+    std::optional<Shape> shape;
+    bool causal = false;
+    std::optional<DType> dtype;
+};
+
+// The problem of --shape.
+Case custom_case(const Options& options) {
+    Case c;
+    c.shape = *options.shape;
+    c.causal = options.causal;
+    c.dtype = options.dtype.value_or(DType::bf16);
+    return c;
+}
+
+// "2 of 7 stages gave wrong answers: ..."
+std::string failure_of(const Results& results) {
+    std::set<std::string> wrong;
+    for (const Row& row : results.rows) {
+        if (row.timing && !row.verified) wrong.insert(row.folder);
+    }
+    return wrong.empty() ? "" : fmt::format("wrong answers from {}", fmt::join(wrong, ", "));
+}
+
+Document time_on_gpu(Device& gpu, const Options& options) {
+    TimingOptions timing;
+    if (options.shape) {
+        require_memory(*options.shape, gpu);
+        timing.cases = {{"custom", custom_case(options)}};
+    } else {
+        timing.cases = timed_cases(options.dtype.value_or(DType::bf16), options.regime);
+    }
+    std::vector<Stage> stages;
+    for (const Stage* stage : options.stages.selected()) stages.push_back(*stage);
+    const ProgressLine progress;
+    const Results results = time_stages(gpu, stages, timing, std::cref(progress));
+
+    Document document;
+    document.facts = measurement_facts(results);
+    document.tables = timing_tables(results);
+    document.notes.push_back("Medians; ← marks the problems where the stage's change should show.");
+    if (const std::string foreign = foreign_architecture(results.hardware); !foreign.empty()) {
+        document.notes.push_back("Not to be recorded: " + foreign);
+    }
+    document.failure = failure_of(results);
+    document.save = [results](const OutputFile& file) { save_results(results, file); };
+    return document;
+}
+
+// Without a GPU there is no time to measure, but all else that the table says.
+Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const Options& options) {
+    const auto stages = options.stages.selected();
+    if (options.shape) require_memory(*options.shape, cpu);
+    const ProgressLine progress;
+    std::vector<Verification> verifications;
+    for (const Stage* stage : stages) {
+        verifications.emplace_back(
+            stage, options.shape ? std::vector{custom_case(options)} : verification_cases(*stage, true));
+    }
+    verify_all(cpu, verifications, std::cref(progress));
+    const auto changes = count_changes(
+        cpu, stages,
+        [&](const Stage& stage) { return options.shape ? custom_case(options) : telling_case(stage); },
+        std::cref(progress));
+
+    Document document;
+    document.facts = {{"GPU", Cell(Value(), "none: " + why_no_gpu)},
+                      {"verified and counted on", cpu.description()}};
+    document.tables.push_back(verification_table(verifications));
+    document.tables.back().set_title("Verified here, on small problems");
+    document.tables.push_back(change_table(changes));
+    document.tables.back().set_title(
+        "Counted here: what each stage changes against its parent, on a problem where it shows");
+    if (const auto recorded = newest_results(results_folder()); !recorded) {
+        document.notes.push_back("There is no recorded GPU time in docs/results.");
+    } else if (!options.shape) {
+        for (Table& table : rate_tables(*recorded, options.regime)) {
+            table.set_title(recorded_label(*recorded) + ": " + table.title());
+            document.tables.push_back(std::move(table));
+        }
+        document.notes.push_back("Nothing was timed here. lab count shows all counters.");
+    }
+    document.listings = failure_reports(verifications);
+    document.failure = failure_of(verifications);
+    return document;
+}
+
+Document run(const Options& options) {
+    if (options.causal && !options.shape)
+        throw BadUsage("--causal goes with --shape; the regimes say which of theirs are");
+    std::string why_no_gpu;
+    if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
+    return count_on_cpu(*open_counting_device(), why_no_gpu, options);
+}
+
+}  // namespace
+
+void add_time(CLI::App& lab) {
+    add_command(lab, "time",
+                "Verify and time the stages; without a GPU, verify and count them beside recorded times",
+                run);
+}
+
 }  // namespace ladder

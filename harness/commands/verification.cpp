@@ -37,13 +37,13 @@ std::string scientific(double value) {
 
 }  // namespace
 
-void verify_all(Device& device, std::vector<Verification>& verifications, const Progress& progress) {
+void verify_all(Device& device, std::vector<Verification>& verifications, const OnStep& on_step) {
     int done = 0, total = 0, ran = 0;
     for (const Verification& v : verifications) total += static_cast<int>(v.cases.size());
     for (Verification& v : verifications) {
         const auto start = std::chrono::steady_clock::now();
         for (const Case& c : v.cases) {
-            progress(fmt::format("verify {}, {}", v.stage->folder(), c.description()), done++, total);
+            on_step(fmt::format("verify {}, {}", v.stage->folder(), c.description()), done++, total);
             verify_one(device, v, c);
         }
         v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -1,0 +1,23 @@
+/// @file
+/// Each instruction of the CUDA layer, run by one warp on fixed inputs. primitives.cu is compiled for every
+/// back-end; what a GPU gave is recorded in tests/golden/primitives.json, and the CPU bodies are held to it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/device.h"
+
+namespace primitives {
+
+/// The result of each primitive by name, as 32-bit words, lane by lane.
+using Results = std::map<std::string, std::vector<std::uint32_t>>;
+
+/// Runs all that `device` can (bf16 products need compute capability 8.0). The device's back-end must be
+/// `backend`.
+template <ladder::Backend backend>
+Results run(ladder::Device& device);
+
+}  // namespace primitives

@@ -1,0 +1,408 @@
+// The lab program as a user meets it: what it says, and with which exit code.
+
+#include <Eigen/Core>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "harness/npy.h"
+#include "harness/process.h"
+#include "harness/stage.h"
+#include "harness/verify.h"
+#include "reference/attention.h"
+#include "tests/catch.h"
+#include "tests/skip.h"
+#include "tests/temporary_folder.h"
+
+using namespace ladder;
+using ladder::test::TemporaryFolder;
+
+namespace {
+
+ProcessResult lab(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), LADDER_LAB);
+    return run_process(arguments);
+}
+
+// Runs lab and expects the exit code and one line on stderr that contains the words.
+void expect_failure(const std::vector<std::string>& arguments, int exit_code, const std::string& words) {
+    std::string command;
+    for (const std::string& argument : arguments) command += " " + argument;
+    const ProcessResult result = lab(arguments);
+    INFO("lab" << command << "\nsaid: " << result.err);
+    CHECK(result.status == exit_code);
+    CHECK(result.err.find(words) != std::string::npos);
+    CHECK(result.err.find("lab: ") == 0);
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+}
+
+nlohmann::json json_of(const TemporaryFolder& folder, std::vector<std::string> arguments) {
+    const std::string file = folder / "out.json";
+    arguments.insert(arguments.end(), {"--json", file});
+    const ProcessResult result = lab(arguments);
+    INFO(result.err);
+    REQUIRE(result.status == 0);
+    return nlohmann::json::parse(folder.read("out.json"));
+}
+
+// Any back-end of this build, for what does not depend on it.
+const char* some_backend() {
+    for (const Backend backend : {Backend::cpu, Backend::gpu}) {
+        if (has_device(backend)) return name(backend);
+    }
+    return "none";
+}
+
+// A tensor of small numbers, each a multiple of 1/64 so that both types hold it exactly.
+NpyArray tensor(NpyArray::Type type, std::vector<std::int64_t> shape, int seed) {
+    NpyArray array{type, std::move(shape), ""};
+    std::int64_t size = 1;
+    for (const std::int64_t n : array.shape) size *= n;
+    for (std::int64_t i = 0; i < size; ++i) {
+        const float value = static_cast<float>((i * 37 + seed * 101) % 193 - 96) / 64.0f;
+        const Eigen::half half(value);
+        const char* bytes = type == NpyArray::Type::float16 ? reinterpret_cast<const char*>(&half)
+                                                            : reinterpret_cast<const char*>(&value);
+        array.bytes.append(bytes, element_size(type));
+    }
+    return array;
+}
+
+std::vector<float> values(const NpyArray& array) {
+    std::vector<float> result(array.bytes.size() / element_size(array.type));
+    for (std::size_t i = 0; i < result.size(); ++i) {
+        if (array.type == NpyArray::Type::float32) {
+            std::memcpy(&result[i], array.bytes.data() + 4 * i, 4);
+        } else {
+            std::uint16_t bits;
+            std::memcpy(&bits, array.bytes.data() + 2 * i, 2);
+            result[i] = static_cast<float>(Eigen::numext::bit_cast<Eigen::half>(bits));
+        }
+    }
+    return result;
+}
+
+// Q, K and V in a folder, and the command line that runs a stage on them.
+struct Files {
+    TemporaryFolder folder;
+
+    explicit Files(NpyArray::Type type = NpyArray::Type::float16, bool bnhd = false) {
+        write("q.npy",
+              tensor(type,
+                     bnhd ? std::vector<std::int64_t>{1, 37, 4, 64} : std::vector<std::int64_t>{1, 4, 37, 64},
+                     1));
+        for (const char* file : {"k.npy", "v.npy"}) {
+            write(file, tensor(type,
+                               bnhd ? std::vector<std::int64_t>{1, 65, 2, 64}
+                                    : std::vector<std::int64_t>{1, 2, 65, 64},
+                               file[0]));
+        }
+    }
+    void write(const std::string& file, const NpyArray& array) { folder.write(file, format_npy(array)); }
+
+    std::vector<std::string> command(std::vector<std::string> more = {}) const {
+        std::vector<std::string> words{"run",       "4",
+                                       "--q",       folder / "q.npy",
+                                       "--k",       folder / "k.npy",
+                                       "--v",       folder / "v.npy",
+                                       "--out",     folder / "o.npy",
+                                       "--backend", some_backend()};
+        words.insert(words.end(), more.begin(), more.end());
+        return words;
+    }
+};
+
+// The largest difference between o.npy, l.npy and the reference.
+double error_against_reference(const Files& files, bool bnhd, bool causal, double scale) {
+    const auto q = values(read_npy(files.folder / "q.npy", 4)),
+               k = values(read_npy(files.folder / "k.npy", 4)),
+               v = values(read_npy(files.folder / "v.npy", 4)),
+               o = values(read_npy(files.folder / "o.npy", 4)),
+               l = values(read_npy(files.folder / "l.npy", 3));
+    const auto head = [&](const std::vector<float>& x, int h, int heads, int N) {
+        reference::Matrix m(N, 64);
+        for (int i = 0; i < N; ++i) {
+            for (int c = 0; c < 64; ++c)
+                m(i, c) = x[static_cast<std::size_t>(bnhd ? (i * heads + h) * 64 + c : (h * N + i) * 64 + c)];
+        }
+        return m;
+    };
+    double error = 0;
+    for (int h = 0; h < 4; ++h) {
+        const auto expected =
+            reference::attention(head(q, h, 4, 37), head(k, h / 2, 2, 65), head(v, h / 2, 2, 65), scale,
+                                 {.causal = causal, .Nq = 37, .Nk = 65});
+        error = std::max(error, (head(o, h, 4, 37) - expected.O).cwiseAbs().maxCoeff());
+        for (int i = 0; i < 37; ++i) {
+            error =
+                std::max(error, std::abs(double(l[static_cast<std::size_t>(h * 37 + i)]) - expected.L[i]));
+        }
+    }
+    return error;
+}
+
+}  // namespace
+
+TEST_CASE("lab: without a command it shows what there is", "[cli]") {
+    const ProcessResult help = lab({"--help"});
+    CHECK(help.status == 0);
+    for (const char* command : {"doctor", "list", "time", "count", "verify", "run", "diff", "test"}) {
+        CAPTURE(command);
+        CHECK(help.out.find(std::string("\n  ") + command) != std::string::npos);
+        if (std::string(command) != "test") {
+            const ProcessResult own = lab({command, "--help"});
+            CHECK(own.status == 0);
+            CHECK(own.out.find("--json") != std::string::npos);
+            CHECK(own.out.find("--markdown") != std::string::npos);
+        }
+    }
+    for (const char* later : {"profile", "docs", "notebooks"})
+        CHECK(help.out.find(later) == std::string::npos);
+    expect_failure({}, 2, "subcommand");
+    expect_failure({"dance"}, 2, "dance");
+    expect_failure({"list", "--loud"}, 2, "--loud");
+    expect_failure({"test"}, 2, "./lab test");
+}
+
+TEST_CASE("lab list: every stage, in three forms", "[cli]") {
+    const TemporaryFolder folder;
+    const auto json = json_of(folder, {"list"});
+    REQUIRE(json["stages"].size() == stages().size());
+    CHECK(json["stages"][0]["stage"] == "00_naive");
+    CHECK(json["stages"][0]["parent"].is_null());
+    const ProcessResult markdown = lab({"list", "--markdown"});
+    CHECK(markdown.status == 0);
+    CHECK(markdown.out.find("| **04_split_q** | 03_sequence_parallel |") != std::string::npos);
+    CHECK(lab({"list"}).out.find('\x1b') == std::string::npos);  // no colour into a pipe
+}
+
+TEST_CASE("lab: a stage that is not there", "[cli]") {
+    expect_failure({"verify", "99"}, 2, "there is no stage '99'; there are 00_naive");
+    expect_failure({"verify", "flash"}, 2, "there is no stage 'flash'");
+    expect_failure({"verify", "3-1"}, 2, "there is no stage '3-1'");
+    expect_failure({"verify", "1-99"}, 2, "there is no stage '1-99'");
+    expect_failure({"count", "4,nine"}, 2, "there is no stage 'nine'");
+    expect_failure({"time", "-1"}, 2, "-1");
+    expect_failure({"diff", "8x"}, 2, "there is no stage '8x'");
+    expect_failure({"diff", "1-3"}, 2, "is not one stage");
+}
+
+TEST_CASE("lab: shapes that make no sense", "[cli]") {
+    const std::vector<std::pair<std::string, std::string>> bad{
+        {"1,2,3", "expected six sizes"},
+        {"1,2,2,64,64,64,1", "expected six sizes"},
+        {"1,2,2,64,64,", "d = '' is not a whole number"},
+        {"1,2,2,64,6x,64", "Nk = '6x' is not a whole number"},
+        {"1,2,2,64,6.5,64", "Nk = '6.5' is not a whole number"},
+        {"0,2,2,64,64,64", "B = 0: every size must be at least 1"},
+        {"1,2,2,64,-5,64", "Nk = -5: every size must be at least 1"},
+        {"1,2,2,0,64,64", "Nq = 0"},
+        {"1,65536,1,64,64,64", "H = 65536: at most 65535"},
+        {"1,1,1,64,99999999999,64", "Nk = 99999999999 is too large"},
+        {"1,1,1,2000000000,64,64", "Nq = 2000000000: at most"},
+        {"1,6,4,64,64,64", "H = 6 is not a multiple of Hkv = 4"},
+        {"1,2,4,64,64,64", "H = 2 is not a multiple of Hkv = 4"},
+        {"1,2,2,64,64,96", "no stage has head dimension 96; there are 64, 128"},
+        {"65535,65535,65535,1073741824,1073741824,128", "the tensors would take"},
+    };
+    for (const auto& [shape, why] : bad) {
+        for (const char* command : {"verify", "count", "time"}) {
+            CAPTURE(command, shape);
+            expect_failure({command, "--shape", shape}, 2, why);
+        }
+    }
+}
+
+TEST_CASE("lab: options that make no sense", "[cli]") {
+    expect_failure({"verify", "--dtype", "fp8"}, 2, "--dtype");
+    expect_failure({"verify", "--layout", "hbnd"}, 2, "--layout");
+    expect_failure({"verify", "--input", "odd"}, 2, "--input");
+    expect_failure({"verify", "--seed", "x"}, 2, "--seed");
+    expect_failure({"verify", "--backend", "tpu"}, 2, "--backend");
+    expect_failure({"verify", "--order", "random"}, 2, "--order");
+    expect_failure({"verify", "--workers", "-1"}, 2, "--workers");
+    expect_failure({"verify", "--backend", "gpu", "--order", "reversed"}, 2, "CPU");
+    expect_failure({"time", "--regime", "train", "--shape", "1,1,1,64,64,64"}, 2, "--regime");
+    expect_failure({"time", "--regime", "holiday"}, 2, "--regime");
+    expect_failure({"time", "--causal"}, 2, "--shape");
+    expect_failure({"diff", "0"}, 2, "00_naive has no parent");
+    expect_failure({"diff"}, 2, "required");
+}
+
+TEST_CASE("lab: tensors that no memory holds", "[cli]") {
+    if (!test::available(Backend::cpu)) return;
+    expect_failure({"verify", "4", "--backend", "cpu", "--shape", "64,1024,1024,1048576,1048576,128"}, 2,
+                   "Q, K, V, O and L take");
+}
+
+TEST_CASE("lab: a back-end that is not here", "[cli]") {
+    if (!has_device(Backend::gpu)) expect_failure({"verify", "--backend", "gpu"}, 3, "");
+}
+
+TEST_CASE("lab: results that cannot be written", "[cli]") {
+    const TemporaryFolder folder;
+    expect_failure({"list", "--json", folder / "no/such/folder.json"}, 2, "there is no folder");
+    expect_failure({"list", "--json", folder / ""}, 2, "cannot write");
+    CHECK(folder.files() == 0);
+}
+
+TEST_CASE("lab verify: passes, and says how well", "[cli]") {
+    if (!test::available(Backend::cpu)) return;
+    const TemporaryFolder folder;
+    const auto json =
+        json_of(folder, {"verify", "split_q,1-2", "--backend", "cpu", "--shape", "1,4,2,37,65,64", "--causal",
+                         "--dtype", "bf16", "--layout", "bnhd", "--input", "rising", "--seed", "3"});
+    REQUIRE(json["stages"].size() == 3);
+    CHECK(json["stages"][0]["stage"] == "01_flash_attention_1");
+    CHECK(json["stages"][2]["stage"] == "04_split_q");
+    for (const auto& row : json["stages"]) CHECK(row["passed"] == true);
+    CHECK(json["case"] == "B=1 H=4 Hkv=2 Nq=37 Nk=65 d=64 bf16 causal bnhd rising seed=3");
+}
+
+TEST_CASE("lab verify: the order of threads is the user's", "[cli]") {
+    if (!test::available(Backend::checked)) return;
+    for (const char* order : {"reversed", "shuffled"}) {
+        CHECK(lab({"verify", "4", "--order", order, "--order-seed", "5", "--workers", "1", "--shape",
+                   "1,1,1,65,65,64"})
+                  .status == 0);
+    }
+}
+
+TEST_CASE("lab count: counters, and what they are against the parent's", "[cli]") {
+    if (!test::available(Backend::cpu)) return;
+    const TemporaryFolder folder;
+    const auto json = json_of(folder, {"count", "4", "--shape", "1,1,1,128,128,64"});
+    bool barriers = false;
+    for (const auto& row : json["changes"]) {
+        CHECK(row["stage"] == "04_split_q");
+        CHECK(row["parent"] == "03_sequence_parallel");
+        barriers = barriers || (row["counter"] == "barriers" && row["after"] < row["before"]);
+    }
+    CHECK(barriers);
+    CHECK(json["work"][0]["counter"] == "launches");
+    CHECK(json["work"][0]["04_split_q"] == 1);
+}
+
+TEST_CASE("lab diff: the lesson and its length", "[cli]") {
+    const TemporaryFolder folder;
+    const ProcessResult own = lab({"diff", "4"});
+    CHECK(own.status == 0);
+    CHECK(own.out.find("--- 03_sequence_parallel/kernel.cu\n+++ 04_split_q/kernel.cu\n") == 0);
+    CHECK(std::regex_search(
+        own.out,
+        std::regex("03_sequence_parallel -> 04_split_q: [0-9]+ lines added or changed, budget 80\n$")));
+    CHECK(own.out.find('\x1b') == std::string::npos);
+    CHECK(lab({"diff", "1", "5"}).out.find("--- 01_flash_attention_1") == 0);
+    const auto json = json_of(folder, {"diff", "3", "split_q"});
+    CHECK(json["budget"] == 80);
+    CHECK(json["changed_lines"] > 0);
+}
+
+TEST_CASE("lab run: float16 and float32, both layouts, against the reference", "[cli]") {
+    if (std::string(some_backend()) == "none") return;
+    for (const auto type : {NpyArray::Type::float16, NpyArray::Type::float32}) {
+        for (const bool bnhd : {false, true}) {
+            CAPTURE(name(type), bnhd);
+            const Files files(type, bnhd);
+            const ProcessResult result =
+                lab(files.command({"--lse", files.folder / "l.npy", "--layout", bnhd ? "bnhd" : "bhnd"}));
+            INFO(result.err);
+            REQUIRE(result.status == 0);
+            const NpyArray o = read_npy(files.folder / "o.npy", 4), l = read_npy(files.folder / "l.npy", 3);
+            CHECK(o.type == type);
+            CHECK(o.shape == read_npy(files.folder / "q.npy", 4).shape);
+            CHECK(l.type == NpyArray::Type::float32);
+            CHECK(l.shape == std::vector<std::int64_t>{1, 4, 37});
+            CHECK(error_against_reference(files, bnhd, false, 0.125) < 1e-3);
+        }
+    }
+}
+
+TEST_CASE("lab run: causal, another scale, bf16", "[cli]") {
+    if (std::string(some_backend()) == "none") return;
+    const Files files(NpyArray::Type::float32);
+    REQUIRE(lab(files.command({"--lse", files.folder / "l.npy", "--causal", "--scale", "0.3"})).status == 0);
+    CHECK(error_against_reference(files, false, true, 0.3) < 2e-3);
+    REQUIRE(lab(files.command({"--lse", files.folder / "l.npy", "--dtype", "bf16"})).status == 0);
+    const double error = error_against_reference(files, false, false, 0.125);
+    CHECK(error < 1e-2);
+    CHECK(error > 1e-5);  // it was rounded to bf16
+}
+
+TEST_CASE("lab run: tensors that do not go together", "[cli]") {
+    if (std::string(some_backend()) == "none") return;
+    const auto f16 = NpyArray::Type::float16, f32 = NpyArray::Type::float32;
+    struct BadTensor {
+        std::string file;
+        NpyArray array;
+        std::string why;
+    };
+    const std::vector<BadTensor> bad{
+        {"q.npy", tensor(f16, {4, 37, 64}, 1), "of rank 3; expected rank 4"},
+        {"q.npy", tensor(f32, {1, 4, 37, 64}, 1),
+         "Q is float32, K is float16 and V is float16: they must agree"},
+        {"v.npy", tensor(f16, {1, 2, 64, 64}, 1),
+         "K is (1, 2, 65, 64) and V is (1, 2, 64, 64): they must agree"},
+        {"q.npy", tensor(f16, {2, 4, 37, 64}, 1), "B and d must agree"},
+        {"q.npy", tensor(f16, {1, 4, 37, 128}, 1), "B and d must agree"},
+        {"q.npy", tensor(f16, {1, 3, 37, 64}, 1), "H = 3 is not a multiple of Hkv = 2"},
+    };
+    for (const auto& [file, array, why] : bad) {
+        Files files;
+        files.write(file, array);
+        expect_failure(files.command(), 2, why);
+        CHECK(files.folder.files() == 3);  // nothing was written
+    }
+    Files odd;
+    for (const char* file : {"q.npy", "k.npy", "v.npy"}) odd.write(file, tensor(f16, {1, 2, 16, 96}, 1));
+    expect_failure(odd.command(), 2, "no stage has head dimension 96");
+}
+
+TEST_CASE("lab run: files that are no tensors", "[cli]") {
+    const Files files;
+    const std::string good = files.folder.read("k.npy");
+    files.folder.write("k.npy", good.substr(0, good.size() / 2));
+    expect_failure(files.command(), 2, "k.npy: truncated");
+    files.folder.write("k.npy", good + "more");
+    expect_failure(files.command(), 2, "k.npy: 4 bytes beyond");
+    files.folder.write("k.npy", "text");
+    expect_failure(files.command(), 2, "k.npy: not a .npy file");
+    std::string fortran = good;
+    fortran.replace(fortran.find("False"), 5, "True ");
+    files.folder.write("k.npy", fortran);
+    expect_failure(files.command(), 2, "Fortran order");
+    std::filesystem::remove(files.folder / "k.npy");
+    expect_failure(files.command(), 2, "cannot read");
+    CHECK(files.folder.files() == 2);
+}
+
+TEST_CASE("lab run: values that cannot be computed with", "[cli]") {
+    Files files(NpyArray::Type::float32);
+    const auto with_value = [](float value) {
+        NpyArray array = tensor(NpyArray::Type::float32, {1, 4, 37, 64}, 1);
+        std::memcpy(array.bytes.data() + 4 * 5, &value, 4);
+        return array;
+    };
+    files.write("q.npy", with_value(NAN));
+    expect_failure(files.command(), 2, "q.npy: element 5 is nan");
+    files.write("q.npy", with_value(1e6f));
+    expect_failure(files.command(), 2, "beyond the range of fp16; try --dtype bf16");
+    expect_failure(files.command({"--scale", "nan"}), 2, "--scale");
+    expect_failure(files.command({"--scale", "inf"}), 2, "--scale");
+    expect_failure(Files().command({"--dtype", "bf16"}), 2, "float16 values would lose bits");
+    CHECK(files.folder.files() == 3);
+}
+
+TEST_CASE("lab run: outputs that cannot be written", "[cli]") {
+    const Files files;
+    auto command = files.command();
+    auto& out = *(std::find(command.begin(), command.end(), "--out") + 1);
+    out = files.folder / "missing/o.npy";
+    expect_failure(command, 2, "there is no folder");
+    out = files.folder / ".";
+    expect_failure(command, 2, "cannot write");
+    expect_failure(files.command({"--lse", files.folder / "missing/l.npy"}), 2, "there is no folder");
+    expect_failure(files.command({"--lse", files.folder / "o.npy"}), 2, "name the same file");
+    CHECK(files.folder.files() == 3);
+}

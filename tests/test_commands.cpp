@@ -1,0 +1,178 @@
+// What commands make of the stages, where a run of the program would not show it.
+
+#include <algorithm>
+#include <functional>
+
+#include "harness/commands/counting.h"
+#include "harness/commands/timing_tables.h"
+#include "harness/commands/verification.h"
+#include "harness/errors.h"
+#include "harness/timing.h"
+#include "tests/catch.h"
+#include "tests/skip.h"
+
+using namespace ladder;
+
+namespace {
+
+// The CPU with little memory.
+class SmallDevice final : public Device {
+  public:
+    explicit SmallDevice(std::size_t bytes) : bytes_(bytes) {}
+
+    Backend backend() const override { return cpu_->backend(); }
+    std::string description() const override { return "a small " + cpu_->description(); }
+    int sm_count() const override { return cpu_->sm_count(); }
+    int compute_capability() const override { return cpu_->compute_capability(); }
+    std::size_t free_memory() const override { return bytes_; }
+    void* allocate(std::size_t bytes, const char* name, bool writable) override {
+        return cpu_->allocate(bytes, name, writable);
+    }
+    void release(void* memory) override { cpu_->release(memory); }
+    void upload(void* device, const void* host, std::size_t bytes) override {
+        cpu_->upload(device, host, bytes);
+    }
+    void download(void* host, const void* device, std::size_t bytes) override {
+        cpu_->download(host, device, bytes);
+    }
+    void run(const Stage& stage, const Problem& problem) override { cpu_->run(stage, problem); }
+    simt::Counters counters() const override { return cpu_->counters(); }
+
+  private:
+    std::unique_ptr<Device> cpu_ = open_device(Backend::cpu);
+    std::size_t bytes_;
+};
+
+// S and P of stage 00 take 2 x 6 x 512 x 512 bytes here, the tensors a twelfth of that.
+Case square() {
+    Case c;
+    c.shape = {.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
+    return c;
+}
+
+const Cell& cell(const Table& table, std::size_t row, const std::string& key) {
+    const auto& columns = table.columns();
+    const auto column =
+        std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.key == key; });
+    REQUIRE(column != columns.end());
+    REQUIRE(row < table.rows().size());
+    return table.rows()[row][static_cast<std::size_t>(column - columns.begin())];
+}
+
+void ignore_steps(const std::string&, int, int) {}
+
+// Three stages timed on one problem: 00 cannot run, 02 is wrong.
+Results sample_results() {
+    Results results;
+    results.date = "2026-11-21T07:52:00Z";
+    results.commit = "0123456789abcdef";
+    results.hardware.gpu = "Test GPU";
+    results.ceilings.bf16_tflops = 100;
+    for (int stage = 0; stage < 3; ++stage) {
+        Row row;
+        row.regime = "train";
+        row.shape = {.B = 8, .H = 16, .Hkv = 16, .Nq = 2048, .Nk = 2048, .d = 128};
+        row.stage = stage;
+        row.parent = stage - 1;
+        row.folder = find_stage(stage)->folder();
+        row.shows_here = stage == 1;
+        if (stage == 0) {
+            row.why_not = "it needs 12 GiB";
+        } else {
+            row.timing = Timing{4.0 / stage, 1, 5, 0.01, 10};
+            row.verified = stage == 1;
+        }
+        results.rows.push_back(row);
+    }
+    derive(results);
+    return results;
+}
+
+}  // namespace
+
+TEST_CASE("a stage that needs too much memory says so in its row, and the others run", "[commands]") {
+    if (!test::available(Backend::cpu)) return;
+    SmallDevice device(3 << 20);
+    std::vector<Verification> verifications;
+    verifications.emplace_back(find_stage(0), std::vector{square()});
+    verifications.emplace_back(find_stage(3), std::vector{square()});
+    verify_all(device, verifications, ignore_steps);
+
+    const Table table = verification_table(verifications);
+    CHECK(cell(table, 0, "passed").text == "cannot run");
+    CHECK(cell(table, 0, "why_not").text.find("MiB") != std::string::npos);
+    CHECK(cell(table, 1, "passed").text == "1 of 1 cases");
+    CHECK(failure_of(verifications).empty());
+
+    const auto changes = count_changes(
+        device, {find_stage(0), find_stage(3)}, [](const Stage&) { return square(); }, ignore_steps);
+    CHECK(changes[0].after.why_not.find("MiB") != std::string::npos);
+    CHECK(changes[1].after.why_not.empty());
+    CHECK(cell(work_table(changes), 1, "00_naive").text == "-");
+    CHECK(cell(work_table(changes), 1, "03_sequence_parallel").text == "16");
+}
+
+TEST_CASE("if no stage can run, the reason is the error", "[commands]") {
+    if (!test::available(Backend::cpu)) return;
+    SmallDevice device(1 << 20);
+    std::vector<Verification> verifications;
+    verifications.emplace_back(find_stage(0), std::vector{square()});
+    CHECK_THROWS_AS(verify_all(device, verifications, ignore_steps), CannotRun);
+}
+
+TEST_CASE("one failed case fails the stage, and its report is shown", "[commands]") {
+    std::vector<Verification> verifications;
+    verifications.emplace_back(find_stage(1), std::vector{square()});
+    verifications.emplace_back(find_stage(2), std::vector{square()});
+    verifications[0].passed = 3;
+    verifications[1].passed = 2;
+    verifications[1].failed = 1;
+    verifications[1].reports = {"row 5 is wrong\n"};
+    CHECK(failure_of(verifications) == "1 of 2 stages failed: 02_deferred_normalization");
+    CHECK(cell(verification_table(verifications), 1, "passed").text == "2 of 3 cases");
+    CHECK(cell(verification_table(verifications), 1, "passed").tone == Tone::bad);
+    const auto listings = failure_reports(verifications);
+    REQUIRE(listings.size() == 1);
+    CHECK(listings[0].text == "row 5 is wrong\n");
+}
+
+TEST_CASE("each stage changes something on its telling problem", "[commands]") {
+    if (!test::available(Backend::cpu)) return;
+    const auto device = open_device(Backend::cpu);
+    std::vector<const Stage*> with_parent;
+    for (const Stage& stage : stages()) {
+        if (stage.parent >= 0) with_parent.push_back(&stage);
+    }
+    for (const Change& change : count_changes(*device, with_parent, telling_case, ignore_steps)) {
+        CAPTURE(change.stage->folder(), change.problem.description());
+        CHECK(change.before.why_not.empty());
+        CHECK(!change_table(change).rows().empty());
+        CHECK(!unchanged_counters(change).empty());
+    }
+}
+
+TEST_CASE("timing tables say what was timed, what was wrong and what could not run", "[commands]") {
+    const auto tables = timing_tables(sample_results());
+    REQUIRE(tables.size() == 1);
+    CHECK(tables[0].title().find("train: B=8 H=16") == 0);
+    CHECK(cell(tables[0], 0, "verified").text == "cannot run");
+    CHECK(cell(tables[0], 0, "why_not").text == "it needs 12 GiB");
+    CHECK(cell(tables[0], 1, "verified").text == "yes");
+    CHECK(cell(tables[0], 1, "median_ms").text == "4.000");
+    CHECK(cell(tables[0], 1, "noise").text == "1.0%");
+    CHECK(cell(tables[0], 2, "verified").text == "WRONG");
+    CHECK(cell(tables[0], 2, "over_parent").text.empty());  // a wrong answer has no speed
+}
+
+TEST_CASE("rate tables hold a column for each problem of a unit", "[commands]") {
+    const Results results = sample_results();
+    const auto tables = rate_tables(results);
+    REQUIRE(tables.size() == 1);
+    CHECK(tables[0].title() == "TFLOP/s (speedup over the parent)");
+    REQUIRE(tables[0].rows().size() == 3);
+    CHECK(cell(tables[0], 0, "train 2k").text == "-");
+    CHECK(cell(tables[0], 1, "train 2k").tone == Tone::strong);
+    CHECK(rate_tables(results, "decode").empty());
+    CHECK(recorded_label(results) == "Recorded on Test GPU, 2026-11-21, commit 0123456");
+    CHECK(stage_timing_table(results, *find_stage(1)).rows().size() == 1);
+}

@@ -1,0 +1,67 @@
+// The size of a lesson: kernels fit on a few screens, and each changes little of its parent.
+
+#include "harness/diff.h"
+
+#include <fstream>
+
+#include "tests/catch.h"
+
+using namespace ladder;
+
+namespace {
+
+int count_lines(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    int lines = 0;
+    for (std::string line; std::getline(file, line);) ++lines;
+    return lines;
+}
+
+}  // namespace
+
+TEST_CASE("diff: added and changed lines are counted once, and headers not at all", "[diff]") {
+    CHECK(count_changed_lines("") == 0);
+    CHECK(count_changed_lines("--- a\n+++ b\n@@ -1,3 +1,4 @@\n same\n-old\n+new\n+++ counts too\n") == 2);
+    CHECK(count_changed_lines("--- a\n+++ b\n@@ -1 +0,0 @@\n-gone\n") == 0);
+}
+
+TEST_CASE("diff: colour marks added, removed and position lines", "[diff]") {
+    const std::string diff = "--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new\n same\n";
+    const std::string coloured = colour_diff(diff);
+    CHECK(coloured.find("\x1b[31m-old\x1b[0m\n") != std::string::npos);
+    CHECK(coloured.find("\x1b[32m+new\x1b[0m\n") != std::string::npos);
+    CHECK(coloured.find("\n same\n") != std::string::npos);
+}
+
+TEST_CASE("every kernel is there and fits in 300 lines", "[diff]") {
+    REQUIRE(!stages().empty());
+    for (const Stage& stage : stages()) {
+        CAPTURE(stage.folder());
+        REQUIRE(std::filesystem::exists(kernel_path(stage)));
+        CHECK(count_lines(kernel_path(stage)) <= 300);
+    }
+}
+
+TEST_CASE("every stage keeps its diff budget against its parent", "[diff]") {
+    int bounded = 0;
+    for (const Stage& stage : stages()) {
+        if (stage.parent < 0) continue;
+        CAPTURE(stage.folder());
+        const Stage* parent = find_stage(stage.parent);
+        REQUIRE(parent != nullptr);
+        const int changed = count_changed_lines(*parent, stage);
+        CHECK(changed > 0);
+        if (stage.diff_budget == 0) continue;
+        ++bounded;
+        CHECK(changed <= stage.diff_budget);
+    }
+    CHECK(bounded > 0);
+}
+
+TEST_CASE("the budgets are the design's", "[diff]") {
+    for (const Stage& stage : stages()) {
+        CAPTURE(stage.folder());
+        if (stage.parent < 0) continue;
+        CHECK(stage.diff_budget == (stage.number == 1 ? 0 : stage.number == 6 ? 140 : 80));
+    }
+}

@@ -1,0 +1,468 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "harness/tensors.h"
+#include "harness/timing.h"
+#include "reference/attention.h"
+#include "tests/catch.h"
+#include "tests/skip.h"
+
+using namespace ladder;
+namespace fs = std::filesystem;
+
+namespace {
+
+bool near(double a, double b) {
+    return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
+}
+
+/// A GPU that computes with the reference, tells invented times, and remembers which stages it timed.
+class FakeGpu final : public Device, public Stopwatch {
+  public:
+    std::map<int, double> milliseconds;  ///< per stage
+    double jitter = 0;                   ///< added to every other time
+    std::size_t memory = 1 << 30;        ///< largest allocation
+    int wrong_stage = -1;                ///< writes zeros
+    std::vector<int> timed;
+
+    Backend backend() const override { return Backend::gpu; }
+    std::string description() const override { return "fake GPU"; }
+    int sm_count() const override { return 4; }
+    int compute_capability() const override { return 90; }
+    std::size_t free_memory() const override { return memory; }
+    void* allocate(std::size_t bytes, const char* name, bool) override {
+        if (bytes > memory) throw CannotRun(std::string(name) + " needs more");
+        return std::malloc(bytes);
+    }
+    void release(void* pointer) override { std::free(pointer); }
+    void upload(void* device, const void* host, std::size_t bytes) override {
+        std::memcpy(device, host, bytes);
+    }
+    void download(void* host, const void* device, std::size_t bytes) override {
+        std::memcpy(host, device, bytes);
+    }
+
+    void run(const Stage& stage, const Problem& p) override {
+        REQUIRE(p.dtype == DType::bf16);
+        for (int h = 0; h < p.H; ++h) {
+            const auto head = [&](const View& view, int index, int N) {
+                return head_of<Eigen::bfloat16>(view, 0, index, N, p.d);
+            };
+            const auto matrix = [&](const View& view, int index, int N) -> reference::Matrix {
+                return head(view, index, N).cast<double>();
+            };
+            const int kv = h / (p.H / p.Hkv);
+            const auto [O, L] = reference::attention(matrix(p.Q, h, p.Nq), matrix(p.K, kv, p.Nk),
+                                                     matrix(p.V, kv, p.Nk), p.scale, {p.causal, p.Nq, p.Nk});
+            head(p.O, h, p.Nq) = (stage.number == wrong_stage ? 0 * O : O).cast<Eigen::bfloat16>();
+            for (int i = 0; i < p.Nq; ++i) p.L[h * p.Nq + i] = static_cast<float>(L[i]);
+        }
+    }
+
+    Hardware hardware() const override { return {"fake GPU", 4, 90, 90, 90, "1", "13.0"}; }
+    Ceilings ceilings() override { return {1.0, std::nullopt, 100.0}; }
+    void fill_normal(void* tensor, std::size_t count, DType, std::uint64_t seed) override {
+        for (std::size_t i = 0; i < count; ++i) {
+            static_cast<Eigen::bfloat16*>(tensor)[i] =
+                Eigen::bfloat16(std::sin(static_cast<float>(seed * 1000 + i)));
+        }
+    }
+    double time(const Stage& stage, const Problem& problem) override {
+        run(stage, problem);
+        timed.push_back(stage.number);
+        return milliseconds.at(stage.number) + (timed.size() % 2 == 0 ? jitter : 0);
+    }
+};
+
+TimedCase small_case(int Nq = 24) {
+    TimedCase timed;
+    timed.regime = "train";
+    timed.problem.shape = {.B = 1, .H = 2, .Hkv = 1, .Nq = Nq, .Nk = 40, .d = 64};
+    timed.problem.dtype = DType::bf16;
+    return timed;
+}
+
+TimingOptions small_options(int Nq = 24) {
+    TimingOptions options;
+    options.cases = {small_case(Nq)};
+    return options;
+}
+
+Row timed_row(int stage, int parent, double median_ms) {
+    Row row;
+    row.regime = "train";
+    row.shape = {.B = 2, .H = 4, .Hkv = 2, .Nq = 100, .Nk = 200, .d = 64};
+    row.stage = stage;
+    row.parent = parent;
+    row.folder = "0" + std::to_string(stage) + "_test";
+    row.verified = true;
+    row.max_error = 1e-3;
+    row.timing = Timing{median_ms, median_ms * 0.9, median_ms * 1.1, 0.03, 12};
+    return row;
+}
+
+/// A measurement that covers every regime.
+Results sample_results(const std::string& date) {
+    Results results;
+    results.date = date;
+    results.commit = "abc-dirty";
+    results.hardware = {"NVIDIA H200", 132, 90, 90, 90, "580.159.04", "13.0"};
+    results.ceilings = {750.0, std::nullopt, 4300.0};
+    results.kernels = {{"00_test", "0123456789abcdef"}};
+    for (const Regime& regime : regimes()) {
+        Row row = timed_row(0, -1, 2);
+        row.regime = regime.name;
+        results.rows.push_back(row);
+    }
+    Row missing = timed_row(1, 0, 1);
+    missing.timing.reset();
+    missing.max_error.reset();
+    missing.verified = false;
+    missing.why_not = "workspace needs 24.0 GiB; the GPU has 10.0 GiB free";
+    results.rows.push_back(missing);
+    derive(results);
+    return results;
+}
+
+/// A folder of its own, removed with its owner.
+struct TemporaryFolder {
+    TemporaryFolder() {
+        std::string name = (fs::temp_directory_path() / "ladder-XXXXXX").string();
+        REQUIRE(mkdtemp(name.data()) != nullptr);
+        path = name;
+    }
+    ~TemporaryFolder() { fs::remove_all(path); }
+    void write(const std::string& file, const std::string& text) const { std::ofstream(path / file) << text; }
+    fs::path path;
+};
+
+}  // namespace
+
+TEST_CASE("percentiles interpolate between sorted values", "[timing]") {
+    const std::vector<double> values{1, 2, 3, 4, 10};
+    CHECK(percentile(values, 0) == 1);
+    CHECK(percentile(values, 0.5) == 3);
+    CHECK(near(percentile(values, 0.2), 1.8));
+    CHECK(near(percentile(values, 0.8), 5.2));
+    CHECK(percentile(values, 1) == 10);
+    CHECK(percentile({7}, 0.8) == 7);
+}
+
+TEST_CASE("times are summarized by median, spread and noise", "[timing]") {
+    const Timing timing = summarize({10, 3, 1, 4, 2});
+    CHECK(timing.median_ms == 3);
+    CHECK(near(timing.p20_ms, 1.8));
+    CHECK(near(timing.p80_ms, 5.2));
+    CHECK(timing.repeats == 5);
+    CHECK(near(timing.noise, 1.253 * (5.2 - 1.8) / 1.683 / std::sqrt(5) / 3));
+    CHECK(summarize({2, 2, 2}).noise == 0);
+    CHECK_THROWS_AS(summarize({}), std::invalid_argument);
+}
+
+TEST_CASE("work is counted as the FlashAttention papers count it", "[timing]") {
+    const Shape shape{.B = 2, .H = 16, .Hkv = 16, .Nq = 8192, .Nk = 8192, .d = 128};
+    CHECK(flops(shape, false) == 4.0 * 2 * 16 * 8192 * 8192 * 128);
+    CHECK(flops(shape, true) == 2.0 * 2 * 16 * 8192 * 8192 * 128);
+    // Q and O: one row of 32 heads. K and V: 1000 rows of 8 heads. Two bytes each.
+    const Shape decode{.B = 1, .H = 32, .Hkv = 8, .Nq = 1, .Nk = 1000, .d = 128};
+    CHECK(unavoidable_bytes(decode) == 2.0 * (2 * 32 + 2 * 8 * 1000) * 128);
+    CHECK(counts_bytes(decode));
+    CHECK_FALSE(counts_bytes(shape));
+}
+
+TEST_CASE("regimes are those of the design", "[timing]") {
+    std::vector<std::string> names;
+    for (const Regime& regime : regimes()) {
+        names.push_back(regime.name);
+        for (const auto& [shape, causal] : regime.problems) {
+            INFO(regime.name);
+            CHECK(shape.d == 128);
+            CHECK(causal == (names.back() == "causal"));
+            CHECK((shape.Nq == 1) == (names.back() == "decode"));
+            CHECK((shape.Nq == 1 || shape.B * shape.Nq == 16384));
+        }
+    }
+    CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode"});
+    CHECK(timed_cases(DType::bf16, "decode").size() == 6);
+    CHECK(timed_cases(DType::bf16).size() == 10);
+    CHECK(timed_cases(DType::fp16, "causal").front().problem.causal);
+    CHECK(timed_cases(DType::fp16, "causal").front().problem.dtype == DType::fp16);
+    CHECK_THROWS_AS(timed_cases(DType::bf16, "nonsense"), BadUsage);
+}
+
+TEST_CASE("every stage's change shows in a regime", "[timing]") {
+    for (const Stage& stage : stages()) {
+        INFO(stage.folder());
+        if (stage.parent >= 0) CHECK_NOTHROW(timed_cases(DType::bf16, stage.shows_in));
+        if (stage.parent >= 0) CHECK(std::string(stage.shows_in) != "");
+    }
+}
+
+TEST_CASE("rates, shares and speedups follow from the times", "[timing]") {
+    Results results;
+    results.ceilings = {2.0, 1.0, 100.0};
+    results.rows = {timed_row(0, -1, 8), timed_row(1, 0, 4), timed_row(2, 1, 5)};
+
+    SECTION("products") {
+        derive(results);
+        const double tflops = 4.0 * 2 * 4 * 100 * 200 * 64 / 5e-3 * 1e-12;
+        CHECK(results.rows[2].unit == "TFLOP/s");
+        CHECK(near(results.rows[2].rate, tflops));
+        CHECK(near(*results.rows[2].ceiling_share, tflops / 2));
+        CHECK(near(results.rows[2].over_parent->value, 0.8));
+        CHECK(near(results.rows[2].over_parent->noise, std::hypot(0.03, 0.03)));
+        CHECK(near(results.rows[2].over_baseline->value, 1.6));
+        CHECK_FALSE(results.rows[0].over_parent);
+        CHECK_FALSE(results.rows[0].over_baseline);
+    }
+    SECTION("bytes") {
+        for (Row& row : results.rows) row.shape.Nq = 1;
+        derive(results);
+        CHECK(results.rows[1].unit == "GB/s");
+        CHECK(near(results.rows[1].rate, unavoidable_bytes(results.rows[1].shape) / 4e-3 * 1e-9));
+        CHECK(near(*results.rows[1].ceiling_share, results.rows[1].rate / 100));
+    }
+    SECTION("a ceiling that was not measured gives no share") {
+        results.ceilings.bf16_tflops.reset();
+        derive(results);
+        CHECK_FALSE(results.rows[1].ceiling_share);
+    }
+    SECTION("a wrong answer has no speedup, and none over it") {
+        results.rows[1].verified = false;
+        derive(results);
+        CHECK_FALSE(results.rows[1].over_baseline);
+        CHECK_FALSE(results.rows[2].over_parent);
+        CHECK(results.rows[2].over_baseline);
+    }
+    SECTION("other problems are not compared") {
+        results.rows[1].causal = true;
+        derive(results);
+        CHECK_FALSE(results.rows[1].over_parent);
+        CHECK_FALSE(results.rows[2].over_parent);
+    }
+}
+
+TEST_CASE("code for another architecture is not recorded", "[timing]") {
+    Hardware hardware{"NVIDIA H200", 132, 90, 90, 90, "580", "13.0"};
+    CHECK(foreign_architecture(hardware).empty());
+
+    SECTION("PTX that the driver compiled") {
+        hardware.ptx_arch = 75;
+        CHECK(foreign_architecture(hardware).find("compute_75") != std::string::npos);
+    }
+    SECTION("machine code of a relative") {
+        hardware.device_arch = 86;
+        hardware.binary_arch = hardware.ptx_arch = 80;
+        CHECK(foreign_architecture(hardware).find("sm_80") != std::string::npos);
+        CHECK(foreign_architecture(hardware).find("-DCMAKE_CUDA_ARCHITECTURES=86") != std::string::npos);
+    }
+    const TemporaryFolder folder;
+    Results results = sample_results("2026-01-01T00:00:00Z");
+    results.hardware = hardware;
+    if (foreign_architecture(hardware).empty()) {
+        save_results(results, OutputFile(folder.path / "out.json"));
+        CHECK(fs::exists(folder.path / "out.json"));
+    } else {
+        CHECK_THROWS_AS(save_results(results, OutputFile(folder.path / "out.json")), CannotRun);
+        CHECK(fs::is_empty(folder.path));
+    }
+}
+
+TEST_CASE("a measurement survives its file", "[timing]") {
+    const TemporaryFolder folder;
+    const Results results = sample_results("2026-01-01T00:00:00Z");
+    save_results(results, OutputFile(folder.path / "out.json"));
+    const Results read = load_results(folder.path / "out.json");
+    CHECK(nlohmann::json(read) == nlohmann::json(results));
+    CHECK(read.rows.back().why_not == results.rows.back().why_not);
+    CHECK_FALSE(read.rows.back().timing);
+    CHECK_FALSE(read.ceilings.fp16_tflops);
+    CHECK(read.rows.front().timing->median_ms == 2);
+    CHECK(read.rows.front().dtype == DType::bf16);
+    CHECK(read.rows.front().shape == results.rows.front().shape);
+}
+
+TEST_CASE("a broken file is named", "[timing]") {
+    const TemporaryFolder folder;
+    const auto message = [&](const std::string& text) -> std::string {
+        folder.write("bad.json", text);
+        try {
+            load_results(folder.path / "bad.json");
+        } catch (const BadUsage& error) {
+            return error.what();
+        }
+        return "no error";
+    };
+    auto json = nlohmann::json(sample_results("2026-01-01T00:00:00Z"));
+    SECTION("no JSON") {
+        CHECK(message("{").find("bad.json") != std::string::npos);
+    }
+    SECTION("another kind") {
+        CHECK(message(R"({"kind": "sanitizer"})").find("not a timing") != std::string::npos);
+    }
+    SECTION("a missing field") {
+        json["rows"][0].erase("regime");
+        CHECK(message(json.dump()).find("regime") != std::string::npos);
+    }
+    SECTION("an unknown type") {
+        json["rows"][0]["dtype"] = "fp8";
+        CHECK(message(json.dump()).find("fp8") != std::string::npos);
+    }
+    SECTION("no file") {
+        CHECK_THROWS_AS(load_results(folder.path / "none.json"), BadUsage);
+    }
+}
+
+TEST_CASE("the newest full measurement is found by its date", "[timing]") {
+    const TemporaryFolder folder;
+    CHECK_FALSE(newest_results(folder.path));
+    CHECK_FALSE(newest_results(folder.path / "none"));
+    const auto save = [&](const Results& results, const char* name) {
+        save_results(results, OutputFile(folder.path / name));
+    };
+    save(sample_results("2026-03-01T00:00:00Z"), "a.json");
+    save(sample_results("2026-01-01T00:00:00Z"), "b.json");
+    Results one_shape = sample_results("2026-09-01T00:00:00Z");
+    one_shape.rows.resize(1);
+    save(one_shape, "c.json");
+    folder.write("sanitizer.json", R"({"kind": "sanitizer", "date": "2026-10-01T00:00:00Z"})");
+    folder.write("notes.txt", "{");
+    REQUIRE(newest_results(folder.path));
+    CHECK(newest_results(folder.path)->date == "2026-03-01T00:00:00Z");
+    folder.write("broken.json", "{");
+    CHECK_THROWS_AS(newest_results(folder.path), BadUsage);
+}
+
+TEST_CASE("stages are timed in turn and verified", "[timing]") {
+    FakeGpu gpu;
+    gpu.milliseconds = {{3, 2.0}, {4, 1.0}};
+    const std::vector<Stage> stages{*find_stage(3), *find_stage(4)};
+    TimingOptions options = small_options();
+
+    SECTION("round-robin until the times are quiet") {
+        std::vector<std::string> steps;
+        const Results results =
+            time_stages(gpu, stages, options, [&](const std::string& what, int done, int total) {
+                CHECK(done == static_cast<int>(steps.size()));
+                CHECK(total == 3);
+                steps.push_back(what);
+            });
+        CHECK(steps.size() == 3);
+        REQUIRE(gpu.timed.size() == 20);  // no noise: the fewest repeats
+        for (std::size_t i = 0; i < gpu.timed.size(); ++i) CHECK(gpu.timed[i] == (i % 2 == 0 ? 3 : 4));
+        REQUIRE(results.rows.size() == 2);
+        for (const Row& row : results.rows) {
+            INFO(row.why_not);
+            CHECK(row.verified);
+            CHECK(row.max_error);
+            CHECK(row.timing->repeats == 10);
+        }
+        CHECK(results.rows[1].timing->median_ms == 1);
+        CHECK(near(results.rows[1].over_parent->value, 2));
+        CHECK(results.rows[1].shows_here == (find_stage(4)->shows_in == std::string("train")));
+        CHECK(results.kernels.at("04_split_q") == kernel_fingerprint("04_split_q"));
+        CHECK(results.date.size() == std::string("2026-11-21T07:52:00Z").size());
+    }
+    SECTION("noise takes more repeats, up to a bound") {
+        gpu.jitter = 0.5;
+        options.max_repeats = 30;
+        // Odd and even calls alternate between the stages, so it takes one stage alone to see the jitter.
+        const Results results = time_stages(gpu, {stages[1]}, options);
+        CHECK(results.rows[0].timing->repeats == 30);
+        CHECK(results.rows[0].timing->noise > options.target_noise);
+    }
+    SECTION("slow stages are repeated thrice") {
+        gpu.milliseconds[3] = 5000;
+        const Results results = time_stages(gpu, stages, options);
+        CHECK(results.rows[0].timing->repeats == 3);
+        CHECK(results.rows[1].timing->repeats == 10);
+    }
+    SECTION("a wrong answer is timed but not verified") {
+        gpu.wrong_stage = 4;
+        const Results results = time_stages(gpu, stages, options);
+        CHECK(results.rows[0].verified);
+        CHECK_FALSE(results.rows[1].verified);
+        CHECK_FALSE(results.rows[1].why_not.empty());
+        CHECK_FALSE(results.rows[1].over_parent);
+    }
+}
+
+TEST_CASE("a stage that does not fit says so and the others run", "[timing]") {
+    FakeGpu gpu;
+    gpu.milliseconds = {{0, 3.0}, {4, 1.0}};
+    const TimingOptions options = small_options(4096);
+    const Shape& shape = options.cases[0].problem.shape;
+    const Stage naive = *find_stage(0);
+    gpu.memory = naive.workspace_bytes(shape, gpu.sm_count()) - 1;
+    const Results results = time_stages(gpu, {naive, *find_stage(4)}, options);
+    CHECK_FALSE(results.rows[0].timing);
+    CHECK(results.rows[0].why_not == "workspace needs more");
+    CHECK(results.rows[1].verified);
+
+    TimingOptions other_dimension = small_options();
+    other_dimension.cases[0].problem.shape.d = 72;
+    CHECK(time_stages(gpu, {naive}, other_dimension).rows[0].why_not == "has no kernel for d = 72");
+}
+
+TEST_CASE("a fingerprint is of code and not of comments", "[timing]") {
+    CHECK(kernel_fingerprint("04_split_q") != kernel_fingerprint("05_causal_skip"));
+    CHECK(kernel_fingerprint("04_split_q").size() == 16);
+    CHECK_THROWS_AS(kernel_fingerprint("99_none"), BadUsage);
+}
+
+TEST_CASE("recorded measurements are whole", "[timing]") {
+    if (!fs::is_directory(results_folder())) return;
+    for (const auto& entry : fs::directory_iterator(results_folder())) {
+        if (entry.path().extension() != ".json") continue;
+        INFO(entry.path().string());
+        const auto json = nlohmann::json::parse(std::ifstream(entry.path()));
+        if (json.at("kind") == "sanitizer") {
+            CHECK(json.at("errors") == 0);
+            continue;
+        }
+        if (json.at("kind") != "timing") continue;
+        const Results results = load_results(entry.path());
+        CHECK(foreign_architecture(results.hardware).empty());
+        CHECK(results.commit != "");
+        CHECK(results.date.back() == 'Z');
+        for (const Row& row : results.rows) {
+            INFO(row.regime << " " << row.folder);
+            CHECK(row.timing.has_value() == row.why_not.empty());
+            CHECK(row.verified == row.timing.has_value());
+        }
+    }
+}
+
+TEST_CASE("the newest measurement is of these kernels", "[timing]") {
+    const auto newest = newest_results(results_folder());
+    if (!newest) return;
+    for (const Stage& stage : stages()) {
+        INFO(stage.folder() << " was changed after it was measured, or never measured: run lab time --json");
+        REQUIRE(newest->kernels.count(stage.folder()) == 1);
+        CHECK(newest->kernels.at(stage.folder()) == kernel_fingerprint(stage.folder()));
+    }
+}
+
+TEST_CASE("a GPU times a stage and verifies it", "[timing][gpu]") {
+    if (!ladder::test::available(Backend::gpu)) return;
+    const auto gpu = open_device(Backend::gpu);
+    TimingOptions options = small_options(300);
+    options.cases[0].problem.dtype = DType::fp16;
+    const Results results = time_stages(*gpu, {*find_stage(3), *find_stage(4)}, options);
+    for (const Row& row : results.rows) {
+        INFO(row.why_not);
+        CHECK(row.verified);
+        REQUIRE(row.timing);
+        CHECK(row.timing->median_ms > 0);
+        CHECK(row.rate > 0);
+    }
+    CHECK(results.hardware.device_arch == gpu->compute_capability());
+    REQUIRE(results.ceilings.copy_gbs);
+    CHECK(*results.ceilings.copy_gbs > 10);
+}
