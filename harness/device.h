@@ -47,7 +47,9 @@ class Device {
 class Buffer {
   public:
     Buffer(Device& device, std::size_t bytes, const char* name, bool writable)
-        : device_(&device), data_(bytes > 0 ? device.allocate(bytes, name, writable) : nullptr), bytes_(bytes) {}
+        : device_(&device),
+          data_(bytes > 0 ? device.allocate(bytes, name, writable) : nullptr),
+          bytes_(bytes) {}
     Buffer(Buffer&& other) noexcept
         : device_(other.device_), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
     Buffer& operator=(Buffer&&) = delete;

@@ -50,7 +50,8 @@ void OutputFile::write(std::string_view content) const {
         }
         return;
     }
-    std::string temporary = (folder_of(path_) / fmt::format(".{}.XXXXXX", path_.filename().string())).string();
+    std::string temporary =
+        (folder_of(path_) / fmt::format(".{}.XXXXXX", path_.filename().string())).string();
     const int file = mkstemp(temporary.data());
     if (file < 0) cannot_write(path_, std::strerror(errno));
     const mode_t mask = umask(0);

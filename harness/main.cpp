@@ -46,7 +46,8 @@ int main(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return lab.exit(error);  // --help
         const std::string first = argc > 1 ? argv[1] : "-";
-        const bool unknown = first.front() != '-' && lab.get_subcommand_no_throw(first) == nullptr;
+        const auto named_first = [&](const CLI::App* command) { return command->get_name() == first; };
+        const bool unknown = first.rfind('-', 0) != 0 && lab.get_subcommands(named_first).empty();
         return fail(2, (unknown ? "there is no command '" + first + "'" : error.what()) + "; see lab --help");
     } catch (const ladder::CheckFailed& error) {
         return fail(1, error.what());
@@ -59,5 +60,6 @@ int main(int argc, char** argv) {
     } catch (const std::exception& error) {
         return fail(1, error.what());
     }
-    return std::fflush(stdout) == 0 ? 0 : fail(2, "cannot write to standard output");
+    return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? 0
+                                                                : fail(2, "cannot write to standard output");
 }

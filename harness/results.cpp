@@ -197,15 +197,18 @@ std::string current_commit() {
     return exported != nullptr && *exported != '\0' ? exported : "unknown";
 }
 
-std::string kernel_fingerprint(const std::string& stage_folder) {
-    const std::string source = read_file(fs::path(LADDER_SOURCE_DIR) / "stages" / stage_folder / "kernel.cu");
+std::string code_fingerprint(const std::string& source) {
     std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
     for (std::size_t i = 0; i < source.size(); ++i) {
-        if (source.compare(i, 2, "//") == 0) i = std::min(source.find('\n', i), source.size() - 1);
-        if (std::isspace(static_cast<unsigned char>(source[i])) != 0) continue;
+        if (source.compare(i, 2, "//") == 0) i = std::min(source.find('\n', i), source.size());
+        if (i == source.size() || std::isspace(static_cast<unsigned char>(source[i])) != 0) continue;
         hash = (hash ^ static_cast<unsigned char>(source[i])) * 0x100000001b3;
     }
     return fmt::format("{:016x}", hash);
+}
+
+std::string kernel_fingerprint(const std::string& stage_folder) {
+    return code_fingerprint(read_file(fs::path(LADDER_SOURCE_DIR) / "stages" / stage_folder / "kernel.cu"));
 }
 
 }  // namespace ladder

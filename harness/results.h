@@ -123,8 +123,11 @@ std::filesystem::path results_folder();
 /// the environment variable LADDER_COMMIT; else "unknown".
 std::string current_commit();
 
-/// A hash of a stage's kernel.cu without its comments and white space: equal if the code is equal.
-/// A test compares the recorded ones with the tree's, so that a table cannot outlive the kernels it measured.
+/// A hash of C++ source without its comments and white space: equal if the code is equal.
+std::string code_fingerprint(const std::string& source);
+
+/// Of a stage's kernel.cu. A test compares the recorded ones with the tree's, so that a table cannot outlive
+/// the kernels it measured.
 std::string kernel_fingerprint(const std::string& stage_folder);
 
 }  // namespace ladder

@@ -20,13 +20,18 @@ Registry& registry() {
 
 }  // namespace
 
-const char* name(DType dtype) { return dtype == DType::fp16 ? "fp16" : "bf16"; }
+const char* name(DType dtype) {
+    return dtype == DType::fp16 ? "fp16" : "bf16";
+}
 
 const char* name(Backend backend) {
     switch (backend) {
-        case Backend::cpu: return "cpu";
-        case Backend::checked: return "checked";
-        default: return "gpu";
+        case Backend::cpu:
+            return "cpu";
+        case Backend::checked:
+            return "checked";
+        default:
+            return "gpu";
     }
 }
 
@@ -49,7 +54,9 @@ bool register_stage(Backend backend, const Stage& stage, Forward forward) {
     return true;
 }
 
-const std::vector<Stage>& stages() { return registry().stages; }
+const std::vector<Stage>& stages() {
+    return registry().stages;
+}
 
 const Stage* find_stage(int number) {
     for (const Stage& stage : stages()) {

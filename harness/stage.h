@@ -60,11 +60,11 @@ struct Problem : Shape {
 /// What a stage says of itself. Everything that lists stages reads this.
 struct Stage {
     int number = 0;
-    const char* name = "";       ///< folder name without its number
-    int parent = -1;             ///< the stage that it changes; -1 for none
-    const char* change = "";     ///< the one change, in one line
-    const char* shows_in = "";   ///< the timing regime where that change should show
-    int diff_budget = 80;        ///< most lines added or changed against the parent; 0 for no bound
+    const char* name = "";      ///< folder name without its number
+    int parent = -1;            ///< the stage that it changes; -1 for none
+    const char* change = "";    ///< the one change, in one line
+    const char* shows_in = "";  ///< the timing regime where that change should show
+    int diff_budget = 80;       ///< most lines added or changed against the parent; 0 for no bound
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
     std::size_t (*workspace_bytes)(const Shape&, int sm_count) = nullptr;
     std::vector<int> head_dims;  ///< filled in at registration

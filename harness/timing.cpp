@@ -291,11 +291,12 @@ Results time_stages(Device& device, const std::vector<Stage>& stages, const Timi
         for (const Stage& stage : stages) results.rows.push_back(empty_row(timed, stage));
     }
     for (std::size_t i = 0; i < options.cases.size(); ++i) {
-        const auto& [regime, problem] = options.cases[i];
-        time_case(device, *stopwatch, stages, problem, options, results.rows.data() + i * stages.size(),
-                  [&](const char* phase) {
-                      next_step(fmt::format("{} {}: {}", phase, regime, problem.description()));
-                  });
+        const TimedCase& timed = options.cases[i];
+        const auto on_phase = [&](const char* phase) {
+            next_step(fmt::format("{} {}: {}", phase, timed.regime, timed.problem.description()));
+        };
+        time_case(device, *stopwatch, stages, timed.problem, options, &results.rows[i * stages.size()],
+                  on_phase);
     }
     derive(results);
     return results;

@@ -69,7 +69,8 @@ TEST_CASE("simt: races are found, whatever the order", "[simt]") {
         simt::options().order = order;
         check(missing_barrier, Report::Kind::race,
               {"no barrier between them", "simt_cases.cu:", "shared memory"});
-        check(missing_barrier_after_read, Report::Kind::race, {"read at", "write at", "no barrier between them"});
+        check(missing_barrier_after_read, Report::Kind::race,
+              {"read at", "write at", "no barrier between them"});
         check(missing_warp_sync, Report::Kind::race, {"no __syncwarp or barrier between them"});
         check(shuffle_as_barrier, Report::Kind::race, {"no __syncwarp or barrier between them"});
         check(same_value_writes, Report::Kind::race, {"the array (byte 0): write at", ", write at"});

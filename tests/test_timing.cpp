@@ -12,8 +12,10 @@
 #include "reference/attention.h"
 #include "tests/catch.h"
 #include "tests/skip.h"
+#include "tests/temporary_folder.h"
 
 using namespace ladder;
+using ladder::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 namespace {
@@ -129,18 +131,6 @@ Results sample_results(const std::string& date) {
     derive(results);
     return results;
 }
-
-/// A folder of its own, removed with its owner.
-struct TemporaryFolder {
-    TemporaryFolder() {
-        std::string name = (fs::temp_directory_path() / "ladder-XXXXXX").string();
-        REQUIRE(mkdtemp(name.data()) != nullptr);
-        path = name;
-    }
-    ~TemporaryFolder() { fs::remove_all(path); }
-    void write(const std::string& file, const std::string& text) const { std::ofstream(path / file) << text; }
-    fs::path path;
-};
 
 }  // namespace
 
@@ -266,19 +256,19 @@ TEST_CASE("code for another architecture is not recorded", "[timing]") {
     Results results = sample_results("2026-01-01T00:00:00Z");
     results.hardware = hardware;
     if (foreign_architecture(hardware).empty()) {
-        save_results(results, OutputFile(folder.path / "out.json"));
-        CHECK(fs::exists(folder.path / "out.json"));
+        save_results(results, OutputFile(folder / "out.json"));
+        CHECK(fs::exists(folder / "out.json"));
     } else {
-        CHECK_THROWS_AS(save_results(results, OutputFile(folder.path / "out.json")), CannotRun);
-        CHECK(fs::is_empty(folder.path));
+        CHECK_THROWS_AS(save_results(results, OutputFile(folder / "out.json")), CannotRun);
+        CHECK(folder.files() == 0);
     }
 }
 
 TEST_CASE("a measurement survives its file", "[timing]") {
     const TemporaryFolder folder;
     const Results results = sample_results("2026-01-01T00:00:00Z");
-    save_results(results, OutputFile(folder.path / "out.json"));
-    const Results read = load_results(folder.path / "out.json");
+    save_results(results, OutputFile(folder / "out.json"));
+    const Results read = load_results(folder / "out.json");
     CHECK(nlohmann::json(read) == nlohmann::json(results));
     CHECK(read.rows.back().why_not == results.rows.back().why_not);
     CHECK_FALSE(read.rows.back().timing);
@@ -293,7 +283,7 @@ TEST_CASE("a broken file is named", "[timing]") {
     const auto message = [&](const std::string& text) -> std::string {
         folder.write("bad.json", text);
         try {
-            load_results(folder.path / "bad.json");
+            load_results(folder / "bad.json");
         } catch (const BadUsage& error) {
             return error.what();
         }
@@ -315,16 +305,16 @@ TEST_CASE("a broken file is named", "[timing]") {
         CHECK(message(json.dump()).find("fp8") != std::string::npos);
     }
     SECTION("no file") {
-        CHECK_THROWS_AS(load_results(folder.path / "none.json"), BadUsage);
+        CHECK_THROWS_AS(load_results(folder / "none.json"), BadUsage);
     }
 }
 
 TEST_CASE("the newest full measurement is found by its date", "[timing]") {
     const TemporaryFolder folder;
-    CHECK_FALSE(newest_results(folder.path));
-    CHECK_FALSE(newest_results(folder.path / "none"));
+    CHECK_FALSE(newest_results(folder / ""));
+    CHECK_FALSE(newest_results(folder / "none"));
     const auto save = [&](const Results& results, const char* name) {
-        save_results(results, OutputFile(folder.path / name));
+        save_results(results, OutputFile(folder / name));
     };
     save(sample_results("2026-03-01T00:00:00Z"), "a.json");
     save(sample_results("2026-01-01T00:00:00Z"), "b.json");
@@ -333,10 +323,10 @@ TEST_CASE("the newest full measurement is found by its date", "[timing]") {
     save(one_shape, "c.json");
     folder.write("sanitizer.json", R"({"kind": "sanitizer", "date": "2026-10-01T00:00:00Z"})");
     folder.write("notes.txt", "{");
-    REQUIRE(newest_results(folder.path));
-    CHECK(newest_results(folder.path)->date == "2026-03-01T00:00:00Z");
+    REQUIRE(newest_results(folder / ""));
+    CHECK(newest_results(folder / "")->date == "2026-03-01T00:00:00Z");
     folder.write("broken.json", "{");
-    CHECK_THROWS_AS(newest_results(folder.path), BadUsage);
+    CHECK_THROWS_AS(newest_results(folder / ""), BadUsage);
 }
 
 TEST_CASE("stages are timed in turn and verified", "[timing]") {
@@ -411,8 +401,11 @@ TEST_CASE("a stage that does not fit says so and the others run", "[timing]") {
 }
 
 TEST_CASE("a fingerprint is of code and not of comments", "[timing]") {
+    const std::string code = code_fingerprint("int a = 1;\nint b = a / 2;\n");
+    CHECK(code == code_fingerprint("int a = 1;  // one\n// two\n\n    int b =\n        a / 2;"));
+    CHECK(code == code_fingerprint("int a = 1;\nint b = a / 2;  // no end of line"));
+    CHECK(code != code_fingerprint("int a = 1;\nint b = a / 3;\n"));
     CHECK(kernel_fingerprint("04_split_q") != kernel_fingerprint("05_causal_skip"));
-    CHECK(kernel_fingerprint("04_split_q").size() == 16);
     CHECK_THROWS_AS(kernel_fingerprint("99_none"), BadUsage);
 }
 

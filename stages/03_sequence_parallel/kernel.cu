@@ -36,8 +36,8 @@ __device__ bool visible(const Problem& p, int row, int key) {
 }
 
 /// Folds key tile j into a slice of 16 rows of query tile i (algorithm 1, lines 8 to 10).
-/// A warp takes 16 of the 64 keys; O (16, d / 4) are the columns that it sums up. Lanes hold rows g and g
-/// + 8.
+/// A warp takes 16 of the 64 keys; O (16, d / 4) are the columns that it sums up.
+/// Lanes hold rows g and g + 8.
 template <class T, int d>
 __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int slice, bool masked,
                        float (&O)[d / 32][4], float (&m)[2], float (&l)[2]) {
@@ -74,16 +74,14 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
         if (t == 0) store(&shared.row_max[warp][g + 8 * r], row_max);
     }
-    __syncthreads();  // the maxima of all warps are there; the previous slice's sums and products have been
-                      // read
+    __syncthreads();  // all maxima are there; the previous slice's sums and products have been read
     float alpha[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         const float m_old = m[r];
 #pragma unroll
         for (int w = 0; w < 4; ++w) m[r] = fmaxf(m[r], load(&shared.row_max[w][g + 8 * r]));
-        const float m_used =
-            m[r] == -inf ? 0.0f : m[r];  // a row without keys so far: exp(-inf - 0) = 0, not NaN
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
         alpha[r] = fast_exp2(m_old - m_used);
 
         // P = exp(S - m), in place of S
@@ -115,7 +113,7 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
             store(reinterpret_cast<float2*>(pair), {PV[c / 2][c % 2 * 2], PV[c / 2][c % 2 * 2 + 1]});
         }
     }
-    __syncthreads();  // the sums and products of all warps are there; the maxima have been read
+    __syncthreads();  // all sums and products are there; the maxima, Q, K and V have been read
 
     // l = alpha l + rowsum(P) and O = alpha O + P V, over the keys of all warps
 #pragma unroll
@@ -169,7 +167,6 @@ __global__ void __launch_bounds__(threads) attention(const Problem p) {
     for (auto& m_slice : m) m_slice[0] = m_slice[1] = -inf;
     load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
     for (int j = 0; j < Tc; ++j) {
-        __syncthreads();  // the previous K and V have been read
         load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         copy_wait();

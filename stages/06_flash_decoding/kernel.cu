@@ -76,8 +76,7 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, boo
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
         const float m_old = m[r];
         m[r] = fmaxf(m[r], row_max);
-        const float m_used =
-            m[r] == -inf ? 0.0f : m[r];  // a row without keys so far: exp(-inf - 0) = 0, not NaN
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
         alpha[r] = fast_exp2(m_old - m_used);
 
         // P = exp(S - m), in place of S
@@ -214,9 +213,8 @@ __global__ void __launch_bounds__(threads) attention(const Problem p) {
     auto& shared = shared_memory<Shared<T, d>>();
     const int splits = split_count(p, p.sm_count), split = blockIdx.x % splits;
     const int i = blockIdx.x / splits, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
-    const int diagonal =
-        p.causal ? i * Br + p.Nk - p.Nq : p.Nk;             // the last key that the tile's first row sees
-    const int Tc = ceil_div(min(p.Nk, diagonal + Br), Bc);  // what the tile's last row sees
+    const int diagonal = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
+    const int Tc = ceil_div(min(p.Nk, diagonal + Br), Bc);        // what the tile's last row sees
     const int first = Tc * split / splits, last = Tc * (split + 1) / splits;  // this block's key tiles
 
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};

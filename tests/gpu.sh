@@ -1,0 +1,62 @@
+#!/bin/sh
+# Everything that only a GPU can tell, in one call: builds, verifies, tests, sanitizes and times.
+#
+#     tests/gpu.sh OUT [BUILD]
+#
+# Writes to the folder OUT: log.txt with the output of every step and a summary at its end, verify.json,
+# sanitizer.json, and the measurements time.json (all regimes), time-8k.json and time-8k-causal.json (B = 2,
+# 16 heads of 128, N = 8k). A step that fails does not keep the others from running. Exits with 1 if one did.
+# The build is incremental: a second call with the same BUILD is quick to start.
+set -u
+
+if [ $# -lt 1 ]; then
+    echo "usage: $0 OUT [BUILD]" >&2
+    exit 2
+fi
+root=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
+mkdir -p "$1" "${2:-$root/build-gpu}" || exit 2
+out=$(readlink -f -- "$1")
+build=$(readlink -f -- "${2:-$root/build-gpu}")
+PATH=$PATH:/usr/local/cuda/bin
+lab=$build/lab
+failed=0
+summary=
+: > "$out/log.txt"
+
+# step NAME SECONDS COMMAND...: runs the command for so long at most
+step() {
+    name=$1 limit=$2
+    shift 2
+    printf '\n=== %s: %s\n' "$name" "$*" | tee -a "$out/log.txt"
+    began=$(date +%s)
+    timeout "$limit" "$@" > "$out/step.txt" 2>&1
+    status=$?
+    cat "$out/step.txt" >> "$out/log.txt"
+    tail -n 40 "$out/step.txt"
+    rm -f "$out/step.txt"
+    outcome=ok
+    if [ $status = 124 ]; then
+        outcome="stopped after $limit s"
+    elif [ $status != 0 ]; then
+        outcome="exit code $status"
+    fi
+    if [ $status != 0 ]; then failed=1; fi
+    summary=$summary$(printf '%-14s %4d s  %s' "$name" $(($(date +%s) - began)) "$outcome")'
+'
+}
+
+generator=
+if command -v ninja > /dev/null; then generator='-G Ninja'; fi
+# shellcheck disable=SC2086  # no word or two
+step configure 60 cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Release
+step build 300 cmake --build "$build" --parallel "$(nproc)"
+step doctor 30 "$lab" doctor
+step verify 90 "$lab" verify --backend gpu --json "$out/verify.json"
+step time 150 "$lab" time --json "$out/time.json"
+step time-8k 40 "$lab" time --shape 2,16,16,8192,8192,128 --json "$out/time-8k.json"
+step time-8k-causal 40 "$lab" time --shape 2,16,16,8192,8192,128 --causal --json "$out/time-8k-causal.json"
+step sanitize 150 "$root/tests/sanitize.sh" "$lab" "$out/sanitizer.json"
+step tests 120 ctest --test-dir "$build" -L quick --output-on-failure --no-tests=error --parallel 4
+
+printf '\n%s' "$summary" | tee -a "$out/log.txt"
+exit $failed

@@ -1,0 +1,155 @@
+#!/bin/sh
+# Tests the script ./lab on a machine made of stubs: what it installs, what it says, what it passes on.
+# Usage: test_lab.sh LAB
+set -u
+
+lab=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bin=$work/bin
+LADDER_BUILD="$work/a build"
+export LADDER_BUILD
+unset CXX CUDACXX CMAKE_CUDA_ARCHITECTURES
+failed=0
+
+# The tools that every machine has.
+mkdir "$bin"
+for tool in sh env cat chmod dirname grep mkdir nproc readlink rm sed tail; do ln -s "$(command -v $tool)" "$bin/$tool"; done
+
+# stub NAME BODY: a program of that name
+stub() {
+    printf '#!/bin/sh\n%s\n' "$2" > "$bin/$1"
+    chmod +x "$bin/$1"
+}
+
+# run ARGUMENTS: calls the script with nothing on PATH but the stubs
+run() {
+    PATH=$bin "$lab" "$@" > "$work/out" 2> "$work/err" < /dev/null
+    status=$?
+}
+
+# expect STATUS [FILE TEXT]...: the last run's exit code, and texts that files contain
+expect() {
+    wrong=
+    [ "$status" = "$1" ] || wrong="exit code $status, not $1"
+    shift
+    while [ $# -gt 0 ]; do
+        grep -qF -- "$2" "$work/$1" || wrong="no '$2' in $1"
+        shift 2
+    done
+    if [ -n "$wrong" ]; then
+        failed=$((failed + 1))
+        printf 'FAILED: %s: %s\n' "$title" "$wrong"
+        sed 's/^/    /' "$work/err"
+    fi
+}
+
+# A cmake that configures, and builds a program which shows its arguments.
+# shellcheck disable=SC2016  # expanded by the stub
+cmake_stub='
+echo "$*" >> '"$work"'/cmake
+case $1 in
+    --build) printf "#!/bin/sh\nfor a in \"\$@\"; do echo \"<\$a>\"; done; exit 7\n" > "$2/lab"; chmod +x "$2/lab"
+             echo "[1/1] Building" ;;
+    *) echo LADDER_GPU:BOOL=ON > "$4/CMakeCache.txt" ;;
+esac'
+# shellcheck disable=SC2016
+all_installed='shift 3; for p in "$@"; do echo "installed $p"; done'
+fresh() { rm -rf "$LADDER_BUILD" "$work/cmake" "$work/apt"; }
+
+stub true 'exit 0'
+
+title='nothing is installed, and nobody may: the exact line'
+stub id 'echo 1000'
+stub dpkg-query 'exit 1'
+fresh
+run list
+expect 3 err 'sudo apt-get update && sudo apt-get install -y libboost-context-dev libeigen3-dev catch2 libcli11-dev nlohmann-json3-dev libfmt-dev cmake patch g++ ninja-build'
+
+title='root installs, and is asked nothing'
+stub id 'echo 0'
+# shellcheck disable=SC2016
+stub apt-get 'echo "$DEBIAN_FRONTEND $*" >> '"$work"'/apt'
+run list
+expect 3 err 'installing libboost-context-dev' apt 'noninteractive -q update' \
+    apt 'noninteractive -q -y --no-install-recommends install libboost-context-dev libeigen3-dev'
+
+title='sudo installs where it needs no password'
+stub id 'echo 1000'
+# shellcheck disable=SC2016
+stub sudo '[ "$1" = -n ] && shift && exec "$@"'
+fresh
+run list
+expect 3 apt 'noninteractive -q update'
+
+title='apt fails: its last words'
+stub apt-get 'echo "E: no network"; exit 100'
+fresh
+run list
+expect 3 err 'E: no network' err 'sudo apt-get install -y'
+
+title='one package is missing'
+for tool in g++ ninja patch; do stub $tool 'exit 0'; done
+stub cmake 'exit 1'
+# shellcheck disable=SC2016
+stub dpkg-query 'shift 3; for p in "$@"; do [ "$p" = catch2 ] || echo "installed $p"; done'
+fresh
+run list
+expect 3 err 'sudo apt-get install -y catch2' err 'cmake failed'
+
+title='packages that came another way are enough'
+rm "$bin/sudo" "$bin/apt-get"
+stub cmake "$cmake_stub"
+fresh
+run list
+expect 7 out '<list>' err 'not installed: catch2'
+
+title='arguments and exit code pass through'
+stub dpkg-query "$all_installed"
+fresh
+run run 'a b' '' '*'
+expect 7 out '<a b>' out '<>' out '<*>' err 'building ...' cmake '-G Ninja'
+
+title='the second call does not configure'
+: > "$work/cmake"
+run list
+expect 7 cmake '--build'
+if grep -q -- '-S' "$work/cmake"; then status='configured again'; expect 7; fi
+
+title='through a link from another folder'
+ln -s "$lab" "$work/a link"
+(cd / && PATH=$bin "$work/a link" list > "$work/out" 2> "$work/err")
+status=$?
+expect 7 out '<list>'
+
+title='an nvcc without C++20'
+stub nvcc 'echo "Cuda compilation tools, release 11.8, V11.8.89"'
+fresh
+run list
+expect 7 err 'is older than CUDA 12.0' cmake '-DLADDER_GPU=OFF'
+
+title='an nvcc that serves'
+stub nvcc 'echo "Cuda compilation tools, release 12.4, V12.4.99"'
+fresh
+CMAKE_CUDA_ARCHITECTURES=86 run list
+expect 7 cmake '-DCMAKE_CUDA_ARCHITECTURES=86'
+if grep -q LADDER_GPU=OFF "$work/cmake"; then status='built without it'; expect 7; fi
+
+title='an nvcc that does not fit the compiler'
+stub cmake "$(printf '%s' "$cmake_stub" | sed 's/BOOL=ON/BOOL=OFF/')"
+fresh
+run list
+expect 7 err 'does not work with this C++ compiler'
+
+title='the build fails: the compiler has the word'
+# shellcheck disable=SC2016
+stub cmake 'case $1 in --build) echo "x.cpp:1: error: no"; exit 1 ;; esac'
+fresh
+run list
+expect 3 err 'x.cpp:1: error: no' err 'the build failed'
+
+title='bad usage of lab test'
+run test --slow
+expect 2 err 'usage: lab test [--quick]'
+
+[ $failed = 0 ] && echo 'all good'
