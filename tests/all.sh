@@ -74,7 +74,7 @@ cpu_build() {
     shift
     local generator=()
     if have ninja; then generator=(-G Ninja); fi
-    cmake -S "$root" -B "$folder" "${generator[@]}" -DLADDER_GPU=OFF -DLADDER_WERROR=ON -DCMAKE_BUILD_TYPE=Release "$@" &&
+    cmake -S "$root" -B "$folder" "${generator[@]}" -DLADDER_GPU=OFF "$@" &&
         cmake --build "$folder" --parallel "$jobs"
 }
 
@@ -86,12 +86,9 @@ nvcc_stage() {
     log=$("$nvcc" -std=c++20 -Werror=all-warnings -DLADDER_BACKEND=gpu -I "$root" -Xptxas -v --threads 2 \
         -gencode=arch=compute_75,code=sm_75 -gencode=arch=compute_80,code=sm_80 \
         -gencode=arch=compute_90a,code=sm_90a -c -o "$logs/stage.o" "$2" 2>&1) || { echo "$log"; return 1; }
-    echo "$log"
-    if [ "$1" -le 6 ] && echo "$log" | grep -qE '[1-9][0-9]* bytes spill'; then
-        echo "registers spill"
-        return 1
-    fi
-    echo "$log" | grep -q 'bytes spill' || { echo "ptxas said nothing of registers"; return 1; }
+    echo "$log" | grep -q 'bytes spill' || { echo 'ptxas said nothing of registers'; return 1; }
+    [ "$1" -gt 6 ] || ! echo "$log" | awk '/Compiling entry function/ { kernel = $0 }
+        / [1-9][0-9]* bytes spill/ { print kernel; print }' | grep .
 }
 
 summary() {
@@ -114,11 +111,13 @@ if has_cpu; then
     for compiler in g++ clang++; do
         if ! have $compiler; then
             skip "build with $compiler" "there is no $compiler"
-        elif step "build with $compiler" cpu_build "with-$compiler" -DCMAKE_CXX_COMPILER=$compiler; then
+        elif step "build with $compiler" cpu_build "with-$compiler" -DCMAKE_CXX_COMPILER=$compiler -DLADDER_WERROR=ON; then
             suite "quick tests, $compiler" "$build/with-$compiler" -L quick
         fi
     done
-    if step 'build with address and undefined sanitizers' cpu_build with-sanitizers -DLADDER_SANITIZE=address,undefined; then
+    # Optimized less, since the instrumentation takes long to compile; and GCC warns of the library when it is in.
+    if step 'build with address and undefined sanitizers' \
+        cpu_build with-sanitizers -DLADDER_SANITIZE=address,undefined -DCMAKE_CXX_FLAGS_RELEASE=-O1; then
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 suite 'quick tests, sanitizers' "$build/with-sanitizers" -L quick
     fi
     for order in forward reversed shuffled; do

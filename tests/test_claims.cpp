@@ -36,7 +36,8 @@ struct Counted {
     Count Tc() const { return (Nk() + tile - 1) / tile; }
     /// (query tile, key tile) pairs, all heads
     Count tiles() const { return heads() * Tr() * Tc(); }
-    Count padded_rows() const { return heads() * Tr() * tile; }
+    /// (slice of 16 query rows, key tile) pairs, all heads. A slice without rows is not computed.
+    Count slice_tiles() const { return heads() * ((Nq() + 15) / 16) * Tc(); }
 
     Case as_case() const { return {.shape = shape, .causal = causal}; }
 };
@@ -101,7 +102,7 @@ TEST_CASE("claims: 00 keeps N x N matrices, and every stage but it does not", "[
         CHECK(flash.counted.launches == 1);
         CHECK(flash.counted.blocks == p.heads());
         CHECK(flash.counted.mma == naive.counted.mma);  // the same products
-        CHECK(flash.counted.mma == p.tiles() * 4 * p.d());
+        CHECK(flash.counted.mma == p.slice_tiles() * p.d());
         CHECK(flash.counted.tiles == naive.counted.tiles);
     }
     // Twice the length: four times the workspace of 00, twice that of 01.
@@ -134,7 +135,7 @@ TEST_CASE("claims: 02 divides once per row instead of once per row and key tile"
             const Count lanes_of_a_row = in_a_quad * warps;
             // A row that has seen no key has l = 0 and is not divided.
             const Count without_keys = causal && p.Nq() > p.Nk() ? p.heads() * (p.Nq() - p.Nk()) : 0;
-            CHECK(parent.counted.divides == (p.padded_rows() - without_keys) * p.Tc() * lanes_of_a_row);
+            CHECK(parent.counted.divides == (p.slice_tiles() * 16 - without_keys * p.Tc()) * lanes_of_a_row);
             CHECK(child.counted.divides == (p.rows() - without_keys) * lanes_of_a_row);
             check_only_moves(parent, child, {"divides"});
             CHECK(child.workspace == parent.workspace);
@@ -154,8 +155,8 @@ TEST_CASE("claims: 03 has a block per query tile, and writes O once, in 16 bits"
             // Q is read once; K and V once per query tile.
             CHECK(child.counted.global_load_bytes ==
                   p.rows() * p.d() * 2 + 2 * p.heads() * p.Tr() * p.Nk() * p.d() * 2);
-            // Per tile: a barrier behind the copies, and two in each of four slices.
-            CHECK(child.counted.barriers == p.tiles() * (1 + 4 * 2));
+            // A barrier behind the copies of each tile, and two in each slice.
+            CHECK(child.counted.barriers == p.tiles() + p.slice_tiles() * 2);
             check_only_moves(
                 parent, child,
                 {"blocks", "global_load_bytes", "global_store_bytes", "async_copies", "shared_tile_bytes"});
@@ -168,23 +169,24 @@ TEST_CASE("claims: 04 exchanges nothing between warps", "[claims]") {
         for (const Counted& p : problems(causal)) {
             INFO(p.as_case().description());
             const Work parent = work_of(3, p), child = work_of(4, p);
-            // Per tile and slice of 16 rows, each warp writes P V (16 x d), 16 maxima and 16 sums; P V is
-            // read once, each maximum and sum by the 4 lanes of its row in all 4 warps.
+            // Per slice, each warp writes P V (16 x d), 16 maxima and 16 sums; P V is read once, each maximum
+            // and sum by the 4 lanes of its row in all 4 warps.
             const Count slice = warps * 16 * (p.d() * 4 * 2 + 2 * 4 * (1 + in_a_quad * warps));
-            CHECK(parent.counted.shared_exchange_bytes == p.tiles() * 4 * slice);
+            CHECK(parent.counted.shared_exchange_bytes == p.slice_tiles() * slice);
             CHECK(child.counted.shared_exchange_bytes == 0);
             CHECK(child.counted.barriers == p.tiles() * 2);
-            // Both reduce every row over a quad, twice by two shuffles: 4 slices x 4 warps, or 4 warps.
-            CHECK(parent.counted.shuffles == p.tiles() * 4 * warps * 2 * 4);
-            CHECK(child.counted.shuffles == p.tiles() * warps * 2 * 4);
+            // A maximum and a sum by two shuffles each, for the two rows of a lane; by every warp, or by the
+            // one.
+            CHECK(parent.counted.shuffles == p.slice_tiles() * warps * 2 * 4);
+            CHECK(child.counted.shuffles == p.slice_tiles() * 2 * 4);
             // Scores are the same; alpha is computed by 4 lanes of a row instead of 16.
-            const Count score_exponentials = p.tiles() * tile * tile, rows_visited = p.tiles() * tile;
-            CHECK(parent.counted.exponentials == score_exponentials + rows_visited * in_a_quad * warps);
-            CHECK(child.counted.exponentials == score_exponentials + rows_visited * in_a_quad);
+            const Count rows_visited = p.slice_tiles() * 16;
+            CHECK(parent.counted.exponentials == rows_visited * (tile + in_a_quad * warps));
+            CHECK(child.counted.exponentials == rows_visited * (tile + in_a_quad));
             CHECK(child.counted.divides * warps == parent.counted.divides);
-            // Q is read by one warp instead of four.
-            CHECK(parent.counted.ldmatrix == p.tiles() * 4 * warps * (2 * p.d() / 16 + p.d() / 16));
-            CHECK(child.counted.ldmatrix == p.tiles() * warps * (p.d() / 16 * (1 + 4) + 4 * p.d() / 16));
+            // Fragments of a slice: Q and a quarter of K and V in each warp, or Q once and all of K and V.
+            CHECK(parent.counted.ldmatrix == p.slice_tiles() * warps * 3 * p.d() / 16);
+            CHECK(child.counted.ldmatrix == p.slice_tiles() * (1 + 4 + 4) * p.d() / 16);
             check_only_moves(parent, child,
                              {"shared_exchange_bytes", "shared_tile_bytes", "barriers", "shuffles",
                               "exponentials", "divides", "ldmatrix"});
@@ -196,7 +198,7 @@ TEST_CASE("claims: 04 exchanges nothing between warps", "[claims]") {
 TEST_CASE("claims: 05 visits the tiles under the diagonal and masks those on it", "[claims]") {
     for (const Counted& p : problems(true)) {
         INFO(p.as_case().description());
-        Count visited = 0, masked = 0;
+        Count visited = 0, masked = 0, slices = 0;
         for (int i = 0; i < static_cast<int>(p.Tr()); ++i) {
             for (int j = 0; j < static_cast<int>(p.Tc()); ++j) {
                 const int offset = p.shape.Nk - p.shape.Nq;  // row r sees the keys up to r + offset
@@ -204,6 +206,7 @@ TEST_CASE("claims: 05 visits the tiles under the diagonal and masks those on it"
                           last_key = first_key + 63;
                 if (first_key > last_row + offset) continue;
                 visited += 1;
+                slices += std::min<Count>(4, (p.Nq() - first_row + 15) / 16);
                 masked += last_key > first_row + offset || last_key >= p.shape.Nk;
             }
         }
@@ -212,9 +215,9 @@ TEST_CASE("claims: 05 visits the tiles under the diagonal and masks those on it"
         CHECK(parent.counted.masked_tiles == p.tiles());
         CHECK(child.counted.tiles == p.heads() * visited);
         CHECK(child.counted.masked_tiles == p.heads() * masked);
-        CHECK(child.counted.mma == p.heads() * visited * 4 * p.d());
+        CHECK(child.counted.mma == p.heads() * slices * p.d());
         CHECK(child.counted.barriers == p.heads() * visited * 2);
-        CHECK(child.counted.exponentials == p.heads() * visited * tile * (tile + in_a_quad));
+        CHECK(child.counted.exponentials == p.heads() * slices * 16 * (tile + in_a_quad));
         CHECK(child.counted.blocks == parent.counted.blocks);
         CHECK(child.counted.global_store_bytes == parent.counted.global_store_bytes);
         CHECK(child.counted.divides == parent.counted.divides);
@@ -231,11 +234,11 @@ TEST_CASE("claims: 05 visits the tiles under the diagonal and masks those on it"
 }
 
 TEST_CASE("claims: 06 splits the keys across blocks where query tiles do not fill the device", "[claims]") {
-    const Count two_per_sm = 2 * open_device(Backend::checked)->sm_count();
+    const Count resident = 3 * open_device(Backend::checked)->sm_count();
     for (const Counted& p : problems(false)) {
         INFO(p.as_case().description());
         const Count unsplit = p.heads() * p.Tr();
-        const Count splits = std::max<Count>(1, std::min(p.Tc(), two_per_sm / unsplit));
+        const Count splits = std::max<Count>(1, std::min(p.Tc(), resident / unsplit));
         const Work parent = work_of(5, p), child = work_of(6, p);
         if (splits == 1) {
             check_only_moves(parent, child, {});

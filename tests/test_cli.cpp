@@ -1,10 +1,10 @@
 // The lab program as a user meets it: what it says, and with which exit code.
 
 #include <Eigen/Core>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <regex>
 
 #include "harness/npy.h"
 #include "harness/process.h"
@@ -289,9 +289,9 @@ TEST_CASE("lab diff: the lesson and its length", "[cli]") {
     const ProcessResult own = lab({"diff", "4"});
     CHECK(own.status == 0);
     CHECK(own.out.find("--- 03_sequence_parallel/kernel.cu\n+++ 04_split_q/kernel.cu\n") == 0);
-    CHECK(std::regex_search(
-        own.out,
-        std::regex("03_sequence_parallel -> 04_split_q: [0-9]+ lines added or changed, budget 80\n$")));
+    CHECK(own.out.find("03_sequence_parallel -> 04_split_q: ") != std::string::npos);
+    CHECK(own.out.find(" lines added or changed, budget 80
+") != std::string::npos);
     CHECK(own.out.find('\x1b') == std::string::npos);
     CHECK(lab({"diff", "1", "5"}).out.find("--- 01_flash_attention_1") == 0);
     const auto json = json_of(folder, {"diff", "3", "split_q"});

@@ -58,6 +58,8 @@ __global__ void __launch_bounds__(threads) scores(const Problem p) {
     __syncthreads();  // Q and K are there, whoever copied them
     const bool masked = p.causal || (j + 1) * Bc > p.Nk;
     note_tile(masked);
+    const int row = i * Br + 16 * warp + g, key = j * Bc + 2 * t;
+    if (row - g >= p.Nq) return;  // no rows
 
     float S[8][4] = {};  // (16, 64)
 #pragma unroll
@@ -72,17 +74,23 @@ __global__ void __launch_bounds__(threads) scores(const Problem p) {
         }
     }
 
+#pragma unroll
+    for (int c = 0; c < 32; ++c) S[c / 4][c % 4] *= p.scale;
+    if (masked) {
+#pragma unroll
+        for (int c = 0; c < 32; ++c) {
+            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+        }
+    }
+
     const Scores<T> out(p, b, h);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        const int row = i * Br + 16 * warp + g + 8 * r;
-        if (row >= p.Nq) continue;
+        if (row + 8 * r >= p.Nq) continue;
+        float* S_row = out.S + (row + 8 * r) * out.columns + key;
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
-            const int key = j * Bc + 8 * n + 2 * t;
-            const float2 pair = {masked && !visible(p, row, key) ? -inf : S[n][2 * r] * p.scale,
-                                 masked && !visible(p, row, key + 1) ? -inf : S[n][2 * r + 1] * p.scale};
-            store(reinterpret_cast<float2*>(out.S + row * out.columns + key), pair);
+            store(reinterpret_cast<float2*>(S_row + 8 * n), {S[n][2 * r], S[n][2 * r + 1]});
         }
     }
 }
@@ -141,7 +149,8 @@ __global__ void __launch_bounds__(threads) output(const Problem p) {
         load_tile<T, Bc>(shared.P, in.P + j * Bc, in.columns, i * Br, p.Nq);
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         copy_wait();
-        __syncthreads();  // P and V are there, whoever copied them
+        __syncthreads();                           // P and V are there, whoever copied them
+        if (i * Br + 16 * warp >= p.Nq) continue;  // no rows
 #pragma unroll
         for (int k = 0; k < Bc; k += 16) {
             std::uint32_t P[4], v[4];

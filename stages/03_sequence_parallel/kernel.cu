@@ -54,13 +54,13 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
         mma<T>(S[0], q, kt[0], kt[1]);
         mma<T>(S[1], q, kt[2], kt[3]);
     }
-    const int row = i * Br + 16 * slice + g, key = j * Bc + 16 * warp + 2 * t;
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
+    for (int c = 0; c < 8; ++c) S[c / 4][c % 4] *= scale;
+    if (masked) {
+        const int row = i * Br + 16 * slice + g, key = j * Bc + 16 * warp + 2 * t;
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            const bool hidden = masked && !visible(p, row + c / 2 * 8, key + 8 * n + c % 2);
-            S[n][c] = hidden ? -inf : S[n][c] * scale;
+        for (int c = 0; c < 8; ++c) {
+            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
         }
     }
 
@@ -175,6 +175,7 @@ __global__ void __launch_bounds__(threads) attention(const Problem p) {
         note_tile(masked);
 #pragma unroll
         for (int slice = 0; slice < 4; ++slice) {
+            if (i * Br + 16 * slice >= p.Nq) break;  // no rows
             attend<T, d>(shared, p, i, j, slice, masked, O[slice], m[slice], l[slice]);
         }
     }

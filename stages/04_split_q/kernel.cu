@@ -54,13 +54,13 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, boo
             mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
         }
     }
-    const int row = i * Br + 16 * warp + g, key = j * Bc + 2 * t;
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
+    for (int c = 0; c < 32; ++c) S[c / 4][c % 4] *= scale;
+    if (masked) {
+        const int row = i * Br + 16 * warp + g, key = j * Bc + 2 * t;
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            const bool hidden = masked && !visible(p, row + c / 2 * 8, key + 8 * n + c % 2);
-            S[n][c] = hidden ? -inf : S[n][c] * scale;
+        for (int c = 0; c < 32; ++c) {
+            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
         }
     }
 
@@ -138,6 +138,7 @@ __global__ void __launch_bounds__(threads) attention(const Problem p) {
     const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
     const int Tc = ceil_div(p.Nk, Bc);
 
+    const int first_row = i * Br + 16 * (threadIdx.x / 32);
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
     for (int j = 0; j < Tc; ++j) {
@@ -148,9 +149,10 @@ __global__ void __launch_bounds__(threads) attention(const Problem p) {
         __syncthreads();  // Q, K and V are there, whoever copied them
         const bool masked = p.causal || (j + 1) * Bc > p.Nk;
         note_tile(masked);
+        if (first_row >= p.Nq) continue;  // no rows
         attend<T, d>(shared, p, i, j, masked, O, m, l);
     }
-    write_rows<T, d>(p, b, h, i * Br + 16 * (threadIdx.x / 32), O, m, l);
+    write_rows<T, d>(p, b, h, first_row, O, m, l);
 }
 
 template <class T, int d>

@@ -55,13 +55,13 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, boo
             mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
         }
     }
-    const int row = i * Br + 16 * warp + g, key = j * Bc + 2 * t;
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
+    for (int c = 0; c < 32; ++c) S[c / 4][c % 4] *= scale;
+    if (masked) {
+        const int row = i * Br + 16 * warp + g, key = j * Bc + 2 * t;
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            const bool hidden = masked && !visible(p, row + c / 2 * 8, key + 8 * n + c % 2);
-            S[n][c] = hidden ? -inf : S[n][c] * scale;
+        for (int c = 0; c < 32; ++c) {
+            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
         }
     }
 
@@ -133,10 +133,12 @@ __device__ void write_rows(const Problem& p, int b, int h, int first_row, const 
     }
 }
 
-/// Parts of the keys: as many as give each multiprocessor two blocks, one tile at least in each.
+constexpr int blocks_per_sm = 3;  // what registers allow at d = 128
+
+/// Parts of the keys: as many as fill the multiprocessors once, one tile at least in each.
 __host__ __device__ int split_count(const Shape& s, int sm_count) {
     const std::int64_t blocks = std::int64_t{s.B} * s.H * ceil_div(s.Nq, Br);
-    return max(1, min(ceil_div(s.Nk, Bc), static_cast<int>(2 * sm_count / blocks)));
+    return max(1, min(ceil_div(s.Nk, Bc), static_cast<int>(blocks_per_sm * sm_count / blocks)));
 }
 
 /// Workspace of the parts: O (splits, B, H, Nq, d), each divided by its own l, then L (splits, B, H, Nq).
@@ -217,6 +219,7 @@ __global__ void __launch_bounds__(threads) attention(const Problem p) {
     const int Tc = ceil_div(min(p.Nk, diagonal + Br), Bc);        // what the tile's last row sees
     const int first = Tc * split / splits, last = Tc * (split + 1) / splits;  // this block's key tiles
 
+    const int first_row = i * Br + 16 * (threadIdx.x / 32);
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
     for (int j = first; j < last; ++j) {
@@ -227,9 +230,9 @@ __global__ void __launch_bounds__(threads) attention(const Problem p) {
         __syncthreads();  // Q, K and V are there, whoever copied them
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(masked);
+        if (first_row >= p.Nq) continue;  // no rows
         attend<T, d>(shared, p, i, j, masked, O, m, l);
     }
-    const int first_row = i * Br + 16 * (threadIdx.x / 32);
     if (splits == 1) {
         write_rows<T, d>(p, b, h, first_row, O, m, l);
     } else {
