@@ -1,5 +1,7 @@
 #include "harness/device.h"
 
+#include <algorithm>
+
 namespace ladder {
 
 // Each back-end's factory, defined where that back-end is built. Both throw CannotRun.
@@ -15,6 +17,10 @@ std::unique_ptr<Device> open_device(Backend backend) {
 #endif
     }
 #ifdef LADDER_HAS_CPU
+    const auto has_it = [&](const Stage& stage) { return find_forward(backend, stage.number) != nullptr; };
+    if (std::none_of(stages().begin(), stages().end(), has_it)) {
+        throw CannotRun("this build has no race-checked back-end (it was built with sanitizers)");
+    }
     return open_cpu_device(backend);
 #else
     throw CannotRun("this build has no CPU back-end (Boost.Context was not found)");

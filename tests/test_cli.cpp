@@ -290,8 +290,7 @@ TEST_CASE("lab diff: the lesson and its length", "[cli]") {
     CHECK(own.status == 0);
     CHECK(own.out.find("--- 03_sequence_parallel/kernel.cu\n+++ 04_split_q/kernel.cu\n") == 0);
     CHECK(own.out.find("03_sequence_parallel -> 04_split_q: ") != std::string::npos);
-    CHECK(own.out.find(" lines added or changed, budget 80
-") != std::string::npos);
+    CHECK(own.out.find(" lines added or changed, budget 80\n") != std::string::npos);
     CHECK(own.out.find('\x1b') == std::string::npos);
     CHECK(lab({"diff", "1", "5"}).out.find("--- 01_flash_attention_1") == 0);
     const auto json = json_of(folder, {"diff", "3", "split_q"});

@@ -1,7 +1,8 @@
 // NumPy files: what is read, and what is refused with which words.
 
-#include <cstring>
-#include <functional>
+#include <sys/resource.h>
+
+#include <csignal>
 
 #include "harness/errors.h"
 #include "harness/file.h"
@@ -135,6 +136,28 @@ TEST_CASE("output files appear whole or not at all", "[file]") {
     const OutputFile late(folder / "b/late");
     std::filesystem::remove(folder / "b");
     CHECK_THROWS_AS(late.write("x"), BadUsage);
+    CHECK(folder.files() == 1);
+}
+
+TEST_CASE("an output file that does not fit leaves the old one, and nothing beside it", "[file]") {
+    const TemporaryFolder folder;
+    folder.write("a", "old");
+    const OutputFile file(folder / "a");
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    const rlimit small{16, limit.rlim_max};
+    const auto previous = std::signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    bool refused = false;
+    try {
+        file.write(std::string(1000, 'x'));
+    } catch (const BadUsage&) {
+        refused = true;
+    }
+    setrlimit(RLIMIT_FSIZE, &limit);  // before Catch writes anything
+    std::signal(SIGXFSZ, previous);
+    CHECK(refused);
+    CHECK(folder.read("a") == "old");
     CHECK(folder.files() == 1);
 }
 
