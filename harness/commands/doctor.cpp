@@ -108,22 +108,21 @@ std::map<std::string, std::string> failures_of(Device& device, const Stage& stag
 
 Document run(const Options&) {
     constexpr std::array backends{Backend::cpu, Backend::checked, Backend::gpu};
-    constexpr std::array<const char*, 3> missing_package{
-        "install libboost-context-dev and build again",
-        "install libboost-context-dev and build again, without sanitizers",
-        "install the CUDA toolkit and a driver and build again"};
     Document document;
     std::map<Backend, std::unique_ptr<Device>> devices;
-    Table where("backends", "Back-ends",
-                {{"backend", "back-end"}, {"device", "device"}, {"missing", "missing"}});
-    for (std::size_t i = 0; i < backends.size(); ++i) {
+    Table where(
+        "backends", "Back-ends",
+        {{"backend", "back-end"}, {"device", "device"}, {"missing", "missing"}, {"install", "install"}});
+    for (const Backend backend : backends) {
         std::string why_not;
-        if (has_device(backends[i], &why_not)) {
-            devices[backends[i]] = open_device(backends[i]);
-            where.add_row({name(backends[i]), Cell(devices[backends[i]]->description(), Tone::good), Cell()});
+        if (has_device(backend, &why_not)) {
+            devices[backend] = open_device(backend);
+            where.add_row({name(backend), Cell(devices[backend]->description(), Tone::good)});
         } else {
-            where.add_row({name(backends[i]), Cell(Value(), "no", Tone::faint),
-                           Cell(fmt::format("{}: {}", why_not, missing_package[i]))});
+            const char* package = backend == Backend::gpu          ? "the CUDA toolkit, a GPU and its driver"
+                                  : devices.contains(Backend::cpu) ? ""
+                                                                   : "libboost-context-dev";
+            where.add_row({name(backend), Cell(Value(), "no", Tone::faint), why_not, package});
         }
     }
 

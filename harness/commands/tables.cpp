@@ -10,6 +10,7 @@
 #include "harness/commands/timing_tables.h"
 #include "harness/diff.h"
 #include "harness/file.h"
+#include "reference/tiled.h"
 
 namespace ladder {
 namespace {
@@ -35,6 +36,9 @@ class Generator {
         if (name == "times") return times_block();
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
+        if (name == "worked_example")
+            return fmt::format("```text\n{}```\n", reference::format_steps(reference::worked_example()));
+        if (name.starts_with(record)) return record_block(name.substr(record.size()));
         throw BadUsage(fmt::format("there is no generated block '{}' here", name));
     }
 
@@ -82,6 +86,16 @@ class Generator {
         return fmt::format("{}:\n\n{}", recorded_label(*recorded_),
                            to_markdown(stage_timing_table(*recorded_, stage)));
     }
+
+    // "record h200-8k": the tables of docs/results/h200-8k.json, whatever its date
+    static std::string record_block(std::string_view file) {
+        const Results results = load_results(results_folder() / fmt::format("{}.json", file));
+        std::string text = recorded_label(results) + ":\n";
+        for (const Table& table : rate_tables(results)) text += "\n" + to_markdown(table);
+        return text;
+    }
+
+    static constexpr std::string_view record = "record ";
 
     std::unique_ptr<Device> cpu_;
     std::optional<Results> recorded_ = newest_results(results_folder());
