@@ -97,6 +97,13 @@ TEST_CASE("claims: 00 keeps N x N matrices, and every stage but it does not", "[
         // S is written once, P once, and O and L
         CHECK(naive.counted.global_store_bytes == elements * (4 + 2) + p.rows() * (p.d() * 2 + 4));
 
+        // Q and V are read once per tile row and column as in every stage; S three times, by the passes over
+        // a row; P once.
+        const Count Q_bytes = p.rows() * p.Tc() * p.d() * 2,
+                    KV_bytes = 2 * p.heads() * p.Tr() * p.Nk() * p.d() * 2;
+        CHECK(naive.counted.global_load_bytes == Q_bytes + KV_bytes + elements * (3 * 4 + 2));
+        CHECK(naive.counted.exponentials == 2 * elements);  // once for the sum, once for the quotient
+
         const Work flash = work_of(1, p);
         CHECK(flash.workspace == p.rows() * (p.d() + 2) * 4);  // O, m and l
         CHECK(flash.counted.launches == 1);

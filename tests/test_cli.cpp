@@ -384,7 +384,7 @@ TEST_CASE("lab run: values that cannot be computed with", "[cli]") {
         return array;
     };
     files.write("q.npy", with_value(NAN));
-    expect_failure(files.command(), 2, "q.npy: element 5 is nan");
+    expect_failure(files.command(), 2, "q.npy: element 5 is nan\n");
     files.write("q.npy", with_value(1e6f));
     expect_failure(files.command(), 2, "beyond the range of fp16; try --dtype bf16");
     expect_failure(files.command({"--scale", "nan"}), 2, "--scale");
