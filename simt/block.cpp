@@ -187,11 +187,11 @@ void Block::begin(std::uint64_t number, dim3 index) {
     barriers_ = 0;
     live_ = count;
     at_barrier_ = 0;
-    current_warp_ = 0;
     std::memset(shared_.get(), 0xff, shared_bytes_);  // NaN in every floating-point type
 
     // The same block of the same launch gets the same turns, whichever worker runs it.
     const Options& o = options();
+    current_warp_ = o.order == Order::reversed ? static_cast<int>(warps_.size()) - 1 : 0;
     random_.seed(static_cast<std::uint32_t>(o.seed * 0x9e3779b9u + number + 1));
     std::iota(lane_of_turn_.begin(), lane_of_turn_.end(), std::uint8_t{0});
     if (o.order == Order::reversed) std::reverse(lane_of_turn_.begin(), lane_of_turn_.end());

@@ -105,7 +105,8 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const Options&
             table.set_title(recorded_label(*recorded) + ": " + table.title());
             document.tables.push_back(std::move(table));
         }
-        document.notes.push_back("Nothing was timed here. lab count shows all counters.");
+        document.notes.push_back(
+            "Nothing was timed here. ← marks the problems where the stage's change should show.");
     }
     document.listings = failure_reports(verifications);
     document.failure = failure_of(verifications);

@@ -55,11 +55,14 @@ std::string long_name(const Row& row) {
                        row.causal ? " causal" : "");
 }
 
+// A cell with a mark if the stage's change should show there, and else a blank of its width, which keeps
+// numbers aligned.
+Cell marked(double value, const std::string& text, bool shows_here) {
+    return {Value(value), text + (shows_here ? " ←" : "  "), shows_here ? Tone::strong : Tone::plain};
+}
+
 Cell speedup(const std::optional<Ratio>& ratio, bool shows_here) {
-    if (!ratio) return {};
-    // The arrow marks where the stage's change should show; a blank of its width keeps the numbers aligned.
-    return {Value(ratio->value), fmt::format("{:.2f}x{}", ratio->value, shows_here ? " ←" : "  "),
-            shows_here ? Tone::strong : Tone::plain};
+    return ratio ? marked(ratio->value, fmt::format("{:.2f}x", ratio->value), shows_here) : Cell();
 }
 
 Cell verified_cell(const Row& row) {
@@ -167,12 +170,12 @@ std::vector<Table> rate_tables(const Results& results, const std::string& regime
                 const Row* row = find_row(group, stage.number);
                 any = any || row != nullptr;
                 if (row == nullptr || !row->timing) {
-                    cells.push_back({Value(), "-", Tone::faint});
+                    cells.push_back({Value(), "-  ", Tone::faint});
                     continue;
                 }
                 std::string text = rate(*row).text;
                 if (row->over_parent) text += fmt::format(" ({:.2f}x)", row->over_parent->value);
-                cells.push_back({Value(row->rate), text, row->shows_here ? Tone::strong : Tone::plain});
+                cells.push_back(marked(row->rate, text, row->shows_here));
             }
             if (any) table.add_row(std::move(cells));
         }
