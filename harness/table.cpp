@@ -36,6 +36,7 @@ const char* escape(Tone tone) {
         case Tone::faint:
             return "\x1b[2m";
         case Tone::strong:
+        case Tone::marked:
             return "\x1b[1m";
         default:
             return "";
@@ -47,8 +48,8 @@ std::string paint(std::string text, Tone tone, bool colour) {
     return fmt::format("{}{}\x1b[0m", escape(tone), text);
 }
 
-std::string padding(std::size_t width, std::size_t used) {
-    return std::string(width > used ? width - used : 0, ' ');
+bool is_bold(Tone tone) {
+    return tone == Tone::strong || tone == Tone::marked;
 }
 
 // A bar would end the cell, and a line break the row.
@@ -81,27 +82,33 @@ void Table::add_row(std::vector<Cell> row) {
 }
 
 std::string to_terminal(const Table& table, bool colour) {
-    std::vector<std::size_t> widths;
-    for (std::size_t i = 0; i < table.columns().size(); ++i) {
-        std::size_t width = display_width(table.columns()[i].title);
-        for (const auto& row : table.rows()) width = std::max(width, display_width(row[i].text));
-        widths.push_back(width);
+    constexpr std::string_view mark = " ←";
+    const std::size_t columns = table.columns().size();
+    std::vector<std::size_t> widths(columns),
+        mark_widths(columns);  // a column without marks needs no room for one
+    for (std::size_t i = 0; i < columns; ++i) {
+        widths[i] = display_width(table.columns()[i].title);
+        for (const auto& row : table.rows()) {
+            widths[i] = std::max(widths[i], display_width(row[i].text));
+            if (row[i].tone == Tone::marked) mark_widths[i] = display_width(mark);
+        }
     }
     const auto line = [&](const auto& text_of, const auto& tone_of) {
-        std::string result, gap;
-        for (std::size_t i = 0; i < widths.size(); ++i) {
+        std::string result, gap;  // blanks are held back until something follows them
+        const auto blanks = [](std::size_t n) { return std::string(n, ' '); };
+        for (std::size_t i = 0; i < columns; ++i) {
             const std::string& text = text_of(i);
-            const std::string pad = padding(widths[i], display_width(text));
-            // Trailing blanks are held back until something follows them.
+            const bool marked = tone_of(i) == Tone::marked;
+            const std::size_t padding = widths[i] - display_width(text),
+                              after = (marked ? 0 : mark_widths[i]) + 2;
             if (text.empty()) {
-                gap += pad + "  ";
-            } else if (table.columns()[i].align == Align::right) {
-                result += gap + pad + paint(text, tone_of(i), colour);
-                gap = "  ";
-            } else {
-                result += gap + paint(text, tone_of(i), colour);
-                gap = pad + "  ";
+                gap += blanks(padding + after);
+                continue;
             }
+            const bool right = table.columns()[i].align == Align::right;
+            if (right) gap += blanks(padding);
+            result += gap + paint(marked ? fmt::format("{}{}", text, mark) : text, tone_of(i), colour);
+            gap = blanks(right ? after : padding + after);
         }
         return result + "\n";
     };
@@ -122,7 +129,7 @@ std::string to_terminal(const Document& document, bool colour) {
     std::vector<std::string> parts;
     std::string facts;
     for (const auto& [key, cell] : document.facts) {
-        facts += paint(key, Tone::faint, colour) + padding(width, display_width(key)) + "  " +
+        facts += paint(key, Tone::faint, colour) + std::string(width - display_width(key), ' ') + "  " +
                  paint(cell.text, cell.tone, colour) + "\n";
     }
     if (!facts.empty()) parts.push_back(facts);
@@ -144,9 +151,9 @@ std::string to_markdown(const Table& table) {
         result += "|";
         for (const Cell& cell : row) {
             const std::string text = markdown_cell(cell.text);
-            result += text.empty()                ? " |"
-                      : cell.tone == Tone::strong ? fmt::format(" **{}** |", text)
-                                                  : fmt::format(" {} |", text);
+            result += text.empty()         ? " |"
+                      : is_bold(cell.tone) ? fmt::format(" **{}** |", text)
+                                           : fmt::format(" {} |", text);
         }
         result += "\n";
     }

@@ -19,8 +19,15 @@ namespace ladder {
 /// A value as JSON knows it; monostate is null.
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
 
-/// How a cell stands out in a terminal.
-enum class Tone : std::uint8_t { plain, good, bad, faint, strong };
+/// How a cell stands out.
+enum class Tone : std::uint8_t {
+    plain,
+    good,    ///< green in a terminal
+    bad,     ///< red in a terminal
+    faint,   ///< grey in a terminal
+    strong,  ///< bold in a terminal and in Markdown
+    marked   ///< the same, and with an arrow in a terminal, which may have no bold
+};
 
 /// One cell: the value for JSON and the text for people.
 struct Cell {

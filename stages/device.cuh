@@ -38,9 +38,18 @@ using fp16 = simt::fp16;
 using bf16 = simt::bf16;
 #endif
 
+constexpr Backend backend = Backend::LADDER_BACKEND;
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float log2_e = 1.4426950408889634f;  ///< e^x = 2^(x log2(e))
 constexpr float ln_2 = 0.6931471805599453f;
+
+/// Blocks of 128 threads that a multiprocessor should hold, for __launch_bounds__: three, which leaves a
+/// thread 168 registers. Before sm_80 one, since shared memory has no room for more at d = 128.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int resident_blocks = 1;
+#else
+constexpr int resident_blocks = 3;
+#endif
 
 __host__ __device__ constexpr int ceil_div(int a, int b) {
     return (a + b - 1) / b;
@@ -268,8 +277,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, int block, std::size_t sha
     config.dynamicSmemBytes = shared_bytes;
     fail_unless_ok(cudaLaunchKernelEx(&config, kernel, arguments...));
 #else
-    constexpr bool checked = Backend::LADDER_BACKEND == Backend::checked;
-    simt::launch({grid, dim3(block), shared_bytes, checked}, kernel, arguments...);
+    simt::launch({grid, dim3(block), shared_bytes, backend == Backend::checked}, kernel, arguments...);
 #endif
 }
 

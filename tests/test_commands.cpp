@@ -170,8 +170,8 @@ TEST_CASE("rate tables hold a column for each problem of a unit", "[commands]") 
     REQUIRE(tables.size() == 1);
     CHECK(tables[0].title() == "TFLOP/s (speedup over the parent)");
     REQUIRE(tables[0].rows().size() == 3);
-    CHECK(cell(tables[0], 0, "train 2k").text == "-  ");
-    CHECK(cell(tables[0], 1, "train 2k").tone == Tone::strong);
+    CHECK(cell(tables[0], 0, "train 2k").text == "-");
+    CHECK(cell(tables[0], 1, "train 2k").tone == Tone::marked);
     CHECK(rate_tables(results, "decode").empty());
     CHECK(recorded_label(results) == "Recorded on Test GPU, 2026-11-21, commit 0123456");
     CHECK(stage_timing_table(results, *find_stage(1)).rows().size() == 1);

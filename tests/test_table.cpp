@@ -40,6 +40,17 @@ TEST_CASE("table: columns align by characters and not by bytes", "[table]") {
           "a|b           7\n");
 }
 
+TEST_CASE("table: marks are arrows in a terminal and bold in Markdown, and keep columns aligned", "[table]") {
+    Table table("rows", "", {{"x", "x", Align::right}, {"y", "y"}, {"z", "z"}});
+    table.add_row({{Value(1.0), "1.00x", Tone::marked}, {Value(), "a", Tone::marked}, "end"});
+    table.add_row({{Value(12.5), "12.50x"}, "bc", "end"});
+    CHECK(to_terminal(table, false) ==
+          "     x    y     z\n"
+          " 1.00x ←  a ←   end\n"
+          "12.50x    bc    end\n");
+    CHECK(to_markdown(table).find("| **1.00x** | **a** | end |") != std::string::npos);
+}
+
 TEST_CASE("table: colour adds escapes and nothing else", "[table]") {
     std::string coloured = to_terminal(sample(), true);
     CHECK(coloured.find("\x1b[1ma|b\x1b[0m") != std::string::npos);

@@ -25,6 +25,7 @@ struct Options {
     bool check = false;
 };
 
+constexpr const char* legend = "\nBold: where the stage's change should show.\n";
 constexpr std::string_view opening = "<!-- generated: ", closing = "<!-- end -->";
 
 // Makes the blocks. Counters are live, times are the recorded ones.
@@ -66,7 +67,7 @@ class Generator {
             text += fmt::format("- {}: {}\n", key, cell.text);
         for (const Table& table : rate_tables(*recorded_))
             text += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
-        return text;
+        return text + legend;
     }
 
     std::string counters_block(const Stage& stage) {
@@ -83,8 +84,8 @@ class Generator {
 
     std::string measured_block(const Stage& stage) const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
-        return fmt::format("{}:\n\n{}", recorded_label(*recorded_),
-                           to_markdown(stage_timing_table(*recorded_, stage)));
+        return fmt::format("{}:\n\n{}{}", recorded_label(*recorded_),
+                           to_markdown(stage_timing_table(*recorded_, stage)), legend);
     }
 
     // "record h200-8k": the tables of docs/results/h200-8k.json, whatever its date

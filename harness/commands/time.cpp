@@ -65,7 +65,7 @@ Document time_on_gpu(Device& gpu, const Options& options) {
     Document document;
     document.facts = measurement_facts(results);
     document.tables = timing_tables(results);
-    document.notes.push_back("Medians; ← marks the problems where the stage's change should show.");
+    document.notes.push_back("Medians. Marked: where the stage's change should show.");
     if (const std::string foreign = foreign_architecture(results.hardware); !foreign.empty()) {
         document.notes.push_back("Not to be recorded: " + foreign);
     }
@@ -105,8 +105,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const Options&
             table.set_title(recorded_label(*recorded) + ": " + table.title());
             document.tables.push_back(std::move(table));
         }
-        document.notes.push_back(
-            "Nothing was timed here. ← marks the problems where the stage's change should show.");
+        document.notes.push_back("Nothing was timed here. Marked: where the stage's change should show.");
     }
     document.listings = failure_reports(verifications);
     document.failure = failure_of(verifications);

@@ -55,14 +55,14 @@ std::string long_name(const Row& row) {
                        row.causal ? " causal" : "");
 }
 
-// A cell with a mark if the stage's change should show there, and else a blank of its width, which keeps
-// numbers aligned.
-Cell marked(double value, const std::string& text, bool shows_here) {
-    return {Value(value), text + (shows_here ? " ←" : "  "), shows_here ? Tone::strong : Tone::plain};
+// Marked where the stage's change should show.
+Tone tone_of(const Row& row) {
+    return row.shows_here ? Tone::marked : Tone::plain;
 }
 
-Cell speedup(const std::optional<Ratio>& ratio, bool shows_here) {
-    return ratio ? marked(ratio->value, fmt::format("{:.2f}x", ratio->value), shows_here) : Cell();
+Cell speedup(const Row& row) {
+    if (!row.over_parent) return {};
+    return {Value(row.over_parent->value), fmt::format("{:.2f}x", row.over_parent->value), tone_of(row)};
 }
 
 Cell verified_cell(const Row& row) {
@@ -133,12 +133,12 @@ std::vector<Table> timing_tables(const Results& results) {
                      {"noise", "noise", Align::right},
                      {"rate", unit, Align::right},
                      {"ceiling_share", "of ceiling", Align::right},
-                     {"over_parent", "over parent  ", Align::right},
+                     {"over_parent", "over parent", Align::right},
                      {"over_baseline", "over 00", Align::right},
                      {"why_not", ""}});
         for (const Row* row : group.rows) {
             table.add_row({row->folder, verified_cell(*row), milliseconds(*row), noise(*row), rate(*row),
-                           share(*row), speedup(row->over_parent, row->shows_here),
+                           share(*row), speedup(*row),
                            row->over_baseline ? Cell(Value(row->over_baseline->value),
                                                      fmt::format("{:.2f}x", row->over_baseline->value))
                                               : Cell(),
@@ -170,12 +170,12 @@ std::vector<Table> rate_tables(const Results& results, const std::string& regime
                 const Row* row = find_row(group, stage.number);
                 any = any || row != nullptr;
                 if (row == nullptr || !row->timing) {
-                    cells.push_back({Value(), "-  ", Tone::faint});
+                    cells.push_back({Value(), "-", Tone::faint});
                     continue;
                 }
                 std::string text = rate(*row).text;
                 if (row->over_parent) text += fmt::format(" ({:.2f}x)", row->over_parent->value);
-                cells.push_back(marked(row->rate, text, row->shows_here));
+                cells.push_back({Value(row->rate), text, tone_of(*row)});
             }
             if (any) table.add_row(std::move(cells));
         }
@@ -192,7 +192,7 @@ Table stage_timing_table(const Results& results, const Stage& stage) {
                  {"noise", "noise", Align::right},
                  {"rate", "rate", Align::right},
                  {"ceiling_share", "of ceiling", Align::right},
-                 {"over_parent", "over parent  ", Align::right}});
+                 {"over_parent", "over parent", Align::right}});
     for (const Group& group : by_problem(results)) {
         const Row* row = find_row(group, stage.number);
         const Row* parent = find_row(group, stage.parent);
@@ -201,7 +201,7 @@ Table stage_timing_table(const Results& results, const Stage& stage) {
         if (row->timing) own_rate.text += " " + row->unit;
         table.add_row({short_name(*row), parent ? milliseconds(*parent) : Cell(),
                        row->timing ? milliseconds(*row) : Cell(row->why_not), noise(*row), own_rate,
-                       share(*row), speedup(row->over_parent, row->shows_here)});
+                       share(*row), speedup(*row)});
     }
     return table;
 }

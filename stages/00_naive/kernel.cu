@@ -43,7 +43,7 @@ struct Scores {
 
 /// S = scale Q K^T, -inf where masked. One block per 64 x 64 tile; a warp has 16 query rows of it.
 template <class T, int d>
-__global__ void __launch_bounds__(threads) scores(const Problem p) {
+__global__ void __launch_bounds__(threads, resident_blocks) scores(const Problem p) {
     struct Shared {
         T Q[Br][d + pad], K[Bc][d + pad];
     };
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(threads) softmax(const Problem p) {
 
 /// O = P V. One block per 64 rows; a warp has 16 of them.
 template <class T, int d>
-__global__ void __launch_bounds__(threads) output(const Problem p) {
+__global__ void __launch_bounds__(threads, resident_blocks) output(const Problem p) {
     struct Shared {
         T P[Br][Bc + pad], V[Bc][d + pad];
     };

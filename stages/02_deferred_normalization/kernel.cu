@@ -205,7 +205,7 @@ __device__ void write_state(const Problem& p, int b, int h, int first_row, const
 }
 
 template <class T, int d>
-__global__ void __launch_bounds__(threads) attention(const Problem p) {
+__global__ void __launch_bounds__(threads, resident_blocks) attention(const Problem p) {
     auto& shared = shared_memory<Shared<T, d>>();
     const int h = blockIdx.x, b = blockIdx.y, h_kv = h / (p.H / p.Hkv);
     const int Tr = ceil_div(p.Nq, Br), Tc = ceil_div(p.Nk, Bc);

@@ -158,7 +158,7 @@ __device__ void write_slice(const Problem& p, int b, int h, int first_row, const
 }
 
 template <class T, int d>
-__global__ void __launch_bounds__(threads) attention(const Problem p) {
+__global__ void __launch_bounds__(threads, resident_blocks) attention(const Problem p) {
     auto& shared = shared_memory<Shared<T, d>>();
     const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
     const int Tc = ceil_div(p.Nk, Bc);

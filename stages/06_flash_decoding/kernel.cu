@@ -133,12 +133,11 @@ __device__ void write_rows(const Problem& p, int b, int h, int first_row, const 
     }
 }
 
-constexpr int blocks_per_sm = 3;  // what registers allow at d = 128
-
-/// Parts of the keys: as many as fill the multiprocessors once, one tile at least in each.
+/// Parts of the keys: as many as fill the multiprocessors once, with three blocks each; one tile at least in
+/// each.
 __host__ __device__ int split_count(const Shape& s, int sm_count) {
     const std::int64_t blocks = std::int64_t{s.B} * s.H * ceil_div(s.Nq, Br);
-    return max(1, min(ceil_div(s.Nk, Bc), static_cast<int>(blocks_per_sm * sm_count / blocks)));
+    return max(1, min(ceil_div(s.Nk, Bc), static_cast<int>(3 * sm_count / blocks)));
 }
 
 /// Workspace of the parts: O (splits, B, H, Nq, d), each divided by its own l, then L (splits, B, H, Nq).
@@ -211,7 +210,7 @@ __global__ void __launch_bounds__(threads) merge(const Problem p) {
 }
 
 template <class T, int d>
-__global__ void __launch_bounds__(threads) attention(const Problem p) {
+__global__ void __launch_bounds__(threads, resident_blocks) attention(const Problem p) {
     auto& shared = shared_memory<Shared<T, d>>();
     const int splits = split_count(p, p.sm_count), split = blockIdx.x % splits;
     const int i = blockIdx.x / splits, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
