@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <new>
 
 #include <unistd.h>
@@ -26,7 +27,13 @@ class CpuDevice final : public Device {
     // Of a small GPU, and fixed, so that what is counted does not depend on the machine.
     int sm_count() const override { return 8; }
     int compute_capability() const override { return simt::options().compute_capability; }
+    // What the kernel would give back from its caches counts too, so not sysconf's free pages.
     std::size_t free_memory() const override {
+        std::ifstream info("/proc/meminfo");
+        std::string key;
+        for (std::size_t kib = 0; info >> key >> kib; info.ignore(16, '\n')) {
+            if (key == "MemAvailable:") return kib * 1024;
+        }
         return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) *
                static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     }

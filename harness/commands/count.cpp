@@ -20,11 +20,12 @@ struct Options {
 
 Document run(const Options& options) {
     const Case c = options.problem.with_default(default_shape);
+    const auto selected = options.stages.selected();  // a wrong name is wrong on every machine
     const auto device = open_counting_device();
     require_memory(c.shape, *device);
     const ProgressLine progress;
     const auto changes = count_changes(
-        *device, options.stages.selected(), [&](const Stage&) { return c; }, std::cref(progress));
+        *device, selected, [&](const Stage&) { return c; }, std::cref(progress));
 
     Document document;
     document.facts = {{"backend", name(device->backend())}, {"case", c.description()}};

@@ -42,12 +42,12 @@ std::vector<Case> cases_of(const Stage& stage, const Options& options) {
 
 Document run(const Options& options) {
     const ProgressLine progress;
-    const auto device = options.backend.open();
-    if (options.problem.shape) require_memory(*options.problem.shape, *device);
-
     std::vector<Verification> verifications;
     for (const Stage* stage : options.stages.selected())
         verifications.emplace_back(stage, cases_of(*stage, options));
+    const auto device = options.backend.open();
+    if (options.problem.shape) require_memory(*options.problem.shape, *device);
+
     verify_all(*device, verifications, std::cref(progress));
 
     Document document;
