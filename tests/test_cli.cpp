@@ -284,6 +284,13 @@ TEST_CASE("lab count: counters, and what they are against the parent's", "[cli]"
     CHECK(json["work"][0]["04_split_q"] == 1);
 }
 
+TEST_CASE("lab tables: the generated blocks of the pages are up to date", "[cli]") {
+    if (!test::available(Backend::checked)) return;
+    const ProcessResult result = lab({"tables", "--check"});
+    INFO(result.out << result.err);
+    CHECK(result.status == 0);
+}
+
 TEST_CASE("lab diff: the lesson and its length", "[cli]") {
     const TemporaryFolder folder;
     const ProcessResult own = lab({"diff", "4"});
