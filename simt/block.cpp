@@ -32,7 +32,6 @@ constexpr std::size_t stack_bytes = 512 * 1024;
 #else
 constexpr std::size_t stack_bytes = 64 * 1024;
 #endif
-constexpr std::size_t most_shared_bytes = 227 * 1024;
 
 /// The stacks belong to the block, so a fiber that ends gives nothing back.
 struct Borrowed {
@@ -133,7 +132,7 @@ context::stack_context Stacks::at(int index) const {
 }
 
 Block::Block()
-    : shared_(static_cast<std::byte*>(std::aligned_alloc(1024, most_shared_bytes + 1024)), &std::free),
+    : shared_(static_cast<std::byte*>(std::aligned_alloc(1024, hopper_shared_bytes)), &std::free),
       checker_(*this) {}
 
 void Block::begin_launch(const Launch& config, void (*call)(const void*), const void* parameters,
@@ -143,8 +142,7 @@ void Block::begin_launch(const Launch& config, void (*call)(const void*), const 
     parameters_ = parameters;
     first_serial_ = first_serial;
     shared_bytes_ = config.shared_bytes;
-    checker_.begin_launch(first_serial, parameters, bytes);
-    checker_.begin_block(shared_.get(), shared_bytes_);
+    checker_.begin_launch(first_serial, parameters, bytes, shared_.get(), shared_bytes_);
 
     const int count = static_cast<int>(config.block.count());
     stacks_.reserve(count);

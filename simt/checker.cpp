@@ -85,17 +85,16 @@ Shadow::Shadow(const void* memory, std::size_t size, const char* label, bool can
       writable(can_write),
       global(is_global) {}
 
-void Checker::begin_launch(std::uint32_t first_block, const void* parameters, std::size_t parameter_bytes) {
+void Checker::begin_launch(std::uint32_t first_block, const void* parameters, std::size_t parameter_bytes,
+                           const void* shared, std::size_t shared_bytes) {
     first_block_ = first_block;
     parameters_ = static_cast<const std::byte*>(parameters);
     parameter_bytes_ = parameter_bytes;
-}
-
-void Checker::begin_block(const void* shared, std::size_t bytes) {
-    if (!dynamic_shared_)
-        dynamic_shared_ = std::make_unique<Shadow>(shared, bytes, "shared memory", true, false);
-    if (dynamic_shared_->bytes < bytes) dynamic_shared_->cells.reset();
-    dynamic_shared_->bytes = bytes;
+    if (!dynamic_shared_) {
+        dynamic_shared_ = std::make_unique<Shadow>(shared, shared_bytes, "shared memory", true, false);
+    }
+    if (dynamic_shared_->bytes < shared_bytes) dynamic_shared_->cells.reset();
+    dynamic_shared_->bytes = shared_bytes;
 }
 
 void Checker::access(const void* address, std::size_t bytes, bool write, Via via, std::uintptr_t caller) {
@@ -126,7 +125,7 @@ void Checker::access(const void* address, std::size_t bytes, bool write, Via via
 
 Shadow* Checker::find(const std::byte* first, std::size_t bytes) {
     const auto holds = [&](const Shadow& s) { return s.contains(first) && s.contains(first + bytes - 1); };
-    if (dynamic_shared_ && holds(*dynamic_shared_)) return dynamic_shared_.get();
+    if (holds(*dynamic_shared_)) return dynamic_shared_.get();
     for (Shadow& allocation : allocations()) {
         if (holds(allocation)) return &allocation;
     }

@@ -65,9 +65,9 @@ class Checker {
   public:
     explicit Checker(Block& block) : block_(block) {}
 
-    void begin_launch(std::uint32_t first_block, const void* parameters, std::size_t parameter_bytes);
-    /// The block's dynamic shared memory.
-    void begin_block(const void* shared, std::size_t bytes);
+    /// Where the launch's parameters and each block's dynamic shared memory lie.
+    void begin_launch(std::uint32_t first_block, const void* parameters, std::size_t parameter_bytes,
+                      const void* shared, std::size_t shared_bytes);
     /// One access by the running thread. Does not return if it is a fault.
     void access(const void* address, std::size_t bytes, bool write, Via via, std::uintptr_t caller);
 

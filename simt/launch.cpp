@@ -80,7 +80,7 @@ void reset_counters() {
 void launch(const Launch& config, void (*call)(const void* parameters), const void* parameters,
             std::size_t bytes) {
     const Options& o = options();
-    if (config.shared_bytes > o.most_shared_bytes) {
+    if (config.shared_bytes > std::min(o.most_shared_bytes, hopper_shared_bytes)) {
         throw Report(Report::Kind::unsupported,
                      fmt::format("needs {} bytes of shared memory per block; this device has {}",
                                  config.shared_bytes, o.most_shared_bytes));

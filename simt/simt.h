@@ -26,6 +26,9 @@ struct dim3 {
 /// The order in which ready threads get their turn, and blocks too. A correct kernel does not notice.
 enum class Order : std::uint8_t { forward, reversed, shuffled };
 
+/// Shared memory that a block of a Hopper GPU can have: as much as the back-end holds ready.
+inline constexpr std::size_t hopper_shared_bytes = 227 * 1024;
+
 /// How kernels run. Set between launches.
 struct Options {
     Order order = Order::forward;
@@ -35,8 +38,8 @@ struct Options {
     bool late_copies = true;
     /// 75 runs the instructions that sm_75 has instead of those that it lacks, and refuses bf16.
     int compute_capability = 80;
-    /// What a launch may ask for, per block. The default is Hopper's.
-    std::size_t most_shared_bytes = 227 * 1024;
+    /// What a launch may ask for, per block; no more than the default.
+    std::size_t most_shared_bytes = hopper_shared_bytes;
 };
 Options& options();
 
