@@ -210,6 +210,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
         thread.waits_for = nullptr;
         thread.finished = false;
         thread.copies.clear();
+        thread.groups.clear();
         thread.fiber = start(id);
         make_ready(id / 32, 1u << id % 32);
     }
@@ -382,9 +383,33 @@ void Block::start_copy(void* shared, const void* global, bool valid, std::uintpt
     if (!options().late_copies || options().compute_capability < 80) wait_for_copies(caller);
 }
 
+void Block::commit_copies() {
+    Thread& self = threads_[current_];
+    self.groups.push_back(self.copies.size());
+}
+
+void Block::wait_for_groups(int pending, std::uintptr_t caller) {
+    auto& groups = threads_[current_].groups;
+    const std::size_t kept = std::min(groups.size(), static_cast<std::size_t>(pending));
+    const auto first_kept = groups.end() - static_cast<std::ptrdiff_t>(kept);
+    if (first_kept == groups.begin()) return;
+    const std::size_t landed = *(first_kept - 1);
+    groups.erase(groups.begin(), first_kept);
+    for (std::size_t& started : groups) started -= landed;
+    land(landed, caller);
+}
+
 void Block::wait_for_copies(std::uintptr_t caller) {
+    Thread& self = threads_[current_];
+    self.groups.clear();
+    land(self.copies.size(), caller);
+}
+
+/// Does the running thread's `count` oldest copies.
+void Block::land(std::size_t count, std::uintptr_t caller) {
     auto& copies = threads_[current_].copies;
-    for (const Copy& copy : copies) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const Copy& copy = copies[i];
         if (Checker* c = checker()) c->access(copy.shared, 16, true, Via::wrapper, caller);
         if (copy.global != nullptr) {
             std::memcpy(copy.shared, copy.global, 16);
@@ -392,7 +417,7 @@ void Block::wait_for_copies(std::uintptr_t caller) {
             std::memset(copy.shared, 0, 16);
         }
     }
-    copies.clear();
+    copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
 }  // namespace simt

@@ -56,6 +56,8 @@ class Block {
     [[noreturn]] void fail(Report::Kind kind, const std::string& message);
 
     void start_copy(void* shared, const void* global, bool valid, std::uintptr_t caller);
+    void commit_copies();
+    void wait_for_groups(int pending, std::uintptr_t caller);
     void wait_for_copies(std::uintptr_t caller);
 
     void* shared_memory() { return shared_.get(); }
@@ -82,7 +84,8 @@ class Block {
         const char* waits_for = nullptr;  ///< null: ready, or finished
         Site waits_at{};
         bool finished = false;
-        std::vector<Copy> copies;
+        std::vector<Copy> copies;         ///< started and not landed, oldest first
+        std::vector<std::size_t> groups;  ///< how many of them had been started at each commit
     };
     struct Meeting {
         std::uint32_t mask = 0;
@@ -98,6 +101,7 @@ class Block {
     };
 
     void begin(std::uint64_t number, dim3 index);
+    void land(std::size_t count, std::uintptr_t caller);
     void resume(int id);
     boost::context::fiber start(int id);
     void wait(const char* what, Site site);

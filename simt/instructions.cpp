@@ -167,6 +167,14 @@ void copy_async(void* shared, const void* global, bool valid) {
     running_block->start_copy(shared, global, valid, SIMT_CALLER);
 }
 
+void copy_commit() {
+    running_block->commit_copies();
+}
+
+void copy_wait(int pending_groups) {
+    running_block->wait_for_groups(pending_groups, SIMT_CALLER);
+}
+
 void copy_wait() {
     running_block->wait_for_copies(SIMT_CALLER);
 }

@@ -99,7 +99,8 @@ __device__ __forceinline__ S& shared_memory() {
 
 /// cp.async: starts a copy of 16 bytes from global to shared memory, or of 16 zero bytes if not `valid` (then
 /// the source is not read). Both addresses are 16-byte aligned. The data is there for this thread after
-/// copy_wait, and for the others after a barrier behind that. Before sm_80: an ordinary load and store.
+/// copy_wait, and for the others after a barrier behind that (within a warp, __syncwarp). Before sm_80: an
+/// ordinary load and store.
 template <class T>
 __device__ __forceinline__ void copy_async(T* shared, const T* global, bool valid) {
 #ifdef __CUDACC__
@@ -113,6 +114,31 @@ __device__ __forceinline__ void copy_async(T* shared, const T* global, bool vali
 #    endif
 #else
     simt::copy_async(shared, global, valid);
+#endif
+}
+
+/// cp.async.commit_group: the copies that this thread has started since the last commit are a group. It may be
+/// empty.
+__device__ __forceinline__ void copy_commit() {
+#ifdef __CUDACC__
+#    if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;\n" ::: "memory");
+#    endif
+#else
+    simt::copy_commit();
+#endif
+}
+
+/// cp.async.wait_group: waits for this thread's groups except the last `pending` ones. Copies without a commit
+/// are in no group.
+template <int pending>
+__device__ __forceinline__ void copy_wait() {
+#ifdef __CUDACC__
+#    if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");
+#    endif
+#else
+    simt::copy_wait(pending);
 #endif
 }
 
