@@ -294,7 +294,6 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
 
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);
-    copy_commit();
     const auto load_tile = [&](int j) {  // one group of copies, empty past the last tile
         if (j < last) {
             load_slice<T, d>(shared.K[j % depth<d>], matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
@@ -302,17 +301,17 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
         }
         copy_commit();
     };
-    for (int j = first; j < first + depth<d> - 1; ++j) load_tile(j);
+    for (int j = first; j < first + depth<d>; ++j) load_tile(j);
     copy_wait<depth<d> - 1>();
-    __syncthreads();  // Q is there, whoever copied it
+    __syncthreads();  // Q, which is in the first group, is there, whoever copied it
     for (int j = first; j < last; ++j) {
-        __syncwarp();  // K and V of tile j - 1 have been read: their place is free
-        load_tile(j + depth<d> - 1);
         copy_wait<depth<d> - 1>();
         __syncwarp();  // K and V of tile j are there, whichever lane copied them
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(masked);
         attend<T, d>(shared, p, i, j, masked, O, m, l);
+        __syncwarp();  // K and V of tile j have been read: their place is free
+        load_tile(j + depth<d>);
     }
     merge_warps<T, d>(shared, O, m, l);
     if (threadIdx.x >= 32) return;
