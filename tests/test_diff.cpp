@@ -33,12 +33,12 @@ TEST_CASE("diff: colour marks added, removed and position lines", "[diff]") {
     CHECK(coloured.find("\n same\n") != std::string::npos);
 }
 
-TEST_CASE("every kernel is there and fits in 300 lines", "[diff]") {
+TEST_CASE("every kernel is there and fits in 300 lines, of Part II in 400", "[diff]") {
     REQUIRE(!stages().empty());
     for (const Stage& stage : stages()) {
         CAPTURE(stage.folder());
         REQUIRE(std::filesystem::exists(kernel_path(stage)));
-        CHECK(count_lines(kernel_path(stage)) <= 300);
+        CHECK(count_lines(kernel_path(stage)) <= (stage.number <= 6 ? 300 : 400));
     }
 }
 
