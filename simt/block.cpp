@@ -378,9 +378,9 @@ void Block::start_copy(void* shared, const void* global, bool valid, std::uintpt
         if (valid) c->access(global, 16, false, Via::wrapper, caller);
         c->access(shared, 16, true, Via::copy_start, caller);
     }
-    threads_[current_].copies.push_back({shared, valid ? global : nullptr});
+    Copy& copy = threads_[current_].copies.emplace_back(Copy{shared, valid ? global : nullptr});
     // sm_75 has no asynchronous copy: there, it is done when it is started.
-    if (!options().late_copies || options().compute_capability < 80) wait_for_copies(caller);
+    if (!options().late_copies || options().compute_capability < 80) land(copy, caller);
 }
 
 void Block::commit_copies() {
@@ -389,35 +389,39 @@ void Block::commit_copies() {
 }
 
 void Block::wait_for_groups(int pending, std::uintptr_t caller) {
-    auto& groups = threads_[current_].groups;
-    const std::size_t kept = std::min(groups.size(), static_cast<std::size_t>(pending));
-    const auto first_kept = groups.end() - static_cast<std::ptrdiff_t>(kept);
-    if (first_kept == groups.begin()) return;
-    const std::size_t landed = *(first_kept - 1);
-    groups.erase(groups.begin(), first_kept);
-    for (std::size_t& started : groups) started -= landed;
-    land(landed, caller);
+    Thread& self = threads_[current_];
+    const int done = static_cast<int>(self.groups.size()) - pending;
+    if (done > 0) {
+        const std::size_t count = self.groups[done - 1];
+        finish_copies(count, caller);
+        self.groups.erase(self.groups.begin(), self.groups.begin() + done);
+        for (std::size_t& started : self.groups) started -= count;
+    }
+    tally.copies_left_in_flight += self.copies.size();
 }
 
 void Block::wait_for_copies(std::uintptr_t caller) {
     Thread& self = threads_[current_];
+    finish_copies(self.copies.size(), caller);
     self.groups.clear();
-    land(self.copies.size(), caller);
 }
 
-/// Does the running thread's `count` oldest copies.
-void Block::land(std::size_t count, std::uintptr_t caller) {
+/// The running thread's oldest copies are over.
+void Block::finish_copies(std::size_t count, std::uintptr_t caller) {
     auto& copies = threads_[current_].copies;
-    for (std::size_t i = 0; i < count; ++i) {
-        const Copy& copy = copies[i];
-        if (Checker* c = checker()) c->access(copy.shared, 16, true, Via::wrapper, caller);
-        if (copy.global != nullptr) {
-            std::memcpy(copy.shared, copy.global, 16);
-        } else {
-            std::memset(copy.shared, 0, 16);
-        }
-    }
+    for (std::size_t i = 0; i < count; ++i) land(copies[i], caller);
     copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+void Block::land(Copy& copy, std::uintptr_t caller) {
+    if (copy.landed) return;
+    copy.landed = true;
+    if (Checker* c = checker()) c->access(copy.shared, 16, true, Via::wrapper, caller);
+    if (copy.global != nullptr) {
+        std::memcpy(copy.shared, copy.global, 16);
+    } else {
+        std::memset(copy.shared, 0, 16);
+    }
 }
 
 }  // namespace simt

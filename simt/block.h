@@ -76,6 +76,7 @@ class Block {
     struct Copy {
         void* shared;
         const void* global;  ///< null for zeros
+        bool landed = false;
     };
     struct Thread {
         boost::context::fiber fiber;      ///< the thread, while it waits
@@ -84,7 +85,7 @@ class Block {
         const char* waits_for = nullptr;  ///< null: ready, or finished
         Site waits_at{};
         bool finished = false;
-        std::vector<Copy> copies;         ///< started and not landed, oldest first
+        std::vector<Copy> copies;         ///< started and not waited for, oldest first
         std::vector<std::size_t> groups;  ///< how many of them had been started at each commit
     };
     struct Meeting {
@@ -101,7 +102,8 @@ class Block {
     };
 
     void begin(std::uint64_t number, dim3 index);
-    void land(std::size_t count, std::uintptr_t caller);
+    void finish_copies(std::size_t count, std::uintptr_t caller);
+    void land(Copy& copy, std::uintptr_t caller);
     void resume(int id);
     boost::context::fiber start(int id);
     void wait(const char* what, Site site);

@@ -1,5 +1,7 @@
 #include "tests/simt_cases.h"
 
+#include <numeric>
+
 #include "simt/simt.h"
 #include "stages/device.cuh"
 
@@ -134,6 +136,54 @@ __global__ void missing_copy_wait_kernel(const int* in, int* out) {
     store(&out[thread_number()], load(&shared.word[thread_number()]));
 }
 
+__global__ void wait_for_too_few_groups_kernel(const int* in, int* out) {
+    auto& shared = shared_memory<Words>();
+    for (int group = 0; group < 2; ++group) {
+        copy_async(&shared.word[128 * group + 4 * thread_number()], in + 4 * thread_number(), true);
+        copy_commit();
+    }
+    copy_wait<1>();
+    __syncwarp();
+    store(&out[thread_number()], load(&shared.word[thread_number()]));        // of the first group: there
+    store(&out[thread_number()], load(&shared.word[128 + thread_number()]));  // of the second: not yet
+}
+
+__global__ void wait_without_a_commit_kernel(const int* in, int* out) {
+    auto& shared = shared_memory<Words>();
+    copy_async(&shared.word[4 * thread_number()], in + 4 * thread_number(), true);
+    copy_wait<0>();
+    __syncwarp();
+    store(&out[thread_number()], load(&shared.word[thread_number()]));
+}
+
+/// Passes 8 groups of 128 words through a ring of 2 places, and adds them up.
+__device__ void pass_through_a_ring(const int* in, int* out, bool wait_for_readers) {
+    auto& shared = shared_memory<Words>();
+    const auto start = [&](int group) {
+        if (group < 8)
+            copy_async(&shared.word[128 * (group % 2) + 4 * thread_number()], in + 4 * thread_number(), true);
+        copy_commit();
+    };
+    for (int group = 0; group < 2; ++group) start(group);
+    int sum = 0;
+    for (int group = 0; group < 8; ++group) {
+        copy_wait<1>();
+        __syncwarp();
+        sum += load(&shared.word[128 * (group % 2) + 127 - thread_number()]);
+        if (wait_for_readers) __syncwarp();
+        start(group + 2);
+    }
+    store(&out[thread_number()], sum);
+}
+
+__global__ void refill_before_the_warp_has_read_kernel(const int* in, int* out) {
+    pass_through_a_ring(in, out, false);
+}
+
+__global__ void ring_of_copies_kernel(const int* in, int* out) {
+    pass_through_a_ring(in, out, true);
+}
+
 __global__ void copy_over_a_tile_in_use_kernel(const int* in, int* out) {
     auto& shared = shared_memory<Words>();
     copy_async(&shared.word[4 * thread_number()], in + 4 * thread_number(), true);
@@ -265,6 +315,9 @@ SIMT_CASE(race_between_blocks, 2, 32)
 SIMT_CASE(unwritten_shared_memory, 1, 32)
 SIMT_CASE(unwritten_static_shared_memory, 1, 64)
 SIMT_CASE_WITH_INPUT(missing_copy_wait, 64)
+SIMT_CASE_WITH_INPUT(wait_for_too_few_groups, 32)
+SIMT_CASE_WITH_INPUT(wait_without_a_commit, 32)
+SIMT_CASE_WITH_INPUT(refill_before_the_warp_has_read, 32)
 SIMT_CASE_WITH_INPUT(copy_over_a_tile_in_use, 64)
 SIMT_CASE_WITHOUT_OUTPUT(shared_memory_past_the_end, 32)
 SIMT_CASE_WITHOUT_OUTPUT(bf16_mma, 32)
@@ -296,6 +349,13 @@ std::vector<int> block_numbers() {
     Array<int> out(2 * 3 * 4);
     launch(block_numbers_kernel, dim3(2, 3, 4), 1, 0, out.data());
     return out.first(2 * 3 * 4);
+}
+
+std::vector<int> ring_of_copies() {
+    Array<int> in(128, false), out(32);
+    std::iota(in.data(), in.data() + 128, 0);
+    run(ring_of_copies_kernel, 1, 32, in.data(), out.data());
+    return out.first(32);
 }
 
 std::vector<int> plain_accesses() {

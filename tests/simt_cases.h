@@ -23,6 +23,9 @@ void race_between_blocks();
 void unwritten_shared_memory();
 void unwritten_static_shared_memory();
 void missing_copy_wait();
+void wait_for_too_few_groups();
+void wait_without_a_commit();
+void refill_before_the_warp_has_read();
 void copy_over_a_tile_in_use();
 void read_past_the_end();
 void shared_memory_past_the_end();
@@ -37,6 +40,7 @@ std::vector<int> warp_exchange_with_syncwarp();  ///< lane i's value from lane i
 std::vector<int> partial_masks();                ///< the odd and the even lanes shuffle among themselves
 std::vector<int> early_exit_then_barrier();      ///< half of the threads leave before a barrier of the rest
 std::vector<int> block_numbers();                ///< blockIdx.x + 10 blockIdx.y + 100 blockIdx.z
+std::vector<int> ring_of_copies();               ///< eight times word 127 - i, through a ring of two places
 std::vector<int> plain_accesses();               ///< loads and stores that nothing counts
 /// One ldmatrix.x4 whose lane i names the row at i * stride_bytes of shared memory that counts up in ints.
 std::vector<int> conflicting_ldmatrix(int stride_bytes);

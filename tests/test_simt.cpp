@@ -90,6 +90,25 @@ TEST_CASE("simt: asynchronous copies land late, and what touches them before is 
     const auto in_flight = Report::Kind::copy_in_flight;
     check(missing_copy_wait, in_flight, {"read of shared memory", "the asynchronous copy at simt_cases.cu:"});
     check(copy_over_a_tile_in_use, Report::Kind::race, {"read at", "write at", "between them"});
+    check(wait_for_too_few_groups, in_flight, {"read of shared memory (byte 636)"});
+    check(wait_without_a_commit, in_flight, {"read of shared memory", "was waited for"});
+    check(refill_before_the_warp_has_read, in_flight, {"read of shared memory", "was waited for"});
+}
+
+TEST_CASE("simt: groups of copies land in order, early or late, and what a wait leaves is counted",
+          "[simt]") {
+    const WithOptions restore;
+    for (const bool late : {true, false}) {
+        for (const int capability : {80, 75}) {
+            simt::options().late_copies = late;
+            simt::options().compute_capability = capability;
+            simt::reset_counters();
+            const auto sums = ring_of_copies();
+            for (int i = 0; i < 32; ++i) CHECK(sums[i] == 8 * (127 - i));
+            CHECK(simt::counters().async_copies == 8 * 32);
+            CHECK(simt::counters().copies_left_in_flight == 7 * 32);  // the last wait leaves none
+        }
+    }
 }
 
 TEST_CASE("simt: bad addresses are found", "[simt]") {
