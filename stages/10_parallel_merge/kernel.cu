@@ -205,21 +205,19 @@ __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, con
     }
 }
 
-/// Parts of the keys: the fewest that take the least time, which is the waves of blocks times the tiles of a
-/// part, with one more for the start of a block. A multiprocessor holds three blocks (d = 256: one).
+/// Parts of the keys: the fewest whose time is within a tenth of the least. Time is waves of blocks, three to
+/// a multiprocessor (d = 256: one), times the tiles of a part and one more for a block's start and end.
 int split_count(const Shape& s, int sm_count) {
     const std::int64_t blocks = std::int64_t{s.B} * s.Hkv * ceil_div(PackedRow::count(s), Br);
-    const int resident = (s.d > 128 ? 1 : 3) * sm_count, Tc = ceil_div(s.Nk, Bc);
-    int best = 1;
-    std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    for (int splits = 1; splits <= min(Tc, resident); ++splits) {
-        const std::int64_t waves = (blocks * splits + resident - 1) / resident;
-        const std::int64_t time = waves * (ceil_div(Tc, splits) + 1);
-        if (time >= least) continue;
-        least = time;
-        best = splits;
-    }
-    return best;
+    const int resident = (s.d > 128 ? 1 : 3) * sm_count, Tc = ceil_div(s.Nk, Bc), most = min(Tc, resident);
+    const auto time = [=](int splits) {
+        return (blocks * splits + resident - 1) / resident * (ceil_div(Tc, splits) + 1);
+    };
+    std::int64_t least = time(1);
+    for (int splits = 2; splits <= most; ++splits) least = time(splits) < least ? time(splits) : least;
+    int splits = 1;
+    while (10 * time(splits) > 11 * least) ++splits;
+    return splits;
 }
 
 /// Workspace of the parts: O (splits, B, H, Nq, d), each divided by its own l, then L (splits, B, H, Nq).
