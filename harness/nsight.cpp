@@ -226,8 +226,7 @@ const std::vector<Metric>& metrics() {
         {"bank_conflicts_ldmatrix",
          "bank conflicts of ldmatrix",
          Unit::count,
-         {"smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum",
-          "sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum"}},
+         {"smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum"}},
     };
     return list;
 }

@@ -43,7 +43,11 @@ class Watchdog {
         struct sigaction action {};
         action.sa_handler = end_group;
         action.sa_flags = SA_RESTART;
-        for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &before_[i]);
+        for (std::size_t i = 0; i < signals.size(); ++i) {
+            sigaction(signals[i], &action, &before_[i]);
+            // What is ignored, as under nohup, stays so.
+            if (before_[i].sa_handler == SIG_IGN) sigaction(signals[i], &before_[i], nullptr);
+        }
         alarm(limit);
     }
     Watchdog(const Watchdog&) = delete;

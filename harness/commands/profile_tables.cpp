@@ -186,9 +186,10 @@ std::string profile_block(const std::optional<Profile>& recorded, const Stage& s
         }
     }
     Table table("profile", "", columns);
-    for (const char* key : {"duration_ns", "sm_busy_pct", "tensor_pipe_pct", "xu_pipe_pct", "issue_pct",
-                            "instructions", "warps_active", "hbm_read_bytes", "hbm_write_bytes", "hbm_pct",
-                            "l2_bytes", "l2_hit_pct", "shared_pipe_pct", "bank_conflicts"}) {
+    for (const char* key :
+         {"duration_ns", "sm_busy_pct", "tensor_pipe_pct", "xu_pipe_pct", "issue_pct", "instructions",
+          "warps_active", "hbm_read_bytes", "hbm_write_bytes", "hbm_pct", "l2_bytes", "l2_hit_pct",
+          "shared_pipe_pct", "shared_wavefronts", "bank_conflicts", "bank_conflicts_ldmatrix"}) {
         std::vector<Cell> cells{metric(key).title};
         for (const KernelProfile* kernel : kernels) cells.push_back(metric_cell(*kernel, key));
         table.add_row(std::move(cells));
