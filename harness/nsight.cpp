@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -51,6 +52,11 @@ std::vector<std::string> lines_of(const std::string& text) {
     std::istringstream stream(text);
     for (std::string line; std::getline(stream, line);) lines.push_back(std::move(line));
     return lines;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+    std::istringstream stream(text);
+    return {std::istream_iterator<std::string>(stream), {}};
 }
 
 // The cells of a line of CSV, quoted or not.
@@ -292,8 +298,8 @@ std::string find_ncu() {
     }
     throw CannotRun(
         "there is no ncu (Nsight Compute): it comes with the CUDA toolkit, package "
-        "cuda-nsight-compute-<version>, "
-        "or nsight-compute of Debian and Ubuntu; --occupancy works without it");
+        "cuda-nsight-compute-<version>, or nsight-compute of Debian and Ubuntu; --occupancy works without "
+        "it");
 }
 
 Profile profile_with_nsight(const std::string& ncu, const std::vector<std::string>& lab, unsigned limit) {
@@ -301,25 +307,14 @@ Profile profile_with_nsight(const std::string& ncu, const std::vector<std::strin
     const fs::path file = folder / "profile.json";
     std::vector<std::string> names = all_names();
     for (;;) {
-        // Kernels are profiled between cudaProfilerStart and cudaProfilerStop. Numbers must have no dots but
-        // decimal points.
-        std::vector<std::string> command{"env",
-                                         "LC_ALL=C",
-                                         ncu,
-                                         "--csv",
-                                         "--page",
-                                         "raw",
-                                         "--print-units",
-                                         "base",
-                                         "--clock-control",
-                                         "none",
-                                         "--profile-from-start",
-                                         "off",
-                                         "--target-processes",
-                                         "application-only",
-                                         "--metrics",
-                                         fmt::format("{}", fmt::join(names, ","))};
-        command.insert(command.end(), lab.begin(), lab.end());
+        // Profiled is what runs between cudaProfilerStart and cudaProfilerStop.
+        const std::vector<std::string> ncu_options = words_of(
+            "--csv --page raw --print-units base --clock-control none --profile-from-start off "
+            "--target-processes application-only --metrics " +
+            fmt::format("{}", fmt::join(names, ",")));
+        std::vector<std::string> command{"env", "LC_ALL=C", ncu};  // numbers with a decimal point
+        for (const auto* options : {&ncu_options, &lab})
+            command.insert(command.end(), options->begin(), options->end());
         command.insert(command.end(), {"--occupancy", "--json", file.string()});
         const ProcessResult result = run_process(command, limit);
         const auto launches = parse_nsight(result.out);

@@ -46,7 +46,8 @@ class Watchdog {
         for (std::size_t i = 0; i < signals.size(); ++i) {
             sigaction(signals[i], &action, &before_[i]);
             // What is ignored, as under nohup, stays so.
-            if (before_[i].sa_handler == SIG_IGN) sigaction(signals[i], &before_[i], nullptr);
+            if (before_[i].sa_handler == SIG_IGN && signals[i] != SIGALRM)
+                sigaction(signals[i], &before_[i], nullptr);
         }
         alarm(limit);
     }

@@ -61,7 +61,7 @@ Profile profile_of(const Options& options) {
     const auto rows = rows_of(options);
     {
         std::string why_not;
-        if (!has_device(Backend::gpu, &why_not)) throw CannotRun("there is nothing to profile: " + why_not);
+        if (!has_device(Backend::gpu, &why_not)) throw CannotRun("profiling needs a GPU: " + why_not);
         const auto gpu = open_device(Backend::gpu);
         if (options.problem.shape) require_memory(*options.problem.shape, *gpu);
         if (options.occupancy) return observe_stages(*gpu, rows, std::cref(progress));
