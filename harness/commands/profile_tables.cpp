@@ -137,7 +137,7 @@ std::vector<Table> profile_tables(const Profile& profile) {
     return tables;
 }
 
-Table occupancy_table(const Profile& profile) {
+Table occupancy_table(const Profile& profile, bool all) {
     Table table("occupancy", "What a block takes, and how many fit a multiprocessor",
                 {{"stage", "stage"},
                  {"kernel", "kernel"},
@@ -161,6 +161,7 @@ Table occupancy_table(const Profile& profile) {
                                count(k.warps_per_sm), k.limited_by});
             }
         }
+        if (all && seen.empty()) table.add_row({stage.folder(), "not profiled yet"});
     }
     return table;
 }
@@ -212,15 +213,7 @@ std::string profile_block(const std::optional<Profile>& recorded, const Stage& s
 
 std::string occupancy_block(const std::optional<Profile>& recorded) {
     if (!recorded) return not_yet;
-    Table table = occupancy_table(*recorded);
-    for (const Stage& stage : stages()) {
-        const auto is_there = [&](const std::vector<Cell>& row) {
-            return row.front().text == stage.folder();
-        };
-        if (std::none_of(table.rows().begin(), table.rows().end(), is_there))
-            table.add_row({stage.folder(), "not profiled yet"});
-    }
-    return fmt::format("{}:\n\n{}", profiled_label(*recorded), to_markdown(table));
+    return fmt::format("{}:\n\n{}", profiled_label(*recorded), to_markdown(occupancy_table(*recorded, true)));
 }
 
 }  // namespace ladder

@@ -15,7 +15,8 @@ namespace ladder {
 std::vector<Table> profile_tables(const Profile& profile);
 
 /// A row for each kernel of each stage: what it takes of a multiprocessor, and what keeps more blocks away.
-Table occupancy_table(const Profile& profile);
+/// With `all`, a stage of this build that is not in the profile has a row that says so.
+Table occupancy_table(const Profile& profile, bool all = false);
 
 /// What a lesson says of one stage, as Markdown: its kernels beside its parent's, metrics down, in the regime
 /// where its change shows.
