@@ -3,18 +3,24 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
+#include <cxxabi.h>
 #ifdef LADDER_HAS_CUBLAS
 #    include <cublas_v2.h>
 #endif
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "harness/device.h"
+#include "harness/launch.h"
 #include "harness/process.h"
+#include "harness/profile.h"
 #include "harness/shape.h"
 #include "harness/timing.h"
 
@@ -105,7 +111,36 @@ void in_stage(const Stage& stage, F f) {
     }
 }
 
-class GpuDevice final : public Device, public Stopwatch {
+/// The kernel's name in the source; older toolkits do not tell.
+std::string name_of([[maybe_unused]] const void* kernel) {
+#if CUDART_VERSION >= 12030
+    const char* mangled = nullptr;
+    check(cudaFuncGetName(&mangled, kernel), "ask for a kernel's name");
+    const std::unique_ptr<char, void (*)(void*)> demangled(
+        abi::__cxa_demangle(mangled, nullptr, nullptr, nullptr), std::free);
+    return kernel_base_name(demangled ? demangled.get() : mangled);
+#else
+    return "kernel";
+#endif
+}
+
+/// Tells f of every launch while it lives, and the profiler that it should look.
+class Listening {
+  public:
+    template <class F>
+    explicit Listening(F f) {
+        on_launch = f;
+        check(cudaProfilerStart(), "start the profiler");
+    }
+    Listening(const Listening&) = delete;
+    Listening& operator=(const Listening&) = delete;
+    ~Listening() {
+        cudaProfilerStop();
+        on_launch = nullptr;
+    }
+};
+
+class GpuDevice final : public Device, public KernelObserver {
   public:
     GpuDevice() {
         int count = 0, driver = 0;
@@ -200,6 +235,13 @@ class GpuDevice final : public Device, public Stopwatch {
         return milliseconds;
     }
 
+    std::vector<KernelProfile> observe(const Stage& stage, const Problem& problem) override {
+        std::vector<KernelProfile> kernels;
+        const Listening listening([&](const Launch& launch) { kernels.push_back(profile_of(launch)); });
+        run(stage, problem);
+        return kernels;
+    }
+
     Ceilings ceilings() override {
         return {.bf16_tflops = compute_capability() < 80 ? std::nullopt : gemm_tflops(DType::bf16),
                 .fp16_tflops = gemm_tflops(DType::fp16),
@@ -215,6 +257,34 @@ class GpuDevice final : public Device, public Stopwatch {
         const Forward forward = find_forward(Backend::gpu, stage.number);
         if (forward == nullptr) throw CannotRun("this build does not have the stage for the GPU");
         return forward;
+    }
+
+    /// What the launch takes of a multiprocessor.
+    KernelProfile profile_of(const Launch& launch) const {
+        cudaFuncAttributes code{};
+        check(cudaFuncGetAttributes(&code, launch.kernel), "ask for a kernel's attributes");
+        const auto blocks_per_sm = [&](std::size_t shared_bytes) {
+            int blocks = 0;
+            check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, launch.kernel, launch.threads,
+                                                                shared_bytes),
+                  "ask for a kernel's occupancy");
+            return blocks;
+        };
+        KernelProfile kernel;
+        kernel.kernel = name_of(launch.kernel);
+        kernel.blocks = launch.blocks;
+        kernel.threads = launch.threads;
+        kernel.registers = code.numRegs;
+        kernel.local_bytes = int(code.localSizeBytes);
+        kernel.shared_bytes = int(code.sharedSizeBytes + launch.shared_bytes);
+        kernel.blocks_per_sm = blocks_per_sm(launch.shared_bytes);
+        kernel.warps_per_sm = kernel.blocks_per_sm * ((launch.threads + 31) / 32);
+        kernel.limited_by = limit_of(kernel, blocks_per_sm(0),
+                                     {.threads = properties_.maxThreadsPerMultiProcessor,
+                                      .blocks = properties_.maxBlocksPerMultiProcessor,
+                                      .shared_bytes = int(properties_.sharedMemPerMultiprocessor),
+                                      .reserved_shared_bytes = int(properties_.reservedSharedMemPerBlock)});
+        return kernel;
     }
 
     /// Milliseconds of f, which launches kernels, with the L2 cache full of something else.

@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
     ladder::add_verify(lab);
     ladder::add_run(lab);
     ladder::add_diff(lab);
+    ladder::add_profile(lab);
     add_test(lab);
     ladder::add_tables(lab);
 

@@ -6,40 +6,17 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
+#include <ctime>
 #include <tuple>
 
 #include "harness/device.h"
+#include "harness/json.h"
 #include "harness/process.h"
 #include "harness/timing.h"
-
-// An empty optional is JSON's null, and so is NaN, which JSON cannot write.
-template <class T>
-struct nlohmann::adl_serializer<std::optional<T>> {
-    static void to_json(nlohmann::json& json, const std::optional<T>& value) {
-        json = value ? nlohmann::json(*value) : nlohmann::json(nullptr);
-    }
-    static void from_json(const nlohmann::json& json, std::optional<T>& value) {
-        value = json.is_null() ? std::nullopt : std::optional<T>(json.get<T>());
-    }
-};
 
 namespace ladder {
 namespace fs = std::filesystem;
 
-void to_json(nlohmann::json& json, const DType& dtype) {
-    json = name(dtype);
-}
-
-void from_json(const nlohmann::json& json, DType& dtype) {
-    const auto text = json.get<std::string>();
-    if (text != "fp16" && text != "bf16") throw BadUsage("unknown element type '" + text + "'");
-    dtype = text == "fp16" ? DType::fp16 : DType::bf16;
-}
-
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Shape, B, H, Hkv, Nq, Nk, d)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hardware, gpu, sm_count, device_arch, binary_arch, ptx_arch, driver,
-                                   toolkit)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ceilings, bf16_tflops, fp16_tflops, copy_gbs)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Timing, median_ms, p20_ms, p80_ms, noise, repeats)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ratio, value, noise)
@@ -68,14 +45,6 @@ void from_json(const nlohmann::json& json, Results& results) {
 
 namespace {
 
-nlohmann::json read_json(const fs::path& path) {
-    try {
-        return nlohmann::json::parse(read_file(path));
-    } catch (const nlohmann::json::exception& error) {
-        throw BadUsage(fmt::format("cannot read {}: {}", path.string(), error.what()));
-    }
-}
-
 bool is_timing(const nlohmann::json& json) {
     return json.is_object() && json.value("kind", "") == "timing";
 }
@@ -101,6 +70,33 @@ std::optional<Ratio> speedup(const std::vector<Row>& rows, int over_stage, const
 }
 
 }  // namespace
+
+void to_json(nlohmann::json& json, const DType& dtype) {
+    json = name(dtype);
+}
+
+void from_json(const nlohmann::json& json, DType& dtype) {
+    const auto text = json.get<std::string>();
+    if (text != "fp16" && text != "bf16") throw BadUsage("unknown element type '" + text + "'");
+    dtype = text == "fp16" ? DType::fp16 : DType::bf16;
+}
+
+nlohmann::json read_json(const fs::path& path) {
+    try {
+        return nlohmann::json::parse(read_file(path));
+    } catch (const nlohmann::json::exception& error) {
+        throw BadUsage(fmt::format("cannot read {}: {}", path.string(), error.what()));
+    }
+}
+
+std::string utc_now() {
+    const std::time_t now = std::time(nullptr);
+    std::tm utc{};
+    gmtime_r(&now, &utc);
+    char text[] = "2026-11-21T07:52:00Z";
+    std::strftime(text, sizeof text, "%FT%TZ", &utc);
+    return text;
+}
 
 std::string foreign_architecture(const Hardware& hardware) {
     const auto [device, binary, ptx] =

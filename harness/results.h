@@ -119,6 +119,9 @@ std::optional<Results> newest_results(const std::filesystem::path& folder);
 /// docs/results/ of this source tree.
 std::filesystem::path results_folder();
 
+/// The time, as "2026-11-21T07:52:00Z".
+std::string utc_now();
+
 /// `git rev-parse HEAD` of the source tree, plus "-dirty" if it has changes; in an exported copy without .git
 /// the environment variable LADDER_COMMIT; else "unknown".
 std::string current_commit();

@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <future>
 #include <list>
 #include <optional>
 #include <stdexcept>
 
+#include "harness/device_problem.h"
 #include "harness/shape.h"
 
 namespace ladder {
@@ -25,37 +24,9 @@ Regime::Problem decode(int Nk) {
     return {{.B = 1, .H = 32, .Hkv = 8, .Nq = 1, .Nk = Nk, .d = 128}, false};
 }
 
-std::string utc_now() {
-    const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    std::tm utc{};
-    gmtime_r(&now, &utc);
-    char text[] = "2026-11-21T07:52:00Z";
-    std::strftime(text, sizeof text, "%FT%TZ", &utc);
-    return text;
-}
-
 std::string first_line(const std::string& text) {
     return text.substr(0, text.find('\n'));
 }
-
-/// The tensors of one case on the device: N(0, 1) numbers, shared by the stages.
-struct DeviceInputs {
-    DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
-        : Q(device, bytes(c.shape.H, c.shape.Nq, c), "Q", false),
-          K(device, bytes(c.shape.Hkv, c.shape.Nk, c), "K", false),
-          V(device, bytes(c.shape.Hkv, c.shape.Nk, c), "V", false) {
-        std::uint64_t seed = 3 * c.seed;
-        for (const Buffer* tensor : {&Q, &K, &V}) {
-            stopwatch.fill_normal(tensor->data(), tensor->bytes() / sizeof(std::uint16_t), c.dtype, seed++);
-        }
-    }
-
-    static std::size_t bytes(int heads, int N, const Case& c) {
-        return sizeof(std::uint16_t) * c.shape.B * heads * N * c.shape.d;
-    }
-
-    Buffer Q, K, V;
-};
 
 template <class T>
 std::vector<T> downloaded(Device& device, const Buffer& buffer) {
@@ -70,30 +41,13 @@ class Contestant {
     /// Allocates and warms up. Throws CannotRun or CheckFailed.
     Contestant(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs, Row& row)
         : row_(row), device_(device), stage_(stage), case_(c) {
-        const Shape& s = c.shape;
-        const std::size_t rows = std::size_t(s.B) * s.H * s.Nq;
-        const auto workspace =
-            stage.workspace_bytes == nullptr ? 0 : stage.workspace_bytes(s, device.sm_count());
-        O_.emplace(device, rows * s.d * sizeof(std::uint16_t), "O", true);
-        L_.emplace(device, rows * sizeof(float), "L", true);
-        workspace_.emplace(device, workspace, "workspace", true);
-        for (const auto* output : {&*O_, &*L_}) {
+        run_.emplace(device, stage, c, inputs);
+        for (const auto* output : {&run_->O, &run_->L}) {
             const std::vector<unsigned char> nan(output->bytes(), 0xff);
             device.upload(output->data(), nan.data(), nan.size());
         }
 
-        static_cast<Shape&>(problem_) = s;
-        problem_.Q = make_view(inputs.Q.data(), c.layout, s.H, s.Nq, s.d);
-        problem_.K = make_view(inputs.K.data(), c.layout, s.Hkv, s.Nk, s.d);
-        problem_.V = make_view(inputs.V.data(), c.layout, s.Hkv, s.Nk, s.d);
-        problem_.O = make_view(O_->data(), c.layout, s.H, s.Nq, s.d);
-        problem_.L = static_cast<float*>(L_->data());
-        problem_.scale = c.softmax_scale();
-        problem_.causal = c.causal;
-        problem_.dtype = c.dtype;
-        problem_.workspace = workspace_->data();
-        problem_.sm_count = device.sm_count();
-        for (int i = 0; i < 2; ++i) device.run(stage, problem_);
+        for (int i = 0; i < 2; ++i) device.run(stage, run_->problem);
     }
 
     bool wants_more(const TimingOptions& options) const {
@@ -104,17 +58,15 @@ class Contestant {
     }
 
     void time_once(Stopwatch& stopwatch) {
-        times_.push_back(stopwatch.time(stage_, problem_));
+        times_.push_back(stopwatch.time(stage_, run_->problem));
         spent_ms_ += times_.back();
     }
 
     /// Fetches what the last timed call wrote, and gives the device's memory back.
     void finish() {
         row_.timing = summarize(times_);
-        outputs_ = {downloaded<std::uint16_t>(device_, *O_), downloaded<float>(device_, *L_)};
-        O_.reset();
-        L_.reset();
-        workspace_.reset();
+        outputs_ = {downloaded<std::uint16_t>(device_, run_->O), downloaded<float>(device_, run_->L)};
+        run_.reset();
     }
 
     /// Runs once more, between canaries, and compares bit for bit; then has another thread compare with the
@@ -150,8 +102,7 @@ class Contestant {
     Device& device_;
     const Stage& stage_;
     const Case& case_;
-    Problem problem_;
-    std::optional<Buffer> O_, L_, workspace_;
+    std::optional<DeviceProblem> run_;
     std::vector<double> times_;
     double spent_ms_ = 0;
     Outputs outputs_;

@@ -19,6 +19,8 @@
 #    include <cuda_fp16.h>
 
 #    include <string>
+
+#    include "harness/launch.h"
 #    define LADDER_SITE
 #else
 #    include "simt/cuda.h"
@@ -301,6 +303,10 @@ void launch(void (*kernel)(Parameters...), dim3 grid, int block, std::size_t sha
     config.gridDim = grid;
     config.blockDim = dim3(block);
     config.dynamicSmemBytes = shared_bytes;
+    if (on_launch) {
+        on_launch({reinterpret_cast<const void*>(kernel), std::int64_t{grid.x} * grid.y * grid.z, block,
+                   shared_bytes});
+    }
     fail_unless_ok(cudaLaunchKernelEx(&config, kernel, arguments...));
 #else
     simt::launch({grid, dim3(block), shared_bytes, backend == Backend::checked}, kernel, arguments...);

@@ -4,8 +4,8 @@
 #     tests/gpu.sh OUT [BUILD]
 #
 # Writes to the folder OUT: log.txt with the output of every step and a summary at its end, verify.json,
-# sanitizer.json, and the measurements time.json (all regimes), time-8k.json and time-8k-causal.json (B = 2,
-# 16 heads of 128, N = 8k). A step that fails does not keep the others from running. Exits with 1 if one did.
+# sanitizer.json, profile.json, and the measurements time.json (all regimes), time-8k.json and time-8k-causal.json
+# (B = 2, 16 heads of 128, N = 8k). A step that fails does not keep the others from running. Exits with 1 if one did.
 # The build is incremental: a second call with the same BUILD is quick to start.
 set -u
 
@@ -55,6 +55,7 @@ step verify 90 "$lab" verify --backend gpu --json "$out/verify.json"
 step time 150 "$lab" time --json "$out/time.json"
 step time-8k 40 "$lab" time --shape 2,16,16,8192,8192,128 --json "$out/time-8k.json"
 step time-8k-causal 40 "$lab" time --shape 2,16,16,8192,8192,128 --causal --json "$out/time-8k-causal.json"
+step profile 90 "$lab" profile --limit 85 --json "$out/profile.json"
 step sanitize 150 "$root/tests/sanitize.sh" "$lab" "$out/sanitizer.json"
 step tests 120 ctest --test-dir "$build" -L quick --output-on-failure --no-tests=error --parallel 4
 

@@ -147,7 +147,8 @@ double error_against_reference(const Files& files, bool bnhd, bool causal, doubl
 TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     const ProcessResult help = lab({"--help"});
     CHECK(help.status == 0);
-    for (const char* command : {"doctor", "list", "time", "count", "verify", "run", "diff", "test"}) {
+    for (const char* command :
+         {"doctor", "list", "time", "count", "verify", "run", "diff", "profile", "test"}) {
         CAPTURE(command);
         CHECK(help.out.find(std::string("\n  ") + command) != std::string::npos);
         if (std::string(command) != "test") {
@@ -157,8 +158,7 @@ TEST_CASE("lab: without a command it shows what there is", "[cli]") {
             CHECK(own.out.find("--markdown") != std::string::npos);
         }
     }
-    for (const char* later : {"profile", "docs", "notebooks"})
-        CHECK(help.out.find(later) == std::string::npos);
+    for (const char* later : {"docs", "notebooks"}) CHECK(help.out.find(later) == std::string::npos);
     expect_failure({}, 2, "subcommand");
     expect_failure({"dance"}, 2, "dance");
     expect_failure({"list", "--loud"}, 2, "--loud");
@@ -207,7 +207,7 @@ TEST_CASE("lab: shapes that make no sense", "[cli]") {
         {"65535,65535,65535,1073741824,1073741824,128", "the tensors would take"},
     };
     for (const auto& [shape, why] : bad) {
-        for (const char* command : {"verify", "count", "time"}) {
+        for (const char* command : {"verify", "count", "time", "profile"}) {
             CAPTURE(command, shape);
             expect_failure({command, "--shape", shape}, 2, why);
         }
@@ -226,6 +226,10 @@ TEST_CASE("lab: options that make no sense", "[cli]") {
     expect_failure({"time", "--regime", "train", "--shape", "1,1,1,64,64,64"}, 2, "--regime");
     expect_failure({"time", "--regime", "holiday"}, 2, "--regime");
     expect_failure({"time", "--causal"}, 2, "--shape");
+    expect_failure({"profile", "--regime", "holiday"}, 2, "--regime");
+    expect_failure({"profile", "--causal"}, 2, "--shape");
+    expect_failure({"profile", "--limit", "0"}, 2, "--limit");
+    expect_failure({"profile", "99", "--occupancy"}, 2, "there is no stage '99'");
     expect_failure({"diff", "0"}, 2, "00_naive has no parent");
     expect_failure({"diff"}, 2, "required");
 }
@@ -237,7 +241,12 @@ TEST_CASE("lab: tensors that no memory holds", "[cli]") {
 }
 
 TEST_CASE("lab: a back-end that is not here", "[cli]") {
-    if (!has_device(Backend::gpu)) expect_failure({"verify", "--backend", "gpu"}, 3, "");
+    if (has_device(Backend::gpu)) return;
+    const TemporaryFolder folder;
+    expect_failure({"verify", "--backend", "gpu"}, 3, "");
+    for (const char* how : {"--occupancy", "--markdown"})
+        expect_failure({"profile", how, "--json", folder / "profile.json"}, 3, "profiling needs a GPU: ");
+    CHECK(folder.files() == 0);
 }
 
 TEST_CASE("lab: results that cannot be written", "[cli]") {

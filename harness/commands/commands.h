@@ -13,6 +13,7 @@ void add_count(CLI::App& lab);
 void add_verify(CLI::App& lab);
 void add_run(CLI::App& lab);
 void add_diff(CLI::App& lab);
+void add_profile(CLI::App& lab);
 void add_tables(CLI::App& lab);
 
 }  // namespace ladder

@@ -11,6 +11,7 @@
 
 #include "harness/file.h"
 #include "harness/shape.h"
+#include "harness/timing.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"
 #endif
@@ -113,6 +114,28 @@ Case CaseOptions::with_default(const Shape& default_shape) const {
     c.layout = layout.value_or(c.layout);
     c.input = input.value_or(c.input);
     c.seed = seed.value_or(c.seed);
+    return c;
+}
+
+RegimeOptions::RegimeOptions(CLI::App& command) {
+    std::vector<std::string> names;
+    for (const Regime& known : regimes()) names.emplace_back(known.name);
+    CLI::Option* by_regime =
+        command.add_option("--regime", regime, "Only this family of problems")->check(CLI::IsMember(names));
+    add_shape(command, shape)->excludes(by_regime);
+    command.add_flag("--causal", causal, "With --shape: causal mask, aligned bottom-right");
+    add_dtype(command, dtype);
+}
+
+void RegimeOptions::check() const {
+    if (causal && !shape) throw BadUsage("--causal goes with --shape; the regimes say which of theirs are");
+}
+
+Case RegimeOptions::custom_case() const {
+    Case c;
+    c.shape = *shape;
+    c.causal = causal;
+    c.dtype = dtype_or_default();
     return c;
 }
 

@@ -45,6 +45,21 @@ struct CaseOptions {
     std::optional<std::uint64_t> seed;
 };
 
+/// --regime, or --shape and --causal; --dtype
+struct RegimeOptions {
+    explicit RegimeOptions(CLI::App& command);
+    /// Throws BadUsage for --causal without --shape.
+    void check() const;
+    /// The problem of --shape.
+    Case custom_case() const;
+    DType dtype_or_default() const { return dtype.value_or(DType::bf16); }
+
+    std::string regime;
+    std::optional<Shape> shape;
+    bool causal = false;
+    std::optional<DType> dtype;
+};
+
 /// --shape, --dtype and --layout alone
 CLI::Option* add_shape(CLI::App& command, std::optional<Shape>& shape);
 void add_dtype(CLI::App& command, std::optional<DType>& dtype);

@@ -7,6 +7,7 @@
 #include "harness/commands/commands.h"
 #include "harness/commands/counting.h"
 #include "harness/commands/options.h"
+#include "harness/commands/profile_tables.h"
 #include "harness/commands/timing_tables.h"
 #include "harness/diff.h"
 #include "harness/file.h"
@@ -28,7 +29,7 @@ struct Options {
 constexpr const char* legend = "\nBold: where the stage's change should show.\n";
 constexpr std::string_view opening = "<!-- generated: ", closing = "<!-- end -->";
 
-// Makes the blocks. Counters are live, times are the recorded ones.
+// Makes the blocks. Counters are live, times and profiles are the recorded ones.
 class Generator {
   public:
     // The block of this name, in the README of a stage or, if that is null, in one of the whole ladder.
@@ -37,6 +38,8 @@ class Generator {
         if (name == "times") return times_block();
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
+        if (name == "profile" && stage != nullptr) return profile_block(profiled_, *stage);
+        if (name == "occupancy") return occupancy_block(profiled_);
         if (name == "worked_example")
             return fmt::format("```text\n{}```\n", reference::format_steps(reference::worked_example()));
         if (name.starts_with(record)) return record_block(name.substr(record.size()));
@@ -100,6 +103,7 @@ class Generator {
 
     std::unique_ptr<Device> cpu_;
     std::optional<Results> recorded_ = newest_results(results_folder());
+    std::optional<Profile> profiled_ = recorded_profile();
 };
 
 // The text with every generated block made anew.

@@ -14,31 +14,11 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) : stages(command) {
-        std::vector<std::string> names;
-        for (const Regime& known : regimes()) names.emplace_back(known.name);
-        CLI::Option* by_regime = command.add_option("--regime", regime, "Only this family of problems")
-                                     ->check(CLI::IsMember(names));
-        add_shape(command, shape)->excludes(by_regime);
-        command.add_flag("--causal", causal, "With --shape: causal mask, aligned bottom-right");
-        add_dtype(command, dtype);
-    }
+    explicit Options(CLI::App& command) : stages(command), problem(command) {}
 
     StageOptions stages;
-    std::string regime;
-    std::optional<Shape> shape;
-    bool causal = false;
-    std::optional<DType> dtype;
+    RegimeOptions problem;
 };
-
-// The problem of --shape.
-Case custom_case(const Options& options) {
-    Case c;
-    c.shape = *options.shape;
-    c.causal = options.causal;
-    c.dtype = options.dtype.value_or(DType::bf16);
-    return c;
-}
 
 // "2 of 7 stages gave wrong answers: ..."
 std::string failure_of(const Results& results) {
@@ -51,11 +31,11 @@ std::string failure_of(const Results& results) {
 
 Document time_on_gpu(Device& gpu, const Options& options) {
     TimingOptions timing;
-    if (options.shape) {
-        require_memory(*options.shape, gpu);
-        timing.cases = {{"custom", custom_case(options)}};
+    if (options.problem.shape) {
+        require_memory(*options.problem.shape, gpu);
+        timing.cases = {{"custom", options.problem.custom_case()}};
     } else {
-        timing.cases = timed_cases(options.dtype.value_or(DType::bf16), options.regime);
+        timing.cases = timed_cases(options.problem.dtype_or_default(), options.problem.regime);
     }
     std::vector<Stage> stages;
     for (const Stage* stage : options.stages.selected()) stages.push_back(*stage);
@@ -77,17 +57,19 @@ Document time_on_gpu(Device& gpu, const Options& options) {
 // Without a GPU there is no time to measure, but all else that the table says.
 Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const Options& options) {
     const auto stages = options.stages.selected();
-    if (options.shape) require_memory(*options.shape, cpu);
+    if (options.problem.shape) require_memory(*options.problem.shape, cpu);
     const ProgressLine progress;
     std::vector<Verification> verifications;
     for (const Stage* stage : stages) {
-        verifications.emplace_back(
-            stage, options.shape ? std::vector{custom_case(options)} : verification_cases(*stage, true));
+        verifications.emplace_back(stage, options.problem.shape ? std::vector{options.problem.custom_case()}
+                                                                : verification_cases(*stage, true));
     }
     verify_all(cpu, verifications, std::cref(progress));
     const auto changes = count_changes(
         cpu, stages,
-        [&](const Stage& stage) { return options.shape ? custom_case(options) : telling_case(stage); },
+        [&](const Stage& stage) {
+            return options.problem.shape ? options.problem.custom_case() : telling_case(stage);
+        },
         std::cref(progress));
 
     Document document;
@@ -100,8 +82,8 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const Options&
         "Counted here: what each stage changes against its parent, on a problem where it shows");
     if (const auto recorded = newest_results(results_folder()); !recorded) {
         document.notes.push_back("There is no recorded GPU time in docs/results.");
-    } else if (!options.shape) {
-        for (Table& table : rate_tables(*recorded, options.regime)) {
+    } else if (!options.problem.shape) {
+        for (Table& table : rate_tables(*recorded, options.problem.regime)) {
             table.set_title(recorded_label(*recorded) + ": " + table.title());
             document.tables.push_back(std::move(table));
         }
@@ -113,8 +95,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const Options&
 }
 
 Document run(const Options& options) {
-    if (options.causal && !options.shape)
-        throw BadUsage("--causal goes with --shape; the regimes say which of theirs are");
+    options.problem.check();
     std::string why_no_gpu;
     if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
     return count_on_cpu(*open_counting_device(), why_no_gpu, options);

@@ -106,17 +106,22 @@ std::string architecture(int arch) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, Cell>> measurement_facts(const Results& results) {
-    const Hardware& h = results.hardware;
+std::vector<std::pair<std::string, Cell>> machine_facts(const Hardware& h, const std::string& date,
+                                                        const std::string& commit) {
     return {
         {"GPU", fact(fmt::format("{}, {} SMs, {}", h.gpu, h.sm_count, architecture(h.device_arch)))},
         {"driver", fact(h.driver)},
         {"toolkit", fact(fmt::format("CUDA {}, compiled for {}", h.toolkit, architecture(h.binary_arch)))},
-        {"date", fact(results.date)},
-        {"commit", fact(results.commit)},
-        {"ceiling, bf16 GEMM", rate_fact(results.ceilings.bf16_tflops, "TFLOP/s")},
-        {"ceiling, fp16 GEMM", rate_fact(results.ceilings.fp16_tflops, "TFLOP/s")},
-        {"ceiling, copy", rate_fact(results.ceilings.copy_gbs, "GB/s")}};
+        {"date", fact(date)},
+        {"commit", fact(commit)}};
+}
+
+std::vector<std::pair<std::string, Cell>> measurement_facts(const Results& results) {
+    auto facts = machine_facts(results.hardware, results.date, results.commit);
+    facts.emplace_back("ceiling, bf16 GEMM", rate_fact(results.ceilings.bf16_tflops, "TFLOP/s"));
+    facts.emplace_back("ceiling, fp16 GEMM", rate_fact(results.ceilings.fp16_tflops, "TFLOP/s"));
+    facts.emplace_back("ceiling, copy", rate_fact(results.ceilings.copy_gbs, "GB/s"));
+    return facts;
 }
 
 std::vector<Table> timing_tables(const Results& results) {

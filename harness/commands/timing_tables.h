@@ -11,7 +11,11 @@
 
 namespace ladder {
 
-/// GPU, driver, toolkit, architectures, date, commit and ceilings.
+/// GPU, driver, toolkit, architectures, date and commit.
+std::vector<std::pair<std::string, Cell>> machine_facts(const Hardware& hardware, const std::string& date,
+                                                        const std::string& commit);
+
+/// The same and the ceilings.
 std::vector<std::pair<std::string, Cell>> measurement_facts(const Results& results);
 
 /// One table for each problem, a row for each stage: time, noise, rate, share of the ceiling, speedups.

@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "harness/commands/commands.h"
+#include "harness/commands/options.h"
+#include "harness/commands/profile_tables.h"
+#include "harness/commands/timing_tables.h"
+#include "harness/nsight.h"
+#include "harness/profile.h"
+#include "harness/progress.h"
+#include "harness/shape.h"
+
+namespace ladder {
+namespace {
+
+struct Options {
+    explicit Options(CLI::App& command) : stages(command), problem(command) {
+        command.add_flag("--occupancy", occupancy,
+                         "Only what CUDA says of the kernels: registers, shared memory, blocks per SM");
+        command.add_option("--limit", limit, "Seconds that Nsight Compute may take")
+            ->check(CLI::Range(1, 86400))
+            ->capture_default_str();
+    }
+
+    StageOptions stages;
+    RegimeOptions problem;
+    bool occupancy = false;
+    unsigned limit = 600;
+};
+
+std::vector<ProfileRow> rows_of(const Options& options) {
+    const RegimeOptions& problem = options.problem;
+    const auto stages = options.stages.selected();
+    if (!problem.shape && problem.regime.empty()) return telling_rows(stages, problem.dtype_or_default());
+    const TimedCase timed = problem.shape ? TimedCase{"custom", problem.custom_case()}
+                                          : profiled_case(problem.dtype_or_default(), problem.regime);
+    std::vector<ProfileRow> rows;
+    for (const Stage* stage : stages) rows.push_back(profile_row(timed, *stage));
+    return rows;
+}
+
+// This program with the options that name the stages and the problem.
+std::vector<std::string> same_command(const Options& options) {
+    const RegimeOptions& problem = options.problem;
+    std::vector<std::string> command{std::filesystem::read_symlink("/proc/self/exe").string(), "profile"};
+    for (const Stage* stage : options.stages.selected()) command.push_back(stage->folder());
+    if (!problem.regime.empty()) command.insert(command.end(), {"--regime", problem.regime});
+    if (problem.shape) {
+        const auto& [B, H, Hkv, Nq, Nk, d] = *problem.shape;
+        command.insert(command.end(), {"--shape", fmt::format("{},{},{},{},{},{}", B, H, Hkv, Nq, Nk, d)});
+    }
+    if (problem.causal) command.emplace_back("--causal");
+    command.insert(command.end(), {"--dtype", name(problem.dtype_or_default())});
+    return command;
+}
+
+Profile profile_of(const Options& options) {
+    const ProgressLine progress;
+    const auto rows = rows_of(options);
+    {
+        std::string why_not;
+        if (!has_device(Backend::gpu, &why_not)) throw CannotRun("profiling needs a GPU: " + why_not);
+        const auto gpu = open_device(Backend::gpu);
+        if (options.problem.shape) require_memory(*options.problem.shape, *gpu);
+        if (options.occupancy) return observe_stages(*gpu, rows, std::cref(progress));
+    }
+    const std::string ncu = find_ncu();
+    progress("Nsight Compute runs each kernel many times", 0, 1);
+    return profile_with_nsight(ncu, same_command(options), options.limit);
+}
+
+Document run(const Options& options) {
+    options.problem.check();
+    const Profile profile = profile_of(options);
+    Document document;
+    document.facts = machine_facts(profile.hardware, profile.date, profile.commit);
+    if (!options.occupancy) {
+        document.facts.emplace_back("profiler", profile.profiler);
+        document.tables = profile_tables(profile);
+        document.notes.push_back(
+            "Marked: where the stage's change should show. n/a: this GPU or ncu does not count it.");
+        if (const auto foreign = foreign_architecture(profile.hardware); !foreign.empty())
+            document.notes.push_back("Not to be recorded: " + foreign);
+    }
+    document.tables.push_back(occupancy_table(profile));
+    for (const ProfileRow& row : profile.rows) {
+        if (!row.why_not.empty() && options.occupancy)
+            document.notes.push_back(fmt::format("{} did not run: {}", row.folder, row.why_not));
+    }
+    document.save = [profile](const OutputFile& file) { save_profile(profile, file); };
+    return document;
+}
+
+}  // namespace
+
+void add_profile(CLI::App& lab) {
+    add_command(lab, "profile",
+                "Nsight Compute's counters per kernel, and what limits its blocks per multiprocessor", run);
+}
+
+}  // namespace ladder

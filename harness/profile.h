@@ -1,0 +1,109 @@
+/// @file
+/// A profile as data: which kernels a stage launches, what they take of a multiprocessor, and what Nsight
+/// Compute counted in them. How it is made without Nsight Compute, and how it is kept in docs/results/.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "harness/progress.h"
+#include "harness/results.h"
+#include "harness/timing.h"
+
+namespace ladder {
+
+/// What a multiprocessor has for its blocks.
+struct Multiprocessor {
+    int threads = 0;
+    int blocks = 0;
+    int shared_bytes = 0;
+    int reserved_shared_bytes = 0;  ///< of each block, for the system
+};
+
+/// One kernel launch.
+struct KernelProfile {
+    std::string kernel;       ///< "attention"
+    std::int64_t blocks = 0;  ///< of the grid
+    int threads = 0;          ///< of a block
+    int registers = 0;        ///< of a thread
+    int local_bytes = 0;      ///< of a thread: what does not fit its registers, spills above all
+    int shared_bytes = 0;     ///< of a block, static and dynamic
+    int blocks_per_sm = 0;    ///< that fit a multiprocessor
+    int warps_per_sm = 0;     ///< of these blocks
+    std::string limited_by;   ///< why no more fit: "registers", or several with commas
+    /// By Metric::key (harness/nsight.h). What could not be measured is not there.
+    std::map<std::string, double> metrics;
+};
+
+/// What keeps one more block from the multiprocessor. `blocks_without_shared` would fit if the kernel took no
+/// dynamic shared memory.
+std::string limit_of(const KernelProfile& kernel, int blocks_without_shared, const Multiprocessor& sm);
+
+/// "attention", of "void (anonymous namespace)::attention<__half, 128>(ladder::Problem)"
+std::string kernel_base_name(std::string demangled);
+
+/// One stage on one problem. Either its kernels are there, or `why_not` says what kept it from running.
+struct ProfileRow {
+    std::string regime;  ///< as Row::regime
+    Shape shape;
+    DType dtype = DType::bf16;
+    bool causal = false;
+    int stage = 0;
+    int parent = -1;
+    std::string folder;                  ///< "04_split_q"
+    bool shows_here = false;             ///< the stage's change should show in this regime
+    std::string why_not;                 ///< in one line; empty if it ran
+    std::vector<KernelProfile> kernels;  ///< in the order of their launches
+};
+
+/// One run of `lab profile` on a GPU.
+struct Profile {
+    std::string date;    ///< as Results::date
+    std::string commit;  ///< see current_commit()
+    Hardware hardware;
+    std::string profiler;  ///< "Nsight Compute 2025.3.1"; empty for a profile without metrics
+    std::map<std::string, std::string> fingerprints;  ///< folder of each stage -> kernel_fingerprint()
+    std::vector<ProfileRow> rows;                     ///< problem by problem, stages in order
+};
+
+/// The problem of a regime that profiles take: the one on which its lesson is told.
+TimedCase profiled_case(DType dtype, const std::string& regime);
+
+/// A row to be filled.
+ProfileRow profile_row(const TimedCase& timed, const Stage& stage);
+
+/// The rows that tell each stage's lesson: all stages in `train`, and each with its parent in the regime
+/// where its change shows.
+std::vector<ProfileRow> telling_rows(const std::vector<const Stage*>& stages, DType dtype);
+
+/// A stopwatch that also sees the kernels which a stage launches.
+class KernelObserver : public Stopwatch {
+  public:
+    /// Runs the stage once, which is all that a profiler around this process gets to see. Throws as
+    /// Device::run().
+    virtual std::vector<KernelProfile> observe(const Stage& stage, const Problem& problem) = 0;
+};
+
+/// Runs each row's stage once, on N(0, 1) inputs, and fills in its kernels, without metrics. Throws CannotRun
+/// if the device is no KernelObserver or no stage can run.
+Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnStep& on_step = {});
+
+void to_json(nlohmann::json& json, const Profile& profile);
+/// Throws nlohmann::json::exception on a missing or mistyped field.
+void from_json(const nlohmann::json& json, Profile& profile);
+
+/// Writes the profile. Throws CannotRun if it has metrics and foreign_architecture() objects, BadUsage if it
+/// cannot be written.
+void save_profile(const Profile& profile, const OutputFile& file);
+
+/// Reads one file. Throws BadUsage naming the file if it cannot be read or is no profile.
+Profile load_profile(const std::filesystem::path& path);
+
+/// docs/results/h200-profile.json, which the lessons quote; empty if it is not there. Throws as
+/// load_profile().
+std::optional<Profile> recorded_profile();
+
+}  // namespace ladder

@@ -1,0 +1,425 @@
+// lab profile without a GPU: an ncu made of a few lines of shell, profiles as files and as tables.
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "harness/commands/profile_tables.h"
+#include "harness/nsight.h"
+#include "harness/process.h"
+#include "tests/catch.h"
+#include "tests/skip.h"
+#include "tests/temporary_folder.h"
+
+using namespace ladder;
+using ladder::test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+KernelProfile kernel_profile(const std::string& name) {
+    KernelProfile kernel;
+    kernel.kernel = name;
+    kernel.blocks = 4096;
+    kernel.threads = 128;
+    kernel.registers = 168;
+    kernel.shared_bytes = 52224;
+    kernel.blocks_per_sm = 3;
+    kernel.warps_per_sm = 12;
+    kernel.limited_by = "registers";
+    return kernel;
+}
+
+// 03 with one kernel and 04 with one in train, 00 that does not fit, 06 with two in decode.
+Profile sample_profile() {
+    Profile profile;
+    profile.date = "2026-11-22T07:52:00Z";
+    profile.commit = "0123456789abcdef";
+    profile.hardware = {"NVIDIA H200", 132, 90, 90, 90, "580.159.04", "13.0"};
+    for (const int number : {0, 3, 4, 6}) {
+        const Stage& stage = *find_stage(number);
+        ProfileRow row = profile_row(profiled_case(DType::bf16, number == 6 ? "decode" : "train"), stage);
+        if (number == 0) {
+            row.why_not = "S needs 3.0 GiB";
+        } else {
+            row.kernels.push_back(kernel_profile("attention"));
+        }
+        if (number == 6) row.kernels.push_back(kernel_profile("merge"));
+        profile.fingerprints[stage.folder()] = "0123456789abcdef";
+        profile.rows.push_back(row);
+    }
+    return profile;
+}
+
+// Nsight Compute's raw page for it, with what else is in its output.
+const char* const raw_page =
+    R"csv(==PROF== Connected to process 42 (/work/build/lab)
+==PROF== Profiling "attention": 0%....50%....100% - 9 passes
+stage  kernel
+==PROF== Disconnected from process 42
+"ID","Process ID","Kernel Name","Block Size","gpu__time_duration.sum","sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed","dram__bytes_read.sum","smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio","smsp__average_warps_issue_stalled_selected_per_issue_active.ratio","smsp__average_warps_issue_stalled_wait_per_issue_active.ratio","l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
+"","","","","ns","%","byte","inst","inst","inst",""
+"0","42","void <unnamed>::attention<__nv_bfloat16, 128>(ladder::Problem)","(128, 1, 1)","3,278,016","11.25","201,326,592","6","1.00","3","0"
+"1","42","void <unnamed>::attention<__nv_bfloat16, 128>(ladder::Problem)","(128, 1, 1)","1,041,000","34.5","201,326,592","1","1.00","2","n/a"
+"2","42","attention","(128, 1, 1)","200,000","n/a","134,217,728","1","1","2","12"
+"3","42","merge","(128, 1, 1)","4,000","0","1,000,000","(!) nan","","1e400","0"
+)csv";
+
+// A folder with an ncu of its own.
+class FakeNcu {
+  public:
+    FakeNcu() {
+        save_profile(sample_profile(), OutputFile(folder_ / "there.json"));
+        folder_.write("raw.csv", raw_page);
+    }
+
+    // Writes the program, which finds the file to be written in $json, the metrics in $metrics, and the
+    // folder in $here.
+    void behave(const std::string& body) const {
+        folder_.write("ncu",
+                      "#!/bin/sh\nhere=" + (folder_ / "") +
+                          "\nif [ \"$1\" = --version ]; then echo 'Version 2025.3.1.0 (build 1)'; exit; fi\n"
+                          "while [ $# -gt 0 ]; do\n"
+                          "    case $1 in --json) json=$2 ;; --metrics) metrics=$2 ;; esac\n"
+                          "    shift\ndone\n" +
+                          body);
+        chmod((folder_ / "ncu").c_str(), 0755);
+    }
+    Profile profile(unsigned limit = 60) const {
+        return profile_with_nsight(folder_ / "ncu", {"lab", "profile", "3-4"}, limit);
+    }
+    const TemporaryFolder& folder() const { return folder_; }
+
+  private:
+    TemporaryFolder folder_;
+};
+
+const std::string happy = "cp \"$here/there.json\" \"$json\"; cat \"$here/raw.csv\"\n";
+
+template <class Error, class F>
+std::string message(F f) {
+    try {
+        f();
+    } catch (const Error& error) {
+        CHECK(std::string(error.what()).find('\n') == std::string::npos);
+        return error.what();
+    } catch (const std::exception& error) {
+        return std::string("another kind of error: ") + error.what();
+    }
+    return "no error";
+}
+
+bool contains(const std::string& text, const std::string& words) {
+    INFO(text);
+    return text.find(words) != text.npos;
+}
+
+// What is left of temporary folders.
+std::size_t leftovers() {
+    std::size_t count = 0;
+    for (const auto& entry : fs::directory_iterator(fs::temp_directory_path()))
+        count += entry.path().filename().string().starts_with("lab-profile-");
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("a kernel's name without its types", "[profile]") {
+    for (const char* name :
+         {"attention", "void <unnamed>::attention<__half, 64>(ladder::Problem)",
+          "void (anonymous namespace)::attention<__nv_bfloat16, (int)128>(ladder::Problem)",
+          "attention(ladder::Problem)", "void ladder::gpu::attention<ladder::Shared<int (*)(int)>>()"}) {
+        CHECK(kernel_base_name(name) == "attention");
+    }
+    CHECK(kernel_base_name("").empty());
+}
+
+TEST_CASE("what limits the blocks of a multiprocessor", "[profile]") {
+    const Multiprocessor h200{
+        .threads = 2048, .blocks = 32, .shared_bytes = 233472, .reserved_shared_bytes = 1024};
+    const auto limit = [&](int blocks, int without_shared, int threads, int shared_bytes) {
+        KernelProfile kernel;
+        kernel.threads = threads;
+        kernel.shared_bytes = shared_bytes;
+        kernel.blocks_per_sm = blocks;
+        return limit_of(kernel, without_shared, h200);
+    };
+    CHECK(limit(3, 3, 128, 52224) == "registers");
+    CHECK(limit(2, 3, 128, 87552) == "shared memory");
+    CHECK(limit(3, 3, 128, 70000) == "registers, shared memory");
+    CHECK(limit(2, 2, 1024, 0) == "threads");
+    CHECK(limit(32, 32, 32, 0) == "blocks");
+    CHECK(limit(16, 16, 128, 8192) == "threads");
+}
+
+TEST_CASE("each stage is profiled in train, and with its parent where it shows", "[profile]") {
+    std::vector<const Stage*> all;
+    for (const Stage& stage : stages()) all.push_back(&stage);
+    const auto rows = telling_rows(all, DType::bf16);
+    const auto has = [&](int stage, const std::string& regime) {
+        return std::any_of(rows.begin(), rows.end(),
+                           [&](const ProfileRow& row) { return row.stage == stage && row.regime == regime; });
+    };
+    for (const Stage& stage : stages()) {
+        CHECK(has(stage.number, "train"));
+        CHECK(has(stage.number, stage.shows_in));
+        if (stage.parent >= 0) CHECK(has(stage.parent, stage.shows_in));
+    }
+    CHECK_FALSE(has(0, "decode"));
+    CHECK_FALSE(has(1, "long"));
+    CHECK(profiled_case(DType::bf16, "decode").problem.shape.Nk == 64 << 10);
+    CHECK(telling_rows({find_stage(3)}, DType::fp16).size() == 2);
+}
+
+TEST_CASE("a profile that is written and read is the same", "[profile]") {
+    const TemporaryFolder folder;
+    Profile profile = sample_profile();
+    profile.profiler = "Nsight Compute 2025.3.1";
+    profile.rows[1].kernels[0].metrics = {{"tensor_pipe_pct", 34.5}};
+    save_profile(profile, OutputFile(folder / "a.json"));
+    save_profile(load_profile(folder / "a.json"), OutputFile(folder / "b.json"));
+    CHECK(folder.read("a.json") == folder.read("b.json"));
+    const auto json = nlohmann::json::parse(folder.read("a.json"));
+    CHECK(json["kind"] == "profile");
+    CHECK(json["rows"][1]["kernels"][0]["metrics"]["tensor_pipe_pct"] == 34.5);
+    CHECK(json["rows"][1]["kernels"][0]["limited_by"] == "registers");
+
+    profile.hardware.ptx_arch = 75;
+    CHECK(contains(message<CannotRun>([&] { save_profile(profile, OutputFile(folder / "c.json")); }),
+                   "is not written: the kernels run from PTX for compute_75"));
+    CHECK(folder.files() == 2);
+}
+
+TEST_CASE("a file that is no profile", "[profile]") {
+    const TemporaryFolder folder;
+    const auto error = [&](const std::string& text) {
+        const std::string file = folder.write("bad.json", text);
+        const std::string what = message<BadUsage>([&] { load_profile(file); });
+        CHECK(contains(what, "cannot read " + file));
+        return what;
+    };
+    auto json = nlohmann::json(sample_profile());
+    CHECK(contains(error("{"), "parse error"));
+    CHECK(contains(error("[]"), "not a profile"));
+    CHECK(contains(error(R"({"kind": "timing"})"), "not a profile"));
+    auto no_rows = json;
+    no_rows.erase("rows");
+    CHECK(contains(error(no_rows.dump()), "rows"));
+    auto mistyped = json;
+    mistyped["rows"][1]["kernels"][0]["registers"] = "many";
+    CHECK(contains(error(mistyped.dump()), "must be number"));
+    auto metric = json;
+    metric["rows"][1]["kernels"][0]["metrics"]["tensor_pipe_pct"] = nullptr;
+    CHECK(contains(error(metric.dump()), "must be number"));
+    CHECK(contains(message<BadUsage>([&] { load_profile(folder / "none.json"); }), "cannot read"));
+}
+
+TEST_CASE("Nsight Compute's metrics join the launches in their order", "[profile]") {
+    const std::size_t before = leftovers();
+    const FakeNcu ncu;
+    ncu.behave(happy);
+    const Profile profile = ncu.profile();
+    CHECK(profile.profiler == "Nsight Compute 2025.3.1.0");
+    REQUIRE(profile.rows.size() == 4);
+    CHECK(profile.rows[0].kernels.empty());
+    const auto& sliced_k = profile.rows[1].kernels[0];
+    const auto& split_q = profile.rows[2].kernels[0];
+    CHECK(sliced_k.kernel == "attention");
+    CHECK(sliced_k.registers == 168);
+    CHECK(sliced_k.metrics.at("duration_ns") == 3278016);
+    CHECK(sliced_k.metrics.at("tensor_pipe_pct") == 11.25);
+    CHECK(sliced_k.metrics.at("bank_conflicts") == 0);
+    CHECK(split_q.metrics.at("duration_ns") == 1041000);
+    CHECK(split_q.metrics.count("bank_conflicts") == 0);  // n/a
+    CHECK(split_q.metrics.count("l2_hit_pct") == 0);      // not in the table at all
+    const auto& merge = profile.rows[3].kernels[1];
+    CHECK(merge.kernel == "merge");
+    CHECK(merge.metrics.at("duration_ns") == 4000);
+    CHECK(merge.metrics.count("stall_barrier") == 0);   // nan
+    CHECK(merge.metrics.count("stall_selected") == 0);  // an empty cell
+    CHECK(merge.metrics.count("stall_wait") == 0);      // beyond every number
+    CHECK(leftovers() == before);
+}
+
+TEST_CASE("metrics that ncu refuses are left out", "[profile]") {
+    const FakeNcu ncu;
+    ncu.behave(
+        "echo x >> \"$here/calls\"\n"
+        "refuse() { case $metrics in *$1*) echo \"==ERROR== Failed to find metric $2\"; exit 1 ;; esac; }\n"
+        "refuse stalled_gmma smsp__average_warps_issue_stalled_gmma_per_issue_active\n"
+        "refuse conflicts_pipe_lsu_mem_shared.sum l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum\n"
+        "case $metrics in *mem_shared_op_ld.sum*) ;; *) exit 9 ;; esac\n" +
+        happy);
+    CHECK(ncu.profile().rows[1].kernels[0].metrics.at("tensor_pipe_pct") == 11.25);
+    CHECK(ncu.folder().read("calls") == "x\nx\nx\n");
+}
+
+TEST_CASE("what keeps Nsight Compute from measuring is said in one line", "[profile]") {
+    const std::size_t before = leftovers();
+    const FakeNcu ncu;
+    SECTION("no permission, though the program ran") {
+        ncu.behave(
+            "cp \"$here/there.json\" \"$json\"\n"
+            "echo '==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU "
+            "Performance Counters on the target device 0.'\n");
+        CHECK(contains(message<CannotRun>([&] { ncu.profile(); }), "run as root"));
+    }
+    SECTION("no profiler library") {
+        ncu.behave("echo '==ERROR== Failed to initialize the profiler: LibraryNotLoaded' >&2; exit 1\n");
+        CHECK(message<CannotRun>([&] { ncu.profile(); }) ==
+              "Nsight Compute: Failed to initialize the profiler: LibraryNotLoaded");
+    }
+    SECTION("it dies") {
+        ncu.behave("exit 5\n");
+        CHECK(contains(message<CannotRun>([&] { ncu.profile(); }), "exit code 5"));
+    }
+    SECTION("the stages fail") {
+        ncu.behave(
+            "echo 'lab: 04_split_q: run: illegal address' >&2\n"
+            "echo '==ERROR== The application returned an error code (1).'; exit 1\n");
+        CHECK(message<CheckFailed>([&] { ncu.profile(); }) == "04_split_q: run: illegal address");
+    }
+    SECTION("the stages cannot run") {
+        ncu.behave(
+            "echo 'lab: Q needs 80 GiB' >&2\n"
+            "echo '==ERROR== The application returned an error code (3).'; exit 1\n");
+        CHECK(message<CannotRun>([&] { ncu.profile(); }) == "Q needs 80 GiB");
+    }
+    SECTION("garbage") {
+        ncu.behave(
+            "cp \"$here/there.json\" \"$json\"; echo '\"ID\",\"Kernel Name\"'; echo '\"0\",\"a\",\"b\"'\n");
+        CHECK(contains(message<CheckFailed>([&] { ncu.profile(); }), "3 cells under 2 titles"));
+    }
+    SECTION("a launch is missing") {
+        ncu.behave("cp \"$here/there.json\" \"$json\"; head -n 7 \"$here/raw.csv\"\n");
+        CHECK(message<CheckFailed>([&] { ncu.profile(); }) ==
+              "Nsight Compute tells of 1 launches; there were 4");
+    }
+    SECTION("the profile is torn") {
+        ncu.behave("echo '{' > \"$json\"; cat \"$here/raw.csv\"\n");
+        CHECK(contains(message<BadUsage>([&] { ncu.profile(); }), "cannot read"));
+    }
+    SECTION("nothing at all") {
+        ncu.behave("exit 0\n");
+        CHECK(message<CheckFailed>([&] { ncu.profile(); }) == "Nsight Compute ran nothing");
+    }
+    CHECK(leftovers() == before);
+}
+
+TEST_CASE("a program that hangs is ended with all that it started", "[profile]") {
+    const TemporaryFolder folder;
+    const std::string pid = folder / "pid";
+    const std::string script = folder.write(
+        "hang", "#!/bin/sh\n(trap '' TERM; sleep 60; :) &\necho $! > " + pid + "\necho started; sleep 60\n");
+    chmod(script.c_str(), 0755);
+    const auto began = std::chrono::steady_clock::now();
+    const auto seconds = [&] { return (std::chrono::steady_clock::now() - began) / std::chrono::seconds(1); };
+    const ProcessResult result = run_process({script}, 1);
+    CHECK(result.timed_out);
+    CHECK(result.status == 128 + SIGTERM);
+    CHECK(result.out == "started\n");
+    // A dead process has no command line, whether or not somebody has asked how it ended.
+    int other = 0;
+    std::ifstream(pid) >> other;
+    REQUIRE(other > 0);
+    std::string command = "?";
+    while (!command.empty() && seconds() < 20) {
+        std::ifstream file("/proc/" + std::to_string(other) + "/cmdline");
+        command.assign(std::istreambuf_iterator<char>(file), {});
+    }
+    CHECK(command.empty());
+    CHECK(seconds() < 20);
+    CHECK_FALSE(run_process({"true"}, 60).timed_out);
+
+    const FakeNcu ncu;
+    ncu.behave("cp \"$here/there.json\" \"$json\"; sleep 60\n");
+    CHECK(contains(message<CannotRun>([&] { ncu.profile(1); }), "did not finish in 1 s"));
+}
+
+TEST_CASE("ncu is found on PATH", "[profile]") {
+    const FakeNcu ncu;
+    ncu.behave(happy);
+    const std::string path = std::getenv("PATH");
+    setenv("PATH", (ncu.folder() / "").c_str(), 1);
+    const std::string found = find_ncu();
+    setenv("PATH", ncu.folder().write("file", "").c_str(), 1);
+    std::string error = "found";
+    if (!fs::exists("/usr/local/cuda/bin/ncu") && !fs::exists("/opt/nvidia/nsight-compute"))
+        error = message<CannotRun>([] { find_ncu(); });
+    setenv("PATH", path.c_str(), 1);
+    CHECK(fs::equivalent(found, ncu.folder() / "ncu"));
+    if (error != "found") CHECK(contains(error, "package cuda-nsight-compute-<version>"));
+}
+
+TEST_CASE("the tables of a profile", "[profile]") {
+    const FakeNcu ncu;
+    ncu.behave(happy);
+    const Profile profile = ncu.profile();
+    const auto tables = profile_tables(profile);
+    REQUIRE(tables.size() == 2);
+    const std::string train = to_markdown(tables[0]);
+    CHECK(tables[0].title() == "train: B=8 H=16 Hkv=16 Nq=2048 Nk=2048 d=128 bf16");
+    CHECK(contains(train, "| 00_naive | S needs 3.0 GiB |"));
+    CHECK(contains(train, "| **04_split_q** | attention | 1.041 ms | n/a | 34.5% |"));
+    CHECK(contains(train, "| barrier 60%, wait 30% |"));
+    CHECK(contains(to_markdown(tables[1]), "| **06_flash_decoding** | merge | 0.004 ms |"));
+    const std::string occupancy = to_markdown(occupancy_table(profile));
+    CHECK(contains(occupancy, "| 06_flash_decoding | merge | 128 | 168 | 0 | 52,224 | 3 | 12 | registers |"));
+}
+
+TEST_CASE("the generated blocks of a profile", "[profile]") {
+    CHECK(profile_block({}, *find_stage(4)) == "Not profiled yet.\n");
+    CHECK(occupancy_block({}) == "Not profiled yet.\n");
+    const FakeNcu ncu;
+    ncu.behave(happy);
+    const Profile profile = ncu.profile();
+    CHECK(profile_block(profile, *find_stage(5)) == "Not profiled yet.\n");
+    CHECK(profile_block(profile, *find_stage(0)) == "Not profiled yet.\n");
+    const std::string split_q = profile_block(profile, *find_stage(4));
+    CHECK(contains(split_q,
+                   "Nsight Compute 2025.3.1.0 on NVIDIA H200, 2026-11-22, commit 0123456; train: B=8"));
+    CHECK(contains(split_q, "| metric | 03_sequence_parallel | 04_split_q |\n|---|---:|---:|\n"));
+    CHECK(contains(split_q, "| time | 3.278 ms | 1.041 ms |\n"));
+    CHECK(contains(split_q, "| L2 hits | n/a | n/a |\n"));
+    CHECK(contains(split_q, "| waits: wait | 30% | 50% |\n| waits: barrier | 60% | 25% |\n"));
+    CHECK_FALSE(contains(split_q, "gmma"));
+    CHECK(contains(profile_block(profile, *find_stage(6)),
+                   "| metric | 06_flash_decoding: attention | 06_flash_decoding: merge |"));
+    const std::string occupancy = occupancy_block(profile);
+    CHECK(contains(occupancy, "| 05_causal_skip | not profiled yet |"));
+    CHECK_FALSE(contains(occupancy, "| 04_split_q | not profiled yet |"));
+}
+
+TEST_CASE("the recorded profile is of these kernels", "[profile]") {
+    const auto recorded = recorded_profile();
+    if (!recorded) return;
+    CHECK(foreign_architecture(recorded->hardware).empty());
+    CHECK_FALSE(recorded->profiler.empty());
+    for (const auto& [folder, fingerprint] : recorded->fingerprints) {
+        INFO(folder << " was changed after it was profiled: run lab profile --json");
+        CHECK(fingerprint == kernel_fingerprint(folder));
+    }
+}
+
+TEST_CASE("a GPU tells which kernels a stage launches", "[profile][gpu]") {
+    if (!ladder::test::available(Backend::gpu)) return;
+    const auto gpu = open_device(Backend::gpu);
+    TimedCase decode{"custom", {}};
+    decode.problem.shape = {.B = 1, .H = 2, .Hkv = 2, .Nq = 1, .Nk = 1024, .d = 64};
+    const Profile profile =
+        observe_stages(*gpu, {profile_row(decode, *find_stage(0)), profile_row(decode, *find_stage(6))});
+    REQUIRE(profile.rows[0].kernels.size() == 3);
+    REQUIRE(profile.rows[1].kernels.size() == 2);
+    const KernelProfile& attention = profile.rows[1].kernels[0];
+    CHECK(attention.threads == 128);
+    CHECK(attention.registers > 32);
+    CHECK(attention.blocks_per_sm > 0);
+    CHECK(attention.warps_per_sm == 4 * attention.blocks_per_sm);
+    CHECK_FALSE(attention.limited_by.empty());
+}
