@@ -98,6 +98,8 @@ const char* name(Op op) {
             return "mma";
         case Op::shuffle:
             return "shuffle";
+        case Op::vote:
+            return "vote";
         default:
             return "__syncwarp";
     }

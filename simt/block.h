@@ -32,7 +32,7 @@ class Stacks {
 };
 
 /// A warp instruction that lanes execute together.
-enum class Op : std::uint8_t { ldmatrix, ldmatrix_transposed, mma, shuffle, sync_warp };
+enum class Op : std::uint8_t { ldmatrix, ldmatrix_transposed, mma, shuffle, vote, sync_warp };
 
 /// What a warp instruction does once all lanes of `mask` have brought their operands.
 using MeetingBody = void (*)(void* const (&operands)[32], std::uint32_t mask);

@@ -18,6 +18,7 @@ struct Counters {
     std::uint64_t barriers = 0;               ///< __syncthreads, once per block
     std::uint64_t warp_syncs = 0;             ///< __syncwarp, once per warp
     std::uint64_t shuffles = 0;               ///< warp shuffles, once per warp
+    std::uint64_t votes = 0;                  ///< warp votes, once per warp
     std::uint64_t mma = 0;                    ///< m16n8k16 products (two m16n8k8 count as one), per warp
     std::uint64_t ldmatrix = 0;               ///< ldmatrix.x4, once per warp
     std::uint64_t bank_conflicts = 0;         ///< extra passes over shared memory that ldmatrix needed
@@ -40,7 +41,7 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 19> counter_fields{{
+inline constexpr std::array<CounterField, 20> counter_fields{{
     {"launches", &Counters::launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
@@ -50,6 +51,7 @@ inline constexpr std::array<CounterField, 19> counter_fields{{
     {"barriers", &Counters::barriers},
     {"warp_syncs", &Counters::warp_syncs},
     {"shuffles", &Counters::shuffles},
+    {"votes", &Counters::votes},
     {"mma", &Counters::mma},
     {"ldmatrix", &Counters::ldmatrix},
     {"bank_conflicts", &Counters::bank_conflicts},

@@ -48,6 +48,7 @@ void copy_wait();
 // Warp instructions: every lane of `mask` must execute them together.
 void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site);
 void shuffle(std::uint32_t mask, void* value, std::size_t bytes, int source_lane, Site site);
+bool any(std::uint32_t mask, bool mine, Site site);
 void sync_warp(std::uint32_t mask, Site site);
 void sync_block(Site site);
 template <class T>
@@ -80,6 +81,9 @@ struct alignas(8) float2 {
 struct alignas(16) float4 {
     float x, y, z, w;
 };
+struct alignas(16) uint4 {
+    std::uint32_t x, y, z, w;
+};
 inline int min(int a, int b) {
     return a < b ? a : b;
 }
@@ -97,6 +101,10 @@ __forceinline__ void __syncthreads(simt::Site site = simt::Site::here()) {
 
 __forceinline__ void __syncwarp(std::uint32_t mask = 0xffffffffu, simt::Site site = simt::Site::here()) {
     simt::sync_warp(mask, site);
+}
+
+__forceinline__ int __any_sync(std::uint32_t mask, int predicate, simt::Site site = simt::Site::here()) {
+    return simt::any(mask, predicate != 0, site) ? 1 : 0;
 }
 
 template <class V>

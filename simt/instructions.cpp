@@ -137,6 +137,23 @@ void shuffle_body(void* const (&operands)[32], std::uint32_t mask) {
     running_block->tally.shuffles += 1;
 }
 
+struct VoteOperands {
+    bool mine;
+    bool any;
+};
+
+void vote_body(void* const (&operands)[32], std::uint32_t mask) {
+    const auto each = [&](auto f) {
+        for (int lane = 0; lane < 32; ++lane) {
+            if ((mask >> lane & 1) != 0) f(*static_cast<VoteOperands*>(operands[lane]));
+        }
+    };
+    bool any = false;
+    each([&](const VoteOperands& lane) { any = any || lane.mine; });
+    each([&](VoteOperands& lane) { lane.any = any; });
+    running_block->tally.votes += 1;
+}
+
 void sync_warp_body(void* const (&)[32], std::uint32_t) {
     running_block->tally.warp_syncs += 1;
 }
@@ -210,6 +227,12 @@ template void mma<bf16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t,
 void shuffle(std::uint32_t mask, void* value, std::size_t bytes, int source_lane, Site site) {
     ShuffleOperands operands{value, bytes, source_lane};
     running_block->meet(Op::shuffle, mask, &operands, shuffle_body, site);
+}
+
+bool any(std::uint32_t mask, bool mine, Site site) {
+    VoteOperands operands{mine, false};
+    running_block->meet(Op::vote, mask, &operands, vote_body, site);
+    return operands.any;
 }
 
 void sync_warp(std::uint32_t mask, Site site) {

@@ -81,6 +81,15 @@ __global__ void shuffle_kernel(std::uint32_t* out) {
     store(mine + 7, __shfl_down_sync(~0u, value, 3, 16));
 }
 
+__global__ void vote_kernel(std::uint32_t* out) {
+    std::uint32_t* mine = out + 4 * threadIdx.x;
+    store(mine + 0, std::uint32_t(__any_sync(~0u, threadIdx.x == 17) != 0));
+    store(mine + 1, std::uint32_t(__any_sync(~0u, threadIdx.x > 31) != 0));
+    const std::uint32_t half = threadIdx.x % 2 == 0 ? 0x55555555u : 0xaaaaaaaau;
+    store(mine + 2, std::uint32_t(__any_sync(half, threadIdx.x == 5) != 0));
+    store(mine + 3, std::uint32_t(__any_sync(~0u, 2) != 0));
+}
+
 /// Values whose rounding to 16 bits is a question: ties, overflow, what is too small, infinities, signed
 /// zero.
 __device__ float hard_to_round(int i) {
@@ -158,6 +167,7 @@ Results run<Backend::LADDER_BACKEND>(Device& device) {
     results["pack_fp16"] = result_of(device, 1, pack_kernel<fp16>);
     results["pack_bf16"] = result_of(device, 1, pack_kernel<bf16>);
     results["shuffle"] = result_of(device, 8, shuffle_kernel);
+    results["vote"] = result_of(device, 4, vote_kernel);
     results["exp2"] = result_of(device, 2, exp2_kernel);
     results["divide"] = result_of(device, 1, divide_kernel);
     results["copy_async"] = result_of(device, 4, copy_kernel);

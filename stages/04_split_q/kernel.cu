@@ -21,11 +21,11 @@ struct Shared {
 /// Starts copying rows first .. first + 63 of X (N, d) into a tile. Rows from N on become 0.
 template <class T, int d>
 __device__ void load_tile(T (&tile)[64][d + pad], const T* X, std::int64_t stride, int first, int N) {
+    const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
+    const T* source = X + (first + row) * stride + column;
 #pragma unroll
-    for (int n = 0; n < 64 * d / 8; n += threads) {
-        const int row = (n + threadIdx.x) / (d / 8), column = (n + threadIdx.x) % (d / 8) * 8;
-        const bool valid = first + row < N;
-        copy_async(&tile[row][column], X + (valid ? first + row : 0) * stride + column, valid);
+    for (int n = 0; n < 64; n += threads * 8 / d) {
+        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
     }
 }
 
