@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(threads, 2) attention(const Problem p, [[maybe
         const bool masked = (j + 1) * Bc<d> > min(p.Nk, diagonal + 1);
         note_tile(masked);
         float S[slices<d>][Bc<d> / 8][4] = {};
-        const bool rows = d < 256 || first_row < p.Nq;
+        const bool rows = d == 64 || first_row < p.Nq;
         if (rows) score<T, d>(shared, S);
         copy_wait();
         __syncthreads();  // V is there; K has been read
