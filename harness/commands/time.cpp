@@ -22,6 +22,8 @@ struct Options {
         add_shape(command, shape)->excludes(by_regime);
         command.add_flag("--causal", causal, "With --shape: causal mask, aligned bottom-right");
         add_dtype(command, dtype);
+        command.add_flag("--peers", peers,
+                         "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention");
     }
 
     StageOptions stages;
@@ -29,6 +31,7 @@ struct Options {
     std::optional<Shape> shape;
     bool causal = false;
     std::optional<DType> dtype;
+    bool peers = false;
 };
 
 // The problem of --shape.
@@ -55,17 +58,20 @@ Document time_on_gpu(Device& gpu, const Options& options) {
         require_memory(*options.shape, gpu);
         timing.cases = {{"custom", custom_case(options)}};
     } else {
-        timing.cases = timed_cases(options.dtype.value_or(DType::bf16), options.regime);
+        timing = timing_options(options.dtype.value_or(DType::bf16), options.regime);
     }
     std::vector<Stage> stages;
     for (const Stage* stage : options.stages.selected()) stages.push_back(*stage);
+    std::optional<Peers> peers;
+    if (options.peers) peers.emplace();
     const ProgressLine progress;
-    const Results results = time_stages(gpu, stages, timing, std::cref(progress));
+    const Results results = time_stages(gpu, stages, timing, std::cref(progress), peers ? &*peers : nullptr);
 
     Document document;
     document.facts = measurement_facts(results);
-    document.tables = timing_tables(results);
+    document.tables = is_sweep(options.regime) ? comparison_tables(results) : timing_tables(results);
     document.notes.push_back("Medians. Marked: where the stage's change should show.");
+    if (peers) document.notes.push_back("Over a peer: its time / the stage's. Above 1 the stage is faster.");
     if (const std::string foreign = foreign_architecture(results.hardware); !foreign.empty()) {
         document.notes.push_back("Not to be recorded: " + foreign);
     }
@@ -117,6 +123,7 @@ Document run(const Options& options) {
         throw BadUsage("--causal goes with --shape; the regimes say which of theirs are");
     std::string why_no_gpu;
     if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
+    if (options.peers) throw CannotRun("--peers needs a GPU: " + why_no_gpu);
     return count_on_cpu(*open_counting_device(), why_no_gpu, options);
 }
 
