@@ -347,7 +347,7 @@ TimingOptions timing_options(DType dtype, const std::string& regime) {
     if (is_sweep(regime)) {
         options.max_seconds = 0.15;
         options.sampled_rows = 4;
-        options.max_compared = std::size_t(1) << 25;
+        options.max_compared = std::size_t(1) << 24;
         std::erase(options.peers, "unfused");
     }
     return options;

@@ -1,16 +1,30 @@
 #!/bin/sh
 # Everything that only a GPU can tell, in one call: builds, verifies, tests, sanitizes and times.
 #
-#     tests/gpu.sh OUT [BUILD]
+#     tests/gpu.sh [--peers STAGES] OUT [BUILD]
 #
 # Writes to the folder OUT: log.txt with the output of every step and a summary at its end, verify.json,
+<<<<<<< HEAD
 # sanitizer.json, profile.json, and the measurements time.json (all regimes), time-8k.json and time-8k-causal.json
 # (B = 2, 16 heads of 128, N = 8k). A step that fails does not keep the others from running. Exits with 1 if one did.
 # The build is incremental: a second call with the same BUILD is quick to start.
+=======
+# sanitizer.json, and the measurements time.json (all regimes), time-8k.json and time-8k-causal.json (B = 2,
+# 16 heads of 128, N = 8k). With --peers the regimes are timed beside PyTorch's attention, and so are the sweeps of
+# STAGES: time-prefill.json, time-prefill-fp16.json, time-serving.json. A step that fails does not keep the others
+# from running. Exits with 1 if one did. The build is incremental: a second call with the same BUILD is quick to start.
+>>>>>>> peers
 set -u
 
-if [ $# -lt 1 ]; then
-    echo "usage: $0 OUT [BUILD]" >&2
+peers=""
+sweep=""
+if [ "${1:-}" = --peers ] && [ $# -ge 3 ]; then
+    peers=--peers
+    sweep=$2
+    shift 2
+fi
+if [ $# -lt 1 ] || [ "$1" = --peers ]; then
+    echo "usage: $0 [--peers STAGES] OUT [BUILD]" >&2
     exit 2
 fi
 root=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
@@ -52,10 +66,18 @@ step configure 60 cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Rel
 step build 300 cmake --build "$build" --parallel "$(nproc)"
 step doctor 30 "$lab" doctor
 step verify 90 "$lab" verify --backend gpu --json "$out/verify.json"
-step time 150 "$lab" time --json "$out/time.json"
+step time 200 "$lab" time $peers --json "$out/time.json"
 step time-8k 40 "$lab" time --shape 2,16,16,8192,8192,128 --json "$out/time-8k.json"
 step time-8k-causal 40 "$lab" time --shape 2,16,16,8192,8192,128 --causal --json "$out/time-8k-causal.json"
+<<<<<<< HEAD
 step profile 90 "$lab" profile --limit 85 --json "$out/profile.json"
+=======
+if [ -n "$peers" ]; then
+    step prefill 150 "$lab" time "$sweep" --regime prefill --peers --json "$out/time-prefill.json"
+    step prefill-fp16 150 "$lab" time "$sweep" --regime prefill --peers --dtype fp16 --json "$out/time-prefill-fp16.json"
+    step serving 150 "$lab" time "$sweep" --regime serving --peers --json "$out/time-serving.json"
+fi
+>>>>>>> peers
 step sanitize 150 "$root/tests/sanitize.sh" "$lab" "$out/sanitizer.json"
 step tests 120 ctest --test-dir "$build" -L quick --output-on-failure --no-tests=error --parallel 4
 

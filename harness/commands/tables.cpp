@@ -44,7 +44,8 @@ class Generator {
         if (name == "worked_example")
             return fmt::format("```text\n{}```\n", reference::format_steps(reference::worked_example()));
         if (name.starts_with(record)) return record_block(name.substr(record.size()));
-        if (name.starts_with(peers)) return peers_block(name.substr(peers.size()), stage);
+        if (name.starts_with(peers)) return peers_block(name.substr(peers.size()), stage, false);
+        if (name.starts_with(peer_means)) return peers_block(name.substr(peer_means.size()), stage, true);
         throw BadUsage(fmt::format("there is no generated block '{}' here", name));
     }
 
@@ -103,13 +104,16 @@ class Generator {
         return text;
     }
 
-    // "peers h200-prefill": the stage, or without one the fastest, against the peers of that file
-    static std::string peers_block(std::string_view file, const Stage* stage) {
+    // "peers h200-prefill": the stage of the page, or in that of the ladder all, against the peers of that
+    // file; "peer_means h200-prefill" without the single problems
+    static std::string peers_block(std::string_view file, const Stage* stage, bool only_means) {
         const Results results = recorded(file);
         if (results.peers.empty()) throw BadUsage(fmt::format("{}.json has no peers", file));
         std::string text = fmt::format("{}; {}:\n", recorded_label(results), libraries(results));
-        for (const Table& table : comparison_tables(results, stage))
+        for (const Table& table : comparison_tables(results, stage)) {
+            if (only_means && !table.key().ends_with("_summary")) continue;
             text += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
+        }
         return text;
     }
 
@@ -117,7 +121,7 @@ class Generator {
         return load_results(results_folder() / fmt::format("{}.json", file));
     }
 
-    static constexpr std::string_view record = "record ", peers = "peers ";
+    static constexpr std::string_view record = "record ", peers = "peers ", peer_means = "peer_means ";
 
     std::unique_ptr<Device> cpu_;
     std::optional<Results> recorded_ = newest_results(results_folder());

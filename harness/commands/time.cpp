@@ -43,9 +43,12 @@ Document time_on_gpu(Device& gpu, const Options& options) {
     }
     std::vector<Stage> stages;
     for (const Stage* stage : options.stages.selected()) stages.push_back(*stage);
-    std::optional<Peers> peers;
-    if (options.peers) peers.emplace();
     const ProgressLine progress;
+    std::optional<Peers> peers;
+    if (options.peers) {
+        progress("start PyTorch", 0, 1);
+        peers.emplace();
+    }
     const Results results = time_stages(gpu, stages, timing, std::cref(progress), peers ? &*peers : nullptr);
 
     Document document;

@@ -207,7 +207,7 @@ std::vector<Contender> contenders_of(const Results& results, const Stage* only) 
                         [&](const Row& row) { return row.stage == stage.number; }))
             contenders.push_back({&stage});
     }
-    return contenders.size() <= few ? contenders : std::vector<Contender>{{nullptr}};
+    return contenders.size() <= few || results.peers.empty() ? contenders : std::vector<Contender>{{nullptr}};
 }
 
 // A contender against a peer.
@@ -217,7 +217,7 @@ struct Pair {
 
     Column column() const {
         return {fmt::format("{}_over_{}", contender.name(), peer),
-                fmt::format("{} / {}", contender.short_name(), peer), Align::right};
+                fmt::format("{} over {}", contender.short_name(), peer), Align::right};
     }
     std::optional<double> ratio(const Group& group) const {
         return over_peer(group, contender.row(group), peer);
@@ -384,14 +384,17 @@ std::vector<Table> comparison_tables(const Results& results, const Stage* only) 
             columns.push_back({contender.name(), contender.name(), Align::right});
         for (const std::string& peer : peers) columns.push_back({peer, peer, Align::right});
         for (const Pair& pair : pairs) columns.push_back(pair.column());
-        columns.push_back({"why_not", ""});
+        const bool all_ran = std::all_of(groups.begin(), groups.end(), [&](const Group& group) {
+            return reasons(group, contenders).empty();
+        });
+        if (!all_ran) columns.push_back({"why_not", ""});
         Table table(key_of(unit), unit, columns);
         for (const Group& group : groups) {
             std::vector<Cell> cells{problem_name(*group.first)};
             for (const Contender& contender : contenders) cells.push_back(contender.cell(group));
             for (const std::string& peer : peers) cells.push_back(rate_or_dash(find_peer(group, peer)));
             for (const Pair& pair : pairs) cells.push_back(ratio(pair.ratio(group)));
-            cells.emplace_back(reasons(group, contenders));
+            if (!all_ran) cells.emplace_back(reasons(group, contenders));
             table.add_row(std::move(cells));
         }
         tables.push_back(std::move(table));
