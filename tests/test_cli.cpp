@@ -243,13 +243,11 @@ TEST_CASE("lab: tensors that no memory holds", "[cli]") {
 
 TEST_CASE("lab: a back-end that is not here", "[cli]") {
     if (has_device(Backend::gpu)) return;
-<<<<<<< HEAD
     const TemporaryFolder folder;
     expect_failure({"verify", "--backend", "gpu"}, 3, "");
     for (const char* how : {"--occupancy", "--markdown"})
         expect_failure({"profile", how, "--json", folder / "profile.json"}, 3, "profiling needs a GPU: ");
-=======
-    expect_failure({"verify", "--backend", "gpu"}, 3, "");
+    CHECK(folder.files() == 0);
     expect_failure({"time", "--peers"}, 3, "--peers needs a GPU: ");
     expect_failure({"time", "--peers", "--regime", "serving"}, 3, "--peers needs a GPU: ");
 }
@@ -262,7 +260,6 @@ TEST_CASE("lab time: peers that do not start", "[cli][gpu]") {
         run_process({"env", "LADDER_PYTHON=/no/python", lab, "time", "4", "--peers", "--json", file});
     CHECK(result.status == 3);
     CHECK(result.err == "lab: cannot start /no/python: No such file or directory\n");
->>>>>>> peers
     CHECK(folder.files() == 0);
 }
 
