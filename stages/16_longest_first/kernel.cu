@@ -238,9 +238,8 @@ __global__ void __launch_bounds__(threads, 2) attention(const Problem p, [[maybe
 template <class T, int d>
 void forward(const Problem& p) {
     const int Tr = ceil_div(p.Nq, Br<d>);
-    int group_bits =
-        0;  // blocks that fill the multiprocessors twice; more heads would not share the L2 cache
-    while (p.causal && 1 << group_bits < p.H && Tr << group_bits < 4 * p.sm_count) ++group_bits;
+    int group_bits = 0;  // enough blocks for about two rounds; more heads would not share the L2 cache
+    while (p.causal && 1 << group_bits < p.H && Tr << group_bits < 3 * p.sm_count) ++group_bits;
     const dim3 grid(Tr << group_bits, ceil_div(p.H, 1 << group_bits), p.B);
     const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;
     launch(kernel, grid, threads, sizeof(Shared<T, d>), p, group_bits);
