@@ -120,13 +120,19 @@ bool contains(const std::string& text, const std::string& words) {
     return text.find(words) != text.npos;
 }
 
-// What is left of temporary folders.
-std::size_t leftovers() {
-    std::size_t count = 0;
-    for (const auto& entry : fs::directory_iterator(fs::temp_directory_path()))
-        count += entry.path().filename().string().starts_with("lab-profile-");
-    return count;
-}
+// Has temporary files made in a folder of its own, where no other test leaves any.
+class OwnTemporaryFiles {
+  public:
+    OwnTemporaryFiles() { setenv("TMPDIR", (folder_ / ".").c_str(), 1); }
+    OwnTemporaryFiles(const OwnTemporaryFiles&) = delete;
+    OwnTemporaryFiles& operator=(const OwnTemporaryFiles&) = delete;
+    ~OwnTemporaryFiles() { unsetenv("TMPDIR"); }
+
+    std::size_t leftovers() const { return folder_.files(); }
+
+  private:
+    TemporaryFolder folder_;
+};
 
 }  // namespace
 
@@ -221,8 +227,8 @@ TEST_CASE("a file that is no profile", "[profile]") {
 }
 
 TEST_CASE("Nsight Compute's metrics join the launches in their order", "[profile]") {
-    const std::size_t before = leftovers();
     const FakeNcu ncu;
+    const OwnTemporaryFiles files;
     ncu.behave(happy);
     const Profile profile = ncu.profile();
     CHECK(profile.profiler == "Nsight Compute 2025.3.1.0");
@@ -244,7 +250,7 @@ TEST_CASE("Nsight Compute's metrics join the launches in their order", "[profile
     CHECK(merge.metrics.count("stall_barrier") == 0);   // nan
     CHECK(merge.metrics.count("stall_selected") == 0);  // an empty cell
     CHECK(merge.metrics.count("stall_wait") == 0);      // beyond every number
-    CHECK(leftovers() == before);
+    CHECK(files.leftovers() == 0);
 }
 
 TEST_CASE("metrics that ncu refuses are left out", "[profile]") {
@@ -261,8 +267,8 @@ TEST_CASE("metrics that ncu refuses are left out", "[profile]") {
 }
 
 TEST_CASE("what keeps Nsight Compute from measuring is said in one line", "[profile]") {
-    const std::size_t before = leftovers();
     const FakeNcu ncu;
+    const OwnTemporaryFiles files;
     SECTION("no permission, though the program ran") {
         ncu.behave(
             "cp \"$here/there.json\" \"$json\"\n"
@@ -309,7 +315,7 @@ TEST_CASE("what keeps Nsight Compute from measuring is said in one line", "[prof
         ncu.behave("exit 0\n");
         CHECK(message<CheckFailed>([&] { ncu.profile(); }) == "Nsight Compute ran nothing");
     }
-    CHECK(leftovers() == before);
+    CHECK(files.leftovers() == 0);
 }
 
 TEST_CASE("a program that hangs is ended with all that it started", "[profile]") {
