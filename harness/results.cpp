@@ -199,19 +199,19 @@ fs::path results_folder() {
 }
 
 std::string current_commit() {
-    if (fs::exists(fs::path(LADDER_SOURCE_DIR) / ".git")) {
-        const auto git = [](std::vector<std::string> arguments) {
-            arguments.insert(arguments.begin(), {"git", "-C", LADDER_SOURCE_DIR});
-            return run_process(arguments);
-        };
-        const auto head = git({"rev-parse", "HEAD"});
-        // A measurement that was just written to docs/ does not change what the next one measures.
-        const auto changes = git({"status", "--porcelain", "--", ".", ":!docs"});
-        if (head.status == 0)
-            return head.out.substr(0, head.out.find('\n')) + (changes.out.empty() ? "" : "-dirty");
-    }
-    const char* exported = std::getenv("LADDER_COMMIT");
-    return exported != nullptr && *exported != '\0' ? exported : "unknown";
+    // A copy of the sources may have no repository, or one that knows an older state.
+    if (const char* exported = std::getenv("LADDER_COMMIT"); exported != nullptr && *exported != '\0')
+        return exported;
+    if (!fs::exists(fs::path(LADDER_SOURCE_DIR) / ".git")) return "unknown";
+    const auto git = [](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), {"git", "-C", LADDER_SOURCE_DIR});
+        return run_process(arguments);
+    };
+    const auto head = git({"rev-parse", "HEAD"});
+    if (head.status != 0) return "unknown";
+    // A measurement that was just written to docs/ does not change what the next one measures.
+    const auto changes = git({"status", "--porcelain", "--", ".", ":!docs"});
+    return head.out.substr(0, head.out.find('\n')) + (changes.out.empty() ? "" : "-dirty");
 }
 
 std::string code_fingerprint(const std::string& source) {

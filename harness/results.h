@@ -141,8 +141,8 @@ std::filesystem::path results_folder();
 /// The time, as "2026-11-21T07:52:00Z".
 std::string utc_now();
 
-/// `git rev-parse HEAD` of the source tree, plus "-dirty" if it has changes; in an exported copy without .git
-/// the environment variable LADDER_COMMIT; else "unknown".
+/// The environment variable LADDER_COMMIT, for copies of the sources; else `git rev-parse HEAD` of the source
+/// tree, plus "-dirty" if it has changes; else "unknown".
 std::string current_commit();
 
 /// A hash of C++ source without its comments and white space: equal if the code is equal.

@@ -30,6 +30,7 @@ cases='--shape 1,2,2,65,65,64 --dtype fp16
 --shape 1,2,1,130,193,128 --dtype bf16 --layout bnhd
 --shape 1,8,2,1,300,128 --dtype bf16
 --shape 1,2,2,1,1025,64 --dtype fp16 --causal
+--shape 1,2,1,150,97,256 --dtype bf16 --causal
 --shape 1,1,1,1,1,64 --dtype fp16'
 if [ "$(query compute_cap | tr -d .)" -lt 80 ]; then
     cases=$(printf '%s\n' "$cases" | grep -v bf16)
@@ -78,7 +79,7 @@ done
 wait
 
 commit=${LADDER_COMMIT:-unknown}
-if head=$(git -C "$root" rev-parse HEAD 2> /dev/null); then
+if [ -z "${LADDER_COMMIT:-}" ] && head=$(git -C "$root" rev-parse HEAD 2> /dev/null); then
     commit=$head$([ -z "$(git -C "$root" status --porcelain -- . ':!docs')" ] || echo -dirty)
 fi
 
