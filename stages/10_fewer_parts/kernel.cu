@@ -203,10 +203,20 @@ __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, con
     }
 }
 
-/// Parts of the keys: as many as give each multiprocessor one block; one tile at least in each.
+/// Parts of the keys: as many as give each multiprocessor one block. Where the rows alone are more blocks
+/// than fit at once (three to a multiprocessor; d = 256: one), the fewest that leave the waves of blocks 85%
+/// full.
 __host__ __device__ int split_count(const Shape& s, int sm_count) {
     const std::int64_t blocks = std::int64_t{s.B} * s.Hkv * ceil_div(PackedRow::count(s), Br);
-    return max(1, min(ceil_div(s.Nk, Bc), static_cast<int>(sm_count / blocks)));
+    const std::int64_t places = (s.d > 128 ? 1 : 3) * sm_count;
+    const int Tc = ceil_div(s.Nk, Bc);
+    const auto wasteful = [=](int splits) {
+        const std::int64_t waves = (blocks * splits + places - 1) / places;
+        return waves > 1 && 100 * blocks * splits < 85 * waves * places;
+    };
+    int splits = max(1, min(Tc, static_cast<int>(sm_count / blocks)));
+    while (splits < min(Tc, 8) && wasteful(splits)) ++splits;
+    return splits;
 }
 
 /// Workspace of the parts: O (splits, B, H, Nq, d), each divided by its own l, then L (splits, B, H, Nq).
