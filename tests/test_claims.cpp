@@ -192,10 +192,16 @@ Count slices(const Counted& p) {
     return wide_Br(p) / 64;
 }
 
-/// The stages' counters that have to do with what blocks without a tile copy for nothing.
-std::set<std::string> unless_all_start(const std::vector<Visit>& blocks, std::set<std::string> may_move) {
-    const bool all = std::all_of(blocks.begin(), blocks.end(), [](const Visit& v) { return v.tiles > 0; });
-    if (!all) may_move.merge(std::set<std::string>{"global_load_bytes", "async_copies", "shared_tile_bytes"});
+bool all_start(const std::vector<Visit>& blocks) {
+    return std::all_of(blocks.begin(), blocks.end(), [](const Visit& v) { return v.tiles > 0; });
+}
+
+/// And what a block without a key tile copies or waits for in vain, which is no claim's business.
+std::set<std::string> and_false_starts(const std::vector<Visit>& blocks, std::set<std::string> may_move) {
+    if (!all_start(blocks)) {
+        may_move.merge(
+            std::set<std::string>{"barriers", "global_load_bytes", "async_copies", "shared_tile_bytes"});
+    }
     return may_move;
 }
 
@@ -649,7 +655,7 @@ TEST_CASE("claims: 12 computes all but the last P V with copies in flight", "[cl
                       return v.tiles == 0 ? 0 : (2 * v.tiles - 1) * v.warps * slices(p) * p.d() / 2;
                   }));
             // Nothing is copied twice, and no barrier is added.
-            check_only_moves(parent, child, unless_all_start(blocks, {"mma_during_copies"}));
+            check_only_moves(parent, child, and_false_starts(blocks, {"mma_during_copies"}));
         }
     }
 }
@@ -718,7 +724,7 @@ TEST_CASE("claims: 15 passes O through shared memory once, inside a warp", "[cla
             CHECK(parent.counted.divides == sum(blocks, [](auto& v) { return v.rows; }) * in_a_quad);
             CHECK(child.counted.divides == sum(blocks, [](auto& v) { return v.padded; }) * in_a_quad);
             check_only_moves(parent, child,
-                             unless_all_start(blocks, {"shared_exchange_bytes", "warp_syncs", "divides"}));
+                             and_false_starts(blocks, {"shared_exchange_bytes", "warp_syncs", "divides"}));
         }
     }
 }
@@ -742,9 +748,13 @@ TEST_CASE("claims: 16 does the same work, and starts the longest blocks of many 
     }
     CHECK(tiles_of_blocks(15, p) == head_by_head);
     CHECK(tiles_of_blocks(16, p) == longest_first);
-    // What that is for: 200 tiles are 12.5 for each of 16 places.
+    // What that is for: where groups are full, no place is idle at the end. 16 heads have 320 tiles, 20 for
+    // each of 16 places. A small last group spoils that, since its long blocks start late.
+    const Counted full_groups{{2, 8, 8, 512, 512, 64}, true};
+    CHECK(end_of_last(tiles_of_blocks(15, full_groups), 16) == 24);
+    CHECK(end_of_last(tiles_of_blocks(16, full_groups), 16) == 20);
     CHECK(end_of_last(head_by_head, 16) == 18);
-    CHECK(end_of_last(longest_first, 16) == 14);
+    CHECK(end_of_last(longest_first, 16) == 18);
     // Without a mask all blocks are alike, and start head by head.
     const Counted unmasked{{2, 5, 5, 512, 512, 64}};
     CHECK(tiles_of_blocks(16, unmasked) == std::vector<Count>(40, 8));
@@ -774,7 +784,7 @@ TEST_CASE("claims: 17 has half the tiles at d = 64, and no vote at d = 256", "[c
             if (p.d() != 64) continue;
             CHECK(child.counted.tiles == sum(blocks, [](auto& v) { return v.tiles; }));
             CHECK(child.counted.masked_tiles == sum(blocks, [](auto& v) { return v.masked; }));
-            CHECK(child.counted.barriers == child.counted.tiles * 2);
+            if (all_start(blocks)) CHECK(child.counted.barriers == child.counted.tiles * 2);
             CHECK(child.counted.votes == warp_tiles);
             CHECK(child.counted.shuffles == first_tiles * slices(p) * 2 * 2 + at_the_end);
             CHECK(child.counted.mma == warp_tiles * slices(p) * 2 * p.d());
