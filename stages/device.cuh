@@ -119,8 +119,8 @@ __device__ __forceinline__ void copy_async(T* shared, const T* global, bool vali
 #endif
 }
 
-/// cp.async.commit_group: the copies that this thread has started since the last commit are a group. It may be
-/// empty.
+/// cp.async.commit_group: the copies that this thread has started since the last commit are a group. It may
+/// be empty.
 __device__ __forceinline__ void copy_commit() {
 #ifdef __CUDACC__
 #    if __CUDA_ARCH__ >= 800
@@ -131,8 +131,8 @@ __device__ __forceinline__ void copy_commit() {
 #endif
 }
 
-/// cp.async.wait_group: waits for this thread's groups except the last `pending` ones. Copies without a commit
-/// are in no group.
+/// cp.async.wait_group: waits for this thread's groups except the last `pending` ones. Copies without a
+/// commit are in no group.
 template <int pending>
 __device__ __forceinline__ void copy_wait() {
 #ifdef __CUDACC__

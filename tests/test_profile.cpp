@@ -71,10 +71,13 @@ stage  kernel
 "3","42","merge","(128, 1, 1)","4,000","0","1,000,000","(!) nan","","1e400","0"
 )csv";
 
-// A folder with an ncu of its own.
+// A folder with an ncu of its own, and the place of temporary folders: another test's are no leftovers of
+// ours.
 class FakeNcu {
   public:
     FakeNcu() {
+        fs::create_directory(temporary_);
+        setenv("TMPDIR", temporary_.c_str(), 1);
         save_profile(sample_profile(), OutputFile(folder_ / "there.json"));
         folder_.write("raw.csv", raw_page);
     }
@@ -95,9 +98,16 @@ class FakeNcu {
         return profile_with_nsight(folder_ / "ncu", {"lab", "profile", "3-4"}, limit);
     }
     const TemporaryFolder& folder() const { return folder_; }
+    bool left_nothing() const { return fs::is_empty(temporary_); }
+
+    ~FakeNcu() { saved_.empty() ? unsetenv("TMPDIR") : setenv("TMPDIR", saved_.c_str(), 1); }
+    FakeNcu(const FakeNcu&) = delete;
+    FakeNcu& operator=(const FakeNcu&) = delete;
 
   private:
     TemporaryFolder folder_;
+    std::string temporary_ = folder_ / "tmp";
+    std::string saved_ = std::getenv("TMPDIR") == nullptr ? "" : std::getenv("TMPDIR");
 };
 
 const std::string happy = "cp \"$here/there.json\" \"$json\"; cat \"$here/raw.csv\"\n";
@@ -118,14 +128,6 @@ std::string message(F f) {
 bool contains(const std::string& text, const std::string& words) {
     INFO(text);
     return text.find(words) != text.npos;
-}
-
-// What is left of temporary folders.
-std::size_t leftovers() {
-    std::size_t count = 0;
-    for (const auto& entry : fs::directory_iterator(fs::temp_directory_path()))
-        count += entry.path().filename().string().starts_with("lab-profile-");
-    return count;
 }
 
 }  // namespace
@@ -221,7 +223,6 @@ TEST_CASE("a file that is no profile", "[profile]") {
 }
 
 TEST_CASE("Nsight Compute's metrics join the launches in their order", "[profile]") {
-    const std::size_t before = leftovers();
     const FakeNcu ncu;
     ncu.behave(happy);
     const Profile profile = ncu.profile();
@@ -244,7 +245,7 @@ TEST_CASE("Nsight Compute's metrics join the launches in their order", "[profile
     CHECK(merge.metrics.count("stall_barrier") == 0);   // nan
     CHECK(merge.metrics.count("stall_selected") == 0);  // an empty cell
     CHECK(merge.metrics.count("stall_wait") == 0);      // beyond every number
-    CHECK(leftovers() == before);
+    CHECK(ncu.left_nothing());
 }
 
 TEST_CASE("metrics that ncu refuses are left out", "[profile]") {
@@ -261,7 +262,6 @@ TEST_CASE("metrics that ncu refuses are left out", "[profile]") {
 }
 
 TEST_CASE("what keeps Nsight Compute from measuring is said in one line", "[profile]") {
-    const std::size_t before = leftovers();
     const FakeNcu ncu;
     SECTION("no permission, though the program ran") {
         ncu.behave(
@@ -309,7 +309,7 @@ TEST_CASE("what keeps Nsight Compute from measuring is said in one line", "[prof
         ncu.behave("exit 0\n");
         CHECK(message<CheckFailed>([&] { ncu.profile(); }) == "Nsight Compute ran nothing");
     }
-    CHECK(leftovers() == before);
+    CHECK(ncu.left_nothing());
 }
 
 TEST_CASE("a program that hangs is ended with all that it started", "[profile]") {
