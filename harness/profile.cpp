@@ -58,7 +58,7 @@ std::string kernel_base_name(std::string demangled) {
 }
 
 TimedCase profiled_case(DType dtype, const std::string& regime) {
-    const auto cases = timed_cases(dtype, regime);
+    const auto cases = timing_options(dtype, regime).cases;
     return cases[regime == "decode" ? cases.size() / 2 : 0];
 }
 

@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ceilings, bf16_tflops, fp16_tflops, copy_gbs)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Timing, median_ms, p20_ms, p80_ms, noise, repeats)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ratio, value, noise)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerRow, regime, shape, dtype, causal, peer, why_not, timing, rate, unit,
+                                   ceiling_share, stage_speedups)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Row, regime, shape, dtype, causal, stage, parent, folder, shows_here,
                                    verified, why_not, max_error, timing, rate, unit, ceiling_share,
                                    over_parent, over_baseline)
@@ -31,7 +33,9 @@ void to_json(nlohmann::json& json, const Results& results) {
             {"hardware", results.hardware},
             {"ceilings", results.ceilings},
             {"kernels", results.kernels},
-            {"rows", results.rows}};
+            {"rows", results.rows},
+            {"libraries", results.libraries},
+            {"peers", results.peers}};
 }
 
 void from_json(const nlohmann::json& json, Results& results) {
@@ -41,6 +45,9 @@ void from_json(const nlohmann::json& json, Results& results) {
     json.at("ceilings").get_to(results.ceilings);
     json.at("kernels").get_to(results.kernels);
     json.at("rows").get_to(results.rows);
+    if (!json.contains("peers")) return;  // recorded before there were any
+    json.at("libraries").get_to(results.libraries);
+    json.at("peers").get_to(results.peers);
 }
 
 namespace {
@@ -49,15 +56,15 @@ bool is_timing(const nlohmann::json& json) {
     return json.is_object() && json.value("kind", "") == "timing";
 }
 
-bool covers_every_regime(const Results& results) {
+bool covers_default_run(const Results& results) {
     return std::all_of(regimes().begin(), regimes().end(), [&](const Regime& regime) {
-        return std::any_of(results.rows.begin(), results.rows.end(),
-                           [&](const Row& row) { return row.regime == regime.name; });
+        return regime.sweep || std::any_of(results.rows.begin(), results.rows.end(),
+                                           [&](const Row& row) { return row.regime == regime.name; });
     });
 }
 
-bool same_problem(const Row& a, const Row& b) {
-    return a.regime == b.regime && a.shape == b.shape && a.dtype == b.dtype && a.causal == b.causal;
+Ratio speedup(const Timing& before, const Timing& after) {
+    return {before.median_ms / after.median_ms, std::hypot(before.noise, after.noise)};
 }
 
 std::optional<Ratio> speedup(const std::vector<Row>& rows, int over_stage, const Row& row) {
@@ -65,8 +72,18 @@ std::optional<Ratio> speedup(const std::vector<Row>& rows, int over_stage, const
         return other.stage == over_stage && same_problem(other, row) && other.verified && other.timing;
     });
     if (before == rows.end() || before->stage == row.stage) return std::nullopt;
-    return Ratio{before->timing->median_ms / row.timing->median_ms,
-                 std::hypot(before->timing->noise, row.timing->noise)};
+    return speedup(*before->timing, *row.timing);
+}
+
+void derive_rate(Measurement& m, const Ceilings& ceilings) {
+    if (!m.timing) return;
+    const bool bytes = counts_bytes(m.shape);
+    const double seconds = m.timing->median_ms * 1e-3;
+    m.unit = bytes ? "GB/s" : "TFLOP/s";
+    m.rate = bytes ? unavoidable_bytes(m.shape) / seconds * 1e-9 : flops(m.shape, m.causal) / seconds * 1e-12;
+    const auto gemm = m.dtype == DType::fp16 ? ceilings.fp16_tflops : ceilings.bf16_tflops;
+    const auto ceiling = bytes ? ceilings.copy_gbs : gemm;
+    m.ceiling_share = ceiling ? std::optional(m.rate / *ceiling) : std::nullopt;
 }
 
 }  // namespace
@@ -125,20 +142,24 @@ bool counts_bytes(const Shape& shape) {
     return shape.Nq == 1;
 }
 
+bool same_problem(const Measurement& a, const Measurement& b) {
+    return a.regime == b.regime && a.shape == b.shape && a.dtype == b.dtype && a.causal == b.causal;
+}
+
 void derive(Results& results) {
-    const Ceilings& ceilings = results.ceilings;
     for (Row& row : results.rows) {
-        if (!row.timing) continue;
-        const bool bytes = counts_bytes(row.shape);
-        const double seconds = row.timing->median_ms * 1e-3;
-        row.unit = bytes ? "GB/s" : "TFLOP/s";
-        row.rate = bytes ? unavoidable_bytes(row.shape) / seconds * 1e-9
-                         : flops(row.shape, row.causal) / seconds * 1e-12;
-        const auto gemm = row.dtype == DType::fp16 ? ceilings.fp16_tflops : ceilings.bf16_tflops;
-        const auto ceiling = bytes ? ceilings.copy_gbs : gemm;
-        row.ceiling_share = ceiling ? std::optional(row.rate / *ceiling) : std::nullopt;
-        row.over_parent = row.verified ? speedup(results.rows, row.parent, row) : std::nullopt;
-        row.over_baseline = row.verified ? speedup(results.rows, 0, row) : std::nullopt;
+        derive_rate(row, results.ceilings);
+        const bool valid = row.timing && row.verified;
+        row.over_parent = valid ? speedup(results.rows, row.parent, row) : std::nullopt;
+        row.over_baseline = valid ? speedup(results.rows, 0, row) : std::nullopt;
+    }
+    for (PeerRow& peer : results.peers) {
+        derive_rate(peer, results.ceilings);
+        peer.stage_speedups.clear();
+        for (const Row& row : results.rows) {
+            if (peer.timing && row.timing && row.verified && same_problem(peer, row))
+                peer.stage_speedups[row.folder] = speedup(*peer.timing, *row.timing);
+        }
     }
 }
 
@@ -167,7 +188,7 @@ std::optional<Results> newest_results(const fs::path& folder) {
         if (entry.path().extension() != ".json" || !is_timing(read_json(entry.path()))) continue;
         Results results = load_results(entry.path());
         // ISO 8601 dates of one time zone sort as text.
-        if (covers_every_regime(results) && (!newest || newest->date < results.date))
+        if (covers_default_run(results) && (!newest || newest->date < results.date))
             newest = std::move(results);
     }
     return newest;

@@ -53,27 +53,44 @@ struct Ratio {
     double noise = 0;  ///< relative, from the noise of both medians
 };
 
-/// One stage on one problem. Either it was timed, or `why_not` says what kept it from running.
-struct Row {
-    std::string regime;  ///< "train", "long", "causal", "decode", or "custom" for a shape given by hand
+/// Something timed on one problem. Either it was timed, or `why_not` says what kept it from running.
+struct Measurement {
+    std::string regime;  ///< a Regime's name, or "custom" for a shape given by hand
     Shape shape;
     DType dtype = DType::bf16;
     bool causal = false;
-    int stage = 0;
-    int parent = -1;
-    std::string folder;       ///< "04_split_q"
-    bool shows_here = false;  ///< the stage's change should show in this regime
-    bool verified = false;    ///< the outputs of the timed calls passed judge() and repeated bit for bit
-    std::string why_not;      ///< why it was not timed or not verified, in one line; empty if both were
-    std::optional<double> max_error;  ///< of O against double precision; empty if not verified
-    std::optional<Timing> timing;     ///< empty if it was not timed
+    std::string why_not;           ///< why it was not timed or not verified, in one line; empty if both were
+    std::optional<Timing> timing;  ///< empty if it was not timed
 
     // Derived from the above by derive().
     double rate = 0;                      ///< in `unit`
     std::string unit;                     ///< "TFLOP/s", or "GB/s" where the bytes and not the products count
     std::optional<double> ceiling_share;  ///< rate / its ceiling: GEMM of the same type, or copy
-    std::optional<Ratio> over_parent;     ///< the parent's time / this time
-    std::optional<Ratio> over_baseline;   ///< stage 00's time / this time
+};
+
+/// Whether both were measured on the same problem in the same regime.
+bool same_problem(const Measurement& a, const Measurement& b);
+
+/// One stage on one problem.
+struct Row : Measurement {
+    int stage = 0;
+    int parent = -1;
+    std::string folder;       ///< "04_split_q"
+    bool shows_here = false;  ///< the stage's change should show in this regime
+    bool verified = false;    ///< the outputs of the timed calls passed judge() and repeated bit for bit
+    std::optional<double> max_error;  ///< of O against double precision; empty if not verified
+
+    // Derived by derive().
+    std::optional<Ratio> over_parent;    ///< the parent's time / this time
+    std::optional<Ratio> over_baseline;  ///< stage 00's time / this time
+};
+
+/// One peer, a library's attention, on one problem: a yardstick in the same rounds as the stages.
+struct PeerRow : Measurement {
+    std::string peer;  ///< one of Peers::names()
+
+    /// Derived by derive(): this time / the stage's time, by the stage's folder. Above 1 the stage is faster.
+    std::map<std::string, Ratio> stage_speedups;
 };
 
 /// One run of `lab time` on a GPU.
@@ -82,8 +99,10 @@ struct Results {
     std::string commit;  ///< see current_commit()
     Hardware hardware;
     Ceilings ceilings;
-    std::map<std::string, std::string> kernels;  ///< folder of each timed stage -> kernel_fingerprint()
-    std::vector<Row> rows;                       ///< case by case, stages in order within a case
+    std::map<std::string, std::string> kernels;    ///< folder of each timed stage -> kernel_fingerprint()
+    std::vector<Row> rows;                         ///< case by case, stages in order within a case
+    std::map<std::string, std::string> libraries;  ///< what the peers are made of: "cuDNN" -> "9.10.2"
+    std::vector<PeerRow> peers;                    ///< case by case; empty in a run without them
 };
 
 /// Floating-point operations as the FlashAttention papers count them: 4 B H Nq Nk d, halved under a causal
@@ -111,9 +130,9 @@ void save_results(const Results& results, const OutputFile& file);
 /// Reads one file. Throws BadUsage naming the file if it cannot be read or is no timing measurement.
 Results load_results(const std::filesystem::path& path);
 
-/// The newest recorded measurement among the folder's *.json that covers every regime, by its date and not
-/// the file's. Other records of the folder (sanitizer runs, single shapes) are passed over. Throws as
-/// load_results().
+/// The newest recorded measurement among the folder's *.json that covers every regime of the default run, by
+/// its date and not the file's. Other records (sanitizer runs, sweeps, single shapes) are passed over. Throws
+/// as load_results().
 std::optional<Results> newest_results(const std::filesystem::path& folder);
 
 /// docs/results/ of this source tree.

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "harness/device.h"
+#include "harness/peers.h"
 #include "harness/results.h"
 #include "harness/verify.h"
 
@@ -30,21 +32,29 @@ struct Regime {
     const char* name;         ///< what Stage::shows_in and `lab time --regime` call it
     const char* description;  ///< one line
     std::vector<Problem> problems;
+    bool sweep = false;  ///< not part of the default run; its problems are one table, a row each
 };
 const std::vector<Regime>& regimes();
 
-/// The problems of one regime, or of all if the name is empty. Throws BadUsage for an unknown name.
-std::vector<TimedCase> timed_cases(DType dtype, const std::string& regime = "");
+/// Whether results of this name are of a sweep. "custom" is none.
+bool is_sweep(const std::string& regime);
 
 /// What to time and for how long.
 struct TimingOptions {
     std::vector<TimedCase> cases;
-    double target_noise = 0.005;  ///< stop repeating once Timing::noise is this small ...
-    int min_repeats = 10;         ///< ... but not before this many repeats,
-    int max_repeats = 200;        ///< nor go on after so many
+    std::vector<std::string> peers = Peers::names();  ///< which of them, if there are any
+    double target_noise = 0.005;                      ///< stop repeating once Timing::noise is this small ...
+    int min_repeats = 10;                             ///< ... but not before this many repeats,
+    int max_repeats = 200;                            ///< nor go on after so many
     double max_seconds = 1.0;  ///< or after this much measured time per stage and case (3 repeats at least)
     int sampled_rows = 8;      ///< query rows per head that are compared with the reference
+    /// Elements of K that are compared with the reference at most: of larger problems only some heads are.
+    std::size_t max_compared = std::numeric_limits<std::size_t>::max();
 };
+
+/// The problems of one regime, or of the default run if the name is empty. A sweep is timed and verified
+/// more briefly, and without the slow peer. Throws BadUsage for an unknown name.
+TimingOptions timing_options(DType dtype, const std::string& regime = "");
 
 /// Percentile of ascending values by linear interpolation, p in [0, 1].
 double percentile(const std::vector<double>& sorted, double p);
@@ -70,10 +80,10 @@ class Stopwatch {
     virtual double time(const Stage& stage, const Problem& problem) = 0;
 };
 
-/// Times the stages on each case, round-robin, so that clocks that drift do so for all of them, and verifies
-/// what the timed calls wrote. A stage that cannot run becomes a row that says why. Throws CannotRun if the
-/// device is no Stopwatch.
+/// Times the stages, and the peers if there are any, on each case, round-robin, so that clocks that drift do
+/// so for all of them, and verifies what the stages' timed calls wrote. Who cannot run becomes a row that
+/// says why. Throws CannotRun if the device is no Stopwatch, or if the peers fail or are on another device.
 Results time_stages(Device& device, const std::vector<Stage>& stages, const TimingOptions& options,
-                    const OnStep& on_step = {});
+                    const OnStep& on_step = {}, Peers* peers = nullptr);
 
 }  // namespace ladder

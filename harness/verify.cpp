@@ -93,6 +93,15 @@ Buffer uploaded(Device& device, const std::vector<std::uint16_t>& tensor, const 
     return buffer;
 }
 
+/// Rows of O: (B, H, Nq).
+std::size_t query_rows(const Case& c) {
+    return static_cast<std::size_t>(c.shape.B) * c.shape.H * c.shape.Nq;
+}
+
+std::size_t workspace_bytes(const Device& device, const Stage& stage, const Case& c) {
+    return stage.workspace_bytes == nullptr ? 0 : stage.workspace_bytes(c.shape, device.sm_count());
+}
+
 /// Fills memory with NaNs, so that a kernel that reads what it never wrote shows it.
 void poison(Device& device, const Buffer& buffer) {
     const std::vector<unsigned char> chunk(std::min(buffer.bytes(), std::size_t{16} << 20), 0xff);
@@ -174,9 +183,25 @@ std::string report_unwritten(const Case& c, const Outputs& outputs) {
     return join_lines({O.report("O was not written"), L.report("L was not written")});
 }
 
-/// Reports what is wrong whatever the reference says: values that are not finite, and rows without keys that
-/// are not O = 0 and L = -inf. Empty if nothing is.
+/// Throws CannotRun if the device has not the memory for the outputs, the workspace and so many bytes of
+/// inputs.
+void require_room(const Device& device, const Stage& stage, const Case& c, std::size_t input_bytes) {
+    const std::size_t rows = query_rows(c), workspace = workspace_bytes(device, stage, c);
+    const std::size_t needed = input_bytes + Guarded<std::uint16_t>::bytes(rows * c.shape.d) +
+                               Guarded<float>::bytes(rows) + workspace;
+    if (const std::size_t there = device.free_memory(); needed > there) {
+        throw CannotRun(
+            fmt::format("{} on {} needs {} ({} bytes), {} of it workspace; {} has {} ({} bytes) free",
+                        stage.folder(), c.description(), human_bytes(static_cast<double>(needed)), needed,
+                        human_bytes(static_cast<double>(workspace)), device.description(),
+                        human_bytes(static_cast<double>(there)), there));
+    }
+}
+
+}  // namespace
+
 std::string report_impossible(const Case& c, const Outputs& outputs) {
+    if (const std::string unwritten = report_unwritten(c, outputs); !unwritten.empty()) return unwritten;
     const Mask mask{c.causal, c.shape.Nq, c.shape.Nk};
     Mismatch not_finite(c, all_rows(c), c.shape.d), not_zero(c, all_rows(c), c.shape.d), L(c, all_rows(c), 1);
     for_each_O(c, [&](int b, int h, int row, int column, std::size_t index) {
@@ -196,30 +221,23 @@ std::string report_impossible(const Case& c, const Outputs& outputs) {
                        L.report("L is not finite, or not -inf where a row sees no key")});
 }
 
-}  // namespace
-
 Outputs run_stage(Device& device, const Stage& stage, const Case& c, const Inputs& inputs) {
-    const Shape& s = c.shape;
-    const std::size_t rows = static_cast<std::size_t>(s.B) * s.H * s.Nq;
-    const std::size_t workspace_bytes =
-        stage.workspace_bytes == nullptr ? 0 : stage.workspace_bytes(s, device.sm_count());
-    const std::size_t needed = (inputs.Q.size() + inputs.K.size() + inputs.V.size()) * sizeof(std::uint16_t) +
-                               Guarded<std::uint16_t>::bytes(rows * s.d) + Guarded<float>::bytes(rows) +
-                               workspace_bytes;
-    if (const std::size_t there = device.free_memory(); needed > there) {
-        throw CannotRun(
-            fmt::format("{} on {} needs {} ({} bytes), {} of it workspace; {} has {} ({} bytes) free",
-                        stage.folder(), c.description(), human_bytes(static_cast<double>(needed)), needed,
-                        human_bytes(static_cast<double>(workspace_bytes)), device.description(),
-                        human_bytes(static_cast<double>(there)), there));
-    }
-
+    require_room(device, stage, c,
+                 (inputs.Q.size() + inputs.K.size() + inputs.V.size()) * sizeof(std::uint16_t));
     const Buffer Q = uploaded(device, inputs.Q, "Q");
     const Buffer K = uploaded(device, inputs.K, "K");
     const Buffer V = uploaded(device, inputs.V, "V");
+    return run_stage(device, stage, c, Q, K, V);
+}
+
+Outputs run_stage(Device& device, const Stage& stage, const Case& c, const Buffer& Q, const Buffer& K,
+                  const Buffer& V) {
+    require_room(device, stage, c, 0);
+    const Shape& s = c.shape;
+    const std::size_t rows = query_rows(c);
     const Guarded<std::uint16_t> O(device, rows * s.d, "O");
     const Guarded<float> L(device, rows, "L");
-    const Buffer workspace(device, workspace_bytes, "workspace", true);
+    const Buffer workspace(device, workspace_bytes(device, stage, c), "workspace", true);
     poison(device, workspace);
 
     Problem problem;
@@ -397,8 +415,7 @@ Verdict judge(const Case& c, const Inputs& inputs, const Outputs& outputs, int s
     const Bounds bound = bounds(c.dtype, verdict.standard_max_error, largest);
     const bool O_passes = verdict.max_error <= bound.O && verdict.relative_l2 <= bound.O_relative_l2;
     const bool L_passes = verdict.max_L_error <= bound.L_relative;
-    verdict.report = report_unwritten(c, outputs);
-    if (verdict.report.empty()) verdict.report = report_impossible(c, outputs);
+    verdict.report = report_impossible(c, outputs);
     if (verdict.report.empty()) {  // otherwise wrong values are no news
         verdict.report = join_lines({O_passes ? "" : report_wrong_O(c, rows, heads, bound, verdict),
                                      L_passes ? "" : report_wrong_L(c, rows, heads, bound, verdict)});

@@ -63,6 +63,10 @@ struct Outputs {
 /// how many bytes it would need, if the device has not enough memory.
 Outputs run_stage(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);
 
+/// The same with inputs that are on the device already.
+Outputs run_stage(Device& device, const Stage& stage, const Case& c, const Buffer& Q, const Buffer& K,
+                  const Buffer& V);
+
 /// The outcome of a comparison with the reference.
 struct Verdict {
     bool passed = false;
@@ -73,9 +77,13 @@ struct Verdict {
     std::string report;  ///< why it failed: where, the tile, expected and got, the pattern; empty if passed
 };
 
+/// Reports what is wrong whatever the reference says: values that were not written or are not finite, and
+/// rows without keys that are not O = 0 and L = -inf. Empty if nothing is.
+std::string report_impossible(const Case& c, const Outputs& outputs);
+
 /// Compares with the Eigen reference by the design's pass rule. `sampled_rows` > 0 compares only that many
 /// query rows per head and batch entry at most (first, last, tile edges, then seeded ones), for sizes where
-/// all would take minutes; NaN and unwritten elements are looked for everywhere all the same.
+/// all would take minutes; report_impossible() looks everywhere all the same.
 Verdict judge(const Case& c, const Inputs& inputs, const Outputs& outputs, int sampled_rows = 0);
 
 /// run_stage, judge, and once more run_stage for bitwise repeatability.

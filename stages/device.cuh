@@ -100,15 +100,15 @@ __device__ __forceinline__ S& shared_memory() {
 }
 
 /// cp.async: starts a copy of 16 bytes from global to shared memory, or of 16 zero bytes if not `valid` (then
-/// the source is not read). Both addresses are 16-byte aligned. The data is there for this thread after
-/// copy_wait, and for the others after a barrier behind that (within a warp, __syncwarp). Before sm_80: an
-/// ordinary load and store.
+/// the source is not read). The L2 cache fetches the whole 128-byte line. Both addresses are 16-byte aligned.
+/// The data is there for this thread after copy_wait, and for the others after a barrier behind that (within
+/// a warp, __syncwarp). Before sm_80: an ordinary load and store.
 template <class T>
 __device__ __forceinline__ void copy_async(T* shared, const T* global, bool valid) {
 #ifdef __CUDACC__
 #    if __CUDA_ARCH__ >= 800
     const auto destination = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(destination), "l"(global),
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(destination), "l"(global),
                  "r"(valid ? 16 : 0)
                  : "memory");
 #    else

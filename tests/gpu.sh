@@ -2,15 +2,24 @@
 # Everything that only a GPU can tell, in one call: builds, verifies, tests, sanitizes and times.
 #
 #     tests/gpu.sh OUT [BUILD]
+#     tests/gpu.sh --peers PREFILL DECODE OUT [BUILD]
 #
 # Writes to the folder OUT: log.txt with the output of every step and a summary at its end, verify.json,
 # sanitizer.json, profile.json, and the measurements time.json (all regimes), time-8k.json and time-8k-causal.json
-# (B = 2, 16 heads of 128, N = 8k). A step that fails does not keep the others from running. Exits with 1 if one did.
-# The build is incremental: a second call with the same BUILD is quick to start.
+# (B = 2, 16 heads of 128, N = 8k).
+# With --peers it times only, beside PyTorch's attention: time.json, and the sweeps prefill.json and prefill-fp16.json
+# of the stages PREFILL, serving.json of the stages DECODE ("17", "6,10"), and causal-small.json.
+# A step that fails does not keep the others from running. Exits with 1 if one did. The build is incremental: a second
+# call with the same BUILD is quick to start.
 set -u
 
-if [ $# -lt 1 ]; then
-    echo "usage: $0 OUT [BUILD]" >&2
+prefill=
+if [ "${1:-}" = --peers ] && [ $# -ge 4 ]; then
+    prefill=$2 decode=$3
+    shift 3
+fi
+if [ $# -lt 1 ] || [ "$1" = --peers ]; then
+    echo "usage: $0 [--peers PREFILL DECODE] OUT [BUILD]" >&2
     exit 2
 fi
 root=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
@@ -51,13 +60,21 @@ if command -v ninja > /dev/null; then generator='-G Ninja'; fi
 step configure 60 cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Release
 step build 300 cmake --build "$build" --parallel "$(nproc)"
 step doctor 30 "$lab" doctor
-step verify 90 "$lab" verify --backend gpu --json "$out/verify.json"
-step time 150 "$lab" time --json "$out/time.json"
-step time-8k 40 "$lab" time --shape 2,16,16,8192,8192,128 --json "$out/time-8k.json"
-step time-8k-causal 40 "$lab" time --shape 2,16,16,8192,8192,128 --causal --json "$out/time-8k-causal.json"
-step profile 90 "$lab" profile --limit 85 --json "$out/profile.json"
-step sanitize 150 "$root/tests/sanitize.sh" "$lab" "$out/sanitizer.json"
-step tests 120 ctest --test-dir "$build" -L quick --output-on-failure --no-tests=error --parallel 4
+if [ -n "$prefill" ]; then
+    step time 240 "$lab" time --peers --json "$out/time.json"
+    step prefill 150 "$lab" time "$prefill" --regime prefill --peers --json "$out/prefill.json"
+    step prefill-fp16 150 "$lab" time "$prefill" --regime prefill --peers --dtype fp16 --json "$out/prefill-fp16.json"
+    step serving 150 "$lab" time "$decode" --regime serving --peers --json "$out/serving.json"
+    step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
+else
+    step verify 90 "$lab" verify --backend gpu --json "$out/verify.json"
+    step time 240 "$lab" time --json "$out/time.json"
+    step time-8k 60 "$lab" time --shape 2,16,16,8192,8192,128 --json "$out/time-8k.json"
+    step time-8k-causal 60 "$lab" time --shape 2,16,16,8192,8192,128 --causal --json "$out/time-8k-causal.json"
+    step profile 120 "$lab" profile --limit 115 --json "$out/profile.json"
+    step sanitize 240 "$root/tests/sanitize.sh" "$lab" "$out/sanitizer.json"
+    step tests 120 ctest --test-dir "$build" -L quick --output-on-failure --no-tests=error --parallel 4
+fi
 
 printf '\n%s' "$summary" | tee -a "$out/log.txt"
 exit $failed

@@ -225,6 +225,7 @@ TEST_CASE("lab: options that make no sense", "[cli]") {
     expect_failure({"verify", "--backend", "gpu", "--order", "reversed"}, 2, "CPU");
     expect_failure({"time", "--regime", "train", "--shape", "1,1,1,64,64,64"}, 2, "--regime");
     expect_failure({"time", "--regime", "holiday"}, 2, "--regime");
+    expect_failure({"time", "--peers", "--regime", "holiday"}, 2, "--regime");
     expect_failure({"time", "--causal"}, 2, "--shape");
     expect_failure({"profile", "--regime", "holiday"}, 2, "--regime");
     expect_failure({"profile", "--causal"}, 2, "--shape");
@@ -246,6 +247,19 @@ TEST_CASE("lab: a back-end that is not here", "[cli]") {
     expect_failure({"verify", "--backend", "gpu"}, 3, "");
     for (const char* how : {"--occupancy", "--markdown"})
         expect_failure({"profile", how, "--json", folder / "profile.json"}, 3, "profiling needs a GPU: ");
+    CHECK(folder.files() == 0);
+    expect_failure({"time", "--peers"}, 3, "--peers needs a GPU: ");
+    expect_failure({"time", "--peers", "--regime", "serving"}, 3, "--peers needs a GPU: ");
+}
+
+TEST_CASE("lab time: peers that do not start", "[cli][gpu]") {
+    if (!test::available(Backend::gpu)) return;
+    const TemporaryFolder folder;
+    const std::string lab = LADDER_LAB, file = folder / "out.json";
+    const ProcessResult result =
+        run_process({"env", "LADDER_PYTHON=/no/python", lab, "time", "4", "--peers", "--json", file});
+    CHECK(result.status == 3);
+    CHECK(result.err == "lab: cannot start /no/python: No such file or directory\n");
     CHECK(folder.files() == 0);
 }
 

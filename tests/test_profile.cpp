@@ -71,13 +71,10 @@ stage  kernel
 "3","42","merge","(128, 1, 1)","4,000","0","1,000,000","(!) nan","","1e400","0"
 )csv";
 
-// A folder with an ncu of its own, and the place of temporary folders: another test's are no leftovers of
-// ours.
+// A folder with an ncu of its own.
 class FakeNcu {
   public:
     FakeNcu() {
-        fs::create_directory(temporary_);
-        setenv("TMPDIR", temporary_.c_str(), 1);
         save_profile(sample_profile(), OutputFile(folder_ / "there.json"));
         folder_.write("raw.csv", raw_page);
     }
@@ -98,16 +95,9 @@ class FakeNcu {
         return profile_with_nsight(folder_ / "ncu", {"lab", "profile", "3-4"}, limit);
     }
     const TemporaryFolder& folder() const { return folder_; }
-    bool left_nothing() const { return fs::is_empty(temporary_); }
-
-    ~FakeNcu() { saved_.empty() ? unsetenv("TMPDIR") : setenv("TMPDIR", saved_.c_str(), 1); }
-    FakeNcu(const FakeNcu&) = delete;
-    FakeNcu& operator=(const FakeNcu&) = delete;
 
   private:
     TemporaryFolder folder_;
-    std::string temporary_ = folder_ / "tmp";
-    std::string saved_ = std::getenv("TMPDIR") == nullptr ? "" : std::getenv("TMPDIR");
 };
 
 const std::string happy = "cp \"$here/there.json\" \"$json\"; cat \"$here/raw.csv\"\n";
@@ -129,6 +119,20 @@ bool contains(const std::string& text, const std::string& words) {
     INFO(text);
     return text.find(words) != text.npos;
 }
+
+// Has temporary files made in a folder of its own, where no other test leaves any.
+class OwnTemporaryFiles {
+  public:
+    OwnTemporaryFiles() { setenv("TMPDIR", (folder_ / ".").c_str(), 1); }
+    OwnTemporaryFiles(const OwnTemporaryFiles&) = delete;
+    OwnTemporaryFiles& operator=(const OwnTemporaryFiles&) = delete;
+    ~OwnTemporaryFiles() { unsetenv("TMPDIR"); }
+
+    std::size_t leftovers() const { return folder_.files(); }
+
+  private:
+    TemporaryFolder folder_;
+};
 
 }  // namespace
 
@@ -224,6 +228,7 @@ TEST_CASE("a file that is no profile", "[profile]") {
 
 TEST_CASE("Nsight Compute's metrics join the launches in their order", "[profile]") {
     const FakeNcu ncu;
+    const OwnTemporaryFiles files;
     ncu.behave(happy);
     const Profile profile = ncu.profile();
     CHECK(profile.profiler == "Nsight Compute 2025.3.1.0");
@@ -245,7 +250,7 @@ TEST_CASE("Nsight Compute's metrics join the launches in their order", "[profile
     CHECK(merge.metrics.count("stall_barrier") == 0);   // nan
     CHECK(merge.metrics.count("stall_selected") == 0);  // an empty cell
     CHECK(merge.metrics.count("stall_wait") == 0);      // beyond every number
-    CHECK(ncu.left_nothing());
+    CHECK(files.leftovers() == 0);
 }
 
 TEST_CASE("metrics that ncu refuses are left out", "[profile]") {
@@ -263,6 +268,7 @@ TEST_CASE("metrics that ncu refuses are left out", "[profile]") {
 
 TEST_CASE("what keeps Nsight Compute from measuring is said in one line", "[profile]") {
     const FakeNcu ncu;
+    const OwnTemporaryFiles files;
     SECTION("no permission, though the program ran") {
         ncu.behave(
             "cp \"$here/there.json\" \"$json\"\n"
@@ -309,7 +315,7 @@ TEST_CASE("what keeps Nsight Compute from measuring is said in one line", "[prof
         ncu.behave("exit 0\n");
         CHECK(message<CheckFailed>([&] { ncu.profile(); }) == "Nsight Compute ran nothing");
     }
-    CHECK(ncu.left_nothing());
+    CHECK(files.leftovers() == 0);
 }
 
 TEST_CASE("a program that hangs is ended with all that it started", "[profile]") {

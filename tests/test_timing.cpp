@@ -1,20 +1,17 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <fstream>
-#include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 
-#include "harness/tensors.h"
 #include "harness/timing.h"
-#include "reference/attention.h"
 #include "tests/catch.h"
+#include "tests/fake_gpu.h"
 #include "tests/skip.h"
 #include "tests/temporary_folder.h"
 
 using namespace ladder;
+using ladder::test::FakeGpu;
+using ladder::test::small_options;
 using ladder::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
@@ -22,78 +19,6 @@ namespace {
 
 bool near(double a, double b) {
     return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
-}
-
-/// A GPU that computes with the reference, tells invented times, and remembers which stages it timed.
-class FakeGpu final : public Device, public Stopwatch {
-  public:
-    std::map<int, double> milliseconds;  ///< per stage
-    double jitter = 0;                   ///< added to every other time
-    std::size_t memory = 1 << 30;        ///< largest allocation
-    int wrong_stage = -1;                ///< writes zeros
-    std::vector<int> timed;
-
-    Backend backend() const override { return Backend::gpu; }
-    std::string description() const override { return "fake GPU"; }
-    int sm_count() const override { return 4; }
-    int compute_capability() const override { return 90; }
-    std::size_t free_memory() const override { return memory; }
-    void* allocate(std::size_t bytes, const char* name, bool) override {
-        if (bytes > memory) throw CannotRun(std::string(name) + " needs more");
-        return std::malloc(bytes);
-    }
-    void release(void* pointer) override { std::free(pointer); }
-    void upload(void* device, const void* host, std::size_t bytes) override {
-        std::memcpy(device, host, bytes);
-    }
-    void download(void* host, const void* device, std::size_t bytes) override {
-        std::memcpy(host, device, bytes);
-    }
-
-    void run(const Stage& stage, const Problem& p) override {
-        REQUIRE(p.dtype == DType::bf16);
-        for (int h = 0; h < p.H; ++h) {
-            const auto head = [&](const View& view, int index, int N) {
-                return head_of<Eigen::bfloat16>(view, 0, index, N, p.d);
-            };
-            const auto matrix = [&](const View& view, int index, int N) -> reference::Matrix {
-                return head(view, index, N).cast<double>();
-            };
-            const int kv = h / (p.H / p.Hkv);
-            const auto [O, L] = reference::attention(matrix(p.Q, h, p.Nq), matrix(p.K, kv, p.Nk),
-                                                     matrix(p.V, kv, p.Nk), p.scale, {p.causal, p.Nq, p.Nk});
-            head(p.O, h, p.Nq) = (stage.number == wrong_stage ? 0 * O : O).cast<Eigen::bfloat16>();
-            for (int i = 0; i < p.Nq; ++i) p.L[h * p.Nq + i] = static_cast<float>(L[i]);
-        }
-    }
-
-    Hardware hardware() const override { return {"fake GPU", 4, 90, 90, 90, "1", "13.0"}; }
-    Ceilings ceilings() override { return {1.0, std::nullopt, 100.0}; }
-    void fill_normal(void* tensor, std::size_t count, DType, std::uint64_t seed) override {
-        for (std::size_t i = 0; i < count; ++i) {
-            static_cast<Eigen::bfloat16*>(tensor)[i] =
-                Eigen::bfloat16(std::sin(static_cast<float>(seed * 1000 + i)));
-        }
-    }
-    double time(const Stage& stage, const Problem& problem) override {
-        run(stage, problem);
-        timed.push_back(stage.number);
-        return milliseconds.at(stage.number) + (timed.size() % 2 == 0 ? jitter : 0);
-    }
-};
-
-TimedCase small_case(int Nq = 24) {
-    TimedCase timed;
-    timed.regime = "train";
-    timed.problem.shape = {.B = 1, .H = 2, .Hkv = 1, .Nq = Nq, .Nk = 40, .d = 64};
-    timed.problem.dtype = DType::bf16;
-    return timed;
-}
-
-TimingOptions small_options(int Nq = 24) {
-    TimingOptions options;
-    options.cases = {small_case(Nq)};
-    return options;
 }
 
 Row timed_row(int stage, int parent, double median_ms) {
@@ -109,7 +34,7 @@ Row timed_row(int stage, int parent, double median_ms) {
     return row;
 }
 
-/// A measurement that covers every regime.
+/// A measurement that covers the default run.
 Results sample_results(const std::string& date) {
     Results results;
     results.date = date;
@@ -118,6 +43,7 @@ Results sample_results(const std::string& date) {
     results.ceilings = {750.0, std::nullopt, 4300.0};
     results.kernels = {{"00_test", "0123456789abcdef"}};
     for (const Regime& regime : regimes()) {
+        if (regime.sweep) continue;
         Row row = timed_row(0, -1, 2);
         row.regime = regime.name;
         results.rows.push_back(row);
@@ -169,6 +95,7 @@ TEST_CASE("work is counted as the FlashAttention papers count it", "[timing]") {
 TEST_CASE("regimes are those of the design", "[timing]") {
     std::vector<std::string> names;
     for (const Regime& regime : regimes()) {
+        if (regime.sweep) continue;
         names.push_back(regime.name);
         for (const auto& [shape, causal] : regime.problems) {
             INFO(regime.name);
@@ -179,17 +106,39 @@ TEST_CASE("regimes are those of the design", "[timing]") {
         }
     }
     CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode"});
-    CHECK(timed_cases(DType::bf16, "decode").size() == 6);
-    CHECK(timed_cases(DType::bf16).size() == 10);
-    CHECK(timed_cases(DType::fp16, "causal").front().problem.causal);
-    CHECK(timed_cases(DType::fp16, "causal").front().problem.dtype == DType::fp16);
-    CHECK_THROWS_AS(timed_cases(DType::bf16, "nonsense"), BadUsage);
+    CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
+    CHECK(timing_options(DType::bf16).cases.size() == 10);
+    CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
+    CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);
+    CHECK_THROWS_AS(timing_options(DType::bf16, "nonsense"), BadUsage);
+}
+
+TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]") {
+    const TimingOptions prefill = timing_options(DType::fp16, "prefill");
+    CHECK(prefill.cases.size() == 36);
+    for (const TimedCase& timed : prefill.cases) {
+        const Shape& s = timed.problem.shape;
+        CHECK((s.B * s.Nq == 16384 && s.H * s.d == 2048 && s.H == s.Hkv && s.Nq == s.Nk));
+    }
+    CHECK(prefill.peers == std::vector<std::string>{"FlashAttention-2", "cuDNN"});
+    CHECK(prefill.max_seconds < TimingOptions().max_seconds);
+    CHECK(timing_options(DType::bf16).peers == Peers::names());
+
+    const TimingOptions serving = timing_options(DType::bf16, "serving");
+    CHECK(serving.cases.size() == 36);
+    for (const TimedCase& timed : serving.cases) {
+        CHECK(counts_bytes(timed.problem.shape));
+        CHECK(unavoidable_bytes(timed.problem.shape) <= 40e9);
+    }
+    CHECK(timing_options(DType::bf16, "causal-small").cases.size() == 4);
+    for (const char* name : {"prefill", "serving", "causal-small"}) CHECK(is_sweep(name));
+    for (const char* name : {"train", "custom", ""}) CHECK_FALSE(is_sweep(name));
 }
 
 TEST_CASE("every stage's change shows in a regime", "[timing]") {
     for (const Stage& stage : stages()) {
         INFO(stage.folder());
-        if (stage.parent >= 0) CHECK_NOTHROW(timed_cases(DType::bf16, stage.shows_in));
+        if (stage.parent >= 0) CHECK_NOTHROW(timing_options(DType::bf16, stage.shows_in));
         if (stage.parent >= 0) CHECK(std::string(stage.shows_in) != "");
     }
 }
@@ -276,6 +225,16 @@ TEST_CASE("a measurement survives its file", "[timing]") {
     CHECK(read.rows.front().timing->median_ms == 2);
     CHECK(read.rows.front().dtype == DType::bf16);
     CHECK(read.rows.front().shape == results.rows.front().shape);
+}
+
+TEST_CASE("a file from before there were peers is read", "[timing]") {
+    const TemporaryFolder folder;
+    auto json = nlohmann::json(sample_results("2026-01-01T00:00:00Z"));
+    json.erase("peers");
+    json.erase("libraries");
+    const Results read = load_results(folder.write("old.json", json.dump()));
+    CHECK(read.rows.size() == json["rows"].size());
+    CHECK(read.peers.empty());
 }
 
 TEST_CASE("a broken file is named", "[timing]") {
@@ -398,6 +357,34 @@ TEST_CASE("a stage that does not fit says so and the others run", "[timing]") {
     TimingOptions other_dimension = small_options();
     other_dimension.cases[0].problem.shape.d = 72;
     CHECK(time_stages(gpu, {naive}, other_dimension).rows[0].why_not == "has no kernel for d = 72");
+}
+
+TEST_CASE("of a large problem some heads are compared, and all looked at", "[timing]") {
+    FakeGpu gpu;
+    gpu.milliseconds = {{4, 1.0}};
+    TimingOptions options = small_options();
+    Shape& shape = options.cases[0].problem.shape;
+    shape.B = 2, shape.H = 6, shape.Hkv = 3;  // six key/value heads
+    for (const int heads : {0, 2, 3, 5, 6, 7}) {
+        CAPTURE(heads);
+        options.max_compared = std::size_t(heads) * shape.Nk * shape.d;
+        CHECK(time_stages(gpu, {*find_stage(4)}, options).rows[0].verified);
+    }
+    options.max_compared = 0;  // first and last
+    SECTION("a wrong value in a head that is compared") {
+        gpu.spoil = [](const Problem& p) {
+            static_cast<Eigen::bfloat16*>(p.O.data)[5] += Eigen::bfloat16(1);
+        };
+        const Row row = time_stages(gpu, {*find_stage(4)}, options).rows[0];
+        CHECK_FALSE(row.verified);
+        CHECK(row.why_not.find("O is wrong in 1 of") == 0);
+    }
+    SECTION("a value that is not finite elsewhere") {
+        gpu.spoil = [](const Problem& p) { p.L[3 * p.Nq] = NAN; };
+        const Row row = time_stages(gpu, {*find_stage(4)}, options).rows[0];
+        CHECK_FALSE(row.verified);
+        CHECK(row.why_not.find("L is not finite") == 0);
+    }
 }
 
 TEST_CASE("a fingerprint is of code and not of comments", "[timing]") {

@@ -11,6 +11,7 @@
 #include "harness/commands/timing_tables.h"
 #include "harness/diff.h"
 #include "harness/file.h"
+#include "harness/timing.h"
 #include "reference/tiled.h"
 
 namespace ladder {
@@ -43,6 +44,8 @@ class Generator {
         if (name == "worked_example")
             return fmt::format("```text\n{}```\n", reference::format_steps(reference::worked_example()));
         if (name.starts_with(record)) return record_block(name.substr(record.size()));
+        if (name.starts_with(peers)) return peers_block(name.substr(peers.size()), stage, false);
+        if (name.starts_with(peer_means)) return peers_block(name.substr(peer_means.size()), stage, true);
         throw BadUsage(fmt::format("there is no generated block '{}' here", name));
     }
 
@@ -93,13 +96,32 @@ class Generator {
 
     // "record h200-8k": the tables of docs/results/h200-8k.json, whatever its date
     static std::string record_block(std::string_view file) {
-        const Results results = load_results(results_folder() / fmt::format("{}.json", file));
+        const Results results = recorded(file);
+        const bool sweep = !results.rows.empty() && is_sweep(results.rows.front().regime);
         std::string text = recorded_label(results) + ":\n";
-        for (const Table& table : rate_tables(results)) text += "\n" + to_markdown(table);
+        for (const Table& table : sweep ? comparison_tables(results) : rate_tables(results))
+            text += "\n" + to_markdown(table);
         return text;
     }
 
-    static constexpr std::string_view record = "record ";
+    // "peers h200-prefill": the stage of the page, or in that of the ladder all, against the peers of that
+    // file; "peer_means h200-prefill" without the single problems
+    static std::string peers_block(std::string_view file, const Stage* stage, bool only_means) {
+        const Results results = recorded(file);
+        if (results.peers.empty()) throw BadUsage(fmt::format("{}.json has no peers", file));
+        std::string text = fmt::format("{}; {}:\n", recorded_label(results), libraries(results));
+        for (const Table& table : comparison_tables(results, stage)) {
+            if (only_means && !table.key().ends_with("_summary")) continue;
+            text += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
+        }
+        return text;
+    }
+
+    static Results recorded(std::string_view file) {
+        return load_results(results_folder() / fmt::format("{}.json", file));
+    }
+
+    static constexpr std::string_view record = "record ", peers = "peers ", peer_means = "peer_means ";
 
     std::unique_ptr<Device> cpu_;
     std::optional<Results> recorded_ = newest_results(results_folder());

@@ -14,10 +14,14 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) : stages(command), problem(command) {}
+    explicit Options(CLI::App& command) : stages(command), problem(command) {
+        command.add_flag("--peers", peers,
+                         "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention");
+    }
 
     StageOptions stages;
     RegimeOptions problem;
+    bool peers = false;
 };
 
 // "2 of 7 stages gave wrong answers: ..."
@@ -35,17 +39,23 @@ Document time_on_gpu(Device& gpu, const Options& options) {
         require_memory(*options.problem.shape, gpu);
         timing.cases = {{"custom", options.problem.custom_case()}};
     } else {
-        timing.cases = timed_cases(options.problem.dtype_or_default(), options.problem.regime);
+        timing = timing_options(options.problem.dtype_or_default(), options.problem.regime);
     }
     std::vector<Stage> stages;
     for (const Stage* stage : options.stages.selected()) stages.push_back(*stage);
     const ProgressLine progress;
-    const Results results = time_stages(gpu, stages, timing, std::cref(progress));
+    std::optional<Peers> peers;
+    if (options.peers) {
+        progress("start PyTorch", 0, 1);
+        peers.emplace();
+    }
+    const Results results = time_stages(gpu, stages, timing, std::cref(progress), peers ? &*peers : nullptr);
 
     Document document;
     document.facts = measurement_facts(results);
-    document.tables = timing_tables(results);
+    document.tables = is_sweep(options.problem.regime) ? comparison_tables(results) : timing_tables(results);
     document.notes.push_back("Medians. Marked: where the stage's change should show.");
+    if (peers) document.notes.push_back("Over a peer: its time / the stage's. Above 1 the stage is faster.");
     if (const std::string foreign = foreign_architecture(results.hardware); !foreign.empty()) {
         document.notes.push_back("Not to be recorded: " + foreign);
     }
@@ -98,6 +108,7 @@ Document run(const Options& options) {
     options.problem.check();
     std::string why_no_gpu;
     if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
+    if (options.peers) throw CannotRun("--peers needs a GPU: " + why_no_gpu);
     return count_on_cpu(*open_counting_device(), why_no_gpu, options);
 }
 

@@ -1,11 +1,15 @@
 #include "harness/commands/timing_tables.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <tuple>
+#include <cmath>
+#include <set>
+#include <string_view>
 
 #include "harness/shape.h"
+#include "harness/timing.h"
 
 namespace ladder {
 namespace {
@@ -14,24 +18,66 @@ namespace {
 struct Group {
     const Row* first;
     std::vector<const Row*> rows;
+    std::vector<const PeerRow*> peers;
 };
-
-bool same_problem(const Row& a, const Row& b) {
-    return std::tie(a.regime, a.shape, a.causal, a.dtype) == std::tie(b.regime, b.shape, b.causal, b.dtype);
-}
 
 std::vector<Group> by_problem(const Results& results) {
     std::vector<Group> groups;
+    const auto find = [&](const Measurement& row) {
+        return std::find_if(groups.begin(), groups.end(),
+                            [&](const Group& g) { return same_problem(*g.first, row); });
+    };
     for (const Row& row : results.rows) {
-        const auto group = std::find_if(groups.begin(), groups.end(),
-                                        [&](const Group& g) { return same_problem(*g.first, row); });
-        if (group == groups.end()) {
-            groups.push_back({&row, {&row}});
+        if (const auto group = find(row); group == groups.end()) {
+            groups.push_back({&row, {&row}, {}});
         } else {
             group->rows.push_back(&row);
         }
     }
+    for (const PeerRow& row : results.peers) {
+        if (const auto group = find(row); group != groups.end()) group->peers.push_back(&row);
+    }
     return groups;
+}
+
+// The groups whose rate has this unit, "TFLOP/s" or "GB/s".
+std::vector<Group> of_unit(std::vector<Group> groups, std::string_view unit) {
+    std::erase_if(groups, [&](const Group& g) { return counts_bytes(g.first->shape) != (unit == "GB/s"); });
+    return groups;
+}
+
+const char* key_of(std::string_view unit) {
+    return unit == "GB/s" ? "bytes_rate" : "flop_rate";
+}
+
+constexpr const char* units[]{"TFLOP/s", "GB/s"};
+
+// The peers that take part, each once.
+std::vector<std::string> peer_names(const Results& results) {
+    std::vector<std::string> names;
+    for (const PeerRow& row : results.peers) {
+        if (std::find(names.begin(), names.end(), row.peer) == names.end()) names.push_back(row.peer);
+    }
+    return names;
+}
+
+const PeerRow* find_peer(const Group& group, const std::string& peer) {
+    const auto row = std::find_if(group.peers.begin(), group.peers.end(),
+                                  [&](const PeerRow* r) { return r->peer == peer; });
+    return row == group.peers.end() ? nullptr : *row;
+}
+
+// How many times as fast as the peer the stage is; empty if one of them has no time.
+std::optional<double> over_peer(const Group& group, const Row* row, const std::string& peer) {
+    const PeerRow* yardstick = find_peer(group, peer);
+    if (yardstick == nullptr || row == nullptr) return std::nullopt;
+    const auto ratio = yardstick->stage_speedups.find(row->folder);
+    return ratio == yardstick->stage_speedups.end() ? std::nullopt : std::optional(ratio->second.value);
+}
+
+// "peer: cuDNN", in the column of the stages
+std::string label(const std::string& peer) {
+    return "peer: " + peer;
 }
 
 const Row* find_row(const Group& group, int stage) {
@@ -60,9 +106,13 @@ Tone tone_of(const Row& row) {
     return row.shows_here ? Tone::marked : Tone::plain;
 }
 
+Cell ratio(const std::optional<double>& value, Tone tone = Tone::plain) {
+    if (!value) return {};
+    return {Value(*value), fmt::format("{:.2f}x", *value), tone};
+}
+
 Cell speedup(const Row& row) {
-    if (!row.over_parent) return {};
-    return {Value(row.over_parent->value), fmt::format("{:.2f}x", row.over_parent->value), tone_of(row)};
+    return row.over_parent ? ratio(row.over_parent->value, tone_of(row)) : Cell();
 }
 
 Cell verified_cell(const Row& row) {
@@ -70,24 +120,36 @@ Cell verified_cell(const Row& row) {
     return row.timing ? Cell(Value(false), "WRONG", Tone::bad) : Cell(Value(), "cannot run", Tone::faint);
 }
 
-Cell milliseconds(const Row& row) {
+Cell milliseconds(const Measurement& row) {
     if (!row.timing) return {};
     return {Value(row.timing->median_ms), fmt::format("{:.3f}", row.timing->median_ms)};
 }
 
-Cell noise(const Row& row) {
+Cell noise(const Measurement& row) {
     if (!row.timing) return {};
     return {Value(row.timing->noise), fmt::format("{:.1f}%", 100 * row.timing->noise)};
 }
 
-Cell rate(const Row& row) {
+Cell rate(const Measurement& row) {
     if (!row.timing) return {};
     return {Value(row.rate), fmt::format("{:.{}f}", row.rate, row.rate < 100 ? 1 : 0)};
 }
 
-Cell share(const Row& row) {
+Cell share(const Measurement& row) {
     if (!row.ceiling_share) return {};
     return {Value(*row.ceiling_share), fmt::format("{:.0f}%", 100 * *row.ceiling_share)};
+}
+
+// "212 (1.52x)": the rate and the speedup over the parent
+Cell rate_and_speedup(const Row* row) {
+    if (row == nullptr || !row->timing) return {Value(), "-", Tone::faint};
+    std::string text = rate(*row).text;
+    if (row->over_parent) text += fmt::format(" ({:.2f}x)", row->over_parent->value);
+    return {Value(row->rate), text, tone_of(*row)};
+}
+
+Cell rate_or_dash(const Measurement* row) {
+    return row == nullptr || !row->timing ? Cell(Value(), "-", Tone::faint) : rate(*row);
 }
 
 Cell fact(const std::string& text) {
@@ -97,6 +159,120 @@ Cell fact(const std::string& text) {
 Cell rate_fact(const std::optional<double>& value, const char* unit) {
     return value ? Cell(Value(*value), fmt::format("{:.0f} {}", *value, unit))
                  : Cell(Value(), "not measured");
+}
+
+// "d=64 N=2k B=8 H=32 causal": what tells the problems of a sweep apart
+std::string problem_name(const Row& row) {
+    const Shape& s = row.shape;
+    if (!is_sweep(row.regime)) return short_name(row);
+    return fmt::format("d={} N={} B={} H={}{}{}", s.d, short_size(s.Nk), s.B, s.H,
+                       s.H == s.Hkv ? "" : fmt::format(" Hkv={}", s.Hkv), row.causal ? " causal" : "");
+}
+
+// Who is compared with the peers: a stage, or the fastest one on each problem.
+struct Contender {
+    const Stage* stage;  // null for the fastest
+
+    std::string name() const { return stage != nullptr ? stage->folder() : "fastest"; }
+    std::string short_name() const {
+        return stage != nullptr ? fmt::format("{:02}", stage->number) : "fastest";
+    }
+    const Row* row(const Group& group) const {
+        if (stage != nullptr) return find_row(group, stage->number);
+        const Row* fastest = nullptr;
+        for (const Row* row : group.rows) {
+            if (!row->timing || !row->verified) continue;
+            if (fastest == nullptr || row->rate > fastest->rate) fastest = row;
+        }
+        return fastest;
+    }
+    Cell cell(const Group& group) const {
+        const Row* row = this->row(group);
+        if (row == nullptr || !row->timing) return {Value(), "-", Tone::faint};
+        if (!row->verified) return {Value(row->rate), "WRONG", Tone::bad};
+        Cell cell = rate_and_speedup(row);
+        if (stage == nullptr)
+            cell = {Value(row->rate), fmt::format("{} ({:02})", rate(*row).text, row->stage)};
+        return cell;
+    }
+};
+
+// One stage if it is named, all of a few, else the fastest.
+std::vector<Contender> contenders_of(const Results& results, const Stage* only) {
+    constexpr std::size_t few = 3;
+    if (only != nullptr) return {{only}};
+    std::vector<Contender> contenders;
+    for (const Stage& stage : stages()) {
+        if (std::any_of(results.rows.begin(), results.rows.end(),
+                        [&](const Row& row) { return row.stage == stage.number; }))
+            contenders.push_back({&stage});
+    }
+    return contenders.size() <= few || results.peers.empty() ? contenders : std::vector<Contender>{{nullptr}};
+}
+
+// A contender against a peer.
+struct Pair {
+    Contender contender;
+    std::string peer;
+
+    Column column() const {
+        return {fmt::format("{}_over_{}", contender.name(), peer),
+                fmt::format("{} over {}", contender.short_name(), peer), Align::right};
+    }
+    std::optional<double> ratio(const Group& group) const {
+        return over_peer(group, contender.row(group), peer);
+    }
+};
+
+// Why who has no time, or a wrong answer, in one line
+std::string reasons(const Group& group, const std::vector<Contender>& contenders) {
+    std::vector<std::string> list;
+    for (const Contender& contender : contenders) {
+        const Row* row = contender.row(group);
+        if (row != nullptr && !row->why_not.empty())
+            list.push_back(fmt::format("{}: {}", contender.short_name(), row->why_not));
+    }
+    for (const PeerRow* row : group.peers) {
+        if (!row->why_not.empty()) list.push_back(fmt::format("{}: {}", row->peer, row->why_not));
+    }
+    return fmt::format("{}", fmt::join(list, "; "));
+}
+
+// "0.97x, 0.81x": the geometric mean of the ratios and the smallest
+Cell mean_and_minimum(const std::vector<double>& ratios) {
+    if (ratios.empty()) return {Value(), "-", Tone::faint};
+    double logarithms = 0;
+    for (const double ratio : ratios) logarithms += std::log(ratio);
+    const double mean = std::exp(logarithms / static_cast<double>(ratios.size()));
+    return {Value(mean),
+            fmt::format("{:.2f}x, {:.2f}x", mean, *std::min_element(ratios.begin(), ratios.end()))};
+}
+
+// A row for each head dimension, if there are several, and one for all.
+Table summary_table(const std::string& unit, const std::vector<Group>& groups,
+                    const std::vector<Pair>& pairs) {
+    std::vector<Column> columns{{"problems", "problems"}};
+    for (const Pair& pair : pairs) columns.push_back(pair.column());
+    Table table(std::string(key_of(unit)) + "_summary", "Geometric mean and minimum of the ratios", columns);
+    const auto add_row = [&](const std::string& name, const auto& is_in) {
+        std::vector<Cell> cells{name};
+        for (const Pair& pair : pairs) {
+            std::vector<double> ratios;
+            for (const Group& group : groups) {
+                if (const auto ratio = pair.ratio(group); ratio && is_in(group)) ratios.push_back(*ratio);
+            }
+            cells.push_back(mean_and_minimum(ratios));
+        }
+        table.add_row(std::move(cells));
+    };
+    std::set<int> dimensions;
+    for (const Group& group : groups) dimensions.insert(group.first->shape.d);
+    if (dimensions.size() > 1) {
+        for (const int d : dimensions)
+            add_row(fmt::format("d={}", d), [=](const Group& group) { return group.first->shape.d == d; });
+    }
+    add_row("all", [](const Group&) { return true; });
+    return table;
 }
 
 // sm_90 of 90
@@ -121,33 +297,41 @@ std::vector<std::pair<std::string, Cell>> measurement_facts(const Results& resul
     facts.emplace_back("ceiling, bf16 GEMM", rate_fact(results.ceilings.bf16_tflops, "TFLOP/s"));
     facts.emplace_back("ceiling, fp16 GEMM", rate_fact(results.ceilings.fp16_tflops, "TFLOP/s"));
     facts.emplace_back("ceiling, copy", rate_fact(results.ceilings.copy_gbs, "GB/s"));
+    if (!results.libraries.empty()) facts.emplace_back("peers", fact(libraries(results)));
     return facts;
 }
 
 std::vector<Table> timing_tables(const Results& results) {
     std::vector<Table> tables;
+    const auto peers = peer_names(results);
     for (const Group& group : by_problem(results)) {
         const Row& first = *group.first;
-        const auto timed =
-            std::find_if(group.rows.begin(), group.rows.end(), [](const Row* r) { return !r->unit.empty(); });
-        const std::string unit = timed == group.rows.end() ? "rate" : (*timed)->unit;
-        Table table(fmt::format("{}_{}", first.regime, tables.size()), long_name(first),
-                    {{"stage", "stage"},
-                     {"verified", "verified"},
-                     {"median_ms", "median ms", Align::right},
-                     {"noise", "noise", Align::right},
-                     {"rate", unit, Align::right},
-                     {"ceiling_share", "of ceiling", Align::right},
-                     {"over_parent", "over parent", Align::right},
-                     {"over_baseline", "over 00", Align::right},
-                     {"why_not", ""}});
+        std::vector<Column> columns{{"stage", "stage"},
+                                    {"verified", "verified"},
+                                    {"median_ms", "median ms", Align::right},
+                                    {"noise", "noise", Align::right},
+                                    {"rate", counts_bytes(first.shape) ? "GB/s" : "TFLOP/s", Align::right},
+                                    {"ceiling_share", "of ceiling", Align::right},
+                                    {"over_parent", "over parent", Align::right},
+                                    {"over_baseline", "over 00", Align::right}};
+        for (const std::string& peer : peers)
+            columns.push_back({"over_" + peer, "over " + peer, Align::right});
+        columns.push_back({"why_not", ""});
+        Table table(fmt::format("{}_{}", first.regime, tables.size()), long_name(first), columns);
         for (const Row* row : group.rows) {
-            table.add_row({row->folder, verified_cell(*row), milliseconds(*row), noise(*row), rate(*row),
-                           share(*row), speedup(*row),
-                           row->over_baseline ? Cell(Value(row->over_baseline->value),
-                                                     fmt::format("{:.2f}x", row->over_baseline->value))
-                                              : Cell(),
-                           row->why_not.empty() ? Cell() : Cell(row->why_not)});
+            std::vector<Cell> cells{row->folder, verified_cell(*row), milliseconds(*row), noise(*row),
+                                    rate(*row),  share(*row),         speedup(*row)};
+            cells.push_back(row->over_baseline ? ratio(row->over_baseline->value) : Cell());
+            for (const std::string& peer : peers) cells.push_back(ratio(over_peer(group, row, peer)));
+            cells.push_back(row->why_not.empty() ? Cell() : Cell(row->why_not));
+            table.add_row(std::move(cells));
+        }
+        for (const PeerRow* row : group.peers) {
+            std::vector<Cell> cells{label(row->peer), {},         milliseconds(*row),
+                                    noise(*row),      rate(*row), share(*row)};
+            cells.resize(columns.size() - 1);
+            cells.push_back(row->why_not.empty() ? Cell() : Cell(row->why_not));
+            table.add_row(std::move(cells));
         }
         tables.push_back(std::move(table));
     }
@@ -156,35 +340,65 @@ std::vector<Table> timing_tables(const Results& results) {
 
 std::vector<Table> rate_tables(const Results& results, const std::string& regime) {
     std::vector<Table> tables;
-    for (const char* unit : {"TFLOP/s", "GB/s"}) {
-        std::vector<Group> groups = by_problem(results);
-        std::erase_if(groups, [&](const Group& g) {
-            return (!regime.empty() && g.first->regime != regime) ||
-                   counts_bytes(g.first->shape) != (unit[0] == 'G');
-        });
+    for (const char* unit : units) {
+        std::vector<Group> groups = of_unit(by_problem(results), unit);
+        std::erase_if(groups, [&](const Group& g) { return !regime.empty() && g.first->regime != regime; });
         if (groups.empty()) continue;
         std::vector<Column> columns{{"stage", "stage"}};
         for (const Group& group : groups)
             columns.push_back({short_name(*group.first), short_name(*group.first), Align::right});
-        Table table(unit[0] == 'G' ? "bytes_rate" : "flop_rate",
-                    fmt::format("{} (speedup over the parent)", unit), columns);
+        Table table(key_of(unit), fmt::format("{} (speedup over the parent)", unit), columns);
         for (const Stage& stage : stages()) {
             std::vector<Cell> cells{stage.folder()};
             bool any = false;
             for (const Group& group : groups) {
                 const Row* row = find_row(group, stage.number);
                 any = any || row != nullptr;
-                if (row == nullptr || !row->timing) {
-                    cells.push_back({Value(), "-", Tone::faint});
-                    continue;
-                }
-                std::string text = rate(*row).text;
-                if (row->over_parent) text += fmt::format(" ({:.2f}x)", row->over_parent->value);
-                cells.push_back({Value(row->rate), text, tone_of(*row)});
+                cells.push_back(rate_and_speedup(row));
             }
             if (any) table.add_row(std::move(cells));
         }
+        for (const std::string& peer : peer_names(results)) {
+            std::vector<Cell> cells{label(peer)};
+            for (const Group& group : groups) cells.push_back(rate_or_dash(find_peer(group, peer)));
+            table.add_row(std::move(cells));
+        }
         tables.push_back(std::move(table));
+    }
+    return tables;
+}
+
+std::vector<Table> comparison_tables(const Results& results, const Stage* only) {
+    const auto contenders = contenders_of(results, only);
+    const auto peers = peer_names(results);
+    std::vector<Pair> pairs;
+    for (const Contender& contender : contenders) {
+        for (const std::string& peer : peers) pairs.push_back({contender, peer});
+    }
+    std::vector<Table> tables;
+    for (const char* unit : units) {
+        const auto groups = of_unit(by_problem(results), unit);
+        if (groups.empty()) continue;
+        std::vector<Column> columns{{"problem", "problem"}};
+        for (const Contender& contender : contenders)
+            columns.push_back({contender.name(), contender.name(), Align::right});
+        for (const std::string& peer : peers) columns.push_back({peer, peer, Align::right});
+        for (const Pair& pair : pairs) columns.push_back(pair.column());
+        const bool all_ran = std::all_of(groups.begin(), groups.end(), [&](const Group& group) {
+            return reasons(group, contenders).empty();
+        });
+        if (!all_ran) columns.push_back({"why_not", ""});
+        Table table(key_of(unit), unit, columns);
+        for (const Group& group : groups) {
+            std::vector<Cell> cells{problem_name(*group.first)};
+            for (const Contender& contender : contenders) cells.push_back(contender.cell(group));
+            for (const std::string& peer : peers) cells.push_back(rate_or_dash(find_peer(group, peer)));
+            for (const Pair& pair : pairs) cells.push_back(ratio(pair.ratio(group)));
+            if (!all_ran) cells.emplace_back(reasons(group, contenders));
+            table.add_row(std::move(cells));
+        }
+        tables.push_back(std::move(table));
+        if (!pairs.empty()) tables.push_back(summary_table(unit, groups, pairs));
     }
     return tables;
 }
@@ -209,6 +423,13 @@ Table stage_timing_table(const Results& results, const Stage& stage) {
                        share(*row), speedup(*row)});
     }
     return table;
+}
+
+std::string libraries(const Results& results) {
+    std::vector<std::string> names;
+    for (const auto& [library, version] : results.libraries)
+        names.push_back(fmt::format("{} {}", library, version));
+    return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::string recorded_label(const Results& results) {

@@ -1,5 +1,5 @@
-// Stage 08: keys per warp. The tile has 16 query rows, and each warp takes its own keys of them: it copies
-// what it reads, alone, and no barrier is left in the loop. The warps merge once, at the end.
+// Stage 08: keys per warp. A query tile has 16 rows, which is what a few heads fill, and the warps split the
+// keys of a key tile instead of the rows. Each has its own m, l and O; they merge once, at the end.
 
 #include "stages/device.cuh"
 
@@ -44,16 +44,14 @@ __device__ void load_queries(T (&tile)[Br][d + pad], const Problem& p, int b, in
     }
 }
 
-/// Starts copying this warp's slice of rows first .. first + Bc - 1 of X (N, d) into a tile. Rows from N on
-/// become 0.
+/// Starts copying rows first .. first + 63 of X (N, d) into a tile. Rows from N on become 0.
 template <class T, int d>
-__device__ void load_slice(T (&tile)[Bc][d + pad], const T* X, std::int64_t stride, int first, int N) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+__device__ void load_tile(T (&tile)[64][d + pad], const T* X, std::int64_t stride, int first, int N) {
+    const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
+    const T* source = X + (first + row) * stride + column;
 #pragma unroll
-    for (int n = 0; n < slice * d / 8; n += 32) {
-        const int row = slice * warp + (n + lane) / (d / 8), column = (n + lane) % (d / 8) * 8;
-        const bool valid = first + row < N;
-        copy_async(&tile[row][column], X + (valid ? first + row : 0) * stride + column, valid);
+    for (int n = 0; n < 64; n += threads * 8 / d) {
+        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
     }
 }
 
@@ -289,14 +287,12 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
 
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);
-    copy_wait();
-    __syncthreads();  // Q is there, whoever copied it
     for (int j = first; j < last; ++j) {
-        __syncwarp();  // the previous K and V have been read
-        load_slice<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
-        load_slice<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
+        __syncthreads();  // the previous K and V have been read
+        load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
+        load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         copy_wait();
-        __syncwarp();  // K and V are there, whichever lane copied them
+        __syncthreads();  // Q, K and V are there, whoever copied them
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(masked);
         attend<T, d>(shared, p, i, j, masked, O, m, l);
@@ -325,7 +321,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 8, .name = "keys_per_warp", .parent = 7,
-             .change = "16 query rows; each warp copies and takes its own keys, and they merge once",
+             .change = "16 query rows; each warp takes its own keys of a tile, and they merge once",
              .shows_in = "decode", .workspace_bytes = workspace_bytes);
 
 }  // namespace

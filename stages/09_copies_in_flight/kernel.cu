@@ -1,5 +1,5 @@
-// Stage 09: copies in flight. K and V go through a ring of tiles: each warp asks for its keys of later tiles
-// before it waits for those of this one.
+// Stage 09: copies in flight. K and V go through a ring of tiles: a block asks for later tiles before it
+// waits for this one.
 
 #include "stages/device.cuh"
 
@@ -48,16 +48,14 @@ __device__ void load_queries(T (&tile)[Br][d + pad], const Problem& p, int b, in
     }
 }
 
-/// Starts copying this warp's slice of rows first .. first + Bc - 1 of X (N, d) into a tile. Rows from N on
-/// become 0.
+/// Starts copying rows first .. first + 63 of X (N, d) into a tile. Rows from N on become 0.
 template <class T, int d>
-__device__ void load_slice(T (&tile)[Bc][d + pad], const T* X, std::int64_t stride, int first, int N) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+__device__ void load_tile(T (&tile)[64][d + pad], const T* X, std::int64_t stride, int first, int N) {
+    const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
+    const T* source = X + (first + row) * stride + column;
 #pragma unroll
-    for (int n = 0; n < slice * d / 8; n += 32) {
-        const int row = slice * warp + (n + lane) / (d / 8), column = (n + lane) % (d / 8) * 8;
-        const bool valid = first + row < N;
-        copy_async(&tile[row][column], X + (valid ? first + row : 0) * stride + column, valid);
+    for (int n = 0; n < 64; n += threads * 8 / d) {
+        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
     }
 }
 
@@ -294,24 +292,22 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
 
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);
-    const auto load_tile = [&](int j) {  // one group of copies, empty past the last tile
+    const auto load = [&](int j) {  // one group of copies, empty past the last tile
         if (j < last) {
-            load_slice<T, d>(shared.K[j % depth<d>], matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
-            load_slice<T, d>(shared.V[j % depth<d>], matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
+            load_tile<T, d>(shared.K[j % depth<d>], matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
+            load_tile<T, d>(shared.V[j % depth<d>], matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         }
         copy_commit();
     };
-    for (int j = first; j < first + depth<d>; ++j) load_tile(j);
-    copy_wait<depth<d> - 1>();
-    __syncthreads();  // Q, which is in the first group, is there, whoever copied it
+    for (int j = first; j < first + depth<d>; ++j) load(j);  // Q is in the first group
     for (int j = first; j < last; ++j) {
         copy_wait<depth<d> - 1>();
-        __syncwarp();  // K and V of tile j are there, whichever lane copied them
+        __syncthreads();  // Q, and K and V of tile j, are there, whoever copied them
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(masked);
         attend<T, d>(shared, p, i, j, masked, O, m, l);
-        __syncwarp();  // K and V of tile j have been read: their place is free
-        load_tile(j + depth<d>);
+        __syncthreads();  // K and V of tile j have been read: their place is free
+        load(j + depth<d>);
     }
     merge_warps<T, d>(shared, O, m, l);
     if (threadIdx.x >= 32) return;
@@ -337,7 +333,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 9, .name = "copies_in_flight", .parent = 8,
-             .change = "a ring of K and V tiles: a warp asks for later tiles before it waits for this one",
+             .change = "a ring of K and V tiles: a block asks for later tiles before it waits for this one",
              .shows_in = "decode", .workspace_bytes = workspace_bytes);
 
 }  // namespace

@@ -201,8 +201,10 @@ __global__ void __launch_bounds__(threads, 2) attention(const Problem p) {
 
     const int first_row = i * Br<d> + 16 * slices<d> * (threadIdx.x / 32);
     float O[slices<d>][d / 8][4] = {}, m[slices<d>][2] = {}, l[slices<d>][2] = {};
-    load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br<d>, p.Nq);
-    if (Tc > 0) load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, 0, p.Nk);
+    if (Tc > 0) {
+        load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br<d>, p.Nq);
+        load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, 0, p.Nk);
+    }
     for (int j = 0; j < Tc; ++j) {
         copy_wait();
         __syncthreads();  // Q and K are there, whoever copied them; the previous V has been read

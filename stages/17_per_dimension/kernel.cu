@@ -1,5 +1,6 @@
 // Stage 17: per dimension. What is best depends on d: at d = 64 a tile of 128 keys spreads its fixed costs
-// over more work; at d = 256 the branch around the rescale costs more than a rescale at every tile.
+// over more work, and a branch for warps without rows costs more than their work; at d = 256 it is the branch
+// around the rescale that costs more than a rescale at every tile.
 
 #include "stages/device.cuh"
 
@@ -119,7 +120,7 @@ __device__ void score(Shared<T, d>& shared, float (&S)[slices<d>][Bc<d> / 8][4])
 }
 
 /// Folds key tile j, given its S, into this warp's slices (algorithm 1, lines 9 and 10).
-/// A warp takes all 64 keys, and the O (16, d) of its slices are its own.
+/// A warp takes all keys of the tile, and the O (16, d) of its slices are its own.
 template <class T, int d>
 __device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int j, bool masked,
                      float (&S)[slices<d>][Bc<d> / 8][4], float (&O)[slices<d>][d / 8][4],
@@ -197,27 +198,26 @@ __device__ void write_rows(const Problem& p, int b, int h, int first_row, const 
     }
 }
 
-/// Query heads (of any batch entry) whose blocks start together, the longest ones first: as many as fill the
-/// multiprocessors twice over, and more would not share K and V in the L2 cache.
-__host__ __device__ int group_size(const Problem& p, int Tr) {
-    return p.causal ? max(1, min(p.B * p.H, 4 * p.sm_count / Tr)) : 1;
-}
-
-template <class T, int d>
-__global__ void __launch_bounds__(threads, 2) attention(const Problem p) {
+template <class T, int d, bool causal>
+__global__ void __launch_bounds__(threads, 2) attention(const Problem p, [[maybe_unused]] int group_bits) {
     auto& shared = shared_memory<Shared<T, d>>();
-    const int Tr = ceil_div(p.Nq, Br<d>), group = group_size(p, Tr),
-              first_head = blockIdx.x / (group * Tr) * group;
-    const int heads = min(group, p.B * p.H - first_head), turn = blockIdx.x - first_head * Tr;
-    const int i = Tr - 1 - turn / heads, head = first_head + turn % heads;
-    const int h = head % p.H, b = head / p.H, h_kv = h / (p.H / p.Hkv);
+    int i = blockIdx.x, h = blockIdx.y;
+    const int b = blockIdx.z;
+    if constexpr (causal) {  // 2^group_bits heads together: the last query tile of each, then the one before
+        i = (gridDim.x - 1 - blockIdx.x) >> group_bits;
+        h = (blockIdx.y << group_bits) + (blockIdx.x & ((1 << group_bits) - 1));
+        if (h >= p.H) return;
+    }
+    const int h_kv = h / (p.H / p.Hkv);
     const int diagonal = p.causal ? i * Br<d> + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
     const int Tc = ceil_div(min(p.Nk, diagonal + Br<d>), Bc<d>);     // what the tile's last row sees
 
     const int first_row = i * Br<d> + 16 * slices<d> * (threadIdx.x / 32);
     float O[slices<d>][d / 8][4] = {}, m[slices<d>][2] = {}, l[slices<d>][2] = {};
-    load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br<d>, p.Nq);
-    if (Tc > 0) load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, 0, p.Nk);
+    if (Tc > 0) {
+        load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br<d>, p.Nq);
+        load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, 0, p.Nk);
+    }
     for (int j = 0; j < Tc; ++j) {
         copy_wait();
         __syncthreads();  // Q and K are there, whoever copied them; the previous V has been read
@@ -225,11 +225,12 @@ __global__ void __launch_bounds__(threads, 2) attention(const Problem p) {
         const bool masked = (j + 1) * Bc<d> > min(p.Nk, diagonal + 1);
         note_tile(masked);
         float S[slices<d>][Bc<d> / 8][4] = {};
-        if (first_row < p.Nq) score<T, d>(shared, S);
+        const bool rows = d == 64 || first_row < p.Nq;
+        if (rows) score<T, d>(shared, S);
         copy_wait();
         __syncthreads();  // V is there; K has been read
         if (j + 1 < Tc) load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, (j + 1) * Bc<d>, p.Nk);
-        if (first_row < p.Nq) fold<T, d>(shared, p, first_row, j, masked, S, O, m, l);
+        if (rows) fold<T, d>(shared, p, first_row, j, masked, S, O, m, l);
     }
 
     T(*rows)[d + pad] = &shared.Q[16 * slices<d> * (threadIdx.x / 32)];  // this warp's, which no other reads
@@ -243,12 +244,19 @@ __global__ void __launch_bounds__(threads, 2) attention(const Problem p) {
 
 template <class T, int d>
 void forward(const Problem& p) {
-    launch(attention<T, d>, dim3(ceil_div(p.Nq, Br<d>) * p.H * p.B), threads, sizeof(Shared<T, d>), p);
+    const int Tr = ceil_div(p.Nq, Br<d>);
+    int group_bits = 0;  // enough blocks for about two rounds; more heads would not share the L2 cache
+    while (p.causal && 1 << group_bits < p.H && Tr << group_bits < 3 * p.sm_count) ++group_bits;
+    const dim3 grid(Tr << group_bits, ceil_div(p.H, 1 << group_bits), p.B);
+    const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;
+    launch(kernel, grid, threads, sizeof(Shared<T, d>), p, group_bits);
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 17, .name = "per_dimension", .parent = 16,
-             .change = "128 keys per tile at d = 64, a rescale at every tile at d = 256",
-             .shows_in = "train");
+LADDER_STAGE(
+    forward, Dims, .number = 17, .name = "per_dimension", .parent = 16,
+    .change =
+        "d = 64: 128 keys per tile, no branch for warps without rows; d = 256: no branch around the rescale",
+    .shows_in = "train");
 
 }  // namespace

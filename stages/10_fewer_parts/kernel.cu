@@ -1,5 +1,5 @@
-// Stage 10: parallel merge. The host chooses the splits, by the waves of blocks that they make, and the merge
-// reads 32 parts at once.
+// Stage 10: fewer parts. One block per multiprocessor keeps the memory as busy as three, and leaves a third
+// of the parts to merge; and the merge reads 32 of them at once.
 
 #include "stages/device.cuh"
 
@@ -48,16 +48,14 @@ __device__ void load_queries(T (&tile)[Br][d + pad], const Problem& p, int b, in
     }
 }
 
-/// Starts copying this warp's slice of rows first .. first + Bc - 1 of X (N, d) into a tile. Rows from N on
-/// become 0.
+/// Starts copying rows first .. first + 63 of X (N, d) into a tile. Rows from N on become 0.
 template <class T, int d>
-__device__ void load_slice(T (&tile)[Bc][d + pad], const T* X, std::int64_t stride, int first, int N) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+__device__ void load_tile(T (&tile)[64][d + pad], const T* X, std::int64_t stride, int first, int N) {
+    const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
+    const T* source = X + (first + row) * stride + column;
 #pragma unroll
-    for (int n = 0; n < slice * d / 8; n += 32) {
-        const int row = slice * warp + (n + lane) / (d / 8), column = (n + lane) % (d / 8) * 8;
-        const bool valid = first + row < N;
-        copy_async(&tile[row][column], X + (valid ? first + row : 0) * stride + column, valid);
+    for (int n = 0; n < 64; n += threads * 8 / d) {
+        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
     }
 }
 
@@ -205,38 +203,32 @@ __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, con
     }
 }
 
-/// Parts of the keys: the fewest whose time is within a tenth of the least. Time is waves of blocks, three to
-/// a multiprocessor (d = 256: one), times the tiles of a part and one more for a block's start and end.
-int split_count(const Shape& s, int sm_count) {
+/// Parts of the keys: as many as give each multiprocessor one block; one tile at least in each.
+__host__ __device__ int split_count(const Shape& s, int sm_count) {
     const std::int64_t blocks = std::int64_t{s.B} * s.Hkv * ceil_div(PackedRow::count(s), Br);
-    const int resident = (s.d > 128 ? 1 : 3) * sm_count, Tc = ceil_div(s.Nk, Bc), most = min(Tc, resident);
-    const auto time = [=](int splits) {
-        return (blocks * splits + resident - 1) / resident * (ceil_div(Tc, splits) + 1);
-    };
-    std::int64_t least = time(1);
-    for (int splits = 2; splits <= most; ++splits) least = time(splits) < least ? time(splits) : least;
-    int splits = 1;
-    while (10 * time(splits) > 11 * least) ++splits;
-    return splits;
+    return max(1, min(ceil_div(s.Nk, Bc), static_cast<int>(sm_count / blocks)));
 }
 
 /// Workspace of the parts: O (splits, B, H, Nq, d), each divided by its own l, then L (splits, B, H, Nq).
 struct Parts {
     float *O, *L;
     std::int64_t rows;  // of one part
+    int splits;
 
-    __device__ Parts(const Problem& p, int splits)
-        : O(static_cast<float*>(p.workspace)), rows(std::int64_t{p.B} * p.H * p.Nq) {
+    __device__ explicit Parts(const Problem& p)
+        : O(static_cast<float*>(p.workspace)),
+          rows(std::int64_t{p.B} * p.H * p.Nq),
+          splits(split_count(p, p.sm_count)) {
         L = O + splits * rows * p.d;
     }
 };
 
 /// Like write_rows, in fp32 and into a part.
 template <int d>
-__device__ void write_part(const Problem& p, int b, int h_kv, int first_row, int split, int splits,
+__device__ void write_part(const Problem& p, int b, int h_kv, int first_row, int split,
                            const float (&O)[d / 8][4], const float (&m)[2], const float (&l)[2]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const Parts parts(p, splits);
+    const Parts parts(p);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         if (first_row + g + 8 * r >= PackedRow::count(p)) continue;
@@ -255,25 +247,26 @@ __device__ void write_part(const Problem& p, int b, int h_kv, int first_row, int
 /// O = sum of exp(L_s - L) O_s over the parts s, with L = log(sum of exp(L_s)). One block per row, a thread
 /// for two columns. A warp takes 32 parts at a time: their L_s, one per lane, then their O_s.
 template <class T, int d>
-__global__ void __launch_bounds__(d / 2) merge(const Problem p, int splits) {
+__global__ void __launch_bounds__(d / 2) merge(const Problem p) {
     const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32;
-    const Parts parts(p, splits);
+    const Parts parts(p);
     const std::int64_t row = (std::int64_t{b} * p.H + h) * p.Nq + i;
 
     float m = -inf, l = 0.0f;
-    for (int s = lane; s < splits; s += 32) m = fmaxf(m, load(parts.L + s * parts.rows + row));
+    for (int s = lane; s < parts.splits; s += 32) m = fmaxf(m, load(parts.L + s * parts.rows + row));
     for (int lanes = 1; lanes < 32; lanes *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, lanes));
     const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
     float2 O = {};
-    for (int first = 0; first < splits; first += 32) {
+    for (int first = 0; first < parts.splits; first += 32) {
         const int own = first + lane;
-        const float L_own = own < splits ? load(parts.L + own * parts.rows + row) : -inf;
+        const float L_own = own < parts.splits ? load(parts.L + own * parts.rows + row) : -inf;
         const float weight_own = fast_exp2((L_own - m_used) * log2_e);
         l += weight_own;
 #pragma unroll
         for (int k = 0; k < 32; ++k) {  // 32 loads, and none waits for another
             const float* pair = parts.O + ((first + k) * parts.rows + row) * d + 2 * threadIdx.x;
-            const float2 O_s = first + k < splits ? load(reinterpret_cast<const float2*>(pair)) : float2{};
+            const float2 O_s =
+                first + k < parts.splits ? load(reinterpret_cast<const float2*>(pair)) : float2{};
             const float weight = __shfl_sync(~0u, weight_own, k);
             O.x += weight * O_s.x;
             O.y += weight * O_s.y;
@@ -287,11 +280,10 @@ __global__ void __launch_bounds__(d / 2) merge(const Problem p, int splits) {
 }
 
 template <class T, int d>
-__global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks)
-    attention(const Problem p, int splits) {
+__global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attention(const Problem p) {
     auto& shared = shared_memory<Shared<T, d>>();
-    const int split = blockIdx.x % splits, i = blockIdx.x / splits, h_kv = blockIdx.y, b = blockIdx.z,
-              group = p.H / p.Hkv;
+    const int splits = split_count(p, p.sm_count), split = blockIdx.x % splits;
+    const int i = blockIdx.x / splits, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
     // The last keys that the tile's first and last rows see
     const int diagonal = p.causal ? i * Br / group + p.Nk - p.Nq : p.Nk;
     const int last_diagonal = p.causal ? (i * Br + Br - 1) / group + p.Nk - p.Nq : p.Nk;
@@ -300,31 +292,29 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks)
 
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);
-    const auto load_tile = [&](int j) {  // one group of copies, empty past the last tile
+    const auto load = [&](int j) {  // one group of copies, empty past the last tile
         if (j < last) {
-            load_slice<T, d>(shared.K[j % depth<d>], matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
-            load_slice<T, d>(shared.V[j % depth<d>], matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
+            load_tile<T, d>(shared.K[j % depth<d>], matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
+            load_tile<T, d>(shared.V[j % depth<d>], matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         }
         copy_commit();
     };
-    for (int j = first; j < first + depth<d>; ++j) load_tile(j);
-    copy_wait<depth<d> - 1>();
-    __syncthreads();  // Q, which is in the first group, is there, whoever copied it
+    for (int j = first; j < first + depth<d>; ++j) load(j);  // Q is in the first group
     for (int j = first; j < last; ++j) {
         copy_wait<depth<d> - 1>();
-        __syncwarp();  // K and V of tile j are there, whichever lane copied them
+        __syncthreads();  // Q, and K and V of tile j, are there, whoever copied them
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(masked);
         attend<T, d>(shared, p, i, j, masked, O, m, l);
-        __syncwarp();  // K and V of tile j have been read: their place is free
-        load_tile(j + depth<d>);
+        __syncthreads();  // K and V of tile j have been read: their place is free
+        load(j + depth<d>);
     }
     merge_warps<T, d>(shared, O, m, l);
     if (threadIdx.x >= 32) return;
     if (splits == 1) {
         write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
     } else {
-        write_part<d>(p, b, h_kv, i * Br, split, splits, O, m, l);
+        write_part<d>(p, b, h_kv, i * Br, split, O, m, l);
     }
 }
 
@@ -337,13 +327,13 @@ template <class T, int d>
 void forward(const Problem& p) {
     const int splits = split_count(p, p.sm_count);
     launch(attention<T, d>, dim3(ceil_div(PackedRow::count(p), Br) * splits, p.Hkv, p.B), threads,
-           sizeof(Shared<T, d>), p, splits);
-    if (splits > 1) launch(merge<T, d>, dim3(p.Nq, p.H, p.B), d / 2, 0, p, splits);
+           sizeof(Shared<T, d>), p);
+    if (splits > 1) launch(merge<T, d>, dim3(p.Nq, p.H, p.B), d / 2, 0, p);
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 10, .name = "parallel_merge", .parent = 9,
-             .change = "splits that fit the waves of blocks, and a merge that reads 32 parts at once",
+LADDER_STAGE(forward, Dims, .number = 10, .name = "fewer_parts", .parent = 9,
+             .change = "one block per multiprocessor, and a merge that reads 32 parts at once",
              .shows_in = "decode", .workspace_bytes = workspace_bytes);
 
 }  // namespace

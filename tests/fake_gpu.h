@@ -1,0 +1,97 @@
+/// @file
+/// A GPU and a small problem for tests of what times stages.
+#pragma once
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/tensors.h"
+#include "harness/timing.h"
+#include "reference/attention.h"
+#include "tests/catch.h"
+
+namespace ladder::test {
+
+/// A GPU that computes with the reference, tells invented times, and remembers which stages it timed.
+class FakeGpu final : public Device, public Stopwatch {
+  public:
+    std::map<int, double> milliseconds;                                 ///< per stage
+    double jitter = 0;                                                  ///< added to every other time
+    std::size_t memory = 1 << 30;                                       ///< largest allocation
+    int wrong_stage = -1;                                               ///< writes zeros
+    std::function<void(const Problem&)> spoil = [](const Problem&) {};  ///< called at the end of a run
+    std::vector<int> timed;
+    std::function<void()> on_time = [] {};  ///< called at every timing
+
+    Backend backend() const override { return Backend::gpu; }
+    std::string description() const override { return "fake GPU"; }
+    int sm_count() const override { return 4; }
+    int compute_capability() const override { return 90; }
+    std::size_t free_memory() const override { return memory; }
+    void* allocate(std::size_t bytes, const char* name, bool) override {
+        if (bytes > memory) throw CannotRun(std::string(name) + " needs more");
+        return std::malloc(bytes);
+    }
+    void release(void* pointer) override { std::free(pointer); }
+    void upload(void* device, const void* host, std::size_t bytes) override {
+        std::memcpy(device, host, bytes);
+    }
+    void download(void* host, const void* device, std::size_t bytes) override {
+        std::memcpy(host, device, bytes);
+    }
+
+    void run(const Stage& stage, const Problem& p) override {
+        REQUIRE(p.dtype == DType::bf16);
+        for (int i = 0; i < p.B * p.H; ++i) {
+            const int b = i / p.H, h = i % p.H;
+            const auto head = [&](const View& view, int index, int N) {
+                return head_of<Eigen::bfloat16>(view, b, index, N, p.d);
+            };
+            const auto matrix = [&](const View& view, int index, int N) -> reference::Matrix {
+                return head(view, index, N).cast<double>();
+            };
+            const int kv = h / (p.H / p.Hkv);
+            const auto [O, L] = reference::attention(matrix(p.Q, h, p.Nq), matrix(p.K, kv, p.Nk),
+                                                     matrix(p.V, kv, p.Nk), p.scale, {p.causal, p.Nq, p.Nk});
+            head(p.O, h, p.Nq) = (stage.number == wrong_stage ? 0 * O : O).cast<Eigen::bfloat16>();
+            for (int row = 0; row < p.Nq; ++row) p.L[i * p.Nq + row] = static_cast<float>(L[row]);
+        }
+        spoil(p);
+    }
+
+    Hardware hardware() const override { return {"fake GPU", 4, 90, 90, 90, "1", "13.0"}; }
+    Ceilings ceilings() override { return {1.0, std::nullopt, 100.0}; }
+    void fill_normal(void* tensor, std::size_t count, DType, std::uint64_t seed) override {
+        for (std::size_t i = 0; i < count; ++i) {
+            static_cast<Eigen::bfloat16*>(tensor)[i] =
+                Eigen::bfloat16(std::sin(static_cast<float>(seed * 1000 + i)));
+        }
+    }
+    double time(const Stage& stage, const Problem& problem) override {
+        run(stage, problem);
+        timed.push_back(stage.number);
+        on_time();
+        return milliseconds.at(stage.number) + (timed.size() % 2 == 0 ? jitter : 0);
+    }
+};
+
+inline TimedCase small_case(int Nq = 24) {
+    TimedCase timed;
+    timed.regime = "train";
+    timed.problem.shape = {.B = 1, .H = 2, .Hkv = 1, .Nq = Nq, .Nk = 40, .d = 64};
+    timed.problem.dtype = DType::bf16;
+    return timed;
+}
+
+inline TimingOptions small_options(int Nq = 24) {
+    TimingOptions options;
+    options.cases = {small_case(Nq)};
+    return options;
+}
+
+}  // namespace ladder::test

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Peers without PyTorch, for tests/test_peers.cpp; harness/peers.py says what the lines mean.
+#
+#     fake_peers.sh LOG [COMMAND]
+#
+# Appends each request to LOG. FlashAttention-2 takes 1.5 ms, unfused attention 4 ms, and cuDNN refuses. COMMAND is
+# run instead of telling a time.
+log=$1 command=${2:-}
+
+echo '{"device": "fake GPU", "libraries": {"PyTorch": "2.11.0", "cuDNN": "9.10.2"}}'
+while read -r request; do
+    echo "$request" >> "$log"
+    case $request in
+        *'"prepare"'*) echo '{"why_not": {"FlashAttention-2": "", "cuDNN": "does not like it", "unfused": ""}}' ;;
+        *'"release"'*) echo '{}' ;;
+        *) if [ -n "$command" ]; then
+               eval "$command"
+           else
+               case $request in
+                   *unfused*) echo '{"milliseconds": 4.0}' ;;
+                   *) echo '{"milliseconds": 1.5}' ;;
+               esac
+           fi ;;
+    esac
+done

@@ -1,0 +1,301 @@
+// Other libraries' attention beside the stages: the program that runs it, its part in a measurement, and the
+// tables.
+
+#include "harness/peers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "harness/commands/timing_tables.h"
+#include "harness/timing.h"
+#include "tests/catch.h"
+#include "tests/fake_gpu.h"
+#include "tests/temporary_folder.h"
+
+using namespace ladder;
+using ladder::test::FakeGpu;
+using ladder::test::small_options;
+using ladder::test::TemporaryFolder;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+// tests/fake_peers.sh, which writes requests to the folder's log and runs `command` instead of telling a
+// time.
+Peers fake_peers(const TemporaryFolder& folder, const std::string& command = "", double limit_s = 60) {
+    return Peers({"sh", LADDER_SOURCE_DIR "/tests/fake_peers.sh", folder / "log", command}, limit_s);
+}
+
+// harness/peers.py with tests/fake_torch/torch.py.
+Peers python_peers(const std::string& mode = "", const std::string& path = "/tests/fake_torch") {
+    return Peers({"env", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=" LADDER_SOURCE_DIR + path,
+                  "FAKE_TORCH=" + mode, "python3", "-S", LADDER_SOURCE_DIR "/harness/peers.py"});
+}
+
+// What went wrong, in one line.
+template <class F>
+std::string failure(F f) {
+    try {
+        f();
+    } catch (const CannotRun& reason) {
+        return reason.what();
+    }
+    return "no failure";
+}
+
+bool contains(const std::string& text, const std::string& words) {
+    INFO(text);
+    CHECK(text.find(words) != std::string::npos);
+    CHECK(text.find('\n') == std::string::npos);
+    return text.find(words) != std::string::npos;
+}
+
+bool has_python() {
+    if (run_process({"python3", "-c", ""}).status == 0) return true;
+    std::printf("SKIPPED: there is no python3\n");
+    return false;
+}
+
+// Two stages and the fake peers on one small problem.
+Results measured(Peers& peers, FakeGpu& gpu, TimingOptions options = small_options()) {
+    gpu.milliseconds = {{3, 2.0}, {4, 1.0}};
+    return time_stages(gpu, {*find_stage(3), *find_stage(4)}, options, {}, &peers);
+}
+
+const Table& table_of(const std::vector<Table>& tables, const std::string& key) {
+    const auto table =
+        std::find_if(tables.begin(), tables.end(), [&](const Table& t) { return t.key() == key; });
+    REQUIRE(table != tables.end());
+    return *table;
+}
+
+std::string cell(const Table& table, std::size_t row, const std::string& column) {
+    const auto& columns = table.columns();
+    const auto found =
+        std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.title == column; });
+    INFO(column);
+    REQUIRE(found != columns.end());
+    return table.rows().at(row).at(static_cast<std::size_t>(found - columns.begin())).text;
+}
+
+}  // namespace
+
+TEST_CASE("peers take turns with the stages", "[timing][peers]") {
+    const TemporaryFolder folder;
+    Peers peers = fake_peers(folder);
+    CHECK(peers.device() == "fake GPU");
+    FakeGpu gpu;
+    std::vector<std::ptrdiff_t> times_of_peers;  // before each time of a stage
+    gpu.on_time = [&] {
+        const std::string log = folder.read("log");
+        times_of_peers.push_back(std::count(log.begin(), log.end(), '\n') - 1);
+    };
+    const Results results = measured(peers, gpu);
+    REQUIRE(times_of_peers.size() == 20);
+    for (std::size_t i = 0; i < 20; ++i) CHECK(times_of_peers[i] == static_cast<std::ptrdiff_t>(i / 2 * 2));
+
+    CHECK(results.libraries.at("cuDNN") == "9.10.2");
+    REQUIRE(results.peers.size() == 3);
+    const PeerRow &flash = results.peers[0], &cudnn = results.peers[1], &unfused = results.peers[2];
+    CHECK(flash.peer == "FlashAttention-2");
+    CHECK(flash.timing->median_ms == 1.5);
+    CHECK(flash.timing->repeats == 10);
+    CHECK(flash.unit == "TFLOP/s");
+    CHECK(flash.stage_speedups.at("03_sequence_parallel").value == 0.75);
+    CHECK(flash.stage_speedups.at("04_split_q").value == 1.5);
+    CHECK_FALSE(cudnn.timing);
+    CHECK(cudnn.why_not == "does not like it");
+    CHECK(cudnn.stage_speedups.empty());
+    CHECK(unfused.stage_speedups.at("04_split_q").value == 4);
+    for (const Row& row : results.rows) CHECK(row.verified);
+
+    const std::string log = folder.read("log");
+    CHECK(log.find(R"("Hkv":1)") != std::string::npos);
+    CHECK(log.find(R"("dtype":"bf16")") != std::string::npos);
+    CHECK(log.rfind(R"("release")") > log.rfind(R"("time")"));
+}
+
+TEST_CASE("a peer has no ratio to a wrong answer", "[timing][peers]") {
+    const TemporaryFolder folder;
+    Peers peers = fake_peers(folder);
+    FakeGpu gpu;
+    gpu.wrong_stage = 4;
+    CHECK(measured(peers, gpu).peers[0].stage_speedups.size() == 1);
+}
+
+TEST_CASE("peers are not asked for a mask that they align otherwise", "[timing][peers]") {
+    const TemporaryFolder folder;
+    Peers peers = fake_peers(folder);
+    FakeGpu gpu;
+    TimingOptions options = small_options();
+    options.cases[0].problem.causal = true;
+    options.peers = {"cuDNN"};
+    const Results results = measured(peers, gpu, options);
+    REQUIRE(results.peers.size() == 1);
+    CHECK(results.peers[0].why_not == "aligns a causal mask top-left, not bottom-right");
+}
+
+TEST_CASE("peers on another GPU are no yardstick", "[timing][peers]") {
+    Peers peers({"echo", R"({"device": "another", "libraries": {}})"});
+    FakeGpu gpu;
+    contains(failure([&] { measured(peers, gpu); }), "the stages run on fake GPU, but PyTorch on another");
+    CHECK(gpu.timed.empty());
+}
+
+TEST_CASE("peers that fail end the measurement with one line", "[timing][peers]") {
+    const TemporaryFolder folder;
+    FakeGpu gpu;
+    const auto failure_of = [&](const std::string& command, double limit_s = 60) {
+        Peers peers = fake_peers(folder, command, limit_s);
+        return failure([&] { measured(peers, gpu); });
+    };
+    contains(failure_of("echo why >&2; echo because of this >&2; exit 7"),
+             "sh ended with exit code 7: because of this");
+    contains(failure_of("kill -9 $$"), "sh ended with exit code 137");
+    contains(failure_of("echo nonsense"), "no answer but 'nonsense'");
+    contains(failure_of("echo '[1]'"), "no answer but '[1]'");
+    contains(failure_of("echo '{\"milliseconds\": \"2\"}'"), "no answer but");
+    contains(failure_of("echo '{\"milliseconds\": -2}'"), "FlashAttention-2 took -2 ms");
+    contains(failure_of("echo '{\"error\": \"the GPU is gone\"}'"), "peers: the GPU is gone");
+    contains(failure_of("head -c 3000000 /dev/zero"), "line without end");
+    const auto began = std::chrono::steady_clock::now();
+    contains(failure_of("exec sleep 100", 0.2), "sh did not answer for 0.2 s");
+    contains(failure_of("printf half; exec sleep 100", 0.2), "sh did not answer for 0.2 s");
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
+}
+
+TEST_CASE("peers that do not start say what is missing", "[timing][peers]") {
+    contains(failure([] { Peers({"/no/such/python"}); }), "cannot start /no/such/python");
+    contains(failure([] { Peers({"true"}); }), "true ended with exit code 0");
+    contains(failure([] { Peers({"echo", "hello"}); }), "no answer but 'hello'");
+    contains(failure([] { Peers({"echo", "{}"}); }), "no answer but '{}'");
+}
+
+TEST_CASE("peers.py times PyTorch's back-ends", "[timing][peers]") {
+    if (!has_python()) return;
+    Peers peers = python_peers();
+    CHECK(peers.device() == "fake GPU");
+    CHECK(peers.libraries() ==
+          std::map<std::string, std::string>{{"PyTorch", "2.11.0"}, {"cuDNN", "9.10.2"}});
+    Case c = small_options().cases[0].problem;
+    for (int i = 0; i < 2; ++i) {
+        CHECK(peers.prepare(c, Peers::names()) ==
+              Names{"", "cuDNN does not like it.", "CUDA out of memory. Tried to allocate 32 GiB."});
+        CHECK(peers.time("FlashAttention-2") == 1.5);
+        CHECK(peers.time("FlashAttention-2") == 1.5);
+        peers.release();
+    }
+    c.shape.Nq = 2 << 20;
+    CHECK(peers.prepare(c, {"cuDNN"}) == Names{"CUDA out of memory. Tried to allocate 9 GiB."});
+    peers.release();
+}
+
+TEST_CASE("peers.py says what is missing", "[timing][peers]") {
+    if (!has_python()) return;
+    contains(failure([] { python_peers("", "/tests/no_torch"); }), "peers: PyTorch is not installed for ");
+    contains(failure([] { python_peers("blind"); }), "finds no CUDA device");
+    contains(failure([] { python_peers("old"); }), "PyTorch 2.11.0 is too old");
+    Peers peers = python_peers("crash");
+    contains(failure([&] { peers.prepare(small_options().cases[0].problem, {"cuDNN"}); }),
+             "an illegal memory access was encountered");
+}
+
+TEST_CASE("a measurement with peers survives its file", "[timing][peers]") {
+    const TemporaryFolder folder;
+    Peers peers = fake_peers(folder);
+    FakeGpu gpu;
+    const Results results = measured(peers, gpu);
+    save_results(results, OutputFile(folder / "out.json"));
+    const Results read = load_results(folder / "out.json");
+    CHECK(nlohmann::json(read) == nlohmann::json(results));
+    CHECK(read.peers[0].stage_speedups.at("04_split_q").value == 1.5);
+    CHECK(read.libraries == results.libraries);
+}
+
+TEST_CASE("tables set the peers apart", "[timing][peers]") {
+    const TemporaryFolder folder;
+    Peers peers = fake_peers(folder);
+    FakeGpu gpu;
+    const Results results = measured(peers, gpu);
+    CHECK(measurement_facts(results).back().second.text == "PyTorch 2.11.0, cuDNN 9.10.2");
+
+    const Table table = timing_tables(results).at(0);
+    REQUIRE(table.rows().size() == 5);
+    CHECK(cell(table, 1, "stage") == "04_split_q");
+    CHECK(cell(table, 1, "over FlashAttention-2") == "1.50x");
+    CHECK(cell(table, 1, "over cuDNN") == "");
+    CHECK(cell(table, 1, "over unfused") == "4.00x");
+    CHECK(cell(table, 2, "stage") == "peer: FlashAttention-2");
+    CHECK(cell(table, 2, "median ms") == "1.500");
+    CHECK(cell(table, 2, "verified") == "");
+    CHECK(cell(table, 3, "") == "does not like it");
+
+    const Table rates = table_of(rate_tables(results), "flop_rate");
+    REQUIRE(rates.rows().size() == 5);
+    CHECK(cell(rates, 3, "stage") == "peer: cuDNN");
+    CHECK(cell(rates, 3, "train 40") == "-");
+}
+
+TEST_CASE("a sweep is one row for each problem, and its mean", "[timing][peers]") {
+    const TemporaryFolder folder;
+    Peers peers = fake_peers(folder);
+    FakeGpu gpu;
+    TimingOptions options = small_options();
+    options.cases[0].regime = "prefill";
+    options.cases.push_back(options.cases[0]);
+    options.cases[1].problem.shape.d = 128;
+    options.cases.push_back(options.cases[0]);
+    options.cases[2].problem.shape.Nk = 80;
+    options.cases.push_back(options.cases[0]);
+    options.cases[3].problem.shape.d = 72;  // no stage has it
+    Results results = measured(peers, gpu, options);
+
+    // The peer is four times as slow on the third problem.
+    results.peers[6].timing->median_ms *= 4;
+    derive(results);
+    const auto tables = comparison_tables(results);
+    const Table& table = table_of(tables, "flop_rate");
+    REQUIRE(table.rows().size() == 4);
+    CHECK(cell(table, 0, "problem") == "d=64 N=40 B=1 H=2 Hkv=1");
+    CHECK(cell(table, 0, "04_split_q").find(" (2.00x)") != std::string::npos);
+    CHECK(cell(table, 0, "04 over FlashAttention-2") == "1.50x");
+    CHECK(cell(table, 0, "03 over unfused") == "2.00x");
+    CHECK(cell(table, 0, "04 over cuDNN") == "");
+    CHECK(cell(table, 0, "") == "cuDNN: does not like it");
+    CHECK(cell(table, 3, "04_split_q") == "-");
+    CHECK(cell(table, 3, "") ==
+          "03: has no kernel for d = 72; 04: has no kernel for d = 72; cuDNN: does not like it");
+    const Table& summary = table_of(tables, "flop_rate_summary");
+    REQUIRE(summary.rows().size() == 4);
+    CHECK(cell(summary, 0, "problems") == "d=64");
+    CHECK(cell(summary, 0, "04 over FlashAttention-2") == "3.00x, 1.50x");
+    CHECK(cell(summary, 1, "04 over FlashAttention-2") == "-");  // d = 72
+    CHECK(cell(summary, 3, "04 over FlashAttention-2") == "2.38x, 1.50x");
+
+    SECTION("one stage") {
+        const auto own = comparison_tables(results, find_stage(3));
+        CHECK(table_of(own, "flop_rate").columns().size() == 1 + 1 + 3 + 3 + 1);
+        CHECK(cell(own[0], 0, "03 over FlashAttention-2") == "0.75x");
+    }
+    SECTION("many stages: the fastest") {
+        for (const int number : {0, 1}) {
+            Row row = results.rows[0];
+            row.stage = number;
+            results.rows.push_back(row);
+        }
+        const auto fastest = comparison_tables(results);
+        CHECK(cell(fastest[0], 0, "fastest").find(" (04)") != std::string::npos);
+        CHECK(cell(fastest[0], 0, "fastest over FlashAttention-2") == "1.50x");
+        CHECK(cell(fastest[0], 3, "fastest") == "-");
+    }
+    SECTION("without peers: no ratios and no mean") {
+        results.peers.clear();
+        const auto rates = comparison_tables(results);
+        REQUIRE(rates.size() == 1);
+        CHECK(rates[0].columns().size() == 1 + 2 + 1);
+        results.rows.resize(6);  // every one was timed
+        CHECK(comparison_tables(results)[0].columns().size() == 1 + 2);
+    }
+}
