@@ -53,6 +53,10 @@ std::vector<Idea> more_ideas() {
     }
     ideas.push_back({2, 4, 1, 37, 97, causal, bnhd});
     ideas.push_back({2, 8, 1, 1, 97, full, bhnd});
+    ideas.push_back({1, 1, 1, 200, 37, causal, bnhd});  // tiles of 128 query rows without a key
+    // A maximum of 0 for the first keys loses their P in fp16, and one of theirs for the last overflows it.
+    ideas.push_back({1, 1, 1, 450, 450, causal, bhnd, "rising"});
+    ideas.push_back({2, 9, 3, 130, 70, causal, bhnd});  // more heads than start together, and no multiple
     for (const char* input : {"huge", "rising", "falling", "constant", "one_hot"}) {
         ideas.push_back({1, 1, 1, 97, 193, full, bhnd, input});
         ideas.push_back({1, 1, 1, 193, 193, causal, bhnd, input});

@@ -408,6 +408,12 @@ void Block::wait_for_copies(std::uintptr_t caller) {
     self.groups.clear();
 }
 
+bool Block::warp_has_copies_in_flight() const {
+    const auto first = threads_.begin() + current_ / 32 * 32;
+    const auto last = first + std::min<std::ptrdiff_t>(32, threads_.end() - first);
+    return std::any_of(first, last, [](const Thread& thread) { return !thread.copies.empty(); });
+}
+
 /// The running thread's oldest copies are over.
 void Block::finish_copies(std::size_t count, std::uintptr_t caller) {
     auto& copies = threads_[current_].copies;

@@ -59,6 +59,8 @@ class Block {
     void commit_copies();
     void wait_for_groups(int pending, std::uintptr_t caller);
     void wait_for_copies(std::uintptr_t caller);
+    /// Has a lane of the running warp started copies that it has not waited for?
+    bool warp_has_copies_in_flight() const;
 
     void* shared_memory() { return shared_.get(); }
     bool in_shared_memory(const void* address) const {

@@ -20,6 +20,7 @@ struct Counters {
     std::uint64_t shuffles = 0;               ///< warp shuffles, once per warp
     std::uint64_t votes = 0;                  ///< warp votes, once per warp
     std::uint64_t mma = 0;                    ///< m16n8k16 products (two m16n8k8 count as one), per warp
+    std::uint64_t mma_during_copies = 0;      ///< of these, those with copies of their warp's in flight
     std::uint64_t ldmatrix = 0;               ///< ldmatrix.x4, once per warp
     std::uint64_t bank_conflicts = 0;         ///< extra passes over shared memory that ldmatrix needed
     std::uint64_t async_copies = 0;           ///< 16-byte asynchronous copies, once per thread
@@ -41,7 +42,7 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 20> counter_fields{{
+inline constexpr std::array<CounterField, 21> counter_fields{{
     {"launches", &Counters::launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
@@ -53,6 +54,7 @@ inline constexpr std::array<CounterField, 20> counter_fields{{
     {"shuffles", &Counters::shuffles},
     {"votes", &Counters::votes},
     {"mma", &Counters::mma},
+    {"mma_during_copies", &Counters::mma_during_copies},
     {"ldmatrix", &Counters::ldmatrix},
     {"bank_conflicts", &Counters::bank_conflicts},
     {"async_copies", &Counters::async_copies},
@@ -67,6 +69,12 @@ inline constexpr std::array<CounterField, 20> counter_fields{{
 inline Counters& Counters::operator+=(const Counters& other) {
     for (const auto& field : counter_fields) this->*field.value += other.*field.value;
     return *this;
+}
+
+/// The work between two moments, the later one first.
+inline Counters operator-(Counters after, const Counters& before) {
+    for (const auto& field : counter_fields) after.*field.value -= before.*field.value;
+    return after;
 }
 
 }  // namespace simt

@@ -114,6 +114,7 @@ void mma_body(void* const (&operands)[32], std::uint32_t) {
         d[3] = D[g + 8][2 * t + 1];
     }
     running_block->tally.mma += 1;
+    running_block->tally.mma_during_copies += running_block->warp_has_copies_in_flight();
 }
 
 struct ShuffleOperands {

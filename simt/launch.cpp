@@ -107,7 +107,11 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         block.begin_launch(config, call, parameters, bytes, first_serial);
         try {
             for (std::uint64_t i = next++; i < blocks; i = next++) {
-                block.run(o.order == Order::reversed ? blocks - 1 - i : i * stride % blocks);
+                const std::uint64_t number =
+                    o.order == Order::reversed ? blocks - 1 - i : i * stride % blocks;
+                const Counters before = block.tally;
+                block.run(number);
+                if (o.on_block) o.on_block(number, block.tally - before);
             }
         } catch (...) {
             next = blocks;

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -40,6 +41,8 @@ struct Options {
     int compute_capability = 80;
     /// What a launch may ask for, per block; no more than the default.
     std::size_t most_shared_bytes = hopper_shared_bytes;
+    /// Called behind each block with its number, x fastest, and its work; by the worker that ran it.
+    std::function<void(std::uint64_t number, const Counters& work)> on_block = {};
 };
 Options& options();
 

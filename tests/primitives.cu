@@ -142,13 +142,31 @@ __global__ void copy_kernel(std::uint32_t* out) {
     for (int k = 0; k < 4; ++k) store(&out[4 * lane + k], load(&shared.word[31 - lane][k]));
 }
 
+/// Two groups of copies; what the first brought is read while the second may be in flight.
+__global__ void copy_groups_kernel(std::uint32_t* out) {
+    auto& shared = shared_memory<Quads[2]>();
+    const int lane = threadIdx.x;
+    for (int k = 0; k < 4; ++k) store(&out[4 * lane + k], sample_pair<fp16>(3000 + 4 * lane + k));
+    for (int group = 0; group < 2; ++group) {
+        copy_async(shared[group].word[lane], out + 4 * lane, lane % 5 != group);
+        copy_commit();
+    }
+    copy_wait<1>();
+    __syncwarp();
+    const std::uint32_t first = load(&shared[0].word[31 - lane][1]);
+    copy_wait<0>();
+    __syncwarp();
+    store(&out[4 * lane], first);
+    for (int k = 1; k < 4; ++k) store(&out[4 * lane + k], load(&shared[1].word[31 - lane][k]));
+}
+
 /// Runs a kernel by one warp and returns its output, `words` per lane.
 template <class V>
 Words result_of(Device& device, int words, void (*kernel)(V*)) {
     Words result(32 * words);
     const std::size_t bytes = result.size() * sizeof(std::uint32_t);
     const Buffer out(device, bytes, "the result", true);
-    launch(kernel, dim3(1), 32, sizeof(Tile), static_cast<V*>(out.data()));
+    launch(kernel, dim3(1), 32, sizeof(Quads[2]), static_cast<V*>(out.data()));
     device.download(result.data(), out.data(), bytes);
     return result;
 }
@@ -171,6 +189,7 @@ Results run<Backend::LADDER_BACKEND>(Device& device) {
     results["exp2"] = result_of(device, 2, exp2_kernel);
     results["divide"] = result_of(device, 1, divide_kernel);
     results["copy_async"] = result_of(device, 4, copy_kernel);
+    results["copy_groups"] = result_of(device, 4, copy_groups_kernel);
     return results;
 }
 

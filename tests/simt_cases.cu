@@ -57,6 +57,22 @@ __global__ void divergent_barrier_kernel() {
     }
 }
 
+__global__ void divergent_vote_kernel() {
+    if (thread_number() < 16) {
+        __any_sync(~0u, 1);
+    } else {
+        __any_sync(~0u, 0);
+    }
+}
+
+__global__ void vote_of_some_kernel() {
+    if (thread_number() != 7) __any_sync(~0u, 1);  // lane 7 does not ask the others
+}
+
+__global__ void left_out_of_vote_kernel() {
+    __any_sync(0xffffu, 1);
+}
+
 __global__ void left_out_of_mask_kernel() {
     __shfl_xor_sync(0xffu, 1, 1);
 }
@@ -247,6 +263,34 @@ __global__ void partial_masks_kernel(int* out) {
     store(&out[thread_number()], __shfl_xor_sync(odd ? 0xaaaaaaaau : 0x55555555u, sent, 2));
 }
 
+__global__ void votes_kernel(int* out) {
+    const int lane = thread_number(), quarter = lane / 8;
+    const int of_quarter = __any_sync(0xffu << 8 * quarter, lane == 13 || lane == 26);
+    const int of_all = __any_sync(~0u, lane == 13), of_none = __any_sync(~0u, 0);
+    store(&out[lane], of_quarter + 10 * of_all + 100 * of_none);
+}
+
+/// Four products for each of two warps: before its copies, with those of the other warp in flight, with its
+/// own in flight, and behind its wait.
+__global__ void mma_among_copies_kernel(const int* in, int*) {
+    auto& shared = shared_memory<Words>();
+    float d[4] = {};
+    const std::uint32_t a[4] = {};
+    const auto copy = [&] { copy_async(&shared.word[4 * thread_number()], in + 4 * thread_number(), true); };
+    mma<fp16>(d, a, 0, 0);
+    __syncthreads();
+    if (thread_number() < 32) copy();
+    __syncthreads();
+    if (thread_number() >= 32) mma<fp16>(d, a, 0, 0);
+    __syncthreads();
+    if (thread_number() < 32) mma<fp16>(d, a, 0, 0);
+    if (thread_number() == 40) copy();  // one lane's is enough
+    if (thread_number() >= 32) mma<fp16>(d, a, 0, 0);
+    copy_wait();
+    mma<fp16>(d, a, 0, 0);
+    if (thread_number() < 32) mma<fp16>(d, a, 0, 0);
+}
+
 __global__ void early_exit_then_barrier_kernel(int* out) {
     if (thread_number() >= 32) return;
     auto& shared = shared_memory<Words>();
@@ -304,6 +348,9 @@ void run(void (*kernel)(Parameters...), int blocks, int threads, Arguments... ar
 SIMT_CASE_WITHOUT_OUTPUT(divergent_warp_instruction, 32)
 SIMT_CASE_WITHOUT_OUTPUT(divergent_barrier, 64)
 SIMT_CASE_WITHOUT_OUTPUT(left_out_of_mask, 32)
+SIMT_CASE_WITHOUT_OUTPUT(divergent_vote, 32)
+SIMT_CASE_WITHOUT_OUTPUT(vote_of_some, 32)
+SIMT_CASE_WITHOUT_OUTPUT(left_out_of_vote, 32)
 SIMT_CASE_WITHOUT_OUTPUT(deadlock_after_return, 32)
 SIMT_CASE_WITHOUT_OUTPUT(deadlock_two_barriers, 64)
 SIMT_CASE(missing_barrier, 1, 64)
@@ -324,6 +371,8 @@ SIMT_CASE_WITHOUT_OUTPUT(bf16_mma, 32)
 SIMT_RESULT(static_shared_reversal, 1, 64)
 SIMT_RESULT(warp_exchange_with_syncwarp, 1, 32)
 SIMT_RESULT(partial_masks, 1, 32)
+SIMT_RESULT(votes, 1, 32)
+SIMT_CASE_WITH_INPUT(mma_among_copies, 64)
 SIMT_RESULT(early_exit_then_barrier, 1, 64)
 
 void read_past_the_end() {

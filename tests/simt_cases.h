@@ -12,6 +12,9 @@ namespace simt_cases {
 void divergent_warp_instruction();
 void divergent_barrier();
 void left_out_of_mask();
+void divergent_vote();
+void vote_of_some();
+void left_out_of_vote();
 void deadlock_after_return();
 void deadlock_two_barriers();
 void missing_barrier();
@@ -38,6 +41,8 @@ void bf16_mma();
 std::vector<int> static_shared_reversal();       ///< thread i's value from thread 63 - i
 std::vector<int> warp_exchange_with_syncwarp();  ///< lane i's value from lane i ^ 1, through shared memory
 std::vector<int> partial_masks();                ///< the odd and the even lanes shuffle among themselves
+std::vector<int> votes();                        ///< 1 if lane 13 or 26 is of the lane's quarter, and 10
+void mma_among_copies();                         ///< four mma by each of two warps, one of them behind a copy
 std::vector<int> early_exit_then_barrier();      ///< half of the threads leave before a barrier of the rest
 std::vector<int> block_numbers();                ///< blockIdx.x + 10 blockIdx.y + 100 blockIdx.z
 std::vector<int> ring_of_copies();               ///< eight times word 127 - i, through a ring of two places

@@ -45,7 +45,12 @@ float tolerance(const std::string& name, float expected) {
 void check_agreement(const Results& expected, const Results& got) {
     for (const auto& [name, words] : got) {
         INFO(name);
-        REQUIRE(expected.count(name) == 1);
+        if (expected.count(name) == 0) {
+            FAIL_CHECK("tests/golden/primitives.json has no record of '"
+                       << name << "': on a GPU run LADDER_GOLDEN=tests/golden/primitives.json "
+                       << "build/tests/tests \"[.record]\"");
+            continue;
+        }
         const auto& wanted = expected.at(name);
         REQUIRE(words.size() == wanted.size());
         for (std::size_t i = 0; i < words.size(); ++i) {
@@ -69,7 +74,10 @@ void check_agreement(const Results& expected, const Results& got) {
 TEST_CASE("primitives: the CPU's instructions give what a GPU recorded, lane by lane", "[simt]") {
     const auto device = ladder::open_device(Backend::cpu);
     const Results got = primitives::run<Backend::cpu>(*device);
-    CHECK(got.size() == golden().size());
+    for (const auto& [name, words] : golden()) {
+        INFO(name << " is recorded");
+        CHECK(got.count(name) == 1);
+    }
     check_agreement(golden(), got);
 }
 

@@ -5,6 +5,7 @@
 
 #    include <algorithm>
 #    include <numeric>
+#    include <set>
 
 #    include "simt/simt.h"
 #    include "tests/catch.h"
@@ -53,11 +54,17 @@ TEST_CASE("simt: lanes that execute different instructions are reported with bot
           {"lane 0 executes shuffle at simt_cases.cu:", "lane 16 executes __syncwarp at simt_cases.cu:"});
     check(divergent_barrier, Report::Kind::divergence, {"divergent __syncthreads", "simt_cases.cu:"});
     check(left_out_of_mask, Report::Kind::divergence, {"lane 8 ", "leaves it out", "simt_cases.cu:"});
+    check(divergent_vote, Report::Kind::divergence,
+          {"lane 0 executes vote at simt_cases.cu:", "lane 16 executes vote at simt_cases.cu:"});
+    check(left_out_of_vote, Report::Kind::divergence,
+          {"lane 16 executes vote", "leaves it out", "simt_cases.cu:"});
 }
 
 TEST_CASE("simt: threads that wait for ever are reported with who waits where", "[simt]") {
     check(deadlock_after_return, Report::Kind::deadlock,
           {"threads 0-4, 6-31 wait at simt_cases.cu:", "(__syncwarp)", "threads 5 have left the kernel"});
+    check(vote_of_some, Report::Kind::deadlock,
+          {"threads 0-6, 8-31 wait at simt_cases.cu:", "(vote)", "threads 7 have left the kernel"});
     check(
         deadlock_two_barriers, Report::Kind::deadlock,
         {"threads 0-31 wait at", "(__syncthreads)", "threads 32-39, 41-63 wait at", "threads 40 have left"});
@@ -151,6 +158,9 @@ TEST_CASE("simt: correct kernels give the same under every order, seed and numbe
                 const auto among = partial_masks();
                 for (int i = 0; i < 32; ++i) CHECK(among[i] == (i ^ 2) + (i % 2 == 1 ? 100 : 0));
 
+                const auto voted = votes();
+                for (int i = 0; i < 32; ++i) CHECK(voted[i] == 10 + (i / 8 == 13 / 8 || i / 8 == 26 / 8));
+
                 const auto early = early_exit_then_barrier();
                 for (int i = 0; i < 32; ++i) CHECK(early[i] == 31 - i);
 
@@ -179,6 +189,42 @@ TEST_CASE("simt: counters count", "[simt]") {
     simt::reset_counters();
     partial_masks();
     CHECK(simt::counters().shuffles == 2);
+
+    simt::reset_counters();
+    votes();
+    CHECK(simt::counters().votes == 4 + 2);
+    CHECK(simt::counters().shuffles == 0);
+}
+
+TEST_CASE("simt: products are told apart by whether copies of their warp are in flight", "[simt]") {
+    const WithOptions restore;
+    for (const int capability : {80, 75}) {  // on sm_75 they are done when they are started, and count alike
+        simt::options().compute_capability = capability;
+        simt::reset_counters();
+        mma_among_copies();
+        CHECK(simt::counters().mma == 2 * 4);
+        CHECK(simt::counters().mma_during_copies == 2);
+    }
+}
+
+TEST_CASE("simt: the work of each block, whatever the order", "[simt]") {
+    const WithOptions restore;
+    for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+        simt::options().order = order;
+        simt::options().workers = 1;
+        std::vector<int> numbers;
+        std::vector<std::uint64_t> stored(24);
+        simt::options().on_block = [&](std::uint64_t number, const simt::Counters& work) {
+            CHECK(work.blocks == 1);
+            numbers.push_back(static_cast<int>(number));
+            stored[number] = work.global_store_bytes;
+        };
+        block_numbers();
+        CHECK(stored == std::vector<std::uint64_t>(24, 4));
+        if (order == simt::Order::forward) CHECK(numbers == iota(24));
+        if (order == simt::Order::reversed) CHECK((numbers.front() == 23 && numbers.back() == 0));
+        CHECK(std::set<int>(numbers.begin(), numbers.end()).size() == 24);
+    }
 }
 
 TEST_CASE("simt: the audit sees traffic that no wrapper counted", "[simt]") {
