@@ -545,7 +545,15 @@ TEST_CASE("claims: 10 has a block per multiprocessor, and merges 32 parts at onc
             const int group = static_cast<int>(p.group());
             const Count unsplit = visits(p, 16, 64, group).size();
             const Count multiprocessors = open_device(Backend::checked)->sm_count();
-            const Count splits = std::max<Count>(1, std::min(p.Tc(), multiprocessors / unsplit));
+            // Where the unsplit blocks do not fit at once, waves of them are 85% full, or as full as 8 parts
+            // allow.
+            const Count places = multiprocessors * (p.d() > 128 ? 1 : 3), most = std::min<Count>(p.Tc(), 8);
+            const auto full = [&](Count n) {
+                const Count waves = (unsplit * n + places - 1) / places;
+                return waves == 1 || 100 * unsplit * n >= 85 * waves * places;
+            };
+            Count splits = std::max<Count>(1, std::min(p.Tc(), multiprocessors / unsplit));
+            while (splits < most && !full(splits)) ++splits;
             CHECK(splits_of(child, p) == splits);
             const auto blocks = visits(p, 16, 64, group, static_cast<int>(splits));
             const Count split = splits > 1;  // 1 or 0
