@@ -236,6 +236,15 @@ TEST_CASE("tables set the peers apart", "[timing][peers]") {
     REQUIRE(rates.rows().size() == 5);
     CHECK(cell(rates, 3, "stage") == "peer: cuDNN");
     CHECK(cell(rates, 3, "train 40") == "-");
+
+    const Table headline = speedup_table(results, 3, {3, 4});
+    REQUIRE(headline.rows().size() == 1);
+    CHECK(cell(headline, 0, "problem") == "train 40");
+    CHECK(cell(headline, 0, "03 over 03") == "1.00x");
+    CHECK(cell(headline, 0, "04 over 03") == "2.00x");
+    CHECK(cell(headline, 0, "04 over FlashAttention-2") == "1.50x");
+    CHECK(cell(headline, 0, "04 over cuDNN") == "");
+    CHECK(cell(speedup_table(results, 17, {4}), 0, "04 over 17") == "");  // 17 was not timed
 }
 
 TEST_CASE("a sweep is one row for each problem, and its mean", "[timing][peers]") {

@@ -37,6 +37,7 @@ class Generator {
     std::string block(std::string_view name, const Stage* stage) {
         if (name == "ladder" && stage == nullptr) return ladder_block();
         if (name == "times") return times_block();
+        if (name == "headline") return headline_block();
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
         if (name == "profile" && stage != nullptr) return profile_block(profiled_, *stage);
@@ -74,6 +75,16 @@ class Generator {
         for (const Table& table : rate_tables(*recorded_))
             text += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
         return text + legend;
+    }
+
+    // FlashAttention-1 against the end of Part I and the last stage for long queries.
+    std::string headline_block() const {
+        if (!recorded_) return "No GPU time has been recorded yet.\n";
+        int last = 0;
+        for (const Stage& stage : stages())
+            last = stage.shows_in != std::string_view("decode") ? stage.number : last;
+        return fmt::format("{}; {}:\n\n{}", recorded_label(*recorded_), libraries(*recorded_),
+                           to_markdown(speedup_table(*recorded_, 1, {5, last})));
     }
 
     std::string counters_block(const Stage& stage) {

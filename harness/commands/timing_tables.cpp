@@ -425,6 +425,31 @@ Table stage_timing_table(const Results& results, const Stage& stage) {
     return table;
 }
 
+Table speedup_table(const Results& results, int from, const std::vector<int>& to) {
+    std::vector<Column> columns{{"problem", "problem"}};
+    for (const int stage : to) {
+        columns.push_back(
+            {fmt::format("stage_{:02}", stage), fmt::format("{:02} over {:02}", stage, from), Align::right});
+    }
+    const auto peers = peer_names(results);
+    for (const std::string& peer : peers)
+        columns.push_back({"over " + peer, fmt::format("{:02} over {}", to.back(), peer), Align::right});
+    Table table("speedups", "", columns);
+    for (const Group& group : of_unit(by_problem(results), "TFLOP/s")) {
+        std::vector<Cell> cells{short_name(*group.first)};
+        const Row* base = find_row(group, from);
+        for (const int stage : to) {
+            const Row* row = find_row(group, stage);
+            const bool timed = base != nullptr && row != nullptr && base->timing && row->timing;
+            cells.push_back(timed ? ratio(base->timing->median_ms / row->timing->median_ms) : Cell{});
+        }
+        for (const std::string& peer : peers)
+            cells.push_back(ratio(over_peer(group, find_row(group, to.back()), peer)));
+        table.add_row(cells);
+    }
+    return table;
+}
+
 std::string libraries(const Results& results) {
     std::vector<std::string> names;
     for (const auto& [library, version] : results.libraries)

@@ -36,6 +36,10 @@ std::vector<Table> comparison_tables(const Results& results, const Stage* only =
 /// One stage against its parent, a row for each problem.
 Table stage_timing_table(const Results& results, const Stage& stage);
 
+/// How many times as fast as stage `from` the stages `to` are, and the last of them as the peers: a row for
+/// each problem whose rate counts operations.
+Table speedup_table(const Results& results, int from, const std::vector<int>& to);
+
 /// What the peers are made of: "PyTorch 2.11.0, cuDNN 9.10.2".
 std::string libraries(const Results& results);
 
