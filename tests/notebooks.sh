@@ -15,11 +15,12 @@ if [ ! -x "$LADDER_LAB" ]; then
     echo "notebooks.sh: there is no $1/lab" >&2
     exit 2
 fi
-export LADDER_LAB PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore
+export LADDER_LAB PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore PYDEVD_DISABLE_FILE_VALIDATION=1
 
 exec "${LADDER_PYTHON:-python3}" - "$root/notebooks" "${2:-}" << 'PYTHON'
 import difflib
 import importlib.util
+import re
 import sys
 import time
 from pathlib import Path
@@ -97,11 +98,12 @@ for file in sorted(folder.glob("*.ipynb")):
     try:
         difference = execute(file, update)
     except nbclient.exceptions.CellExecutionError as error:
-        difference = str(error).splitlines()
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # no colours
+        difference = [line for line in plain.splitlines() if line.strip()][-12:]
     failed += bool(difference)
     outcome = "FAILED" if difference else "written" if update else "passed"
     print(f"{file.name:32} {outcome} ({time.monotonic() - started:.0f} s)", flush=True)
-    for line in difference[-40:]:
+    for line in difference[:40]:
         print("   ", line)
 sys.exit(1 if failed else 0)
 PYTHON
