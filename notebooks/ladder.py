@@ -1,0 +1,88 @@
+"""What the notebooks share: calls of `lab`, recorded results, and one style for all plots."""
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def lab(*arguments):
+    """Runs `lab` with --json and returns what it wrote. $LADDER_LAB names another lab than ../lab."""
+    program = os.environ.get("LADDER_LAB") or ROOT / "lab"
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        command = [str(program), *map(str, arguments), "--json", str(result)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}{done.stdout}")
+        return json.loads(result.read_text())
+
+
+def count(*stages, shape=None, causal=False, **options):
+    """Counted work as {stage: {counter: value}}. shape is (B, H, Hkv, Nq, Nk, d)."""
+    arguments = ["count", *stages] + (["--causal"] if causal else [])
+    if shape:
+        arguments += ["--shape", ",".join(map(str, shape))]
+    for name, value in options.items():
+        arguments += [f"--{name}", value]
+    work = lab(*arguments)["work"]
+    stages = [key for key in work[0] if key != "counter"]
+    return {stage: {row["counter"]: row[stage] for row in work} for stage in stages}
+
+
+def run(stage, Q, K, V, causal=False):
+    """O and L of a stage: Q (B, H, Nq, d), K and V (B, Hkv, Nk, d), float16. On the GPU if there is one."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: str(Path(folder) / f"{name}.npy") for name in ("q", "k", "v", "out", "lse")}
+        for name, tensor in zip("qkv", (Q, K, V)):
+            np.save(files[name], tensor)
+        arguments = [word for name, file in files.items() for word in (f"--{name}", file)]
+        lab("run", stage, *arguments, *(["--causal"] if causal else []))
+        return np.load(files["out"]), np.load(files["lse"])
+
+
+def recorded(name="h200"):
+    """A result of docs/results, or the file of your own `./lab time --json FILE`."""
+    file = Path(name) if str(name).endswith(".json") else ROOT / "docs" / "results" / f"{name}.json"
+    return json.loads(file.read_text())
+
+
+def select(results, peers=False, **wanted):
+    """The rows that match: select(results, stage=5, regime="train", causal=False, Nk=2048)."""
+
+    def value(row, key):
+        return row[key] if key in row else row["shape"][key]
+
+    rows = results["peers" if peers else "rows"]
+    return [row for row in rows if row["timing"] and all(value(row, key) == wanted[key] for key in wanted)]
+
+
+def ms(row):
+    return row["timing"]["median_ms"]
+
+
+def label(stage):
+    """04_split_q -> 04 split q"""
+    return stage.replace("_", " ")
+
+
+# Part I, then the branch for decoding, then the branch for long queries.
+BLUE, GREEN, ORANGE, GREY = "#3b6ea8", "#3a8f5c", "#d07a28", "#8a8a8a"
+
+
+def color(stage):
+    number = int(str(stage)[:2])
+    return BLUE if number <= 5 else GREEN if number <= 10 else ORANGE
+
+
+plt.rcParams.update({
+    "figure.dpi": 80, "figure.figsize": (7, 4), "figure.constrained_layout.use": True,
+    "axes.grid": True, "axes.axisbelow": True, "grid.color": "#dddddd", "axes.spines.top": False,
+    "axes.spines.right": False, "font.size": 10, "legend.frameon": False, "axes.titlesize": 11,
+})

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Executes every notebook from a clean kernel and compares its text with what is committed. Images are not compared.
+# Usage: notebooks.sh BUILD [--update]: BUILD has lab; --update writes the new outputs instead of comparing them.
+# LADDER_PYTHON names the Python that has Jupyter [python3]. Exit codes: 0 ok, 1 a notebook differs or fails, 2 bad usage,
+# 3 a package is missing.
+set -uo pipefail
+
+if [ $# -lt 1 ] || [ $# -gt 2 ] || [ "${2:---update}" != --update ]; then
+    echo 'usage: notebooks.sh BUILD [--update]' >&2
+    exit 2
+fi
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+LADDER_LAB=$(readlink -f -- "$1")/lab
+if [ ! -x "$LADDER_LAB" ]; then
+    echo "notebooks.sh: there is no $1/lab" >&2
+    exit 2
+fi
+export LADDER_LAB PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore PYDEVD_DISABLE_FILE_VALIDATION=1
+
+exec "${LADDER_PYTHON:-python3}" - "$root/notebooks" "${2:-}" << 'PYTHON'
+import difflib
+import importlib.util
+import re
+import sys
+import time
+from pathlib import Path
+
+needed = {"nbformat": "nbformat", "nbclient": "nbclient", "ipykernel": "ipykernel", "numpy": "numpy",
+          "matplotlib": "matplotlib"}
+missing = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
+if missing:
+    print(f"notebooks.sh: {sys.executable} lacks {' '.join(missing)}; try:  pip install {' '.join(missing)}")
+    sys.exit(3)
+
+import nbclient  # noqa: E402
+import nbformat  # noqa: E402
+
+# A kernel of this very Python, whatever Jupyter has installed under the name python3.
+from jupyter_client.kernelspec import KernelSpecManager  # noqa: E402
+from jupyter_client.manager import AsyncKernelManager  # noqa: E402
+
+
+def join(cell):
+    """Text that arrived in pieces becomes one output, so that a file does not depend on the pieces."""
+    joined = []
+    for output in cell.outputs:
+        last = joined[-1] if joined else None
+        if last and output.output_type == last.output_type == "stream" and output.name == last.name:
+            last.text += output.text
+        else:
+            joined.append(output)
+    cell.outputs = joined
+
+
+def text(notebook):
+    lines = []
+    for number, cell in enumerate(notebook.cells):
+        for output in cell.get("outputs", []):
+            if output.output_type == "stream":
+                shown = output.text
+            elif "image/png" in output.get("data", {}):
+                shown = "(an image)"
+            else:
+                shown = output.get("data", {}).get("text/plain", "")
+            lines += [f"cell {number}: {line}" for line in shown.splitlines()]
+    return lines
+
+
+def execute(file, update):
+    committed = nbformat.read(file, as_version=4)
+    notebook = nbformat.read(file, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager())
+    manager.kernel_spec.argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}",
+                                "--IPKernelApp.log_level=ERROR"]
+    client = nbclient.NotebookClient(notebook, km=manager, timeout=600, record_timing=False,
+                                     resources={"metadata": {"path": str(file.parent)}})
+    client.owns_km = True  # it ends the kernel, too
+    client.execute()
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            join(cell)
+    if update:
+        notebook.metadata["language_info"] = {"name": "python"}
+        partial = file.with_suffix(".partial")
+        partial.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+        partial.replace(file)
+        return []
+    return list(difflib.unified_diff(text(committed), text(notebook), "committed", "now", lineterm="", n=0))
+
+
+folder, update = Path(sys.argv[1]), sys.argv[2] == "--update"
+failed = 0
+for file in sorted(folder.glob("*.ipynb")):
+    started = time.monotonic()
+    try:
+        difference = execute(file, update)
+    except nbclient.exceptions.CellExecutionError as error:
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # no colours
+        difference = [line for line in plain.splitlines() if line.strip()][-12:]
+    failed += bool(difference)
+    outcome = "FAILED" if difference else "written" if update else "passed"
+    print(f"{file.name:32} {outcome} ({time.monotonic() - started:.0f} s)", flush=True)
+    for line in difference[:40]:
+        print("   ", line)
+sys.exit(1 if failed else 0)
+PYTHON
