@@ -154,6 +154,12 @@ else
     skip 'doxygen' 'there is no doxygen'
 fi
 
+if has_cpu && "${LADDER_PYTHON:-python3}" -c 'import ipykernel, matplotlib, nbclient, nbformat, numpy' 2> /dev/null; then
+    step 'notebooks' tests/notebooks.sh "$build"
+else
+    skip 'notebooks' 'ipykernel, matplotlib, nbclient, nbformat or numpy is missing'
+fi
+
 # --- The kernels under nvcc ----------------------------------------------------------------------------------------
 
 nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=\(.*\)/\1/p' "$build/CMakeCache.txt" | grep -v NOTFOUND)
