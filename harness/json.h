@@ -3,10 +3,14 @@
 /// it.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "harness/errors.h"
 #include "harness/results.h"
 
 /// An empty optional is JSON's null, and so is NaN, which JSON cannot write.
@@ -31,5 +35,25 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hardware, gpu, sm_count, device_arch, binary_
 
 /// Throws BadUsage naming the file if it cannot be read or is not JSON.
 nlohmann::json read_json(const std::filesystem::path& path);
+
+/// The fields of Record, and the kind of record that they are of: "timing", "profile".
+nlohmann::json record_json(const char* kind, const Record& record);
+void get_record(const nlohmann::json& json, Record& record);
+
+/// Whether it is a record of that kind.
+bool is_record(const nlohmann::json& json, const char* kind);
+
+/// Reads one file. Throws BadUsage naming the file if it cannot be read or is no record of that kind, which
+/// `what` calls by its name ("a profile").
+template <class T>
+T load_record(const std::filesystem::path& path, const char* kind, const char* what) {
+    const auto json = read_json(path);
+    if (!is_record(json, kind)) throw BadUsage(fmt::format("cannot read {}: not {}", path.string(), what));
+    try {
+        return json.get<T>();
+    } catch (const std::exception& error) {
+        throw BadUsage(fmt::format("cannot read {}: {}", path.string(), error.what()));
+    }
+}
 
 }  // namespace ladder

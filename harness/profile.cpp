@@ -16,21 +16,14 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProfileRow, regime, shape, dtype, causal, sta
                                    shows_here, why_not, kernels)
 
 void to_json(nlohmann::json& json, const Profile& profile) {
-    json = {{"kind", "profile"},
-            {"date", profile.date},
-            {"commit", profile.commit},
-            {"hardware", profile.hardware},
-            {"profiler", profile.profiler},
-            {"kernels", profile.fingerprints},
-            {"rows", profile.rows}};
+    json = record_json("profile", profile);
+    json["profiler"] = profile.profiler;
+    json["rows"] = profile.rows;
 }
 
 void from_json(const nlohmann::json& json, Profile& profile) {
-    json.at("date").get_to(profile.date);
-    json.at("commit").get_to(profile.commit);
-    json.at("hardware").get_to(profile.hardware);
+    get_record(json, profile);
     json.at("profiler").get_to(profile.profiler);
-    json.at("kernels").get_to(profile.fingerprints);
     json.at("rows").get_to(profile.rows);
 }
 
@@ -64,14 +57,8 @@ TimedCase profiled_case(DType dtype, const std::string& regime) {
 
 ProfileRow profile_row(const TimedCase& timed, const Stage& stage) {
     ProfileRow row;
-    row.regime = timed.regime;
-    row.shape = timed.problem.shape;
-    row.dtype = timed.problem.dtype;
-    row.causal = timed.problem.causal;
-    row.stage = stage.number;
-    row.parent = stage.parent;
-    row.folder = stage.folder();
-    row.shows_here = timed.regime == stage.shows_in;
+    static_cast<ProblemLabel&>(row) = label_of(timed);
+    static_cast<StageLabel&>(row) = label_of(stage, timed);
     return row;
 }
 
@@ -101,7 +88,7 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
         if (on_step)
             on_step(fmt::format("run {}: {}", row.regime, row.folder), done++, static_cast<int>(rows.size()));
         const Stage& stage = *find_stage(row.stage);
-        profile.fingerprints[row.folder] = kernel_fingerprint(row.folder);
+        profile.kernels[row.folder] = kernel_fingerprint(row.folder);
         if (!stage.has_head_dim(row.shape.d)) {
             row.why_not = fmt::format("has no kernel for d = {}", row.shape.d);
             continue;
@@ -125,21 +112,12 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
 }
 
 void save_profile(const Profile& profile, const OutputFile& file) {
-    const auto why_not = foreign_architecture(profile.hardware);
-    if (!profile.profiler.empty() && !why_not.empty())
-        throw CannotRun(fmt::format("{} is not written: {}", file.path().string(), why_not));
+    if (!profile.profiler.empty()) refuse_foreign(profile.hardware, file);
     file.write(nlohmann::json(profile).dump(1) + "\n");
 }
 
 Profile load_profile(const fs::path& path) {
-    const auto json = read_json(path);
-    if (!json.is_object() || json.value("kind", "") != "profile")
-        throw BadUsage(fmt::format("cannot read {}: not a profile", path.string()));
-    try {
-        return json.get<Profile>();
-    } catch (const std::exception& error) {
-        throw BadUsage(fmt::format("cannot read {}: {}", path.string(), error.what()));
-    }
+    return load_record<Profile>(path, "profile", "a profile");
 }
 
 std::optional<Profile> recorded_profile() {

@@ -46,27 +46,15 @@ std::string limit_of(const KernelProfile& kernel, int blocks_without_shared, con
 std::string kernel_base_name(std::string demangled);
 
 /// One stage on one problem. Either its kernels are there, or `why_not` says what kept it from running.
-struct ProfileRow {
-    std::string regime;  ///< as Row::regime
-    Shape shape;
-    DType dtype = DType::bf16;
-    bool causal = false;
-    int stage = 0;
-    int parent = -1;
-    std::string folder;                  ///< "04_split_q"
-    bool shows_here = false;             ///< the stage's change should show in this regime
+struct ProfileRow : ProblemLabel, StageLabel {
     std::string why_not;                 ///< in one line; empty if it ran
     std::vector<KernelProfile> kernels;  ///< in the order of their launches
 };
 
 /// One run of `lab profile` on a GPU.
-struct Profile {
-    std::string date;    ///< as Results::date
-    std::string commit;  ///< see current_commit()
-    Hardware hardware;
-    std::string profiler;  ///< "Nsight Compute 2025.3.1"; empty for a profile without metrics
-    std::map<std::string, std::string> fingerprints;  ///< folder of each stage -> kernel_fingerprint()
-    std::vector<ProfileRow> rows;                     ///< problem by problem, stages in order
+struct Profile : Record {
+    std::string profiler;          ///< "Nsight Compute 2025.3.1"; empty for a profile without metrics
+    std::vector<ProfileRow> rows;  ///< problem by problem, stages in order
 };
 
 /// The problem of a regime that profiles take: the one on which its lesson is told.

@@ -12,6 +12,7 @@
 #include "harness/device.h"
 #include "harness/json.h"
 #include "harness/process.h"
+#include "harness/shape.h"
 #include "harness/timing.h"
 
 namespace ladder {
@@ -27,23 +28,16 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Row, regime, shape, dtype, causal, stage, par
                                    over_parent, over_baseline)
 
 void to_json(nlohmann::json& json, const Results& results) {
-    json = {{"kind", "timing"},
-            {"date", results.date},
-            {"commit", results.commit},
-            {"hardware", results.hardware},
-            {"ceilings", results.ceilings},
-            {"kernels", results.kernels},
-            {"rows", results.rows},
-            {"libraries", results.libraries},
-            {"peers", results.peers}};
+    json = record_json("timing", results);
+    json["ceilings"] = results.ceilings;
+    json["rows"] = results.rows;
+    json["libraries"] = results.libraries;
+    json["peers"] = results.peers;
 }
 
 void from_json(const nlohmann::json& json, Results& results) {
-    json.at("date").get_to(results.date);
-    json.at("commit").get_to(results.commit);
-    json.at("hardware").get_to(results.hardware);
+    get_record(json, results);
     json.at("ceilings").get_to(results.ceilings);
-    json.at("kernels").get_to(results.kernels);
     json.at("rows").get_to(results.rows);
     if (!json.contains("peers")) return;  // recorded before there were any
     json.at("libraries").get_to(results.libraries);
@@ -51,10 +45,6 @@ void from_json(const nlohmann::json& json, Results& results) {
 }
 
 namespace {
-
-bool is_timing(const nlohmann::json& json) {
-    return json.is_object() && json.value("kind", "") == "timing";
-}
 
 bool covers_default_run(const Results& results) {
     return std::all_of(regimes().begin(), regimes().end(), [&](const Regime& regime) {
@@ -98,6 +88,25 @@ void from_json(const nlohmann::json& json, DType& dtype) {
     dtype = text == "fp16" ? DType::fp16 : DType::bf16;
 }
 
+nlohmann::json record_json(const char* kind, const Record& record) {
+    return {{"kind", kind},
+            {"date", record.date},
+            {"commit", record.commit},
+            {"hardware", record.hardware},
+            {"kernels", record.kernels}};
+}
+
+void get_record(const nlohmann::json& json, Record& record) {
+    json.at("date").get_to(record.date);
+    json.at("commit").get_to(record.commit);
+    json.at("hardware").get_to(record.hardware);
+    json.at("kernels").get_to(record.kernels);
+}
+
+bool is_record(const nlohmann::json& json, const char* kind) {
+    return json.is_object() && json.value("kind", "") == kind;
+}
+
 nlohmann::json read_json(const fs::path& path) {
     try {
         return nlohmann::json::parse(read_file(path));
@@ -128,6 +137,11 @@ std::string foreign_architecture(const Hardware& hardware) {
         device, device);
 }
 
+void refuse_foreign(const Hardware& hardware, const OutputFile& file) {
+    if (const auto why_not = foreign_architecture(hardware); !why_not.empty())
+        throw CannotRun(fmt::format("{} is not written: {}", file.path().string(), why_not));
+}
+
 double flops(const Shape& shape, bool causal) {
     return 4.0 * shape.B * shape.H * shape.Nq * shape.Nk * shape.d / (causal ? 2 : 1);
 }
@@ -142,8 +156,13 @@ bool counts_bytes(const Shape& shape) {
     return shape.Nq == 1;
 }
 
-bool same_problem(const Measurement& a, const Measurement& b) {
+bool same_problem(const ProblemLabel& a, const ProblemLabel& b) {
     return a.regime == b.regime && a.shape == b.shape && a.dtype == b.dtype && a.causal == b.causal;
+}
+
+std::string long_name(const ProblemLabel& problem) {
+    return fmt::format("{}: {} {}{}", problem.regime, to_string(problem.shape), name(problem.dtype),
+                       problem.causal ? " causal" : "");
 }
 
 void derive(Results& results) {
@@ -164,28 +183,19 @@ void derive(Results& results) {
 }
 
 void save_results(const Results& results, const OutputFile& file) {
-    if (const auto why_not = foreign_architecture(results.hardware); !why_not.empty()) {
-        throw CannotRun(fmt::format("{} is not written: {}", file.path().string(), why_not));
-    }
+    refuse_foreign(results.hardware, file);
     file.write(nlohmann::json(results).dump(1) + "\n");
 }
 
 Results load_results(const fs::path& path) {
-    const auto json = read_json(path);
-    if (!is_timing(json))
-        throw BadUsage(fmt::format("cannot read {}: not a timing measurement", path.string()));
-    try {
-        return json.get<Results>();
-    } catch (const std::exception& error) {
-        throw BadUsage(fmt::format("cannot read {}: {}", path.string(), error.what()));
-    }
+    return load_record<Results>(path, "timing", "a timing measurement");
 }
 
 std::optional<Results> newest_results(const fs::path& folder) {
     std::optional<Results> newest;
     if (!fs::is_directory(folder)) return newest;
     for (const auto& entry : fs::directory_iterator(folder)) {
-        if (entry.path().extension() != ".json" || !is_timing(read_json(entry.path()))) continue;
+        if (entry.path().extension() != ".json" || !is_record(read_json(entry.path()), "timing")) continue;
         Results results = load_results(entry.path());
         // ISO 8601 dates of one time zone sort as text.
         if (covers_default_run(results) && (!newest || newest->date < results.date))

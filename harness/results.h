@@ -31,6 +31,9 @@ struct Hardware {
 /// Code for another architecture runs, but slowly and without saying so.
 std::string foreign_architecture(const Hardware& hardware);
 
+/// Throws CannotRun, naming the file, if foreign_architecture() objects.
+void refuse_foreign(const Hardware& hardware, const OutputFile& file);
+
 /// The best rates seen on the machine in the same run; empty where they could not be measured.
 struct Ceilings {
     std::optional<double> bf16_tflops;  ///< cuBLAS GEMM, 8192^3, N(0, 1) inputs
@@ -53,12 +56,30 @@ struct Ratio {
     double noise = 0;  ///< relative, from the noise of both medians
 };
 
-/// Something timed on one problem. Either it was timed, or `why_not` says what kept it from running.
-struct Measurement {
+/// Which problem a row is about.
+struct ProblemLabel {
     std::string regime;  ///< a Regime's name, or "custom" for a shape given by hand
     Shape shape;
     DType dtype = DType::bf16;
     bool causal = false;
+};
+
+/// Whether both are about the same problem in the same regime.
+bool same_problem(const ProblemLabel& a, const ProblemLabel& b);
+
+/// "train: B=8 H=16 Hkv=16 Nq=2048 Nk=2048 d=128 bf16"
+std::string long_name(const ProblemLabel& problem);
+
+/// Which stage a row is about.
+struct StageLabel {
+    int stage = 0;
+    int parent = -1;
+    std::string folder;       ///< "04_split_q"
+    bool shows_here = false;  ///< the stage's change should show in this regime
+};
+
+/// Something timed on one problem. Either it was timed, or `why_not` says what kept it from running.
+struct Measurement : ProblemLabel {
     std::string why_not;           ///< why it was not timed or not verified, in one line; empty if both were
     std::optional<Timing> timing;  ///< empty if it was not timed
 
@@ -68,16 +89,9 @@ struct Measurement {
     std::optional<double> ceiling_share;  ///< rate / its ceiling: GEMM of the same type, or copy
 };
 
-/// Whether both were measured on the same problem in the same regime.
-bool same_problem(const Measurement& a, const Measurement& b);
-
 /// One stage on one problem.
-struct Row : Measurement {
-    int stage = 0;
-    int parent = -1;
-    std::string folder;       ///< "04_split_q"
-    bool shows_here = false;  ///< the stage's change should show in this regime
-    bool verified = false;    ///< the outputs of the timed calls passed judge() and repeated bit for bit
+struct Row : Measurement, StageLabel {
+    bool verified = false;  ///< the outputs of the timed calls passed judge() and repeated bit for bit
     std::optional<double> max_error;  ///< of O against double precision; empty if not verified
 
     // Derived by derive().
@@ -93,13 +107,17 @@ struct PeerRow : Measurement {
     std::map<std::string, Ratio> stage_speedups;
 };
 
-/// One run of `lab time` on a GPU.
-struct Results {
+/// What every record says of the run that made it.
+struct Record {
     std::string date;    ///< UTC, "2026-11-21T07:52:00Z"
     std::string commit;  ///< see current_commit()
     Hardware hardware;
+    std::map<std::string, std::string> kernels;  ///< folder of each stage that ran -> kernel_fingerprint()
+};
+
+/// One run of `lab time` on a GPU.
+struct Results : Record {
     Ceilings ceilings;
-    std::map<std::string, std::string> kernels;    ///< folder of each timed stage -> kernel_fingerprint()
     std::vector<Row> rows;                         ///< case by case, stages in order within a case
     std::map<std::string, std::string> libraries;  ///< what the peers are made of: "cuDNN" -> "9.10.2"
     std::vector<PeerRow> peers;                    ///< case by case; empty in a run without them

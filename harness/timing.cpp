@@ -215,26 +215,16 @@ class Contestant {
     std::future<Verdict> verdict_;  // last, so that its thread ends before what it reads is gone
 };
 
-void name_problem(Measurement& row, const TimedCase& timed) {
-    row.regime = timed.regime;
-    row.shape = timed.problem.shape;
-    row.dtype = timed.problem.dtype;
-    row.causal = timed.problem.causal;
-}
-
 Row empty_row(const TimedCase& timed, const Stage& stage) {
     Row row;
-    name_problem(row, timed);
-    row.stage = stage.number;
-    row.parent = stage.parent;
-    row.folder = stage.folder();
-    row.shows_here = timed.regime == stage.shows_in;
+    static_cast<ProblemLabel&>(row) = label_of(timed);
+    static_cast<StageLabel&>(row) = label_of(stage, timed);
     return row;
 }
 
 PeerRow empty_row(const TimedCase& timed, const std::string& peer) {
     PeerRow row;
-    name_problem(row, timed);
+    static_cast<ProblemLabel&>(row) = label_of(timed);
     row.peer = peer;
     return row;
 }
@@ -301,6 +291,14 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
 }
 
 }  // namespace
+
+ProblemLabel label_of(const TimedCase& timed) {
+    return {timed.regime, timed.problem.shape, timed.problem.dtype, timed.problem.causal};
+}
+
+StageLabel label_of(const Stage& stage, const TimedCase& timed) {
+    return {stage.number, stage.parent, stage.folder(), timed.regime == stage.shows_in};
+}
 
 const std::vector<Regime>& regimes() {
     static const std::vector<Regime> list{

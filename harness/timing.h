@@ -22,6 +22,10 @@ struct TimedCase {
     Case problem;
 };
 
+/// What rows about it are labelled with.
+ProblemLabel label_of(const TimedCase& timed);
+StageLabel label_of(const Stage& stage, const TimedCase& timed);
+
 /// A family of problems in which one kind of change shows.
 struct Regime {
     /// A shape and its mask.

@@ -51,7 +51,7 @@ Profile sample_profile() {
             row.kernels.push_back(kernel_profile("attention"));
         }
         if (number == 6) row.kernels.push_back(kernel_profile("merge"));
-        profile.fingerprints[stage.folder()] = "0123456789abcdef";
+        profile.kernels[stage.folder()] = "0123456789abcdef";
         profile.rows.push_back(row);
     }
     return profile;
@@ -407,7 +407,7 @@ TEST_CASE("the recorded profile is of these kernels", "[profile]") {
     if (!recorded) return;
     CHECK(foreign_architecture(recorded->hardware).empty());
     CHECK_FALSE(recorded->profiler.empty());
-    for (const auto& [folder, fingerprint] : recorded->fingerprints) {
+    for (const auto& [folder, fingerprint] : recorded->kernels) {
         INFO(folder << " was changed after it was profiled: run lab profile --json");
         CHECK(fingerprint == kernel_fingerprint(folder));
     }

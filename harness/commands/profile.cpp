@@ -75,7 +75,7 @@ Document run(const Options& options) {
     options.problem.check();
     const Profile profile = profile_of(options);
     Document document;
-    document.facts = machine_facts(profile.hardware, profile.date, profile.commit);
+    document.facts = machine_facts(profile);
     if (!options.occupancy) {
         document.facts.emplace_back("profiler", profile.profiler);
         document.tables = profile_tables(profile);

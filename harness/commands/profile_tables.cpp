@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 
+#include "harness/commands/timing_tables.h"
 #include "harness/nsight.h"
 #include "harness/shape.h"
 
@@ -14,15 +14,6 @@ namespace ladder {
 namespace {
 
 constexpr const char* not_yet = "Not profiled yet.\n";
-
-bool same_problem(const ProfileRow& a, const ProfileRow& b) {
-    return std::tie(a.regime, a.shape, a.causal, a.dtype) == std::tie(b.regime, b.shape, b.causal, b.dtype);
-}
-
-std::string problem_name(const ProfileRow& row) {
-    return fmt::format("{}: {} {}{}", row.regime, to_string(row.shape), name(row.dtype),
-                       row.causal ? " causal" : "");
-}
 
 const Metric& metric(const std::string& key) {
     return *std::find_if(metrics().begin(), metrics().end(), [&](const Metric& m) { return m.key == key; });
@@ -96,8 +87,7 @@ std::string kernel_title(const ProfileRow& row, const KernelProfile& kernel) {
 }
 
 std::string profiled_label(const Profile& profile) {
-    return fmt::format("{}{}{}, {}, commit {}", profile.profiler, profile.profiler.empty() ? "On " : " on ",
-                       profile.hardware.gpu, profile.date.substr(0, 10), profile.commit.substr(0, 7));
+    return profile.profiler + (profile.profiler.empty() ? "On " : " on ") + machine_label(profile);
 }
 
 }  // namespace
@@ -107,7 +97,7 @@ std::vector<Table> profile_tables(const Profile& profile) {
     for (std::size_t i = 0; i < profile.rows.size(); ++i) {
         const ProfileRow& row = profile.rows[i];
         if (i == 0 || !same_problem(row, profile.rows[i - 1])) {
-            tables.emplace_back(fmt::format("{}_{}", row.regime, tables.size()), problem_name(row),
+            tables.emplace_back(fmt::format("{}_{}", row.regime, tables.size()), long_name(row),
                                 std::vector<Column>{{"stage", "stage"},
                                                     {"kernel", "kernel"},
                                                     {"duration_ns", "time", Align::right},
@@ -208,7 +198,7 @@ std::string profile_block(const std::optional<Profile>& recorded, const Stage& s
     return fmt::format(
         "{}; {}:\n\n{}\nWaits: of the cycles from one instruction of a warp to its next, those spent waiting "
         "for this.\n",
-        profiled_label(*recorded), problem_name(*own), to_markdown(table));
+        profiled_label(*recorded), long_name(*own), to_markdown(table));
 }
 
 std::string occupancy_block(const std::optional<Profile>& recorded) {

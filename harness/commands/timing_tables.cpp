@@ -96,11 +96,6 @@ std::string short_name(const Row& row) {
     return fmt::format("{} {}", row.regime, short_size(row.shape.Nk));
 }
 
-std::string long_name(const Row& row) {
-    return fmt::format("{}: {} {}{}", row.regime, to_string(row.shape), name(row.dtype),
-                       row.causal ? " causal" : "");
-}
-
 // Marked where the stage's change should show.
 Tone tone_of(const Row& row) {
     return row.shows_here ? Tone::marked : Tone::plain;
@@ -282,18 +277,18 @@ std::string architecture(int arch) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, Cell>> machine_facts(const Hardware& h, const std::string& date,
-                                                        const std::string& commit) {
+std::vector<std::pair<std::string, Cell>> machine_facts(const Record& record) {
+    const Hardware& h = record.hardware;
     return {
         {"GPU", fact(fmt::format("{}, {} SMs, {}", h.gpu, h.sm_count, architecture(h.device_arch)))},
         {"driver", fact(h.driver)},
         {"toolkit", fact(fmt::format("CUDA {}, compiled for {}", h.toolkit, architecture(h.binary_arch)))},
-        {"date", fact(date)},
-        {"commit", fact(commit)}};
+        {"date", fact(record.date)},
+        {"commit", fact(record.commit)}};
 }
 
 std::vector<std::pair<std::string, Cell>> measurement_facts(const Results& results) {
-    auto facts = machine_facts(results.hardware, results.date, results.commit);
+    auto facts = machine_facts(results);
     facts.emplace_back("ceiling, bf16 GEMM", rate_fact(results.ceilings.bf16_tflops, "TFLOP/s"));
     facts.emplace_back("ceiling, fp16 GEMM", rate_fact(results.ceilings.fp16_tflops, "TFLOP/s"));
     facts.emplace_back("ceiling, copy", rate_fact(results.ceilings.copy_gbs, "GB/s"));
@@ -457,9 +452,13 @@ std::string libraries(const Results& results) {
     return fmt::format("{}", fmt::join(names, ", "));
 }
 
+std::string machine_label(const Record& record) {
+    return fmt::format("{}, {}, commit {}", record.hardware.gpu, record.date.substr(0, 10),
+                       record.commit.substr(0, 7));
+}
+
 std::string recorded_label(const Results& results) {
-    return fmt::format("Recorded on {}, {}, commit {}", results.hardware.gpu, results.date.substr(0, 10),
-                       results.commit.substr(0, 7));
+    return "Recorded on " + machine_label(results);
 }
 
 }  // namespace ladder

@@ -12,8 +12,7 @@
 namespace ladder {
 
 /// GPU, driver, toolkit, architectures, date and commit.
-std::vector<std::pair<std::string, Cell>> machine_facts(const Hardware& hardware, const std::string& date,
-                                                        const std::string& commit);
+std::vector<std::pair<std::string, Cell>> machine_facts(const Record& record);
 
 /// The same, the ceilings, and the libraries of the peers if there are any.
 std::vector<std::pair<std::string, Cell>> measurement_facts(const Results& results);
@@ -42,6 +41,9 @@ Table speedup_table(const Results& results, int from, const std::vector<int>& to
 
 /// What the peers are made of: "PyTorch 2.11.0, cuDNN 9.10.2".
 std::string libraries(const Results& results);
+
+/// "NVIDIA H200, 2026-11-21, commit 0123456"
+std::string machine_label(const Record& record);
 
 /// "Recorded on NVIDIA H200, 2026-11-21, commit 0123456"
 std::string recorded_label(const Results& results);
