@@ -1,6 +1,7 @@
 #include "harness/file.h"
 
 #include <fmt/format.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,6 +71,17 @@ void OutputFile::write(std::string_view content) const {
         unlink(temporary.c_str());
         cannot_write(path_, std::strerror(error));
     }
+}
+
+TemporaryFolder::TemporaryFolder(const std::string& prefix) {
+    std::string name = (fs::temp_directory_path() / (prefix + "XXXXXX")).string();
+    if (mkdtemp(name.data()) == nullptr) throw CannotRun("cannot create a temporary folder");
+    path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+    std::error_code error;
+    fs::remove_all(path_, error);
 }
 
 std::string read_file(const fs::path& path) {

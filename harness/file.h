@@ -1,5 +1,5 @@
 /// @file
-/// Files that appear whole or not at all.
+/// Files that appear whole or not at all, and folders that do not stay.
 #pragma once
 
 #include <filesystem>
@@ -17,6 +17,21 @@ class OutputFile {
 
     /// Writes all of the file and then moves it into place. Throws BadUsage and leaves nothing if that fails.
     void write(std::string_view content) const;
+
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+/// A folder among the system's temporary ones, gone with its owner.
+class TemporaryFolder {
+  public:
+    /// Throws CannotRun if it cannot be created. Its name starts with `prefix`.
+    explicit TemporaryFolder(const std::string& prefix);
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    ~TemporaryFolder();
 
     const std::filesystem::path& path() const { return path_; }
 

@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "harness/errors.h"
+#include "harness/file.h"
 #include "harness/process.h"
 
 namespace ladder {
@@ -108,26 +109,6 @@ bool is_refused(const std::string& metric, const std::string& text) {
     }
     return false;
 }
-
-class TemporaryFolder {
-  public:
-    TemporaryFolder() {
-        std::string name = (fs::temp_directory_path() / "lab-profile-XXXXXX").string();
-        if (mkdtemp(name.data()) == nullptr) throw CannotRun("cannot create a temporary folder");
-        path_ = name;
-    }
-    TemporaryFolder(const TemporaryFolder&) = delete;
-    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-    ~TemporaryFolder() {
-        std::error_code error;
-        fs::remove_all(path_, error);
-    }
-
-    fs::path operator/(const char* name) const { return path_ / name; }
-
-  private:
-    fs::path path_;
-};
 
 [[noreturn]] void fail(const ProcessResult& result, unsigned limit, const std::string& otherwise) {
     const std::string text = result.out + "\n" + result.err;
@@ -303,8 +284,8 @@ std::string find_ncu() {
 }
 
 Profile profile_with_nsight(const std::string& ncu, const std::vector<std::string>& lab, unsigned limit) {
-    const TemporaryFolder folder;
-    const fs::path file = folder / "profile.json";
+    const TemporaryFolder folder("lab-profile-");
+    const fs::path file = folder.path() / "profile.json";
     std::vector<std::string> names = all_names();
     for (;;) {
         // Profiled is what runs between cudaProfilerStart and cudaProfilerStop.

@@ -12,11 +12,11 @@
 #include "harness/verify.h"
 #include "reference/attention.h"
 #include "tests/catch.h"
+#include "tests/folder.h"
 #include "tests/skip.h"
-#include "tests/temporary_folder.h"
 
 using namespace ladder;
-using ladder::test::TemporaryFolder;
+using ladder::test::Folder;
 
 namespace {
 
@@ -37,7 +37,7 @@ void expect_failure(const std::vector<std::string>& arguments, int exit_code, co
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
 }
 
-nlohmann::json json_of(const TemporaryFolder& folder, std::vector<std::string> arguments) {
+nlohmann::json json_of(const Folder& folder, std::vector<std::string> arguments) {
     const std::string file = folder / "out.json";
     arguments.insert(arguments.end(), {"--json", file});
     const ProcessResult result = lab(arguments);
@@ -85,7 +85,7 @@ std::vector<float> values(const NpyArray& array) {
 
 // Q, K and V in a folder, and the command line that runs a stage on them.
 struct Files {
-    TemporaryFolder folder;
+    Folder folder;
 
     explicit Files(NpyArray::Type type = NpyArray::Type::float16, bool bnhd = false) {
         write("q.npy",
@@ -166,7 +166,7 @@ TEST_CASE("lab: without a command it shows what there is", "[cli]") {
 }
 
 TEST_CASE("lab list: every stage, in three forms", "[cli]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     const auto json = json_of(folder, {"list"});
     REQUIRE(json["stages"].size() == stages().size());
     CHECK(json["stages"][0]["stage"] == "00_naive");
@@ -243,7 +243,7 @@ TEST_CASE("lab: tensors that no memory holds", "[cli]") {
 
 TEST_CASE("lab: a back-end that is not here", "[cli]") {
     if (has_device(Backend::gpu)) return;
-    const TemporaryFolder folder;
+    const Folder folder;
     expect_failure({"verify", "--backend", "gpu"}, 3, "");
     for (const char* how : {"--occupancy", "--markdown"})
         expect_failure({"profile", how, "--json", folder / "profile.json"}, 3, "profiling needs a GPU: ");
@@ -254,7 +254,7 @@ TEST_CASE("lab: a back-end that is not here", "[cli]") {
 
 TEST_CASE("lab time: peers that do not start", "[cli][gpu]") {
     if (!test::available(Backend::gpu)) return;
-    const TemporaryFolder folder;
+    const Folder folder;
     const std::string lab = LADDER_LAB, file = folder / "out.json";
     const ProcessResult result =
         run_process({"env", "LADDER_PYTHON=/no/python", lab, "time", "4", "--peers", "--json", file});
@@ -264,7 +264,7 @@ TEST_CASE("lab time: peers that do not start", "[cli][gpu]") {
 }
 
 TEST_CASE("lab: results that cannot be written", "[cli]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     expect_failure({"list", "--json", folder / "no/such/folder.json"}, 2, "there is no folder");
     expect_failure({"list", "--json", folder / ""}, 2, "cannot write");
     CHECK(folder.files() == 0);
@@ -272,7 +272,7 @@ TEST_CASE("lab: results that cannot be written", "[cli]") {
 
 TEST_CASE("lab verify: passes, and says how well", "[cli]") {
     if (!test::available(Backend::cpu)) return;
-    const TemporaryFolder folder;
+    const Folder folder;
     const auto json =
         json_of(folder, {"verify", "split_q,1-2", "--backend", "cpu", "--shape", "1,4,2,37,65,64", "--causal",
                          "--dtype", "bf16", "--layout", "bnhd", "--input", "rising", "--seed", "3"});
@@ -294,7 +294,7 @@ TEST_CASE("lab verify: the order of threads is the user's", "[cli]") {
 
 TEST_CASE("lab count: counters, and what they are against the parent's", "[cli]") {
     if (!test::available(Backend::cpu)) return;
-    const TemporaryFolder folder;
+    const Folder folder;
     const auto json = json_of(folder, {"count", "4", "--shape", "1,1,1,128,128,64"});
     bool barriers = false;
     for (const auto& row : json["changes"]) {
@@ -315,7 +315,7 @@ TEST_CASE("lab tables: the generated blocks of the pages are up to date", "[cli]
 }
 
 TEST_CASE("lab diff: the lesson and its length", "[cli]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     const ProcessResult own = lab({"diff", "4"});
     CHECK(own.status == 0);
     CHECK(own.out.find("--- 03_sequence_parallel/kernel.cu\n+++ 04_split_q/kernel.cu\n") == 0);

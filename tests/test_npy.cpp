@@ -8,10 +8,10 @@
 #include "harness/file.h"
 #include "harness/npy.h"
 #include "tests/catch.h"
-#include "tests/temporary_folder.h"
+#include "tests/folder.h"
 
 using namespace ladder;
-using ladder::test::TemporaryFolder;
+using ladder::test::Folder;
 
 namespace {
 
@@ -116,7 +116,7 @@ TEST_CASE("npy: no prefix and no damaged byte of a header crashes the reader", "
 }
 
 TEST_CASE("output files appear whole or not at all", "[file]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     OutputFile(folder / "a").write("first");
     CHECK(folder.read("a") == "first");
     OutputFile(folder / "a").write("second");
@@ -140,7 +140,7 @@ TEST_CASE("output files appear whole or not at all", "[file]") {
 }
 
 TEST_CASE("an output file that does not fit leaves the old one, and nothing beside it", "[file]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     folder.write("a", "old");
     const OutputFile file(folder / "a");
     rlimit limit{};
@@ -162,7 +162,7 @@ TEST_CASE("an output file that does not fit leaves the old one, and nothing besi
 }
 
 TEST_CASE("an output file that is a link replaces what the link names", "[file]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     folder.write("target", "old");
     std::filesystem::create_symlink("target", folder / "link");
     OutputFile(folder / "link").write("new");

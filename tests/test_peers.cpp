@@ -11,12 +11,12 @@
 #include "harness/timing.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
-#include "tests/temporary_folder.h"
+#include "tests/folder.h"
 
 using namespace ladder;
 using ladder::test::FakeGpu;
+using ladder::test::Folder;
 using ladder::test::small_options;
-using ladder::test::TemporaryFolder;
 
 namespace {
 
@@ -24,7 +24,7 @@ using Names = std::vector<std::string>;
 
 // tests/fake_peers.sh, which writes requests to the folder's log and runs `command` instead of telling a
 // time.
-Peers fake_peers(const TemporaryFolder& folder, const std::string& command = "", double limit_s = 60) {
+Peers fake_peers(const Folder& folder, const std::string& command = "", double limit_s = 60) {
     return Peers({"sh", LADDER_SOURCE_DIR "/tests/fake_peers.sh", folder / "log", command}, limit_s);
 }
 
@@ -83,7 +83,7 @@ std::string cell(const Table& table, std::size_t row, const std::string& column)
 }  // namespace
 
 TEST_CASE("peers take turns with the stages", "[timing][peers]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     Peers peers = fake_peers(folder);
     CHECK(peers.device() == "fake GPU");
     FakeGpu gpu;
@@ -118,7 +118,7 @@ TEST_CASE("peers take turns with the stages", "[timing][peers]") {
 }
 
 TEST_CASE("a peer has no ratio to a wrong answer", "[timing][peers]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     Peers peers = fake_peers(folder);
     FakeGpu gpu;
     gpu.wrong_stage = 4;
@@ -126,7 +126,7 @@ TEST_CASE("a peer has no ratio to a wrong answer", "[timing][peers]") {
 }
 
 TEST_CASE("peers are not asked for a mask that they align otherwise", "[timing][peers]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     Peers peers = fake_peers(folder);
     FakeGpu gpu;
     TimingOptions options = small_options();
@@ -145,7 +145,7 @@ TEST_CASE("peers on another GPU are no yardstick", "[timing][peers]") {
 }
 
 TEST_CASE("peers that fail end the measurement with one line", "[timing][peers]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     FakeGpu gpu;
     const auto failure_of = [&](const std::string& command, double limit_s = 60) {
         Peers peers = fake_peers(folder, command, limit_s);
@@ -203,7 +203,7 @@ TEST_CASE("peers.py says what is missing", "[timing][peers]") {
 }
 
 TEST_CASE("a measurement with peers survives its file", "[timing][peers]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     Peers peers = fake_peers(folder);
     FakeGpu gpu;
     const Results results = measured(peers, gpu);
@@ -215,7 +215,7 @@ TEST_CASE("a measurement with peers survives its file", "[timing][peers]") {
 }
 
 TEST_CASE("tables set the peers apart", "[timing][peers]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     Peers peers = fake_peers(folder);
     FakeGpu gpu;
     const Results results = measured(peers, gpu);
@@ -248,7 +248,7 @@ TEST_CASE("tables set the peers apart", "[timing][peers]") {
 }
 
 TEST_CASE("a sweep is one row for each problem, and its mean", "[timing][peers]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     Peers peers = fake_peers(folder);
     FakeGpu gpu;
     TimingOptions options = small_options();

@@ -14,11 +14,11 @@
 #include "harness/nsight.h"
 #include "harness/process.h"
 #include "tests/catch.h"
+#include "tests/folder.h"
 #include "tests/skip.h"
-#include "tests/temporary_folder.h"
 
 using namespace ladder;
-using ladder::test::TemporaryFolder;
+using ladder::test::Folder;
 namespace fs = std::filesystem;
 
 namespace {
@@ -94,10 +94,10 @@ class FakeNcu {
     Profile profile(unsigned limit = 60) const {
         return profile_with_nsight(folder_ / "ncu", {"lab", "profile", "3-4"}, limit);
     }
-    const TemporaryFolder& folder() const { return folder_; }
+    const Folder& folder() const { return folder_; }
 
   private:
-    TemporaryFolder folder_;
+    Folder folder_;
 };
 
 const std::string happy = "cp \"$here/there.json\" \"$json\"; cat \"$here/raw.csv\"\n";
@@ -131,7 +131,7 @@ class OwnTemporaryFiles {
     std::size_t leftovers() const { return folder_.files(); }
 
   private:
-    TemporaryFolder folder_;
+    Folder folder_;
 };
 
 }  // namespace
@@ -184,7 +184,7 @@ TEST_CASE("each stage is profiled in train, and with its parent where it shows",
 }
 
 TEST_CASE("a profile that is written and read is the same", "[profile]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     Profile profile = sample_profile();
     profile.profiler = "Nsight Compute 2025.3.1";
     profile.rows[1].kernels[0].metrics = {{"tensor_pipe_pct", 34.5}};
@@ -203,7 +203,7 @@ TEST_CASE("a profile that is written and read is the same", "[profile]") {
 }
 
 TEST_CASE("a file that is no profile", "[profile]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     const auto error = [&](const std::string& text) {
         const std::string file = folder.write("bad.json", text);
         const std::string what = message<BadUsage>([&] { load_profile(file); });
@@ -319,7 +319,7 @@ TEST_CASE("what keeps Nsight Compute from measuring is said in one line", "[prof
 }
 
 TEST_CASE("a program that hangs is ended with all that it started", "[profile]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     const std::string pid = folder / "pid";
     const std::string script = folder.write(
         "hang", "#!/bin/sh\n(trap '' TERM; sleep 60; :) &\necho $! > " + pid + "\necho started; sleep 60\n");

@@ -6,13 +6,13 @@
 #include "harness/timing.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
+#include "tests/folder.h"
 #include "tests/skip.h"
-#include "tests/temporary_folder.h"
 
 using namespace ladder;
 using ladder::test::FakeGpu;
+using ladder::test::Folder;
 using ladder::test::small_options;
-using ladder::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 namespace {
@@ -201,7 +201,7 @@ TEST_CASE("code for another architecture is not recorded", "[timing]") {
         CHECK(foreign_architecture(hardware).find("sm_80") != std::string::npos);
         CHECK(foreign_architecture(hardware).find("-DCMAKE_CUDA_ARCHITECTURES=86") != std::string::npos);
     }
-    const TemporaryFolder folder;
+    const Folder folder;
     Results results = sample_results("2026-01-01T00:00:00Z");
     results.hardware = hardware;
     if (foreign_architecture(hardware).empty()) {
@@ -214,7 +214,7 @@ TEST_CASE("code for another architecture is not recorded", "[timing]") {
 }
 
 TEST_CASE("a measurement survives its file", "[timing]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     const Results results = sample_results("2026-01-01T00:00:00Z");
     save_results(results, OutputFile(folder / "out.json"));
     const Results read = load_results(folder / "out.json");
@@ -228,7 +228,7 @@ TEST_CASE("a measurement survives its file", "[timing]") {
 }
 
 TEST_CASE("a file from before there were peers is read", "[timing]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     auto json = nlohmann::json(sample_results("2026-01-01T00:00:00Z"));
     json.erase("peers");
     json.erase("libraries");
@@ -238,7 +238,7 @@ TEST_CASE("a file from before there were peers is read", "[timing]") {
 }
 
 TEST_CASE("a broken file is named", "[timing]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     const auto message = [&](const std::string& text) -> std::string {
         folder.write("bad.json", text);
         try {
@@ -269,7 +269,7 @@ TEST_CASE("a broken file is named", "[timing]") {
 }
 
 TEST_CASE("the newest full measurement is found by its date", "[timing]") {
-    const TemporaryFolder folder;
+    const Folder folder;
     CHECK_FALSE(newest_results(folder / ""));
     CHECK_FALSE(newest_results(folder / "none"));
     const auto save = [&](const Results& results, const char* name) {
