@@ -24,8 +24,7 @@ class CpuDevice final : public Device {
     std::string description() const override {
         return backend_ == Backend::checked ? "CPU, race-checked" : "CPU";
     }
-    // Of a small GPU, and fixed, so that what is counted does not depend on the machine.
-    int sm_count() const override { return 8; }
+    int sm_count() const override { return simt::options().multiprocessors; }
     int compute_capability() const override { return simt::options().compute_capability; }
     // What the kernel would give back from its caches counts too, so not sysconf's free pages.
     std::size_t free_memory() const override {

@@ -152,13 +152,15 @@ void Block::begin_launch(const Launch& config, void (*call)(const void*), const 
     warps_.resize((count + 31) / 32);
 }
 
-void Block::run(std::uint64_t number) {
+void Block::run(std::uint64_t number, BlockTrace* trace) {
+    trace_ = trace;
     const dim3 grid = config_->grid;
     const dim3 index(number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y);
     begin(number, index);
     running_block = this;
     for (int id = next_turn(); id >= 0; id = next_turn()) {
         resume(id);
+        record_work();
         if (failure_) break;
     }
     running_block = nullptr;
@@ -185,6 +187,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
     const int count = static_cast<int>(threads_.size());
     serial_ = first_serial_ + static_cast<std::uint32_t>(number);
     barriers_ = 0;
+    recorded_ = tally;
     live_ = count;
     at_barrier_ = 0;
     std::memset(shared_.get(), 0xff, shared_bytes_);  // NaN in every floating-point type
@@ -253,6 +256,30 @@ int Block::next_turn() {
         }
     }
     return -1;
+}
+
+/// The phase of the trace that the block is in.
+BlockTrace::Phase& Block::phase() {
+    while (trace_->phases.size() <= barriers_) trace_->phases.emplace_back().warps.resize(warps_.size());
+    return trace_->phases[barriers_];
+}
+
+/// What was counted since the last call is the running warp's.
+void Block::record_work() {
+    if (trace_ == nullptr) return;
+    phase().warps[current_ / 32].work += tally - recorded_;
+    recorded_ = tally;
+}
+
+void Block::note_tile(const Tile& tile) {
+    if (trace_ != nullptr) phase().tiles.push_back(tile);
+}
+
+void Block::note_row(int row, float m, float l) {
+    if (trace_ == nullptr) return;
+    RowState& state = phase().warps[current_ / 32].rows[row];
+    state.m = m;
+    state.l_of_lanes[current_ % 4] = l;
 }
 
 void Block::resume(int id) {
@@ -337,8 +364,10 @@ void Block::sync(Site site) {
 void Block::release_barrier_if_complete() {
     if (at_barrier_ == 0 || at_barrier_ < live_) return;
     at_barrier_ = 0;
+    record_work();
     barriers_ += 1;
     tally.barriers += 1;
+    recorded_ = tally;  // the barrier is no warp's own
     for (Warp& warp : warps_) warp.syncs = 0;
     for (std::size_t id = 0; id < threads_.size(); ++id) {
         if (!threads_[id].finished) make_ready(static_cast<int>(id / 32), 1u << id % 32);

@@ -45,8 +45,9 @@ class Block {
     /// Prepares for the blocks of a launch.
     void begin_launch(const Launch& config, void (*call)(const void*), const void* parameters,
                       std::size_t bytes, std::uint32_t first_serial);
-    /// Runs one block to its end. Throws the Report of whatever went wrong.
-    void run(std::uint64_t number);
+    /// Runs one block to its end, recording what it does if `trace` is not null. Throws the Report of
+    /// whatever went wrong.
+    void run(std::uint64_t number, BlockTrace* trace);
 
     /// Called by the running thread: waits until all lanes of `mask` are here. The last one computes `body`.
     void meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Site site);
@@ -61,6 +62,9 @@ class Block {
     void wait_for_copies(std::uintptr_t caller);
     /// Has a lane of the running warp started copies that it has not waited for?
     bool warp_has_copies_in_flight() const;
+
+    void note_tile(const Tile& tile);
+    void note_row(int row, float m, float l);
 
     void* shared_memory() { return shared_.get(); }
     bool in_shared_memory(const void* address) const {
@@ -104,6 +108,8 @@ class Block {
     };
 
     void begin(std::uint64_t number, dim3 index);
+    BlockTrace::Phase& phase();
+    void record_work();
     void finish_copies(std::size_t count, std::uintptr_t caller);
     void land(Copy& copy, std::uintptr_t caller);
     void resume(int id);
@@ -135,6 +141,8 @@ class Block {
     std::uint32_t barriers_ = 0;  ///< passed by this block
     std::uint32_t serial_ = 0;    ///< of the block, unique in the process
     std::exception_ptr failure_;
+    BlockTrace* trace_ = nullptr;  ///< of the running block, or null
+    Counters recorded_;            ///< what the tally was when the trace took it over
 };
 
 /// The block that runs on this thread, or null between blocks and on other threads.

@@ -57,7 +57,8 @@ void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint
 // Arithmetic that is counted.
 float exp2(float x);
 float divide(float a, float b);
-void note_tile(bool masked);
+void note_tile(const Tile& tile);
+void note_row(int row, float m, float l);
 
 /// Two values rounded to T, the first in the low half.
 template <class T>

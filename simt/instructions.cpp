@@ -254,11 +254,16 @@ float divide(float a, float b) {
     return a / b;
 }
 
-void note_tile(bool masked) {
+void note_tile(const Tile& tile) {
     const dim3 t = builtins.thread;
     if (t.x != 0 || t.y != 0 || t.z != 0) return;
     running_block->tally.tiles += 1;
-    running_block->tally.masked_tiles += masked;
+    running_block->tally.masked_tiles += tile.masked;
+    running_block->note_tile(tile);
+}
+
+void note_row(int row, float m, float l) {
+    running_block->note_row(row, m, l);
 }
 
 }  // namespace simt

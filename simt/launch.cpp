@@ -7,6 +7,7 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "simt/block.h"
 
@@ -93,6 +94,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
     const std::uint32_t first_serial = next_serial;
     next_serial += static_cast<std::uint32_t>(blocks);
 
+    const std::uint64_t launched = counters().launches;
     std::atomic<std::uint64_t> next{0};
     std::exception_ptr failure;
     // A shuffled order of blocks without a table: multiplication by a number that shares no factor with their
@@ -110,8 +112,10 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
                 const std::uint64_t number =
                     o.order == Order::reversed ? blocks - 1 - i : i * stride % blocks;
                 const Counters before = block.tally;
-                block.run(number);
+                BlockTrace trace{.launch = launched, .number = number, .phases = {}};
+                block.run(number, o.on_trace ? &trace : nullptr);
                 if (o.on_block) o.on_block(number, block.tally - before);
+                if (o.on_trace) o.on_trace(std::move(trace));
             }
         } catch (...) {
             next = blocks;

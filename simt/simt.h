@@ -14,6 +14,7 @@
 #include <string>
 
 #include "simt/counters.h"
+#include "simt/trace.h"
 
 namespace simt {
 
@@ -43,6 +44,10 @@ struct Options {
     std::size_t most_shared_bytes = hopper_shared_bytes;
     /// Called behind each block with its number, x fastest, and its work; by the worker that ran it.
     std::function<void(std::uint64_t number, const Counters& work)> on_block = {};
+    /// If set, blocks record what they do, and it is called behind each; by the worker that ran it.
+    std::function<void(BlockTrace&& trace)> on_trace = {};
+    /// What the device reports. Of a small GPU, and fixed, so that counts do not depend on the machine.
+    int multiprocessors = 8;
 };
 Options& options();
 

@@ -269,13 +269,59 @@ __device__ __forceinline__ float divide(float a, float b) {
 #endif
 }
 
-/// Tells the counters that the block visits a tile of keys, and whether it masks the tile's scores. No
-/// instruction.
-__device__ __forceinline__ void note_tile([[maybe_unused]] bool masked) {
-#ifndef __CUDACC__
-    simt::note_tile(masked);
-#endif
+// ---------------------------------------------------------------------------------------------------------------
+// What the CPU counts, and `lab trace` shows. On a GPU, nothing.
+
+#ifdef __CUDACC__
+template <class Shared>
+__device__ __forceinline__ void note_tile(const Shared&, int, int, int, int, bool, int = 1) {}
+template <class Rows>
+__device__ __forceinline__ void note_rows(int, const Rows&, const Rows&) {}
+template <class Rows>
+__device__ __forceinline__ void note_lane_sums(int, const Rows&, const Rows&) {}
+#else
+
+/// Says that the block folds key tile j into query tile i of batch entry b and head h, and whether it masks
+/// the scores. A tile has the rows of shared.Q and the keys of shared.K. If the rows of `group` heads
+/// alternate in it, h is the number of their group.
+template <class Shared>
+void note_tile(const Shared&, int b, int h, int i, int j, bool masked, int group = 1) {
+    using Q = decltype(Shared::Q);
+    using K = decltype(Shared::K);  // which may be a ring of tiles
+    simt::note_tile({.batch = b,
+                     .head = h,
+                     .group = group,
+                     .query_tile = i,
+                     .key_tile = j,
+                     .rows = std::extent_v<Q, std::rank_v<Q> - 2>,
+                     .keys = std::extent_v<K, std::rank_v<K> - 2>,
+                     .masked = masked});
 }
+
+/// Says what m (in base 2) and l of the warp's rows first_row + g and first_row + g + 8 are now. The four
+/// lanes of a row hold the same.
+inline void note_rows(int first_row, const float (&m)[2], const float (&l)[2]) {
+    const int g = simt::lane() / 4, t = simt::lane() % 4;
+    for (int r = 0; r < 2 && t == 0; ++r) simt::note_row(first_row + g + 8 * r, m[r], l[r]);
+}
+
+/// The same where each of the four lanes of a row has its own part of l.
+inline void note_lane_sums(int first_row, const float (&m)[2], const float (&l)[2]) {
+    const int g = simt::lane() / 4;
+    for (int r = 0; r < 2; ++r) simt::note_row(first_row + g + 8 * r, m[r], l[r]);
+}
+
+/// The same for slices of 16 rows.
+template <int slices>
+void note_rows(int first_row, const float (&m)[slices][2], const float (&l)[slices][2]) {
+    for (int a = 0; a < slices; ++a) note_rows(first_row + 16 * a, m[a], l[a]);
+}
+template <int slices>
+void note_lane_sums(int first_row, const float (&m)[slices][2], const float (&l)[slices][2]) {
+    for (int a = 0; a < slices; ++a) note_lane_sums(first_row + 16 * a, m[a], l[a]);
+}
+
+#endif
 
 // ---------------------------------------------------------------------------------------------------------------
 // The host's side of a stage.

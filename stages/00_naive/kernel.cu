@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) scores(const Problem
     copy_wait();
     __syncthreads();  // Q and K are there, whoever copied them
     const bool masked = p.causal || (j + 1) * Bc > p.Nk;
-    note_tile(masked);
+    note_tile(shared, b, h, i, j, masked);
     const int row = i * Br + 16 * warp + g, key = j * Bc + 2 * t;
     if (row - g >= p.Nq) return;  // no rows
 

@@ -218,13 +218,14 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
             copy_wait();
             __syncthreads();  // Q, K and V are there, whoever copied them
             const bool masked = p.causal || (j + 1) * Bc > p.Nk;
-            note_tile(masked);
+            note_tile(shared, b, h, i, j, masked);
 #pragma unroll
             for (int slice = 0; slice < 4; ++slice) {
                 if (i * Br + 16 * slice >= p.Nq) break;  // no rows
                 float O[d / 32][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
                 if (j > 0) read_state<d>(p, b, h, i * Br + 16 * slice, O, m, l);
                 attend<T, d>(shared, p, i, j, slice, masked, O, m, l);
+                note_rows(i * Br + 16 * slice, m, l);
                 if (j < Tc - 1) {
                     write_state<d>(p, b, h, i * Br + 16 * slice, O, m, l);
                 } else {

@@ -172,11 +172,12 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
         copy_wait();
         __syncthreads();  // Q, K and V are there, whoever copied them
         const bool masked = p.causal || (j + 1) * Bc > p.Nk;
-        note_tile(masked);
+        note_tile(shared, b, h, i, j, masked);
 #pragma unroll
         for (int slice = 0; slice < 4; ++slice) {
             if (i * Br + 16 * slice >= p.Nq) break;  // no rows
             attend<T, d>(shared, p, i, j, slice, masked, O[slice], m[slice], l[slice]);
+            note_rows(i * Br + 16 * slice, m[slice], l[slice]);
         }
     }
 #pragma unroll

@@ -148,9 +148,10 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
         copy_wait();
         __syncthreads();  // Q, K and V are there, whoever copied them
         const bool masked = p.causal || (j + 1) * Bc > p.Nk;
-        note_tile(masked);
+        note_tile(shared, b, h, i, j, masked);
         if (first_row >= p.Nq) continue;  // no rows
         attend<T, d>(shared, p, i, j, masked, O, m, l);
+        note_rows(first_row, m, l);
     }
     write_rows<T, d>(p, b, h, first_row, O, m, l);
 }

@@ -255,9 +255,10 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
         copy_wait();
         __syncthreads();  // Q, K and V are there, whoever copied them
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
-        note_tile(masked);
+        note_tile(shared, b, h_kv, i, j, masked, group);
         if (first_row >= PackedRow::count(p)) continue;  // no rows
         attend<T, d>(shared, p, i, j, masked, O, m, l);
+        note_rows(first_row, m, l);
     }
     if (splits == 1) {
         write_rows<T, d>(p, b, h_kv, first_row, O, m, l);

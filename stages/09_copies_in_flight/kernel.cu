@@ -304,13 +304,15 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
         copy_wait<depth<d> - 1>();
         __syncthreads();  // Q, and K and V of tile j, are there, whoever copied them
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
-        note_tile(masked);
+        note_tile(shared, b, h_kv, i, j, masked, group);
         attend<T, d>(shared, p, i, j, masked, O, m, l);
+        note_rows(i * Br, m, l);
         __syncthreads();  // K and V of tile j have been read: their place is free
         load(j + depth<d>);
     }
     merge_warps<T, d>(shared, O, m, l);
     if (threadIdx.x >= 32) return;
+    note_rows(i * Br, m, l);
     if (splits == 1) {
         write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
     } else {

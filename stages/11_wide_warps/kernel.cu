@@ -178,9 +178,10 @@ __global__ void __launch_bounds__(threads, 2) attention(const Problem p) {
         copy_wait();
         __syncthreads();  // Q, K and V are there, whoever copied them
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
-        note_tile(masked);
+        note_tile(shared, b, h, i, j, masked);
         if (first_row >= p.Nq) continue;  // no rows
         attend<T, d>(shared, p, first_row, j, masked, O, m, l);
+        note_rows(first_row, m, l);
     }
 #pragma unroll
     for (int a = 0; a < slices<d>; ++a) write_rows<T, d>(p, b, h, first_row + 16 * a, O[a], m[a], l[a]);

@@ -210,13 +210,14 @@ __global__ void __launch_bounds__(threads, 2) attention(const Problem p) {
         __syncthreads();  // Q and K are there, whoever copied them; the previous V has been read
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
-        note_tile(masked);
+        note_tile(shared, b, h, i, j, masked);
         float S[slices<d>][8][4] = {};
         if (first_row < p.Nq) score<T, d>(shared, S);
         copy_wait();
         __syncthreads();  // V is there; K has been read
         if (j + 1 < Tc) load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, (j + 1) * Bc, p.Nk);
         if (first_row < p.Nq) fold<T, d>(shared, p, first_row, j, masked, S, O, m, l);
+        note_lane_sums(first_row, m, l);
     }
 
     T(*rows)[d + pad] = &shared.Q[16 * slices<d> * (threadIdx.x / 32)];  // this warp's, which no other reads

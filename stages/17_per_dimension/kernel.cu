@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(threads, 2) attention(const Problem p, [[maybe
         __syncthreads();  // Q and K are there, whoever copied them; the previous V has been read
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc<d>, p.Nk);
         const bool masked = (j + 1) * Bc<d> > min(p.Nk, diagonal + 1);
-        note_tile(masked);
+        note_tile(shared, b, h, i, j, masked);
         float S[slices<d>][Bc<d> / 8][4] = {};
         const bool rows = d == 64 || first_row < p.Nq;
         if (rows) score<T, d>(shared, S);
@@ -231,6 +231,7 @@ __global__ void __launch_bounds__(threads, 2) attention(const Problem p, [[maybe
         __syncthreads();  // V is there; K has been read
         if (j + 1 < Tc) load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, (j + 1) * Bc<d>, p.Nk);
         if (rows) fold<T, d>(shared, p, first_row, j, masked, S, O, m, l);
+        note_lane_sums(first_row, m, l);
     }
 
     T(*rows)[d + pad] = &shared.Q[16 * slices<d> * (threadIdx.x / 32)];  // this warp's, which no other reads

@@ -1,0 +1,59 @@
+/// @file
+/// What one block did, as the CPU back-end records it for Options::on_trace.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "simt/counters.h"
+
+namespace simt {
+
+/// A kernel's note that its block folds a tile of keys into a tile of query rows.
+struct Tile {
+    int batch = 0;
+    int head = 0;   ///< or the number of the group of heads
+    int group = 1;  ///< heads whose query rows alternate in the tile
+    int query_tile = 0, key_tile = 0;
+    int rows = 0, keys = 0;  ///< of a whole tile
+    bool masked = false;
+
+    bool operator==(const Tile&) const = default;
+};
+
+/// A kernel's note of the state of one query row.
+struct RowState {
+    float m = 0.0f;                     ///< running maximum, in base 2
+    std::array<float, 4> l_of_lanes{};  ///< running sum, in parts; what needs no adding up is in the first
+    float l() const { return l_of_lanes[0] + l_of_lanes[1] + l_of_lanes[2] + l_of_lanes[3]; }
+
+    bool operator==(const RowState&) const = default;
+};
+
+/// What a block did. Nothing here depends on the order in which threads ran.
+struct BlockTrace {
+    struct Warp {
+        /// All but launches, blocks and barriers, which are no warp's own.
+        Counters work;
+        std::map<int, RowState> rows;  ///< by their number in the matrix that the tile is part of
+
+        bool operator==(const Warp&) const = default;
+    };
+    /// From one barrier of the block to its next.
+    struct Phase {
+        std::vector<Tile> tiles;  ///< that were noted in it
+        std::vector<Warp> warps;
+
+        bool operator==(const Phase&) const = default;
+    };
+
+    std::uint64_t launch = 0;  ///< since the counters were reset, from 0
+    std::uint64_t number = 0;  ///< of the block, x fastest
+    std::vector<Phase> phases;
+
+    bool operator==(const BlockTrace&) const = default;
+};
+
+}  // namespace simt
