@@ -208,6 +208,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
         warp.syncs = 0;
         warp.meetings.clear();
     }
+    mbarriers_.clear();
     for (int id = 0; id < count; ++id) {
         Thread& thread = threads_[id];
         const unsigned u = static_cast<unsigned>(id);
@@ -216,6 +217,8 @@ void Block::begin(std::uint64_t number, dim3 index) {
         thread.finished = false;
         thread.copies.clear();
         thread.groups.clear();
+        thread.known_time.assign(warps_.size(), 0);
+        thread.complete_phases.clear();
         thread.fiber = start(id);
         make_ready(id / 32, 1u << id % 32);
     }
@@ -342,7 +345,10 @@ void Block::meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Si
     meeting->arrived |= 1u << lane;
     if (meeting->arrived != mask) return wait(name(op), site);
     body(meeting->operands, mask);
-    if (op == Op::sync_warp) warps_[current_ / 32].syncs += 1;
+    if (op == Op::sync_warp) {
+        warps_[current_ / 32].syncs += 1;
+        share_knowledge(mask);
+    }
     meeting->arrived = 0;
     make_ready(current_ / 32, mask & ~(1u << lane));
 }
@@ -375,7 +381,7 @@ void Block::release_barrier_if_complete() {
 }
 
 Moment Block::now() const {
-    return {serial_, barriers_ << 12 | (warps_[current_ / 32].syncs & 0xfff),
+    return {serial_, barriers_ << 16 | (warps_[current_ / 32].syncs & 0xffff),
             static_cast<std::uint16_t>(current_)};
 }
 
@@ -454,11 +460,124 @@ void Block::land(Copy& copy, std::uintptr_t caller) {
     if (copy.landed) return;
     copy.landed = true;
     if (Checker* c = checker()) c->access(copy.shared, 16, true, Via::wrapper, caller);
+    write(copy);
+}
+
+void Block::write(const Copy& copy) {
     if (copy.global != nullptr) {
         std::memcpy(copy.shared, copy.global, 16);
     } else {
         std::memset(copy.shared, 0, 16);
     }
+}
+
+void Block::init_mbarrier(void* address, int arrivals, std::uintptr_t caller) {
+    if (options().compute_capability < 80) {
+        fail(Report::Kind::unsupported,
+             fmt::format("mbarrier at {} needs sm_80", source_of(relative_address(caller))));
+    }
+    if (Checker* c = checker()) {
+        if (mbarriers_.empty()) c->remember_readers();
+        c->access(address, sizeof(std::uint64_t), true, Via::wrapper, caller);
+    }
+    mbarriers_.push_back({.address = address,
+                          .arrivals = arrivals,
+                          .missing = arrivals,
+                          .arrived_time = std::vector<std::uint32_t>(warps_.size(), 0),
+                          .released_time = std::vector<std::uint32_t>(warps_.size(), 0),
+                          .waiting = {}});
+    for (Thread& thread : threads_) thread.complete_phases.push_back(0);
+}
+
+int Block::find_mbarrier(void* address, std::uintptr_t caller) {
+    const auto found = std::find_if(mbarriers_.begin(), mbarriers_.end(),
+                                    [=](const Mbarrier& m) { return m.address == address; });
+    if (found == mbarriers_.end()) {
+        fail(Report::Kind::uninitialized, fmt::format("mbarrier used at {} by thread {} before mbarrier_init",
+                                                      source_of(relative_address(caller)), current_));
+    }
+    // Whoever uses it depends on what mbarrier_init wrote.
+    if (Checker* c = checker()) c->access(address, sizeof(std::uint64_t), false, Via::wrapper, caller);
+    return static_cast<int>(found - mbarriers_.begin());
+}
+
+void Block::arrive(void* address, bool behind_copies, std::uintptr_t caller) {
+    const int index = find_mbarrier(address, caller);
+    Mbarrier& mbarrier = mbarriers_[index];
+    Thread& self = threads_[current_];
+    tally.mbarrier_arrivals += 1;
+    if (behind_copies) {
+        if (!self.groups.empty()) {
+            fail(Report::Kind::unsupported,
+                 fmt::format("copies of a group and of an mbarrier in one thread, at {}",
+                             source_of(relative_address(caller))));
+        }
+        for (Copy& copy : self.copies) {
+            if (copy.mbarrier < 0) copy.mbarrier = index;
+        }
+    } else {
+        for (std::size_t w = 0; w < warps_.size(); ++w) {
+            mbarrier.arrived_time[w] = std::max(mbarrier.arrived_time[w], self.known_time[w]);
+        }
+        std::uint32_t& own = mbarrier.arrived_time[current_ / 32];
+        own = std::max(own, now().time);
+    }
+    mbarrier.missing -= 1;
+    if (mbarrier.missing == 0) complete_phase(index);
+}
+
+/// All have arrived, so the copies that some of them waited for have landed.
+void Block::complete_phase(int index) {
+    Mbarrier& mbarrier = mbarriers_[index];
+    for (Thread& thread : threads_) {
+        for (Copy& copy : thread.copies) {
+            if (copy.mbarrier != index) continue;
+            if (Checker* c = checker()) c->land_with_phase(copy.shared, 16, index, mbarrier.phase);
+            write(copy);
+        }
+        std::erase_if(thread.copies, [=](const Copy& copy) { return copy.mbarrier == index; });
+    }
+    mbarrier.phase += 1;
+    mbarrier.missing = mbarrier.arrivals;
+    mbarrier.released_time = mbarrier.arrived_time;
+    for (const int id : std::exchange(mbarrier.waiting, {})) make_ready(id / 32, 1u << id % 32);
+}
+
+void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t caller) {
+    const int index = find_mbarrier(address, caller);
+    tally.mbarrier_waits += 1;
+    const int present = static_cast<int>(mbarriers_[index].phase);
+    if (number != present && number != present - 1) {
+        fail(Report::Kind::wrong_phase,
+             fmt::format("thread {} asks at {} for phase {} of an mbarrier that is in phase {}", current_,
+                         to_string(site), number, present));
+    }
+    if (number == present) {
+        mbarriers_[index].waiting.push_back(current_);
+        wait("an mbarrier", site);
+    }
+    Thread& self = threads_[current_];
+    const Mbarrier& mbarrier = mbarriers_[index];
+    self.complete_phases[index] = mbarrier.phase;
+    for (std::size_t w = 0; w < warps_.size(); ++w) {
+        self.known_time[w] = std::max(self.known_time[w], mbarrier.released_time[w]);
+    }
+}
+
+/// Behind a __syncwarp every lane knows what one of them knew.
+void Block::share_knowledge(std::uint32_t mask) {
+    if (mbarriers_.empty()) return;
+    const auto each_lane = [&](auto f) {
+        for (std::uint32_t lanes = mask; lanes != 0; lanes &= lanes - 1) {
+            f(threads_[current_ / 32 * 32 + __builtin_ctz(lanes)]);
+        }
+    };
+    const auto join = [](std::vector<std::uint32_t>& into, const std::vector<std::uint32_t>& from) {
+        for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
+    };
+    auto times = threads_[current_].known_time, phases = threads_[current_].complete_phases;
+    each_lane([&](const Thread& t) { join(times, t.known_time), join(phases, t.complete_phases); });
+    each_lane([&](Thread& t) { t.known_time = times, t.complete_phases = phases; });
 }
 
 }  // namespace simt

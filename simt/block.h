@@ -63,6 +63,19 @@ class Block {
     /// Has a lane of the running warp started copies that it has not waited for?
     bool warp_has_copies_in_flight() const;
 
+    void init_mbarrier(void* address, int arrivals, std::uintptr_t caller);
+    /// Called by the running thread: one arrival, at once or when its copies have landed.
+    void arrive(void* address, bool behind_copies, std::uintptr_t caller);
+    /// Called by the running thread: waits until phase `number` is complete.
+    void wait_for_phase(void* address, int number, Site site, std::uintptr_t caller);
+    /// What the running thread knows by mbarriers: before which moment all that a warp has done is ordered
+    /// before now, and whether a phase is complete.
+    std::uint32_t known_time(int warp) const { return threads_[current_].known_time[warp]; }
+    bool knows_of_phase(int mbarrier, std::uint32_t phase) const {
+        return threads_[current_].complete_phases[mbarrier] > phase;
+    }
+    int warps() const { return static_cast<int>(warps_.size()); }
+
     void note_tile(const Tile& tile);
     void note_row(int row, float m, float l);
 
@@ -83,6 +96,7 @@ class Block {
         void* shared;
         const void* global;  ///< null for zeros
         bool landed = false;
+        int mbarrier = -1;  ///< whose phase takes note of it, if one does
     };
     struct Thread {
         boost::context::fiber fiber;      ///< the thread, while it waits
@@ -91,8 +105,20 @@ class Block {
         const char* waits_for = nullptr;  ///< null: ready, or finished
         Site waits_at{};
         bool finished = false;
-        std::vector<Copy> copies;         ///< started and not waited for, oldest first
-        std::vector<std::size_t> groups;  ///< how many of them had been started at each commit
+        std::vector<Copy> copies;                    ///< started and not waited for, oldest first
+        std::vector<std::size_t> groups;             ///< how many of them had been started at each commit
+        std::vector<std::uint32_t> known_time;       ///< of each warp
+        std::vector<std::uint32_t> complete_phases;  ///< of each mbarrier
+    };
+    struct Mbarrier {
+        const void* address;
+        int arrivals;             ///< that a phase takes
+        int missing;              ///< of them, in the present phase
+        std::uint32_t phase = 0;  ///< the present one
+        /// Of each warp: before which moment all that it has done is ordered before an arrival, at all so
+        /// far and at those of complete phases.
+        std::vector<std::uint32_t> arrived_time, released_time;
+        std::vector<int> waiting;  ///< threads
     };
     struct Meeting {
         std::uint32_t mask = 0;
@@ -112,6 +138,10 @@ class Block {
     void record_work();
     void finish_copies(std::size_t count, std::uintptr_t caller);
     void land(Copy& copy, std::uintptr_t caller);
+    int find_mbarrier(void* address, std::uintptr_t caller);
+    static void write(const Copy& copy);
+    void complete_phase(int index);
+    void share_knowledge(std::uint32_t mask);
     void resume(int id);
     boost::context::fiber start(int id);
     void wait(const char* what, Site site);
@@ -131,6 +161,7 @@ class Block {
     std::uint32_t first_serial_ = 0;  ///< of the launch's blocks
     std::vector<Thread> threads_;
     std::vector<Warp> warps_;
+    std::vector<Mbarrier> mbarriers_;
     std::array<std::uint8_t, 32> lane_of_turn_{};
     std::array<std::uint8_t, 32> turn_of_lane_{};
     std::minstd_rand random_;

@@ -61,7 +61,7 @@ int warp(const Moment& m) {
     return m.thread / 32;
 }
 std::uint32_t interval(const Moment& m) {
-    return m.time >> 12;
+    return m.time >> 16;
 }
 
 std::string describe(const Shadow& shadow, const std::byte* address) {
@@ -95,6 +95,22 @@ void Checker::begin_launch(std::uint32_t first_block, const void* parameters, st
     }
     if (dynamic_shared_->bytes < shared_bytes) dynamic_shared_->cells.reset();
     dynamic_shared_->bytes = shared_bytes;
+    dynamic_shared_->readers.clear();
+}
+
+void Checker::remember_readers() {
+    const std::size_t cells = dynamic_shared_->bytes / Shadow::unit + 1;
+    dynamic_shared_->readers.assign(cells * block_.warps(), 0);
+}
+
+void Checker::land_with_phase(const void* shared, std::size_t bytes, int mbarrier, std::uint32_t phase) {
+    const std::size_t first = static_cast<const std::byte*>(shared) - dynamic_shared_->data;
+    for (std::size_t i = first / Shadow::unit; i < (first + bytes) / Shadow::unit; ++i) {
+        Access& copy = dynamic_shared_->cells[i].write;
+        copy.in_flight = false;
+        copy.mbarrier = mbarrier;
+        copy.phase = phase;
+    }
 }
 
 void Checker::access(const void* address, std::size_t bytes, bool write, Via via, std::uintptr_t caller) {
@@ -163,13 +179,28 @@ void Checker::check(Shadow& shadow, const std::byte* address, std::size_t bytes,
     }
 }
 
-bool Checker::unordered(const Shadow& shadow, const Moment& before, const Moment& now) const {
+bool Checker::unordered(const Shadow& shadow, const Access& access, const Moment& now) const {
+    const Moment& before = access.at;
     if (before.block != now.block) return shadow.global && before.block >= first_block_;
+    if (access.mbarrier >= 0) return !block_.knows_of_phase(access.mbarrier, access.phase);
     if (before.thread == now.thread) return false;
-    return warp(before) == warp(now) ? before.time == now.time : interval(before) == interval(now);
+    if (warp(before) == warp(now)) return before.time == now.time;
+    return interval(before) == interval(now) && before.time >= block_.known_time(warp(before));
 }
 
-void Checker::read(const Shadow& shadow, Shadow::Cell& cell, const Access& now, const std::byte* address) {
+/// Has a warp read the cell, in this interval, that no mbarrier orders before now?
+bool Checker::read_by_unordered_warp(const Shadow& shadow, const Shadow::Cell& cell,
+                                     const Moment& now) const {
+    const std::size_t first = (&cell - shadow.cells.get()) * block_.warps();
+    for (int w = 0; w < block_.warps(); ++w) {
+        const std::uint32_t after = shadow.readers[first + w];
+        const bool this_interval = after != 0 && (after - 1) >> 16 == interval(now);
+        if (w != warp(now) && this_interval && after > block_.known_time(w)) return true;
+    }
+    return false;
+}
+
+void Checker::read(Shadow& shadow, Shadow::Cell& cell, const Access& now, const std::byte* address) {
     const Access& last = cell.write;
     if (last.in_flight && last.at.block == now.at.block)
         return touches_copy(shadow, last, "read", now, address);
@@ -179,8 +210,11 @@ void Checker::read(const Shadow& shadow, Shadow::Cell& cell, const Access& now, 
                                    describe(shadow, address), source_of(now.caller), now.at.thread));
         return;
     }
-    if (unordered(shadow, last.at, now.at)) return race(shadow, "write", last, "read", now, address);
+    if (unordered(shadow, last, now.at)) return race(shadow, "write", last, "read", now, address);
 
+    if (!shadow.readers.empty()) {
+        shadow.readers[(&cell - shadow.cells.get()) * block_.warps() + warp(now.at)] = now.at.time + 1;
+    }
     Access& seen = cell.read;
     if (seen.at.block == now.at.block && interval(seen.at) == interval(now.at)) {
         const bool same_warp = warp(seen.at) == warp(now.at);
@@ -200,10 +234,12 @@ void Checker::write(const Shadow& shadow, Shadow::Cell& cell, const Access& now,
     if (last.in_flight && last.at.block == now.at.block && last.at.thread != now.at.thread) {
         return touches_copy(shadow, last, "write", now, address);
     }
-    if (unordered(shadow, last.at, now.at)) return race(shadow, "write", last, "write", now, address);
+    if (unordered(shadow, last, now.at)) return race(shadow, "write", last, "write", now, address);
     const bool same_interval = seen.at.block == now.at.block && interval(seen.at) == interval(now.at);
     const bool other_lane = seen.several_lanes && same_interval && seen.at.time == now.at.time;
-    if (unordered(shadow, seen.at, now.at) || other_lane || (same_interval && seen.several_warps)) {
+    const bool other_warp = shadow.readers.empty() ? same_interval && seen.several_warps
+                                                   : read_by_unordered_warp(shadow, cell, now.at);
+    if (unordered(shadow, seen, now.at) || other_lane || other_warp) {
         return race(shadow, "read", seen, "write", now, address);
     }
     cell.write = now;
@@ -214,9 +250,10 @@ void Checker::race(const Shadow& shadow, const char* before_kind, const Access& 
     const bool same_block = before.at.block == now.at.block;
     const bool same_warp = same_block && warp(before.at) == warp(now.at);
     const char* others = before.several_warps || before.several_lanes ? " and others" : "";
-    const char* missing = !same_block ? "blocks of one launch have no order"
-                          : same_warp ? "no __syncwarp or barrier between them"
-                                      : "no barrier between them";
+    const char* missing = !same_block            ? "blocks of one launch have no order"
+                          : before.mbarrier >= 0 ? "the mbarrier of that copy was not waited for"
+                          : same_warp            ? "no __syncwarp or barrier between them"
+                                                 : "no barrier between them";
     fault_.emplace(Report::Kind::race,
                    fmt::format("race on {}: {} at {} by thread {}{}{}, {} at {} by thread {}, and {}",
                                describe(shadow, address), before_kind, source_of(before.caller),

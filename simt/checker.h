@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "simt/simt.h"
 
@@ -15,11 +16,12 @@ namespace simt {
 
 class Block;
 
-/// Who is running, and when. Two moments of one block are ordered if a barrier lies between them or, within a
-/// warp, a __syncwarp. A shuffle does not order memory.
+/// Who is running, and when. Two moments of one block are ordered if a barrier lies between them, within a
+/// warp a __syncwarp, or between warps an mbarrier at which the one arrived (behind a __syncwarp) and for
+/// which the other waited. A shuffle does not order memory.
 struct Moment {
     std::uint32_t block = 0;   ///< serial number, unique in the process; 0 is never
-    std::uint32_t time = 0;    ///< barriers passed << 12 | __syncwarp since
+    std::uint32_t time = 0;    ///< barriers passed << 16 | __syncwarp since
     std::uint16_t thread = 0;  ///< in the block
 };
 
@@ -30,6 +32,8 @@ struct Access {
     bool several_warps = false;  ///< of a read: other warps read since the last barrier
     bool in_flight = false;      ///< of a write: an asynchronous copy that has not been waited for
     std::uint32_t caller = 0;    ///< return address, from the start of the executable
+    int mbarrier = -1;           ///< of a write: the copy is there for who knows that this mbarrier ...
+    std::uint32_t phase = 0;     ///< ... has completed this phase
 };
 
 /// The history of a piece of memory.
@@ -45,7 +49,10 @@ struct Shadow {
     bool writable = true;
     bool global = false;
     std::unique_ptr<Cell[]> cells;  ///< none for read-only memory: reads do not race
-    std::mutex mutex;               ///< of global memory, which blocks on other workers share
+    /// Of each cell and warp: the time after its last read. Only where mbarriers order some warps and not
+    /// others, so that one reader does not stand for all.
+    std::vector<std::uint32_t> readers;
+    std::mutex mutex;  ///< of global memory, which blocks on other workers share
 
     Shadow(const void* memory, std::size_t size, const char* label, bool can_write, bool is_global);
     bool contains(const void* address) const {
@@ -71,13 +78,19 @@ class Checker {
     /// One access by the running thread. Does not return if it is a fault.
     void access(const void* address, std::size_t bytes, bool write, Via via, std::uintptr_t caller);
 
+    /// From now on until the block ends, dynamic shared memory remembers its last reader in each warp.
+    void remember_readers();
+    /// A copy that is in flight has landed, for those who know of this phase.
+    void land_with_phase(const void* shared, std::size_t bytes, int mbarrier, std::uint32_t phase);
+
   private:
     Shadow* find(const std::byte* first, std::size_t bytes);
     bool is_private(const std::byte* address, bool write) const;
     void check(Shadow& shadow, const std::byte* address, std::size_t bytes, bool write, Via via,
                std::uint32_t caller);
-    bool unordered(const Shadow& shadow, const Moment& before, const Moment& now) const;
-    void read(const Shadow& shadow, Shadow::Cell& cell, const Access& now, const std::byte* address);
+    bool unordered(const Shadow& shadow, const Access& before, const Moment& now) const;
+    bool read_by_unordered_warp(const Shadow& shadow, const Shadow::Cell& cell, const Moment& now) const;
+    void read(Shadow& shadow, Shadow::Cell& cell, const Access& now, const std::byte* address);
     void write(const Shadow& shadow, Shadow::Cell& cell, const Access& now, const std::byte* address);
     void race(const Shadow& shadow, const char* before_kind, const Access& before, const char* now_kind,
               const Access& now, const std::byte* address);

@@ -17,6 +17,8 @@ struct Counters {
     std::uint64_t shared_tile_bytes = 0;      ///< shared memory written by copies or read by ldmatrix
     std::uint64_t barriers = 0;               ///< __syncthreads, once per block
     std::uint64_t warp_syncs = 0;             ///< __syncwarp, once per warp
+    std::uint64_t mbarrier_arrivals = 0;      ///< arrivals at mbarriers, once per thread that arrives
+    std::uint64_t mbarrier_waits = 0;         ///< waits for a phase of an mbarrier, once per thread
     std::uint64_t shuffles = 0;               ///< warp shuffles, once per warp
     std::uint64_t votes = 0;                  ///< warp votes, once per warp
     std::uint64_t mma = 0;                    ///< m16n8k16 products (two m16n8k8 count as one), per warp
@@ -42,7 +44,7 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 21> counter_fields{{
+inline constexpr std::array<CounterField, 23> counter_fields{{
     {"launches", &Counters::launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
@@ -51,6 +53,8 @@ inline constexpr std::array<CounterField, 21> counter_fields{{
     {"shared_tile_bytes", &Counters::shared_tile_bytes},
     {"barriers", &Counters::barriers},
     {"warp_syncs", &Counters::warp_syncs},
+    {"mbarrier_arrivals", &Counters::mbarrier_arrivals},
+    {"mbarrier_waits", &Counters::mbarrier_waits},
     {"shuffles", &Counters::shuffles},
     {"votes", &Counters::votes},
     {"mma", &Counters::mma},

@@ -44,6 +44,10 @@ void copy_async(void* shared, const void* global, bool valid);
 void copy_commit();
 void copy_wait(int pending_groups);
 void copy_wait();
+void mbarrier_init(void* barrier, int arrivals);
+void mbarrier_arrive(void* barrier);
+void mbarrier_arrive_behind_copies(void* barrier);
+void mbarrier_wait(void* barrier, int phase, Site site);
 
 // Warp instructions: every lane of `mask` must execute them together.
 void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site);

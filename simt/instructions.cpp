@@ -197,6 +197,22 @@ void copy_wait() {
     running_block->wait_for_copies(SIMT_CALLER);
 }
 
+void mbarrier_init(void* barrier, int arrivals) {
+    running_block->init_mbarrier(barrier, arrivals, SIMT_CALLER);
+}
+
+void mbarrier_arrive(void* barrier) {
+    running_block->arrive(barrier, false, SIMT_CALLER);
+}
+
+void mbarrier_arrive_behind_copies(void* barrier) {
+    running_block->arrive(barrier, true, SIMT_CALLER);
+}
+
+void mbarrier_wait(void* barrier, int phase, Site site) {
+    running_block->wait_for_phase(barrier, phase, site, SIMT_CALLER);
+}
+
 void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site) {
     Block& block = *running_block;
     if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {

@@ -62,6 +62,7 @@ struct Report : std::runtime_error {
         out_of_bounds,   ///< access outside shared memory and every allocation
         read_only,       ///< a write to an input
         misaligned,      ///< an address that the instruction does not accept
+        wrong_phase,     ///< a wait for a phase that its mbarrier cannot tell from the present one
         unsupported      ///< the emulated device lacks the instruction or the memory
     };
     Report(Kind k, const std::string& message) : std::runtime_error(message), kind(k) {}

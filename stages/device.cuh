@@ -156,6 +156,73 @@ __device__ __forceinline__ void copy_wait() {
 }
 
 // ---------------------------------------------------------------------------------------------------------------
+// mbarriers: barriers as objects in shared memory, for some of the threads, some of the time. Not before
+// sm_80.
+
+/// Counts the arrivals of its phase, 0 at first. With the last of them the phase is complete, and the next
+/// one begins.
+using Mbarrier = std::uint64_t;
+
+/// mbarrier.init: each phase of `barrier` takes so many arrivals. Other threads may use it after a barrier.
+__device__ __forceinline__ void mbarrier_init(Mbarrier* barrier, int arrivals) {
+#ifdef __CUDACC__
+#    if __CUDA_ARCH__ >= 800
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" ::"r"(address), "r"(arrivals) : "memory");
+#    endif
+#else
+    simt::mbarrier_init(barrier, arrivals);
+#endif
+}
+
+/// mbarrier.arrive: one arrival. Whoever waits for the phase sees what this thread has done and, behind a
+/// __syncwarp, its warp.
+__device__ __forceinline__ void mbarrier_arrive(Mbarrier* barrier) {
+#ifdef __CUDACC__
+#    if __CUDA_ARCH__ >= 800
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}\n" ::"r"(address)
+                 : "memory");
+#    endif
+#else
+    simt::mbarrier_arrive(barrier);
+#endif
+}
+
+/// cp.async.mbarrier.arrive.noinc: one arrival, as soon as every copy that this thread has started has
+/// landed. The thread goes on.
+__device__ __forceinline__ void mbarrier_arrive_behind_copies(Mbarrier* barrier) {
+#ifdef __CUDACC__
+#    if __CUDA_ARCH__ >= 800
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" ::"r"(address) : "memory");
+#    endif
+#else
+    simt::mbarrier_arrive_behind_copies(barrier);
+#endif
+}
+
+/// mbarrier.test_wait.parity, again and again until this phase is complete. The barrier knows of a phase
+/// whether its number is odd, so it must be the present one or the one before. Phase -1 is complete from the
+/// start.
+__device__ __forceinline__ void mbarrier_wait(Mbarrier* barrier, int phase LADDER_SITE) {
+#ifdef __CUDACC__
+#    if __CUDA_ARCH__ >= 800
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+    asm volatile(
+        "{\n.reg .pred complete;\nagain:\nmbarrier.test_wait.parity.shared.b64 complete, [%0], %1;\n"
+        "@!complete bra again;\n}\n" ::"r"(address),
+        "r"(phase & 1)
+        : "memory");
+#    else
+    __trap();  // the host refuses the shared memory that its kernel needs before it launches
+#    endif
+#else
+    simt::mbarrier_wait(barrier, phase, site);
+#endif
+}
+
+// ---------------------------------------------------------------------------------------------------------------
 // Tensor cores. In a fragment, lane = 4 * g + t; registers hold pairs of adjacent 16-bit elements, the first
 // in the low half.
 
