@@ -7,6 +7,7 @@
 
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/progress.h"
 #include "harness/shape.h"
 
 namespace ladder {
@@ -86,10 +87,13 @@ Document run(const Options& options) {
     require_traceable(c.shape);
     const std::string path = page_path(options, stages);
     const std::optional<OutputFile> page = path.empty() ? std::nullopt : std::optional<OutputFile>(path);
-    const auto device = open_counting_device();
+    const auto device = open_device(Backend::cpu);
     require_memory(c.shape, *device);
+    const ProgressLine progress;
     std::vector<Trace> traces;
     for (const Stage* stage : stages) {
+        progress("trace " + stage->folder(), static_cast<int>(traces.size()),
+                 static_cast<int>(stages.size()));
         traces.push_back(record_trace(*device, *stage, c, options.multiprocessors));
     }
     const auto json = to_json(c, options.multiprocessors, traces);
