@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
     ladder::add_run(lab);
     ladder::add_diff(lab);
     ladder::add_profile(lab);
+    ladder::add_trace(lab);
     add_test(lab);
     ladder::add_tables(lab);
 

@@ -115,7 +115,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
                 BlockTrace trace{.launch = launched, .number = number, .phases = {}};
                 block.run(number, o.on_trace ? &trace : nullptr);
                 if (o.on_block) o.on_block(number, block.tally - before);
-                if (o.on_trace) o.on_trace(std::move(trace));
+                if (o.on_trace) o.on_trace(config, std::move(trace));
             }
         } catch (...) {
             next = blocks;

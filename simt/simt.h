@@ -31,6 +31,8 @@ enum class Order : std::uint8_t { forward, reversed, shuffled };
 /// Shared memory that a block of a Hopper GPU can have: as much as the back-end holds ready.
 inline constexpr std::size_t hopper_shared_bytes = 227 * 1024;
 
+struct Launch;
+
 /// How kernels run. Set between launches.
 struct Options {
     Order order = Order::forward;
@@ -45,7 +47,7 @@ struct Options {
     /// Called behind each block with its number, x fastest, and its work; by the worker that ran it.
     std::function<void(std::uint64_t number, const Counters& work)> on_block = {};
     /// If set, blocks record what they do, and it is called behind each; by the worker that ran it.
-    std::function<void(BlockTrace&& trace)> on_trace = {};
+    std::function<void(const Launch& launch, BlockTrace&& trace)> on_trace = {};
     /// What the device reports. Of a small GPU, and fixed, so that counts do not depend on the machine.
     int multiprocessors = 8;
 };

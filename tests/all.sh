@@ -160,6 +160,17 @@ else
     skip 'notebooks' 'ipykernel, matplotlib, nbclient, nbformat or numpy is missing'
 fi
 
+# Debian's Selenium is for Debian's Python, which may not be the first one.
+browser_python=
+for python in "${LADDER_PYTHON:-python3}" /usr/bin/python3; do
+    if "$python" -c 'import selenium' 2> /dev/null; then browser_python=$python; break; fi
+done
+if has_cpu && [ -n "$browser_python" ] && have chromium && have chromedriver; then
+    step 'the schedule explorer in Chromium' "$browser_python" tests/explorer.py "$build/lab"
+else
+    skip 'the schedule explorer in Chromium' 'chromium, chromium-driver or python3-selenium is missing'
+fi
+
 # --- The kernels under nvcc ----------------------------------------------------------------------------------------
 
 nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=\(.*\)/\1/p' "$build/CMakeCache.txt" | grep -v NOTFOUND)

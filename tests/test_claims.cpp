@@ -7,6 +7,7 @@
 #    include <set>
 #    include <string>
 
+#    include "harness/schedule.h"
 #    include "harness/verify.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"
@@ -212,13 +213,6 @@ std::vector<Count> tiles_of_blocks(int stage_number, const Counted& p) {
     work_of(stage_number, p);
     simt::options() = saved;
     return tiles;
-}
-
-/// When the last block ends, in tiles, if each of `places` takes the next block as soon as it is free.
-Count end_of_last(const std::vector<Count>& tiles, std::size_t places) {
-    std::vector<Count> free_at(places);
-    for (const Count block : tiles) *std::min_element(free_at.begin(), free_at.end()) += block;
-    return *std::max_element(free_at.begin(), free_at.end());
 }
 
 }  // namespace
@@ -763,10 +757,10 @@ TEST_CASE("claims: 16 does the same work, and starts the longest blocks of many 
     // What that is for: 8 multiprocessors have 16 places. 320 tiles of 16 heads are 20 for each, and none
     // idles at the end. 10 heads would be 12.5.
     const Counted full_groups{{2, 8, 8, 512, 512, 64}, true};
-    CHECK(end_of_last(tiles_of_blocks(15, full_groups), 16) == 24);
-    CHECK(end_of_last(tiles_of_blocks(16, full_groups), 16) == 20);
-    CHECK(end_of_last(head_by_head, 16) == 18);
-    CHECK(end_of_last(longest_first, 16) == 14);
+    CHECK(list_schedule(tiles_of_blocks(15, full_groups), 16).end == 24);
+    CHECK(list_schedule(tiles_of_blocks(16, full_groups), 16).end == 20);
+    CHECK(list_schedule(head_by_head, 16).end == 18);
+    CHECK(list_schedule(longest_first, 16).end == 14);
     // Without a mask all blocks are alike, and start as in the parent.
     const Counted unmasked{{2, 5, 5, 512, 512, 64}};
     CHECK(tiles_of_blocks(16, unmasked) == std::vector<Count>(40, 8));

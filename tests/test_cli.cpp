@@ -263,6 +263,64 @@ TEST_CASE("lab time: peers that do not start", "[cli][gpu]") {
     CHECK(folder.files() == 0);
 }
 
+TEST_CASE("lab trace: one page of one or two stages, or their JSON", "[cli]") {
+    if (!test::available(Backend::cpu)) return;
+    const Folder folder;
+    const std::vector<std::string> small{"--shape", "1,1,1,64,100,64", "--causal", "--sms", "3"};
+    const auto with = [&](std::vector<std::string> words) {
+        words.insert(words.end(), small.begin(), small.end());
+        return words;
+    };
+    const std::string page = folder / "page.html";
+    const auto json = json_of(folder, with({"trace", "4", "causal_skip", "--html", page}));
+    CHECK(json["kind"] == "trace");
+    CHECK(json["multiprocessors"] == 3);
+    CHECK(json["causal"] == true);
+    CHECK(json["shape"]["Nk"] == 100);
+    REQUIRE(json["traces"].size() == 2);
+    CHECK(json["traces"][0]["stage"] == "04_split_q");
+    CHECK(json["traces"][1]["stage"] == "05_causal_skip");
+    // The page holds the same.
+    const std::string html = folder.read("page.html");
+    const std::size_t data = html.find("{\"kind\":\"trace\"");
+    REQUIRE(data != html.npos);
+    CHECK(nlohmann::json::parse(html.substr(data, html.find("</script>", data) - data)) == json);
+    CHECK(html.ends_with("</html>\n"));
+    CHECK(folder.files() == 2);
+
+    // Without names for them: the page is in the current folder, unless only the JSON was asked for.
+    const std::string in_folder =
+        "cd '" + (folder / "") + "' && '" LADDER_LAB "' trace 6 --shape 1,1,1,1,64,64";
+    CHECK(run_process({"sh", "-c", in_folder + " --json only.json"}).status == 0);
+    CHECK(folder.files() == 3);
+    const ProcessResult result = run_process({"sh", "-c", in_folder});
+    CHECK(result.status == 0);
+    CHECK(result.out.find("trace_06.html") != std::string::npos);
+    CHECK(folder.read("trace_06.html").find("06_flash_decoding") != std::string::npos);
+    CHECK(folder.files() == 4);
+}
+
+TEST_CASE("lab trace: what it refuses", "[cli]") {
+    const Folder folder;
+    const std::string page = folder / "page.html";
+    const auto refused = [&](std::vector<std::string> words, const std::string& why) {
+        words.insert(words.begin(), "trace");
+        words.insert(words.end(), {"--html", page});
+        expect_failure(words, 2, why);
+    };
+    refused({}, "STAGES");
+    refused({"1", "2", "3"}, "3");
+    refused({"1-3"}, "one stage, or two");
+    refused({"99"}, "there is no stage '99'");
+    refused({"4", "--shape", "1,2,2,512,512,256"}, "04_split_q has no head dimension 256; it has 64, 128");
+    refused({"4", "--shape", "1,1,1,4096,4096,64"},
+            "4096 tiles of 64 x 64, and lab trace shows at most 1024");
+    refused({"4", "--shape", "1,1,1,0,64,64"}, "0");
+    for (const char* sms : {"0", "133", "x"}) refused({"4", "--sms", sms}, "--sms");
+    expect_failure({"trace", "4", "--html", folder / "no/such/page.html"}, 2, "there is no folder");
+    CHECK(folder.files() == 0);
+}
+
 TEST_CASE("lab: results that cannot be written", "[cli]") {
     const Folder folder;
     expect_failure({"list", "--json", folder / "no/such/folder.json"}, 2, "there is no folder");

@@ -14,6 +14,7 @@ void add_verify(CLI::App& lab);
 void add_run(CLI::App& lab);
 void add_diff(CLI::App& lab);
 void add_profile(CLI::App& lab);
+void add_trace(CLI::App& lab);
 void add_tables(CLI::App& lab);
 
 }  // namespace ladder

@@ -1,0 +1,120 @@
+#include "harness/trace.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/commands/commands.h"
+#include "harness/commands/options.h"
+#include "harness/progress.h"
+#include "harness/shape.h"
+
+namespace ladder {
+namespace {
+
+constexpr Shape default_shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
+
+struct Options {
+    explicit Options(CLI::App& app) : command(&app), problem(app) {
+        app.add_option("STAGES", stages, "One stage, or two to compare: numbers or names")
+            ->required()
+            ->expected(1, 2)
+            ->type_name("");
+        app.add_option(
+               "--sms", multiprocessors,
+               "Multiprocessors of the machine that is shown, and for which stages from 06 split keys")
+            ->check(CLI::Range(1, 132))
+            ->capture_default_str();
+        app.add_option("--html", html,
+                       "Write the page to FILE [trace_STAGES.html here, unless --json is given]")
+            ->type_name("FILE");
+    }
+
+    const CLI::App* command;
+    CaseOptions problem;
+    std::vector<std::string> stages;
+    int multiprocessors = 4;
+    std::string html;
+};
+
+std::vector<const Stage*> selected_stages(const Options& options) {
+    std::vector<const Stage*> selected;
+    for (const std::string& word : options.stages) {
+        for (const Stage* stage : select_stages({word})) selected.push_back(stage);
+    }
+    if (selected.size() > 2) throw BadUsage("lab trace shows one stage, or two side by side");
+    return selected;
+}
+
+// Where the page goes; nowhere if only the JSON is wanted.
+std::string page_path(const Options& options, const std::vector<const Stage*>& stages) {
+    if (!options.html.empty() || options.command->count("--json") > 0) return options.html;
+    std::string path = "trace";
+    for (const Stage* stage : stages) path += fmt::format("_{:02}", stage->number);
+    return path + ".html";
+}
+
+Table summary(const std::vector<Trace>& traces, int d) {
+    Table table("traces", "Recorded, and verified",
+                {{"stage", "stage"},
+                 {"kernels", "kernels", Align::right},
+                 {"blocks", "blocks", Align::right},
+                 {"tiles", "tiles visited", Align::right},
+                 {"masked_tiles", "masked", Align::right},
+                 {"end", "time in the model", Align::right}});
+    for (const Trace& trace : traces) {
+        const double end = static_cast<double>(trace.end()) / d;
+        table.add_row({trace.stage->folder(),
+                       Cell::count(trace.counters.launches),
+                       Cell::count(trace.counters.blocks),
+                       Cell::count(trace.counters.tiles),
+                       Cell::count(trace.counters.masked_tiles),
+                       {end, fmt::format("{:.4g}", end)}});
+    }
+    return table;
+}
+
+Document run(const Options& options) {
+    const Case c = options.problem.with_default(default_shape);
+    const auto stages = selected_stages(options);
+    for (const Stage* stage : stages) {
+        if (!stage->has_head_dim(c.shape.d)) {
+            throw BadUsage(fmt::format("{} has no head dimension {}; it has {}", stage->folder(), c.shape.d,
+                                       fmt::join(stage->head_dims, ", ")));
+        }
+    }
+    require_traceable(c.shape);
+    const std::string path = page_path(options, stages);
+    const std::optional<OutputFile> page = path.empty() ? std::nullopt : std::optional<OutputFile>(path);
+    const auto device = open_device(Backend::cpu);
+    require_memory(c.shape, *device);
+    const ProgressLine progress;
+    std::vector<Trace> traces;
+    for (const Stage* stage : stages) {
+        progress("trace " + stage->folder(), static_cast<int>(traces.size()),
+                 static_cast<int>(stages.size()));
+        traces.push_back(record_trace(*device, *stage, c, options.multiprocessors));
+    }
+    const auto json = to_json(c, options.multiprocessors, traces);
+    if (page) page->write(explorer_page(json));
+
+    Document document;
+    document.facts = {{"case", c.description()},
+                      {"multiprocessors", Cell::count(static_cast<std::uint64_t>(options.multiprocessors))}};
+    if (page) document.facts.emplace_back("page", path + ", to be opened in a browser");
+    document.tables = {summary(traces, c.shape.d)};
+    document.notes = {
+        "time is a model: counted mma, in units of what 16 query rows and 64 keys take; see "
+        "docs/explorer.md"};
+    document.save = [json](const OutputFile& file) { file.write(json.dump() + "\n"); };
+    return document;
+}
+
+}  // namespace
+
+void add_trace(CLI::App& lab) {
+    add_command(lab, "trace", "What blocks and warps do, tile by tile: a page to step through", run);
+}
+
+}  // namespace ladder

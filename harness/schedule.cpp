@@ -1,0 +1,25 @@
+#include "harness/schedule.h"
+
+#include <algorithm>
+
+namespace ladder {
+
+Schedule list_schedule(const std::vector<std::uint64_t>& lengths, std::size_t places) {
+    std::vector<std::uint64_t> free_at(places);
+    Schedule schedule;
+    for (const std::uint64_t length : lengths) {
+        const auto first = std::min_element(free_at.begin(), free_at.end());
+        schedule.slots.push_back({static_cast<std::size_t>(first - free_at.begin()), *first});
+        *first += length;
+    }
+    schedule.end = *std::max_element(free_at.begin(), free_at.end());
+    return schedule;
+}
+
+int blocks_per_multiprocessor(const Stage& stage, std::size_t shared_bytes) {
+    constexpr std::size_t shared_memory = 228 * 1024, reserved = 1024;  // for each block
+    const int by_registers = stage.number < 11 ? 3 : 2;
+    return std::min(by_registers, static_cast<int>(shared_memory / (shared_bytes + reserved)));
+}
+
+}  // namespace ladder

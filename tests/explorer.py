@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Opens the page of `lab trace` in a headless Chromium and uses it as a reader would.
+
+Usage: explorer.py LAB [--screenshots FOLDER]: LAB is the program; what the page looks like goes to FOLDER.
+Needs Debian's chromium, chromium-driver and python3-selenium. Exit codes: 0 ok, 1 a check failed, 3 cannot run here.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+try:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+except ImportError:
+    print("explorer.py: there is no Selenium; try:  sudo apt-get install python3-selenium")
+    sys.exit(3)
+
+wide, narrow = (1280, 900), (390, 800)
+
+
+class Browser:
+    """One page in one window; everything that the console says is an error."""
+
+    def __init__(self, size, dark=False):
+        options = Options()
+        for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+            options.add_argument(argument)
+        options.binary_location = shutil.which("chromium")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.driver = webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
+        self.command("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1,
+                     mobile=size == narrow)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.command("Emulation.setEmulatedMedia", features=[scheme])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.driver.quit()
+
+    def command(self, name, **parameters):
+        self.driver.execute_cdp_cmd(name, parameters)
+
+    def open(self, page, moment=""):
+        self.driver.get("about:blank")  # another hash alone would not load the page anew
+        self.driver.get(page.as_uri() + moment)
+        self.quiet()
+
+    def quiet(self):
+        said = self.driver.get_log("browser")
+        check(not said, f"the console says {said}")
+        asked = self.script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+        check(not asked, f"the page asks for {asked}")
+
+    def script(self, text, *arguments):
+        return self.driver.execute_script(text, *arguments)
+
+    def find(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def texts(self, selector):
+        return [element.text for element in self.find(selector)]
+
+    def press(self, *keys):
+        """Presses keys together on the page itself."""
+        chain = ActionChains(self.driver)
+        for key in keys[:-1]:
+            chain.key_down(key)
+        chain.send_keys(keys[-1])
+        for key in keys[:-1]:
+            chain.key_up(key)
+        chain.perform()
+
+    def time(self):
+        return float(re.match(r"t = ([0-9.]+) of", self.find("#time")[0].text)[1])
+
+    def tiles_visited(self):
+        found = [re.search(r"([0-9,]+) of [0-9,]+ tiles", text) for text in self.texts(".status")]
+        return [int(match[1].replace(",", "")) for match in found]
+
+    def canvas(self, name):
+        """The pixels of each panel's canvas of that class."""
+        drawn = "return [...document.querySelectorAll(arguments[0])].map(canvas => canvas.toDataURL())"
+        return self.script(drawn, "canvas." + name)
+
+    def hash(self):
+        return self.script("return location.hash")
+
+
+def check(holds, message):
+    if not holds:
+        print(f"FAILED: {message}")
+        sys.exit(1)
+
+
+def make(lab, folder, name, *arguments):
+    """The page of a trace, and its JSON."""
+    page, data = folder / f"{name}.html", folder / f"{name}.json"
+    subprocess.run([lab, "trace", *arguments, "--html", page, "--json", data], check=True, stdout=subprocess.DEVNULL)
+    return page, json.loads(data.read_text())
+
+
+def test_stepping(browser, page, data):
+    browser.open(page)
+    check(browser.time() == 0 and browser.tiles_visited() == [0, 0], "the page does not start at the start")
+    blocks = [block for trace in data["traces"] for launch in trace["launches"] for block in launch["blocks"]]
+    moments = sorted({phase[side] for block in blocks for phase in block["phases"] for side in ("start", "end")})
+    for moment in moments[1:6]:
+        browser.press(Keys.ARROW_RIGHT)
+        check(abs(browser.time() - moment) < 0.006, f"right: t is {browser.time()} instead of {moment}")
+    browser.press(Keys.ARROW_LEFT)
+    check(abs(browser.time() - moments[4]) < 0.006, f"left: t is {browser.time()} instead of {moments[4]}")
+    browser.press(Keys.HOME)
+    tiles = sorted({visit["start"] for block in blocks for visit in block["visits"]})
+    browser.press(Keys.SHIFT, Keys.ARROW_RIGHT)
+    check(abs(browser.time() - tiles[1]) < 0.006, f"shift: t is {browser.time()} instead of {tiles[1]}")
+    start = browser.canvas("grid") + browser.canvas("lanes")
+
+    browser.press(Keys.END)
+    check(browser.time() == max(trace["end"] for trace in data["traces"]), "End does not go to the end")
+    drawn = browser.canvas("grid") + browser.canvas("lanes")
+    check(all(a != b for a, b in zip(start, drawn)), "the drawing stays as it is")
+    names = data["counters"]
+    for n, trace in enumerate(data["traces"]):
+        tiles = trace["total"][names.index("tiles")]
+        visited = browser.tiles_visited()[n]
+        check(visited == tiles, f"{visited} of {tiles} tiles are visited at the end")
+        for row in browser.find("#counter-table tbody tr"):
+            cells = [cell.text for cell in row.find_elements(By.TAG_NAME, "td")]
+            counter, now, total = cells[0], cells[1 + 3 * n], cells[2 + 3 * n]
+            check(now == total, f"{trace['stage']}: {counter} ends at {now} of {total}")
+            check(int(total.replace(",", "")) == trace["total"][names.index(counter.replace(" ", "_"))],
+                  f"{trace['stage']}: {counter} is {total}")
+    browser.press(Keys.HOME)
+    check(browser.time() == 0 and browser.tiles_visited() == [0, 0], "Home does not go to the start")
+    browser.quiet()
+
+
+def test_comparing(browser, page, data):
+    """At the same time of the model 05 is further than 04, and visits nothing in vain."""
+    half = max(trace["end"] for trace in data["traces"]) / 2
+    browser.open(page, f"#t={half}")
+    expected = [sum(visit["end"] <= half for launch in trace["launches"] for block in launch["blocks"]
+                    for visit in block["visits"]) for trace in data["traces"]]
+    check(browser.tiles_visited() == expected, f"tiles at {half}: {browser.tiles_visited()} instead of {expected}")
+    first, second = browser.texts(".status")
+    check("in vain" in first and "in vain" not in second, f"{first} | {second}")
+    check([text.split()[0] for text in browser.texts("article h2")] == [trace["stage"] for trace in data["traces"]],
+          "the panels are not of these stages")
+    ratios = {row[0]: row[-1] for row in ([cell.text for cell in line.find_elements(By.TAG_NAME, "td")]
+                                          for line in browser.find("#counter-table tbody tr"))}
+    check(ratios["blocks"] == "same" and ratios["tiles"].startswith("×0."), f"the ratios are {ratios}")
+
+
+def test_row(browser, page, data):
+    """A row's states are the recorded ones, and a click chooses another row."""
+    row = 70
+    browser.open(page, f"#t=0&head=1&row={row}")
+    recorded = [(rows["m"][row - rows["first"]], rows["l"][row - rows["first"]])
+                for launch in data["traces"][1]["launches"] for block in launch["blocks"] for phase in block["phases"]
+                for rows in phase["rows"] if block["visits"][0]["head"] == 1
+                if rows["first"] <= row < rows["first"] + len(rows["m"])]
+    lines = browser.find("article:nth-child(2) .rows tr")[1:]
+    shown = [[cell.get_attribute("textContent") for cell in line.find_elements(By.TAG_NAME, "td")][3:5]
+             for line in lines]
+    check(len(recorded) > 1 and shown == [[f"{m:.2f}".replace("-", "−"), f"{l:.2f}"] for m, l in recorded],
+          f"row {row} is shown as {shown}, and was recorded as {recorded}")
+    check(not browser.find(".rows tr.now"), "there is a state at the start")
+    browser.press(Keys.END)
+    check(len(browser.find(".rows tr.now")) == 2, "there is no last state at the end")
+    check(not browser.find(".rows tr.later"), "states are missing at the end")
+    browser.press("j")
+    check(f"row={row + 1}" in browser.hash(), f"j leads to {browser.hash()}")
+    grid = browser.find("canvas.grid")[0]
+    ActionChains(browser.driver).move_to_element_with_offset(grid, 40 - grid.size["width"] // 2,
+                                                             26 - grid.size["height"] // 2).click().perform()
+    check("head=0" in browser.hash() and f"row={row + 1}" not in browser.hash(), f"a click leads to {browser.hash()}")
+    lanes = browser.find("canvas.lanes")[1]
+    browser.script("arguments[0].scrollIntoView({block: 'center'})", lanes)
+    ActionChains(browser.driver).move_to_element(lanes).click().perform()
+    end = max(trace["end"] for trace in data["traces"])
+    check(0 < browser.time() < end, "a click in the lanes does not set the time")
+    browser.quiet()
+
+
+def test_address(browser, page, data):
+    browser.open(page, "#t=17&head=1&row=5")
+    for _ in range(2):
+        values = [browser.find(f"#{name}")[0].get_attribute("value") for name in ("head", "row")]
+        check(browser.time() == 17 and values == ["1", "5"], f"the address gives t = {browser.time()}, {values}")
+        drawn = browser.canvas("grid")
+        browser.press("k")
+        browser.press("j")  # there and back, so that the page has written the address itself
+        check(browser.hash() == "#t=17&head=1&row=5", f"the address is {browser.hash()}")
+        browser.driver.refresh()
+        check(browser.canvas("grid") == drawn, "a reload shows something else")
+    browser.script("location.hash = '#t=3'")
+    time.sleep(0.2)
+    check(browser.time() == 3, "another address in the same window is not followed")
+    for odd in ("#t=1e9&row=-4&head=77", "#t=NaN&row=x", "#", "#&&=&t"):
+        browser.open(page, odd)
+        check(0 <= browser.time() <= max(trace["end"] for trace in data["traces"]), f"{odd}: t is {browser.time()}")
+
+
+def test_playing(browser, page):
+    browser.open(page, "#speed=8")
+    browser.press(" ")
+    time.sleep(0.7)
+    check(browser.find("#play")[0].text == "Pause" and browser.time() > 0, "space does not start it")
+    browser.press(" ")
+    stopped = browser.time()
+    time.sleep(0.3)
+    check(browser.time() == stopped and f"t={stopped:.1f}"[:3] in browser.hash(), "space does not stop it")
+    browser.press("?")
+    check(browser.script("return document.getElementById('help').open"), "? does not help")
+    browser.press(Keys.ESCAPE)
+    check(not browser.script("return document.getElementById('help').open"), "the help does not close")
+    browser.quiet()
+
+
+def test_fits(browser, page, data):
+    """Nothing sticks out of the window, and everything is drawn."""
+    browser.open(page, f"#t={data['traces'][0]['end'] / 3}")
+    fits = browser.script("return document.documentElement.scrollWidth <= innerWidth")
+    check(fits, "the page is wider than the window")
+    blank = browser.script("""
+        const blank = canvas => {
+            const {width, height} = canvas;
+            const pixels = canvas.getContext("2d").getImageData(0, 0, width, height).data.buffer;
+            return new Set(new Uint32Array(pixels)).size < 5;
+        };
+        return [...document.querySelectorAll("article canvas")].filter(c => !c.hidden && blank(c)).map(c => c.className)
+    """)
+    check(not blank, f"nothing is drawn in {blank}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("lab", type=Path)
+    parser.add_argument("--screenshots", type=Path)
+    arguments = parser.parse_args()
+    for program in ("chromium", "chromedriver"):
+        if shutil.which(program) is None:
+            print(f"explorer.py: there is no {program}; try:  sudo apt-get install chromium chromium-driver")
+            sys.exit(3)
+    with tempfile.TemporaryDirectory(prefix="ladder-") as temporary:
+        folder = Path(temporary)
+        lab = arguments.lab.resolve()
+        causal = make(lab, folder, "causal", "4", "5", "--shape", "1,2,2,256,256,64", "--causal", "--sms", "2")
+        others = {
+            "naive": make(lab, folder, "naive", "0", "--shape", "1,1,1,130,130,64"),
+            "grouped": make(lab, folder, "grouped", "6", "10", "--shape", "1,8,2,1,1024,64", "--sms", "8"),
+            "batches": make(lab, folder, "batches", "1", "17", "--shape", "2,2,1,100,150,128", "--sms", "132"),
+            "no_keys": make(lab, folder, "no_keys", "5", "16", "--shape", "1,3,3,300,70,64", "--causal"),
+        }
+        for size, dark in ((wide, False), (narrow, True)):
+            with Browser(size, dark) as browser:
+                test_stepping(browser, *causal)
+                test_comparing(browser, *causal)
+                test_row(browser, *causal)
+                test_address(browser, *causal)
+                test_playing(browser, causal[0])
+                for name, (page, data) in {"causal": causal, **others}.items():
+                    test_fits(browser, page, data)
+                    if arguments.screenshots:
+                        arguments.screenshots.mkdir(parents=True, exist_ok=True)
+                        browser.driver.save_screenshot(str(arguments.screenshots / f"{name}_{size[0]}.png"))
+    print("the explorer works in Chromium")
+
+
+main()

@@ -1,0 +1,410 @@
+// What traces record, against what was counted, what the formulas say, and what the kernels wrote.
+
+#ifdef LADDER_HAS_CPU
+
+#    include "harness/trace.h"
+
+#    include <algorithm>
+#    include <cmath>
+#    include <limits>
+#    include <map>
+#    include <nlohmann/json.hpp>
+#    include <set>
+#    include <tuple>
+
+#    include "harness/profile.h"
+#    include "harness/schedule.h"
+#    include "simt/simt.h"
+#    include "tests/catch.h"
+
+using namespace ladder;
+
+namespace {
+
+constexpr int multiprocessors = 2;
+
+struct WithOptions {
+    simt::Options saved = simt::options();
+    ~WithOptions() { simt::options() = saved; }
+};
+
+Case make_case(const Shape& shape, bool causal) {
+    Case c;
+    c.shape = shape;
+    c.causal = causal;
+    return c;
+}
+
+// Ragged, grouped heads, fewer and more queries than keys, rows without keys, and decoding.
+std::vector<Case> cases() {
+    return {make_case({1, 2, 1, 100, 150, 64}, false), make_case({2, 1, 1, 140, 70, 64}, true),
+            make_case({1, 1, 1, 70, 140, 128}, true), make_case({1, 2, 1, 1, 300, 64}, false)};
+}
+
+Trace trace_of(const Stage& stage, const Case& c) {
+    return record_trace(*open_device(Backend::cpu), stage, c, multiprocessors);
+}
+
+// Calls f(stage, case, trace) for every stage.
+template <class F>
+void for_each_trace(F&& f) {
+    for (const Stage& stage : stages()) {
+        for (const Case& c : cases()) {
+            INFO(stage.folder() << " " << c.description());
+            f(stage, c, trace_of(stage, c));
+        }
+    }
+}
+
+std::vector<Visit> visits_of(const Trace& trace) {
+    std::vector<Visit> all;
+    for (const TracedLaunch& launch : trace.launches) {
+        for (const TracedBlock& block : launch.blocks) {
+            all.insert(all.end(), block.visits.begin(), block.visits.end());
+        }
+    }
+    return all;
+}
+
+// The key tiles that the stages from 05 visit, and of these the masked ones, by asking every query row and
+// key.
+struct Tiles {
+    std::uint64_t seen = 0, masked = 0;
+
+    Tiles(const Case& c, const simt::Tile& size) {
+        const Shape& s = c.shape;
+        for (int first_row = 0; first_row < s.Nq * size.group; first_row += size.rows) {
+            for (int first_key = 0; first_key < s.Nk; first_key += size.keys) {
+                bool any = false, all = true;
+                for (int row = first_row; row < first_row + size.rows; ++row) {
+                    for (int key = first_key; key < first_key + size.keys; ++key) {
+                        const bool visible =
+                            key < s.Nk && (!c.causal || key <= row / size.group + s.Nk - s.Nq);
+                        any |= visible;
+                        all &= visible;
+                    }
+                }
+                seen += any;
+                masked += any && !all;
+            }
+        }
+        const auto grids = static_cast<std::uint64_t>(s.B * s.H / size.group);
+        seen *= grids;
+        masked *= grids;
+    }
+};
+
+// log2 of the sum of 2^x
+double log2_sum(const std::vector<double>& xs) {
+    const double most = *std::max_element(xs.begin(), xs.end());
+    if (most == -std::numeric_limits<double>::infinity()) return most;
+    double sum = 0;
+    for (const double x : xs) sum += std::exp2(x - most);
+    return most + std::log2(sum);
+}
+
+double log2_sum_of(const simt::RowState& state) {
+    return state.l() == 0 ? -std::numeric_limits<double>::infinity()
+                          : double(state.m) + std::log2(double(state.l()));
+}
+
+}  // namespace
+
+TEST_CASE("trace: warps, barriers and blocks add up to what was counted", "[trace]") {
+    for_each_trace([](const Stage&, const Case&, const Trace& trace) {
+        simt::Counters sum;
+        sum.launches = trace.launches.size();
+        for (const TracedLaunch& launch : trace.launches) {
+            sum.blocks += launch.blocks.size();
+            for (const TracedBlock& block : launch.blocks) {
+                sum.barriers += block.record.phases.size() - 1;
+                for (const auto& phase : block.record.phases) {
+                    for (const auto& warp : phase.warps) sum += warp.work;
+                }
+            }
+        }
+        CHECK(sum == trace.counters);
+    });
+}
+
+TEST_CASE("trace: visits are the tiles that were counted, each once, and those of the formula", "[trace]") {
+    for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
+        const auto visits = visits_of(trace);
+        REQUIRE(visits.size() == trace.counters.tiles);
+        CHECK(static_cast<std::uint64_t>(std::count_if(visits.begin(), visits.end(), [](const Visit& v) {
+                  return v.tile.masked;
+              })) == trace.counters.masked_tiles);
+
+        const simt::Tile size = visits.front().tile;
+        CHECK(size.group == (stage.number >= 7 && stage.number <= 10 ? c.shape.H / c.shape.Hkv : 1));
+        std::set<std::tuple<int, int, int, int>> places;
+        bool in_range = true;
+        for (const auto& visit : visits) {
+            const simt::Tile& t = visit.tile;
+            places.emplace(t.batch, t.head, t.query_tile, t.key_tile);
+            in_range &= t.batch >= 0 && t.batch < c.shape.B && t.head >= 0 &&
+                        t.head < c.shape.H / size.group && t.query_tile >= 0 &&
+                        t.query_tile * size.rows < c.shape.Nq * size.group && t.key_tile >= 0 &&
+                        t.key_tile * size.keys < c.shape.Nk &&
+                        std::tie(t.rows, t.keys, t.group) == std::tie(size.rows, size.keys, size.group);
+        }
+        CHECK(in_range);
+        CHECK(places.size() == visits.size());
+
+        Case all = c;
+        all.causal = c.causal && stage.number >= 5;
+        CHECK(visits.size() == Tiles(all, size).seen);
+        if (stage.number >= 5) CHECK(trace.counters.masked_tiles == Tiles(c, size).masked);
+    });
+}
+
+TEST_CASE("trace: blocks, warps and rows are in range, and no place has two blocks at once", "[trace]") {
+    for_each_trace([](const Stage&, const Case& c, const Trace& trace) {
+        std::uint64_t before = 0;
+        for (const TracedLaunch& launch : trace.launches) {
+            CHECK(launch.start == before);
+            CHECK(launch.blocks.size() == launch.grid[0] * launch.grid[1] * launch.grid[2]);
+            std::map<std::pair<int, int>, std::uint64_t> free_at;
+            std::uint64_t last = launch.start;
+            bool rows_in_their_tile = true;
+            for (std::size_t k = 0; k < launch.blocks.size(); ++k) {
+                const TracedBlock& block = launch.blocks[k];
+                CHECK(block.record.number == k);
+                CHECK((block.multiprocessor >= 0 && block.multiprocessor < multiprocessors));
+                CHECK((block.place >= 0 && block.place < launch.blocks_per_multiprocessor));
+                auto [place, first] = free_at.try_emplace({block.multiprocessor, block.place}, launch.start);
+                CHECK(block.start == place->second);
+                place->second = block.start + block.length;
+                last = std::max(last, place->second);
+
+                // Visits follow each other, and share all of the block's time and phases.
+                std::uint64_t now = block.start;
+                int first_phase = 0;
+                for (const Visit& visit : block.visits) {
+                    CHECK(visit.start == now);
+                    now += visit.length;
+                    CHECK(visit.length > 0);
+                    CHECK((&visit == &block.visits.front() ? visit.first_phase == 0
+                                                           : visit.first_phase > first_phase));
+                    first_phase = visit.first_phase;
+                }
+                if (!block.visits.empty()) CHECK(now == block.start + block.length);
+
+                int tile_of_rows = -1, rows_of_tile = 1;
+                for (const auto& phase : block.record.phases) {
+                    CHECK(static_cast<int>(phase.warps.size()) == launch.threads / 32);
+                    for (const simt::Tile& tile : phase.tiles) {
+                        tile_of_rows = tile.query_tile;
+                        rows_of_tile = tile.rows;
+                    }
+                    for (const auto& warp : phase.warps) {
+                        for (const auto& [row, state] : warp.rows) {
+                            const int group = block.visits.empty() ? 1 : block.visits.front().tile.group;
+                            if (row >= c.shape.Nq * group) continue;  // of a ragged tile, nobody's
+                            rows_in_their_tile &= tile_of_rows == -1 || row / rows_of_tile == tile_of_rows;
+                        }
+                    }
+                }
+            }
+            CHECK(rows_in_their_tile);
+            CHECK(launch.end == last);
+            before = launch.end;
+        }
+    });
+}
+
+TEST_CASE("trace: m never falls, and the last m + log l of a row are its L", "[trace]") {
+    for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
+        if (stage.number == 0) return;  // it keeps no running state
+        // By batch entry, head (or group of them) and row: what each block has at its end.
+        std::map<std::tuple<int, int, int>, std::vector<double>> ends;
+        int group = 1;
+        bool fell = false;
+        for (const TracedBlock& block : trace.launches.front().blocks) {
+            if (block.visits.empty()) continue;
+            const simt::Tile& tile = block.visits.front().tile;
+            group = tile.group;
+            std::map<std::pair<std::size_t, int>, float> m_before;
+            std::map<int, double> end;
+            for (const auto& phase : block.record.phases) {
+                std::map<int, double> end_of_phase;  // of the first warp that has the row
+                for (std::size_t w = 0; w < phase.warps.size(); ++w) {
+                    for (const auto& [row, state] : phase.warps[w].rows) {
+                        const auto [m, first] = m_before.try_emplace({w, row}, state.m);
+                        fell |= !(state.m >= m->second) || !(state.l() >= 0);
+                        m->second = state.m;
+                        end_of_phase.try_emplace(row, log2_sum_of(state));
+                    }
+                }
+                for (const auto& [row, value] : end_of_phase) end[row] = value;
+            }
+            for (const auto& [row, value] : end) {
+                if (row < c.shape.Nq * group) ends[{tile.batch, tile.head, row}].push_back(value);
+            }
+        }
+        CHECK_FALSE(fell);
+        std::size_t compared = 0;
+        for (const auto& [where, values] : ends) {
+            const auto& [batch, head, row] = where;
+            const int h = head * group + row % group, i = row / group;
+            const double L = trace.L[static_cast<std::size_t>((batch * c.shape.H + h) * c.shape.Nq + i)];
+            const double expected = log2_sum(values) * std::log(2.0);
+            const bool same =
+                std::isinf(L) ? expected == L : std::abs(expected - L) <= 1e-5 * std::max(1.0, std::abs(L));
+            INFO("batch entry " << batch << ", head " << h << ", row " << i << ": " << expected << ", " << L);
+            if (!same) CHECK(expected == L);
+            ++compared;
+        }
+        // From 05 on, blocks whose rows see no key start no tile and so have no state.
+        if (!c.causal || stage.number < 5 || c.shape.Nq <= c.shape.Nk) {
+            CHECK(compared == static_cast<std::size_t>(c.shape.B * c.shape.H * c.shape.Nq));
+        }
+    });
+}
+
+TEST_CASE("trace: warps that share rows merge to what the first of them has at the end", "[trace]") {
+    const Case c = make_case({1, 4, 2, 1, 520, 64}, false);
+    const Trace trace = trace_of(*find_stage(8), c);
+    for (const TracedBlock& block : trace.launches.front().blocks) {
+        std::map<int, std::map<std::size_t, double>> parts;
+        double merged = 0;
+        for (const auto& phase : block.record.phases) {
+            const bool alone = phase.warps[1].rows.empty();
+            for (std::size_t w = 0; w < phase.warps.size(); ++w) {
+                for (const auto& [row, state] : phase.warps[w].rows) {
+                    if (row == 0 && alone) merged = log2_sum_of(state);
+                    if (row == 0 && !alone) parts[row][w] = log2_sum_of(state);
+                }
+            }
+        }
+        std::vector<double> found;
+        for (const auto& [warp, part] : parts[0]) found.push_back(part);
+        REQUIRE(found.size() == 4);
+        CHECK(std::abs(log2_sum(found) - merged) < 1e-4);
+    }
+}
+
+TEST_CASE("trace: the same whatever the order of threads and the number of workers", "[trace]") {
+    const WithOptions restore;
+    for (const int number : {1, 6, 8, 12, 17}) {
+        const Stage& stage = *find_stage(number);
+        const Case c = make_case({1, 2, 1, 130, 200, 64}, true);
+        INFO(stage.folder());
+        const auto written = [&] { return to_json(c, multiprocessors, {trace_of(stage, c)}).dump(); };
+        simt::options().workers = 1;
+        simt::options().order = simt::Order::forward;
+        const Trace first = trace_of(stage, c);
+        const std::string json = written();
+        for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+            simt::options().workers = 3;
+            simt::options().order = order;
+            const Trace again = trace_of(stage, c);
+            REQUIRE(again.launches.size() == first.launches.size());
+            for (std::size_t k = 0; k < first.launches.size(); ++k) {
+                const auto same = [](const TracedBlock& a, const TracedBlock& b) {
+                    return a.record == b.record;
+                };
+                CHECK(std::equal(first.launches[k].blocks.begin(), first.launches[k].blocks.end(),
+                                 again.launches[k].blocks.begin(), again.launches[k].blocks.end(), same));
+            }
+            CHECK(written() == json);
+        }
+        CHECK(simt::options().on_trace == nullptr);  // it was put back
+    }
+}
+
+TEST_CASE("trace: a wrong stage has no trace", "[trace]") {
+    const WithOptions restore;
+    simt::options().late_copies = true;
+    Stage broken = *find_stage(4);
+    broken.number = 1000;  // no back-end has it
+    CHECK_THROWS_AS(trace_of(broken, make_case({1, 1, 1, 64, 64, 64}, false)), CannotRun);
+    CHECK(simt::options().on_trace == nullptr);
+}
+
+TEST_CASE("trace: the JSON form has every time in order and every index in range", "[trace]") {
+    for (const int number : {0, 1, 7, 16}) {
+        const Case c = make_case({1, 3, 3, 300, 300, 64}, true);
+        const Trace trace = trace_of(*find_stage(number), c);
+        const auto json = nlohmann::json::parse(to_json(c, multiprocessors, {trace}).dump());
+        CHECK(json["kind"] == "trace");
+        CHECK(json["counters"].size() == simt::counter_fields.size());
+        const auto& own = json["traces"][0];
+        std::vector<std::uint64_t> sum(simt::counter_fields.size());
+        std::size_t blocks = 0, visits = 0;
+        for (const auto& launch : own["launches"]) {
+            blocks += launch["blocks"].size() + launch["idle_blocks"].get<std::size_t>();
+            for (const auto& block : launch["blocks"]) {
+                visits += block["visits"].size();
+                double before = block["start"];
+                for (const auto& phase : block["phases"]) {
+                    CHECK(phase["start"] == before);
+                    CHECK(phase["end"].get<double>() > before);
+                    before = phase["end"];
+                    CHECK(phase["visit"].get<int>() < static_cast<int>(block["visits"].size()));
+                    for (const auto& work : phase["work"]) {
+                        for (std::size_t k = 0; k < sum.size(); ++k) {
+                            sum[k] += own["work"].at(work.get<std::size_t>())[k].get<std::uint64_t>();
+                        }
+                    }
+                    for (const auto& rows : phase["rows"]) CHECK(rows["m"].size() == rows["l"].size());
+                }
+                CHECK(block["end"] == before);
+            }
+        }
+        CHECK(blocks == trace.counters.blocks);
+        CHECK(visits == trace.counters.tiles);
+        for (std::size_t k = 0; k < sum.size(); ++k) {
+            const std::string name = simt::counter_fields[k].name;
+            INFO(name);
+            CHECK(own["total"][k] == trace.counters.*simt::counter_fields[k].value);
+            if (name != "launches" && name != "blocks" && name != "barriers")
+                CHECK(own["total"][k] == sum[k]);
+        }
+    }
+}
+
+TEST_CASE("trace: the page holds the JSON, and asks for nothing from elsewhere", "[trace]") {
+    const Case c = make_case({1, 1, 1, 64, 64, 64}, false);
+    const auto json = to_json(c, multiprocessors, {trace_of(*find_stage(4), c)});
+    const std::string page = explorer_page(json);
+    CHECK(page.find(json.dump()) != page.npos);
+    for (const char* elsewhere : {"http:", "https:", " src=", "@import", "@TRACES@<", "fetch("}) {
+        INFO(elsewhere);
+        CHECK(page.find(elsewhere) == page.npos);
+    }
+}
+
+TEST_CASE("trace: problems have a largest size", "[trace]") {
+    CHECK_NOTHROW(require_traceable({1, 4, 4, 1024, 1024, 64}));
+    CHECK_THROWS_AS(require_traceable({1, 4, 4, 1024, 1025, 64}), BadUsage);
+    CHECK_THROWS_AS(require_traceable({1 << 15, 1 << 15, 1, 1 << 30, 1 << 30, 64}), BadUsage);
+}
+
+TEST_CASE("schedule: each block takes the place that is free first, the lowest of several", "[trace]") {
+    const Schedule schedule = list_schedule({3, 1, 1, 2}, 2);
+    CHECK(schedule.end == 4);
+    const std::vector<std::pair<std::size_t, std::uint64_t>> expected{{0, 0}, {1, 0}, {1, 1}, {1, 2}};
+    for (std::size_t k = 0; k < expected.size(); ++k) {
+        CHECK(std::pair(schedule.slots[k].place, schedule.slots[k].start) == expected[k]);
+    }
+    CHECK(list_schedule({}, 3).end == 0);
+}
+
+TEST_CASE("schedule: blocks per multiprocessor are what the recorded GPU holds", "[trace]") {
+    const auto profile = recorded_profile();
+    REQUIRE(profile);
+    int compared = 0;
+    for (const auto& row : profile->rows) {
+        for (const auto& kernel : row.kernels) {
+            if (kernel.kernel != "attention") continue;
+            INFO(row.folder);
+            CHECK(kernel.blocks_per_sm ==
+                  blocks_per_multiprocessor(*find_stage(row.stage), kernel.shared_bytes));
+            ++compared;
+        }
+    }
+    CHECK(compared > 0);
+}
+
+#endif
