@@ -229,8 +229,7 @@ Document run(const Options& options) {
 }  // namespace
 
 void add_tables(CLI::App& lab) {
-    add_command(lab, "tables", "Rewrite what is generated: the tables of the README files, and docs/plots",
-                run)
+    add_command(lab, "tables", "Rewrite the generated tables and plots of the README files", run)
         ->group("For maintainers");
 }
 
