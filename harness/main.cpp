@@ -5,6 +5,8 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "harness/commands/commands.h"
 #include "harness/errors.h"
@@ -16,13 +18,14 @@ int fail(int exit_code, const std::string& message) {
     return exit_code;
 }
 
-// `lab` the shell script answers this one, since it builds and runs more than this program.
-void add_test(CLI::App& lab) {
-    CLI::App* test = lab.add_subcommand("test", "Build and test everything");
-    test->add_flag_callback(
-        "--quick", [] {}, "Only what takes less than two minutes");
-    test->callback(
-        [] { throw ladder::BadUsage("run the tests with ./lab test in the folder of the sources"); });
+// `lab` the shell script answers these, since it builds and runs more than this program. Here they have their
+// help.
+void add_scripted(CLI::App& lab, const std::string& name, const std::string& description,
+                  const std::vector<std::pair<std::string, std::string>>& flags) {
+    CLI::App* command = lab.add_subcommand(name, description);
+    for (const auto& [flag, meaning] : flags) command->add_flag(flag, meaning);
+    command->callback(
+        [name] { throw ladder::BadUsage("run it as ./lab " + name + " in the folder of the sources"); });
 }
 
 }  // namespace
@@ -40,7 +43,11 @@ int main(int argc, char** argv) {
     ladder::add_diff(lab);
     ladder::add_profile(lab);
     ladder::add_trace(lab);
-    add_test(lab);
+    add_scripted(lab, "notebooks", "Open the notebooks in Jupyter",
+                 {{"--check", "Execute all instead, and compare with their committed outputs"},
+                  {"--update", "Execute all instead, and rewrite their outputs"}});
+    add_scripted(lab, "test", "Build and test everything",
+                 {{"--quick", "Only what takes less than two minutes"}});
     ladder::add_tables(lab);
 
     try {

@@ -17,6 +17,8 @@ class Peers {
   public:
     /// Fused ones first: "FlashAttention-2", "cuDNN", "unfused".
     static const std::vector<std::string>& names();
+    /// The one of them that is slow on purpose: sweeps and plots leave it out.
+    static constexpr const char* slow = "unfused";
 
     /// harness/peers.py under $LADDER_PYTHON, or else python3.
     static std::vector<std::string> command();

@@ -346,7 +346,7 @@ TimingOptions timing_options(DType dtype, const std::string& regime) {
         options.max_seconds = 0.15;
         options.sampled_rows = 4;
         options.max_compared = std::size_t(1) << 24;
-        std::erase(options.peers, "unfused");
+        std::erase(options.peers, Peers::slow);
     }
     return options;
 }

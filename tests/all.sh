@@ -140,7 +140,7 @@ if clang-format --version 2> /dev/null | grep -q 'version 14\.'; then
 else
     skip 'clang-format' 'there is no clang-format 14'
 fi
-mapfile -t scripts < <(find lab .ci/run tests -name '*.sh' -o -path lab -o -path .ci/run | sort)
+mapfile -t scripts < <(find lab .ci/run notebooks tests -name '*.sh' -o -path lab -o -path .ci/run | sort)
 if have shellcheck; then
     step 'shellcheck' shellcheck "${scripts[@]}"
 else
@@ -154,7 +154,7 @@ else
     skip 'doxygen' 'there is no doxygen'
 fi
 
-if has_cpu && "${LADDER_PYTHON:-python3}" -c 'import ipykernel, matplotlib, nbclient, nbformat, numpy' 2> /dev/null; then
+if has_cpu && notebooks/find_python.sh > /dev/null; then
     step 'notebooks' tests/notebooks.sh "$build"
 else
     skip 'notebooks' 'ipykernel, matplotlib, nbclient, nbformat or numpy is missing'

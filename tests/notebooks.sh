@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Executes every notebook from a clean kernel and compares its text with what is committed. Images are not compared.
-# Usage: notebooks.sh BUILD [--update]: BUILD has lab; --update writes the new outputs instead of comparing them.
-# LADDER_PYTHON names the Python that has Jupyter [python3]. Exit codes: 0 ok, 1 a notebook differs or fails, 2 bad usage,
-# 3 a package is missing.
+# Usage: notebooks.sh BUILD [--check | --update]: BUILD has lab; --update writes the new outputs instead of comparing them.
+# Exit codes: 0 ok, 1 a notebook differs or fails, 2 bad usage, 3 there is no Python that has Jupyter.
 set -uo pipefail
 
-if [ $# -lt 1 ] || [ $# -gt 2 ] || [ "${2:---update}" != --update ]; then
-    echo 'usage: notebooks.sh BUILD [--update]' >&2
+mode=${2:---check}
+if [ $# -lt 1 ] || [ $# -gt 2 ] || { [ "$mode" != --check ] && [ "$mode" != --update ]; }; then
+    echo 'usage: notebooks.sh BUILD [--check | --update]' >&2
     exit 2
 fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -15,29 +15,25 @@ if [ ! -x "$LADDER_LAB" ]; then
     echo "notebooks.sh: there is no $1/lab" >&2
     exit 2
 fi
+if ! python=$("$root/notebooks/find_python.sh"); then
+    echo 'notebooks.sh: no Python here has what the notebooks need; ./lab notebooks --check installs it' >&2
+    exit 3
+fi
 export LADDER_LAB PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore PYDEVD_DISABLE_FILE_VALIDATION=1
 
-exec "${LADDER_PYTHON:-python3}" - "$root/notebooks" "${2:-}" << 'PYTHON'
+exec "$python" - "$root/notebooks" "$mode" << 'PYTHON'
 import difflib
-import importlib.util
 import re
 import sys
 import time
 from pathlib import Path
 
-needed = {"nbformat": "nbformat", "nbclient": "nbclient", "ipykernel": "ipykernel", "numpy": "numpy",
-          "matplotlib": "matplotlib"}
-missing = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
-if missing:
-    print(f"notebooks.sh: {sys.executable} lacks {' '.join(missing)}; try:  pip install {' '.join(missing)}")
-    sys.exit(3)
-
-import nbclient  # noqa: E402
-import nbformat  # noqa: E402
+import nbclient
+import nbformat
 
 # A kernel of this very Python, whatever Jupyter has installed under the name python3.
-from jupyter_client.kernelspec import KernelSpecManager  # noqa: E402
-from jupyter_client.manager import AsyncKernelManager  # noqa: E402
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
 
 
 def join(cell):

@@ -1,8 +1,12 @@
 // What commands make of the stages, where a run of the program would not show it.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
+#include <regex>
 
+#include "harness/commands/climb.h"
 #include "harness/commands/counting.h"
 #include "harness/commands/timing_tables.h"
 #include "harness/commands/verification.h"
@@ -83,6 +87,41 @@ Results sample_results() {
             row.verified = stage == 1;
         }
         results.rows.push_back(row);
+    }
+    derive(results);
+    return results;
+}
+
+// A ladder with a branch: 0 <- 1 <- 2 for decoding and 1 <- 18 for long queries. 2 is slower than its parent
+// there. Two peers, one of them with a name to escape.
+Results branched_results() {
+    Results results;
+    results.hardware.gpu = "Test GPU";
+    results.ceilings.copy_gbs = 4000;
+    const auto add = [&](const char* regime, int Nq, const char* shows_in, int stage, int parent, double ms) {
+        Row row;
+        row.regime = regime;
+        row.shape = {.B = 1, .H = 16, .Hkv = 16, .Nq = Nq, .Nk = 2048, .d = 128};
+        row.stage = stage;
+        row.parent = parent;
+        row.folder = fmt::format("{:02}_stage", stage);
+        row.shows_here = std::string(regime) == shows_in;
+        row.timing = Timing{ms, ms, ms, 0.01, 10};
+        row.verified = true;
+        results.rows.push_back(row);
+    };
+    for (const auto& [regime, Nq] : {std::pair("train", 2048), std::pair("decode", 1)}) {
+        add(regime, Nq, "train", 0, -1, 0.8);
+        add(regime, Nq, "train", 1, 0, 0.4);
+        add(regime, Nq, "decode", 2, 1, 0.5);
+        add(regime, Nq, "train", 18, 1, 0.1);
+    }
+    for (const char* name : {"<A & B>", Peers::slow}) {
+        PeerRow peer;
+        static_cast<ProblemLabel&>(peer) = results.rows[0];
+        peer.peer = name;
+        peer.timing = Timing{0.2, 0.2, 0.2, 0.01, 10};
+        results.peers.push_back(peer);
     }
     derive(results);
     return results;
@@ -178,4 +217,50 @@ TEST_CASE("rate tables hold a column for each problem of a unit", "[commands]") 
     CHECK(rate_tables(results, "decode").empty());
     CHECK(recorded_label(results) == "Recorded on Test GPU, 2026-11-21, commit 0123456");
     CHECK(stage_timing_table(results, *find_stage(1)).rows().size() == 1);
+}
+
+TEST_CASE("a climb follows the parents up to the last stage of its branch", "[commands]") {
+    const auto both = climbs(branched_results());
+    REQUIRE(both.size() == 2);
+    CHECK(to_words(both[0]) ==
+          "train 2k in TFLOP/s on Test GPU: 00 stage 43, 01 stage 86 (2.00x), 18 stage 344 (4.00x), "
+          "<A & B> 172");
+    CHECK(to_words(both[1]).find("01 stage 42 (2.00x), 02 stage 34 (0.80x), a copy 4000") !=
+          std::string::npos);
+    for (const Climb& climb : both) {
+        CHECK(climb.steps[0].shared);
+        CHECK(climb.steps[1].shared);
+        CHECK(!climb.steps[2].shared);
+    }
+    CHECK(both[0].steps[1].shows_here);
+    CHECK(!both[1].steps[1].shows_here);
+
+    const Climb of_some = climbs(sample_results()).at(0);  // 00 could not run
+    CHECK(to_words(of_some).find("00 naive not timed, 01 flash attention 1 ") != std::string::npos);
+    CHECK(climbs(Results()).empty());
+}
+
+TEST_CASE("a plot shows what was gained and what was lost, within its frame", "[commands]") {
+    const auto both = climbs(branched_results());
+    for (const Climb& climb : both) {
+        for (const Theme theme : themes) {
+            const std::string svg = to_svg(climb, theme);
+            CAPTURE(svg);
+            std::smatch frame;
+            REQUIRE(std::regex_search(svg, frame, std::regex("viewBox=\"0 0 ([0-9]+) ([0-9]+)\"")));
+            const std::regex bar("<rect x=\"([0-9.]+)\" y=\"([0-9.]+)\" width=\"([0-9.]+)\"");
+            int bars = 0;
+            for (std::sregex_iterator at(svg.begin(), svg.end(), bar), end; at != end; ++at, ++bars) {
+                CHECK(std::stod((*at)[1]) + std::stod((*at)[3]) <= std::stod(frame[1]));
+                CHECK(std::stod((*at)[2]) < std::stod(frame[2]));
+            }
+            CHECK(bars == 2 + 1 + 2 + 2);  // the legend, the first step, two steps of two parts each
+            CHECK(svg.find("nan") == std::string::npos);
+        }
+    }
+    const std::string train = to_svg(both[0], Theme::light), decode = to_svg(both[1], Theme::dark);
+    CHECK(train.find(">&lt;A &amp; B&gt; 172<") != std::string::npos);
+    CHECK(std::regex_search(train, std::regex("class=\"prefill\"/>\n<text[^>]*class=\"strong\">4.00x<")));
+    CHECK(std::regex_search(decode, std::regex("class=\"lost\"/>\n<text[^>]*class=\"strong\">0.80x<")));
+    CHECK(to_html(both[0], "f").find("srcset=\"f/train-dark.svg\"") != std::string::npos);
 }

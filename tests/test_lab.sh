@@ -148,6 +148,64 @@ fresh
 run list
 expect 3 err 'x.cpp:1: error: no' err 'the build failed'
 
+stub cmake "$cmake_stub"
+
+# A Python that has the modules in `modules` and shows how it was called.
+cat > "$bin/python3" << 'PYTHON'
+#!/bin/sh
+if [ "$1" = - ]; then
+    shift
+    for module in "$@"; do grep -qx "$module" "$modules" || exit 1; done
+    exit 0
+fi
+echo "python: $* with $LADDER_LAB"
+PYTHON
+chmod +x "$bin/python3"
+modules=$work/modules
+export modules
+unset LADDER_PYTHON
+printf '%s\n' ipykernel matplotlib nbclient nbformat numpy > "$modules"
+
+title='the notebooks lack Jupyter, and nobody may install'
+stub id 'echo 1000'
+fresh
+run notebooks
+expect 3 err 'sudo apt-get install -y python3-ipykernel python3-matplotlib python3-nbclient python3-nbformat python3-numpy python3-notebook'
+
+title='root installs Jupyter, and it opens'
+stub id 'echo 0'
+# shellcheck disable=SC2016
+stub apt-get 'echo "$*" >> '"$work"'/apt; case "$*" in *install*) echo notebook >> "$modules" ;; esac'
+run notebooks
+expect 0 err 'installing python3-ipykernel' apt '--no-install-recommends install python3-ipykernel' \
+    out "python: -m notebook --allow-root $(dirname "$(readlink -f "$lab")")/notebooks with $LADDER_BUILD/lab"
+
+title='what is there is not installed, and JupyterLab goes first'
+stub id 'echo 1000'
+echo jupyterlab >> "$modules"
+rm "$work/apt"
+run notebooks
+expect 0 out 'python: -m jupyterlab /'
+if [ -e "$work/apt" ]; then status='installed again'; expect 0; fi
+
+title='a Python that lacks the modules gives way to the next on PATH'
+mkdir "$work/other"
+printf '#!/bin/sh\nexit 1\n' > "$work/other/python3"
+chmod +x "$work/other/python3"
+PATH=$work/other:$bin "$lab" notebooks > "$work/out" 2> "$work/err" < /dev/null
+status=$?
+expect 0 out 'python: -m jupyterlab /'
+
+title='the help of the notebooks is the program'"'"'s'
+run notebooks --help
+expect 7 out '<notebooks>' out '<--help>'
+
+title='bad usage of lab notebooks'
+run notebooks --run
+expect 2 err 'usage: lab notebooks [--check | --update]'
+run notebooks --check --update
+expect 2 err 'usage: lab notebooks [--check | --update]'
+
 title='bad usage of lab test'
 run test --slow
 expect 2 err 'usage: lab test [--quick]'

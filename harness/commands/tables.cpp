@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "harness/commands/climb.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/counting.h"
 #include "harness/commands/options.h"
@@ -21,16 +22,24 @@ namespace fs = std::filesystem;
 
 struct Options {
     explicit Options(CLI::App& command) {
-        command.add_flag("--check", check, "Change nothing; fail if a block is out of date");
+        command.add_flag("--check", check, "Change nothing; fail if a file is out of date");
     }
 
     bool check = false;
 };
 
+const fs::path root = LADDER_SOURCE_DIR;
+constexpr const char* plots_folder = "docs/plots";
 constexpr const char* legend = "\nBold: where the stage's change should show.\n";
 constexpr std::string_view opening = "<!-- generated: ", closing = "<!-- end -->";
 
-// Makes the blocks. Counters are live, times and profiles are the recorded ones.
+// What a file of the source tree should contain. Its path is relative to the root.
+struct File {
+    fs::path path;
+    std::string content;
+};
+
+// Makes the blocks and the plots. Counters are live, times and profiles are the recorded ones.
 class Generator {
   public:
     // The block of this name, in the README of a stage or, if that is null, in one of the whole ladder.
@@ -38,6 +47,7 @@ class Generator {
         if (name == "ladder" && stage == nullptr) return ladder_block();
         if (name == "times") return times_block();
         if (name == "headline") return headline_block();
+        if (name == "climbs" && stage == nullptr) return climbs_block();
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
         if (name == "profile" && stage != nullptr) return profile_block(profiled_, *stage);
@@ -48,6 +58,17 @@ class Generator {
         if (name.starts_with(peers)) return peers_block(name.substr(peers.size()), stage, false);
         if (name.starts_with(peer_means)) return peers_block(name.substr(peer_means.size()), stage, true);
         throw BadUsage(fmt::format("there is no generated block '{}' here", name));
+    }
+
+    // The plots that have a file of their own.
+    std::vector<File> plots() const {
+        std::vector<File> files;
+        if (!recorded_) return files;
+        for (const Climb& climb : climbs(*recorded_)) {
+            for (const Theme theme : themes)
+                files.push_back({fs::path(plots_folder) / file_name(climb, theme), to_svg(climb, theme)});
+        }
+        return files;
     }
 
   private:
@@ -85,6 +106,15 @@ class Generator {
             last = stage.shows_in != std::string_view("decode") ? stage.number : last;
         return fmt::format("{}; {}:\n\n{}", recorded_label(*recorded_), libraries(*recorded_),
                            to_markdown(speedup_table(*recorded_, 1, {5, last})));
+    }
+
+    // The plots, for a page at the root; there is room for one on a phone, and for two side by side
+    // elsewhere.
+    std::string climbs_block() const {
+        if (!recorded_) return "No GPU time has been recorded yet.\n";
+        std::string text = "<p align=\"center\">\n";
+        for (const Climb& climb : climbs(*recorded_)) text += to_html(climb, plots_folder);
+        return text + "</p>\n";
     }
 
     std::string counters_block(const Stage& stage) {
@@ -158,47 +188,48 @@ std::string regenerated(const std::string& text, const fs::path& path, Generator
     return result + text.substr(at);
 }
 
-struct Page {
-    fs::path path;
-    const Stage* stage;
-};
-
-std::vector<Page> pages() {
-    const fs::path root = LADDER_SOURCE_DIR;
-    std::vector<Page> list{{root / "README.md", nullptr}, {root / "stages" / "README.md", nullptr}};
-    for (const Stage& stage : stages())
-        list.push_back({root / "stages" / stage.folder() / "README.md", &stage});
-    std::erase_if(list, [](const Page& page) { return !fs::exists(page.path); });
-    return list;
+// The pages, each with its blocks made anew.
+std::vector<File> pages(Generator& generator) {
+    std::vector<File> files;
+    const auto add = [&](const fs::path& path, const Stage* stage) {
+        if (!fs::exists(root / path)) return;
+        files.push_back({path, regenerated(read_file(root / path), path, generator, stage)});
+    };
+    add("README.md", nullptr);
+    add(fs::path("stages") / "README.md", nullptr);
+    for (const Stage& stage : stages()) add(fs::path("stages") / stage.folder() / "README.md", &stage);
+    return files;
 }
 
 Document run(const Options& options) {
     Document document;
-    Table table("pages", "", {{"page", "page"}, {"state", "generated blocks"}});
+    Table table("files", "", {{"file", "file"}, {"state", "what is generated"}});
     Generator generator;
+    std::vector<File> files = pages(generator);
+    for (File& plot : generator.plots()) files.push_back(std::move(plot));
     int stale = 0;
-    for (const auto& [path, stage] : pages()) {
-        const std::string text = read_file(path);
-        const std::string fresh = regenerated(text, path, generator, stage);
-        const bool same = fresh == text;
-        if (!same && !options.check) OutputFile(path).write(fresh);
+    for (const auto& [path, content] : files) {
+        const bool same = fs::exists(root / path) && read_file(root / path) == content;
+        if (!same && !options.check) {
+            fs::create_directories((root / path).parent_path());
+            OutputFile(root / path).write(content);
+        }
         stale += !same;
-        table.add_row({fs::relative(path, LADDER_SOURCE_DIR).string(), same ? Cell("up to date", Tone::good)
-                                                                       : options.check
-                                                                           ? Cell("out of date", Tone::bad)
-                                                                           : Cell("rewritten")});
+        table.add_row({path.string(), same            ? Cell("up to date", Tone::good)
+                                      : options.check ? Cell("out of date", Tone::bad)
+                                                      : Cell("rewritten")});
     }
     document.tables = {table};
     if (options.check && stale > 0)
         document.failure =
-            fmt::format("{} of {} pages are out of date; run lab tables", stale, table.rows().size());
+            fmt::format("{} of {} files are out of date; run lab tables", stale, table.rows().size());
     return document;
 }
 
 }  // namespace
 
 void add_tables(CLI::App& lab) {
-    add_command(lab, "tables", "Rewrite the generated tables of the README files", run)
+    add_command(lab, "tables", "Rewrite the generated tables and plots of the README files", run)
         ->group("For maintainers");
 }
 

@@ -8,41 +8,16 @@
 #include <set>
 #include <string_view>
 
-#include "harness/shape.h"
+#include "harness/commands/problem_rows.h"
 #include "harness/timing.h"
 
 namespace ladder {
 namespace {
 
-// The rows of one problem.
-struct Group {
-    const Row* first;
-    std::vector<const Row*> rows;
-    std::vector<const PeerRow*> peers;
-};
-
-std::vector<Group> by_problem(const Results& results) {
-    std::vector<Group> groups;
-    const auto find = [&](const Measurement& row) {
-        return std::find_if(groups.begin(), groups.end(),
-                            [&](const Group& g) { return same_problem(*g.first, row); });
-    };
-    for (const Row& row : results.rows) {
-        if (const auto group = find(row); group == groups.end()) {
-            groups.push_back({&row, {&row}, {}});
-        } else {
-            group->rows.push_back(&row);
-        }
-    }
-    for (const PeerRow& row : results.peers) {
-        if (const auto group = find(row); group != groups.end()) group->peers.push_back(&row);
-    }
-    return groups;
-}
-
 // The groups whose rate has this unit, "TFLOP/s" or "GB/s".
-std::vector<Group> of_unit(std::vector<Group> groups, std::string_view unit) {
-    std::erase_if(groups, [&](const Group& g) { return counts_bytes(g.first->shape) != (unit == "GB/s"); });
+std::vector<ProblemRows> of_unit(std::vector<ProblemRows> groups, std::string_view unit) {
+    std::erase_if(groups,
+                  [&](const ProblemRows& g) { return counts_bytes(g.first->shape) != (unit == "GB/s"); });
     return groups;
 }
 
@@ -52,24 +27,9 @@ const char* key_of(std::string_view unit) {
 
 constexpr const char* units[]{"TFLOP/s", "GB/s"};
 
-// The peers that take part, each once.
-std::vector<std::string> peer_names(const Results& results) {
-    std::vector<std::string> names;
-    for (const PeerRow& row : results.peers) {
-        if (std::find(names.begin(), names.end(), row.peer) == names.end()) names.push_back(row.peer);
-    }
-    return names;
-}
-
-const PeerRow* find_peer(const Group& group, const std::string& peer) {
-    const auto row = std::find_if(group.peers.begin(), group.peers.end(),
-                                  [&](const PeerRow* r) { return r->peer == peer; });
-    return row == group.peers.end() ? nullptr : *row;
-}
-
 // How many times as fast as the peer the stage is; empty if one of them has no time.
-std::optional<double> over_peer(const Group& group, const Row* row, const std::string& peer) {
-    const PeerRow* yardstick = find_peer(group, peer);
+std::optional<double> over_peer(const ProblemRows& group, const Row* row, const std::string& peer) {
+    const PeerRow* yardstick = group.peer(peer);
     if (yardstick == nullptr || row == nullptr) return std::nullopt;
     const auto ratio = yardstick->stage_speedups.find(row->folder);
     return ratio == yardstick->stage_speedups.end() ? std::nullopt : std::optional(ratio->second.value);
@@ -78,22 +38,6 @@ std::optional<double> over_peer(const Group& group, const Row* row, const std::s
 // "peer: cuDNN", in the column of the stages
 std::string label(const std::string& peer) {
     return "peer: " + peer;
-}
-
-const Row* find_row(const Group& group, int stage) {
-    const auto row =
-        std::find_if(group.rows.begin(), group.rows.end(), [&](const Row* r) { return r->stage == stage; });
-    return row == group.rows.end() ? nullptr : *row;
-}
-
-// 2048 as "2k"
-std::string short_size(int n) {
-    return n >= 1024 && n % 1024 == 0 ? fmt::format("{}k", n / 1024) : std::to_string(n);
-}
-
-// "train", "causal 16k", "decode 64k": the regime, and what tells its problems apart.
-std::string short_name(const Row& row) {
-    return fmt::format("{} {}", row.regime, short_size(row.shape.Nk));
 }
 
 // Marked where the stage's change should show.
@@ -157,11 +101,12 @@ Cell rate_fact(const std::optional<double>& value, const char* unit) {
 }
 
 // "d=64 N=2k B=8 H=32 causal": what tells the problems of a sweep apart
-std::string problem_name(const Row& row) {
-    const Shape& s = row.shape;
-    if (!is_sweep(row.regime)) return short_name(row);
+std::string problem_name(const ProblemRows& group) {
+    const Shape& s = group.first->shape;
+    if (!is_sweep(group.first->regime)) return group.short_name();
     return fmt::format("d={} N={} B={} H={}{}{}", s.d, short_size(s.Nk), s.B, s.H,
-                       s.H == s.Hkv ? "" : fmt::format(" Hkv={}", s.Hkv), row.causal ? " causal" : "");
+                       s.H == s.Hkv ? "" : fmt::format(" Hkv={}", s.Hkv),
+                       group.first->causal ? " causal" : "");
 }
 
 // Who is compared with the peers: a stage, or the fastest one on each problem.
@@ -172,8 +117,8 @@ struct Contender {
     std::string short_name() const {
         return stage != nullptr ? fmt::format("{:02}", stage->number) : "fastest";
     }
-    const Row* row(const Group& group) const {
-        if (stage != nullptr) return find_row(group, stage->number);
+    const Row* row(const ProblemRows& group) const {
+        if (stage != nullptr) return group.row(stage->number);
         const Row* fastest = nullptr;
         for (const Row* row : group.rows) {
             if (!row->timing || !row->verified) continue;
@@ -181,7 +126,7 @@ struct Contender {
         }
         return fastest;
     }
-    Cell cell(const Group& group) const {
+    Cell cell(const ProblemRows& group) const {
         const Row* row = this->row(group);
         if (row == nullptr || !row->timing) return {Value(), "-", Tone::faint};
         if (!row->verified) return {Value(row->rate), "WRONG", Tone::bad};
@@ -214,13 +159,13 @@ struct Pair {
         return {fmt::format("{}_over_{}", contender.name(), peer),
                 fmt::format("{} over {}", contender.short_name(), peer), Align::right};
     }
-    std::optional<double> ratio(const Group& group) const {
+    std::optional<double> ratio(const ProblemRows& group) const {
         return over_peer(group, contender.row(group), peer);
     }
 };
 
 // Why who has no time, or a wrong answer, in one line
-std::string reasons(const Group& group, const std::vector<Contender>& contenders) {
+std::string reasons(const ProblemRows& group, const std::vector<Contender>& contenders) {
     std::vector<std::string> list;
     for (const Contender& contender : contenders) {
         const Row* row = contender.row(group);
@@ -244,7 +189,7 @@ Cell mean_and_minimum(const std::vector<double>& ratios) {
 }
 
 // A row for each head dimension, if there are several, and one for all.
-Table summary_table(const std::string& unit, const std::vector<Group>& groups,
+Table summary_table(const std::string& unit, const std::vector<ProblemRows>& groups,
                     const std::vector<Pair>& pairs) {
     std::vector<Column> columns{{"problems", "problems"}};
     for (const Pair& pair : pairs) columns.push_back(pair.column());
@@ -253,7 +198,7 @@ Table summary_table(const std::string& unit, const std::vector<Group>& groups,
         std::vector<Cell> cells{name};
         for (const Pair& pair : pairs) {
             std::vector<double> ratios;
-            for (const Group& group : groups) {
+            for (const ProblemRows& group : groups) {
                 if (const auto ratio = pair.ratio(group); ratio && is_in(group)) ratios.push_back(*ratio);
             }
             cells.push_back(mean_and_minimum(ratios));
@@ -261,12 +206,13 @@ Table summary_table(const std::string& unit, const std::vector<Group>& groups,
         table.add_row(std::move(cells));
     };
     std::set<int> dimensions;
-    for (const Group& group : groups) dimensions.insert(group.first->shape.d);
+    for (const ProblemRows& group : groups) dimensions.insert(group.first->shape.d);
     if (dimensions.size() > 1) {
         for (const int d : dimensions)
-            add_row(fmt::format("d={}", d), [=](const Group& group) { return group.first->shape.d == d; });
+            add_row(fmt::format("d={}", d),
+                    [=](const ProblemRows& group) { return group.first->shape.d == d; });
     }
-    add_row("all", [](const Group&) { return true; });
+    add_row("all", [](const ProblemRows&) { return true; });
     return table;
 }
 
@@ -299,7 +245,7 @@ std::vector<std::pair<std::string, Cell>> measurement_facts(const Results& resul
 std::vector<Table> timing_tables(const Results& results) {
     std::vector<Table> tables;
     const auto peers = peer_names(results);
-    for (const Group& group : by_problem(results)) {
+    for (const ProblemRows& group : by_problem(results)) {
         const Row& first = *group.first;
         std::vector<Column> columns{{"stage", "stage"},
                                     {"verified", "verified"},
@@ -336,18 +282,19 @@ std::vector<Table> timing_tables(const Results& results) {
 std::vector<Table> rate_tables(const Results& results, const std::string& regime) {
     std::vector<Table> tables;
     for (const char* unit : units) {
-        std::vector<Group> groups = of_unit(by_problem(results), unit);
-        std::erase_if(groups, [&](const Group& g) { return !regime.empty() && g.first->regime != regime; });
+        std::vector<ProblemRows> groups = of_unit(by_problem(results), unit);
+        std::erase_if(groups,
+                      [&](const ProblemRows& g) { return !regime.empty() && g.first->regime != regime; });
         if (groups.empty()) continue;
         std::vector<Column> columns{{"stage", "stage"}};
-        for (const Group& group : groups)
-            columns.push_back({short_name(*group.first), short_name(*group.first), Align::right});
+        for (const ProblemRows& group : groups)
+            columns.push_back({group.short_name(), group.short_name(), Align::right});
         Table table(key_of(unit), fmt::format("{} (speedup over the parent)", unit), columns);
         for (const Stage& stage : stages()) {
             std::vector<Cell> cells{stage.folder()};
             bool any = false;
-            for (const Group& group : groups) {
-                const Row* row = find_row(group, stage.number);
+            for (const ProblemRows& group : groups) {
+                const Row* row = group.row(stage.number);
                 any = any || row != nullptr;
                 cells.push_back(rate_and_speedup(row));
             }
@@ -355,7 +302,7 @@ std::vector<Table> rate_tables(const Results& results, const std::string& regime
         }
         for (const std::string& peer : peer_names(results)) {
             std::vector<Cell> cells{label(peer)};
-            for (const Group& group : groups) cells.push_back(rate_or_dash(find_peer(group, peer)));
+            for (const ProblemRows& group : groups) cells.push_back(rate_or_dash(group.peer(peer)));
             table.add_row(std::move(cells));
         }
         tables.push_back(std::move(table));
@@ -379,15 +326,15 @@ std::vector<Table> comparison_tables(const Results& results, const Stage* only) 
             columns.push_back({contender.name(), contender.name(), Align::right});
         for (const std::string& peer : peers) columns.push_back({peer, peer, Align::right});
         for (const Pair& pair : pairs) columns.push_back(pair.column());
-        const bool all_ran = std::all_of(groups.begin(), groups.end(), [&](const Group& group) {
+        const bool all_ran = std::all_of(groups.begin(), groups.end(), [&](const ProblemRows& group) {
             return reasons(group, contenders).empty();
         });
         if (!all_ran) columns.push_back({"why_not", ""});
         Table table(key_of(unit), unit, columns);
-        for (const Group& group : groups) {
-            std::vector<Cell> cells{problem_name(*group.first)};
+        for (const ProblemRows& group : groups) {
+            std::vector<Cell> cells{problem_name(group)};
             for (const Contender& contender : contenders) cells.push_back(contender.cell(group));
-            for (const std::string& peer : peers) cells.push_back(rate_or_dash(find_peer(group, peer)));
+            for (const std::string& peer : peers) cells.push_back(rate_or_dash(group.peer(peer)));
             for (const Pair& pair : pairs) cells.push_back(ratio(pair.ratio(group)));
             if (!all_ran) cells.emplace_back(reasons(group, contenders));
             table.add_row(std::move(cells));
@@ -407,13 +354,13 @@ Table stage_timing_table(const Results& results, const Stage& stage) {
                  {"rate", "rate", Align::right},
                  {"ceiling_share", "of ceiling", Align::right},
                  {"over_parent", "over parent", Align::right}});
-    for (const Group& group : by_problem(results)) {
-        const Row* row = find_row(group, stage.number);
-        const Row* parent = find_row(group, stage.parent);
+    for (const ProblemRows& group : by_problem(results)) {
+        const Row* row = group.row(stage.number);
+        const Row* parent = group.row(stage.parent);
         if (row == nullptr) continue;
         Cell own_rate = rate(*row);
         if (row->timing) own_rate.text += " " + row->unit;
-        table.add_row({short_name(*row), parent ? milliseconds(*parent) : Cell(),
+        table.add_row({group.short_name(), parent ? milliseconds(*parent) : Cell(),
                        row->timing ? milliseconds(*row) : Cell(row->why_not), noise(*row), own_rate,
                        share(*row), speedup(*row)});
     }
@@ -430,16 +377,16 @@ Table speedup_table(const Results& results, int from, const std::vector<int>& to
     for (const std::string& peer : peers)
         columns.push_back({"over " + peer, fmt::format("{:02} over {}", to.back(), peer), Align::right});
     Table table("speedups", "", columns);
-    for (const Group& group : of_unit(by_problem(results), "TFLOP/s")) {
-        std::vector<Cell> cells{short_name(*group.first)};
-        const Row* base = find_row(group, from);
+    for (const ProblemRows& group : of_unit(by_problem(results), "TFLOP/s")) {
+        std::vector<Cell> cells{group.short_name()};
+        const Row* base = group.row(from);
         for (const int stage : to) {
-            const Row* row = find_row(group, stage);
+            const Row* row = group.row(stage);
             const bool timed = base != nullptr && row != nullptr && base->timing && row->timing;
             cells.push_back(timed ? ratio(base->timing->median_ms / row->timing->median_ms) : Cell{});
         }
         for (const std::string& peer : peers)
-            cells.push_back(ratio(over_peer(group, find_row(group, to.back()), peer)));
+            cells.push_back(ratio(over_peer(group, group.row(to.back()), peer)));
         table.add_row(cells);
     }
     return table;
