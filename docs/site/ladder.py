@@ -1,0 +1,198 @@
+"""The ladder: the stages as a map, and a page for each with its lesson, its diff and its kernel."""
+
+import html
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+from kernels import Explanation, code_of, definitions, enclosing
+from markup import span, tokens_by_line
+from pages import read
+from side_by_side import SideBySide
+
+RECORDED = "docs/results/h200.json"
+
+
+class Ladder:
+    """`lab` is the program's path: it knows the stages and their diffs."""
+
+    def __init__(self, lab, pages):
+        self.lab, self.pages = lab, pages
+        self.stages = self.load_stages()
+        self.by_path = {stage.path: stage for stage in self.stages.values()}
+        self.instructions = self.find_instructions()
+        shown = subprocess.run([lab, "--help"], capture_output=True, text=True, check=True).stdout
+        self.commands = [c for c in ("diff", "count", "time", "profile", "trace") if re.search(rf"^  {c} ", shown, re.M)]
+
+    def ask_lab(self, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "answer.json"
+            subprocess.run([self.lab, *arguments, "--json", answer], stdout=subprocess.DEVNULL, check=True)
+            return json.loads(answer.read_text(encoding="utf-8"))
+
+    def load_stages(self):
+        """The stages by folder: their places in the ladder, and what the recorded run says of each."""
+        stages, record = {}, json.loads(read(RECORDED))
+        self.gpu = record["hardware"]["gpu"]
+        for row in self.ask_lab("list")["stages"]:
+            folder = row["stage"]
+            stage = SimpleNamespace(folder=folder, number=folder[:2], parent=stages.get(row["parent"]), children=[],
+                                    change=row["change"], shows_in=row["shows_in"], path=f"stages/{folder}/README.md")
+            stage.page = self.pages[stage.path]
+            stage.code = read(f"stages/{folder}/kernel.cu")
+            stage.title = re.search(r"^# ([^:\n]*)", read(stage.path), re.M)[1]
+            stage.speedups = [r["over_parent"]["value"] for r in record["rows"]
+                              if r["folder"] == folder and r["shows_here"] and r["over_parent"]]
+            if stage.parent:
+                stage.parent.children.append(stage)
+            stages[folder] = stage
+        return stages
+
+    @staticmethod
+    def find_instructions():
+        """The CUDA layer's functions by name."""
+        code = read("stages/device.cuh").replace(" LADDER_SITE)", ")").replace("__host__ __device__", "__device__")
+        return {d.name: d for d in definitions(code) if d.doc}
+
+    # Links to stages
+
+    @staticmethod
+    def link(stage, text=None):
+        return f'<a href="{stage.page.file}">{text or stage.title}</a>'
+
+    def prepare(self, tokens):
+        """Cells of a table that name a stage, and lines of a drawing that begin with one, become links. The map stands
+        where a page asks for it."""
+        by_number = {stage.number: stage for stage in self.stages.values()}
+
+        def begin_of_line(match):
+            return self.link(by_number[match[1]], match[0]) if match[1] in by_number else match[0]
+
+        for n, token in enumerate(tokens):
+            if token.type == "inline" and token.content in self.stages and tokens[n - 1].type == "td_open":
+                token.children[0].type = "site_html"
+                token.children[0].content = self.link(self.stages[token.content], token.content)
+            elif token.type == "code_block":
+                drawing = re.sub(r"^(\d\d) \S+( \S+)*", begin_of_line, html.escape(token.content), flags=re.M)
+                if "<a " in drawing:
+                    token.type, token.content = "site_html", f'<pre class="fragment">{drawing}</pre>\n'
+            elif token.type == "html_block" and "<!-- site: ladder -->" in token.content:
+                token.type, token.content = "site_html", self.overview()
+
+    # The map
+
+    def overview(self):
+        """The stages as cards: a column up to the fork, and one for each branch behind it."""
+        root = next(s for s in self.stages.values() if s.parent is None)
+        caption = (f"At the right: the recorded speedup over the parent on {self.gpu}, in the problems where the change "
+                   "should show.")
+        return f'<div class="ladder">{self.column(root)}<p class="caption">{caption}</p></div>\n'
+
+    def column(self, stage):
+        cards = [self.card(stage)]
+        while len(stage.children) == 1:
+            stage = stage.children[0]
+            cards.append(self.card(stage))
+        branches = "".join(map(self.column, stage.children))
+        below = f'<div class="branches">{branches}</div>' if branches else ""
+        return f'<div class="column"><ol>{"".join(cards)}</ol>{below}</div>'
+
+    def card(self, stage):
+        text = (f'<span class="number">{stage.number}</span> <span class="words"><b>{html.escape(stage.title[3:])}</b> '
+                f'<span>{html.escape(stage.change)}</span></span> {self.badge(stage)}')
+        return f'<li class="card">{self.link(stage, text)}</li>'
+
+    def badge(self, stage):
+        """The recorded speedups where the change should show."""
+        if not stage.speedups:
+            return ""
+        low, high = f"{min(stage.speedups):.2f}x", f"{max(stage.speedups):.2f}x"
+        kind = "badge slower" if max(stage.speedups) < 1 else "badge"
+        return (f'<span class="{kind}" title="speedup over {stage.parent.title}, recorded on {self.gpu}">'
+                f'{stage.shows_in} {low if low == high else f"{low} to {high}"}</span>')
+
+    # A stage's page
+
+    def add_stage(self, stage):
+        page = stage.page
+        markdown = self.pages.add_markdown(page, read(stage.path), self.prepare)
+        changed = None
+        marked = set()
+        if stage.parent:
+            place = next((n for n, s in enumerate(page.sections) if s.heading == "The change"), None)
+            if place is None:
+                self.pages.problems.append(f'{stage.path}: there is no section "The change"')
+                return
+            answer = self.ask_lab("diff", stage.number)
+            changed = answer["changed_lines"]
+            sides = SideBySide(stage.parent.code, stage.code, answer["diff"])
+            marked = sides.changed_lines()
+            body = self.diff(stage, sides, Explanation(page.sections[place].tokens), markdown)
+            page.sections.insert(place + 1, page.new_section(2, "The diff", "The diff", body))
+        page.top.body = self.steps(stage) + self.family(stage, changed) + page.top.body
+        page.sections.append(page.new_section(2, "The kernel", "The kernel",
+                                              self.listing(stage.code, marked) + self.steps(stage)))
+
+    def steps(self, stage):
+        order = list(self.stages.values())
+        n = order.index(stage)
+        before = self.link(order[n - 1], f"&larr; {order[n - 1].title}") if n > 0 else ""
+        after = self.link(order[n + 1], f"{order[n + 1].title} &rarr;") if n + 1 < len(order) else ""
+        ladder = self.pages["stages/README.md"].file
+        return (f'<nav class="steps"><span>{before}</span><span><a href="{ladder}">The ladder</a></span>'
+                f'<span>{after}</span></nav>\n')
+
+    def family(self, stage, changed):
+        """Where a stage stands, and how to run it."""
+        facts = {}
+        if stage.parent:
+            facts["parent"] = self.link(stage.parent)
+        if stage.children:
+            facts["children" if len(stage.children) > 1 else "child"] = ", ".join(map(self.link, stage.children))
+        if changed is not None:
+            facts["diff"] = f'<a href="#{stage.page.anchor("the-diff")}">{changed} lines</a> added or changed'
+        facts["shows in"] = self.badge(stage) or stage.shows_in
+        facts["try it"] = " ".join(f"<code>./lab {command} {int(stage.number)}</code>" for command in self.commands
+                                   if stage.parent or command != "diff")
+        rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
+        return f'<dl class="family">{rows}</dl>\n'
+
+    def diff(self, stage, sides, explanation, markdown):
+        """The diff with what stands above each change: where it is, and what the lesson says of it."""
+        old_lines, new_lines = stage.parent.code.splitlines(), stage.code.splitlines()
+        found = definitions(stage.code)
+
+        def explain(old, new):
+            inside = dict.fromkeys(d.name for d in (enclosing(found, line) for line in new) if d)
+            docs = {d.name: d.doc for d in found}
+            removed, added = [old_lines[n] for n in old], [new_lines[n] for n in new]
+            words = [set(re.findall(r"\w+", " ".join(map(code_of, lines)))) for lines in (removed, added)]
+            lesson = "".join(map(markdown.render, explanation.take(removed + added, words[0] ^ words[1])))
+            where = "".join(f"<p>In <code>{name}</code>{'. ' if docs[name] else ''}{html.escape(docs[name])}</p>"
+                            for name in inside)
+            return where + (f'<div class="lesson">{lesson}</div>' if lesson else "")
+
+        parent = stage.parent.page
+        titles = (f'<div class="titles"><a href="{parent.file}#{parent.anchor("the-kernel")}">{stage.parent.title}</a>'
+                  f'<a href="#{stage.page.anchor("the-kernel")}">{stage.title}</a></div>')
+        return f'<div class="diff">\n{titles}\n{sides.html(found, explain)}</div>\n'
+
+    def listing(self, code, marked):
+        """A kernel with line numbers; changed lines are marked, instructions explain themselves."""
+        names = "|".join(self.instructions)
+        rows = []
+        for n, tokens in enumerate(tokens_by_line(code)):
+            line = re.sub(rf"(?<!-)\b({names})\b(?=(</span>)?(\(|&lt;\w+&gt;\())", self.instruction,
+                          "".join(span(*token) for token in tokens))
+            kind = ' class="changed"' if n in marked else ""
+            rows.append(f'<div{kind} id="L{n + 1}"><a class="no" href="#L{n + 1}">{n + 1}</a>'
+                        f'<code>{line or " "}</code></div>')
+        return f'<div class="listing">{"".join(rows)}</div>\n'
+
+    def instruction(self, match):
+        definition = self.instructions[match[1]]
+        return (f'<a href="device_8cuh_source.html#l{definition.first + 1:05}" title="{html.escape(definition.doc)}">'
+                f'{match[1]}</a>')
