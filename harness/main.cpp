@@ -25,6 +25,17 @@ void add_test(CLI::App& lab) {
         [] { throw ladder::BadUsage("run the tests with ./lab test in the folder of the sources"); });
 }
 
+// And this one.
+void add_docs(CLI::App& lab) {
+    CLI::App* docs = lab.add_subcommand("docs", "Build the site: lessons, diffs, kernels and the reference");
+    std::string folder;
+    docs->add_option("--out", folder, "The site's folder [build/docs/html]")->type_name("DIR");
+    docs->add_flag_callback(
+        "--open", [] {}, "Show it in the browser");
+    docs->callback(
+        [] { throw ladder::BadUsage("build the site with ./lab docs in the folder of the sources"); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -40,6 +51,7 @@ int main(int argc, char** argv) {
     ladder::add_diff(lab);
     ladder::add_profile(lab);
     add_test(lab);
+    add_docs(lab);
     ladder::add_tables(lab);
 
     try {

@@ -155,6 +155,12 @@ def main(lab, out, *options):
     except OSError as error:
         say(f"cannot write {out}: {error.strerror}")
         return 2
+    for needed, package in ((shutil.which("doxygen"), "doxygen"), (KATEX.is_dir(), "libjs-katex")):
+        if not needed:
+            say(f"{package} is missing; on Debian and Ubuntu: apt-get install {package}")
+            return 3
+    if not AWESOME.is_dir():
+        say("without doxygen-awesome-css, which Ubuntu 22.04 does not have: the site has Doxygen's plain style")
     say("building the site ...")
     with holder:
         work = Path(holder.name)

@@ -9,7 +9,7 @@ DEFINITION = re.compile(
     r"\b(?P<function>\w+)\((?:[^;{]|\{\})*\) \{)", re.M)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Definition:
     """A function or struct at the top level, from its comment on. Lines count from 0."""
     name: str
@@ -33,28 +33,34 @@ def enclosing(found, line):
 
 def code_of(line):
     """A line without its comment and its spaces, by which a lesson's quotation is found."""
-    return re.sub(r"\s+", "", re.sub(r"//.*", "", line))
+    return re.sub(r"//.*|\s+", "", line)
 
 
-class Explanation:
-    """The paragraphs of a lesson's "The change". Each is given to one change: the first that it quotes or names."""
+def words_of(lines):
+    return {word for line in lines for word in re.findall(r"\w+", re.sub(r'//.*|"[^"]*"', "", line))}
 
-    def __init__(self, tokens):
-        self.paragraphs = []  # [tokens, quoted lines, names]
-        for n, token in enumerate(tokens):
-            if token.type == "inline" and tokens[n - 1].type == "paragraph_open" and token.level == 1:
-                names = {word for child in token.children if child.type == "code_inline"
-                         for word in re.findall(r"[A-Za-z_]\w{2,}", child.content.split("(")[0])}
-                self.paragraphs.append([tokens[n - 1:n + 2], set(), names])
-            elif token.type == "fence" and self.paragraphs and token.info.strip() in ("cpp", "diff"):
-                lines = token.content.splitlines()
-                if token.info.strip() == "diff":
-                    lines = [line[1:] for line in lines if line[:1] in ("+", "-")]
-                self.paragraphs[-1][1].update(code for code in map(code_of, lines) if len(code) > 8)
 
-    def take(self, lines, words):
-        """The paragraphs that quote one of these changed lines or name one of these changed words."""
-        changed = set(map(code_of, lines))
-        taken = [p for p in self.paragraphs if p[1] & changed or p[2] & words]
-        self.paragraphs = [p for p in self.paragraphs if p not in taken]
-        return [p[0] for p in taken]
+def explain(tokens, changes):
+    """For each of the changes, given as (removed, added) lines, the paragraphs of a lesson that belong to it: each
+    paragraph once, to the change that it quotes most of, or else to the one of whose words it names most."""
+    paragraphs = []  # [tokens, quoted lines, names]
+    for n, token in enumerate(tokens):
+        if token.type == "paragraph_open":
+            names = {word for child in tokens[n + 1].children if child.type == "code_inline"
+                     for word in re.findall(r"[A-Za-z_]\w{2,}", child.content.split("(")[0])}
+            paragraphs.append([tokens[n:n + 3], set(), names])
+        elif token.type == "fence" and paragraphs and token.info.strip() in ("cpp", "diff"):
+            lines = token.content.splitlines()
+            if token.info.strip() == "diff":
+                lines = [line[1:] for line in lines if line[:1] in ("+", "-")]
+            paragraphs[-1][1].update(code for code in map(code_of, lines) if len(code) > 8)
+    quotable = [set(map(code_of, removed + added)) for removed, added in changes]
+    nameable = [words_of(removed) ^ words_of(added) for removed, added in changes]
+    belonging = [[] for _ in changes]
+    for paragraph, quoted, names in paragraphs:
+        for mine, theirs in ((quoted, quotable), (names, nameable)):
+            shared = [len(mine & other) for other in theirs]
+            if any(shared):
+                belonging[shared.index(max(shared))].append(paragraph)
+                break
+    return belonging

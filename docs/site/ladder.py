@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
-from kernels import Explanation, code_of, definitions, enclosing
+from kernels import definitions, enclosing, explain
 from markup import span, tokens_by_line
 from pages import read
 from side_by_side import SideBySide
@@ -87,9 +87,8 @@ class Ladder:
     def overview(self):
         """The stages as cards: a column up to the fork, and one for each branch behind it."""
         root = next(s for s in self.stages.values() if s.parent is None)
-        caption = (f"At the right: the recorded speedup over the parent on {self.gpu}, in the problems where the change "
-                   "should show.")
-        return f'<div class="ladder">{self.column(root)}<p class="caption">{caption}</p></div>\n'
+        caption = f"In colour: the speedup over the parent, recorded on {self.gpu}, in the problems where it should show."
+        return f'<div class="ladder">{self.column(root)}<p>{caption}</p></div>\n'
 
     def column(self, stage):
         cards = [self.card(stage)]
@@ -110,8 +109,8 @@ class Ladder:
         if not stage.speedups:
             return ""
         low, high = f"{min(stage.speedups):.2f}x", f"{max(stage.speedups):.2f}x"
-        kind = "badge slower" if max(stage.speedups) < 1 else "badge"
-        return (f'<span class="{kind}" title="speedup over {stage.parent.title}, recorded on {self.gpu}">'
+        kind = "faster" if high > "1.00x" else "slower" if high < "1.00x" else ""
+        return (f'<span class="badge {kind}" title="speedup over {stage.parent.title}, recorded on {self.gpu}">'
                 f'{stage.shows_in} {low if low == high else f"{low} to {high}"}</span>')
 
     # A stage's page
@@ -129,8 +128,8 @@ class Ladder:
             answer = self.ask_lab("diff", stage.number)
             changed = answer["changed_lines"]
             sides = SideBySide(stage.parent.code, stage.code, answer["diff"])
-            marked = sides.changed_lines()
-            body = self.diff(stage, sides, Explanation(page.sections[place].tokens), markdown)
+            marked = {line for _, new, _ in sides.changes() for line in new}
+            body = self.diff(stage, sides, page.sections[place].tokens, markdown)
             page.sections.insert(place + 1, page.new_section(2, "The diff", "The diff", body))
         page.top.body = self.steps(stage) + self.family(stage, changed) + page.top.body
         page.sections.append(page.new_section(2, "The kernel", "The kernel",
@@ -160,25 +159,30 @@ class Ladder:
         rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
         return f'<dl class="family">{rows}</dl>\n'
 
-    def diff(self, stage, sides, explanation, markdown):
-        """The diff with what stands above each change: where it is, and what the lesson says of it."""
+    def diff(self, stage, sides, tokens, markdown):
+        """The diff with what stands above each change: where it is, and what the lesson's `tokens` say of it."""
         old_lines, new_lines = stage.parent.code.splitlines(), stage.code.splitlines()
         found = definitions(stage.code)
-
-        def explain(old, new):
-            inside = dict.fromkeys(d.name for d in (enclosing(found, line) for line in new) if d)
-            docs = {d.name: d.doc for d in found}
-            removed, added = [old_lines[n] for n in old], [new_lines[n] for n in new]
-            words = [set(re.findall(r"\w+", " ".join(map(code_of, lines)))) for lines in (removed, added)]
-            lesson = "".join(map(markdown.render, explanation.take(removed + added, words[0] ^ words[1])))
-            where = "".join(f"<p>In <code>{name}</code>{'. ' if docs[name] else ''}{html.escape(docs[name])}</p>"
-                            for name in inside)
-            return where + (f'<div class="lesson">{lesson}</div>' if lesson else "")
+        changes = sides.changes()
+        lessons = explain(tokens, [([old_lines[n] for n in c[0]], [new_lines[n] for n in c[1]]) for c in changes])
+        heads, described, last = [], set(), None
+        for (_, new, first), paragraphs in zip(changes, lessons):
+            inside = list(filter(None, dict.fromkeys(enclosing(found, line) for line in new)))
+            # A comment that is new itself stands in the diff.
+            strange = [d for d in inside if d.doc and d not in described and d.first not in new]
+            head = "".join(f"<p><code>{d.name}</code>: {html.escape(d.doc)}</p>" for d in strange)
+            known = [d for d in inside if d not in strange]
+            if known and (first or known != [last]):
+                head = f"<p>In {', '.join(f'<code>{d.name}</code>' for d in known)}</p>" + head
+            described.update(inside)
+            last = inside[-1] if inside else None
+            lesson = "".join(map(markdown.render, paragraphs))
+            heads.append(head + (f'<div class="lesson">{lesson}</div>' if lesson else ""))
 
         parent = stage.parent.page
         titles = (f'<div class="titles"><a href="{parent.file}#{parent.anchor("the-kernel")}">{stage.parent.title}</a>'
                   f'<a href="#{stage.page.anchor("the-kernel")}">{stage.title}</a></div>')
-        return f'<div class="diff">\n{titles}\n{sides.html(found, explain)}</div>\n'
+        return f'<div class="diff">\n{titles}\n{sides.html(found, heads)}</div>\n'
 
     def listing(self, code, marked):
         """A kernel with line numbers; changed lines are marked, instructions explain themselves."""

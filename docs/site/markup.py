@@ -78,7 +78,7 @@ class Markdown:
     def __init__(self, resolve):
         self.resolve = resolve
         self.parser = MarkdownIt("commonmark", {"html": True}).enable("table")
-        self.parser.use(dollarmath_plugin, allow_space=False, allow_digits=False, double_inline=True)
+        self.parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
         rules = {"site_html": lambda tokens, i, *_: tokens[i].content,  # of the site's own making
                  "fence": self.fence, "code_block": self.fence, "html_block": self.raw, "html_inline": self.raw,
                  "table_open": lambda *_: '<div class="table"><table class="markdownTable">\n',

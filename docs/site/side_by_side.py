@@ -111,9 +111,14 @@ class SideBySide:
         self.old, self.new = tokens_by_line(old_code), tokens_by_line(new_code)
         self.runs = parse(unified_diff, len(self.old))
 
-    def changed_lines(self):
-        """The new file's added or changed lines, from 0."""
-        return {line for run in self.runs if run[0] == "change" for line in run[2]}
+    def changes(self):
+        """The changes as (old lines, new lines, first behind a fold), lines from 0."""
+        found, first = [], True
+        for number, run in enumerate(self.runs):
+            if run[0] == "change":
+                found.append((run[1], run[2], first))
+            first = self.folds(number)
+        return found
 
     @staticmethod
     def cell(side, line, code):
@@ -143,26 +148,31 @@ class SideBySide:
             rows.append(self.cell("old", a, left) + self.cell("new", b, right))
         return f'<div class="rows change">{"".join(rows)}</div>\n'
 
-    def html(self, definitions, explain):
-        """The two columns. `definitions` are the new file's; `explain` gives the HTML that stands above a change, from
-        its old and new lines. Changes whose contexts meet share it."""
-        parts = [] if self.folds(0) else [self.head(0, explain)]
+    def html(self, definitions, heads):
+        """The two columns. `definitions` are the new file's. Of `heads` one stands above each change: above its context
+        if it is the first behind a fold."""
+        heads = iter([f'<div class="why">{head}</div>\n' if head else "" for head in heads])
+        parts = [] if self.folds(0) else [next(heads)]
+        head_is_there = True
         for number, run in enumerate(self.runs):
             if run[0] == "change":
+                parts.append("" if head_is_there else next(heads))
                 parts.append(self.change(run[1], run[2]))
+                head_is_there = False
                 continue
             _, old, new, length = run
-            before = CONTEXT if number > 0 else 0
-            after = CONTEXT if number + 1 < len(self.runs) else 0
             if not self.folds(number):
                 parts.append(self.unchanged(old, new, length))
                 continue
+            before = CONTEXT if number > 0 else 0
+            after = CONTEXT if number + 1 < len(self.runs) else 0
             hidden = length - before - after
             names = [d.name for d in definitions if new + before <= d.first < new + before + hidden]
             parts.append(self.unchanged(old, new, before))
             parts.append(self.folded(old + before, new + before, hidden, names))
             if after:
-                parts.append(self.head(number + 1, explain))
+                parts.append(next(heads))
+                head_is_there = True
             parts.append(self.unchanged(old + length - after, new + length - after, after))
         return "".join(parts)
 
@@ -170,13 +180,3 @@ class SideBySide:
         """Is run `number` unchanged and long enough to hide its middle?"""
         visible = CONTEXT * ((number > 0) + (number + 1 < len(self.runs)))
         return self.runs[number][0] == "same" and self.runs[number][3] > visible + 1
-
-    def head(self, number, explain):
-        """What stands above the changes from run `number` on, up to the next fold."""
-        old, new = [], []
-        while number < len(self.runs) and not self.folds(number):
-            if self.runs[number][0] == "change":
-                old += self.runs[number][1]
-                new += self.runs[number][2]
-            number += 1
-        return f'<div class="why">{explain(old, new)}</div>\n'
