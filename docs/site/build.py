@@ -164,7 +164,10 @@ def main(lab, out, *options):
     say("building the site ...")
     with holder:
         work = Path(holder.name)
-        problems = build(lab, work)
+        try:
+            problems = build(lab, work)
+        except (OSError, subprocess.CalledProcessError) as error:
+            problems = [str(error)]
         for problem in problems:
             say(problem)
         if not (work / "html").is_dir():

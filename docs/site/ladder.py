@@ -10,10 +10,11 @@ from types import SimpleNamespace
 
 from kernels import definitions, enclosing, explain
 from markup import span, tokens_by_line
-from pages import read
+from pages import ROOT, read
 from side_by_side import SideBySide
 
-RECORDED = "docs/results/h200.json"
+RESULTS = "docs/results"
+RECORDED = f"{RESULTS}/h200.json"
 
 
 class Ladder:
@@ -41,6 +42,8 @@ class Ladder:
             folder = row["stage"]
             stage = SimpleNamespace(folder=folder, number=folder[:2], parent=stages.get(row["parent"]), children=[],
                                     change=row["change"], shows_in=row["shows_in"], path=f"stages/{folder}/README.md")
+            if stage.path not in self.pages.by_path:
+                raise FileNotFoundError(f"{folder} has no lesson: there is no {stage.path}")
             stage.page = self.pages[stage.path]
             stage.code = read(f"stages/{folder}/kernel.cu")
             stage.title = re.search(r"^# ([^:\n]*)", read(stage.path), re.M)[1]
@@ -64,8 +67,8 @@ class Ladder:
         return f'<a href="{stage.page.file}">{text or stage.title}</a>'
 
     def prepare(self, tokens):
-        """Cells of a table that name a stage, and lines of a drawing that begin with one, become links. The map stands
-        where a page asks for it."""
+        """Cells of a table that name a stage, and lines of a drawing that begin with one, become links. The map, and
+        the table of results, stand where a page asks for them."""
         by_number = {stage.number: stage for stage in self.stages.values()}
 
         def begin_of_line(match):
@@ -79,10 +82,11 @@ class Ladder:
                 drawing = re.sub(r"^(\d\d) \S+( \S+)*", begin_of_line, html.escape(token.content), flags=re.M)
                 if "<a " in drawing:
                     token.type, token.content = "site_html", f'<pre class="fragment">{drawing}</pre>\n'
-            elif token.type == "html_block" and "<!-- site: ladder -->" in token.content:
-                token.type, token.content = "site_html", self.overview()
+            elif token.type == "html_block" and (asked := re.search("<!-- site: (ladder|results) -->", token.content)):
+                made = {"ladder": self.overview, "results": self.results_table}[asked[1]]
+                token.type, token.content = "site_html", made()
 
-    # The map
+    # What is made where a page asks for it
 
     def overview(self):
         """The stages as cards: a column up to the fork, and one for each branch behind it."""
@@ -112,6 +116,23 @@ class Ladder:
         kind = "faster" if high > "1.00x" else "slower" if high < "1.00x" else ""
         return (f'<span class="badge {kind}" title="speedup over {stage.parent.title}, recorded on {self.gpu}">'
                 f'{stage.shows_in} {low if low == high else f"{low} to {high}"}</span>')
+
+    def results_table(self):
+        """What the recorded files say of themselves."""
+        rows = []
+        for path in sorted((ROOT / RESULTS).glob("*.json")):
+            record = json.loads(path.read_text(encoding="utf-8"))
+            hardware, measured = record.get("hardware", record), record.get("rows", [])
+            regimes = dict.fromkeys(row["regime"] for row in measured)
+            link = self.pages.copy(f"{RESULTS}/{path.name}")
+            cells = [f'<a href="{link}">{path.name}</a>', record["kind"], ", ".join(regimes),
+                     str(len({row["folder"] for row in measured} or record.get("stages", []))), hardware["gpu"],
+                     hardware["driver"], record["date"][:10], f'<code>{record["commit"][:7]}</code>']
+            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        head = "".join(f"<th>{title}</th>" for title in
+                       ("file", "kind", "regimes", "stages", "GPU", "driver", "date", "commit"))
+        return ('<p>What each file says of itself:</p>\n<div class="table"><table class="markdownTable">'
+                f'<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>\n')
 
     # A stage's page
 
