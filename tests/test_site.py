@@ -70,9 +70,20 @@ class SideBySideTest(unittest.TestCase):
 
 
 class KernelsTest(unittest.TestCase):
-    CODE = "\n".join(["/// Adds.", "template <class T>", "__device__ T add(T a,", "               T b) {", "    return a + b;",
-                      "}", "", "struct Sum {", "    int a;", "};", "",
-                      "__global__ void __launch_bounds__(threads, 2) kernel(int n) {", "}", ""])
+    CODE = """/// Adds.
+template <class T>
+__device__ T add(T a,
+                 T b) {
+    return a + b;
+}
+
+struct Sum {
+    int a;
+};
+
+__global__ void __launch_bounds__(threads, 2) kernel(int n) {
+}
+"""
 
     def test_definitions(self):
         found = definitions(self.CODE)

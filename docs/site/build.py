@@ -7,6 +7,7 @@ no place for a site; 3 a package is missing.
 """
 
 import html
+import re
 import shutil
 import subprocess
 import sys
@@ -74,16 +75,17 @@ def write_pages(pages, work):
 
 def layout(pages, ladder):
     """The tree of pages, as Doxygen's layout file."""
-    def tab(page, title=None, below=()):
+    def tab(page, below=()):
         kind = "usergroup" if below else "user"
+        title = re.split("[:,]", page.title)[0]
         inside = "".join(below)
-        return (f'<tab type="{kind}" url="{page.file}" title="{html.escape(title or page.title)}">{inside}</tab>\n')
+        return (f'<tab type="{kind}" url="{page.file}" title="{html.escape(title)}">{inside}</tab>\n')
 
-    below = {"stages/README.md": [tab(stage.page, stage.title) for stage in ladder.stages.values()],
+    below = {"stages/README.md": [tab(stage.page) for stage in ladder.stages.values()],
              "notebooks/README.md": [tab(page) for page in pages if page.path.endswith(".ipynb")]}
     shown = set(ORDER) | set(ladder.by_path) | {page.path for page in pages if page.path.endswith(".ipynb")}
     others = [tab(page) for page in pages if page.path not in shown]
-    tabs = [tab(pages[path], below=below.get(path, ())) for path in ORDER[1:]]
+    tabs = [tab(pages[path], below.get(path, ())) for path in ORDER[1:]]
     reference = "".join(f'<tab type="{kind}" visible="yes" title=""/>'
                         for kind in ("filelist", "namespacelist", "classlist", "globals"))
     return ('<doxygenlayout version="1.0"><navindex>\n<tab type="mainpage" visible="yes" title="Start"/>\n'

@@ -30,8 +30,8 @@ class Reader(HTMLParser):
 
 
 def links_of_script(text):
-    """The pages that Doxygen's tree, menu and search name, which are scripts. Their anchors are left out: the tree names
-    some of enumerators that have none."""
+    """The pages that Doxygen's tree, menu and search name, which are scripts. Their anchors are left out: the tree
+    names some of enumerators that have none."""
     return set(re.findall(r"""["'](?:\.\./)?([\w./-]+\.html)(?:#[\w-]+)?["']""", text))
 
 

@@ -26,7 +26,9 @@ class Ladder:
         self.by_path = {stage.path: stage for stage in self.stages.values()}
         self.instructions = self.find_instructions()
         shown = subprocess.run([lab, "--help"], capture_output=True, text=True, check=True).stdout
-        self.commands = [c for c in ("diff", "count", "time", "profile", "trace") if re.search(rf"^  {c} ", shown, re.M)]
+        # Those that show something of one stage.
+        known = re.findall(r"^  (\w+) ", shown, re.M)
+        self.commands = [c for c in ("diff", "count", "time", "profile", "trace") if c in known]
 
     def ask_lab(self, *arguments):
         with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +93,7 @@ class Ladder:
     def overview(self):
         """The stages as cards: a column up to the fork, and one for each branch behind it."""
         root = next(s for s in self.stages.values() if s.parent is None)
-        caption = f"In colour: the speedup over the parent, recorded on {self.gpu}, in the problems where it should show."
+        caption = f"In colour: the speedup over the parent, recorded on {self.gpu}, where it should show."
         return f'<div class="ladder">{self.column(root)}<p>{caption}</p></div>\n'
 
     def column(self, stage):
