@@ -18,7 +18,7 @@ from pathlib import Path
 try:
     from check_links import check_links
     from ladder import Ladder
-    from pages import ROOT, Pages, Section, read
+    from pages import REFERENCE, ROOT, Pages, Section, read
 except ModuleNotFoundError as missing:
     print(f"lab docs: {sys.executable} has no {missing.name}; on Debian and Ubuntu: "
           "apt-get install python3-markdown-it python3-mdit-py-plugins python3-pygments", file=sys.stderr)
@@ -99,9 +99,10 @@ def run_doxygen(work):
     style = [SITE / "site.css"]
     if AWESOME.is_dir():
         style = [AWESOME / "doxygen-awesome.css", AWESOME / "doxygen-awesome-sidebar-only.css", *style]
-    settings = {"INPUT": f"{work}/pages harness reference simt stages", "EXAMPLE_PATH": work / "parts",
-                "OUTPUT_DIRECTORY": work, "LAYOUT_FILE": work / "layout.xml", "HTML_HEADER": work / "header.html",
-                "HTML_EXTRA_STYLESHEET": " ".join(map(str, style)), "WARN_LOGFILE": work / "warnings"}
+    settings = {"INPUT": [work / "pages", *REFERENCE], "EXAMPLE_PATH": [work / "parts"],
+                "STRIP_FROM_PATH": [ROOT, work], "OUTPUT_DIRECTORY": [work], "LAYOUT_FILE": [work / "layout.xml"],
+                "HTML_HEADER": [work / "header.html"], "HTML_EXTRA_STYLESHEET": style,
+                "WARN_LOGFILE": [work / "warnings"]}
     config = work / "Doxyfile"
     config.write_text("@INCLUDE = docs/Doxyfile\n", encoding="utf-8")
     quiet = {"cwd": ROOT, "capture_output": True, "text": True, "check": False}
@@ -110,8 +111,8 @@ def run_doxygen(work):
                    **quiet)
     header = (work / "header.html").read_text(encoding="utf-8").replace("</head>", HEAD + "</head>")
     (work / "header.html").write_text(header, encoding="utf-8")
-    config.write_text("@INCLUDE = docs/Doxyfile\n" + "".join(f"{k} = {v}\n" for k, v in settings.items()),
-                      encoding="utf-8")
+    lines = [f"{name} = " + " ".join(f'"{value}"' for value in values) for name, values in settings.items()]
+    config.write_text("\n".join(["@INCLUDE = docs/Doxyfile", *lines, ""]), encoding="utf-8")
     done = subprocess.run(["doxygen", config], **quiet)
     warnings = (work / "warnings").read_text(encoding="utf-8").splitlines() if (work / "warnings").exists() else []
     if done.returncode != 0 and not warnings:

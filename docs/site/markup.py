@@ -99,8 +99,9 @@ class Markdown:
         for token in tokens:
             for child in token.children or []:
                 for attribute in ("href", "src"):
-                    if attribute in child.attrs:
-                        child.attrs[attribute] = self.resolve(child.attrs[attribute])
+                    target = child.attrGet(attribute)
+                    if target is not None:
+                        child.attrSet(attribute, self.resolve(target))
         return tokens
 
     def render(self, tokens):

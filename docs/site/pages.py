@@ -11,8 +11,7 @@ from pathlib import Path
 from markup import Markdown, highlight, plain, slug
 
 ROOT = Path(__file__).resolve().parents[2]
-# Doxygen's input: these files have pages of the reference.
-REFERENCE = ("harness/", "reference/", "simt/", "stages/")
+REFERENCE = ("harness", "reference", "simt", "stages")  # folders whose headers Doxygen reads
 
 
 def read(path):
@@ -101,7 +100,7 @@ class Pages:
         if linked.endswith("/kernel.cu"):
             page = self[linked.replace("kernel.cu", "README.md")]
             return f"{page.file}#{page.anchor('the-kernel')}"
-        if linked.startswith(REFERENCE) and linked.endswith((".h", ".cuh")):
+        if linked.split("/")[0] in REFERENCE and linked.endswith((".h", ".cuh")):
             return os.path.basename(linked).replace("_", "__").replace(".", "_8") + ".html"
         return self.copy(linked)
 
