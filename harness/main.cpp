@@ -5,6 +5,8 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "harness/commands/commands.h"
 #include "harness/errors.h"
@@ -16,24 +18,14 @@ int fail(int exit_code, const std::string& message) {
     return exit_code;
 }
 
-// `lab` the shell script answers this one, since it builds and runs more than this program.
-void add_test(CLI::App& lab) {
-    CLI::App* test = lab.add_subcommand("test", "Build and test everything");
-    test->add_flag_callback(
-        "--quick", [] {}, "Only what takes less than two minutes");
-    test->callback(
-        [] { throw ladder::BadUsage("run the tests with ./lab test in the folder of the sources"); });
-}
-
-// And this one.
-void add_docs(CLI::App& lab) {
-    CLI::App* docs = lab.add_subcommand("docs", "Build the site: lessons, diffs, kernels and the reference");
-    std::string folder;
-    docs->add_option("--out", folder, "The site's folder [build/docs/html]")->type_name("DIR");
-    docs->add_flag_callback(
-        "--open", [] {}, "Show it in the browser");
-    docs->callback(
-        [] { throw ladder::BadUsage("build the site with ./lab docs in the folder of the sources"); });
+// `lab` the shell script answers these, since it builds and runs more than this program. Here they have their
+// help.
+void add_scripted(CLI::App& lab, const std::string& name, const std::string& description,
+                  const std::vector<std::pair<std::string, std::string>>& flags) {
+    CLI::App* command = lab.add_subcommand(name, description);
+    for (const auto& [flag, meaning] : flags) command->add_flag(flag, meaning);
+    command->callback(
+        [name] { throw ladder::BadUsage("run it as ./lab " + name + " in the folder of the sources"); });
 }
 
 }  // namespace
@@ -50,8 +42,11 @@ int main(int argc, char** argv) {
     ladder::add_run(lab);
     ladder::add_diff(lab);
     ladder::add_profile(lab);
-    add_test(lab);
-    add_docs(lab);
+    add_scripted(
+        lab, "docs", "Build the site: lessons, diffs side by side, kernels, the reference",
+        {{"--out", "DIR: the site's folder [build/docs/html]"}, {"--open", "Show it in the browser"}});
+    add_scripted(lab, "test", "Build and test everything",
+                 {{"--quick", "Only what takes less than two minutes"}});
     ladder::add_tables(lab);
 
     try {

@@ -18,7 +18,7 @@ from pathlib import Path
 try:
     from check_links import check_links
     from ladder import Ladder
-    from pages import REFERENCE, ROOT, Pages, Section, read
+    from pages import REFERENCE, ROOT, Failure, Pages, Section, read
 except ModuleNotFoundError as missing:
     print(f"lab docs: {sys.executable} has no {missing.name}; on Debian and Ubuntu: "
           "apt-get install python3-markdown-it python3-mdit-py-plugins python3-pygments", file=sys.stderr)
@@ -33,8 +33,7 @@ MARKER = ".flash-ladder-site"  # tells a site, which may be replaced, from a fol
 ORDER = ["README.md", "stages/README.md", "docs/glossary.md", "docs/results.md", "notebooks/README.md",
          "docs/how_it_runs.md", "docs/add_a_stage.md"]
 
-HEAD = """<meta name="color-scheme" content="light dark">
-<link rel="stylesheet" href="$relpath^katex/katex.min.css">
+HEAD = """<link rel="stylesheet" href="$relpath^katex/katex.min.css">
 <script defer src="$relpath^katex/katex.min.js"></script>
 <script defer src="$relpath^katex/contrib/auto-render.js"></script>
 <script>
@@ -49,8 +48,15 @@ def say(words):
 
 
 def as_html(section):
-    heading = f'<h{section.level} id="{section.anchor}">{section.heading}</h{section.level}>' if section.level else ""
-    return f"{heading}\n{section.body}"
+    if not section.level:
+        return section.body
+    tag = f"h{section.level}"
+    return f'<{tag} id="{section.anchor}">{html.escape(section.heading)}</{tag}>\n{section.body}'
+
+
+def for_doxygen(text):
+    """A heading as it is, whatever Doxygen's commands and Markdown would make of it."""
+    return re.sub(r"[\\@&$#<>%*_`~\[\]]|--", r"\\\g<0>", text)
 
 
 def write_pages(pages, work):
@@ -58,14 +64,14 @@ def write_pages(pages, work):
     those of the first page are not: Doxygen would put them into its tree, among the pages."""
     for page in pages:
         label = "mainpage" if page.path == "README.md" else page.label
-        lines = [f"# {page.title} {{#{label}}}", ""]
+        lines = [f"# {for_doxygen(page.title)} {{#{label}}}", ""]
         if label == "mainpage":
             page.sections = [Section(0, body="".join(map(as_html, page.sections)))]
         elif sum(section.level == 2 for section in page.sections) > 1:
             lines += ["@tableofcontents", ""]
         for number, section in enumerate(page.sections):
             if section.level:
-                lines += [f"{'#' * section.level} {section.heading} {{#{section.anchor}}}", ""]
+                lines += [f"{'#' * section.level} {for_doxygen(section.heading)} {{#{section.anchor}}}", ""]
             if section.body.strip():
                 part = f"{page.label}.{number}.html"
                 (work / "parts" / part).write_text(section.body, encoding="utf-8")
@@ -78,8 +84,7 @@ def layout(pages, ladder):
     def tab(page, below=()):
         kind = "usergroup" if below else "user"
         title = re.split("[:,]", page.title)[0]
-        inside = "".join(below)
-        return (f'<tab type="{kind}" url="{page.file}" title="{html.escape(title)}">{inside}</tab>\n')
+        return f'<tab type="{kind}" url="{page.file}" title="{html.escape(title)}">{"".join(below)}</tab>\n'
 
     below = {"stages/README.md": [tab(stage.page) for stage in ladder.stages.values()],
              "notebooks/README.md": [tab(page) for page in pages if page.path.endswith(".ipynb")]}
@@ -131,6 +136,7 @@ def build(lab, work):
             pages.add_notebook(page)
         else:
             pages.add_markdown(page, read(page.path), ladder.prepare)
+        page.title = page.title or page.path
     for folder in ("pages", "parts"):
         (work / folder).mkdir()
     write_pages(pages, work)
@@ -149,10 +155,10 @@ def build(lab, work):
 
 
 def main(lab, out, *options):
-    if out.exists() and not (out / MARKER).exists() and not (out.is_dir() and not any(out.iterdir())):
-        say(f"{out} is there already and is not a site of this command's; name another folder")
-        return 2
     try:
+        if out.exists() and not (out / MARKER).exists() and not (out.is_dir() and not any(out.iterdir())):
+            say(f"{out} is there already and is not a site of this command's; name another folder")
+            return 2
         out.parent.mkdir(parents=True, exist_ok=True)
         holder = tempfile.TemporaryDirectory(dir=out.parent, prefix=".site-")
     except OSError as error:
@@ -169,8 +175,8 @@ def main(lab, out, *options):
         work = Path(holder.name)
         try:
             problems = build(lab, work)
-        except (OSError, subprocess.CalledProcessError) as error:
-            problems = [str(error)]
+        except Failure as failure:
+            problems = [str(failure)]
         for problem in problems:
             say(problem)
         if not (work / "html").is_dir():

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from kernels import definitions, enclosing, explain
 from markup import span, tokens_by_line
-from pages import ROOT, read
+from pages import ROOT, Failure, read
 from side_by_side import SideBySide
 
 RESULTS = "docs/results"
@@ -33,7 +33,9 @@ class Ladder:
     def ask_lab(self, *arguments):
         with tempfile.TemporaryDirectory() as folder:
             answer = Path(folder) / "answer.json"
-            subprocess.run([self.lab, *arguments, "--json", answer], stdout=subprocess.DEVNULL, check=True)
+            done = subprocess.run([self.lab, *arguments, "--json", answer], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise Failure(f"lab {' '.join(arguments)} failed: {done.stderr.strip()}")
             return json.loads(answer.read_text(encoding="utf-8"))
 
     def load_stages(self):
@@ -45,7 +47,7 @@ class Ladder:
             stage = SimpleNamespace(folder=folder, number=folder[:2], parent=stages.get(row["parent"]), children=[],
                                     change=row["change"], shows_in=row["shows_in"], path=f"stages/{folder}/README.md")
             if stage.path not in self.pages.by_path:
-                raise FileNotFoundError(f"{folder} has no lesson: there is no {stage.path}")
+                raise Failure(f"{folder} has no lesson: there is no {stage.path}")
             stage.page = self.pages[stage.path]
             stage.code = read(f"stages/{folder}/kernel.cu")
             stage.title = re.search(r"^# ([^:\n]*)", read(stage.path), re.M)[1]
@@ -83,7 +85,7 @@ class Ladder:
             elif token.type == "code_block":
                 drawing = re.sub(r"^(\d\d) \S+( \S+)*", begin_of_line, html.escape(token.content), flags=re.M)
                 if "<a " in drawing:
-                    token.type, token.content = "site_html", f'<pre class="fragment">{drawing}</pre>\n'
+                    token.type, token.content = "site_html", f'<pre class="fragment wide">{drawing}</pre>\n'
             elif token.type == "html_block" and (asked := re.search("<!-- site: (ladder|results) -->", token.content)):
                 made = {"ladder": self.overview, "results": self.results_table}[asked[1]]
                 token.type, token.content = "site_html", made()
@@ -153,10 +155,9 @@ class Ladder:
             sides = SideBySide(stage.parent.code, stage.code, answer["diff"])
             marked = {line for _, new, _ in sides.changes() for line in new}
             body = self.diff(stage, sides, page.sections[place].tokens, markdown)
-            page.sections.insert(place + 1, page.new_section(2, "The diff", "The diff", body))
+            page.sections.insert(place + 1, page.new_section(2, "The diff", body))
         page.top.body = self.steps(stage) + self.family(stage, changed) + page.top.body
-        page.sections.append(page.new_section(2, "The kernel", "The kernel",
-                                              self.listing(stage.code, marked) + self.steps(stage)))
+        page.sections.append(page.new_section(2, "The kernel", self.listing(stage.code, marked) + self.steps(stage)))
 
     def steps(self, stage):
         order = list(self.stages.values())
@@ -217,7 +218,7 @@ class Ladder:
             kind = ' class="changed"' if n in marked else ""
             rows.append(f'<div{kind} id="L{n + 1}"><a class="no" href="#L{n + 1}">{n + 1}</a>'
                         f'<code>{line or " "}</code></div>')
-        return f'<div class="listing">{"".join(rows)}</div>\n'
+        return f'<div class="listing wide">{"".join(rows)}</div>\n'
 
     def instruction(self, match):
         definition = self.instructions[match[1]]

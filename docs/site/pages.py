@@ -14,6 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ("harness", "reference", "simt", "stages")  # folders whose headers Doxygen reads
 
 
+class Failure(Exception):
+    """What keeps the site from being built, in one line."""
+
+
 def read(path):
     return (ROOT / path).read_text(encoding="utf-8")
 
@@ -35,7 +39,7 @@ def label_of(path):
 @dataclass
 class Section:
     level: int  # 0 for what stands above the first heading
-    heading: str = ""  # in Markdown
+    heading: str = ""
     anchor: str = ""
     body: str = ""  # HTML
     tokens: list = field(default_factory=list)  # what the body was made of
@@ -59,8 +63,8 @@ class Page:
         """Doxygen wants an anchor's name to be unique in the whole site."""
         return f"{self.label}_{name}"
 
-    def new_section(self, level, heading, text, body="", tokens=()):
-        return Section(level, heading, self.anchor(slug(text, self.anchors)), body, list(tokens))
+    def new_section(self, level, heading, body="", tokens=()):
+        return Section(level, heading, self.anchor(slug(heading, self.anchors)), body, list(tokens))
 
 
 class Pages:
@@ -88,7 +92,7 @@ class Pages:
         full = ROOT / linked
         if linked.startswith("..") or not full.exists():
             self.problems.append(f"{path}: there is no {target}")
-            return target
+            return ""
         if full.is_dir():  # a folder's page, else Doxygen's list of files
             linked = next((p for p in (f"{linked}/README.md", f"{linked}.md", "README.md") if p in self.by_path
                            and (p != "README.md" or linked == ".")), None)
@@ -124,11 +128,11 @@ class Pages:
             heading, rest = tokens[start + 1], tokens[start + 3:end]
             body = markdown.render(rest)
             if not page.title:
-                page.title = heading.content
+                page.title = plain(heading)
                 page.top.body += body
             else:
                 level = max(2, int(tokens[start].tag[1]))
-                page.sections.append(page.new_section(level, heading.content, plain(heading), body, rest))
+                page.sections.append(page.new_section(level, plain(heading), body, rest))
         return markdown
 
     def add_notebook(self, page):
