@@ -116,6 +116,10 @@ class LinksTest(unittest.TestCase):
         self.assertEqual(self.check(a_html='<source srcset="b.svg 2x">'), ["a.html: there is no b.svg"])
         self.assertEqual(self.check(a_html='<a href="#x">'), ["a.html: #x has no such anchor"])
         self.assertEqual(self.check(a_html='<a href="file:///etc">'), ["a.html: file:///etc leads out of the site"])
+        self.assertEqual(self.check(a_html='<script src="https://x.org/y.js">'),
+                         ["a.html: https://x.org/y.js is loaded from the network"])
+        self.assertEqual(self.check(a_css="url(https://x.org/y.woff)"),
+                         ["a.css: https://x.org/y.woff is loaded from the network"])
         self.assertEqual(self.check(a_js='x = ["b.html#x"]'), ["a.js: there is no b.html"])
         self.assertEqual(self.check(a_css="url('b.svg')"), ["a.css: there is no b.svg"])
 

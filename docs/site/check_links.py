@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every link of a site leads to a file and to an anchor in it, without a network.
+"""Checks that every link of a site leads to a file and to an anchor in it, and that no page loads from the network.
 
 Usage: check_links.py SITE. Prints each link that leads nowhere. Exit codes: 0 none does, 1 one does, 2 bad usage.
 """
@@ -16,17 +16,18 @@ class Reader(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.links, self.anchors = set(), set()
+        self.links, self.anchors, self.loaded = set(), set(), set()
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         for name, value in attributes:
             if name == "id" or (tag == "a" and name == "name"):
                 self.anchors.add(value)
-            elif name in ("href", "src") and value:
-                self.links.add(value)
-            elif name == "srcset" and value:
-                self.links.update(part.split()[0] for part in value.split(","))
+            elif name in ("href", "src", "srcset") and value:
+                targets = {part.split()[0] for part in value.split(",")} if name == "srcset" else {value}
+                self.links |= targets
+                if tag != "a":
+                    self.loaded |= targets
 
 
 def links_of_script(text):
@@ -51,6 +52,8 @@ def check_links(site):
             if url.scheme or url.netloc:
                 if url.scheme in ("", "file"):
                     wrong.append(f"{path.relative_to(site)}: {target} leads out of the site")
+                elif url.scheme in ("http", "https") and (path not in pages or target in pages[path].loaded):
+                    wrong.append(f"{path.relative_to(site)}: {target} is loaded from the network")
                 continue
             linked = (folder / unquote(url.path)).resolve() if url.path else path
             if not linked.is_file():

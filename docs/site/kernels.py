@@ -48,6 +48,7 @@ def explain(tokens, changes):
         if token.type == "paragraph_open":
             names = {word for child in tokens[n + 1].children if child.type == "code_inline"
                      for word in re.findall(r"[A-Za-z_]\w{2,}", child.content.split("(")[0])}
+            token.hidden = tokens[n + 2].hidden = False  # a list's paragraph stands alone here
             paragraphs.append([tokens[n:n + 3], set(), names])
         elif token.type == "fence" and paragraphs and token.info.strip() in ("cpp", "diff"):
             lines = token.content.splitlines()

@@ -153,4 +153,5 @@ class Pages:
                     self.files[name] = base64.b64decode(output["data"]["image/png"])
                     body += f'<p><img class="plot" src="{name}" alt="the plot of the code above"></p>\n'
             page.sections[-1].body += body
-        page.top.body += f'<p>To run it: <a href="{self.copy(page.path)}">{page.path}</a>.</p>\n'
+        link = f'<p>To run it: <a href="{self.copy(page.path)}">{page.path}</a>.</p>\n'
+        page.top.body = link + page.top.body
