@@ -14,7 +14,6 @@ from pages import ROOT, Failure, read
 from side_by_side import SideBySide
 
 RESULTS = "docs/results"
-RECORDED = f"{RESULTS}/h200.json"
 
 
 class Ladder:
@@ -39,9 +38,8 @@ class Ladder:
             return json.loads(answer.read_text(encoding="utf-8"))
 
     def load_stages(self):
-        """The stages by folder: their places in the ladder, and what the recorded run says of each."""
-        stages, record = {}, json.loads(read(RECORDED))
-        self.gpu = record["hardware"]["gpu"]
+        """The stages by folder: their places in the ladder, and what is recorded of each."""
+        stages = {}
         for row in self.ask_lab("list")["stages"]:
             folder = row["stage"]
             stage = SimpleNamespace(folder=folder, number=folder[:2], parent=stages.get(row["parent"]), children=[],
@@ -50,9 +48,12 @@ class Ladder:
                 raise Failure(f"{folder} has no lesson: there is no {stage.path}")
             stage.page = self.pages[stage.path]
             stage.code = read(f"stages/{folder}/kernel.cu")
-            stage.title = re.search(r"^# ([^:\n]*)", read(stage.path), re.M)[1]
-            stage.speedups = [r["over_parent"]["value"] for r in record["rows"]
-                              if r["folder"] == folder and r["shows_here"] and r["over_parent"]]
+            lesson = read(stage.path)
+            stage.title = re.search(r"^# ([^:\n]*)", lesson, re.M)[1]
+            # `lab tables` has put the newest run into the lesson, bold where the change should show.
+            measured = re.search("<!-- generated: measured -->.*?Recorded on ([^,\n]*)(.*?)<!-- end -->", lesson, re.S)
+            stage.gpu, table = measured.groups() if measured else ("", "")
+            stage.speedups = [float(value) for value in re.findall(r"\*\*([\d.]+)x\*\*", table)]
             if stage.parent:
                 stage.parent.children.append(stage)
             stages[folder] = stage
@@ -95,7 +96,8 @@ class Ladder:
     def overview(self):
         """The stages as cards: a column up to the fork, and one for each branch behind it."""
         root = next(s for s in self.stages.values() if s.parent is None)
-        caption = f"In colour: the speedup over the parent, recorded on {self.gpu}, where it should show."
+        gpus = " and ".join(dict.fromkeys(stage.gpu for stage in self.stages.values() if stage.speedups))
+        caption = f"In colour: the speedup over the parent, recorded on {gpus}, where it should show."
         return f'<div class="ladder">{self.column(root)}<p>{caption}</p></div>\n'
 
     def column(self, stage):
@@ -118,7 +120,7 @@ class Ladder:
             return ""
         low, high = f"{min(stage.speedups):.2f}x", f"{max(stage.speedups):.2f}x"
         kind = "faster" if high > "1.00x" else "slower" if high < "1.00x" else ""
-        return (f'<span class="badge {kind}" title="speedup over {stage.parent.title}, recorded on {self.gpu}">'
+        return (f'<span class="badge {kind}" title="speedup over {stage.parent.title}, recorded on {stage.gpu}">'
                 f'{stage.shows_in} {low if low == high else f"{low} to {high}"}</span>')
 
     def results_table(self):
