@@ -46,6 +46,9 @@ int main(int argc, char** argv) {
     add_scripted(lab, "notebooks", "Open the notebooks in Jupyter",
                  {{"--check", "Execute all instead, and compare with their committed outputs"},
                   {"--update", "Execute all instead, and rewrite their outputs"}});
+    add_scripted(
+        lab, "docs", "Build the site: lessons, diffs side by side, kernels, the reference",
+        {{"--out", "DIR: the site's folder [build/docs/html]"}, {"--open", "Show it in the browser"}});
     add_scripted(lab, "test", "Build and test everything",
                  {{"--quick", "Only what takes less than two minutes"}});
     ladder::add_tables(lab);

@@ -147,11 +147,14 @@ else
     skip 'shellcheck' 'there is no shellcheck'
 fi
 
-if have doxygen; then
-    mkdir -p build
-    step 'doxygen, warnings are errors' doxygen docs/Doxyfile
+if ! have doxygen || [ ! -d /usr/share/javascript/katex ]; then
+    skip 'site' 'there is no doxygen or no KaTeX'
+elif ! /usr/bin/python3 -c 'import markdown_it, mdit_py_plugins, pygments' 2> /dev/null; then
+    skip 'site' 'markdown-it, mdit-py-plugins or Pygments is missing'
 else
-    skip 'doxygen' 'there is no doxygen'
+    step 'site: its parts' /usr/bin/python3 tests/test_site.py
+    step 'site: no warning, and every link leads somewhere' \
+        /usr/bin/python3 docs/site/build.py "$build/lab" "$build/docs/html"
 fi
 
 if has_cpu && notebooks/find_python.sh > /dev/null; then

@@ -148,23 +148,23 @@ double error_against_reference(const Files& files, bool bnhd, bool causal, doubl
 TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     const ProcessResult help = lab({"--help"});
     CHECK(help.status == 0);
-    for (const char* command :
-         {"doctor", "list", "time", "count", "verify", "run", "diff", "profile", "notebooks", "test"}) {
+    for (const char* command : {"doctor", "list", "time", "count", "verify", "run", "diff", "profile",
+                                "trace", "docs", "notebooks", "test"}) {
         CAPTURE(command);
         CHECK(help.out.find(std::string("\n  ") + command) != std::string::npos);
         const ProcessResult own = lab({command, "--help"});
         CHECK(own.status == 0);
-        if (!std::set<std::string>{"notebooks", "test"}.contains(command)) {
+        if (!std::set<std::string>{"docs", "notebooks", "test"}.contains(command)) {
             CHECK(own.out.find("--json") != std::string::npos);
             CHECK(own.out.find("--markdown") != std::string::npos);
         }
     }
-    CHECK(help.out.find("docs") == std::string::npos);  // to come
     expect_failure({}, 2, "subcommand");
     expect_failure({"dance"}, 2, "dance");
     expect_failure({"list", "--loud"}, 2, "--loud");
     expect_failure({"test"}, 2, "./lab test");
     expect_failure({"notebooks", "--check"}, 2, "./lab notebooks");
+    expect_failure({"docs", "--open"}, 2, "./lab docs");
 }
 
 TEST_CASE("lab list: every stage, in three forms", "[cli]") {

@@ -206,6 +206,33 @@ expect 2 err 'usage: lab notebooks [--check | --update]'
 run notebooks --check --update
 expect 2 err 'usage: lab notebooks [--check | --update]'
 
+title='lab docs: what the site needs is missing'
+stub cmake "$cmake_stub"
+rm "$bin/nvcc"
+fresh
+run docs
+expect 3 err 'sudo apt-get install -y doxygen'
+
+title='lab docs: builds the site, by default in the build folder'
+# A Python that has what it is asked to import, and shows its arguments.
+# shellcheck disable=SC2016
+stub python3 '[ "$1" = -c ] && exit 0; for a in "$@"; do echo "<$a>"; done; exit 7'
+stub doxygen 'exit 0'
+run docs
+expect 7 out '/docs/site/build.py>' out "<$LADDER_BUILD/lab>" out "<$LADDER_BUILD/docs/html>"
+
+title='lab docs: options'
+run docs --out 'a folder' --open
+expect 7 out '<a folder>' out '<--open>'
+run docs --help
+expect 7 out '<docs>' out '<--help>'
+
+title='bad usage of lab docs'
+for arguments in --out --out= --fast here; do
+    run docs $arguments
+    expect 2 err 'usage: lab docs [--out DIR] [--open]'
+done
+
 title='bad usage of lab test'
 run test --slow
 expect 2 err 'usage: lab test [--quick]'

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Builds the site: the repository's Markdown, kernels, diffs and notebooks as pages in a frame that Doxygen makes.
+
+Usage: build.py LAB OUT [--open]. `lab docs` runs it, and installs what it needs. LAB is the program `lab`, which knows
+the stages and their diffs. OUT becomes the site. Exit codes: 0 ok; 1 Doxygen warned, or a link leads nowhere; 2 OUT is
+no place for a site; 3 a package is missing.
+"""
+
+import html
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import webbrowser
+from pathlib import Path
+
+try:
+    from check_links import check_links
+    from ladder import Ladder
+    from pages import REFERENCE, ROOT, Failure, Pages, Section, read
+except ModuleNotFoundError as missing:
+    print(f"lab docs: {sys.executable} has no {missing.name}; on Debian and Ubuntu: "
+          "apt-get install python3-markdown-it python3-mdit-py-plugins python3-pygments", file=sys.stderr)
+    sys.exit(3)
+
+SITE = ROOT / "docs/site"
+AWESOME = Path("/usr/share/doxygen-awesome-css")
+KATEX = Path("/usr/share/javascript/katex")
+MARKER = ".flash-ladder-site"  # tells a site, which may be replaced, from a folder of somebody's own
+
+# The way that a reader climbs. Other pages come behind, in a group of their own.
+ORDER = ["README.md", "stages/README.md", "docs/glossary.md", "docs/results.md", "notebooks/README.md",
+         "docs/how_it_runs.md", "docs/add_a_stage.md"]
+
+HEAD = """<link rel="stylesheet" href="$relpath^katex/katex.min.css">
+<script defer src="$relpath^katex/katex.min.js"></script>
+<script defer src="$relpath^katex/contrib/auto-render.js"></script>
+<script>
+addEventListener("DOMContentLoaded", () => renderMathInElement(document.querySelector("div.contents"), {
+  delimiters: [{left: "\\\\(", right: "\\\\)", display: false}, {left: "\\\\[", right: "\\\\]", display: true}]}));
+</script>
+"""
+
+
+def say(words):
+    print(f"lab docs: {words}", file=sys.stderr, flush=True)
+
+
+def as_html(section):
+    if not section.level:
+        return section.body
+    tag = f"h{section.level}"
+    return f'<{tag} id="{section.anchor}">{html.escape(section.heading)}</{tag}>\n{section.body}'
+
+
+def for_doxygen(text):
+    """A heading as it is, whatever Doxygen's commands and Markdown would make of it."""
+    return re.sub(r"[\\@&$#<>%*_`~\[\]]|--", r"\\\g<0>", text)
+
+
+def write_pages(pages, work):
+    """One Markdown file per page. Headings are Doxygen's, which lists and searches them; what is between is HTML. Only
+    those of the first page are not: Doxygen would put them into its tree, among the pages."""
+    for page in pages:
+        label = "mainpage" if page.path == "README.md" else page.label
+        lines = [f"# {for_doxygen(page.title)} {{#{label}}}", ""]
+        if label == "mainpage":
+            page.sections = [Section(0, body="".join(map(as_html, page.sections)))]
+        elif sum(section.level == 2 for section in page.sections) > 1:
+            lines += ["@tableofcontents", ""]
+        for number, section in enumerate(page.sections):
+            if section.level:
+                lines += [f"{'#' * section.level} {for_doxygen(section.heading)} {{#{section.anchor}}}", ""]
+            if section.body.strip():
+                part = f"{page.label}.{number}.html"
+                (work / "parts" / part).write_text(section.body, encoding="utf-8")
+                lines += [f'@htmlinclude "{part}"', ""]
+        (work / "pages" / f"{page.label}.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def layout(pages, ladder):
+    """The tree of pages, as Doxygen's layout file."""
+    def tab(page, below=()):
+        kind = "usergroup" if below else "user"
+        title = re.split("[:,]", page.title)[0]
+        return f'<tab type="{kind}" url="{page.file}" title="{html.escape(title)}">{"".join(below)}</tab>\n'
+
+    below = {"stages/README.md": [tab(stage.page) for stage in ladder.stages.values()],
+             "notebooks/README.md": [tab(page) for page in pages if page.path.endswith(".ipynb")]}
+    shown = set(ORDER) | set(ladder.by_path) | {page.path for page in pages if page.path.endswith(".ipynb")}
+    others = [tab(page) for page in pages if page.path not in shown]
+    tabs = [tab(pages[path], below.get(path, ())) for path in ORDER[1:]]
+    reference = "".join(f'<tab type="{kind}" visible="yes" title=""/>'
+                        for kind in ("filelist", "namespacelist", "classlist", "globals"))
+    return ('<doxygenlayout version="1.0"><navindex>\n<tab type="mainpage" visible="yes" title="Start"/>\n'
+            + "".join(tabs) + f'<tab type="usergroup" url="files.html" title="Reference">{reference}</tab>\n'
+            + (f'<tab type="usergroup" url="[none]" title="More">{"".join(others)}</tab>\n' if others else "")
+            + "</navindex></doxygenlayout>\n")
+
+
+def run_doxygen(work):
+    """Doxygen's warnings, one per line. The site is in work/html."""
+    style = [SITE / "site.css"]
+    if AWESOME.is_dir():
+        style = [AWESOME / "doxygen-awesome.css", AWESOME / "doxygen-awesome-sidebar-only.css", *style]
+    settings = {"INPUT": [work / "pages", *REFERENCE], "EXAMPLE_PATH": [work / "parts"],
+                "STRIP_FROM_PATH": [ROOT, work], "OUTPUT_DIRECTORY": [work], "LAYOUT_FILE": [work / "layout.xml"],
+                "HTML_HEADER": [work / "header.html"], "HTML_EXTRA_STYLESHEET": style,
+                "WARN_LOGFILE": [work / "warnings"]}
+    config = work / "Doxyfile"
+    config.write_text("@INCLUDE = docs/Doxyfile\n", encoding="utf-8")
+    quiet = {"cwd": ROOT, "capture_output": True, "text": True, "check": False}
+    # The header of the Doxygen that is here, with a few lines of ours.
+    subprocess.run(["doxygen", "-w", "html", work / "header.html", work / "footer.html", work / "style.css", config],
+                   **quiet)
+    header = (work / "header.html").read_text(encoding="utf-8").replace("</head>", HEAD + "</head>")
+    (work / "header.html").write_text(header, encoding="utf-8")
+    lines = [f"{name} = " + " ".join(f'"{value}"' for value in values) for name, values in settings.items()]
+    config.write_text("\n".join(["@INCLUDE = docs/Doxyfile", *lines, ""]), encoding="utf-8")
+    done = subprocess.run(["doxygen", config], **quiet)
+    warnings = (work / "warnings").read_text(encoding="utf-8").splitlines() if (work / "warnings").exists() else []
+    if done.returncode != 0 and not warnings:
+        warnings = [f"doxygen failed: {done.stderr.strip()}"]
+    return warnings
+
+
+def build(lab, work):
+    """Builds the site in work/html. Returns what is wrong with it, one line each."""
+    pages = Pages()
+    ladder = Ladder(lab, pages)
+    for page in pages:
+        if page.path in ladder.by_path:
+            ladder.add_stage(ladder.by_path[page.path])
+        elif page.path.endswith(".ipynb"):
+            pages.add_notebook(page)
+        else:
+            pages.add_markdown(page, read(page.path), ladder.prepare)
+        page.title = page.title or page.path
+    for folder in ("pages", "parts"):
+        (work / folder).mkdir()
+    write_pages(pages, work)
+    (work / "layout.xml").write_text(layout(pages, ladder), encoding="utf-8")
+    problems = pages.problems + run_doxygen(work)
+
+    site = work / "html"
+    if not site.is_dir():
+        return problems
+    shutil.copytree(KATEX, site / "katex")
+    for name, content in pages.files.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_bytes(content)
+    (site / MARKER).touch()
+    return problems + check_links(site)
+
+
+def main(lab, out, *options):
+    try:
+        if out.exists() and not (out / MARKER).exists() and not (out.is_dir() and not any(out.iterdir())):
+            say(f"{out} is there already and is not a site of this command's; name another folder")
+            return 2
+        out.parent.mkdir(parents=True, exist_ok=True)
+        holder = tempfile.TemporaryDirectory(dir=out.parent, prefix=".site-")
+    except OSError as error:
+        say(f"cannot write {out}: {error.strerror}")
+        return 2
+    for needed, package in ((shutil.which("doxygen"), "doxygen"), (KATEX.is_dir(), "libjs-katex")):
+        if not needed:
+            say(f"{package} is missing; on Debian and Ubuntu: apt-get install {package}")
+            return 3
+    if not AWESOME.is_dir():
+        say("without doxygen-awesome-css, which Ubuntu 22.04 does not have: the site has Doxygen's plain style")
+    say("building the site ...")
+    with holder:
+        work = Path(holder.name)
+        try:
+            problems = build(lab, work)
+        except Failure as failure:
+            problems = [str(failure)]
+        for problem in problems:
+            say(problem)
+        if not (work / "html").is_dir():
+            return 1
+        if out.exists():
+            shutil.rmtree(out)
+        (work / "html").rename(out)
+    print(out / "index.html")
+    if "--open" in options:
+        webbrowser.open((out / "index.html").as_uri())
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]).resolve(), *sys.argv[3:]))

@@ -1,0 +1,228 @@
+"""The ladder: the stages as a map, and a page for each with its lesson, its diff and its kernel."""
+
+import html
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+from kernels import definitions, enclosing, explain
+from markup import span, tokens_by_line
+from pages import ROOT, Failure, read
+from side_by_side import SideBySide
+
+RESULTS = "docs/results"
+
+
+class Ladder:
+    """`lab` is the program's path: it knows the stages and their diffs."""
+
+    def __init__(self, lab, pages):
+        self.lab, self.pages = lab, pages
+        self.stages = self.load_stages()
+        self.by_path = {stage.path: stage for stage in self.stages.values()}
+        self.instructions = self.find_instructions()
+        shown = subprocess.run([lab, "--help"], capture_output=True, text=True, check=True).stdout
+        # Those that show something of one stage.
+        known = re.findall(r"^  (\w+) ", shown, re.M)
+        self.commands = [c for c in ("diff", "count", "time", "profile", "trace") if c in known]
+
+    def ask_lab(self, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "answer.json"
+            done = subprocess.run([self.lab, *arguments, "--json", answer], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise Failure(f"lab {' '.join(arguments)} failed: {done.stderr.strip()}")
+            return json.loads(answer.read_text(encoding="utf-8"))
+
+    def load_stages(self):
+        """The stages by folder: their places in the ladder, and what is recorded of each."""
+        stages = {}
+        for row in self.ask_lab("list")["stages"]:
+            folder = row["stage"]
+            stage = SimpleNamespace(folder=folder, number=folder[:2], parent=stages.get(row["parent"]), children=[],
+                                    change=row["change"], shows_in=row["shows_in"], path=f"stages/{folder}/README.md")
+            if stage.path not in self.pages.by_path:
+                raise Failure(f"{folder} has no lesson: there is no {stage.path}")
+            stage.page = self.pages[stage.path]
+            stage.code = read(f"stages/{folder}/kernel.cu")
+            lesson = read(stage.path)
+            stage.title = re.search(r"^# ([^:\n]*)", lesson, re.M)[1]
+            # `lab tables` has put the newest run into the lesson, bold where the change should show.
+            measured = re.search("<!-- generated: measured -->.*?Recorded on ([^,\n]*)(.*?)<!-- end -->", lesson, re.S)
+            stage.gpu, table = measured.groups() if measured else ("", "")
+            stage.speedups = [float(value) for value in re.findall(r"\*\*([\d.]+)x\*\*", table)]
+            if stage.parent:
+                stage.parent.children.append(stage)
+            stages[folder] = stage
+        return stages
+
+    @staticmethod
+    def find_instructions():
+        """The CUDA layer's functions by name."""
+        code = read("stages/device.cuh").replace(" LADDER_SITE)", ")").replace("__host__ __device__", "__device__")
+        return {d.name: d for d in definitions(code) if d.doc}
+
+    # Links to stages
+
+    @staticmethod
+    def link(stage, text=None):
+        return f'<a href="{stage.page.file}">{text or stage.title}</a>'
+
+    def prepare(self, tokens):
+        """Cells of a table that name a stage, and lines of a drawing that begin with one, become links. The map, and
+        the table of results, stand where a page asks for them."""
+        by_number = {stage.number: stage for stage in self.stages.values()}
+
+        def begin_of_line(match):
+            return self.link(by_number[match[1]], match[0]) if match[1] in by_number else match[0]
+
+        for n, token in enumerate(tokens):
+            if token.type == "inline" and token.content in self.stages and tokens[n - 1].type == "td_open":
+                token.children[0].type = "site_html"
+                token.children[0].content = self.link(self.stages[token.content], token.content)
+            elif token.type == "code_block":
+                drawing = re.sub(r"^(\d\d) \S+( \S+)*", begin_of_line, html.escape(token.content), flags=re.M)
+                if "<a " in drawing:
+                    token.type, token.content = "site_html", f'<pre class="fragment wide">{drawing}</pre>\n'
+            elif token.type == "html_block" and (asked := re.search("<!-- site: (ladder|results) -->", token.content)):
+                made = {"ladder": self.overview, "results": self.results_table}[asked[1]]
+                token.type, token.content = "site_html", made()
+
+    # What is made where a page asks for it
+
+    def overview(self):
+        """The stages as cards: a column up to the fork, and one for each branch behind it."""
+        root = next(s for s in self.stages.values() if s.parent is None)
+        gpus = " and ".join(dict.fromkeys(stage.gpu for stage in self.stages.values() if stage.speedups))
+        caption = f"In colour: the speedup over the parent, recorded on {gpus}, where it should show."
+        return f'<div class="ladder">{self.column(root)}<p>{caption}</p></div>\n'
+
+    def column(self, stage):
+        cards = [self.card(stage)]
+        while len(stage.children) == 1:
+            stage = stage.children[0]
+            cards.append(self.card(stage))
+        branches = "".join(map(self.column, stage.children))
+        below = f'<div class="branches">{branches}</div>' if branches else ""
+        return f'<div class="column"><ol>{"".join(cards)}</ol>{below}</div>'
+
+    def card(self, stage):
+        text = (f'<span class="number">{stage.number}</span> <span class="words"><b>{html.escape(stage.title[3:])}</b> '
+                f'<span>{html.escape(stage.change)}</span></span> {self.badge(stage)}')
+        return f'<li class="card">{self.link(stage, text)}</li>'
+
+    def badge(self, stage):
+        """The recorded speedups where the change should show."""
+        if not stage.speedups:
+            return ""
+        low, high = f"{min(stage.speedups):.2f}x", f"{max(stage.speedups):.2f}x"
+        kind = "faster" if high > "1.00x" else "slower" if high < "1.00x" else ""
+        return (f'<span class="badge {kind}" title="speedup over {stage.parent.title}, recorded on {stage.gpu}">'
+                f'{stage.shows_in} {low if low == high else f"{low} to {high}"}</span>')
+
+    def results_table(self):
+        """What the recorded files say of themselves."""
+        rows = []
+        for path in sorted((ROOT / RESULTS).glob("*.json")):
+            record = json.loads(path.read_text(encoding="utf-8"))
+            hardware, measured = record.get("hardware", record), record.get("rows", [])
+            regimes = dict.fromkeys(row["regime"] for row in measured)
+            link = self.pages.copy(f"{RESULTS}/{path.name}")
+            cells = [f'<a href="{link}">{path.name}</a>', record["kind"], ", ".join(regimes),
+                     str(len({row["folder"] for row in measured} or record.get("stages", []))), hardware["gpu"],
+                     hardware["driver"], record["date"][:10], f'<code>{record["commit"][:7]}</code>']
+            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        head = "".join(f"<th>{title}</th>" for title in
+                       ("file", "kind", "regimes", "stages", "GPU", "driver", "date", "commit"))
+        return ('<p>What each file says of itself:</p>\n<div class="table"><table class="markdownTable">'
+                f'<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>\n')
+
+    # A stage's page
+
+    def add_stage(self, stage):
+        page = stage.page
+        markdown = self.pages.add_markdown(page, read(stage.path), self.prepare)
+        changed = None
+        marked = set()
+        if stage.parent:
+            place = next((n for n, s in enumerate(page.sections) if s.heading == "The change"), None)
+            if place is None:
+                self.pages.problems.append(f'{stage.path}: there is no section "The change"')
+                return
+            answer = self.ask_lab("diff", stage.number)
+            changed = answer["changed_lines"]
+            sides = SideBySide(stage.parent.code, stage.code, answer["diff"])
+            marked = {line for _, new, _ in sides.changes() for line in new}
+            body = self.diff(stage, sides, page.sections[place].tokens, markdown)
+            page.sections.insert(place + 1, page.new_section(2, "The diff", body))
+        page.top.body = self.steps(stage) + self.family(stage, changed) + page.top.body
+        page.sections.append(page.new_section(2, "The kernel", self.listing(stage.code, marked) + self.steps(stage)))
+
+    def steps(self, stage):
+        order = list(self.stages.values())
+        n = order.index(stage)
+        before = self.link(order[n - 1], f"&larr; {order[n - 1].title}") if n > 0 else ""
+        after = self.link(order[n + 1], f"{order[n + 1].title} &rarr;") if n + 1 < len(order) else ""
+        ladder = self.pages["stages/README.md"].file
+        return (f'<nav class="steps"><span>{before}</span><span><a href="{ladder}">The ladder</a></span>'
+                f'<span>{after}</span></nav>\n')
+
+    def family(self, stage, changed):
+        """Where a stage stands, and how to run it."""
+        facts = {}
+        if stage.parent:
+            facts["parent"] = self.link(stage.parent)
+        if stage.children:
+            facts["children" if len(stage.children) > 1 else "child"] = ", ".join(map(self.link, stage.children))
+        if changed is not None:
+            facts["diff"] = f'<a href="#{stage.page.anchor("the-diff")}">{changed} lines</a> added or changed'
+        facts["shows in"] = self.badge(stage) or stage.shows_in
+        facts["try it"] = " ".join(f"<code>./lab {command} {int(stage.number)}</code>" for command in self.commands
+                                   if stage.parent or command != "diff")
+        rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
+        return f'<dl class="family">{rows}</dl>\n'
+
+    def diff(self, stage, sides, tokens, markdown):
+        """The diff with what stands above each change: where it is, and what the lesson's `tokens` say of it."""
+        old_lines, new_lines = stage.parent.code.splitlines(), stage.code.splitlines()
+        found = definitions(stage.code)
+        changes = sides.changes()
+        lessons = explain(tokens, [([old_lines[n] for n in c[0]], [new_lines[n] for n in c[1]]) for c in changes])
+        heads, described, last = [], set(), None
+        for (_, new, first), paragraphs in zip(changes, lessons):
+            inside = list(filter(None, dict.fromkeys(enclosing(found, line) for line in new)))
+            # A comment that is new itself stands in the diff.
+            strange = [d for d in inside if d.doc and d not in described and d.first not in new]
+            head = "".join(f"<p><code>{d.name}</code>: {html.escape(d.doc)}</p>" for d in strange)
+            known = [d for d in inside if d not in strange]
+            if known and (first or known != [last]):
+                head = f"<p>In {', '.join(f'<code>{d.name}</code>' for d in known)}</p>" + head
+            described.update(inside)
+            last = inside[-1] if inside else None
+            lesson = "".join(map(markdown.render, paragraphs))
+            heads.append(head + (f'<div class="lesson">{lesson}</div>' if lesson else ""))
+
+        parent = stage.parent.page
+        titles = (f'<div class="titles"><a href="{parent.file}#{parent.anchor("the-kernel")}">{stage.parent.title}</a>'
+                  f'<a href="#{stage.page.anchor("the-kernel")}">{stage.title}</a></div>')
+        return f'<div class="diff">\n{titles}\n{sides.html(found, heads)}</div>\n'
+
+    def listing(self, code, marked):
+        """A kernel with line numbers; changed lines are marked, instructions explain themselves."""
+        names = "|".join(self.instructions)
+        rows = []
+        for n, tokens in enumerate(tokens_by_line(code)):
+            line = re.sub(rf"(?<!-)\b({names})\b(?=(</span>)?(\(|&lt;\w+&gt;\())", self.instruction,
+                          "".join(span(*token) for token in tokens))
+            kind = ' class="changed"' if n in marked else ""
+            rows.append(f'<div{kind} id="L{n + 1}"><a class="no" href="#L{n + 1}">{n + 1}</a>'
+                        f'<code>{line or " "}</code></div>')
+        return f'<div class="listing wide">{"".join(rows)}</div>\n'
+
+    def instruction(self, match):
+        definition = self.instructions[match[1]]
+        return (f'<a href="device_8cuh_source.html#l{definition.first + 1:05}" title="{html.escape(definition.doc)}">'
+                f'{match[1]}</a>')

@@ -1,0 +1,108 @@
+"""Markdown as GitHub reads it, and C++ with colours, as HTML."""
+
+import html
+import re
+
+from markdown_it import MarkdownIt
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from pygments.lexers import CppLexer, PythonLexer
+from pygments.token import Comment, Keyword, Name, Number, String
+
+# Doxygen's names for kinds of code, so that its style colours ours as well.
+CLASSES = [(Comment.Preproc, "preprocessor"), (Comment.PreprocFile, "preprocessor"), (Comment, "comment"),
+           (Keyword.Type, "keywordtype"), (Keyword, "keyword"), (String, "stringliteral"), (Number, "number"),
+           (Name.Decorator, "preprocessor")]
+LEXERS = {"cpp": CppLexer, "python": PythonLexer}
+# CUDA's own words, which to a C++ lexer are names.
+CUDA = re.compile(r"__(global|device|host|forceinline|shared|launch_bounds|syncthreads|syncwarp)__?|__\w+_sync"
+                  r"|(thread|block)(Idx|Dim)|gridDim")
+
+
+def kind_of(token, text):
+    if CUDA.fullmatch(text):
+        return "cuda"
+    return next((name for base, name in CLASSES if token in base), "")
+
+
+def tokens_by_line(code, language="cpp"):
+    """The lines of `code`, each a list of (kind, text)."""
+    lexer = LEXERS[language](stripnl=False, ensurenl=False)
+    lines = [[]]
+    for token, text in lexer.get_tokens(code):
+        for number, piece in enumerate(text.split("\n")):
+            if number:
+                lines.append([])
+            if piece:
+                lines[-1].append((kind_of(token, piece), piece))
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def span(kind, text):
+    text = html.escape(text, quote=False)
+    return f'<span class="{kind}">{text}</span>' if kind else text
+
+
+def highlight(code, language):
+    """A block of code. A diff's lines are coloured by what they do."""
+    if language in LEXERS:
+        body = "\n".join("".join(span(*token) for token in line) for line in tokens_by_line(code, language))
+    elif language == "diff":
+        kinds = {"+": "added", "-": "removed", "@": "position"}
+        body = "\n".join(span(kinds.get(line[:1], ""), line) for line in code.rstrip("\n").split("\n"))
+    else:
+        body = html.escape(code.rstrip("\n"), quote=False)
+    return f'<pre class="fragment">{body}</pre>\n'
+
+
+def slug(heading, taken):
+    """The anchor that GitHub gives a heading; `taken` holds the page's earlier ones."""
+    base = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+    name, number = base, 0
+    while name in taken:
+        number += 1
+        name = f"{base}-{number}"
+    taken.add(name)
+    return name
+
+
+def plain(inline):
+    """The text of a heading or paragraph, without its marks."""
+    return "".join(token.content for token in inline.children)
+
+
+class Markdown:
+    """Renders Markdown; `resolve` turns a link's target into the site's."""
+
+    def __init__(self, resolve):
+        self.resolve = resolve
+        self.parser = MarkdownIt("commonmark", {"html": True}).enable("table")
+        self.parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
+        rules = {"site_html": lambda tokens, i, *_: tokens[i].content,  # of the site's own making
+                 "fence": self.fence, "code_block": self.fence, "html_block": self.raw, "html_inline": self.raw,
+                 "table_open": lambda *_: '<div class="table"><table class="markdownTable">\n',
+                 "table_close": lambda *_: "</table></div>\n",
+                 "math_inline": lambda tokens, i, *_: rf"\({html.escape(tokens[i].content)}\)",
+                 "math_block": lambda tokens, i, *_: rf"<p>\[{html.escape(tokens[i].content)}\]</p>" + "\n"}
+        self.parser.renderer.rules.update(rules)
+
+    def fence(self, tokens, i, *_):
+        return highlight(tokens[i].content, tokens[i].info.strip())
+
+    def raw(self, tokens, i, *_):
+        text = re.sub(r"<!--.*?-->", "", tokens[i].content, flags=re.S)
+        return re.sub(r'\b(href|src|srcset)="([^"]*)"', lambda m: f'{m[1]}="{self.resolve(m[2])}"', text)
+
+    def parse(self, text):
+        tokens = self.parser.parse(text)
+        for token in tokens:
+            for child in token.children or []:
+                for attribute in ("href", "src"):
+                    target = child.attrGet(attribute)
+                    if target is not None:
+                        child.attrSet(attribute, self.resolve(target))
+        return tokens
+
+    def render(self, tokens):
+        return self.parser.renderer.render(tokens, self.parser.options, {})

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Tests what the site is made of: diffs side by side, links, Markdown. Usage: test_site.py"""
+
+import re
+import sys
+import tempfile
+import unittest
+from difflib import unified_diff
+from html import unescape
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs/site"))
+sys.dont_write_bytecode = True
+
+from check_links import check_links  # noqa: E402
+from kernels import definitions, enclosing, explain  # noqa: E402
+from markup import Markdown, slug, tokens_by_line  # noqa: E402
+from pages import Pages  # noqa: E402
+from side_by_side import CONTEXT, SideBySide, mark, pair, parse  # noqa: E402
+
+KERNELS = sorted(path.read_text(encoding="utf-8") for path in ROOT.glob("stages/*/kernel.cu"))
+
+
+def diff_of(old, new):
+    return "".join(line if line.endswith("\n") else line + "\n" for line in
+                   unified_diff(old.splitlines(True), new.splitlines(True), "old", "new"))
+
+
+def text_of(html):
+    return unescape(re.sub(r"<[^>]*>", "", html))
+
+
+class SideBySideTest(unittest.TestCase):
+    def test_both_columns_are_the_whole_files(self):
+        for old, new in zip(KERNELS, KERNELS[1:]):
+            sides = SideBySide(old, new, diff_of(old, new))
+            page = sides.html(definitions(new), ["" for _ in sides.changes()])
+            for side, code in (("old", old), ("new", new)):
+                rows = re.findall(rf'<div class="{side}"><span class="no">(\d+)</span><code>(.*?)</code></div>', page)
+                self.assertEqual([int(number) for number, _ in rows], list(range(1, code.count("\n") + 1)))
+                self.assertEqual([text_of(line).rstrip() for _, line in rows], [c.rstrip() for c in code.splitlines()])
+
+    def test_what_is_unchanged_folds_but_for_its_ends(self):
+        lines = [f"line {n};\n" for n in range(40)]
+        changed = lines[:20] + ["another;\n"] + lines[20:]
+        sides = SideBySide("".join(lines), "".join(changed), diff_of("".join(lines), "".join(changed)))
+        page = sides.html([], ["why"])
+        hidden = "".join(re.findall(r"<details>.*?</details>", page, re.S))
+        self.assertEqual(page.count("<summary>"), 2)
+        self.assertIn(f"<summary>{20 - CONTEXT} unchanged lines</summary>", page)
+        self.assertIn("line 0;", text_of(hidden))
+        self.assertNotIn("line 19;", text_of(hidden))
+        self.assertNotIn("another", hidden)
+        self.assertEqual(sides.changes(), [([], [20], True)])
+        self.assertEqual(page.count('<div class="why">why</div>'), 1)
+
+    def test_versions_of_a_line_stand_beside_each_other(self):
+        old, new = (tokens_by_line(code) for code in ("int a = f(x, y);\nfoo();\n", "bar(1, 2);\nint a = f(x, z);\n"))
+        self.assertEqual(pair([0, 1], [0, 1], old, new), [(None, 0), (0, 1), (1, None)])
+
+    def test_marks_are_words(self):
+        old, new = (tokens_by_line(code)[0] for code in ("f(min(a, b));", "f(max(a, b) + 1);"))
+        self.assertEqual(text_of(mark(new, old, "ins")), "f(max(a, b) + 1);")
+        self.assertEqual(re.findall("<ins>(.*?)</ins>", mark(new, old, "ins"))[0], "max")
+        self.assertEqual(re.findall("<del>(.*?)</del>", mark(old, new, "del")), ["min"])
+
+    def test_a_diff_of_nothing_in_common(self):
+        self.assertEqual(parse("--- a\n+++ b\n@@ -1 +1 @@\n-a\n+b\n", 1), [("change", [0], [0])])
+
+
+class KernelsTest(unittest.TestCase):
+    CODE = """/// Adds.
+template <class T>
+__device__ T add(T a,
+                 T b) {
+    return a + b;
+}
+
+struct Sum {
+    int a;
+};
+
+__global__ void __launch_bounds__(threads, 2) kernel(int n) {
+}
+"""
+
+    def test_definitions(self):
+        found = definitions(self.CODE)
+        self.assertEqual([(d.name, d.doc, d.first) for d in found],
+                         [("add", "Adds.", 0), ("Sum", "", 7), ("kernel", "", 11)])
+        self.assertEqual(enclosing(found, 4).name, "add")
+        self.assertEqual(enclosing(found, 8).name, "Sum")
+
+    def test_a_paragraph_goes_where_it_is_quoted_else_where_its_words_are(self):
+        text = "The sum is wider:\n\n```diff\n-    int a;  // of two\n+    long wide_sum;\n```\n\nAnd `add` is gone.\n"
+        tokens = Markdown(lambda target: target).parse(text)
+        changes = [(["add(1, 2);"], ["x();"]), (["    int a;"], ["    long wide_sum;  // of many"])]
+        belonging = explain(tokens, changes)
+        self.assertEqual([[p[1].content for p in paragraphs] for paragraphs in belonging],
+                         [["And `add` is gone."], ["The sum is wider:"]])
+
+
+class LinksTest(unittest.TestCase):
+    def check(self, **files):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                (Path(folder) / name.replace("_", ".")).write_text(text, encoding="utf-8")
+            return check_links(Path(folder))
+
+    def test_links(self):
+        self.assertEqual(self.check(a_html='<a href="b.html#x">', b_html='<p id="x"><a name="y"><a href="a.html">'), [])
+        self.assertEqual(self.check(a_html='<a href="https://example.org/x"><a href="mailto:a@b">'), [])
+        self.assertEqual(self.check(a_html='<a href="b.html">'), ["a.html: there is no b.html"])
+        self.assertEqual(self.check(a_html='<img src="b.png">'), ["a.html: there is no b.png"])
+        self.assertEqual(self.check(a_html='<source srcset="b.svg 2x">'), ["a.html: there is no b.svg"])
+        self.assertEqual(self.check(a_html='<a href="#x">'), ["a.html: #x has no such anchor"])
+        self.assertEqual(self.check(a_html='<a href="file:///etc">'), ["a.html: file:///etc leads out of the site"])
+        self.assertEqual(self.check(a_html='<script src="https://x.org/y.js">'),
+                         ["a.html: https://x.org/y.js is loaded from the network"])
+        self.assertEqual(self.check(a_css="url(https://x.org/y.woff)"),
+                         ["a.css: https://x.org/y.woff is loaded from the network"])
+        self.assertEqual(self.check(a_js='x = ["b.html#x"]'), ["a.js: there is no b.html"])
+        self.assertEqual(self.check(a_css="url('b.svg')"), ["a.css: there is no b.svg"])
+
+    def test_where_links_of_the_repository_lead(self):
+        pages = Pages()
+        for source, target, page in (
+                ("README.md", "stages/README.md", "stages.html"),
+                ("README.md", "stages/", "stages.html"),
+                ("stages/README.md", "../README.md#commands", "index.html#index_commands"),
+                ("stages/05_causal_skip/README.md", "kernel.cu",
+                 "stages_05_causal_skip.html#stages_05_causal_skip_the-kernel"),
+                ("README.md", "stages/device.cuh", "device_8cuh.html"),
+                ("README.md", "docs/results/", "docs_results.html"),
+                ("README.md", "docs/results/h200.json", "docs/results/h200.json"),
+                ("README.md", "LICENSE", "LICENSE.txt"),
+                ("README.md", "https://example.org", "https://example.org")):
+            self.assertEqual(pages.resolve(source, target), page)
+        self.assertEqual(pages.problems, [])
+        pages.resolve("README.md", "nowhere.md")
+        pages.resolve("README.md", "../outside.md")
+        self.assertEqual(pages.problems, ["README.md: there is no nowhere.md", "README.md: there is no ../outside.md"])
+
+
+class MarkdownTest(unittest.TestCase):
+    def render(self, text):
+        markdown = Markdown(lambda target: f"to/{target}")
+        return markdown.render(markdown.parse(text))
+
+    def test_anchors_are_github_s(self):
+        taken = set()
+        self.assertEqual([slug(text, taken) for text in ("The change", "By hand: N = 8, d = 4", "The change")],
+                         ["the-change", "by-hand-n--8-d--4", "the-change-1"])
+
+    def test_links_and_pictures(self):
+        self.assertIn('<a href="to/x.md">', self.render("[x](x.md)"))
+        self.assertIn('srcset="to/x.svg"', self.render('<picture><source srcset="x.svg"><img src="y.svg"></picture>'))
+
+    def test_comments_are_dropped_and_tables_kept(self):
+        page = self.render("<!-- generated: x -->\n| a | b |\n|---|---:|\n| 1 | 2 |\n<!-- end -->\n")
+        self.assertNotIn("generated", page)
+        self.assertIn("<td", page)
+
+    def test_formulas_are_left_to_katex(self):
+        self.assertIn(r"\(m_i &lt; 1\)", self.render("$m_i < 1$"))
+        self.assertIn("costs $5 and $6", self.render("costs $5 and $6"))
+
+
+if __name__ == "__main__":
+    unittest.main()
