@@ -63,6 +63,9 @@ class Block {
     /// Has a lane of the running warp started copies that it has not waited for?
     bool warp_has_copies_in_flight() const;
 
+    /// Called by the running thread: __threadfence.
+    void fence();
+
     void note_tile(const Tile& tile);
     void note_row(int row, float m, float l);
 
@@ -91,6 +94,7 @@ class Block {
         const char* waits_for = nullptr;  ///< null: ready, or finished
         Site waits_at{};
         bool finished = false;
+        std::uint16_t fences = 0;         ///< passed
         std::vector<Copy> copies;         ///< started and not waited for, oldest first
         std::vector<std::size_t> groups;  ///< how many of them had been started at each commit
     };

@@ -19,6 +19,8 @@ struct Counters {
     std::uint64_t warp_syncs = 0;             ///< __syncwarp, once per warp
     std::uint64_t shuffles = 0;               ///< warp shuffles, once per warp
     std::uint64_t votes = 0;                  ///< warp votes, once per warp
+    std::uint64_t atomics = 0;                ///< on global memory, once per thread; in no count of bytes
+    std::uint64_t fences = 0;                 ///< __threadfence, once per thread
     std::uint64_t mma = 0;                    ///< m16n8k16 products (two m16n8k8 count as one), per warp
     std::uint64_t mma_during_copies = 0;      ///< of these, those with copies of their warp's in flight
     std::uint64_t ldmatrix = 0;               ///< ldmatrix.x4, once per warp
@@ -42,7 +44,7 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 21> counter_fields{{
+inline constexpr std::array<CounterField, 23> counter_fields{{
     {"launches", &Counters::launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
@@ -53,6 +55,8 @@ inline constexpr std::array<CounterField, 21> counter_fields{{
     {"warp_syncs", &Counters::warp_syncs},
     {"shuffles", &Counters::shuffles},
     {"votes", &Counters::votes},
+    {"atomics", &Counters::atomics},
+    {"fences", &Counters::fences},
     {"mma", &Counters::mma},
     {"mma_during_copies", &Counters::mma_during_copies},
     {"ldmatrix", &Counters::ldmatrix},

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cmath>
+#include <mutex>
 #include <set>
 
 #include "simt/block.h"
@@ -195,6 +196,24 @@ void copy_wait(int pending_groups) {
 
 void copy_wait() {
     running_block->wait_for_copies(SIMT_CALLER);
+}
+
+unsigned atomic_inc(unsigned* counter, unsigned most) {
+    Block& block = *running_block;
+    block.tally.atomics += 1;
+    // Blocks of other workers do it too: one at a time, and in the order in which the checker sees them.
+    static std::mutex mutex;
+    Checker* checker = block.checker();
+    const auto lock = checker != nullptr
+                          ? checker->access(counter, sizeof *counter, true, Via::atomic, SIMT_CALLER)
+                          : std::unique_lock(mutex);
+    const unsigned count = *counter;
+    *counter = count >= most ? 0 : count + 1;
+    return count;
+}
+
+void fence() {
+    running_block->fence();
 }
 
 void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site) {
