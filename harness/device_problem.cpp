@@ -7,10 +7,6 @@ std::size_t elements(int heads, int N, const Case& c) {
     return std::size_t(c.shape.B) * heads * N * c.shape.d;
 }
 
-std::size_t workspace_bytes(const Device& device, const Stage& stage, const Shape& shape) {
-    return stage.workspace_bytes == nullptr ? 0 : stage.workspace_bytes(shape, device.sm_count());
-}
-
 }  // namespace
 
 DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
@@ -26,7 +22,7 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
 DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs)
     : O(device, elements(c.shape.H, c.shape.Nq, c) * sizeof(std::uint16_t), "O", true),
       L(device, std::size_t(c.shape.B) * c.shape.H * c.shape.Nq * sizeof(float), "L", true),
-      workspace(device, workspace_bytes(device, stage, c.shape), "workspace", true) {
+      workspace(device, stage, c.shape) {
     const Shape& s = c.shape;
     static_cast<Shape&>(problem) = s;
     problem.Q = make_view(inputs.Q.data(), c.layout, s.H, s.Nq, s.d);

@@ -5,6 +5,7 @@
 #include "harness/device.h"
 #include "harness/timing.h"
 #include "harness/verify.h"
+#include "harness/workspace.h"
 
 namespace ladder {
 
@@ -20,7 +21,8 @@ struct DeviceInputs {
 struct DeviceProblem {
     DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs);
 
-    Buffer O, L, workspace;
+    Buffer O, L;
+    Workspace workspace;
     Problem problem;
 };
 

@@ -53,7 +53,7 @@ struct Problem : Shape {
     float scale = 1.0f;
     bool causal = false;
     DType dtype = DType::fp16;
-    void* workspace = nullptr;  ///< the stage's workspace_bytes(), contents undefined
+    void* workspace = nullptr;  ///< the stage's workspace_bytes(); all but its counters is undefined
     int sm_count = 1;           ///< multiprocessors of the device
 };
 
@@ -67,6 +67,10 @@ struct Stage {
     int diff_budget = 80;       ///< most lines added or changed against the parent; 0 for no bound
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
     std::size_t (*workspace_bytes)(const Shape&, int sm_count) = nullptr;
+    /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves
+    /// them 0. A run that was aborted may not; whoever goes on with its workspace must zero them. Null for
+    /// none.
+    std::size_t (*counter_bytes)(const Shape&, int sm_count) = nullptr;
     std::vector<int> head_dims;  ///< filled in at registration
 
     /// "04_split_q": the stage's folder under stages/

@@ -15,6 +15,7 @@
 #include "harness/mismatch.h"
 #include "harness/shape.h"
 #include "harness/tensors.h"
+#include "harness/workspace.h"
 #include "reference/attention.h"
 
 namespace ladder {
@@ -98,19 +99,6 @@ std::size_t query_rows(const Case& c) {
     return static_cast<std::size_t>(c.shape.B) * c.shape.H * c.shape.Nq;
 }
 
-std::size_t workspace_bytes(const Device& device, const Stage& stage, const Case& c) {
-    return stage.workspace_bytes == nullptr ? 0 : stage.workspace_bytes(c.shape, device.sm_count());
-}
-
-/// Fills memory with NaNs, so that a kernel that reads what it never wrote shows it.
-void poison(Device& device, const Buffer& buffer) {
-    const std::vector<unsigned char> chunk(std::min(buffer.bytes(), std::size_t{16} << 20), 0xff);
-    for (std::size_t done = 0; done < buffer.bytes(); done += chunk.size()) {
-        device.upload(static_cast<unsigned char*>(buffer.data()) + done, chunk.data(),
-                      std::min(chunk.size(), buffer.bytes() - done));
-    }
-}
-
 std::vector<int> all_rows(const Case& c) {
     std::vector<int> rows(c.shape.Nq);
     std::iota(rows.begin(), rows.end(), 0);
@@ -186,7 +174,7 @@ std::string report_unwritten(const Case& c, const Outputs& outputs) {
 /// Throws CannotRun if the device has not the memory for the outputs, the workspace and so many bytes of
 /// inputs.
 void require_room(const Device& device, const Stage& stage, const Case& c, std::size_t input_bytes) {
-    const std::size_t rows = query_rows(c), workspace = workspace_bytes(device, stage, c);
+    const std::size_t rows = query_rows(c), workspace = Workspace::bytes(device, stage, c.shape);
     const std::size_t needed = input_bytes + Guarded<std::uint16_t>::bytes(rows * c.shape.d) +
                                Guarded<float>::bytes(rows) + workspace;
     if (const std::size_t there = device.free_memory(); needed > there) {
@@ -237,8 +225,8 @@ Outputs run_stage(Device& device, const Stage& stage, const Case& c, const Buffe
     const std::size_t rows = query_rows(c);
     const Guarded<std::uint16_t> O(device, rows * s.d, "O");
     const Guarded<float> L(device, rows, "L");
-    const Buffer workspace(device, workspace_bytes(device, stage, c), "workspace", true);
-    poison(device, workspace);
+    Workspace workspace(device, stage, s);
+    workspace.poison();
 
     Problem problem;
     static_cast<Shape&>(problem) = s;
@@ -253,6 +241,7 @@ Outputs run_stage(Device& device, const Stage& stage, const Case& c, const Buffe
     problem.workspace = workspace.data();
     problem.sm_count = device.sm_count();
     device.run(stage, problem);
+    workspace.check_counters();
 
     Outputs outputs{O.download(), L.download()};
     if (const std::string report = report_unwritten(c, outputs); !report.empty()) throw CheckFailed(report);

@@ -58,9 +58,9 @@ struct Outputs {
     std::vector<float> L;
 };
 
-/// Runs a stage once. O and L start as NaN between canaries; throws CheckFailed if a canary was touched or
-/// an element not written, and what Device::run throws. Throws CannotRun before any launch, saying
-/// how many bytes it would need, if the device has not enough memory.
+/// Runs a stage once. O and L start as NaN between canaries; throws CheckFailed if a canary was touched, an
+/// element not written or a counter not left at 0, and what Device::run throws. Throws CannotRun before any
+/// launch, saying how many bytes it would need, if the device has not enough memory.
 Outputs run_stage(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);
 
 /// The same with inputs that are on the device already.

@@ -190,6 +190,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
     recorded_ = tally;
     live_ = count;
     at_barrier_ = 0;
+    checker_.begin_block();
     std::memset(shared_.get(), 0xff, shared_bytes_);  // NaN in every floating-point type
 
     // The same block of the same launch gets the same turns, whichever worker runs it.
@@ -215,6 +216,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
         thread.index = dim3(u % extent.x, u / extent.x % extent.y, u / extent.x / extent.y);
         thread.waits_for = nullptr;
         thread.finished = false;
+        thread.fences = 0;
         thread.copies.clear();
         thread.groups.clear();
         thread.known_time.assign(warps_.size(), 0);
@@ -382,7 +384,14 @@ void Block::release_barrier_if_complete() {
 
 Moment Block::now() const {
     return {serial_, barriers_ << 16 | (warps_[current_ / 32].syncs & 0xffff),
-            static_cast<std::uint16_t>(current_)};
+            static_cast<std::uint16_t>(current_), threads_[current_].fences};
+}
+
+void Block::fence() {
+    tally.fences += 1;
+    const Moment before = now();
+    threads_[current_].fences += 1;
+    if (Checker* c = checker()) c->fence(before, now());
 }
 
 std::string Block::describe_waiting() const {

@@ -75,6 +75,8 @@ class Block {
         return threads_[current_].complete_phases[mbarrier] > phase;
     }
     int warps() const { return static_cast<int>(warps_.size()); }
+    /// Called by the running thread: __threadfence.
+    void fence();
 
     void note_tile(const Tile& tile);
     void note_row(int row, float m, float l);
@@ -105,6 +107,7 @@ class Block {
         const char* waits_for = nullptr;  ///< null: ready, or finished
         Site waits_at{};
         bool finished = false;
+        std::uint16_t fences = 0;                    ///< passed
         std::vector<Copy> copies;                    ///< started and not waited for, oldest first
         std::vector<std::size_t> groups;             ///< how many of them had been started at each commit
         std::vector<std::uint32_t> known_time;       ///< of each warp

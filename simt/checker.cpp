@@ -4,6 +4,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <list>
@@ -113,30 +114,42 @@ void Checker::land_with_phase(const void* shared, std::size_t bytes, int mbarrie
     }
 }
 
-void Checker::access(const void* address, std::size_t bytes, bool write, Via via, std::uintptr_t caller) {
+void Checker::begin_block() {
+    handovers_.clear();
+    last_fence_.clear();
+}
+
+std::unique_lock<std::mutex> Checker::access(const void* address, std::size_t bytes, bool write, Via via,
+                                             std::uintptr_t caller) {
     const auto* first = static_cast<const std::byte*>(address);
-    if (bytes == 0 || block_.on_a_stack(first)) return;
+    if (bytes == 0 || block_.on_a_stack(first)) return {};
     const auto relative = relative_address(caller);
     Shadow* shadow = find(first, bytes);
     if (shadow == nullptr) {
-        if (is_private(first, write)) return;
+        if (is_private(first, write)) return {};
         block_.fail(Report::Kind::out_of_bounds,
                     fmt::format("{} of {} bytes outside shared memory and every allocation, at {}",
                                 write ? "write" : "read", bytes, source_of(relative)));
     }
     if (via == Via::plain) block_.tally.bypassed_bytes += bytes;
     if (!shadow->writable) {
-        if (!write) return;
+        if (!write) return {};
         block_.fail(Report::Kind::read_only,
                     fmt::format("write to {}, which is an input, at {}", shadow->name, source_of(relative)));
     }
-    {
-        std::unique_lock lock(shadow->mutex, std::defer_lock);
-        if (shadow->global) lock.lock();
-        check(*shadow, first, bytes, write, via, relative);
+    if (via == Via::atomic && !shadow->global) {
+        block_.fail(Report::Kind::unsupported,
+                    fmt::format("atomic on {} at {}: only global memory has them here", shadow->name,
+                                source_of(relative)));
     }
-    // Only here, because a thread that fails never returns: no lock may be held.
-    if (fault_) block_.fail(fault_->kind, fault_->what());
+    std::unique_lock lock(shadow->mutex, std::defer_lock);
+    if (shadow->global) lock.lock();
+    check(*shadow, first, bytes, write, via, relative);
+    if (fault_) {
+        if (lock) lock.unlock();  // a thread that fails never returns
+        block_.fail(fault_->kind, fault_->what());
+    }
+    return lock;
 }
 
 Shadow* Checker::find(const std::byte* first, std::size_t bytes) {
@@ -166,10 +179,12 @@ void Checker::check(Shadow& shadow, const std::byte* address, std::size_t bytes,
     Access now;
     now.at = block_.now();
     now.in_flight = via == Via::copy_start;
+    now.atomic = via == Via::atomic;
     now.caller = caller;
     const std::size_t begin = static_cast<std::size_t>(address - shadow.data);
     const std::size_t end = (begin + bytes - 1) / Shadow::unit + 1;
     fault_.reset();
+    if (now.atomic) synchronize(shadow, now, begin);
     for (std::size_t i = begin / Shadow::unit; i < end && !fault_; ++i) {
         if (write_access) {
             write(shadow, shadow.cells[i], now, shadow.data + i * Shadow::unit);
@@ -181,7 +196,8 @@ void Checker::check(Shadow& shadow, const std::byte* address, std::size_t bytes,
 
 bool Checker::unordered(const Shadow& shadow, const Access& access, const Moment& now) const {
     const Moment& before = access.at;
-    if (before.block != now.block) return shadow.global && before.block >= first_block_;
+    if (before.block != now.block)
+        return shadow.global && before.block >= first_block_ && !handed_over(before, now);
     if (access.mbarrier >= 0) return !block_.knows_of_phase(access.mbarrier, access.phase);
     if (before.thread == now.thread) return false;
     if (warp(before) == warp(now)) return before.time == now.time;
@@ -198,6 +214,40 @@ bool Checker::read_by_unordered_warp(const Shadow& shadow, const Shadow::Cell& c
         if (w != warp(now) && this_interval && after > block_.known_time(w)) return true;
     }
     return false;
+}
+
+/// Is there a fence in the one block behind `before`, and one in the other before `now`, that an atomic ties?
+bool Checker::handed_over(const Moment& before, const Moment& now) const {
+    // Within a block; one of the two is a fence.
+    const auto precedes = [](const Moment& a, const Moment& b) {
+        if (a.thread == b.thread) return a.fences < b.fences;
+        return warp(a) == warp(b) ? a.time < b.time : interval(a) < interval(b);
+    };
+    return std::any_of(handovers_.begin(), handovers_.end(), [&](const Handover& h) {
+        return h.fenced && h.released.block == before.block && precedes(before, h.released) &&
+               precedes(h.acquired, now);
+    });
+}
+
+void Checker::fence(const Moment& before, const Moment& after) {
+    last_fence_[after.thread] = after;
+    for (Handover& h : handovers_) {
+        if (h.fenced || h.acquired.thread != before.thread) continue;
+        h.fenced = true;
+        h.acquired = before;
+    }
+}
+
+/// An atomic learns from those on the same address before it, and tells those behind it.
+void Checker::synchronize(Shadow& shadow, const Access& now, std::size_t place) {
+    std::vector<Moment>& released = shadow.released[place];
+    const Access& last = shadow.cells[place / Shadow::unit].write;
+    if (!last.atomic || last.at.block < first_block_) released.clear();
+    for (const Moment& other : released) {
+        if (other.block != now.at.block) handovers_.push_back({.released = other, .acquired = now.at});
+    }
+    const auto fence = last_fence_.find(now.at.thread);
+    if (fence != last_fence_.end()) released.push_back(fence->second);
 }
 
 void Checker::read(Shadow& shadow, Shadow::Cell& cell, const Access& now, const std::byte* address) {
@@ -234,7 +284,9 @@ void Checker::write(const Shadow& shadow, Shadow::Cell& cell, const Access& now,
     if (last.in_flight && last.at.block == now.at.block && last.at.thread != now.at.thread) {
         return touches_copy(shadow, last, "write", now, address);
     }
-    if (unordered(shadow, last, now.at)) return race(shadow, "write", last, "write", now, address);
+    const bool both_atomic = last.atomic && now.atomic;
+    if (!both_atomic && unordered(shadow, last, now.at))
+        return race(shadow, "write", last, "write", now, address);
     const bool same_interval = seen.at.block == now.at.block && interval(seen.at) == interval(now.at);
     const bool other_lane = seen.several_lanes && same_interval && seen.at.time == now.at.time;
     const bool other_warp = shadow.readers.empty() ? same_interval && seen.several_warps
@@ -250,7 +302,7 @@ void Checker::race(const Shadow& shadow, const char* before_kind, const Access& 
     const bool same_block = before.at.block == now.at.block;
     const bool same_warp = same_block && warp(before.at) == warp(now.at);
     const char* others = before.several_warps || before.several_lanes ? " and others" : "";
-    const char* missing = !same_block            ? "blocks of one launch have no order"
+    const char* missing = !same_block ? "blocks of one launch have no order but by fences around an atomic"
                           : before.mbarrier >= 0 ? "the mbarrier of that copy was not waited for"
                           : same_warp            ? "no __syncwarp or barrier between them"
                                                  : "no barrier between them";

@@ -21,6 +21,8 @@ struct Counters {
     std::uint64_t mbarrier_waits = 0;         ///< waits for a phase of an mbarrier, once per thread
     std::uint64_t shuffles = 0;               ///< warp shuffles, once per warp
     std::uint64_t votes = 0;                  ///< warp votes, once per warp
+    std::uint64_t atomics = 0;                ///< on global memory, once per thread; in no count of bytes
+    std::uint64_t fences = 0;                 ///< __threadfence, once per thread
     std::uint64_t mma = 0;                    ///< m16n8k16 products (two m16n8k8 count as one), per warp
     std::uint64_t mma_during_copies = 0;      ///< of these, those with copies of their warp's in flight
     std::uint64_t ldmatrix = 0;               ///< ldmatrix.x4, once per warp
@@ -44,7 +46,7 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 23> counter_fields{{
+inline constexpr std::array<CounterField, 25> counter_fields{{
     {"launches", &Counters::launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
@@ -57,6 +59,8 @@ inline constexpr std::array<CounterField, 23> counter_fields{{
     {"mbarrier_waits", &Counters::mbarrier_waits},
     {"shuffles", &Counters::shuffles},
     {"votes", &Counters::votes},
+    {"atomics", &Counters::atomics},
+    {"fences", &Counters::fences},
     {"mma", &Counters::mma},
     {"mma_during_copies", &Counters::mma_during_copies},
     {"ldmatrix", &Counters::ldmatrix},

@@ -48,6 +48,8 @@ void mbarrier_init(void* barrier, int arrivals);
 void mbarrier_arrive(void* barrier);
 void mbarrier_arrive_behind_copies(void* barrier);
 void mbarrier_wait(void* barrier, int phase, Site site);
+unsigned atomic_inc(unsigned* counter, unsigned most);
+void fence();
 
 // Warp instructions: every lane of `mask` must execute them together.
 void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site);
@@ -110,6 +112,15 @@ __forceinline__ void __syncwarp(std::uint32_t mask = 0xffffffffu, simt::Site sit
 
 __forceinline__ int __any_sync(std::uint32_t mask, int predicate, simt::Site site = simt::Site::here()) {
     return simt::any(mask, predicate != 0, site) ? 1 : 0;
+}
+
+__forceinline__ void __threadfence() {
+    simt::fence();
+}
+
+/// In global memory: counts up, from `most` to 0. Returns what the count was.
+__forceinline__ unsigned atomicInc(unsigned* counter, unsigned most) {
+    return simt::atomic_inc(counter, most);
 }
 
 template <class V>

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cmath>
+#include <mutex>
 #include <set>
 
 #include "simt/block.h"
@@ -211,6 +212,24 @@ void mbarrier_arrive_behind_copies(void* barrier) {
 
 void mbarrier_wait(void* barrier, int phase, Site site) {
     running_block->wait_for_phase(barrier, phase, site, SIMT_CALLER);
+}
+
+unsigned atomic_inc(unsigned* counter, unsigned most) {
+    Block& block = *running_block;
+    block.tally.atomics += 1;
+    // Blocks of other workers do it too: one at a time, and in the order in which the checker sees them.
+    static std::mutex mutex;
+    Checker* checker = block.checker();
+    const auto lock = checker != nullptr
+                          ? checker->access(counter, sizeof *counter, true, Via::atomic, SIMT_CALLER)
+                          : std::unique_lock(mutex);
+    const unsigned count = *counter;
+    *counter = count >= most ? 0 : count + 1;
+    return count;
+}
+
+void fence() {
+    running_block->fence();
 }
 
 void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site) {

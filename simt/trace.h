@@ -32,7 +32,7 @@ struct RowState {
     bool operator==(const RowState&) const = default;
 };
 
-/// What a block did. Nothing here depends on the order in which threads ran.
+/// What a block did. Of the order in which threads ran, nothing shows but what their atomics returned.
 struct BlockTrace {
     struct Warp {
         /// All but launches, blocks and barriers, which are no warp's own.

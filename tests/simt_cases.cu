@@ -134,6 +134,51 @@ __global__ void race_between_blocks_kernel(int* out) {
     if (thread_number() == 0) store(&out[0], static_cast<int>(blockIdx.x));
 }
 
+/// How the blocks of a launch tell the last of them what they wrote; all but the first are broken.
+enum class Hand {
+    over,
+    without_fence,
+    without_barrier,
+    behind_others_fences,
+    without_second_fence,
+    to_every_block,
+    past_a_plain_count
+};
+
+/// out: a number of each thread of 8 blocks, then their sum. Leaves the count at 0.
+template <Hand hand>
+__global__ void hand_over_kernel(int* out, unsigned* count) {
+    auto& last = shared_memory<int>();
+    store(&out[32 * blockIdx.x + thread_number()], thread_number() + 1);
+    if (hand == Hand::behind_others_fences && thread_number() > 0) __threadfence();
+    if (hand != Hand::without_barrier) __syncthreads();
+    if (thread_number() == 0) {
+        if (hand != Hand::without_fence && hand != Hand::behind_others_fences) __threadfence();
+        unsigned before = 0;
+        if (hand == Hand::past_a_plain_count) {
+            before = load(count);
+            store(count, before + 1);
+        } else {
+            before = atomicInc(count, 7);
+        }
+        store(&last, int{before == 7});
+        if (hand != Hand::without_second_fence) __threadfence();
+    }
+    __syncthreads();
+    if (hand != Hand::to_every_block && load(&last) == 0) return;
+    if (thread_number() != 31) return;  // not the one that counted
+    int sum = 0;
+    for (int i = 0; i < 8 * 32; ++i) sum += load(&out[i]);
+    store(&out[8 * 32], sum);
+}
+
+__global__ void atomic_on_shared_memory_kernel() {
+    auto& count = shared_memory<unsigned>();
+    if (thread_number() == 0) store(&count, 0u);
+    __syncthreads();
+    atomicInc(&count, 100);
+}
+
 __global__ void unwritten_shared_memory_kernel(int* out) {
     store(&out[thread_number()], load(&shared_memory<Words>().word[thread_number()]));
 }
@@ -374,6 +419,35 @@ SIMT_RESULT(partial_masks, 1, 32)
 SIMT_RESULT(votes, 1, 32)
 SIMT_CASE_WITH_INPUT(mma_among_copies, 64)
 SIMT_RESULT(early_exit_then_barrier, 1, 64)
+
+template <Hand hand>
+std::vector<int> results_of_hand() {
+    Array<int> out(8 * 32 + 1);
+    Array<unsigned> count(1);
+    std::vector<int> sums;
+    for (int i = 0; i < 2; ++i) {
+        out.data()[8 * 32] = 0;
+        launch(hand_over_kernel<hand>, dim3(8), 32, sizeof(int), out.data(), count.data());
+        sums.push_back(out.data()[8 * 32]);
+    }
+    sums.push_back(static_cast<int>(*count.data()));
+    return sums;
+}
+
+std::vector<int> hand_over() {
+    return results_of_hand<Hand::over>();
+}
+#define SIMT_HAND(how)                \
+    void hand_over_##how() {          \
+        results_of_hand<Hand::how>(); \
+    }
+SIMT_HAND(without_fence)
+SIMT_HAND(without_barrier)
+SIMT_HAND(behind_others_fences)
+SIMT_HAND(without_second_fence)
+SIMT_HAND(to_every_block)
+SIMT_HAND(past_a_plain_count)
+SIMT_CASE_WITHOUT_OUTPUT(atomic_on_shared_memory, 32)
 
 void read_past_the_end() {
     Array<int> in(32, false), out(32);

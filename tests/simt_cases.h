@@ -23,6 +23,13 @@ void missing_warp_sync();
 void shuffle_as_barrier();
 void same_value_writes();
 void race_between_blocks();
+void hand_over_without_fence();
+void hand_over_without_barrier();
+void hand_over_behind_others_fences();
+void hand_over_without_second_fence();
+void hand_over_to_every_block();
+void hand_over_past_a_plain_count();
+void atomic_on_shared_memory();
 void unwritten_shared_memory();
 void unwritten_static_shared_memory();
 void missing_copy_wait();
@@ -45,8 +52,9 @@ std::vector<int> votes();                        ///< 1 if lane 13 or 26 is of t
 void mma_among_copies();                         ///< four mma by each of two warps, one of them behind a copy
 std::vector<int> early_exit_then_barrier();      ///< half of the threads leave before a barrier of the rest
 std::vector<int> block_numbers();                ///< blockIdx.x + 10 blockIdx.y + 100 blockIdx.z
-std::vector<int> ring_of_copies();               ///< eight times word 127 - i, through a ring of two places
-std::vector<int> plain_accesses();               ///< loads and stores that nothing counts
+std::vector<int> hand_over();       ///< the last of 8 blocks: the sum of what all wrote, twice; the count
+std::vector<int> ring_of_copies();  ///< eight times word 127 - i, through a ring of two places
+std::vector<int> plain_accesses();  ///< loads and stores that nothing counts
 /// One ldmatrix.x4 whose lane i names the row at i * stride_bytes of shared memory that counts up in ints.
 std::vector<int> conflicting_ldmatrix(int stride_bytes);
 

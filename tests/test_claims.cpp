@@ -580,6 +580,48 @@ TEST_CASE("claims: 10 has a block per multiprocessor, and merges 32 parts at onc
     }
 }
 
+TEST_CASE("claims: 20 launches one kernel, in which each block of a split row counts itself", "[claims]") {
+    for (const bool causal : {false, true}) {
+        for (const Counted& p : grouped_problems(causal)) {
+            INFO(p.as_case().description());
+            const Work parent = work_of(10, p), child = work_of(20, p);
+            const Count splits = splits_of(parent, p), split = splits > 1;
+            const Count tiles = visits(p, 16, 64, static_cast<int>(p.group())).size();
+            CHECK(parent.counted.launches == 1 + split);
+            CHECK(child.counted.launches == 1);
+            CHECK(child.counted.blocks == tiles * splits);
+            CHECK(child.counted.atomics == split * tiles * splits);
+            CHECK(child.counted.fences == 2 * child.counted.atomics);
+            // Before a block counts, and before its threads know, by one byte, whether it was the last
+            CHECK(child.counted.barriers == parent.counted.barriers + 2 * child.counted.atomics);
+            CHECK(child.counted.shared_exchange_bytes ==
+                  parent.counted.shared_exchange_bytes + child.counted.atomics * (1 + warps * 32));
+            // A row is merged by one warp, where it was one for every 64 columns: what each warp did for
+            // itself is done once.
+            const Count warps_less = split * p.rows() * (p.d() / 64 - 1), rounds = (splits + 31) / 32;
+            CHECK(child.counted.global_load_bytes ==
+                  parent.counted.global_load_bytes - warps_less * splits * 2 * 4);
+            CHECK(child.counted.shuffles == parent.counted.shuffles - warps_less * (5 + 5 + 32 * rounds));
+            CHECK(child.counted.exponentials == parent.counted.exponentials - warps_less * 32 * rounds);
+            const Count with_keys = p.rows() - p.rows_without_keys();
+            CHECK(child.counted.divides == parent.counted.divides - split * with_keys * (p.d() / 2 - 32));
+            CHECK(child.workspace == parent.workspace + split * tiles * 4);
+            check_only_moves(parent, child,
+                             {"launches", "blocks", "atomics", "fences", "barriers", "shared_exchange_bytes",
+                              "global_load_bytes", "shuffles", "exponentials", "divides"});
+            if (splits == 1) check_only_moves(parent, child, {});
+
+            // The same sums in the same order: not a bit of the result moves, whoever comes last.
+            const auto device = open_device(Backend::cpu);
+            const Inputs inputs = make_inputs(p.as_case());
+            const Outputs expected = run_stage(*device, *find_stage(10), p.as_case(), inputs);
+            const Outputs got = run_stage(*device, *find_stage(20), p.as_case(), inputs);
+            CHECK(got.O == expected.O);
+            CHECK(got.L == expected.L);
+        }
+    }
+}
+
 TEST_CASE("claims: 11 reads a fragment of K or V once for 32 rows", "[claims]") {
     for (const bool causal : {false, true}) {
         for (const Counted& p : prefill_problems(causal)) {

@@ -86,6 +86,26 @@ TEST_CASE("simt: races are found, whatever the order", "[simt]") {
     }
 }
 
+TEST_CASE("simt: blocks have no order but by fences around an atomic", "[simt]") {
+    const WithOptions restore;
+    for (const int workers : {1, 3}) {
+        for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+            simt::options().workers = workers;
+            simt::options().order = order;
+            constexpr int sum = 8 * (32 * 33 / 2);
+            CHECK(hand_over() == std::vector<int>{sum, sum, 0});
+            const auto race = Report::Kind::race;
+            check(hand_over_without_fence, race, {"write at", "of another block, read at"});
+            check(hand_over_without_barrier, race, {"write at", "of another block, read at"});
+            check(hand_over_behind_others_fences, race, {"write at", "of another block, read at"});
+            check(hand_over_without_second_fence, race, {"write at", "of another block, read at"});
+            check(hand_over_to_every_block, race, {"of another block"});
+            check(hand_over_past_a_plain_count, race, {"of another block"});
+        }
+    }
+    check(atomic_on_shared_memory, Report::Kind::unsupported, {"atomic on shared memory", "simt_cases.cu:"});
+}
+
 TEST_CASE("simt: reads of unwritten shared memory are found", "[simt]") {
     check(unwritten_shared_memory, Report::Kind::uninitialized,
           {"before anything wrote it", "simt_cases.cu:"});
@@ -194,6 +214,12 @@ TEST_CASE("simt: counters count", "[simt]") {
     votes();
     CHECK(simt::counters().votes == 4 + 2);
     CHECK(simt::counters().shuffles == 0);
+
+    simt::reset_counters();
+    hand_over();
+    CHECK(simt::counters().atomics == 2 * 8);
+    CHECK(simt::counters().fences == 2 * 8 * 2);
+    CHECK(simt::counters().global_store_bytes == 2 * (8 * 32 + 1) * 4);
 }
 
 TEST_CASE("simt: products are told apart by whether copies of their warp are in flight", "[simt]") {

@@ -698,6 +698,26 @@ TEST_CASE("the workspace starts as NaN at every run") {
     CHECK(clean == 2);
 }
 
+TEST_CASE("counters at the end of the workspace start at 0, and must be 0 again") {
+    Stage stage = make_stage();
+    stage.workspace_bytes = [](const Shape&, int) -> std::size_t { return 100; };
+    stage.counter_bytes = [](const Shape&, int) -> std::size_t { return 12; };
+    const auto run_leaving = [&](int place, unsigned char value) {
+        FakeDevice device([&](const Problem& p) {
+            auto* bytes = static_cast<unsigned char*>(p.workspace);
+            CHECK(std::all_of(bytes, bytes + 88, [](unsigned char byte) { return byte == 0xff; }));
+            CHECK(std::all_of(bytes + 88, bytes + 100, [](unsigned char byte) { return byte == 0; }));
+            bytes[place] = value;
+            attend(p, exact);
+        });
+        return verify(device, stage, make_case({}));
+    };
+    CHECK(run_leaving(87, 1).passed);
+    CHECK(run_leaving(88, 0).passed);
+    CHECK(run_leaving(99, 1).report == "left a counter that is not 0 at byte 99 of the workspace");
+    CHECK(!run_leaving(88, 1).passed);
+}
+
 TEST_CASE("the verification cases cover what they promise") {
     const Stage stage = make_stage();
     const std::vector<Case> quick = verification_cases(stage, true), full = verification_cases(stage, false);

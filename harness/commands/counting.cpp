@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "harness/workspace.h"
+
 namespace ladder {
 namespace {
 
@@ -36,7 +38,7 @@ Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs&
             throw CannotRun(fmt::format("it has no head dimension {}", c.shape.d));
         run_stage(device, stage, c, inputs);
         work.counters = device.counters();
-        if (stage.workspace_bytes) work.workspace_bytes = stage.workspace_bytes(c.shape, device.sm_count());
+        work.workspace_bytes = Workspace::bytes(device, stage, c.shape);
     } catch (const CannotRun& error) {
         work.why_not = error.what();
     }
