@@ -32,7 +32,7 @@ struct Shared {
     T Q[Br<d>][d + pad];
     T K[2][Bc<d>][d + pad], V[2][Bc<d>][d + pad];  // tile j is in place j % 2
     Mbarrier K_there[2], V_there[2];  // phase j / 2: tile j is there, every thread's copies of it
-    Mbarrier K_read[2], V_read[2];    // phase j / 2: every warp has read tile j
+    Mbarrier K_read[2], V_read[2];    // phase j / 2: every thread has read tile j
 };
 
 /// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
@@ -215,8 +215,8 @@ __global__ void __launch_bounds__(threads<d>, 8 / warps<d>)
         for (int place = 0; place < 2; ++place) {
             mbarrier_init(&shared.K_there[place], threads<d>);
             mbarrier_init(&shared.V_there[place], threads<d>);
-            mbarrier_init(&shared.K_read[place], warps<d>);
-            mbarrier_init(&shared.V_read[place], warps<d>);
+            mbarrier_init(&shared.K_read[place], threads<d>);
+            mbarrier_init(&shared.V_read[place], threads<d>);
         }
     }
     __syncthreads();  // the mbarriers are set up
@@ -227,8 +227,8 @@ __global__ void __launch_bounds__(threads<d>, 8 / warps<d>)
         mbarrier_arrive_behind_copies(&there[j % 2]);
     };
     const auto has_read = [&](int j, Mbarrier* read) {
-        __syncwarp();  // all lanes have
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(&read[j % 2]);
+        __syncwarp();  // ldmatrix reads for the whole warp: all of it has before a lane says so
+        mbarrier_arrive(&read[j % 2]);
     };
 
     const int first_row = i * Br<d> + 16 * slices<d> * (threadIdx.x / 32);
