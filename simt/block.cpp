@@ -513,7 +513,7 @@ void Block::arrive(void* address, bool behind_copies, std::uintptr_t caller) {
                              source_of(relative_address(caller))));
         }
         for (Copy& copy : self.copies) {
-            if (copy.mbarrier < 0) copy.mbarrier = index;
+            if (copy.mbarrier < 0) copy.mbarrier = index, copy.phase = mbarrier.phase;
         }
     } else {
         for (std::size_t w = 0; w < warps_.size(); ++w) {
@@ -531,11 +531,11 @@ void Block::complete_phase(int index) {
     Mbarrier& mbarrier = mbarriers_[index];
     for (Thread& thread : threads_) {
         for (Copy& copy : thread.copies) {
-            if (copy.mbarrier != index) continue;
+            if (copy.mbarrier != index || copy.phase != mbarrier.phase) continue;
             if (Checker* c = checker()) c->land_with_phase(copy.shared, 16, index, mbarrier.phase);
             write(copy);
+            copy.landed = true;
         }
-        std::erase_if(thread.copies, [=](const Copy& copy) { return copy.mbarrier == index; });
     }
     mbarrier.phase += 1;
     mbarrier.missing = mbarrier.arrivals;
@@ -559,6 +559,11 @@ void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t 
     Thread& self = threads_[current_];
     const Mbarrier& mbarrier = mbarriers_[index];
     self.complete_phases[index] = mbarrier.phase;
+    // The thread's own copies are over for it now, and not when the last thread arrived: so what is counted
+    // among them does not depend on who ran first.
+    std::erase_if(self.copies, [=](const Copy& copy) {
+        return copy.mbarrier == index && static_cast<int>(copy.phase) <= number;
+    });
     for (std::size_t w = 0; w < warps_.size(); ++w) {
         self.known_time[w] = std::max(self.known_time[w], mbarrier.released_time[w]);
     }

@@ -96,7 +96,8 @@ class Block {
         void* shared;
         const void* global;  ///< null for zeros
         bool landed = false;
-        int mbarrier = -1;  ///< whose phase takes note of it, if one does
+        int mbarrier = -1;        ///< whose phase takes note of it, if one does
+        std::uint32_t phase = 0;  ///< that phase
     };
     struct Thread {
         boost::context::fiber fiber;      ///< the thread, while it waits
