@@ -119,6 +119,8 @@ class Block {
         /// Of each warp: before which moment all that it has done is ordered before an arrival, at all so
         /// far and at those of complete phases.
         std::vector<std::uint32_t> arrived_time, released_time;
+        std::vector<std::uint32_t> arrived_phases,
+            released_phases;       ///< of each mbarrier, known in the same way
         std::vector<int> waiting;  ///< threads
     };
     struct Meeting {

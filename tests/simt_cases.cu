@@ -279,6 +279,29 @@ __global__ void mbarrier_without_a_wait_kernel(const int* in, int* out) {
     store(&out[thread], load(&shared.word[0][511 - thread]));
 }
 
+template <bool by_mbarrier>
+__global__ void copies_told_kernel(const int* in, int* out) {
+    auto& shared = shared_memory<Ring>();
+    const int thread = thread_number();
+    if (thread == 0) {
+        mbarrier_init(&shared.there[0], 32);
+        mbarrier_init(&shared.read[0], 1);
+    }
+    __syncthreads();
+    if (thread < 32) {
+        copy_async(&shared.word[0][4 * thread], in + 4 * thread, true);
+        mbarrier_arrive_behind_copies(&shared.there[0]);
+        mbarrier_wait(&shared.there[0], 0);
+        if (by_mbarrier && thread == 0) mbarrier_arrive(&shared.read[0]);
+    }
+    if (!by_mbarrier) {
+        __syncthreads();
+    } else if (thread >= 32) {
+        mbarrier_wait(&shared.read[0], 0);
+    }
+    store(&out[thread], load(&shared.word[0][127 - thread]));
+}
+
 // ---------------------------------------------------------------------------------------------------------------
 // Addresses
 
@@ -485,6 +508,12 @@ std::vector<int> ring_of_copies() {
 
 std::vector<int> ring_with_mbarriers() {
     return run_ring(mbarrier_kernel<Without::nothing>);
+}
+std::vector<int> copies_told_by_a_barrier() {
+    return run_ring(copies_told_kernel<false>);
+}
+std::vector<int> copies_told_by_an_mbarrier() {
+    return run_ring(copies_told_kernel<true>);
 }
 void mbarrier_not_waited_for() {
     run_ring(mbarrier_without_a_wait_kernel<128>);

@@ -59,6 +59,10 @@ std::vector<int> ring_of_copies();               ///< eight times word 127 - i, 
 /// Thread i's sum, over eight tiles, of word 511 - i of a tile, through a ring of two places that four warps
 /// fill and read, the later ones with more to do between tiles.
 std::vector<int> ring_with_mbarriers();
+/// Word 127 - i. The first of four warps copies and waits; the others learn of it by a barrier, or by a
+/// second mbarrier at which the first one arrives.
+std::vector<int> copies_told_by_a_barrier();
+std::vector<int> copies_told_by_an_mbarrier();
 std::vector<int> plain_accesses();  ///< loads and stores that nothing counts
 /// One ldmatrix.x4 whose lane i names the row at i * stride_bytes of shared memory that counts up in ints.
 std::vector<int> conflicting_ldmatrix(int stride_bytes);

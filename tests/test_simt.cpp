@@ -139,6 +139,11 @@ TEST_CASE("simt: mbarriers order the warps that use them as they say, and let th
                 CHECK(simt::counters().mbarrier_arrivals == 8 * (128 + 4));
                 CHECK(simt::counters().mbarrier_waits == 8 * (128 + 128));
                 CHECK(simt::counters().barriers == 1);
+
+                std::vector<int> reversed = iota(128);
+                std::reverse(reversed.begin(), reversed.end());
+                CHECK(copies_told_by_a_barrier() == reversed);
+                CHECK(copies_told_by_an_mbarrier() == reversed);
             }
         }
     }
