@@ -64,6 +64,10 @@ std::vector<Idea> more_ideas() {
     ideas.push_back({1, 1, 1, 1, 1025, full});
     ideas.push_back({1, 1, 1, 65, 1025, causal});
     ideas.push_back({1, 1, 1, 1025, 65, full});
+    // A scale turns the order of scores, or makes them all alike; masked keys keep out of both.
+    ideas.push_back({1, 2, 1, 65, 150, full, bhnd, "normal", -0.3f});
+    ideas.push_back({1, 2, 1, 150, 193, causal, bhnd, "normal", -0.3f});
+    ideas.push_back({1, 2, 1, 150, 193, causal, bhnd, "normal", 0.0f});
     return ideas;
 }
 

@@ -83,6 +83,12 @@ std::string ranges(const std::vector<int>& sorted) {
     return text;
 }
 
+/// The later of what both know, item by item.
+void join(std::vector<std::uint32_t>& into, const std::vector<std::uint32_t>& from) {
+    into.resize(std::max(into.size(), from.size()));
+    for (std::size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+
 }  // namespace
 
 thread_local constinit Block* running_block = nullptr;
@@ -377,6 +383,11 @@ void Block::release_barrier_if_complete() {
     tally.barriers += 1;
     recorded_ = tally;  // the barrier is no warp's own
     for (Warp& warp : warps_) warp.syncs = 0;
+    if (!mbarriers_.empty()) {
+        std::vector<std::uint32_t> phases;
+        for (const Thread& thread : threads_) join(phases, thread.complete_phases);
+        for (Thread& thread : threads_) thread.complete_phases = phases;
+    }
     for (std::size_t id = 0; id < threads_.size(); ++id) {
         if (!threads_[id].finished) make_ready(static_cast<int>(id / 32), 1u << id % 32);
     }
@@ -494,6 +505,8 @@ void Block::init_mbarrier(void* address, int arrivals, std::uintptr_t caller) {
                           .missing = arrivals,
                           .arrived_time = std::vector<std::uint32_t>(warps_.size(), 0),
                           .released_time = std::vector<std::uint32_t>(warps_.size(), 0),
+                          .arrived_phases = {},
+                          .released_phases = {},
                           .waiting = {}});
     for (Thread& thread : threads_) thread.complete_phases.push_back(0);
 }
@@ -522,12 +535,11 @@ void Block::arrive(void* address, bool behind_copies, std::uintptr_t caller) {
                              source_of(relative_address(caller))));
         }
         for (Copy& copy : self.copies) {
-            if (copy.mbarrier < 0) copy.mbarrier = index;
+            if (copy.mbarrier < 0) copy.mbarrier = index, copy.phase = mbarrier.phase;
         }
     } else {
-        for (std::size_t w = 0; w < warps_.size(); ++w) {
-            mbarrier.arrived_time[w] = std::max(mbarrier.arrived_time[w], self.known_time[w]);
-        }
+        join(mbarrier.arrived_time, self.known_time);
+        join(mbarrier.arrived_phases, self.complete_phases);
         std::uint32_t& own = mbarrier.arrived_time[current_ / 32];
         own = std::max(own, now().time);
     }
@@ -540,15 +552,16 @@ void Block::complete_phase(int index) {
     Mbarrier& mbarrier = mbarriers_[index];
     for (Thread& thread : threads_) {
         for (Copy& copy : thread.copies) {
-            if (copy.mbarrier != index) continue;
+            if (copy.mbarrier != index || copy.phase != mbarrier.phase) continue;
             if (Checker* c = checker()) c->land_with_phase(copy.shared, 16, index, mbarrier.phase);
             write(copy);
+            copy.landed = true;
         }
-        std::erase_if(thread.copies, [=](const Copy& copy) { return copy.mbarrier == index; });
     }
     mbarrier.phase += 1;
     mbarrier.missing = mbarrier.arrivals;
     mbarrier.released_time = mbarrier.arrived_time;
+    mbarrier.released_phases = mbarrier.arrived_phases;
     for (const int id : std::exchange(mbarrier.waiting, {})) make_ready(id / 32, 1u << id % 32);
 }
 
@@ -568,9 +581,13 @@ void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t 
     Thread& self = threads_[current_];
     const Mbarrier& mbarrier = mbarriers_[index];
     self.complete_phases[index] = mbarrier.phase;
-    for (std::size_t w = 0; w < warps_.size(); ++w) {
-        self.known_time[w] = std::max(self.known_time[w], mbarrier.released_time[w]);
-    }
+    // The thread's own copies are over for it now, and not when the last thread arrived: so what is counted
+    // among them does not depend on who ran first.
+    std::erase_if(self.copies, [=](const Copy& copy) {
+        return copy.mbarrier == index && static_cast<int>(copy.phase) <= number;
+    });
+    join(self.known_time, mbarrier.released_time);
+    join(self.complete_phases, mbarrier.released_phases);
 }
 
 /// Behind a __syncwarp every lane knows what one of them knew.
@@ -580,9 +597,6 @@ void Block::share_knowledge(std::uint32_t mask) {
         for (std::uint32_t lanes = mask; lanes != 0; lanes &= lanes - 1) {
             f(threads_[current_ / 32 * 32 + __builtin_ctz(lanes)]);
         }
-    };
-    const auto join = [](std::vector<std::uint32_t>& into, const std::vector<std::uint32_t>& from) {
-        for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
     };
     auto times = threads_[current_].known_time, phases = threads_[current_].complete_phases;
     each_lane([&](const Thread& t) { join(times, t.known_time), join(phases, t.complete_phases); });

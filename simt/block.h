@@ -98,7 +98,8 @@ class Block {
         void* shared;
         const void* global;  ///< null for zeros
         bool landed = false;
-        int mbarrier = -1;  ///< whose phase takes note of it, if one does
+        int mbarrier = -1;        ///< whose phase takes note of it, if one does
+        std::uint32_t phase = 0;  ///< that phase
     };
     struct Thread {
         boost::context::fiber fiber;      ///< the thread, while it waits
@@ -121,6 +122,8 @@ class Block {
         /// Of each warp: before which moment all that it has done is ordered before an arrival, at all so
         /// far and at those of complete phases.
         std::vector<std::uint32_t> arrived_time, released_time;
+        std::vector<std::uint32_t> arrived_phases,
+            released_phases;       ///< of each mbarrier, known in the same way
         std::vector<int> waiting;  ///< threads
     };
     struct Meeting {

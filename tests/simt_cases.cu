@@ -256,6 +256,98 @@ __global__ void copy_over_a_tile_in_use_kernel(const int* in, int* out) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------
+// mbarriers
+
+/// A ring of two places for tiles of four words per thread.
+struct Ring {
+    int word[2][512];
+    Mbarrier there[2], read[2];
+};
+
+/// What is left out of, or wrong in, pass_through_mbarriers.
+enum class Without { nothing, wait, own_wait, wait_for_readers, syncwarp, barrier, init, phase, arrival };
+
+/// Each of four warps copies its part of eight tiles, and adds up what another warp's thread has copied. It
+/// says when a tile is there and when its warp has read it, so that warps need not be in step.
+__device__ void pass_through_mbarriers(const int* in, int* out, Without without) {
+    constexpr int tiles = 8;
+    auto& shared = shared_memory<Ring>();
+    const int thread = thread_number(), warp = thread / 32;
+    if (thread == 0 && without != Without::init) {
+        for (int place = 0; place < 2; ++place) {
+            mbarrier_init(&shared.there[place], 128);
+            mbarrier_init(&shared.read[place], 4);
+        }
+    }
+    if (without != Without::barrier) __syncthreads();
+    const auto copy = [&](int j) {
+        if (j >= tiles) return;
+        if (without != Without::wait_for_readers) mbarrier_wait(&shared.read[j % 2], j / 2 - 1);
+        copy_async(&shared.word[j % 2][4 * thread], in + 512 * j + 4 * thread, true);
+        mbarrier_arrive_behind_copies(&shared.there[j % 2]);
+    };
+    copy(0);
+    int sum = 0;
+    for (int j = 0; j < tiles; ++j) {
+        copy(j + 1);
+        if (without == Without::own_wait) {
+            mbarrier_wait(&shared.there[(j + 1) % 2], (j + 1) / 2 - 1);  // the other place's
+        } else if (without != Without::wait) {
+            mbarrier_wait(&shared.there[j % 2], j / 2 + (without == Without::phase ? 2 : 0));
+        }
+        sum += load(&shared.word[j % 2][511 - thread]);
+        for (int step = 0; step < warp; ++step) __syncwarp();
+        // Lane 0 speaks for all.
+        if (without != Without::syncwarp) __syncwarp();
+        if (thread % 32 == 0 && (without != Without::arrival || warp != 2))
+            mbarrier_arrive(&shared.read[j % 2]);
+    }
+    store(&out[thread], sum);
+}
+
+template <Without without>
+__global__ void mbarrier_kernel(const int* in, int* out) {
+    pass_through_mbarriers(in, out, without);
+}
+
+/// Reads what another thread has copied, without a wait. A barrier says that all copies have been started,
+/// and so with 128 arrivals that all have landed, but for whoever waited.
+template <int arrivals>
+__global__ void mbarrier_without_a_wait_kernel(const int* in, int* out) {
+    auto& shared = shared_memory<Ring>();
+    const int thread = thread_number();
+    if (thread == 0) mbarrier_init(&shared.there[0], arrivals);
+    __syncthreads();
+    copy_async(&shared.word[0][4 * thread], in + 4 * thread, true);
+    mbarrier_arrive_behind_copies(&shared.there[0]);
+    __syncthreads();
+    store(&out[thread], load(&shared.word[0][511 - thread]));
+}
+
+template <bool by_mbarrier>
+__global__ void copies_told_kernel(const int* in, int* out) {
+    auto& shared = shared_memory<Ring>();
+    const int thread = thread_number();
+    if (thread == 0) {
+        mbarrier_init(&shared.there[0], 32);
+        mbarrier_init(&shared.read[0], 1);
+    }
+    __syncthreads();
+    if (thread < 32) {
+        copy_async(&shared.word[0][4 * thread], in + 4 * thread, true);
+        mbarrier_arrive_behind_copies(&shared.there[0]);
+        mbarrier_wait(&shared.there[0], 0);
+        if (by_mbarrier && thread == 0) mbarrier_arrive(&shared.read[0]);
+    }
+    if (!by_mbarrier) {
+        __syncthreads();
+    } else if (thread >= 32) {
+        mbarrier_wait(&shared.read[0], 0);
+    }
+    store(&out[thread], load(&shared.word[0][127 - thread]));
+}
+
+// ---------------------------------------------------------------------------------------------------------------
 // Addresses
 
 __global__ void read_past_the_end_kernel(const int* in, int* out) {
@@ -369,6 +461,13 @@ void run(void (*kernel)(Parameters...), int blocks, int threads, Arguments... ar
 
 }  // namespace
 
+std::vector<int> run_ring(void (*kernel)(const int*, int*)) {
+    Array<int> in(8 * 512, false), out(128);
+    std::iota(in.data(), in.data() + 8 * 512, 0);
+    launch(kernel, dim3(1), 128, sizeof(Ring), static_cast<const int*>(in.data()), out.data());
+    return out.first(128);
+}
+
 #define SIMT_CASE(name, blocks, threads)                 \
     void name() {                                        \
         Array<int> out(256);                             \
@@ -479,6 +578,46 @@ std::vector<int> ring_of_copies() {
     std::iota(in.data(), in.data() + 128, 0);
     run(ring_of_copies_kernel, 1, 32, in.data(), out.data());
     return out.first(32);
+}
+
+std::vector<int> ring_with_mbarriers() {
+    return run_ring(mbarrier_kernel<Without::nothing>);
+}
+std::vector<int> copies_told_by_a_barrier() {
+    return run_ring(copies_told_kernel<false>);
+}
+std::vector<int> copies_told_by_an_mbarrier() {
+    return run_ring(copies_told_kernel<true>);
+}
+void mbarrier_not_waited_for() {
+    run_ring(mbarrier_without_a_wait_kernel<128>);
+}
+void mbarrier_with_copies_in_flight() {
+    run_ring(mbarrier_without_a_wait_kernel<129>);
+}
+void mbarrier_missing_wait() {
+    run_ring(mbarrier_kernel<Without::wait>);
+}
+void mbarrier_wait_at_another() {
+    run_ring(mbarrier_kernel<Without::own_wait>);
+}
+void mbarrier_refill_too_early() {
+    run_ring(mbarrier_kernel<Without::wait_for_readers>);
+}
+void mbarrier_arrival_without_syncwarp() {
+    run_ring(mbarrier_kernel<Without::syncwarp>);
+}
+void mbarrier_without_a_barrier_behind_init() {
+    run_ring(mbarrier_kernel<Without::barrier>);
+}
+void mbarrier_never_initialized() {
+    run_ring(mbarrier_kernel<Without::init>);
+}
+void mbarrier_wrong_phase() {
+    run_ring(mbarrier_kernel<Without::phase>);
+}
+void mbarrier_missing_arrival() {
+    run_ring(mbarrier_kernel<Without::arrival>);
 }
 
 std::vector<int> plain_accesses() {

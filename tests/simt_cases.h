@@ -43,6 +43,16 @@ void write_to_an_input();
 void misaligned_copy();
 void too_much_shared_memory();
 void bf16_mma();
+void mbarrier_not_waited_for();
+void mbarrier_with_copies_in_flight();
+void mbarrier_missing_wait();
+void mbarrier_wait_at_another();
+void mbarrier_refill_too_early();
+void mbarrier_arrival_without_syncwarp();
+void mbarrier_without_a_barrier_behind_init();
+void mbarrier_never_initialized();
+void mbarrier_wrong_phase();
+void mbarrier_missing_arrival();
 
 /// Correct ones.
 std::vector<int> static_shared_reversal();       ///< thread i's value from thread 63 - i
@@ -54,6 +64,13 @@ std::vector<int> early_exit_then_barrier();      ///< half of the threads leave 
 std::vector<int> block_numbers();                ///< blockIdx.x + 10 blockIdx.y + 100 blockIdx.z
 std::vector<int> hand_over();       ///< the last of 8 blocks: the sum of what all wrote, twice; the count
 std::vector<int> ring_of_copies();  ///< eight times word 127 - i, through a ring of two places
+/// Thread i's sum, over eight tiles, of word 511 - i of a tile, through a ring of two places that four warps
+/// fill and read, the later ones with more to do between tiles.
+std::vector<int> ring_with_mbarriers();
+/// Word 127 - i. The first of four warps copies and waits; the others learn of it by a barrier, or by a
+/// second mbarrier at which the first one arrives.
+std::vector<int> copies_told_by_a_barrier();
+std::vector<int> copies_told_by_an_mbarrier();
 std::vector<int> plain_accesses();  ///< loads and stores that nothing counts
 /// One ldmatrix.x4 whose lane i names the row at i * stride_bytes of shared memory that counts up in ints.
 std::vector<int> conflicting_ldmatrix(int stride_bytes);

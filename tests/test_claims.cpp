@@ -56,7 +56,7 @@ std::vector<Counted> problems(bool causal) {
             {{1, 1, 1, 200, 70, 64}, causal},  {{1, 3, 3, 1, 130, 64}, causal}};
 }
 
-/// The same at d = 256, where a warp of stages 11 to 17 owns 16 rows.
+/// The same at d = 256, where a warp of stages 11 to 19 owns 16 rows.
 std::vector<Counted> wide_problems(bool causal) {
     return {{{1, 2, 1, 256, 256, 256}, causal},
             {{1, 2, 2, 100, 197, 256}, causal},
@@ -181,14 +181,15 @@ std::vector<Counted> grouped_problems(bool causal) {
     return list;
 }
 
-/// All that stages 11 to 17 are for.
+/// All that stages 11 to 19 are for.
 std::vector<Counted> prefill_problems(bool causal) {
     std::vector<Counted> list = problems(causal);
     for (const Counted& p : wide_problems(causal)) list.push_back(p);
     return list;
 }
 
-/// Query rows of a tile of stages 11 to 17, and the slices of 16 of them that a warp owns.
+/// Query rows of a tile of stages 11 to 17 (18 and 19: 128), and the slices of 16 of them that a warp of 11
+/// to 19 owns.
 int wide_Br(const Counted& p) {
     return p.d() <= 128 ? 128 : 64;
 }
@@ -858,6 +859,90 @@ TEST_CASE("claims: 17 has half the tiles at d = 64, and neither branch nor vote 
     CHECK(work_of(16, rising).counted.shuffles == work_of(17, rising).counted.shuffles);  // every other of 64
 }
 
+TEST_CASE("claims: 18 has one barrier per block, and otherwise arrivals and waits of its own", "[claims]") {
+    for (const bool causal : {false, true}) {
+        for (const Counted& p : prefill_problems(causal)) {
+            INFO(p.as_case().description());
+            const Work parent = work_of(17, p), child = work_of(18, p);
+            const int Bc = p.d() == 64 ? 128 : 64;
+            const Count warps = p.d() == 256 ? 8 : 4, threads = 32 * warps;
+            // d = 256 has tiles of 128 rows, too. A warp without a query row computes like the others.
+            const auto blocks = visits(p, 128, Bc, 1, 1, true);
+            const Count tiles = sum(blocks, [](auto&v) { return v.tiles; }), warp_tiles = tiles * warps;
+            const Count slice_tiles = tiles * 128 / 16;
+            // Once the mbarriers are set up, whatever N is.
+            CHECK(child.counted.barriers == blocks.size());
+            CHECK(parent.counted.barriers == parent.counted.tiles * 2);
+            // Each thread says that its copies of K and of V are there, and each warp that it has read them;
+            // and each thread waits for all four.
+            CHECK(child.counted.mbarrier_arrivals == tiles * 2 * (threads + warps));
+            CHECK(child.counted.mbarrier_waits == tiles * 2 * (threads + threads));
+            CHECK(child.counted.warp_syncs == warp_tiles * 2 + blocks.size() * warps);
+            CHECK(child.counted.tiles == tiles);
+            CHECK(child.counted.masked_tiles == sum(blocks, [](auto& v) { return v.masked; }));
+            CHECK(child.counted.mma == slice_tiles * Bc * p.d() / 64);
+            // All but the last P V of a block have copies of a later tile in flight, as in 12.
+            CHECK(child.counted.mma_during_copies == sum(blocks, [&](auto& v) {
+                      return v.tiles == 0 ? 0 : (2 * v.tiles - 1) * 8 * Bc * p.d() / 128;
+                  }));
+            CHECK(child.counted.ldmatrix == warp_tiles * (slices(p) + Bc / 16 + Bc / 16) * p.d() / 16);
+            CHECK(child.counted.async_copies ==
+                  sum(blocks, [&](auto& v) { return ((v.tiles > 0) * 128 + 2 * v.tiles * Bc) * p.d() / 8; }));
+            CHECK(child.counted.global_load_bytes ==
+                  sum(blocks, [&](auto& v) { return ((v.tiles > 0) * v.queries + 2 * v.keys) * p.d() * 2; }));
+            CHECK(child.counted.shared_tile_bytes == tile_bytes(child.counted));
+            // Query rows that fill the tiles: the same work for each row.
+            if (p.Nq() % 128 != 0) continue;
+            std::set<std::string> may_move{"barriers", "mbarrier_arrivals", "mbarrier_waits", "warp_syncs"};
+            if (p.d() == 256) {  // and K and V are copied for twice the rows, half as often
+                may_move.merge(std::set<std::string>{"blocks", "tiles", "masked_tiles", "async_copies",
+                                                     "global_load_bytes", "shared_tile_bytes",
+                                                     "mma_during_copies"});
+                const Count Q_bytes = p.rows() * p.d() * 2;
+                if (!causal) {
+                    CHECK((child.counted.global_load_bytes - Q_bytes) * 2 ==
+                          parent.counted.global_load_bytes - Q_bytes);
+                    CHECK(child.counted.tiles * 2 == parent.counted.tiles);
+                } else {  // under a mask a tile of twice the rows reaches further beyond the diagonal
+                    may_move.merge(std::set<std::string>{"mma", "ldmatrix", "exponentials", "shuffles"});
+                }
+            }
+            check_only_moves(parent, child, may_move);
+        }
+    }
+}
+
+TEST_CASE("claims: 19 rescales at d = 256 where the maximum rises by much, and else votes", "[claims]") {
+    for (const bool causal : {false, true}) {
+        for (const Counted& p : prefill_problems(causal)) {
+            INFO(p.as_case().description());
+            const Work parent = work_of(18, p), child = work_of(19, p);
+            if (p.d() != 256) {
+                check_only_moves(parent, child, {});
+                continue;
+            }
+            const Count warps = 8;
+            const auto blocks = visits(p, 128, 64, 1, 1, true);
+            const Count warp_tiles = sum(blocks, [](auto& v) { return v.tiles; }) * warps;
+            const Count first_tiles = sum(blocks, [](auto& v) { return Count{v.tiles > 0}; }) * warps;
+            const Count at_the_end = blocks.size() * warps * 2 * 2;
+            CHECK(parent.counted.votes == 0);
+            CHECK(child.counted.votes == warp_tiles);
+            CHECK(parent.counted.shuffles == warp_tiles * 2 * 2 + at_the_end);
+            CHECK(child.counted.shuffles == first_tiles * 2 * 2 + at_the_end);
+            // P; the parent's alpha in all tiles but the first.
+            CHECK(child.counted.exponentials == warp_tiles * 16 * 64);
+            CHECK(parent.counted.exponentials ==
+                  child.counted.exponentials + (warp_tiles - first_tiles) * 16 * in_a_quad);
+            check_only_moves(parent, child, {"votes", "shuffles", "exponentials"});
+        }
+    }
+    // Scores that climb by 4 log2(e) = 5.8 with each tile of 64 keys: every other tile is rescaled.
+    const Counted rising{{1, 1, 1, 128, 320, 256}, false, "rising"};
+    CHECK(work_of(19, rising).counted.shuffles == (3 + 1) * 8 * 2 * 2);
+    CHECK(work_of(18, rising).counted.shuffles == (5 + 1) * 8 * 2 * 2);
+}
+
 TEST_CASE("claims: counts do not depend on the order of threads or on the number of workers", "[claims]") {
     // That the numbers are exact is what makes them claims.
     const Counted p{{1, 2, 1, 100, 197, 64}, true};
@@ -881,6 +966,10 @@ TEST_CASE("claims: sm_75's instructions give the same results and counts", "[cla
         const Outputs on_80 = run_stage(*device, stage, c, make_inputs(c));
         const simt::Counters counted = device->counters();
         simt::options().compute_capability = 75;
+        if (stage.number == 18 || stage.number == 19) {  // no mbarriers there
+            CHECK_THROWS_AS(run_stage(*device, stage, c, make_inputs(c)), CannotRun);
+            continue;
+        }
         const Outputs on_75 = run_stage(*device, stage, c, make_inputs(c));
         CHECK(on_75.O == on_80.O);  // two m16n8k8 in sequence add up in the order of one m16n8k16
         CHECK(device->counters() == counted);

@@ -39,6 +39,12 @@ void check(void (*run)(), Report::Kind kind, const std::vector<std::string>& par
     for (const std::string& part : parts) CHECK(std::string(report.what()).find(part) != std::string::npos);
 }
 
+void check_one_of(void (*run)(), const std::set<Report::Kind>& kinds) {
+    const Report report = report_of(run);
+    INFO(report.what());
+    CHECK(kinds.count(report.kind) == 1);
+}
+
 std::vector<int> iota(int count, int first = 0) {
     std::vector<int> values(count);
     std::iota(values.begin(), values.end(), first);
@@ -138,6 +144,59 @@ TEST_CASE("simt: groups of copies land in order, early or late, and what a wait 
     }
 }
 
+TEST_CASE("simt: mbarriers order the warps that use them as they say, and let them run ahead", "[simt]") {
+    const WithOptions restore;
+    for (const bool late : {true, false}) {
+        for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+            for (const int seed : {1, 2, 3}) {
+                simt::options() = {
+                    .order = order, .seed = static_cast<std::uint64_t>(seed), .late_copies = late};
+                simt::reset_counters();
+                const auto sums = ring_with_mbarriers();
+                for (int i = 0; i < 128; ++i) CHECK(sums[i] == 8 * (511 - i) + 512 * (8 * 7 / 2));
+                // Each thread says that it has copied and each warp that it has read; each thread waits for
+                // both.
+                CHECK(simt::counters().mbarrier_arrivals == 8 * (128 + 4));
+                CHECK(simt::counters().mbarrier_waits == 8 * (128 + 128));
+                CHECK(simt::counters().barriers == 1);
+
+                std::vector<int> reversed = iota(128);
+                std::reverse(reversed.begin(), reversed.end());
+                CHECK(copies_told_by_a_barrier() == reversed);
+                CHECK(copies_told_by_an_mbarrier() == reversed);
+            }
+        }
+    }
+}
+
+TEST_CASE("simt: what is missing around an mbarrier is found, whatever the order", "[simt]") {
+    const WithOptions restore;
+    for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+        for (const int seed : {1, 2, 3}) {
+            simt::options().order = order;
+            simt::options().seed = static_cast<std::uint64_t>(seed);
+            CAPTURE(static_cast<int>(order), seed);
+            check(mbarrier_not_waited_for, Report::Kind::race,
+                  {"write at", "read at", "the mbarrier of that copy was not waited for"});
+            check(mbarrier_with_copies_in_flight, Report::Kind::copy_in_flight,
+                  {"read of shared memory", "the asynchronous copy at simt_cases.cu:"});
+            // A copy may be under way, may not have been started, or has landed for those who waited.
+            check_one_of(mbarrier_missing_wait,
+                         {Report::Kind::copy_in_flight, Report::Kind::uninitialized, Report::Kind::race});
+            check_one_of(mbarrier_wait_at_another,
+                         {Report::Kind::copy_in_flight, Report::Kind::uninitialized, Report::Kind::race});
+            check(mbarrier_refill_too_early, Report::Kind::race, {"read at", "write at"});
+            check(mbarrier_arrival_without_syncwarp, Report::Kind::race, {"read at", "write at"});
+            check_one_of(mbarrier_without_a_barrier_behind_init,
+                         {Report::Kind::race, Report::Kind::uninitialized});
+            check(mbarrier_never_initialized, Report::Kind::uninitialized,
+                  {"before mbarrier_init", "simt_cases.cu:"});
+            check(mbarrier_wrong_phase, Report::Kind::wrong_phase, {"asks at simt_cases.cu:", "for phase 2"});
+            check(mbarrier_missing_arrival, Report::Kind::deadlock, {"(an mbarrier)", "simt_cases.cu:"});
+        }
+    }
+}
+
 TEST_CASE("simt: bad addresses are found", "[simt]") {
     check(read_past_the_end, Report::Kind::out_of_bounds, {"read of 4 bytes", "simt_cases.cu:"});
     check(shared_memory_past_the_end, Report::Kind::out_of_bounds, {"write of 4 bytes", "simt_cases.cu:"});
@@ -151,6 +210,7 @@ TEST_CASE("simt: what the device lacks is refused", "[simt]") {
     CHECK_NOTHROW(bf16_mma());
     simt::options().compute_capability = 75;
     check(bf16_mma, Report::Kind::unsupported, {"bf16", "sm_80", "simt_cases.cu:"});
+    check([] { ring_with_mbarriers(); }, Report::Kind::unsupported, {"mbarrier", "sm_80", "simt_cases.cu:"});
 }
 
 TEST_CASE("simt: after a report the next launch runs", "[simt]") {

@@ -93,8 +93,8 @@ reference::Result standard(const Matrix& Q, const Matrix& K, const Matrix& V, co
     return result;
 }
 
-/// One head as the ladder's kernels round it: fp32 scores, exp2 with the scale folded in, unnormalized P in
-/// 16 bits, key tiles of 64, division at the end.
+/// One head as the ladder's kernels round it: fp32 scores, exp2 of scores times scale log2(e), unnormalized P
+/// in 16 bits, key tiles of 64, division at the end.
 reference::Result as_a_kernel(const Matrix& Q, const Matrix& K, const Matrix& V, const Case& c) {
     using MatrixF = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
     const int Nq = c.shape.Nq, Nk = c.shape.Nk;
@@ -107,11 +107,10 @@ reference::Result as_a_kernel(const Matrix& Q, const Matrix& K, const Matrix& V,
         for (int first = 0; first < mask.visible(i); first += 64) {
             const int n = std::min(64, mask.visible(i) - first);
             const Eigen::VectorXf s =
-                K.middleRows(first, n).cast<float>() * Q.row(i).cast<float>().transpose();
-            const float m_new = std::max(m, s.maxCoeff() * scale_log2);
+                scale_log2 * (K.middleRows(first, n).cast<float>() * Q.row(i).cast<float>().transpose());
+            const float m_new = std::max(m, s.maxCoeff());
             const float rescale = std::exp2(m - m_new);
-            const Eigen::VectorXf p =
-                (s * scale_log2).unaryExpr([&](float x) { return std::exp2(x - m_new); });
+            const Eigen::VectorXf p = s.unaryExpr([&](float x) { return std::exp2(x - m_new); });
             const Eigen::VectorXf P = with_type(c.dtype, [&](auto type) -> Eigen::VectorXf {
                 return p.template cast<decltype(type)>().template cast<float>();
             });
