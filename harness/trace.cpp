@@ -32,9 +32,9 @@ std::uint64_t mma_of(const simt::BlockTrace::Phase& phase) {
 std::vector<Visit> visits_of(const simt::BlockTrace& record) {
     std::vector<Visit> visits;
     int phase = 0, first = 0;
-    for (const auto& [tiles, warps] : record.phases) {
-        if (mma_of(record.phases[static_cast<std::size_t>(phase)]) > 0 && tiles.empty()) first = phase + 1;
-        for (const simt::Tile& tile : tiles) {
+    for (const simt::BlockTrace::Phase& own : record.phases) {
+        if (mma_of(own) > 0 && own.tiles.empty()) first = phase + 1;
+        for (const simt::Tile& tile : own.tiles) {
             visits.push_back({.tile = tile, .first_phase = visits.empty() ? 0 : first});
             first = phase + 1;
         }

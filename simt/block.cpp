@@ -223,6 +223,8 @@ void Block::begin(std::uint64_t number, dim3 index) {
         thread.waits_for = nullptr;
         thread.finished = false;
         thread.fences = 0;
+        thread.phase = 0;
+        thread.has_tile = false;
         thread.copies.clear();
         thread.groups.clear();
         thread.known_time.assign(warps_.size(), 0);
@@ -269,10 +271,11 @@ int Block::next_turn() {
     return -1;
 }
 
-/// The phase of the trace that the block is in.
+/// The phase of the trace that the running thread is in.
 BlockTrace::Phase& Block::phase() {
-    while (trace_->phases.size() <= barriers_) trace_->phases.emplace_back().warps.resize(warps_.size());
-    return trace_->phases[barriers_];
+    const std::size_t number = threads_[current_].phase;
+    while (trace_->phases.size() <= number) trace_->phases.emplace_back().warps.resize(warps_.size());
+    return trace_->phases[number];
 }
 
 /// What was counted since the last call is the running warp's.
@@ -283,7 +286,16 @@ void Block::record_work() {
 }
 
 void Block::note_tile(const Tile& tile) {
-    if (trace_ != nullptr) phase().tiles.push_back(tile);
+    Thread& self = threads_[current_];
+    if (current_ == 0) {
+        tally.tiles += 1;
+        tally.masked_tiles += tile.masked;
+    }
+    if (trace_ == nullptr) return;
+    record_work();
+    if (self.has_tile) self.phase += 1;
+    self.has_tile = true;
+    if (current_ == 0) phase().tiles.push_back(tile);
 }
 
 void Block::note_row(int row, float m, float l) {
@@ -382,6 +394,13 @@ void Block::release_barrier_if_complete() {
     barriers_ += 1;
     tally.barriers += 1;
     recorded_ = tally;  // the barrier is no warp's own
+    std::size_t last = 0;
+    for (const Thread& thread : threads_) last = std::max(last, thread.phase);
+    for (Thread& thread : threads_) {
+        thread.phase = last + 1;
+        thread.has_tile = false;
+    }
+    if (trace_ != nullptr) phase().behind_barrier = true;
     for (Warp& warp : warps_) warp.syncs = 0;
     if (!mbarriers_.empty()) {
         std::vector<std::uint32_t> phases;

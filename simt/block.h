@@ -109,6 +109,8 @@ class Block {
         Site waits_at{};
         bool finished = false;
         std::uint16_t fences = 0;                    ///< passed
+        std::size_t phase = 0;                       ///< of the trace
+        bool has_tile = false;                       ///< noted in this phase
         std::vector<Copy> copies;                    ///< started and not waited for, oldest first
         std::vector<std::size_t> groups;             ///< how many of them had been started at each commit
         std::vector<std::uint32_t> known_time;       ///< of each warp

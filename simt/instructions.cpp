@@ -290,10 +290,6 @@ float divide(float a, float b) {
 }
 
 void note_tile(const Tile& tile) {
-    const dim3 t = builtins.thread;
-    if (t.x != 0 || t.y != 0 || t.z != 0) return;
-    running_block->tally.tiles += 1;
-    running_block->tally.masked_tiles += tile.masked;
     running_block->note_tile(tile);
 }
 

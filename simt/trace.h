@@ -41,10 +41,12 @@ struct BlockTrace {
 
         bool operator==(const Warp&) const = default;
     };
-    /// From one barrier of the block to its next.
+    /// From one barrier of the block to its next; or, where there is none between two tiles, for each thread
+    /// from its note of the one to that of the other.
     struct Phase {
         std::vector<Tile> tiles;  ///< that were noted in it
         std::vector<Warp> warps;
+        bool behind_barrier = false;  ///< and not behind a note
 
         bool operator==(const Phase&) const = default;
     };

@@ -208,7 +208,7 @@ expect 2 err 'usage: lab notebooks [--check | --update]'
 
 title='lab docs: what the site needs is missing'
 stub cmake "$cmake_stub"
-rm "$bin/nvcc"
+rm "$bin/nvcc" "$bin/python3"
 fresh
 run docs
 expect 3 err 'sudo apt-get install -y doxygen'
