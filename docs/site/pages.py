@@ -105,7 +105,10 @@ class Pages:
             page = self[linked.replace("kernel.cu", "README.md")]
             return f"{page.file}#{page.anchor('the-kernel')}"
         if linked.split("/")[0] in REFERENCE and linked.endswith((".h", ".cuh")):
-            return os.path.basename(linked).replace("_", "__").replace(".", "_8") + ".html"
+            name = os.path.basename(linked)
+            if sum(1 for folder in REFERENCE for _ in (ROOT / folder).rglob(name)) > 1:  # Doxygen tells them apart
+                name = linked
+            return name.replace("_", "__").replace("/", "_2").replace(".", "_8") + ".html"
         return self.copy(linked)
 
     def copy(self, path):
