@@ -12,6 +12,7 @@ from markup import Markdown, highlight, plain, slug
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ("harness", "reference", "simt", "stages")  # folders whose headers Doxygen reads
+LEFT_OUT = set(re.search(r"^EXCLUDE +=(.*)", (ROOT / "docs/Doxyfile").read_text(), re.M)[1].split())  # but not these
 
 
 class Failure(Exception):
@@ -104,7 +105,8 @@ class Pages:
         if linked.endswith("/kernel.cu"):
             page = self[linked.replace("kernel.cu", "README.md")]
             return f"{page.file}#{page.anchor('the-kernel')}"
-        if linked.split("/")[0] in REFERENCE and linked.endswith((".h", ".cuh")):
+        header = linked.split("/")[0] in REFERENCE and linked.endswith((".h", ".cuh"))
+        if header and linked not in LEFT_OUT:
             name = os.path.basename(linked)
             if sum(1 for folder in REFERENCE for _ in (ROOT / folder).rglob(name)) > 1:  # Doxygen tells them apart
                 name = linked
