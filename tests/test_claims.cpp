@@ -873,8 +873,8 @@ TEST_CASE("claims: 18 has one barrier per block, and otherwise arrivals and wait
             // Once the mbarriers are set up, whatever N is.
             CHECK(child.counted.barriers == blocks.size());
             CHECK(parent.counted.barriers == parent.counted.tiles * 2);
-            // Each thread says that its copies of K and of V are there and that it has read them, and waits for
-            // all four.
+            // Each thread says that its copies of K and of V are there and that it has read them, and waits
+            // for all four.
             CHECK(child.counted.mbarrier_arrivals == tiles * 2 * (threads + threads));
             CHECK(child.counted.mbarrier_waits == tiles * 2 * (threads + threads));
             CHECK(child.counted.warp_syncs == warp_tiles * 2 + blocks.size() * warps);
