@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 DEFINITION = re.compile(
     r"(?P<doc>(?:^///.*\n)*)(?:^template <.*>\n)?^(?:struct (?P<struct>\w+)|(?P<declaration>LADDER_STAGE)\(|"
-    r"(?!using|return|//|#)\w[^;{}=()]*?(?:__launch_bounds__\([^()]*\) )?(?!__launch_bounds__)"
+    r"(?!using|return|//|#)\w[^;{}=()]*?(?:__launch_bounds__\([^()]*\)\s+)?(?!__launch_bounds__)"
     r"\b(?P<function>\w+)\((?:[^;{]|\{\})*\) \{)", re.M)
 
 

@@ -152,12 +152,15 @@ class Ladder:
             if place is None:
                 self.pages.problems.append(f'{stage.path}: there is no section "The change"')
                 return
+            sections = page.sections  # with what is below "The change"
+            end = next((n for n in range(place + 1, len(sections)) if sections[n].level <= sections[place].level),
+                       len(sections))
+            tokens = [token for section in sections[place:end] for token in section.tokens]
             answer = self.ask_lab("diff", stage.number)
             changed = answer["changed_lines"]
             sides = SideBySide(stage.parent.code, stage.code, answer["diff"])
             marked = {line for _, new, _ in sides.changes() for line in new}
-            body = self.diff(stage, sides, page.sections[place].tokens, markdown)
-            page.sections.insert(place + 1, page.new_section(2, "The diff", body))
+            sections.insert(end, page.new_section(2, "The diff", self.diff(stage, sides, tokens, markdown)))
         page.top.body = self.steps(stage) + self.family(stage, changed) + page.top.body
         page.sections.append(page.new_section(2, "The kernel", self.listing(stage.code, marked) + self.steps(stage)))
 
