@@ -39,6 +39,10 @@ int main(int argc, char** argv) {
     ladder::add_run(lab);
     ladder::add_diff(lab);
     ladder::add_profile(lab);
+    ladder::add_exercise(lab);
+    ladder::add_zoo(lab);
+    ladder::add_handout(lab);
+    ladder::add_grade(lab);
     add_test(lab);
     ladder::add_tables(lab);
 

@@ -147,8 +147,8 @@ double error_against_reference(const Files& files, bool bnhd, bool causal, doubl
 TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     const ProcessResult help = lab({"--help"});
     CHECK(help.status == 0);
-    for (const char* command :
-         {"doctor", "list", "time", "count", "verify", "run", "diff", "profile", "test"}) {
+    for (const char* command : {"doctor", "list", "time", "count", "verify", "run", "diff", "profile", "test",
+                                "start", "check", "hint", "reset", "zoo", "handout", "grade"}) {
         CAPTURE(command);
         CHECK(help.out.find(std::string("\n  ") + command) != std::string::npos);
         if (std::string(command) != "test") {
