@@ -135,7 +135,15 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
         if (!hidden.contains(std::stoi(entry.path().filename().string())))
             copy.file(fs::relative(entry.path(), source_folder()));
     }
-    copy.write("STUDENTS.md", read_file(source_folder() / "docs" / "course" / "students.md"));
+    // The guide's example is the smallest stage; here it is the first of these.
+    std::string guide = read_file(source_folder() / "docs" / "course" / "students.md");
+    const Exercise& first = exercises.front();
+    for (const auto& [from, to] :
+         {std::pair{std::string("lab start 2\n"), fmt::format("lab start {}\n", first.number)},
+          {"lab count 1\n", fmt::format("lab count {}\n", first.parent)}}) {
+        if (const std::size_t at = guide.find(from); at != guide.npos) guide.replace(at, from.size(), to);
+    }
+    copy.write("STUDENTS.md", guide);
     copy.write("README.md", readme(exercises));
     copy.write(".gitignore", "/build/\n/my/\n/zoo-*/\n");
     handout.files = copy.files;
