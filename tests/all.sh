@@ -160,6 +160,14 @@ else
     skip 'notebooks' 'ipykernel, matplotlib, nbclient, nbformat or numpy is missing'
 fi
 
+# --- The course, as a newcomer follows it ---------------------------------------------------------------------------
+
+if has_cpu; then
+    step 'guides and a hand-out of their own' tests/guides.sh "$build"
+else
+    skip 'guides and a hand-out of their own' 'Boost.Context is not installed'
+fi
+
 # --- The kernels under nvcc ----------------------------------------------------------------------------------------
 
 nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=\(.*\)/\1/p' "$build/CMakeCache.txt" | grep -v NOTFOUND)
