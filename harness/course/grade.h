@@ -30,7 +30,7 @@ struct Rubric {
                                          {"races", 15}, {"moved", 35},   {"unmoved", 10}};
     /// Criteria that give all points or none; of the others a part passes for a part.
     std::vector<std::string> all_or_nothing{"races"};
-    double limit_s = 50;  ///< for the checks of one submission
+    double limit_s = 300;  ///< for the checks of one submission: against those that are slow on purpose
 };
 
 /// Reads a rubric. Throws BadUsage naming what is wrong with it.
