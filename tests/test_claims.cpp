@@ -865,10 +865,10 @@ TEST_CASE("claims: 18 has one barrier per block, and otherwise arrivals and wait
             INFO(p.as_case().description());
             const Work parent = work_of(17, p), child = work_of(18, p);
             const int Bc = p.d() == 64 ? 128 : 64;
-            const Count warps = p.d() == 256 ? 8 : 4, threads = 32 * warps;
+            const Count in_block = p.d() == 256 ? 8 : 4, threads = 32 * in_block;  // warps
             // d = 256 has tiles of 128 rows, too. A warp without a query row computes like the others.
             const auto blocks = visits(p, 128, Bc, 1, 1, true);
-            const Count tiles = sum(blocks, [](auto&v) { return v.tiles; }), warp_tiles = tiles * warps;
+            const Count tiles = sum(blocks, [](auto&v) { return v.tiles; }), warp_tiles = tiles * in_block;
             const Count slice_tiles = tiles * 128 / 16;
             // Once the mbarriers are set up, whatever N is.
             CHECK(child.counted.barriers == blocks.size());
@@ -877,7 +877,7 @@ TEST_CASE("claims: 18 has one barrier per block, and otherwise arrivals and wait
             // for all four.
             CHECK(child.counted.mbarrier_arrivals == tiles * 2 * (threads + threads));
             CHECK(child.counted.mbarrier_waits == tiles * 2 * (threads + threads));
-            CHECK(child.counted.warp_syncs == warp_tiles * 2 + blocks.size() * warps);
+            CHECK(child.counted.warp_syncs == warp_tiles * 2 + blocks.size() * in_block);
             CHECK(child.counted.tiles == tiles);
             CHECK(child.counted.masked_tiles == sum(blocks, [](auto& v) { return v.masked; }));
             CHECK(child.counted.mma == slice_tiles * Bc * p.d() / 64);
@@ -921,11 +921,11 @@ TEST_CASE("claims: 19 rescales at d = 256 where the maximum rises by much, and e
                 check_only_moves(parent, child, {});
                 continue;
             }
-            const Count warps = 8;
+            const Count in_block = 8;  // warps
             const auto blocks = visits(p, 128, 64, 1, 1, true);
-            const Count warp_tiles = sum(blocks, [](auto& v) { return v.tiles; }) * warps;
-            const Count first_tiles = sum(blocks, [](auto& v) { return Count{v.tiles > 0}; }) * warps;
-            const Count at_the_end = blocks.size() * warps * 2 * 2;
+            const Count warp_tiles = sum(blocks, [](auto& v) { return v.tiles; }) * in_block;
+            const Count first_tiles = sum(blocks, [](auto& v) { return Count{v.tiles > 0}; }) * in_block;
+            const Count at_the_end = blocks.size() * in_block * 2 * 2;
             CHECK(parent.counted.votes == 0);
             CHECK(child.counted.votes == warp_tiles);
             CHECK(parent.counted.shuffles == warp_tiles * 2 * 2 + at_the_end);
