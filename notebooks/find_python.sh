@@ -1,17 +1,3 @@
 #!/bin/sh
-# Prints the Python that runs the notebooks: $LADDER_PYTHON or else the first python3 on PATH that has the modules which
-# they need, and those named as arguments. Exit code 3 if there is none.
-set -fu
-IFS=:
-for folder in '' $PATH; do
-    if [ -n "$folder" ]; then python=$folder/python3; else python=${LADDER_PYTHON:-}; fi
-    if [ -n "$python" ] && "$python" - ipykernel matplotlib nbclient nbformat numpy "$@" 2> /dev/null << 'PYTHON'
-import importlib.util, sys
-sys.exit(any(importlib.util.find_spec(module) is None for module in sys.argv[1:]))
-PYTHON
-    then
-        printf '%s\n' "$python"
-        exit 0
-    fi
-done
-exit 3
+# Prints a Python that has the modules which the notebooks need, and those named as arguments. Exit code 3 if there is none.
+exec "$(dirname -- "$0")/../tests/find_python.sh" ipykernel matplotlib nbclient nbformat numpy "$@"

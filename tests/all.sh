@@ -149,12 +149,12 @@ fi
 
 if ! have doxygen || [ ! -d /usr/share/javascript/katex ]; then
     skip 'site' 'there is no doxygen or no KaTeX'
-elif ! /usr/bin/python3 -c 'import markdown_it, mdit_py_plugins, pygments' 2> /dev/null; then
+elif ! site_python=$(tests/find_python.sh markdown_it mdit_py_plugins pygments); then
     skip 'site' 'markdown-it, mdit-py-plugins or Pygments is missing'
 else
-    step 'site: its parts' /usr/bin/python3 tests/test_site.py
+    step 'site: its parts' "$site_python" tests/test_site.py
     step 'site: no warning, and every link leads somewhere' \
-        /usr/bin/python3 docs/site/build.py "$build/lab" "$build/docs/html"
+        "$site_python" docs/site/build.py "$build/lab" "$build/docs/html"
 fi
 
 if has_cpu && notebooks/find_python.sh > /dev/null; then
@@ -163,12 +163,7 @@ else
     skip 'notebooks' 'ipykernel, matplotlib, nbclient, nbformat or numpy is missing'
 fi
 
-# Debian's Selenium is for Debian's Python, which may not be the first one.
-browser_python=
-for python in "${LADDER_PYTHON:-python3}" /usr/bin/python3; do
-    if "$python" -c 'import selenium' 2> /dev/null; then browser_python=$python; break; fi
-done
-if has_cpu && [ -n "$browser_python" ] && have chromium && have chromedriver; then
+if has_cpu && have chromium && have chromedriver && browser_python=$(tests/find_python.sh selenium); then
     step 'the schedule explorer in Chromium' "$browser_python" tests/explorer.py "$build/lab"
 else
     skip 'the schedule explorer in Chromium' 'chromium, chromium-driver or python3-selenium is missing'

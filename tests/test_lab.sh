@@ -216,7 +216,7 @@ expect 3 err 'sudo apt-get install -y doxygen'
 title='lab docs: builds the site, by default in the build folder'
 # A Python that has what it is asked to import, and shows its arguments.
 # shellcheck disable=SC2016
-stub python3 '[ "$1" = -c ] && exit 0; for a in "$@"; do echo "<$a>"; done; exit 7'
+stub python3 '[ "$1" = - ] && exit 0; for a in "$@"; do echo "<$a>"; done; exit 7'
 stub doxygen 'exit 0'
 run docs
 expect 7 out '/docs/site/build.py>' out "<$LADDER_BUILD/lab>" out "<$LADDER_BUILD/docs/html>"

@@ -12,8 +12,7 @@
 namespace ladder {
 namespace {
 
-// --- The data
-// ------------------------------------------------------------------------------------------------------
+// --- The data ---------------------------------------------------------------------------------------
 
 // The stages on the way to the last one whose change shows in a problem of this unit, in that order.
 std::vector<const Row*> path(const std::vector<ProblemRows>& problems, const ProblemRows& problem) {
@@ -93,8 +92,7 @@ std::string speedup_text(double speedup) {
     return fmt::format("{:.{}f}x", speedup, speedup < 10 ? 2 : 0);
 }
 
-// --- The picture
-// ---------------------------------------------------------------------------------------------------
+// --- The picture ------------------------------------------------------------------------------------
 
 // In the pixels of a narrow phone, nearly; a page may show it larger.
 constexpr double width = 370;
