@@ -581,7 +581,10 @@ void Block::complete_phase(int index) {
     mbarrier.missing = mbarrier.arrivals;
     mbarrier.released_time = mbarrier.arrived_time;
     mbarrier.released_phases = mbarrier.arrived_phases;
-    for (const int id : std::exchange(mbarrier.waiting, {})) make_ready(id / 32, 1u << id % 32);
+    for (const int id : std::exchange(mbarrier.waiting, {})) {
+        acquire(threads_[id], index);
+        make_ready(id / 32, 1u << id % 32);
+    }
 }
 
 void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t caller) {
@@ -596,17 +599,21 @@ void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t 
     if (number == present) {
         mbarriers_[index].waiting.push_back(current_);
         wait("an mbarrier", site);
+    } else {
+        acquire(threads_[current_], index);
     }
-    Thread& self = threads_[current_];
+}
+
+/// The thread learns that the last phase is complete, and what those who arrived knew.
+void Block::acquire(Thread& thread, int index) {
     const Mbarrier& mbarrier = mbarriers_[index];
-    self.complete_phases[index] = mbarrier.phase;
+    thread.complete_phases[index] = mbarrier.phase;
     // The thread's own copies are over for it now, and not when the last thread arrived: so what is counted
     // among them does not depend on who ran first.
-    std::erase_if(self.copies, [=](const Copy& copy) {
-        return copy.mbarrier == index && static_cast<int>(copy.phase) <= number;
-    });
-    join(self.known_time, mbarrier.released_time);
-    join(self.complete_phases, mbarrier.released_phases);
+    std::erase_if(thread.copies,
+                  [&](const Copy& copy) { return copy.mbarrier == index && copy.phase < mbarrier.phase; });
+    join(thread.known_time, mbarrier.released_time);
+    join(thread.complete_phases, mbarrier.released_phases);
 }
 
 /// Behind a __syncwarp every lane knows what one of them knew.

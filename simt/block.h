@@ -149,6 +149,7 @@ class Block {
     int find_mbarrier(void* address, std::uintptr_t caller);
     static void write(const Copy& copy);
     void complete_phase(int index);
+    void acquire(Thread& thread, int index);
     void share_knowledge(std::uint32_t mask);
     void resume(int id);
     boost::context::fiber start(int id);
