@@ -43,6 +43,10 @@ int main(int argc, char** argv) {
     ladder::add_diff(lab);
     ladder::add_profile(lab);
     ladder::add_trace(lab);
+    ladder::add_exercise(lab);
+    ladder::add_zoo(lab);
+    ladder::add_handout(lab);
+    ladder::add_grade(lab);
     add_scripted(lab, "notebooks", "Open the notebooks in Jupyter",
                  {{"--check", "Execute all instead, and compare with their committed outputs"},
                   {"--update", "Execute all instead, and rewrite their outputs"}});

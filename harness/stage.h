@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -66,11 +67,11 @@ struct Stage {
     const char* shows_in = "";  ///< the timing regime where that change should show
     int diff_budget = 80;       ///< most lines added or changed against the parent; 0 for no bound
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
-    std::size_t (*workspace_bytes)(const Shape&, int sm_count) = nullptr;
+    std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
     /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves
     /// them 0. A run that was aborted may not; whoever goes on with its workspace must zero them. Null for
     /// none.
-    std::size_t (*counter_bytes)(const Shape&, int sm_count) = nullptr;
+    std::function<std::size_t(const Shape&, int sm_count)> counter_bytes = nullptr;
     std::vector<int> head_dims;  ///< filled in at registration
 
     /// "04_split_q": the stage's folder under stages/

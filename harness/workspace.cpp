@@ -8,8 +8,9 @@
 namespace ladder {
 namespace {
 
-std::size_t ask(std::size_t (*bytes)(const Shape&, int), const Device& device, const Shape& shape) {
-    return bytes == nullptr ? 0 : bytes(shape, device.sm_count());
+std::size_t ask(const std::function<std::size_t(const Shape&, int)>& bytes, const Device& device,
+                const Shape& shape) {
+    return bytes ? bytes(shape, device.sm_count()) : 0;
 }
 
 }  // namespace

@@ -169,6 +169,14 @@ else
     skip 'the schedule explorer in Chromium' 'chromium, chromium-driver or python3-selenium is missing'
 fi
 
+# --- The course, as a newcomer follows it ---------------------------------------------------------------------------
+
+if has_cpu; then
+    step 'guides and a hand-out of their own' tests/guides.sh "$build"
+else
+    skip 'guides and a hand-out of their own' 'Boost.Context is not installed'
+fi
+
 # --- The kernels under nvcc ----------------------------------------------------------------------------------------
 
 nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=\(.*\)/\1/p' "$build/CMakeCache.txt" | grep -v NOTFOUND)

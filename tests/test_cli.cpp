@@ -148,8 +148,9 @@ double error_against_reference(const Files& files, bool bnhd, bool causal, doubl
 TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     const ProcessResult help = lab({"--help"});
     CHECK(help.status == 0);
-    for (const char* command : {"doctor", "list", "time", "count", "verify", "run", "diff", "profile",
-                                "trace", "docs", "notebooks", "test"}) {
+    for (const char* command :
+         {"doctor", "list", "time", "count", "verify", "run", "diff", "profile", "trace", "docs", "notebooks",
+          "test", "start", "check", "hint", "reset", "zoo", "handout", "grade"}) {
         CAPTURE(command);
         CHECK(help.out.find(std::string("\n  ") + command) != std::string::npos);
         const ProcessResult own = lab({command, "--help"});

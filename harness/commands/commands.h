@@ -15,6 +15,10 @@ void add_run(CLI::App& lab);
 void add_diff(CLI::App& lab);
 void add_profile(CLI::App& lab);
 void add_trace(CLI::App& lab);
+void add_exercise(CLI::App& lab);
+void add_zoo(CLI::App& lab);
+void add_handout(CLI::App& lab);
+void add_grade(CLI::App& lab);
 void add_tables(CLI::App& lab);
 
 }  // namespace ladder

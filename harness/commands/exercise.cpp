@@ -1,0 +1,229 @@
+/// @file
+/// lab start, check, hint and reset: a stage as an exercise, for the one who solves it.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "harness/commands/commands.h"
+#include "harness/commands/options.h"
+#include "harness/errors.h"
+
+#ifdef LADDER_HAS_COURSE
+#    include "harness/course/check.h"
+#    include "harness/course/exercise.h"
+#    include "harness/diff.h"
+#    include "harness/process.h"
+#    include "harness/progress.h"
+#endif
+
+namespace fs = std::filesystem;
+
+namespace ladder {
+namespace {
+
+struct StartOptions {
+    explicit StartOptions(CLI::App& command) {
+        command.add_option("STAGE", stage, "The stage to make: a number or a name")
+            ->required()
+            ->type_name("");
+        command.add_option("--dir", folder, "The folder to make (default: my)")->type_name("DIR");
+    }
+    std::string stage, folder = "my";
+};
+
+/// [DIR]
+struct FolderOptions {
+    explicit FolderOptions(CLI::App& command) {
+        command
+            .add_option("DIR", folder,
+                        "The folder that lab start made (default: this one if it is one, else my)")
+            ->type_name("");
+    }
+    std::string path() const {
+        return !folder.empty() ? folder : fs::exists(".lab/exercise.json") ? "." : "my";
+    }
+    std::string folder;
+};
+
+struct CheckCommandOptions : FolderOptions {
+    explicit CheckCommandOptions(CLI::App& command) : FolderOptions(command) {
+        command.add_option("--seed", seed, "Other seeded shapes and numbers (default 1)")->type_name("N");
+        command.add_flag("--watch", watch, "Check again whenever kernel.cu changes, until interrupted");
+    }
+    std::uint64_t seed = 1;
+    bool watch = false;
+};
+
+#ifdef LADDER_HAS_COURSE
+
+Document start(const StartOptions& options) {
+    const Exercise exercise = load_exercise(options.stage);
+    if (exercise.parent < 0) throw BadUsage(fmt::format("{} has no parent to start from", exercise.folder()));
+    const StudentFolder folder = start_exercise(exercise, options.folder);
+    Document document;
+    document.facts = {{"exercise", exercise.folder()},
+                      {"starts from", parent_of(exercise).folder()},
+                      {"folder", folder.path.string()}};
+    document.notes = {
+        fmt::format("read {}/TASK.md, write your prediction into prediction.md, edit kernel.cu",
+                    options.folder),
+        fmt::format("then: lab check {}    stuck: lab hint {}", options.folder, options.folder)};
+    return document;
+}
+
+Cell outcome(const Criterion& c) {
+    if (!c.why_not.empty()) return {Value(), c.why_not, Tone::faint};
+    return {Value(c.all()),
+            c.total == 1 ? (c.all() ? "yes" : "no") : fmt::format("{} of {}", c.passed, c.total),
+            c.all() ? Tone::good : Tone::bad};
+}
+
+/// Once it is solved there is nothing left to give away.
+void open_up(const Exercise& exercise, const StudentFolder& folder, Document& document) {
+    if (!exercise.solved_here) {
+        document.notes.emplace_back("passed; the lesson and the solution are your instructor's to show");
+        return;
+    }
+    const Stage& stage = *find_stage(exercise.number);
+    const fs::path lesson = source_folder() / "stages" / exercise.folder() / "README.md";
+    const auto diff =
+        run_process({"diff", "-u", "--label", "yours/kernel.cu", "--label", stage.folder() + "/kernel.cu",
+                     folder.kernel().string(), kernel_path(stage).string()});
+    if (diff.status > 1) throw CannotRun("there is no diff command: install diffutils");
+    OutputFile(folder.path / "solution.diff").write(diff.out);
+    document.notes.push_back(
+        fmt::format("passed; the lesson, with the measurement and its questions: {}", lesson.string()));
+    document.notes.push_back(fmt::format(
+        "from your kernel to the ladder's: {} ({})", (folder.path / "solution.diff").string(),
+        diff.out.empty() ? "they are the same" : fmt::format("{} lines", count_changed_lines(diff.out))));
+}
+
+Document check_once(const StudentFolder& folder, const CheckCommandOptions& options) {
+    const Exercise exercise = load_exercise(std::to_string(folder.stage));
+    CheckResult result;
+    {
+        const ProgressLine progress;
+        result = check_kernel(exercise, folder.kernel(), folder.products(), {.seed = options.seed},
+                              std::cref(progress));
+    }
+    Document document;
+    document.facts = {{"exercise", exercise.folder()}, {"kernel", folder.kernel().string()}};
+    document.data = {{"passed", result.passed()}};
+    Table table("criteria", "", {{"criterion", "criterion"}, {"passed", "outcome"}});
+    for (const Criterion& c : result.criteria) table.add_row({{Value(c.key), c.title}, outcome(c)});
+    document.tables = {table};
+    // In the order in which they explain each other: a race is why results are wrong.
+    for (const char* key : {"builds", "races", "correct", "edges", "moved", "unmoved"}) {
+        const Criterion& c = result[key];
+        if (c.all()) continue;
+        if (document.failure.empty()) document.failure = "not yet: " + c.title;
+        if (c.reports.empty()) continue;
+        // One broken idea fails many cases alike; the first few tell.
+        const std::size_t shown = c.key == "moved" || c.key == "unmoved" ? 8 : 2;
+        std::string text = c.title + ": not yet\n";
+        for (std::size_t k = 0; k < std::min(shown, c.reports.size()); ++k) text += "\n" + c.reports[k];
+        if (text.back() != '\n') text += "\n";
+        if (c.reports.size() > shown)
+            text += fmt::format("\n... and {} more like these\n", c.reports.size() - shown);
+        document.listings.push_back({"report_" + c.key, text, "", nullptr});
+    }
+    document.notes = result.notes;
+    if (document.failure.empty()) open_up(exercise, folder, document);
+    return document;
+}
+
+Document check(const CheckCommandOptions& options) {
+    const StudentFolder folder = open_student_folder(options.path());
+    if (!options.watch) return check_once(folder, options);
+    for (fs::file_time_type seen{};;) {
+        std::error_code error;
+        const auto written = fs::last_write_time(folder.kernel(), error);
+        if (!error && written != seen) {
+            seen = written;
+            std::string text;
+            try {
+                const Document document = check_once(folder, options);
+                text = to_terminal(document, false) +
+                       (document.failure.empty() ? "" : "lab: " + document.failure + "\n");
+            } catch (const BadUsage& failure) {  // an editor may take the file away for a moment
+                text = std::string(failure.what()) + "\n";
+            }
+            std::cout << "\n--- " << folder.kernel().string() << "\n" << text << std::flush;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+}
+
+Document hint(const FolderOptions& options) {
+    StudentFolder folder = open_student_folder(options.path());
+    const Exercise exercise = load_exercise(std::to_string(folder.stage));
+    const int count = static_cast<int>(exercise.hints.size());
+    if (count == 0) throw CannotRun(fmt::format("there are no hints for {}", exercise.folder()));
+    const bool all_given = folder.hints >= count;
+    if (!all_given) folder.hints += 1;
+    save(folder);
+    Document document;
+    document.facts = {{"hint", fmt::format("{} of {} for {}", folder.hints, count, exercise.folder())}};
+    document.listings.push_back(
+        {"hint", exercise.hints[static_cast<std::size_t>(folder.hints - 1)] + "\n", "", nullptr});
+    if (all_given) document.notes.emplace_back("that was the last one already");
+    return document;
+}
+
+Document reset(const FolderOptions& options) {
+    const StudentFolder folder = open_student_folder(options.path());
+    const Exercise exercise = load_exercise(std::to_string(folder.stage));
+    fs::path kept;
+    if (fs::exists(folder.kernel())) {
+        for (int n = 1; kept.empty() || fs::exists(kept); ++n)
+            kept = folder.path / fmt::format("kernel.{}.cu", n);
+        std::error_code error;
+        fs::rename(folder.kernel(), kept, error);
+        if (error) throw BadUsage(fmt::format("cannot keep {}: {}", kept.string(), error.message()));
+    }
+    OutputFile(folder.kernel()).write(starting_kernel(exercise));
+    StudentFolder fresh = folder;
+    fresh.hints = 0;
+    save(fresh);
+    Document document;
+    document.facts = {{"exercise", exercise.folder()}, {"kernel", folder.kernel().string()}};
+    if (!kept.empty()) document.notes.push_back("what you had is kept in " + kept.string());
+    return document;
+}
+
+#else
+
+template <class Options>
+[[noreturn]] Document not_here() {
+    throw CannotRun("exercises need the race-checked CPU back-end, which this build does not have");
+}
+Document start(const StartOptions&) {
+    not_here<int>();
+}
+Document check(const CheckCommandOptions&) {
+    not_here<int>();
+}
+Document hint(const FolderOptions&) {
+    not_here<int>();
+}
+Document reset(const FolderOptions&) {
+    not_here<int>();
+}
+
+#endif
+
+}  // namespace
+
+void add_exercise(CLI::App& lab) {
+    add_command(lab, "start", "Begin a stage as an exercise: its parent's kernel and the task", start);
+    add_command(lab, "check", "Check an exercise: results, races, and the work that must move", check);
+    add_command(lab, "hint", "The next hint for an exercise", hint);
+    add_command(lab, "reset", "Begin an exercise again; what you had is kept", reset);
+}
+
+}  // namespace ladder

@@ -1,0 +1,262 @@
+/// @file
+/// lab grade: one submission, or a class of them.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "harness/commands/commands.h"
+#include "harness/commands/options.h"
+#include "harness/errors.h"
+
+#ifdef LADDER_HAS_COURSE
+#    include "harness/course/grade.h"
+#    include "harness/course/sandbox.h"
+#    include "harness/progress.h"
+#endif
+
+namespace fs = std::filesystem;
+
+namespace ladder {
+namespace {
+
+struct Options {
+    explicit Options(CLI::App& command) {
+        command.add_option("DIR", folder, "A submission, with kernel.cu, or a folder of submissions")
+            ->required()
+            ->type_name("");
+        command.add_option("--stage", stage, "The exercise (default: the rubric's)")->type_name("N");
+        command.add_option("--rubric", rubric, "Points and seed, as JSON")->type_name("FILE");
+        command.add_option("--gradescope", gradescope, "Write one submission's grade in Gradescope's format")
+            ->type_name("FILE");
+        command
+            .add_option("--out", out, "Write each submission's grade into this folder; what is there is kept")
+            ->type_name("DIR");
+        command.add_option("--csv", csv, "Write a table of all grades (default: grades.csv in --out)")
+            ->type_name("FILE");
+        command.add_option("--jobs", jobs, "Submissions at a time (default: one per core)")->type_name("N");
+    }
+    std::string folder, stage, rubric, gradescope, out, csv;
+    int jobs = 0;
+};
+
+#ifdef LADDER_HAS_COURSE
+
+Exercise exercise_of(const Options& options, const Rubric& rubric) {
+    if (!options.stage.empty()) return load_exercise(options.stage);
+    if (rubric.stage) return load_exercise(std::to_string(*rubric.stage));
+    throw BadUsage("which exercise? Name it with --stage, or in the rubric");
+}
+
+/// A class: each submission by a process of its own, so many at a time.
+class ClassGrader {
+  public:
+    ClassGrader(const Options& options, const Exercise& exercise, const Rubric& rubric)
+        : options_(options), exercise_(exercise), rubric_(rubric), out_(fs::absolute(options.out)) {
+        std::error_code error;
+        fs::create_directories(out_, error);
+        if (error) throw BadUsage(fmt::format("cannot make {}: {}", options.out, error.message()));
+        for (const auto& entry : fs::directory_iterator(options.folder)) {
+            if (entry.is_directory() && !entry.path().filename().string().starts_with("."))
+                submissions_.push_back(fs::absolute(entry.path()));
+        }
+        if (submissions_.empty())
+            throw BadUsage(fmt::format("{} has neither kernel.cu nor folders", options.folder));
+        std::sort(submissions_.begin(), submissions_.end());
+    }
+
+    /// Grades those that have no grade yet, or that changed since.
+    void grade() {
+        const ProgressLine progress;
+        const std::size_t jobs = options_.jobs > 0 ? static_cast<std::size_t>(options_.jobs)
+                                                   : std::max(1u, std::thread::hardware_concurrency());
+        std::map<std::string, std::unique_ptr<SandboxedProcess>> running;
+        const int total = static_cast<int>(submissions_.size());
+        int done = 0;
+        for (const fs::path& submission : submissions_) {
+            const auto known = read_gradescope(result_of(submission));
+            if (known && known->fingerprint == fingerprint(exercise_, submission, rubric_)) {
+                done += 1;
+                continue;
+            }
+            newly_ += 1;
+            const std::string name = submission.filename().string();
+            progress("grade " + name, done, total);
+            running[name] = start(submission);
+            while (running.size() >= jobs) done += collect(running);
+        }
+        while (!running.empty()) done += collect(running);
+    }
+
+    Document report() const {
+        Table table("grades", "", columns());
+        std::string csv = "submission";
+        for (const auto& [key, points] : rubric_.points) csv += "," + key;
+        csv += ",total,of\n";
+        int missing = 0;
+        for (const fs::path& submission : submissions_) {
+            const std::string name = submission.filename().string();
+            const auto grade = read_gradescope(result_of(submission));
+            std::vector<Cell> row{name};
+            csv += quoted(name);
+            for (const auto& [key, points] : rubric_.points) {
+                Cell cell(Value(), "-", Tone::faint);
+                if (grade) {
+                    for (const Score& s : grade->scores) {
+                        if (s.key == key) cell = {Value(s.score), fmt::format("{:g}", s.score)};
+                    }
+                }
+                csv += "," + (grade ? cell.text : "");
+                row.push_back(cell);
+            }
+            row.push_back(grade
+                              ? Cell{Value(grade->total()), fmt::format("{:g}", grade->total()), Tone::strong}
+                              : Cell(Value(), "not graded", Tone::bad));
+            csv += grade ? fmt::format(",{:g},{:g}\n", grade->total(), grade->most()) : ",,\n";
+            table.add_row(row);
+            missing += !grade;
+        }
+        const fs::path file = options_.csv.empty() ? out_ / "grades.csv" : fs::path(options_.csv);
+        OutputFile(file).write(csv);
+        Document document;
+        document.facts = {{"exercise", exercise_.folder()},
+                          {"submissions", Cell::count(submissions_.size())},
+                          {"graded now", Cell::count(static_cast<std::uint64_t>(newly_))}};
+        document.tables = {table};
+        document.notes = {fmt::format("all grades: {}; one file each: {}", file.string(), out_.string())};
+        if (missing > 0)
+            document.failure = fmt::format("{} submissions could not be graded; run it again", missing);
+        return document;
+    }
+
+  private:
+    std::vector<Column> columns() const {
+        std::vector<Column> all{{"submission", "submission"}};
+        for (const auto& [key, points] : rubric_.points) all.push_back({key, key, Align::right});
+        all.push_back({"total", "total", Align::right});
+        return all;
+    }
+
+    static std::string quoted(std::string name) {
+        // A spreadsheet must not take a name for a formula.
+        if (!name.empty() && std::string("=+-@").find(name.front()) != std::string::npos) name.insert(0, "'");
+        std::string text = "\"";
+        for (const char c : name) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+        return text + "\"";
+    }
+
+    fs::path result_of(const fs::path& submission) const {
+        return out_ / (submission.filename().string() + ".json");
+    }
+
+    std::unique_ptr<SandboxedProcess> start(const fs::path& submission) const {
+        std::vector<std::string> command{fs::read_symlink("/proc/self/exe").string(),
+                                         "grade",
+                                         submission.string(),
+                                         "--stage",
+                                         std::to_string(exercise_.number),
+                                         "--gradescope",
+                                         result_of(submission).string()};
+        if (!options_.rubric.empty())
+            command.insert(command.end(), {"--rubric", fs::absolute(options_.rubric).string()});
+        Limits limits = compiler_limits();
+        limits.cpu_s = 600;
+        limits.memory = std::size_t{16} << 30;
+        limits.temporary = fs::temp_directory_path();
+        return std::make_unique<SandboxedProcess>(command, limits);
+    }
+
+    /// Waits until one has ended, and says how many did. Whether there is a grade says whether it worked.
+    static int collect(std::map<std::string, std::unique_ptr<SandboxedProcess>>& running) {
+        for (;;) {
+            int ended = 0;
+            for (auto one = running.begin(); one != running.end();) {
+                if (one->second->running()) {
+                    ++one;
+                } else {
+                    one = running.erase(one);
+                    ended += 1;
+                }
+            }
+            if (ended > 0) return ended;
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+    }
+
+    const Options& options_;
+    const Exercise& exercise_;
+    const Rubric& rubric_;
+    fs::path out_;
+    std::vector<fs::path> submissions_;
+    int newly_ = 0;
+};
+
+Document run(const Options& options) {
+    const Rubric rubric = options.rubric.empty() ? Rubric{} : load_rubric(options.rubric);
+    const Exercise exercise = exercise_of(options, rubric);
+    if (exercise.parent < 0)
+        throw BadUsage(fmt::format("{} is no exercise: it has no parent", exercise.folder()));
+    if (!fs::is_directory(options.folder))
+        throw BadUsage(fmt::format("there is no folder {}", options.folder));
+    bool has_folders = false;
+    for (const auto& entry : fs::directory_iterator(options.folder))
+        has_folders |= entry.is_directory() && !entry.path().filename().string().starts_with(".");
+    if (!fs::exists(fs::symlink_status(fs::path(options.folder) / "kernel.cu")) && has_folders &&
+        options.gradescope.empty()) {
+        if (options.out.empty()) throw BadUsage("a folder of submissions needs --out, for the grades");
+        ClassGrader grader(options, exercise, rubric);
+        grader.grade();
+        return grader.report();
+    }
+    if (!options.out.empty() || !options.csv.empty())
+        throw BadUsage("--out and --csv are for a folder of submissions; one takes --gradescope");
+
+    std::optional<OutputFile> file;
+    if (!options.gradescope.empty()) file.emplace(options.gradescope);
+    Grade grade;
+    {
+        const ProgressLine progress;
+        grade = grade_submission(exercise, options.folder, rubric, std::cref(progress));
+    }
+    if (file) file->write(gradescope_json(grade));
+    Document document;
+    document.facts = {
+        {"exercise", exercise.folder()},
+        {"submission", options.folder},
+        {"sandbox", describe_sandbox()},
+        {"total", {Value(grade.total()), fmt::format("{:g} of {:g}", grade.total(), grade.most())}}};
+    Table table("criteria", "",
+                {{"criterion", "criterion"}, {"score", "score", Align::right}, {"most", "of", Align::right}});
+    for (const Score& s : grade.scores) {
+        table.add_row(
+            {{Value(s.key), s.title},
+             {Value(s.score), fmt::format("{:g}", s.score), s.score >= s.most ? Tone::good : Tone::bad},
+             {Value(s.most), fmt::format("{:g}", s.most)}});
+        if (s.score < s.most)
+            document.listings.push_back({"report_" + s.key, s.title + ": " + s.output, "", nullptr});
+    }
+    document.tables = {table};
+    return document;
+}
+
+#else
+
+Document run(const Options&) {
+    throw CannotRun("grading needs the race-checked CPU back-end, which this build does not have");
+}
+
+#endif
+
+}  // namespace
+
+void add_grade(CLI::App& lab) {
+    add_command(lab, "grade", "Grade a submission, or a class of them", run);
+}
+
+}  // namespace ladder

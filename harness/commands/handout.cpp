@@ -1,0 +1,53 @@
+/// @file
+/// lab handout: what an instructor gives to students.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "harness/commands/commands.h"
+#include "harness/commands/options.h"
+#include "harness/errors.h"
+
+#ifdef LADDER_HAS_COURSE
+#    include "harness/course/handout.h"
+#endif
+
+namespace ladder {
+namespace {
+
+struct Options {
+    explicit Options(CLI::App& command) {
+        command.add_option("STAGES", stages, "The stages to solve: numbers or names")
+            ->required()
+            ->type_name("");
+        command.add_option("--out", folder, "The folder to write")->required()->type_name("DIR");
+    }
+    std::vector<std::string> stages;
+    std::string folder;
+};
+
+Document run([[maybe_unused]] const Options& options) {
+#ifdef LADDER_HAS_COURSE
+    std::vector<Exercise> exercises;
+    for (const std::string& word : options.stages) exercises.push_back(load_exercise(word));
+    const Handout handout = write_handout(exercises, options.folder);
+    Document document;
+    document.facts = {{"exercises", fmt::format("{}", fmt::join(handout.exercises, ", "))},
+                      {"left out", fmt::format("{}", fmt::join(handout.hidden, ", "))},
+                      {"there", fmt::format("{}", fmt::join(handout.kept, ", "))},
+                      {"files", Cell::count(static_cast<std::uint64_t>(handout.files))},
+                      {"folder", options.folder}};
+    document.notes = {"it builds and checks on its own: cd there, then ./lab doctor"};
+    return document;
+#else
+    throw CannotRun("hand-outs need the race-checked CPU back-end, which this build does not have");
+#endif
+}
+
+}  // namespace
+
+void add_handout(CLI::App& lab) {
+    add_command(lab, "handout", "Write what students get: everything but the solutions of these stages", run);
+}
+
+}  // namespace ladder

@@ -1,0 +1,116 @@
+#include "harness/course/build.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "harness/errors.h"
+#include "harness/file.h"
+#include "harness/json.h"
+
+namespace fs = std::filesystem;
+
+namespace ladder {
+namespace {
+
+constexpr double compile_limit_s = 120;
+
+using Words = std::vector<std::string>;
+
+void append(Words& words, const Words& more) {
+    for (const std::string& word : more) {
+        if (!word.empty()) words.push_back(word);
+    }
+}
+
+/// The first errors of a compiler, with the file's name alone.
+std::string first_errors(const std::string& said, const fs::path& kernel) {
+    std::istringstream lines(said);
+    std::string text;
+    int count = 0;
+    for (std::string line; std::getline(lines, line) && count < 24; ++count) {
+        const std::string path = kernel.string();
+        for (std::size_t at = line.find(path); at != line.npos; at = line.find(path, at + 1))
+            line.replace(at, path.size(), kernel.filename().string());
+        text += line + "\n";
+    }
+    return text;
+}
+
+bool newer(const fs::path& product, const std::vector<fs::path>& sources) {
+    std::error_code error;
+    const auto made = fs::last_write_time(product, error);
+    if (error) return false;
+    for (const fs::path& source : sources) {
+        const auto written = fs::last_write_time(source, error);
+        if (!error && written >= made) return false;
+        error.clear();
+    }
+    return true;
+}
+
+}  // namespace
+
+Limits compiler_limits() {
+    Limits limits;
+    limits.memory = std::size_t{4} << 30;
+    limits.file_bytes = std::size_t{1} << 28;
+    return limits;
+}
+
+StudentBuild build_student(const fs::path& kernel, const fs::path& folder, const Limits& limits) {
+    const auto how = read_json(LADDER_KERNEL_BUILD);
+    const fs::path program = folder / "program";
+    StudentBuild build{"", {folder / "cpu.o", folder / "checked.o"}, ""};
+    const auto link = how.at("link").get<Words>();
+    const std::string source = read_file(kernel);
+    if (fs::exists(folder / "built.cu") && read_file(folder / "built.cu") == source &&
+        newer(program, {link.begin(), link.end()})) {
+        build.program = program;
+        return build;
+    }
+    std::error_code ignored;
+    fs::remove(program, ignored);
+
+    std::vector<std::unique_ptr<SandboxedProcess>> compilers;
+    for (const char* backend : {"cpu", "checked"}) {
+        Words command{how.at("compiler").get<std::string>()};
+        append(command, how.at("compile").get<Words>());
+        append(command, {"-pipe", "-fmax-errors=4", "-fdiagnostics-color=never",
+                         "-fno-diagnostics-show-caret", fmt::format("-DLADDER_BACKEND={}", backend)});
+        if (backend == std::string("checked")) append(command, how.at("checked").get<Words>());
+        append(command, {"-o", (folder / (backend + std::string(".o"))).string(), "-c", kernel.string()});
+        // clang has neither option under these names
+        if (how.at("compiler_id") != "GNU") {
+            for (std::string& word : command) {
+                if (word == "-fmax-errors=4") word = "-ferror-limit=4";
+                if (word == "-fno-diagnostics-show-caret") word = "-fno-caret-diagnostics";
+            }
+        }
+        compilers.push_back(std::make_unique<SandboxedProcess>(command, limits));
+    }
+    for (const auto& compiler : compilers) {
+        const std::string how_it_ended = compiler->wait(compile_limit_s);
+        if (how_it_ended == "exit code 127") throw CannotRun("the compiler that lab was built with is gone");
+        if (how_it_ended.empty() || !build.errors.empty()) continue;
+        build.errors = first_errors(compiler->output(), kernel);
+        if (!how_it_ended.starts_with("exit code")) build.errors += "the compiler: " + how_it_ended + "\n";
+    }
+    if (!build.errors.empty()) return build;
+
+    Words command{how.at("compiler").get<std::string>(), "-o", program.string(), build.objects[0].string(),
+                  build.objects[1].string()};
+    append(command, link);
+    SandboxedProcess linker(command, limits);
+    if (const std::string how_it_ended = linker.wait(compile_limit_s); !how_it_ended.empty()) {
+        build.errors = first_errors(linker.output(), kernel) + how_it_ended + "\n";
+        return build;
+    }
+    OutputFile(folder / "built.cu").write(source);
+    build.program = program;
+    return build;
+}
+
+}  // namespace ladder

@@ -1,0 +1,28 @@
+/// @file
+/// Compiles one kernel that is not of the ladder into a program that runs it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "harness/course/sandbox.h"
+
+namespace ladder {
+
+/// What came of it.
+struct StudentBuild {
+    std::filesystem::path program;  ///< empty if it failed
+    std::vector<std::filesystem::path> objects;
+    std::string errors;  ///< what the compiler said, without the noise
+};
+
+/// Compiles `kernel` for both CPU back-ends and links it with the runner, all in `folder`, which must exist.
+/// What was built there from the same source is kept. Throws CannotRun if this machine has no compiler any
+/// more.
+StudentBuild build_student(const std::filesystem::path& kernel, const std::filesystem::path& folder,
+                           const Limits& limits);
+
+/// Limits of a compiler: enough for any kernel.
+Limits compiler_limits();
+
+}  // namespace ladder

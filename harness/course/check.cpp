@@ -1,0 +1,395 @@
+#include "harness/course/check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <random>
+
+#include "harness/claims.h"
+#include "harness/course/remote_device.h"
+#include "harness/course/screen.h"
+#include "harness/diff.h"
+#include "harness/errors.h"
+#include "harness/file.h"
+#include "simt/simt.h"
+
+namespace fs = std::filesystem;
+
+namespace ladder {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// The order of threads and blocks, until it goes out of scope.
+class WithOrder {
+  public:
+    WithOrder(simt::Order order, std::uint64_t seed) : saved_(simt::options()) {
+        simt::options().order = order;
+        simt::options().seed = seed;
+    }
+    WithOrder(const WithOrder&) = delete;
+    WithOrder& operator=(const WithOrder&) = delete;
+    ~WithOrder() { simt::options() = saved_; }
+
+  private:
+    simt::Options saved_;
+};
+
+std::string in_words(std::string counter) {
+    std::replace(counter.begin(), counter.end(), '_', ' ');
+    return counter;
+}
+
+/// Shapes that nobody can foresee: of the seed, small, ragged, grouped.
+std::vector<Case> seeded_cases(const Exercise& e, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<std::uint64_t>(n)); };
+    std::vector<Case> cases;
+    for (int k = 0; k < 8; ++k) {
+        const int Hkv = 1 + below(2), group = 1 + below(3);
+        Case c;
+        c.shape = {
+            1 + below(2),   Hkv * group,    Hkv,
+            1 + below(180), 1 + below(300), e.head_dims[static_cast<std::size_t>(k) % e.head_dims.size()]};
+        c.dtype = k % 2 == 0 ? DType::fp16 : DType::bf16;
+        c.causal = below(2) == 1;
+        c.layout = below(2) == 1 ? Layout::bnhd : Layout::bhnd;
+        c.seed = random();
+        cases.push_back(c);
+    }
+    return cases;
+}
+
+std::vector<Case> edge_cases(const Exercise& e, bool thorough) {
+    Stage stage;
+    stage.head_dims = e.head_dims;
+    std::vector<Case> cases = verification_cases(stage, true);
+    // And some of all the others, those of 1025 rows aside: more heads than start together and a long ramp,
+    // which nothing else shows, and every so many.
+    const std::vector<Case> all = verification_cases(stage, false);
+    for (std::size_t k = cases.size(); k < all.size(); ++k) {
+        const Shape& shape = all[k].shape;
+        if (shape.H == 9 || shape.Nq == 450 ||
+            (k % (thorough ? 3 : 9) == 0 && std::max(shape.Nq, shape.Nk) < 1000))
+            cases.push_back(all[k]);
+    }
+    return cases;
+}
+
+/// Everything about one check.
+class Checker {
+  public:
+    Checker(const Exercise& exercise, const fs::path& kernel, const fs::path& products,
+            const CheckOptions& options, const OnStep& on_step)
+        : exercise_(exercise),
+          kernel_(kernel),
+          products_(products),
+          options_(options),
+          on_step_(on_step),
+          end_(Clock::now() +
+               std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.limit_s))) {
+        for (const auto& [key, title] : std::initializer_list<std::pair<const char*, const char*>>{
+                 {"builds", "builds, and declares itself as the stage"},
+                 {"correct", "correct on seeded shapes"},
+                 {"edges", "correct on edge cases"},
+                 {"races", "no races, in three orders of threads"},
+                 {"moved", "the work moved as claimed"},
+                 {"unmoved", "nothing else moved"}}) {
+            result_.criteria.push_back({key, title, 0, 0, {}, ""});
+        }
+    }
+
+    CheckResult run() {
+        build();
+        if (!criterion("builds").all()) {
+            for (Criterion& c : result_.criteria) {
+                if (c.key != "builds") c.why_not = "it needs a kernel that builds";
+            }
+            return std::move(result_);
+        }
+        verify_cases(criterion("correct"), seeded_cases(exercise_, options_.seed));
+        verify_cases(criterion("edges"), edge_cases(exercise_, options_.thorough));
+        look_for_races();
+        hold_to_claims();
+        return std::move(result_);
+    }
+
+  private:
+    Criterion& criterion(const std::string& key) {
+        return *std::find_if(result_.criteria.begin(), result_.criteria.end(),
+                             [&](const Criterion& c) { return c.key == key; });
+    }
+
+    /// Whether to stop here: the time is over, or the kernel hung already, and would each time.
+    bool out_of_time(Criterion& c, int hangs_before, const RemoteDevice& device) {
+        if (device.hangs() > hangs_before) return true;
+        if (Clock::now() < end_) return false;
+        if (c.reports.empty() || !c.reports.back().starts_with("the time"))
+            c.reports.push_back(fmt::format("the time for all checks ({:g} s) is over", options_.limit_s));
+        return true;
+    }
+
+    void build() {
+        Criterion& builds = criterion("builds");
+        builds.total = 1;
+        const std::string source = read_file(kernel_);
+        if (source.size() > 1 << 20) {
+            builds.reports.emplace_back("kernel.cu is larger than 1 MiB");
+            return;
+        }
+        std::vector<std::string> foreign = screen_source(source);
+        if (options_.untrusted && !foreign.empty()) {
+            builds.reports.push_back(fmt::format("{}\n", fmt::join(foreign, "\n")));
+            return;
+        }
+        on_step_("build", 0, 1);
+        Limits limits = compiler_limits();
+        limits.sandbox = options_.untrusted;
+        limits.readable = {source_folder(), fs::path(LADDER_KERNEL_BUILD).parent_path(),
+                           kernel_.parent_path()};
+        limits.writable = {products_};
+        if (options_.untrusted) limits.temporary = products_;
+        const StudentBuild built = build_student(kernel_, products_, limits);
+        if (built.program.empty()) {
+            builds.reports.push_back(built.errors);
+            return;
+        }
+        for (const std::string& line : screen_objects(built.objects)) foreign.push_back(line);
+        if (options_.untrusted && !foreign.empty()) {
+            builds.reports.push_back(fmt::format("{}\n", fmt::join(foreign, "\n")));
+            return;
+        }
+        for (const std::string& line : foreign) result_.notes.push_back("a grader will refuse this: " + line);
+
+        Limits running;
+        running.sandbox = running.as_nobody = options_.untrusted;
+        const auto open = [&](Backend backend) {
+            return std::make_unique<RemoteDevice>(built.program, backend, running, options_.run_limit_s);
+        };
+        plain_ = open(Backend::cpu);
+        checked_ = open(Backend::checked);
+        try {
+            stage_ = plain_->stage();
+            checked_->stage();
+        } catch (const CheckFailed& error) {
+            builds.reports.emplace_back(error.what());
+            return;
+        }
+        if (stage_.number != exercise_.number || stage_.parent != exercise_.parent) {
+            builds.reports.push_back(
+                fmt::format("it declares itself as stage {} with parent {}, not as {} with parent {}: see "
+                            "LADDER_STAGE at the end",
+                            stage_.number, stage_.parent, exercise_.number, exercise_.parent));
+            return;
+        }
+        for (const int d : exercise_.head_dims) {
+            if (stage_.has_head_dim(d)) continue;
+            const std::string what = fmt::format("it has no head dimension {}: see Dims at the end", d);
+            // A new dimension is part of the change, not of the start.
+            if (parent_of(exercise_).has_head_dim(d)) {
+                builds.reports.push_back(what);
+                return;
+            }
+            missing_dim_ = what;
+        }
+        builds.passed = 1;
+    }
+
+    /// Verifies on the plain back-end, which sees wrong results and hangs but no races.
+    void verify_cases(Criterion& c, const std::vector<Case>& cases) {
+        const int hangs = plain_->hangs();
+        for (const Case& one : cases) {
+            on_step_(fmt::format("verify {}", one.description()), c.total, static_cast<int>(cases.size()));
+            c.total += 1;
+            if (out_of_time(c, hangs, *plain_)) continue;
+            std::string report;
+            if (!stage_.has_head_dim(one.shape.d)) {
+                report = missing_dim_;
+            } else {
+                try {
+                    report = verify(*plain_, stage_, one).report;
+                } catch (const CannotRun& error) {
+                    report = error.what();
+                }
+            }
+            c.passed += report.empty();
+            if (!report.empty()) c.reports.push_back(fmt::format("{}\n{}\n", one.description(), report));
+        }
+    }
+
+    /// Runs under the race checker, forward, reversed and shuffled. Whether results are right is not asked
+    /// here, only whether they are the same.
+    void look_for_races() {
+        Criterion& c = criterion("races");
+        Stage stage;
+        stage.head_dims = exercise_.head_dims;
+        std::vector<Case> cases;
+        const std::vector<Case> all = verification_cases(stage, true);
+        for (const std::size_t k : {2, 3, 5, 6, 8, 10}) cases.push_back(all[k]);
+        const int hangs = checked_->hangs();
+        for (const Case& one : cases) {
+            on_step_(fmt::format("races on {}", one.description()), c.total / 3,
+                     static_cast<int>(cases.size()));
+            const Inputs inputs = make_inputs(one);
+            std::optional<Outputs> first;
+            for (const auto& [order, name] : {std::pair{simt::Order::forward, "forward"},
+                                              {simt::Order::reversed, "reversed"},
+                                              {simt::Order::shuffled, "shuffled"}}) {
+                c.total += 1;
+                if (out_of_time(c, hangs, *checked_)) continue;
+                const WithOrder with(order, options_.seed);
+                std::string report = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_;
+                try {
+                    if (report.empty()) {
+                        const Outputs outputs = run_stage(*checked_, stage_, one, inputs);
+                        const auto bypassed = checked_->counters().bypassed_bytes;
+                        if (first && (first->O != outputs.O || !same(first->L, outputs.L)))
+                            report = "the outputs depend on the order in which threads run";
+                        if (bypassed != 0)
+                            report = fmt::format(
+                                "{} bytes of global memory are read or written without load() or "
+                                "store()",
+                                bypassed);
+                        if (!first) first = outputs;
+                    }
+                } catch (const CheckFailed& error) {
+                    report = error.what();
+                } catch (const CannotRun& error) {
+                    report = error.what();
+                }
+                c.passed += report.empty();
+                if (!report.empty())
+                    c.reports.push_back(fmt::format("{}, threads {}\n{}\n", one.description(), name, report));
+            }
+        }
+    }
+
+    // NaN equals itself here.
+    static bool same(const std::vector<float>& a, const std::vector<float>& b) {
+        return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+    }
+
+    void hold_to_claims() {
+        Criterion &moved = criterion("moved"), &unmoved = criterion("unmoved");
+        const auto local = open_device(Backend::cpu);
+        const Stage& parent = parent_of(exercise_);
+        const std::vector<Case> cases = claim_cases(exercise_.number);
+        int done = 0;
+        const int hangs = plain_->hangs();
+        std::string last_broken;
+        for (const Case& one : cases) {
+            on_step_(fmt::format("count {}", one.description()), done++, static_cast<int>(cases.size()));
+            const Inputs inputs = make_inputs(one);
+            const Work before = count_work(*local, parent, one, inputs);
+            Work after;
+            std::string broken = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_;
+            if (plain_->hangs() > hangs) {
+                broken = last_broken;
+            } else if (Clock::now() >= end_) {
+                broken = "the time for all checks is over";
+            } else if (broken.empty()) {
+                try {
+                    after = count_work(*plain_, stage_, one, inputs);
+                    broken = after.why_not;
+                } catch (const CheckFailed& error) {
+                    broken = error.what();
+                }
+            }
+            last_broken = broken;
+            judge_claims(one, before, after, broken, local->sm_count());
+        }
+        for (auto* c : {&moved, &unmoved}) {
+            for (const auto& [counter, wrong] : wrong_[c->key]) {
+                c->reports.push_back(
+                    wrong.first +
+                    (wrong.second > 1 ? fmt::format("\n    and on {} problems more", wrong.second - 1) : ""));
+            }
+        }
+    }
+
+    void judge_claims(const Case& one, const Work& before, const Work& after, const std::string& broken,
+                      int sm_count) {
+        const auto list = claims(exercise_.number, one, sm_count, before, after);
+        // What the parent breaks is the change; the rest is what must stay.
+        const auto of_parent = claims(exercise_.number, one, sm_count, before, before);
+        for (std::size_t k = 0; k < list.size(); ++k) {
+            const Claim& claim = list[k];
+            if (claim.of_parent) continue;
+            const bool moves = !of_parent[k].holds() || !before.why_not.empty();
+            Criterion& c = criterion(moves ? "moved" : "unmoved");
+            c.total += 1;
+            if (broken.empty() && claim.holds()) {
+                c.passed += 1;
+                continue;
+            }
+            auto& [text, count] = wrong_[c.key][broken.empty() ? claim.counter : "it fails: " + broken];
+            count += 1;
+            if (count > 1) continue;
+            if (!broken.empty()) {
+                text = fmt::format("not counted on {}: {}", one.description(), broken);
+            } else if (!before.why_not.empty()) {
+                text = fmt::format("{}: {} counted, must be {}\n    on {}", in_words(claim.counter),
+                                   claim.got, claim.expected, one.description());
+            } else if (moves) {
+                text = fmt::format("{}: {} counted, must become {} (the parent has {})\n    on {}",
+                                   in_words(claim.counter), claim.got, claim.expected, of_parent[k].got,
+                                   one.description());
+            } else {
+                text = fmt::format("{}: {} counted, must stay {}\n    on {}", in_words(claim.counter),
+                                   claim.got, claim.expected, one.description());
+            }
+        }
+        const auto order = claimed_tiles_of_blocks(exercise_.number, one, sm_count);
+        if (order.empty()) return;
+        Criterion& c = criterion("moved");
+        c.total += 1;
+        const auto& got = plain_->tiles_of_blocks();
+        if (broken.empty() && got == order) {
+            c.passed += 1;
+            return;
+        }
+        auto& [text, count] = wrong_["moved"]["order of the blocks"];
+        count += 1;
+        if (count > 1) return;
+        const std::size_t shown = std::min<std::size_t>(order.size(), 12);
+        text = fmt::format(
+            "order of the blocks: their key tiles are {}, must be {}{}\n    on {}",
+            fmt::join(got.begin(), got.begin() + static_cast<std::ptrdiff_t>(std::min(got.size(), shown)),
+                      " "),
+            fmt::join(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), " "),
+            order.size() > shown ? " ..." : "", one.description());
+    }
+
+    const Exercise& exercise_;
+    const fs::path &kernel_, &products_;
+    const CheckOptions& options_;
+    const OnStep& on_step_;
+    Clock::time_point end_;
+    CheckResult result_;
+    std::unique_ptr<RemoteDevice> plain_, checked_;
+    Stage stage_;
+    std::string missing_dim_;
+    std::map<std::string, std::map<std::string, std::pair<std::string, int>>> wrong_;
+};
+
+}  // namespace
+
+bool CheckResult::passed() const {
+    return std::all_of(criteria.begin(), criteria.end(), [](const Criterion& c) { return c.all(); });
+}
+
+const Criterion& CheckResult::operator[](const std::string& key) const {
+    return *std::find_if(criteria.begin(), criteria.end(), [&](const Criterion& c) { return c.key == key; });
+}
+
+CheckResult check_kernel(const Exercise& exercise, const fs::path& kernel, const fs::path& products,
+                         const CheckOptions& options, const OnStep& on_step) {
+    return Checker(exercise, kernel, products, options, on_step).run();
+}
+
+}  // namespace ladder

@@ -1,0 +1,70 @@
+/// @file
+/// A stage as an exercise: start from the parent's kernel and make the one change.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "harness/claims.h"
+#include "harness/stage.h"
+
+namespace ladder {
+
+/// What is known of a stage without its kernel. In a hand-out that is all there is of it.
+struct Exercise {
+    int number = 0;
+    std::string name;
+    int parent = -1;
+    std::string change, shows_in;
+    int diff_budget = 80;
+    std::vector<int> head_dims;
+    std::string complaint;  ///< Markdown: what is wrong with the parent
+    std::string task;       ///< Markdown: the change in words
+    std::vector<std::string>
+        hints;                 ///< Markdown: what to look at, which statement moves where, nearly the code
+    bool solved_here = false;  ///< the stage's kernel and lesson are in this folder of sources
+
+    /// "05_causal_skip"
+    std::string folder() const;
+};
+
+/// The folder of sources that this program was built from. Throws CannotRun if it is gone.
+std::filesystem::path source_folder();
+
+/// The exercise of a stage: a number ("5") or a name. Throws BadUsage if there is none like that.
+Exercise load_exercise(const std::string& word);
+
+/// The parent's kernel, declaring itself as the exercise's stage.
+std::string starting_kernel(const Exercise& exercise);
+
+/// The parent's stage. Throws CannotRun if it is not in this build.
+const Stage& parent_of(const Exercise& exercise);
+
+/// The text of a Markdown section, without its heading; empty if there is none.
+std::string section(const std::string& markdown, const std::string& heading);
+
+/// A claim that the parent breaks, on one problem: what the change must move.
+struct MustMove {
+    Case problem;
+    Claim claim;
+};
+/// What must move, each counter once on the first problem where it must. Counts the parent.
+std::vector<MustMove> what_must_move(const Exercise& exercise);
+
+/// A student's folder: kernel.cu, TASK.md, prediction.md, and .lab, which is lab's.
+struct StudentFolder {
+    std::filesystem::path path;
+    int stage = 0;
+    int hints = 0;  ///< given so far
+    std::filesystem::path kernel() const { return path / "kernel.cu"; }
+    std::filesystem::path products() const { return path / ".lab"; }
+};
+
+/// Makes the folder. Throws BadUsage if it is there and not empty.
+StudentFolder start_exercise(const Exercise& exercise, const std::filesystem::path& folder);
+/// Throws BadUsage if the folder was not made by start_exercise().
+StudentFolder open_student_folder(const std::filesystem::path& folder);
+void save(const StudentFolder& folder);
+
+}  // namespace ladder

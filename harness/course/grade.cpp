@@ -1,0 +1,217 @@
+#include "harness/course/grade.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/errors.h"
+#include "harness/file.h"
+#include "harness/json.h"
+#include "simt/simt.h"
+
+namespace fs = std::filesystem;
+
+namespace ladder {
+namespace {
+
+constexpr std::uintmax_t most_source = 1 << 20;
+
+/// The submission's kernel, or why there is none. A link could name any file of the grader's.
+std::string kernel_of(const fs::path& folder, std::string& why_not) {
+    const fs::path path = folder / "kernel.cu";
+    std::error_code error;
+    const fs::file_status status = fs::symlink_status(path, error);
+    if (!fs::exists(status)) {
+        why_not = "there is no kernel.cu";
+    } else if (!fs::is_regular_file(status)) {
+        why_not = "kernel.cu is no ordinary file";
+    } else if (fs::file_size(path, error) > most_source) {
+        why_not = "kernel.cu is larger than 1 MiB";
+    } else {
+        return read_file(path);
+    }
+    return "";
+}
+
+/// FNV-1a, 64 bits: to notice a change, not an attack.
+std::string hash(const std::string& text) {
+    std::uint64_t h = 14695981039346656037u;
+    for (const unsigned char c : text) h = (h ^ c) * 1099511628211u;
+    return fmt::format("{:016x}", h);
+}
+
+std::string rubric_text(const Rubric& rubric) {
+    std::string text = fmt::format("{} {}", rubric.seed, rubric.limit_s);
+    for (const auto& [key, points] : rubric.points) text += fmt::format(" {} {}", key, points);
+    for (const std::string& key : rubric.all_or_nothing) text += " " + key;
+    return text;
+}
+
+double rounded(double score) {
+    return std::round(score * 100) / 100;
+}
+
+std::string output_of(const Criterion& c) {
+    if (!c.why_not.empty()) return "not looked at: " + c.why_not;
+    std::string text =
+        c.total == 1 ? (c.all() ? "yes\n" : "no\n") : fmt::format("{} of {}\n", c.passed, c.total);
+    constexpr std::size_t shown = 3, longest = 4000;
+    for (std::size_t k = 0; k < std::min(shown, c.reports.size()); ++k) text += "\n" + c.reports[k];
+    if (c.reports.size() > shown)
+        text += fmt::format("\n... and {} more like these\n", c.reports.size() - shown);
+    if (text.size() > longest) text = text.substr(0, longest) + "\n...";
+    // What a compiler quotes may be any bytes; JSON takes text.
+    for (char& character : text) {
+        const auto byte = static_cast<unsigned char>(character);
+        if ((byte < 32 && byte != '\n' && byte != '\t') || byte > 126) character = '?';
+    }
+    return text;
+}
+
+/// Simulated on one worker, so that the first of several failures is always the same.
+class OneWorker {
+  public:
+    OneWorker() : saved_(simt::options()) { simt::options().workers = 1; }
+    OneWorker(const OneWorker&) = delete;
+    OneWorker& operator=(const OneWorker&) = delete;
+    ~OneWorker() { simt::options() = saved_; }
+
+  private:
+    simt::Options saved_;
+};
+
+}  // namespace
+
+double Grade::total() const {
+    double sum = 0;
+    for (const Score& s : scores) sum += s.score;
+    return rounded(sum);
+}
+
+double Grade::most() const {
+    double sum = 0;
+    for (const Score& s : scores) sum += s.most;
+    return rounded(sum);
+}
+
+Rubric load_rubric(const fs::path& path) {
+    const auto json = read_json(path);
+    Rubric rubric;
+    const auto bad = [&](const std::string& why) {
+        throw BadUsage(fmt::format("cannot use {}: {}", path.string(), why));
+    };
+    try {
+        for (const auto& [key, value] : json.items()) {
+            if (key == "stage") {
+                rubric.stage = value.get<int>();
+            } else if (key == "seed") {
+                rubric.seed = value.get<std::uint64_t>();
+            } else if (key == "limit_s") {
+                rubric.limit_s = value.get<double>();
+            } else if (key == "all_or_nothing") {
+                rubric.all_or_nothing = value.get<std::vector<std::string>>();
+            } else if (key == "points") {
+                for (const auto& [criterion, points] : value.items()) {
+                    if (!rubric.points.contains(criterion))
+                        bad(fmt::format("there is no criterion '{}'", criterion));
+                    rubric.points[criterion] = points.get<double>();
+                    if (!(rubric.points[criterion] >= 0))
+                        bad(fmt::format("'{}' has less than 0 points", criterion));
+                }
+            } else {
+                bad(fmt::format("there is no '{}'", key));
+            }
+        }
+    } catch (const nlohmann::json::exception& error) {
+        bad(error.what());
+    }
+    for (const std::string& key : rubric.all_or_nothing) {
+        if (!rubric.points.contains(key)) bad(fmt::format("there is no criterion '{}'", key));
+    }
+    if (!(rubric.limit_s > 0)) bad("limit_s must be above 0");
+    return rubric;
+}
+
+std::string fingerprint(const Exercise& exercise, const fs::path& folder, const Rubric& rubric) {
+    std::string why_not;
+    const std::string kernel = kernel_of(folder, why_not);
+    return hash(fmt::format("{}\n{}\n{}\n{}", exercise.number, rubric_text(rubric), why_not, kernel));
+}
+
+Grade grade_submission(const Exercise& exercise, const fs::path& folder, const Rubric& rubric,
+                       const OnStep& on_step) {
+    Grade grade;
+    grade.fingerprint = fingerprint(exercise, folder, rubric);
+    const TemporaryFolder work("ladder-grade-");
+    // Another user must be able to run what is built in it, and no more.
+    fs::permissions(work.path(), fs::perms::owner_all | fs::perms::group_exec | fs::perms::others_exec);
+    const fs::path kernel = work.path() / "kernel.cu";
+
+    std::string why_not;
+    OutputFile(kernel).write(kernel_of(folder, why_not));
+    const OneWorker one_worker;
+    const CheckOptions options{
+        .seed = rubric.seed, .untrusted = true, .thorough = true, .limit_s = rubric.limit_s};
+    CheckResult result = check_kernel(exercise, kernel, work.path(), options, on_step);
+    if (!why_not.empty()) result.criteria.front().reports = {why_not};
+
+    const Criterion& moved = result["moved"];
+    const bool nothing_done = moved.why_not.empty() && moved.passed == 0;
+    for (const Criterion& c : result.criteria) {
+        Score score{c.key, c.title, 0, rubric.points.at(c.key), output_of(c)};
+        const bool whole = std::find(rubric.all_or_nothing.begin(), rubric.all_or_nothing.end(), c.key) !=
+                           rubric.all_or_nothing.end();
+        if (c.all()) {
+            score.score = score.most;
+        } else if (!whole && c.total > 0) {
+            score.score = rounded(score.most * c.passed / c.total);
+        }
+        if (nothing_done && c.key != "builds" && c.key != "moved") {
+            score.score = 0;
+            score.output += "\nThis is the parent's merit: it counts once the work moves.\n";
+        }
+        grade.scores.push_back(score);
+    }
+    return grade;
+}
+
+std::string gradescope_json(const Grade& grade) {
+    nlohmann::ordered_json tests = nlohmann::ordered_json::array();
+    int number = 0;
+    for (const Score& s : grade.scores) {
+        tests.push_back({{"name", s.title},
+                         {"number", std::to_string(++number)},
+                         {"score", s.score},
+                         {"max_score", s.most},
+                         {"status", s.score >= s.most ? "passed" : "failed"},
+                         {"output", s.output},
+                         {"visibility", "visible"},
+                         {"extra_data", {{"criterion", s.key}}}});
+    }
+    const nlohmann::ordered_json json{
+        {"score", grade.total()},
+        {"output", fmt::format("{:g} of {:g} points", grade.total(), grade.most())},
+        {"visibility", "visible"},
+        {"stdout_visibility", "hidden"},
+        {"tests", tests},
+        {"extra_data", {{"fingerprint", grade.fingerprint}}}};
+    return json.dump(2) + "\n";
+}
+
+std::optional<Grade> read_gradescope(const fs::path& path) {
+    try {
+        const auto json = read_json(path);
+        Grade grade;
+        json.at("extra_data").at("fingerprint").get_to(grade.fingerprint);
+        for (const auto& test : json.at("tests")) {
+            grade.scores.push_back({test.at("extra_data").at("criterion"), test.at("name"), test.at("score"),
+                                    test.at("max_score"), test.at("output")});
+        }
+        return grade;
+    } catch (const std::exception&) {  // another file, or none
+        return std::nullopt;
+    }
+}
+
+}  // namespace ladder

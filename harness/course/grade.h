@@ -1,0 +1,69 @@
+/// @file
+/// Grades submissions: kernels of people whom nobody vouches for.
+///
+/// Threat model. A submission is C++ that is compiled and run. Before that its source and its objects are
+/// screened (screen.h), so that it can name nothing but the CUDA layer. It is compiled and run in processes
+/// of their own, with limits and a sandbox (sandbox.h), that know no answers: inputs are made, and outputs
+/// are judged, in this process. So it cannot reach the expected outputs, the results file, the network or
+/// other submissions, and nothing that it prints or exits with counts. What it could still do: a kernel that
+/// computes addresses outside its tensors could overwrite the counters or the race checker of its own
+/// process, since they live there. That takes an attack on memory, not a line of code; it gains the points of
+/// races and of the work and never those of correct results. Read the kernels of those who win.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/course/check.h"
+
+namespace ladder {
+
+/// What a criterion is worth.
+struct Rubric {
+    std::optional<int> stage;  ///< where the rubric is for one
+    std::uint64_t seed = 1;    ///< of shapes and numbers
+    std::map<std::string, double> points{{"builds", 5}, {"correct", 20}, {"edges", 15},
+                                         {"races", 15}, {"moved", 35},   {"unmoved", 10}};
+    /// Criteria that give all points or none; of the others a part passes for a part.
+    std::vector<std::string> all_or_nothing{"races"};
+    double limit_s = 300;  ///< for the checks of one submission: against those that are slow on purpose
+};
+
+/// Reads a rubric. Throws BadUsage naming what is wrong with it.
+Rubric load_rubric(const std::filesystem::path& path);
+
+/// One criterion's score.
+struct Score {
+    std::string key, title;
+    double score = 0, most = 0;
+    std::string output;  ///< for the student
+};
+
+/// One submission's grade.
+struct Grade {
+    std::vector<Score> scores;
+    std::string fingerprint;  ///< of what decides it: kernel, exercise, rubric
+    double total() const;
+    double most() const;
+};
+
+/// Grades the kernel.cu of a folder. Never throws for what the submission is or does; throws CannotRun if
+/// this machine cannot grade. Deterministic.
+Grade grade_submission(const Exercise& exercise, const std::filesystem::path& folder, const Rubric& rubric,
+                       const OnStep& on_step);
+
+/// The fingerprint of a submission's grade, without grading it.
+std::string fingerprint(const Exercise& exercise, const std::filesystem::path& folder, const Rubric& rubric);
+
+/// In Gradescope's results format
+/// (https://gradescope-autograders.readthedocs.io/en/latest/specs/#output-format).
+std::string gradescope_json(const Grade& grade);
+
+/// The grade in such a file, if it is one; nothing otherwise.
+std::optional<Grade> read_gradescope(const std::filesystem::path& path);
+
+}  // namespace ladder

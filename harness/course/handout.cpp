@@ -1,0 +1,153 @@
+#include "harness/course/handout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "harness/errors.h"
+#include "harness/file.h"
+#include "harness/json.h"
+
+namespace fs = std::filesystem;
+
+namespace ladder {
+namespace {
+
+/// The stages whose kernels hold the solution of one of these: they, and what was made from them.
+std::set<int> hidden_stages(const std::vector<Exercise>& exercises) {
+    std::set<int> hidden;
+    for (const Exercise& e : exercises) hidden.insert(e.number);
+    for (const Stage& stage : stages()) {  // parents come before their children
+        if (hidden.contains(stage.parent)) hidden.insert(stage.number);
+    }
+    return hidden;
+}
+
+/// Copies files, and says so if it cannot.
+class Copier {
+  public:
+    Copier(fs::path from, fs::path to) : from_(std::move(from)), to_(std::move(to)) {}
+
+    void file(const fs::path& name) {
+        const fs::path source = from_ / name, target = to_ / name;
+        std::error_code error;
+        fs::create_directories(target.parent_path(), error);
+        if (!error) fs::copy_file(source, target, error);
+        if (error) throw BadUsage(fmt::format("cannot write {}: {}", target.string(), error.message()));
+        files += 1;
+    }
+    void write(const fs::path& name, const std::string& content) {
+        std::error_code error;
+        fs::create_directories((to_ / name).parent_path(), error);
+        OutputFile(to_ / name).write(content);
+        files += 1;
+    }
+    /// All files of a folder, those that start with a dot and Python's leavings aside.
+    void folder(const fs::path& name) {
+        for (auto entry = fs::recursive_directory_iterator(from_ / name); entry != fs::end(entry); ++entry) {
+            const std::string last = entry->path().filename().string();
+            if (last.starts_with(".") || last == "__pycache__") {
+                entry.disable_recursion_pending();
+                continue;
+            }
+            if (entry->is_regular_file()) file(fs::relative(entry->path(), from_));
+        }
+    }
+
+    int files = 0;
+
+  private:
+    fs::path from_, to_;
+};
+
+std::string stage_json(const Exercise& e) {
+    const nlohmann::ordered_json json{{"number", e.number},      {"name", e.name},
+                                      {"parent", e.parent},      {"change", e.change},
+                                      {"shows_in", e.shows_in},  {"diff_budget", e.diff_budget},
+                                      {"head_dims", e.head_dims}};
+    return json.dump(2) + "\n";
+}
+
+std::string readme(const std::vector<Exercise>& exercises) {
+    std::string list, first = std::to_string(exercises.front().number);
+    for (const Exercise& e : exercises)
+        list += fmt::format("| {:02} | {} | {} |\n", e.number, parent_of(e).folder(), e.change);
+    return fmt::format(
+        "# Flash Ladder: exercises\n\n"
+        "FlashAttention-2, derived one change at a time. You have the ladder up to the stage before, and "
+        "make the\n"
+        "next one:\n\n| stage | starts from | the one change |\n|---|---|---|\n{}\n"
+        "Debian 12, Ubuntu 22.04 or 24.04; no GPU is needed. The first command installs what is missing and "
+        "builds.\n\n"
+        "    ./lab doctor              # what is here, and what is missing\n"
+        "    ./lab start {}             # makes the folder my: TASK.md, kernel.cu, prediction.md\n"
+        "    ./lab check my            # what is wrong, in words; --watch checks whenever you save\n"
+        "    ./lab hint my             # the next of three hints\n"
+        "    ./lab zoo                 # other kernels with bugs to find\n\n"
+        "[STUDENTS.md](STUDENTS.md) is the first hour, step by step. The ladder so far: [stages/README.md]"
+        "(stages/README.md).\n",
+        list, first);
+}
+
+}  // namespace
+
+Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& folder) {
+    const std::set<int> hidden = hidden_stages(exercises);
+    for (const Exercise& e : exercises) {
+        if (!e.solved_here)
+            throw CannotRun(fmt::format("this is a hand-out itself: {} is not in it", e.folder()));
+        if (e.parent < 0) throw BadUsage(fmt::format("{} has no parent to start from", e.folder()));
+        if (hidden.contains(e.parent)) {
+            throw BadUsage(
+                fmt::format("{} starts from {}, which would be hidden: hand it out when that one is solved",
+                            e.folder(), parent_of(e).folder()));
+        }
+    }
+    std::error_code error;
+    if (fs::exists(folder, error) && (!fs::is_directory(folder, error) || !fs::is_empty(folder, error)))
+        throw BadUsage(fmt::format("{} is there already", folder.string()));
+
+    Handout handout;
+    Copier copy(source_folder(), folder);
+    for (const char* file :
+         {"lab", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "stages/device.cuh", "stages/README.md"})
+        copy.file(file);
+    for (const char* sources : {"harness", "simt", "reference"}) copy.folder(sources);
+    for (const Stage& stage : stages()) {
+        if (hidden.contains(stage.number)) {
+            handout.hidden.push_back(stage.folder());
+        } else {
+            copy.folder(fs::path("stages") / stage.folder());
+            handout.kept.push_back(stage.folder());
+        }
+    }
+    for (const Exercise& e : exercises) {
+        const fs::path place = fs::path("stages") / e.folder();
+        // The complaint is the lesson's, and the lesson is not there.
+        copy.write(place / "exercise.md", read_file(source_folder() / place / "exercise.md") +
+                                              "\n## The complaint\n\n" + e.complaint + "\n");
+        copy.write(place / "stage.json", stage_json(e));
+        handout.exercises.push_back(e.folder());
+    }
+    for (const auto& entry : fs::directory_iterator(source_folder() / "tests" / "mutants")) {
+        if (!hidden.contains(std::stoi(entry.path().filename().string())))
+            copy.file(fs::relative(entry.path(), source_folder()));
+    }
+    // The guide's example is the smallest stage; here it is the first of these.
+    std::string guide = read_file(source_folder() / "docs" / "course" / "students.md");
+    const Exercise& first = exercises.front();
+    for (const auto& [from, to] :
+         {std::pair{std::string("lab start 2\n"), fmt::format("lab start {}\n", first.number)},
+          {"lab count 1\n", fmt::format("lab count {}\n", first.parent)}}) {
+        if (const std::size_t at = guide.find(from); at != guide.npos) guide.replace(at, from.size(), to);
+    }
+    copy.write("STUDENTS.md", guide);
+    copy.write("README.md", readme(exercises));
+    copy.write(".gitignore", "/build/\n/my/\n/zoo-*/\n");
+    handout.files = copy.files;
+    return handout;
+}
+
+}  // namespace ladder

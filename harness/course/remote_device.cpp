@@ -1,0 +1,222 @@
+#include "harness/course/remote_device.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "harness/course/wire.h"
+
+namespace ladder {
+
+std::unique_ptr<Device> open_cpu_device(Backend backend);  // harness/cpu_device.cpp
+
+namespace {
+
+constexpr std::size_t most_workspace = std::size_t{1} << 30;
+
+}  // namespace
+
+/// The process and the socket to it.
+struct RemoteDevice::Connection {
+    std::unique_ptr<SandboxedProcess> process;
+    int socket = -1;
+
+    ~Connection() { close(socket); }
+};
+
+RemoteDevice::RemoteDevice(std::filesystem::path program, Backend backend, Limits limits, double run_limit_s)
+    : program_(std::move(program)),
+      backend_(backend),
+      limits_(std::move(limits)),
+      run_limit_s_(run_limit_s),
+      local_(open_cpu_device(backend)) {}
+
+RemoteDevice::~RemoteDevice() = default;
+
+void RemoteDevice::start() {
+    if (connection_) return;
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        throw CannotRun(fmt::format("cannot talk to {}: {}", program_.string(), std::strerror(errno)));
+    auto connection = std::make_unique<Connection>();
+    connection->socket = ends[0];
+    try {
+        connection->process =
+            std::make_unique<SandboxedProcess>(std::vector<std::string>{program_.string()}, limits_, ends[1]);
+    } catch (...) {
+        close(ends[1]);
+        throw;
+    }
+    close(ends[1]);
+    connection_ = std::move(connection);
+    generation_ += 1;
+}
+
+void RemoteDevice::fail(const std::string& what) {
+    const std::unique_ptr<Connection> connection = std::move(connection_);
+    const std::string how = connection->process->wait(what.empty() ? 2 : 0);
+    last_output_ = connection->process->output();
+    if (!what.empty()) throw CheckFailed(what);
+    throw CheckFailed(how.empty() ? "the program ended in the middle of a run, with exit code 0"
+                                  : "the program crashed in the middle of a run: " + how);
+}
+
+void RemoteDevice::send(const void* data, std::size_t bytes) {
+    for (const char* at = static_cast<const char*>(data); bytes > 0;) {
+        pollfd ready{connection_->socket, POLLOUT, 0};
+        if (poll(&ready, 1, static_cast<int>(run_limit_s_ * 1000)) <= 0)
+            fail("the program does not listen any more");
+        const ssize_t n = ::send(connection_->socket, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (n <= 0) fail("");
+        at += n;
+        bytes -= static_cast<std::size_t>(n);
+    }
+}
+
+void RemoteDevice::receive(void* data, std::size_t bytes) {
+    using Clock = std::chrono::steady_clock;
+    const auto deadline = Clock::now() + std::chrono::duration<double>(run_limit_s_);
+    for (char* at = static_cast<char*>(data); bytes > 0;) {
+        const std::chrono::duration<double, std::milli> left = deadline - Clock::now();
+        if (left.count() <= 0) {
+            hangs_ += 1;
+            fail(fmt::format("the kernel did not end within {:g} s: an endless loop?", run_limit_s_));
+        }
+        pollfd ready{connection_->socket, POLLIN, 0};
+        if (poll(&ready, 1, static_cast<int>(left.count()) + 1) <= 0) continue;
+        const ssize_t n = recv(connection_->socket, at, bytes, MSG_DONTWAIT);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (n <= 0) fail("");
+        at += n;
+        bytes -= static_cast<std::size_t>(n);
+    }
+}
+
+Stage RemoteDevice::stage() {
+    start();
+    send_value(wire::Header{.request = wire::Request::describe});
+    auto description = receive_value<wire::Description>();
+    if (description.stages != 1)
+        throw CheckFailed(
+            fmt::format("the kernel declares {} stages with LADDER_STAGE, not one", description.stages));
+    description.stage_name[sizeof description.stage_name - 1] = '\0';
+    name_ = description.stage_name;
+    Stage stage;
+    stage.number = description.number;
+    stage.name = name_.c_str();
+    stage.parent = description.parent;
+    const std::uint32_t dims = std::min<std::uint32_t>(description.dims, std::size(description.dim));
+    stage.head_dims.assign(description.dim, description.dim + dims);
+    const auto ask = [this](const Shape& shape, int sm_count) {
+        start();
+        send_value(wire::Header{.request = wire::Request::workspace});
+        send_value(wire::WorkspaceOf{shape, sm_count});
+        const auto bytes = receive_value<wire::WorkspaceBytes>();
+        if (bytes.all > most_workspace)
+            throw CheckFailed(fmt::format("workspace_bytes() asks for {} bytes", bytes.all));
+        if (bytes.counters > bytes.all) {
+            throw CheckFailed(fmt::format("counter_bytes() is {}, more than workspace_bytes(), {}",
+                                          bytes.counters, bytes.all));
+        }
+        return bytes;
+    };
+    if (description.has_workspace)
+        stage.workspace_bytes = [=](const Shape& shape, int sms) { return ask(shape, sms).all; };
+    if (description.has_counters)
+        stage.counter_bytes = [=](const Shape& shape, int sms) { return ask(shape, sms).counters; };
+    return stage;
+}
+
+int RemoteDevice::sm_count() const {
+    return local_->sm_count();
+}
+int RemoteDevice::compute_capability() const {
+    return local_->compute_capability();
+}
+std::size_t RemoteDevice::free_memory() const {
+    return local_->free_memory();
+}
+
+void* RemoteDevice::allocate(std::size_t bytes, const char* name, bool writable) {
+    start();
+    wire::Header header{.request = wire::Request::allocate, .bytes = bytes, .writable = writable};
+    std::strncpy(header.name, name, sizeof header.name - 1);
+    send_value(header);
+    const auto address = receive_value<std::uint64_t>();
+    const auto memory = reinterpret_cast<void*>(address);
+    allocations_[memory] = generation_;
+    return memory;
+}
+
+void RemoteDevice::release(void* memory) {
+    const auto found = allocations_.find(memory);
+    if (found == allocations_.end()) return;
+    const bool there = connection_ && found->second == generation_;
+    allocations_.erase(found);
+    if (!there) return;  // it went with its process
+    try {
+        send_value(wire::Header{.request = wire::Request::release,
+                                .address = reinterpret_cast<std::uint64_t>(memory)});
+    } catch (const CheckFailed&) {  // owners release in their destructors; the next request will say so
+    }
+}
+
+void RemoteDevice::require_alive() {
+    if (!connection_) throw CheckFailed("the program has ended");
+}
+
+void RemoteDevice::upload(void* device, const void* host, std::size_t bytes) {
+    require_alive();
+    send_value(wire::Header{.request = wire::Request::upload,
+                            .address = reinterpret_cast<std::uint64_t>(device),
+                            .bytes = bytes});
+    send(host, bytes);
+}
+
+void RemoteDevice::download(void* host, const void* device, std::size_t bytes) {
+    require_alive();
+    send_value(wire::Header{.request = wire::Request::download,
+                            .address = reinterpret_cast<std::uint64_t>(device),
+                            .bytes = bytes});
+    receive(host, bytes);
+}
+
+void RemoteDevice::run(const Stage&, const Problem& problem) {
+    require_alive();
+    const simt::Options& options = simt::options();
+    send_value(wire::Header{.request = wire::Request::run});
+    send_value(wire::Run{backend_, problem, options.order, options.seed, options.workers,
+                         options.compute_capability, options.multiprocessors});
+    const auto ran = receive_value<wire::Ran>();
+    if (ran.text > wire::most_text || ran.blocks > wire::most_blocks)
+        fail("the program's answer makes no sense");
+    std::string text(ran.text, '\0');
+    receive(text.data(), text.size());
+    tiles_of_blocks_.resize(ran.blocks);
+    receive(tiles_of_blocks_.data(), ran.blocks * sizeof(std::uint64_t));
+    counters_ = ran.counters;
+    if (ran.outcome == wire::Outcome::cannot_run) throw CannotRun(text);
+    if (ran.outcome != wire::Outcome::ok) throw CheckFailed(text);
+    const std::uint64_t rows = std::uint64_t(problem.B) * problem.H * problem.Nq;
+    if (counters_.launches == 0) throw CheckFailed("no kernel was launched");
+    if (const std::uint64_t least = rows * (2 * problem.d + 4); counters_.global_store_bytes < least) {
+        throw CheckFailed(
+            fmt::format("the kernels stored {} bytes, but O and L alone are {}: every store goes through "
+                        "store()",
+                        counters_.global_store_bytes, least));
+    }
+}
+
+std::string RemoteDevice::output() const {
+    return connection_ ? connection_->process->output() : last_output_;
+}
+
+}  // namespace ladder

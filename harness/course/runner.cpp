@@ -1,0 +1,162 @@
+/// @file
+/// The program that is linked with one student's kernel. It runs the kernel on the CPU back-ends and hands
+/// back memory as it is: what is right is decided elsewhere, and nothing here knows it. It ends when `lab`
+/// closes the socket.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "harness/course/wire.h"
+#include "harness/device.h"
+
+namespace ladder {
+
+std::unique_ptr<Device> open_cpu_device(Backend backend);  // harness/cpu_device.cpp
+
+namespace {
+
+using namespace wire;
+
+void read_bytes(void* data, std::size_t bytes) {
+    for (char* at = static_cast<char*>(data); bytes > 0;) {
+        const ssize_t n = read(wire::socket, at, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) _exit(0);  // lab has no more to ask
+        at += n;
+        bytes -= static_cast<std::size_t>(n);
+    }
+}
+
+void write_bytes(const void* data, std::size_t bytes) {
+    for (const char* at = static_cast<const char*>(data); bytes > 0;) {
+        const ssize_t n = write(wire::socket, at, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) _exit(0);
+        at += n;
+        bytes -= static_cast<std::size_t>(n);
+    }
+}
+
+template <class T>
+T receive() {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    read_bytes(&value, sizeof value);
+    return value;
+}
+
+template <class T>
+void send(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    write_bytes(&value, sizeof value);
+}
+
+Description describe() {
+    Description description;
+    description.stages = static_cast<std::uint32_t>(stages().size());
+    if (stages().empty()) return description;
+    const Stage& stage = stages().front();
+    description.number = stage.number;
+    description.parent = stage.parent;
+    std::strncpy(description.stage_name, stage.name, sizeof description.stage_name - 1);
+    description.dims =
+        static_cast<std::uint32_t>(std::min(stage.head_dims.size(), std::size(description.dim)));
+    std::copy_n(stage.head_dims.begin(), description.dims, description.dim);
+    description.has_workspace = stage.workspace_bytes != nullptr;
+    description.has_counters = stage.counter_bytes != nullptr;
+    return description;
+}
+
+void run(Device& device, const Run& order) {
+    simt::Options& options = simt::options();
+    options.order = order.order;
+    options.seed = order.order_seed;
+    options.workers = order.workers;
+    options.compute_capability = order.compute_capability;
+    options.multiprocessors = order.multiprocessors;
+    std::vector<std::uint64_t> tiles_of_blocks;
+    options.on_block = [&](std::uint64_t number, const simt::Counters& work) {
+        static std::mutex mutex;
+        const std::lock_guard lock(mutex);
+        if (number >= most_blocks) return;
+        tiles_of_blocks.resize(std::max<std::size_t>(tiles_of_blocks.size(), number + 1));
+        tiles_of_blocks[number] = work.tiles;
+    };
+
+    Ran ran;
+    std::string text;
+    try {
+        device.run(stages().front(), order.problem);
+    } catch (const CannotRun& error) {
+        ran.outcome = Outcome::cannot_run;
+        text = error.what();
+    } catch (const std::exception& error) {
+        ran.outcome = Outcome::check_failed;
+        text = error.what();
+    }
+    text.resize(std::min<std::size_t>(text.size(), most_text));
+    ran.text = static_cast<std::uint32_t>(text.size());
+    ran.blocks = tiles_of_blocks.size();
+    ran.counters = device.counters();
+    send(ran);
+    write_bytes(text.data(), text.size());
+    write_bytes(tiles_of_blocks.data(), tiles_of_blocks.size() * sizeof(std::uint64_t));
+}
+
+[[noreturn]] void serve() {
+    const auto plain = open_cpu_device(Backend::cpu), checked = open_cpu_device(Backend::checked);
+    Device* const device = plain.get();  // they share their memory
+    std::list<std::string> names;        // allocations refer to them
+    for (;;) {
+        const auto header = receive<Header>();
+        void* const memory = reinterpret_cast<void*>(header.address);
+        switch (header.request) {
+            case Request::describe:
+                send(describe());
+                break;
+            case Request::workspace: {
+                const auto of = receive<WorkspaceOf>();
+                const Stage& stage = stages().front();
+                const auto ask = [&](const auto& bytes) {
+                    return bytes ? std::uint64_t{bytes(of.shape, of.sm_count)} : 0;
+                };
+                send(WorkspaceBytes{ask(stage.workspace_bytes), ask(stage.counter_bytes)});
+                break;
+            }
+            case Request::allocate:
+                names.emplace_back(header.name);
+                send(reinterpret_cast<std::uint64_t>(
+                    device->allocate(header.bytes, names.back().c_str(), header.writable)));
+                break;
+            case Request::release:
+                device->release(memory);
+                break;
+            case Request::upload:
+                read_bytes(memory, header.bytes);
+                break;
+            case Request::download:
+                write_bytes(memory, header.bytes);
+                break;
+            case Request::run: {
+                const auto order = receive<Run>();
+                run(order.backend == Backend::checked ? *checked : *plain, order);
+                break;
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace ladder
+
+int main() {
+    ladder::serve();
+}

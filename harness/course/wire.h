@@ -1,0 +1,69 @@
+/// @file
+/// What `lab` and the program that runs a student's kernel say to each other: plain structs over a socket.
+/// The program (runner.cpp) trusts `lab`; `lab` (remote_device.cpp) believes nothing of what it hears.
+#pragma once
+
+#include <cstdint>
+
+#include "harness/stage.h"
+#include "simt/simt.h"
+
+namespace ladder::wire {
+
+/// The socket's file descriptor in the program.
+inline constexpr int socket = 3;
+
+enum class Request : std::uint32_t { describe, workspace, allocate, release, upload, download, run };
+
+struct Header {
+    Request request;
+    std::uint64_t address = 0;  ///< of allocate's answer, for release, upload and download
+    std::uint64_t bytes = 0;    ///< to allocate, upload or download
+    char name[16] = {};         ///< of an allocation, for reports
+    bool writable = false;
+};
+
+/// Answer to `describe`: how the one stage that is linked declares itself.
+struct Description {
+    std::uint32_t stages = 0;  ///< linked; one if all is well
+    std::int32_t number = 0, parent = 0;
+    char stage_name[64] = {};
+    std::uint32_t dims = 0;
+    std::int32_t dim[8] = {};
+    bool has_workspace = false, has_counters = false;
+};
+
+/// Behind the header of `workspace`. The answer is a WorkspaceBytes.
+struct WorkspaceOf {
+    Shape shape;
+    std::int32_t sm_count;
+};
+struct WorkspaceBytes {
+    std::uint64_t all = 0, counters = 0;
+};
+
+/// Behind the header of `run`.
+struct Run {
+    Backend backend;
+    Problem problem;  ///< with addresses of the program's
+    simt::Order order;
+    std::uint64_t order_seed;
+    std::int32_t workers, compute_capability, multiprocessors;
+};
+
+enum class Outcome : std::uint32_t { ok, check_failed, cannot_run };
+
+/// Answer to `run`, followed by `text` characters that say what went wrong, and by the key tiles of each
+/// block (std::uint64_t).
+struct Ran {
+    Outcome outcome = Outcome::ok;
+    std::uint32_t text = 0;
+    std::uint64_t blocks = 0;
+    simt::Counters counters;
+};
+
+/// Longest text and most blocks that an answer may have.
+inline constexpr std::uint32_t most_text = 1 << 16;
+inline constexpr std::uint64_t most_blocks = 1 << 20;
+
+}  // namespace ladder::wire

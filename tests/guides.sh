@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Follows the guides of docs/course as a newcomer would: every command in them, in order.
+#
+#     tests/guides.sh BUILD           the instructor's guide in this tree, the student's in the hand-out that comes of it
+#
+# In a guide, commands are indented by four spaces and start with ./lab. Hidden comments say what a reader does by hand:
+#     <!-- expect 1 -->      the next command exits with 1
+#     <!-- then: COMMAND --> is run
+#     <!-- needs gpu -->     the next command is skipped where there is none
+set -euo pipefail
+
+build=$(readlink -f -- "$1")
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+work=$(mktemp -d "${TMPDIR:-/tmp}/ladder-guides.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+export work
+export solution=$root/stages/02_deferred_normalization/kernel.cu
+export parent=$root/stages/01_flash_attention_1/kernel.cu
+
+commands=0
+# follow GUIDE: here, with the build folder that LADDER_BUILD names
+follow() {
+    local line expected=0 needs_gpu=no status
+    while IFS= read -r line; do
+        case $line in
+            '<!-- expect '*) expected=${line#<!-- expect }; expected=${expected%% *} ;;
+            '<!-- needs gpu -->') needs_gpu=yes ;;
+            '<!-- then: '*) line=${line#<!-- then: }; eval "${line% -->}" ;;
+            '    ./lab '*)
+                if [ $needs_gpu = no ] || nvidia-smi > /dev/null 2>&1; then
+                    echo "$ ${line#    }"
+                    status=0
+                    eval "${line#    }" || status=$?
+                    if [ "$status" != "$expected" ]; then echo "exited with $status instead of $expected"; exit 1; fi
+                    commands=$((commands + 1))
+                fi
+                expected=0 needs_gpu=no
+                ;;
+        esac
+    done < "$1"
+}
+
+cd "$root"
+export LADDER_BUILD=$build
+follow docs/course/instructors.md
+follow docs/course/gpu.md
+# The solution got all points, the parent's kernel, which declares another stage, none.
+grep -q '^"ada",.*,100,100$' "$work/grades/grades.csv"
+grep -q '^"bob",.*,0,100$' "$work/grades/grades.csv"
+
+cd "$work/lab1"
+unset LADDER_BUILD
+follow STUDENTS.md
+[ "$commands" -gt 15 ]
+echo "$commands commands"

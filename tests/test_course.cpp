@@ -1,0 +1,403 @@
+// Exercises, hand-outs and grades. Kernels are compiled here, so a test that needs several is slow.
+#ifdef LADDER_HAS_COURSE
+
+#    include <algorithm>
+#    include <filesystem>
+#    include <nlohmann/json.hpp>
+#    include <set>
+#    include <sstream>
+
+#    include "harness/course/check.h"
+#    include "harness/course/exercise.h"
+#    include "harness/course/grade.h"
+#    include "harness/course/handout.h"
+#    include "harness/course/sandbox.h"
+#    include "harness/course/screen.h"
+#    include "harness/course/zoo.h"
+#    include "harness/diff.h"
+#    include "harness/errors.h"
+#    include "harness/process.h"
+#    include "tests/catch.h"
+#    include "tests/folder.h"
+
+using namespace ladder;
+using ladder::test::Folder;
+namespace fs = std::filesystem;
+
+namespace {
+
+const OnStep quietly = [](const std::string&, int, int) {};
+
+std::string kernel_of(int stage) {
+    return read_file(kernel_path(*find_stage(stage)));
+}
+
+/// The text with one part replaced, which must be there.
+std::string with(std::string text, const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    REQUIRE(at != text.npos);
+    return text.replace(at, from.size(), to);
+}
+
+ProcessResult lab(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), LADDER_LAB);
+    return run_process(arguments);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != text.npos;
+}
+
+/// Grades a kernel for stage 05.
+Grade graded(const std::string& kernel) {
+    const Folder folder;
+    folder.write("kernel.cu", kernel);
+    return grade_submission(load_exercise("5"), folder / "", Rubric{}, quietly);
+}
+
+double score(const Grade& grade, const std::string& key) {
+    for (const Score& s : grade.scores) {
+        if (s.key == key) return s.score / s.most;
+    }
+    return -1;
+}
+
+std::string output(const Grade& grade, const std::string& key) {
+    for (const Score& s : grade.scores) {
+        if (s.key == key) return s.output;
+    }
+    return "";
+}
+
+/// Lines of code that a stage adds to its parent, without white space; short ones are nobody's secret.
+std::set<std::string> secrets(const Stage& stage) {
+    std::set<std::string> lines;
+    std::istringstream diff(diff_kernels(*find_stage(stage.parent), stage));
+    for (std::string line; std::getline(diff, line);) {
+        if (!line.starts_with("+") || line.starts_with("+++")) continue;
+        line.erase(0, 1);
+        std::erase_if(line, [](char c) { return c == ' ' || c == '\t'; });
+        // A comment, the declaration with its one-line change, which is the task, and the closing brackets.
+        if (line.size() >= 24 && !line.starts_with("//") && !contains(line, ".change=") &&
+            !contains(line, ".number=") && !contains(line, ".shows_in="))
+            lines.insert(line);
+    }
+    return lines;
+}
+
+}  // namespace
+
+TEST_CASE("course: every stage with a parent is an exercise, with a task and three hints", "[course]") {
+    for (const Stage& stage : stages()) {
+        if (stage.parent < 0) continue;
+        INFO(stage.folder());
+        const Exercise e = load_exercise(std::to_string(stage.number));
+        CHECK(e.folder() == stage.folder());
+        CHECK(e.complaint.size() > 200);
+        CHECK(e.task.size() > 100);
+        CHECK(e.hints.size() == 3);
+        for (const std::string& hint : e.hints) CHECK(hint.size() > 100);
+        // The start is the parent's kernel in another stage's name.
+        const std::string start = starting_kernel(e);
+        CHECK(screen_source(start).empty());
+        CHECK(contains(start, ".number = " + std::to_string(stage.number) + ","));
+        CHECK(screen_source(kernel_of(stage.number)).empty());
+        // Hints come close to the code, and are not the code.
+        std::string hints = e.task;
+        for (const std::string& hint : e.hints) hints += hint;
+        std::erase_if(hints, [](char c) { return c == ' ' || c == '\n'; });
+        for (const std::string& line : secrets(stage)) {
+            INFO(line);
+            CHECK(!contains(hints, line));
+        }
+    }
+    CHECK_THROWS_AS(load_exercise("0"), BadUsage);
+    CHECK_THROWS_AS(load_exercise("99"), BadUsage);
+    CHECK(load_exercise("causal_skip").number == 5);
+}
+
+TEST_CASE("course: start, check, hint and reset, as a student meets them", "[course]") {
+    const Folder folder;
+    const std::string my = folder / "my";
+    REQUIRE(lab({"start", "5", "--dir", my}).status == 0);
+    const std::string task = folder.read("my/TASK.md");
+    CHECK(contains(task, "| tiles | 32 | 20 |"));
+    CHECK(contains(folder.read("my/prediction.md"), "my prediction"));
+    const ProcessResult again = lab({"start", "5", "--dir", my});
+    CHECK(again.status == 2);
+    CHECK(contains(again.err, "is there already"));
+
+    // Unsolved: right, and nothing moved.
+    const ProcessResult unsolved = lab({"check", my, "--json", folder / "unsolved.json"});
+    CHECK(unsolved.status == 1);
+    CHECK(unsolved.err == "lab: not yet: the work moved as claimed\n");
+    CHECK(contains(unsolved.out, "tiles: 32 counted, must become 20 (the parent has 32)"));
+    const auto json = nlohmann::json::parse(folder.read("unsolved.json"));
+    CHECK(json["passed"] == false);
+    for (const auto& criterion : json["criteria"])
+        CHECK(criterion["passed"] == (criterion["criterion"] != "moved"));
+
+    for (const char* which : {"1 of 3", "2 of 3", "3 of 3"}) CHECK(contains(lab({"hint", my}).out, which));
+    CHECK(contains(lab({"hint", my}).out, "the last one already"));
+
+    // Solved: everything opens up.
+    folder.write("my/kernel.cu", kernel_of(5));
+    const ProcessResult solved = lab({"check", my});
+    INFO(solved.out << solved.err);
+    CHECK(solved.status == 0);
+    CHECK(contains(solved.out, "05_causal_skip/README.md"));
+    CHECK(fs::exists(my + "/solution.diff"));
+
+    CHECK(lab({"reset", my}).status == 0);
+    CHECK(folder.read("my/kernel.cu") == starting_kernel(load_exercise("5")));
+    CHECK(folder.read("my/kernel.1.cu") == kernel_of(5));
+    CHECK(contains(lab({"hint", my}).out, "1 of 3"));
+
+    // What does not compile is named by file and line.
+    folder.write("my/kernel.cu", with(kernel_of(5), "const int diagonal", "const in diagonal"));
+    const ProcessResult broken = lab({"check", my});
+    CHECK(broken.status == 1);
+    CHECK(contains(broken.out, "kernel.cu:139:"));
+    CHECK(lab({"check", folder / "nowhere"}).status == 2);
+    CHECK(lab({"start", "0", "--dir", folder / "zero"}).status == 2);
+}
+
+TEST_CASE("course: solutions pass their own checks", "[course][slow]") {
+    // A workspace, a new head dimension, copies in flight, an order of blocks, mbarriers, counters.
+    for (const int number : {6, 7, 12, 16, 18, 20}) {
+        const Exercise e = load_exercise(std::to_string(number));
+        INFO(e.folder());
+        const Folder folder;
+        const StudentFolder student = start_exercise(e, folder / "my");
+        folder.write("my/kernel.cu", kernel_of(number));
+        const CheckResult solved = check_kernel(e, student.kernel(), student.products(), {}, quietly);
+        for (const Criterion& c : solved.criteria) {
+            INFO(c.title << (c.reports.empty() ? "" : "\n" + c.reports.front()));
+            CHECK(c.all());
+        }
+        CHECK(solved.notes.empty());
+    }
+}
+
+TEST_CASE("course: the zoo shows a symptom, and knows a fix", "[course]") {
+    const auto puzzles = zoo();
+    REQUIRE(puzzles.size() > 40);
+    const auto puzzle = std::find_if(puzzles.begin(), puzzles.end(), [](const Puzzle& p) {
+        return contains(p.bug, "aligned to the first key");
+    });
+    REQUIRE(puzzle != puzzles.end());
+    CHECK(contains(lab({"zoo"}).out, puzzle->symptom));
+    CHECK(!contains(lab({"zoo"}).out, puzzle->bug));
+    const Folder folder;
+    const std::string number = std::to_string(puzzle->number), dir = folder / "zoo";
+    const ProcessResult first = lab({"zoo", number, "--dir", dir});
+    CHECK(first.status == 0);
+    CHECK(contains(first.out, "O is wrong"));
+    CHECK(!contains(first.out, puzzle->bug));
+    CHECK(lab({"zoo", number, "--dir", dir, "--check"}).status == 1);
+    folder.write("zoo/kernel.cu", kernel_of(5));
+    CHECK(contains(lab({"zoo", number, "--give-up"}).out, puzzle->bug));
+    CHECK(lab({"zoo", "0"}).status == 2);
+    CHECK(lab({"zoo", "999"}).status == 2);
+}
+
+TEST_CASE("course: a hand-out holds no solution", "[course]") {
+    const Folder folder;
+    const Handout handout = write_handout({load_exercise("5")}, folder / "out");
+    CHECK(handout.hidden.size() == 16);  // 05 and all that were made from it
+    CHECK(handout.kept.back() == "04_split_q");
+    // Whatever 05 adds to 04 is nowhere, in no file, however it is spaced.
+    const std::set<std::string> lines = secrets(*find_stage(5));
+    REQUIRE(lines.size() >= 3);
+    int files = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(folder / "out")) {
+        if (!entry.is_regular_file()) continue;
+        files += 1;
+        std::string text = read_file(entry.path());
+        std::erase_if(text, [](char c) { return c == ' ' || c == '\t' || c == '\n'; });
+        for (const std::string& line : lines) {
+            INFO(entry.path().string() << " " << line);
+            CHECK(!contains(text, line));
+        }
+    }
+    CHECK(files == handout.files);
+    for (const char* name :
+         {"05_causal_skip/kernel.cu", "05_causal_skip/README.md", "06_flash_decoding", "20_one_launch"})
+        CHECK(!fs::exists(folder / (std::string("out/stages/") + name)));
+    CHECK(!fs::exists(folder / "out/tests/mutants/05_top_left_diagonal.patch"));
+    CHECK(fs::exists(folder / "out/tests/mutants/04_missing_wait.patch"));
+    CHECK(contains(folder.read("out/stages/05_causal_skip/exercise.md"), "## The complaint"));
+
+    // The two branches are independent; a chain is not.
+    CHECK(write_handout({load_exercise("7"), load_exercise("14")}, folder / "two").kept.back() ==
+          "13_lane_sums");
+    CHECK_THROWS_AS(write_handout({load_exercise("4"), load_exercise("5")}, folder / "chain"), BadUsage);
+    CHECK_THROWS_AS(write_handout({load_exercise("5")}, folder / "out"), BadUsage);
+}
+
+TEST_CASE("course: the source of a kernel is screened", "[course]") {
+    const std::string good = kernel_of(5);
+    const auto refused = [&](const std::string& line) {
+        return !screen_source(with(good, "namespace {\n", "namespace {\n" + line + "\n")).empty();
+    };
+    for (const char* line :
+         {"#include <cstdio>", "#include \"/etc/passwd\"", "#define X", "#pragma GCC optimize(\"O0\")",
+          "asm(\"\");", "__asm__(\"\");", "extern \"C\" int system(const char*);",
+          "void f() { simt::reset_counters(); }", "[[gnu::no_sanitize(\"thread\")]] void f();",
+          "__attribute__((no_sanitize_thread)) void f();", "namespace simt { }", "namespace other { }",
+          "int a = 1; \\", "_Pragma(\"x\")", "%:include <cstdio>", "auto s = R\"(x)\";", "int main();",
+          "bool b = ladder::register_stage;", "  #  include <vector>"}) {
+        INFO(line);
+        CHECK(refused(line));
+    }
+    for (const char* line : {"// #include <cstdio> asm simt", "/* extern */ int a;", "#pragma unroll 4",
+                             "[[maybe_unused]] int a = 1'000;", "const char* s = \"asm\";"}) {
+        INFO(line);
+        CHECK(!refused(line));
+    }
+}
+
+TEST_CASE("course: the sandbox holds", "[course]") {
+    const Folder folder;
+    Limits limits;
+    limits.sandbox = true;
+    const std::string secret = folder.write("secret", "the answer\n");
+    const auto run = [&](const std::string& script, double seconds = 10) {
+        SandboxedProcess process({"/bin/sh", "-c", script}, limits);
+        const std::string how = process.wait(seconds);
+        return how + "|" + process.output();
+    };
+    CHECK(run("echo hello") == "|hello\n");
+    CHECK(run("exit 3") == "exit code 3|");
+    CHECK(!contains(run("echo $HOME$SECRET"), "/"));
+    CHECK(contains(run("kill -9 $PPID; echo alive"), "alive"));
+    CHECK(contains(run("sleep 60", 0.2), "did not end"));
+    if (contains(describe_sandbox(), "Landlock")) {
+        CHECK(!contains(run("cat " + secret), "answer"));
+        CHECK(!contains(run("echo x > /tmp/ladder-escape && echo written"), "written"));
+        CHECK(!fs::exists("/tmp/ladder-escape"));
+    }
+    // Memory and processor time end.
+    limits.memory = std::size_t{256} << 20;
+    limits.cpu_s = 1;
+    CHECK(!run("x=x; while :; do x=$x$x; done", 20).starts_with("|"));
+    CHECK(!run("while :; do :; done", 20).starts_with("|"));
+}
+
+TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]") {
+    const std::string good = kernel_of(5), launch = "    launch(attention<T, d>";
+
+    const Grade solution = graded(good);
+    CHECK(solution.total() == 100);
+    CHECK(gradescope_json(graded(good)) == gradescope_json(solution));  // no time in it
+
+    // The parent as it was handed out: what is right about it is not the student's.
+    const Grade unsolved = graded(starting_kernel(load_exercise("5")));
+    CHECK(unsolved.total() == 5);
+
+    // Wrong results under a mask where Nq and Nk differ. The rest counts.
+    const Grade wrong =
+        graded(with(good, "p.causal ? i * Br + p.Nk - p.Nq : p.Nk", "p.causal ? i * Br : p.Nk"));
+    CHECK(score(wrong, "correct") < 1);
+    CHECK(score(wrong, "edges") < 1);
+    CHECK(score(wrong, "races") == 1);
+    CHECK(score(wrong, "moved") < 1);
+    CHECK(contains(output(wrong, "edges"), "tile ("));
+
+    // Hard-coded outputs: a kernel that stores zeros, as many as there should be.
+    const Grade zeros =
+        graded(with(good, "pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l)", "0u"));
+    CHECK(score(zeros, "builds") == 1);
+    CHECK(score(zeros, "correct") == 0);
+    CHECK(score(zeros, "edges") <= 0.1);
+
+    // Calling the reference, printing, reading files, leaving early: a kernel can name none of it.
+    for (const char* code :
+         {"ladder::reference::attention({}, {}, {}, {}, 1, {});", "std::printf(\"{\\\"score\\\": 100}\");",
+          "std::fopen(\"/autograder/results/results.json\", \"w\");", "std::exit(0);", "system(\"true\");"}) {
+        INFO(code);
+        const Grade cheat = graded(with(good, launch, std::string("    ") + code + "\n" + launch));
+        CHECK(cheat.total() == 0);
+        CHECK(score(cheat, "builds") == 0);
+    }
+    // Nor if it declares the functions itself, in the one language or the other.
+    const Grade declared = graded(with(with(good, "namespace {\n", "int puts(const char*);\nnamespace {\n"),
+                                       launch, "    puts(\"100 of 100\");\n" + launch));
+    CHECK(declared.total() == 0);
+    CHECK(contains(output(declared, "builds"), "it uses puts"));
+
+    // No kernel at all: the host computes, or claims to.
+    const Grade no_launch = graded(with(good, launch, "    if (p.Nq < 0) launch(attention<T, d>"));
+    CHECK(score(no_launch, "correct") == 0);
+    CHECK(contains(output(no_launch, "correct"), "no kernel was launched"));
+
+    // A crash, an endless loop, a deadlock and an allocation bomb, only where queries outnumber keys.
+    const std::string there = "    if (p.Nq > p.Nk) {\n        ";
+    for (const auto& [code, words] : std::initializer_list<std::pair<std::string, std::string>>{
+             {"*reinterpret_cast<volatile int*>(std::size_t(p.d)) = 1;", "a segmentation fault"},
+             {"for (volatile int x = 0; x < 1;) {}", "did not end within"},
+             {"for (;;) std::memset(new char[1 << 26], 1, 1 << 26);", "std::bad_alloc"}}) {
+        INFO(code);
+        const Grade grade = graded(with(good, launch, there + code + "\n    }\n" + launch));
+        CHECK(score(grade, "builds") == 1);
+        CHECK(score(grade, "edges") < 1);
+        CHECK(grade.total() < 100);
+        CHECK(contains(output(grade, "edges"), words));
+    }
+    const Grade deadlock =
+        graded(with(good, "        __syncthreads();  // Q, K and V are there",
+                    "        if (threadIdx.x < 100) __syncthreads();  // Q, K and V are there"));
+    CHECK(score(deadlock, "races") == 0);
+    CHECK(contains(output(deadlock, "races"), "kernel.cu:"));
+
+    // All four lanes of a row write the same L: right, and a race all the same.
+    const Grade race = graded(with(good, "if (t == 0) store(L, ", "store(L, "));
+    CHECK(score(race, "correct") == 1);
+    CHECK(score(race, "edges") == 1);
+    CHECK(score(race, "races") == 0);
+    CHECK(score(race, "unmoved") < 1);
+    CHECK(contains(output(race, "races"), "kernel.cu:"));
+}
+
+TEST_CASE("course: a class is graded once, and goes on where it stopped", "[course][slow]") {
+    const Folder folder;
+    fs::create_directories(folder / "class/ada");
+    fs::create_directories(folder / "class/empty");
+    folder.write("class/ada/kernel.cu", kernel_of(5));
+    folder.write("rubric.json", R"({"stage": 5, "seed": 3, "points": {"moved": 40}})");
+    const std::vector<std::string> command{"grade",        folder / "class", "--out",
+                                           folder / "out", "--rubric",       folder / "rubric.json"};
+    const ProcessResult first = lab(command);
+    INFO(first.out << first.err);
+    CHECK(first.status == 0);
+    CHECK(contains(first.out, "graded now   2"));
+    const std::string csv = folder.read("out/grades.csv");
+    CHECK(contains(csv, "\"ada\",5,20,15,40,15,10,105,105"));
+    CHECK(contains(csv, "\"empty\",0,0,0,0,0,0,0,105"));
+    // Again: nothing to do. One result lost: one to do, and the same table.
+    CHECK(contains(lab(command).out, "graded now   0"));
+    fs::remove(folder / "out/empty.json");
+    CHECK(contains(lab(command).out, "graded now   1"));
+    CHECK(folder.read("out/grades.csv") == csv);
+}
+
+TEST_CASE("course: rubrics and grades that make no sense", "[course]") {
+    const Folder folder;
+    const auto refused = [&](const std::string& text) {
+        folder.write("rubric.json", text);
+        const ProcessResult result = lab({"grade", folder / "", "--rubric", folder / "rubric.json"});
+        INFO(result.err);
+        CHECK(result.status == 2);
+        CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+    };
+    refused("{");
+    refused(R"({"stage": 5, "points": {"style": 3}})");
+    refused(R"({"stage": 5, "points": {"moved": -1}})");
+    refused(R"({"stage": 99})");
+    refused(R"({"stage": "five"})");
+    refused(R"({"points": {}})");
+    refused(R"({"stage": 0})");
+    CHECK(lab({"grade", folder / "nowhere", "--stage", "5"}).status == 2);
+}
+
+#endif
