@@ -182,12 +182,12 @@ std::string starting_kernel(const Exercise& e) {
         if (declaration.find("." + function) != std::string::npos)
             functions += fmt::format(", .{} = {}", function, function);
     }
-    kernel.replace(begin, end + 2 - begin,
-                   fmt::format("LADDER_STAGE(forward, Dims, .number = {}, .name = \"{}\", .parent = {},\n"
-                               "             .change = \"{}\",\n             .shows_in = \"{}\"{}{});",
-                               e.number, e.name, e.parent, e.change, e.shows_in,
-                               e.diff_budget == 80 ? "" : fmt::format(", .diff_budget = {}", e.diff_budget),
-                               functions));
+    kernel.replace(
+        begin, end + 2 - begin,
+        fmt::format("LADDER_STAGE(forward, Dims, .number = {}, .name = \"{}\", .parent = {},\n"
+                    "             .change = \"{}\",\n             .shows_in = \"{}\"{}{});",
+                    e.number, e.name, e.parent, e.change, e.shows_in,
+                    e.diff_budget == 80 ? "" : fmt::format(", .diff_budget = {}", e.diff_budget), functions));
     return kernel;
 }
 
