@@ -49,7 +49,7 @@ std::vector<Counted> problems(bool causal) {
             {{1, 1, 1, 200, 70, 64}, causal},  {{1, 3, 3, 1, 130, 64}, causal}};
 }
 
-/// The same at d = 256, where a warp of stages 11 to 19 owns 16 rows.
+/// The same at d = 256, where a warp of stages 11 to 21 owns 16 rows.
 std::vector<Counted> wide_problems(bool causal) {
     return {{{1, 2, 1, 256, 256, 256}, causal},
             {{1, 2, 2, 100, 197, 256}, causal},
@@ -182,8 +182,7 @@ Count splits_for_full_waves(const Counted& p, Count unsplit) {
     return splits;
 }
 
-/// Query rows of a tile of stages 11 to 17 (18 and 19: 128), and the slices of 16 of them that a warp of 11
-/// to 19 owns.
+/// Query rows of a tile of stages 11 to 17 (from 18 on: 128), and the slices of 16 of them that a warp owns.
 int wide_Br(const Counted& p) {
     return p.d() <= 128 ? 128 : 64;
 }
@@ -618,6 +617,31 @@ void claim_16(Claims& c) {
     c.is("blocks", p.B() * order.Tr * order.groups * order.group);
 }
 
+/// Stages 17 and 22 at d = 64: a tile has Bc keys, whatever the parent's has, and nothing but their number
+/// follows.
+void claim_narrow_tiles(Claims& c, int Bc, Count parents_tiles) {
+    const Counted& p = c.p;
+    // Warps without a query row compute like the others.
+    const auto blocks = visits(p, wide_Br(p), Bc, 1, 1, true);
+    const Count tiles = tiles_of(blocks), warp_tiles = warp_tiles_of(blocks);
+    // Q is read once for Bc keys.
+    const Count ldmatrix = warp_tiles * (slices(p) + Bc / 16 + Bc / 16) * p.d() / 16;
+    c.is("tiles", tiles);
+    c.is("masked_tiles", masked_of(blocks));
+    c.is("barriers", tiles * 2);
+    c.is("votes", warp_tiles);
+    c.is("shuffles", (first_tiles_of(blocks) + blocks.size() * warps) * slices(p) * 2 * 2);
+    c.is("mma", warp_tiles * slices(p) * p.d() * Bc / 64);
+    c.is("ldmatrix", ldmatrix);
+    c.is("exponentials", warp_tiles * slices(p) * 16 * Bc);
+    c.is("divides", sum(blocks, [](auto& v) { return v.padded; }) * in_a_quad);
+    c.is("shared_tile_bytes", tile_bytes(c.child.counters.async_copies, ldmatrix));
+    // Rows and keys that fill the tiles, and no mask: the same products and bytes in other tiles.
+    if (p.causal || p.Nq() % 128 != 0 || p.Nk() % 128 != 0) return;
+    c.parent_is("tiles", parents_tiles);
+    c.only_moves({"tiles", "barriers", "votes", "ldmatrix", "shared_tile_bytes", "mma_during_copies"});
+}
+
 // Has half the tiles at d = 64, and neither branch nor vote where they cost more.
 void claim_17(Claims& c) {
     const Counted& p = c.p;
@@ -644,23 +668,7 @@ void claim_17(Claims& c) {
         c.is("exponentials", c.parent.counters.exponentials + (warp_tiles - first_tiles) * 16 * in_a_quad);
         c.only_moves({"votes", "shuffles", "exponentials"});
     }
-    if (p.d() != 64) return;
-    // Q is read once for 128 keys.
-    const Count ldmatrix = warp_tiles * (slices(p) + 8 + 8) * p.d() / 16;
-    c.is("tiles", tiles);
-    c.is("masked_tiles", masked_of(blocks));
-    c.is("barriers", tiles * 2);
-    c.is("votes", warp_tiles);
-    c.is("shuffles", first_tiles * slices(p) * 2 * 2 + at_the_end);
-    c.is("mma", warp_tiles * slices(p) * 2 * p.d());
-    c.is("ldmatrix", ldmatrix);
-    c.is("exponentials", warp_tiles * slices(p) * 16 * Bc);
-    c.is("divides", sum(blocks, [](auto& v) { return v.padded; }) * in_a_quad);
-    c.is("shared_tile_bytes", tile_bytes(c.child.counters.async_copies, ldmatrix));
-    // Rows and keys that fill the tiles, and no mask: the same products and bytes in half the tiles.
-    if (p.causal || p.Nq() % 128 != 0 || p.Nk() % 128 != 0) return;
-    c.parent_is("tiles", 2 * tiles);
-    c.only_moves({"tiles", "barriers", "votes", "ldmatrix", "shared_tile_bytes", "mma_during_copies"});
+    if (p.d() == 64) claim_narrow_tiles(c, 128, 2 * tiles);
 }
 
 // Has one barrier per block, and otherwise arrivals and waits of its own.
@@ -765,9 +773,50 @@ void claim_20(Claims& c) {
                   "global_load_bytes", "shuffles", "exponentials", "divides"});
 }
 
-void (*const claim_of[])(Claims&) = {claim_00, claim_01, claim_02, claim_03, claim_04, claim_05, claim_06,
-                                     claim_07, claim_08, claim_09, claim_10, claim_11, claim_12, claim_13,
-                                     claim_14, claim_15, claim_16, claim_17, claim_18, claim_19, claim_20};
+// Has warps that skip, at d = 256, the tiles of which none of their rows sees a key.
+void claim_21(Claims& c) {
+    const Counted& p = c.p;
+    if (p.d() != 256 || !p.causal) {
+        c.only_moves({});
+        return;
+    }
+    const int in_block = 8;  // warps, of 16 rows
+    const auto blocks = visits(p, 128, 64, 1, 1, true);
+    Count warp_tiles = 0, first_tiles = 0, mma_during_copies = 0;
+    for (std::size_t k = 0; k < blocks.size(); ++k) {
+        const int query_tile = static_cast<int>(k % ((p.Nq() + 127) / 128));
+        for (int warp = 0; warp < in_block; ++warp) {
+            const int last_row = query_tile * 128 + 16 * warp + 15;
+            const int seen = std::max(0, last_row + 1 + p.shape.Nk - p.shape.Nq);
+            const Count tiles = std::min<Count>((seen + 63) / 64, blocks[k].tiles);
+            warp_tiles += tiles;
+            first_tiles += tiles > 0;
+            // Only the P V of the block's last tile has no copy behind it.
+            mma_during_copies += (2 * tiles - (tiles > 0 && tiles == blocks[k].tiles)) * p.d() / 2;
+        }
+    }
+    const Count ldmatrix = warp_tiles * (1 + 4 + 4) * p.d() / 16;
+    c.is("mma", warp_tiles * p.d());
+    c.is("mma_during_copies", mma_during_copies);
+    c.is("ldmatrix", ldmatrix);
+    c.is("shared_tile_bytes", tile_bytes(c.parent.counters.async_copies, ldmatrix));
+    c.is("votes", warp_tiles);
+    c.is("shuffles", (first_tiles + blocks.size() * in_block) * 2 * 2);
+    c.is("exponentials", warp_tiles * 16 * tile);
+    // Tiles are copied, arrived at and waited for as before.
+    c.only_moves(
+        {"mma", "mma_during_copies", "ldmatrix", "shared_tile_bytes", "votes", "shuffles", "exponentials"});
+}
+
+// Has tiles of 64 keys again, at d = 64.
+void claim_22(Claims& c) {
+    claim_narrow_tiles(c, 64, tiles_of(visits(c.p, wide_Br(c.p), 128, 1, 1, true)));
+}
+
+void (*const claim_of[])(Claims&) = {claim_00, claim_01, claim_02, claim_03, claim_04, claim_05,
+                                     claim_06, claim_07, claim_08, claim_09, claim_10, claim_11,
+                                     claim_12, claim_13, claim_14, claim_15, claim_16, claim_17,
+                                     claim_18, claim_19, claim_20, claim_21, claim_22};
 
 Counted counted(const Case& c, int sm_count) {
     return {c.shape, c.causal, c.input, sm_count};
@@ -794,6 +843,7 @@ std::vector<Case> claim_cases(int stage) {
     if (stage == 14) add(rising_problems());
     if (stage == 17) add({{{1, 2, 2, 128, 512, 64}, false, "rising"}});
     if (stage == 19) add({{{1, 1, 1, 128, 320, 256}, false, "rising"}});
+    if (stage == 22) std::erase_if(cases, [](const Case& c) { return c.shape.d != 64; });
     return cases;
 }
 

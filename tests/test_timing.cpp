@@ -99,15 +99,15 @@ TEST_CASE("regimes are those of the design", "[timing]") {
         names.push_back(regime.name);
         for (const auto& [shape, causal] : regime.problems) {
             INFO(regime.name);
-            CHECK(shape.d == 128);
-            CHECK(causal == (names.back() == "causal"));
+            CHECK(shape.d == (names.back() == "narrow" ? 64 : names.back() == "wide" ? 256 : 128));
+            CHECK(causal == (names.back() == "causal" || names.back() == "wide"));
             CHECK((shape.Nq == 1) == (names.back() == "decode"));
             CHECK((shape.Nq == 1 || shape.B * shape.Nq == 16384));
         }
     }
-    CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode"});
+    CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "narrow", "wide"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 10);
+    CHECK(timing_options(DType::bf16).cases.size() == 12);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);
     CHECK_THROWS_AS(timing_options(DType::bf16, "nonsense"), BadUsage);

@@ -14,13 +14,15 @@ namespace {
 
 // --- The data ---------------------------------------------------------------------------------------
 
-// The stages on the way to the last one whose change shows in a problem of this unit, in that order.
+// The stages on the way to the last one here whose change shows in a problem of this unit, in that order.
 std::vector<const Row*> path(const std::vector<ProblemRows>& problems, const ProblemRows& problem) {
     const std::string& unit = problem.first->unit;
     int last = -1;
     for (const ProblemRows& p : problems) {
         for (const Row* row : p.rows) {
-            if (row->shows_here && p.first->unit == unit) last = std::max(last, row->stage);
+            const Row* here = problem.row(row->stage);
+            if (row->shows_here && p.first->unit == unit && here != nullptr && here->timing)
+                last = std::max(last, row->stage);
         }
     }
     std::vector<const Row*> rows;

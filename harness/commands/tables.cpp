@@ -98,12 +98,13 @@ class Generator {
         return text + legend;
     }
 
-    // FlashAttention-1 against the end of Part I and the last stage for long queries.
+    // FlashAttention-1 against the end of Part I and the last stage for long queries with heads of 128.
     std::string headline_block() const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
         int last = 0;
         for (const Stage& stage : stages())
-            last = stage.shows_in != std::string_view("decode") ? stage.number : last;
+            last =
+                stage.shows_in != std::string_view("decode") && stage.has_head_dim(128) ? stage.number : last;
         return fmt::format("{}; {}:\n\n{}", recorded_label(*recorded_), libraries(*recorded_),
                            to_markdown(speedup_table(*recorded_, 1, {5, last})));
     }

@@ -109,22 +109,26 @@ std::string problem_name(const ProblemRows& group) {
                        group.first->causal ? " causal" : "");
 }
 
-// Who is compared with the peers: a stage, or the fastest one on each problem.
+// Who is compared with the peers: a stage, or on each problem the last that has its head dimension, or the
+// fastest.
 struct Contender {
-    const Stage* stage;  // null for the fastest
+    enum class Who : std::uint8_t { stage, last, fastest };
+    Who who = Who::stage;
+    const Stage* stage = nullptr;
 
-    std::string name() const { return stage != nullptr ? stage->folder() : "fastest"; }
-    std::string short_name() const {
-        return stage != nullptr ? fmt::format("{:02}", stage->number) : "fastest";
+    std::string name() const {
+        return stage != nullptr ? stage->folder() : who == Who::last ? "last" : "fastest";
     }
+    std::string short_name() const { return stage != nullptr ? fmt::format("{:02}", stage->number) : name(); }
     const Row* row(const ProblemRows& group) const {
         if (stage != nullptr) return group.row(stage->number);
-        const Row* fastest = nullptr;
+        const Row* best = nullptr;
         for (const Row* row : group.rows) {
             if (!row->timing || !row->verified) continue;
-            if (fastest == nullptr || row->rate > fastest->rate) fastest = row;
+            if (best == nullptr || (who == Who::last ? row->stage > best->stage : row->rate > best->rate))
+                best = row;
         }
-        return fastest;
+        return best;
     }
     Cell cell(const ProblemRows& group) const {
         const Row* row = this->row(group);
@@ -137,17 +141,26 @@ struct Contender {
     }
 };
 
-// One stage if it is named, all of a few, else the fastest.
+// One stage if it is named, all of a few, else the fastest. If one of the few is not for every head
+// dimension, the last that is has a column of its own.
 std::vector<Contender> contenders_of(const Results& results, const Stage* only) {
+    using Who = Contender::Who;
     constexpr std::size_t few = 3;
-    if (only != nullptr) return {{only}};
+    if (only != nullptr) return {{.stage = only}};
     std::vector<Contender> contenders;
+    bool all_dims = true;
     for (const Stage& stage : stages()) {
-        if (std::any_of(results.rows.begin(), results.rows.end(),
-                        [&](const Row& row) { return row.stage == stage.number; }))
-            contenders.push_back({&stage});
+        bool any = false;
+        for (const Row& row : results.rows) {
+            if (row.stage != stage.number) continue;
+            any = true;
+            all_dims = all_dims && stage.has_head_dim(row.shape.d);
+        }
+        if (any) contenders.push_back({.stage = &stage});
     }
-    return contenders.size() <= few || results.peers.empty() ? contenders : std::vector<Contender>{{nullptr}};
+    if (contenders.size() > few && !results.peers.empty()) return {{.who = Who::fastest}};
+    if (!all_dims && !results.peers.empty()) contenders.push_back({.who = Who::last});
+    return contenders;
 }
 
 // A contender against a peer.
@@ -380,6 +393,7 @@ Table speedup_table(const Results& results, int from, const std::vector<int>& to
     for (const ProblemRows& group : of_unit(by_problem(results), "TFLOP/s")) {
         std::vector<Cell> cells{group.short_name()};
         const Row* base = group.row(from);
+        if (base != nullptr && !find_stage(from)->has_head_dim(group.first->shape.d)) continue;
         for (const int stage : to) {
             const Row* row = group.row(stage);
             const bool timed = base != nullptr && row != nullptr && base->timing && row->timing;

@@ -211,6 +211,7 @@ __global__ void __launch_bounds__(threads<d>, 8 / warps<d>)
     const int diagonal = p.causal ? i * Br<d> + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
     const int Tc = ceil_div(min(p.Nk, diagonal + Br<d>), Bc<d>);     // what the tile's last row sees
 
+    if (Tc > 0) load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br<d>, p.Nq);
     if (threadIdx.x == 0) {
         for (int place = 0; place < 2; ++place) {
             mbarrier_init(&shared.K_there[place], threads<d>);
@@ -233,7 +234,6 @@ __global__ void __launch_bounds__(threads<d>, 8 / warps<d>)
 
     const int first_row = i * Br<d> + 16 * slices<d> * (threadIdx.x / 32);
     float O[slices<d>][d / 8][4] = {}, m[slices<d>][2] = {}, l[slices<d>][2] = {};
-    if (Tc > 0) load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br<d>, p.Nq);
     copy(shared.K, p.K, 0, shared.K_there, shared.K_read);  // K_there waits for the copies of Q, too
     copy(shared.V, p.V, 0, shared.V_there, shared.V_read);
     for (int j = 0; j < Tc; ++j) {
