@@ -237,15 +237,15 @@ __global__ void __launch_bounds__(threads<d>, 8 / warps<d>)
     copy(shared.K, p.K, 0, shared.K_there, shared.K_read);  // K_there waits for the copies of Q, too
     copy(shared.V, p.V, 0, shared.V_there, shared.V_read);
     for (int j = 0; j < Tc; ++j) {
-        copy(shared.K, p.K, j + 1, shared.K_there, shared.K_read);
         const bool masked = (j + 1) * Bc<d> > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h, i, j, masked);
         float S[slices<d>][Bc<d> / 8][4] = {};
         mbarrier_wait(&shared.K_there[j % 2], j / 2);  // Q and K are there, whoever copied them
+        copy(shared.K, p.K, j + 1, shared.K_there, shared.K_read);
         score<T, d>(shared, j, S);
         has_read(j, shared.K_read);
-        copy(shared.V, p.V, j + 1, shared.V_there, shared.V_read);
         mbarrier_wait(&shared.V_there[j % 2], j / 2);  // V is there
+        copy(shared.V, p.V, j + 1, shared.V_there, shared.V_read);
         fold<T, d>(shared, p, first_row, j, masked, S, O, m, l);
         has_read(j, shared.V_read);
         note_lane_sums(first_row, m, l);

@@ -1,6 +1,6 @@
-// Stage 21: own diagonal. A block ends where its last query row sees no more keys; at d = 256 now a warp
-// does, too. With 128 rows in a block and 16 in a warp, half of the warps have nothing to compute in the last
-// tile.
+// Stage 21: own diagonal. At d = 256 a warp goes by the diagonal of its own 16 rows, not by that of the
+// block's 128: it skips the tiles of which none of its rows sees a key, and masks only the one in which they
+// differ.
 
 #include "stages/device.cuh"
 
@@ -236,18 +236,20 @@ __global__ void __launch_bounds__(threads<d>, 8 / warps<d>)
     float O[slices<d>][d / 8][4] = {}, m[slices<d>][2] = {}, l[slices<d>][2] = {};
     copy(shared.K, p.K, 0, shared.K_there, shared.K_read);  // K_there waits for the copies of Q, too
     copy(shared.V, p.V, 0, shared.V_there, shared.V_read);
+    // The last key that this warp's first row sees. At d = 64 and 128 a branch for it would cost more than it
+    // saves.
+    const int own_diagonal = d == 256 && causal ? first_row + p.Nk - p.Nq : diagonal;
     for (int j = 0; j < Tc; ++j) {
-        copy(shared.K, p.K, j + 1, shared.K_there, shared.K_read);
-        const bool masked = (j + 1) * Bc<d> > min(p.Nk, diagonal + 1);
+        const bool masked = (j + 1) * Bc<d> > min(p.Nk, own_diagonal + 1);
         note_tile(shared, b, h, i, j, masked);
         float S[slices<d>][Bc<d> / 8][4] = {};
         mbarrier_wait(&shared.K_there[j % 2], j / 2);  // Q and K are there, whoever copied them
-        // At d = 64 and 128 this branch would cost more than the tiles that it saves.
-        const bool sees = d < 256 || !causal || j * Bc<d> <= first_row + 15 + p.Nk - p.Nq;
+        copy(shared.K, p.K, j + 1, shared.K_there, shared.K_read);
+        const bool sees = d < 256 || !causal || j * Bc<d> <= own_diagonal + 15;
         if (sees) score<T, d>(shared, j, S);
         has_read(j, shared.K_read);
-        copy(shared.V, p.V, j + 1, shared.V_there, shared.V_read);
         mbarrier_wait(&shared.V_there[j % 2], j / 2);  // V is there
+        copy(shared.V, p.V, j + 1, shared.V_there, shared.V_read);
         if (sees) fold<T, d>(shared, p, first_row, j, masked, S, O, m, l);
         has_read(j, shared.V_read);
         note_lane_sums(first_row, m, l);
@@ -274,7 +276,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 21, .name = "own_diagonal", .parent = 19,
-             .change = "d = 256: a warp skips the tiles of which none of its rows sees a key",
+             .change = "d = 256: a warp masks and skips tiles by the diagonal of its own rows",
              .shows_in = "wide");
 
 }  // namespace
