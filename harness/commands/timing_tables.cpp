@@ -109,26 +109,22 @@ std::string problem_name(const ProblemRows& group) {
                        group.first->causal ? " causal" : "");
 }
 
-// Who is compared with the peers: a stage, or on each problem the last that has its head dimension, or the
-// fastest.
+// Who is compared with the peers: a stage, or the fastest one on each problem.
 struct Contender {
-    enum class Who : std::uint8_t { stage, last, fastest };
-    Who who = Who::stage;
-    const Stage* stage = nullptr;
+    const Stage* stage;  // null for the fastest
 
-    std::string name() const {
-        return stage != nullptr ? stage->folder() : who == Who::last ? "last" : "fastest";
+    std::string name() const { return stage != nullptr ? stage->folder() : "fastest"; }
+    std::string short_name() const {
+        return stage != nullptr ? fmt::format("{:02}", stage->number) : "fastest";
     }
-    std::string short_name() const { return stage != nullptr ? fmt::format("{:02}", stage->number) : name(); }
     const Row* row(const ProblemRows& group) const {
         if (stage != nullptr) return group.row(stage->number);
-        const Row* best = nullptr;
+        const Row* fastest = nullptr;
         for (const Row* row : group.rows) {
             if (!row->timing || !row->verified) continue;
-            if (best == nullptr || (who == Who::last ? row->stage > best->stage : row->rate > best->rate))
-                best = row;
+            if (fastest == nullptr || row->rate > fastest->rate) fastest = row;
         }
-        return best;
+        return fastest;
     }
     Cell cell(const ProblemRows& group) const {
         const Row* row = this->row(group);
@@ -141,26 +137,17 @@ struct Contender {
     }
 };
 
-// One stage if it is named, all of a few, else the fastest. If one of the few is not for every head
-// dimension, the last that is has a column of its own.
+// One stage if it is named, all of a few, else the fastest.
 std::vector<Contender> contenders_of(const Results& results, const Stage* only) {
-    using Who = Contender::Who;
     constexpr std::size_t few = 3;
-    if (only != nullptr) return {{.stage = only}};
+    if (only != nullptr) return {{only}};
     std::vector<Contender> contenders;
-    bool all_dims = true;
     for (const Stage& stage : stages()) {
-        bool any = false;
-        for (const Row& row : results.rows) {
-            if (row.stage != stage.number) continue;
-            any = true;
-            all_dims = all_dims && stage.has_head_dim(row.shape.d);
-        }
-        if (any) contenders.push_back({.stage = &stage});
+        if (std::any_of(results.rows.begin(), results.rows.end(),
+                        [&](const Row& row) { return row.stage == stage.number; }))
+            contenders.push_back({&stage});
     }
-    if (contenders.size() > few && !results.peers.empty()) return {{.who = Who::fastest}};
-    if (!all_dims && !results.peers.empty()) contenders.push_back({.who = Who::last});
-    return contenders;
+    return contenders.size() <= few || results.peers.empty() ? contenders : std::vector<Contender>{{nullptr}};
 }
 
 // A contender against a peer.
@@ -211,10 +198,14 @@ Table summary_table(const std::string& unit, const std::vector<ProblemRows>& gro
         std::vector<Cell> cells{name};
         for (const Pair& pair : pairs) {
             std::vector<double> ratios;
+            bool all_dims = true;  // a mean over some of them would be taken for one over all
             for (const ProblemRows& group : groups) {
-                if (const auto ratio = pair.ratio(group); ratio && is_in(group)) ratios.push_back(*ratio);
+                if (!is_in(group)) continue;
+                const Stage* stage = pair.contender.stage;
+                all_dims = all_dims && (stage == nullptr || stage->has_head_dim(group.first->shape.d));
+                if (const auto ratio = pair.ratio(group)) ratios.push_back(*ratio);
             }
-            cells.push_back(mean_and_minimum(ratios));
+            cells.push_back(mean_and_minimum(all_dims ? ratios : std::vector<double>{}));
         }
         table.add_row(std::move(cells));
     };
