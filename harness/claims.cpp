@@ -143,6 +143,12 @@ Count KV_bytes_of(const std::vector<Visit>& blocks, const Counted& p) {
     return sum(blocks, [](auto& v) { return v.keys; }) * 2 * p.d() * 2;
 }
 
+std::vector<Count> tiles_of_each(const std::vector<Visit>& blocks) {
+    std::vector<Count> tiles;
+    for (const Visit& block : blocks) tiles.push_back(block.tiles);
+    return tiles;
+}
+
 /// Every stage writes 16-bit O and fp32 L once.
 Count output_bytes(const Counted& p) {
     return p.rows() * (p.d() * 2 + 4);
@@ -229,6 +235,11 @@ class Claims {
             if (!may_move.contains(field.name)) stays(field.name);
         }
     }
+};
+
+/// The key tiles of each block, by the block's number.
+struct BlockOrder {
+    std::vector<Count> parent, stage;
 };
 
 // --- The stages, one function each ----------------------------------------------------------------------
@@ -642,6 +653,26 @@ void claim_narrow_tiles(Claims& c, int Bc, Count parents_tiles) {
     c.only_moves({"tiles", "barriers", "votes", "ldmatrix", "shared_tile_bytes", "mma_during_copies"});
 }
 
+// Under a mask group by group, and in a group from the last query tile of all its heads to the first.
+BlockOrder order_16(const Counted& p) {
+    const auto head_by_head = visits(p, wide_Br(p), static_cast<int>(tile));
+    const std::vector<Count> parent = tiles_of_each(head_by_head);
+    if (!p.causal) return {parent, parent};
+    const LongestFirst order(p);
+    std::vector<Count> tiles;
+    for (Count batch = 0; batch < p.B(); ++batch) {
+        for (Count group = 0; group < order.groups; ++group) {
+            for (Count i = order.Tr; i-- > 0;) {
+                for (Count h = group * order.group; h < (group + 1) * order.group; ++h) {
+                    const Count block = (batch * p.H() + h) * order.Tr + i;
+                    tiles.push_back(h < p.H() ? parent[block] : 0);
+                }
+            }
+        }
+    }
+    return {parent, tiles};
+}
+
 // Has half the tiles at d = 64, and neither branch nor vote where they cost more.
 void claim_17(Claims& c) {
     const Counted& p = c.p;
@@ -858,23 +889,11 @@ std::vector<Claim> claims(int stage, const Case& c, int sm_count, const Work& pa
 }
 
 std::vector<std::uint64_t> claimed_tiles_of_blocks(int stage, const Case& c, int sm_count) {
-    if (stage != 16) return {};
     const Counted p = counted(c, sm_count);
-    const auto head_by_head = visits(p, wide_Br(p), static_cast<int>(tile));
-    const LongestFirst order(p);
-    std::vector<Count> tiles;
-    for (Count batch = 0; batch < p.B(); ++batch) {
-        for (Count group = 0; group < order.groups; ++group) {
-            for (Count i = 0; i < order.Tr; ++i) {
-                const Count query_tile = p.causal ? order.Tr - 1 - i : i;
-                for (Count h = group * order.group; h < (group + 1) * order.group; ++h) {
-                    const Count block = (batch * p.H() + h) * order.Tr + query_tile;
-                    tiles.push_back(h < p.H() ? head_by_head[block].tiles : 0);
-                }
-            }
-        }
-    }
-    return tiles;
+    BlockOrder order;
+    if (stage == 16) order = order_16(p);
+    // One head, one query tile or no mask may leave nothing to be ordered anew.
+    return order.stage == order.parent ? std::vector<Count>() : order.stage;
 }
 
 }  // namespace ladder

@@ -33,7 +33,7 @@ std::vector<Case> claim_cases(int stage);
 std::vector<Claim> claims(int stage, const Case& c, int sm_count, const Work& parent, const Work& child);
 
 /// The key tiles that each block must visit, by the block's number, where a stage's change is the order of
-/// its blocks; empty elsewhere. For problems whose head dimension has tiles of 128 x 64.
+/// its blocks and that order is not the parent's; empty elsewhere.
 std::vector<std::uint64_t> claimed_tiles_of_blocks(int stage, const Case& c, int sm_count);
 
 }  // namespace ladder

@@ -140,7 +140,7 @@ if clang-format --version 2> /dev/null | grep -q 'version 14\.'; then
 else
     skip 'clang-format' 'there is no clang-format 14'
 fi
-mapfile -t scripts < <(find lab .ci/run notebooks tests -name '*.sh' -o -path lab -o -path .ci/run | sort)
+mapfile -t scripts < <(find lab .ci/run notebooks tests docs/course -name '*.sh' -o -path lab -o -path .ci/run -o -name run_autograder | sort)
 if have shellcheck; then
     step 'shellcheck' shellcheck "${scripts[@]}"
 else

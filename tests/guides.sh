@@ -44,6 +44,25 @@ cd "$root"
 export LADDER_BUILD=$build
 follow docs/course/instructors.md
 follow docs/course/gpu.md
+# Gradescope's two files, in folders like its own. setup.sh gets a ladder that is nothing but a lab: it would build the
+# real one all over again.
+mkdir -p "$work/stub" "$work/gradescope/source" "$work/gradescope/results"
+export AUTOGRADER=$work/gradescope
+cat > "$work/stub/lab" << 'end'
+#!/bin/sh
+echo "$@" > "$0.called"
+end
+chmod +x "$work/stub/lab"
+tar -czf "$AUTOGRADER/source/ladder.tar.gz" -C "$work/stub" lab
+bash docs/course/gradescope/setup.sh
+[ "$(cat "$AUTOGRADER/source/ladder/lab.called")" = doctor ]
+rm -r "$AUTOGRADER/source/ladder"
+ln -s "$root" "$AUTOGRADER/source/ladder"
+cp "$work/rubric.json" "$AUTOGRADER/source"
+ln -s "$work/class/ada" "$AUTOGRADER/submission"
+docs/course/gradescope/run_autograder
+cmp "$AUTOGRADER/results/results.json" "$work/ada.json"
+
 # The solution got all points, the parent's kernel, which declares another stage, none.
 grep -q '^"ada",.*,100,100$' "$work/grades/grades.csv"
 grep -q '^"bob",.*,0,100$' "$work/grades/grades.csv"

@@ -2,8 +2,12 @@
 #ifdef LADDER_HAS_COURSE
 
 #    include <algorithm>
+#    include <cmath>
 #    include <filesystem>
+#    include <functional>
+#    include <map>
 #    include <nlohmann/json.hpp>
+#    include <regex>
 #    include <set>
 #    include <sstream>
 
@@ -83,6 +87,81 @@ std::set<std::string> secrets(const Stage& stage) {
             lines.insert(line);
     }
     return lines;
+}
+
+/// What is wrong with a results.json by Gradescope's documentation (specs/#output-format): keys, types and
+/// values.
+std::vector<std::string> gradescope_errors(const nlohmann::json& json) {
+    using Json = nlohmann::json;
+    std::vector<std::string> errors;
+    using Kind = std::function<bool(const Json&)>;
+    const Kind number = [](const Json& j) { return j.is_number(); };
+    const Kind text = [](const Json& j) { return j.is_string(); };
+    const Kind object = [](const Json& j) { return j.is_object(); };
+    const Kind list = [](const Json& j) { return j.is_array(); };
+    const Kind texts = [&](const Json& j) { return j.is_array() && std::all_of(j.begin(), j.end(), text); };
+    const auto one_of = [](std::set<std::string> values) -> Kind {
+        return [values](const Json& j) { return j.is_string() && values.contains(j.get<std::string>()); };
+    };
+    const Kind visibility = one_of({"hidden", "after_due_date", "after_published", "visible"});
+    const Kind format = one_of({"text", "html", "simple_format", "md", "ansi"});
+    const auto look = [&](const Json& part, const std::map<std::string, Kind>& known, std::string where) {
+        for (const auto& [key, value] : part.items()) {
+            if (!known.contains(key)) {
+                errors.push_back(where + ": there is no key " + key);
+            } else if (!known.at(key)(value)) {
+                errors.push_back(where + ": " + key + " cannot be " + value.dump());
+            }
+        }
+    };
+    look(json,
+         {{"score", number},
+          {"execution_time", number},
+          {"output", text},
+          {"output_format", format},
+          {"test_output_format", format},
+          {"test_name_format", format},
+          {"visibility", visibility},
+          {"stdout_visibility", visibility},
+          {"extra_data", object},
+          {"tests", list},
+          {"leaderboard", list}},
+         "results");
+    bool all_scored = json.contains("tests") && !json.at("tests").empty();
+    for (const Json& test : json.value("tests", Json::array())) {
+        look(test,
+             {{"score", number},
+              {"max_score", number},
+              {"status", one_of({"passed", "failed"})},
+              {"name", text},
+              {"name_format", format},
+              {"number", text},
+              {"output", text},
+              {"output_format", format},
+              {"tags", texts},
+              {"visibility", visibility},
+              {"extra_data", object}},
+             "a test");
+        all_scored = all_scored && test.contains("score");
+    }
+    if (!json.contains("score") && !all_scored) errors.push_back("there is neither a score nor all of them");
+    return errors;
+}
+
+/// The file is as documented, and its numbers belong together.
+void check_gradescope(const std::string& text) {
+    INFO(text);
+    const auto json = nlohmann::json::parse(text);
+    CHECK(gradescope_errors(json).empty());
+    double sum = 0;
+    for (const auto& test : json.at("tests")) {
+        const double score = test.at("score"), most = test.at("max_score");
+        CHECK((score >= 0 && score <= most));
+        CHECK(test.contains("status") == (most > 0));
+        if (most > 0) CHECK(test.at("status") == (score == most ? "passed" : "failed"));
+        sum += score;
+    }
+    CHECK(std::abs(json.at("score").get<double>() - sum) < 0.005);
 }
 
 }  // namespace
@@ -204,7 +283,13 @@ TEST_CASE("course: the zoo shows a symptom, and knows a fix", "[course]") {
 TEST_CASE("course: a hand-out holds no solution", "[course]") {
     const Folder folder;
     const Handout handout = write_handout({load_exercise("5")}, folder / "out");
-    CHECK(handout.hidden.size() == 18);  // 05 and all that were made from it
+    std::vector<std::string> hidden;  // 05 and all that were made from it
+    std::set<int> numbers{5};
+    for (const Stage& stage : stages()) {
+        if (numbers.contains(stage.parent)) numbers.insert(stage.number);
+        if (numbers.contains(stage.number)) hidden.push_back(stage.folder());
+    }
+    CHECK(handout.hidden == hidden);
     CHECK(handout.kept.back() == "04_split_q");
     // Whatever 05 adds to 04 is nowhere, in no file, however it is spaced.
     const std::set<std::string> lines = secrets(*find_stage(5));
@@ -229,8 +314,13 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
     CHECK(contains(folder.read("out/stages/05_causal_skip/exercise.md"), "## The complaint"));
 
     // The two branches are independent; a chain is not.
-    CHECK(write_handout({load_exercise("7"), load_exercise("14")}, folder / "two").kept.back() ==
-          "13_lane_sums");
+    const std::vector<std::string> kept =
+        write_handout({load_exercise("7"), load_exercise("14")}, folder / "two").kept;
+    for (const auto& [stage, is_kept] : {std::pair{"06_flash_decoding", 1},
+                                         {"07_packed_gqa", 0},
+                                         {"13_lane_sums", 1},
+                                         {"14_lazy_rescale", 0}})
+        CHECK(std::count(kept.begin(), kept.end(), stage) == is_kept);
     CHECK_THROWS_AS(write_handout({load_exercise("4"), load_exercise("5")}, folder / "chain"), BadUsage);
     CHECK_THROWS_AS(write_handout({load_exercise("5")}, folder / "out"), BadUsage);
 }
@@ -359,6 +449,62 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     CHECK(contains(output(race, "races"), "kernel.cu:"));
 }
 
+TEST_CASE("course: a grade is written as Gradescope documents it", "[course]") {
+    Grade grade;
+    grade.fingerprint = "0123456789abcdef";
+    grade.scores = {{"builds", "builds", 5, 5, "yes\n"},
+                    {"correct", "correct", 17.5, 20, "7 of 8\n\n\"quoted\"\ttabbed\n"},
+                    {"edges", "edges", 3.33, 10, ""},
+                    {"races", "races", 0, 15, "not looked at: it needs a kernel that builds"},
+                    {"unmoved", "unmoved", 0, 0, "no\n"}};
+    const std::string text = gradescope_json(grade);
+    check_gradescope(text);
+    const auto json = nlohmann::json::parse(text);
+    CHECK(json.at("score") == 25.83);
+    CHECK(json.at("tests").size() == 5);
+    CHECK(json.at("tests")[1].at("output") == grade.scores[1].output);
+    CHECK(json.at("stdout_visibility") == "hidden");  // students see what is in the file
+    // It says all of the grade: what is read back is written the same.
+    const Folder folder;
+    const auto read = read_gradescope(folder.write("results.json", text));
+    REQUIRE(read);
+    CHECK(gradescope_json(*read) == text);
+
+    // What the documentation does not allow is found.
+    CHECK(gradescope_errors(nlohmann::json::parse(R"({"tests": [{"score": 1}]})")).empty());
+    for (const char* wrong :
+         {R"({})", R"({"tests": []})", R"({"tests": [{"name": "a"}]})", R"({"score": "5"})",
+          R"({"score": 5, "visible": true})", R"({"score": 5, "visibility": "never"})",
+          R"({"score": 5, "tests": [{"status": "ok"}]})", R"({"score": 5, "tests": [{"number": 1}]})",
+          R"({"score": 5, "tests": [{"max": 1}]})", R"({"score": 5, "tests": {}})",
+          R"({"score": 5, "tests": [{"tags": [1]}]})", R"({"score": 5, "output": null})"}) {
+        INFO(wrong);
+        CHECK(gradescope_errors(nlohmann::json::parse(wrong)).size() == 1);
+    }
+}
+
+TEST_CASE("course: the guide for instructors knows the size of each change", "[course]") {
+    const std::string guide = read_file(std::string(LADDER_SOURCE_DIR) + "/docs/course/instructors.md");
+    const auto check = [](const std::string& stage, const std::string& lines) {
+        INFO(stage << ": " << lines);
+        const Stage& s = *find_stage(std::stoi(stage));
+        CHECK(count_changed_lines(*find_stage(s.parent), s) == std::stoi(lines));
+    };
+    int found = 0;
+    // | 3 | 12 name, or 09 name | what students learn | 27 |
+    const std::regex row("\n\\| [0-9]+ \\| ([0-9]{2}) [^|]*\\|[^|]*\\| ([0-9]+) \\|");
+    for (std::sregex_iterator m(guide.begin(), guide.end(), row), end; m != end; ++m, ++found)
+        check((*m)[1], (*m)[2]);
+    const std::regex or_row(", or ([0-9]{2}) [^|]*\\|[^|]*\\| ([0-9]+) \\|");
+    for (std::sregex_iterator m(guide.begin(), guide.end(), or_row), end; m != end; ++m, ++found)
+        check((*m)[1], (*m)[2]);
+    // 04 name (52 lines, 8 h)
+    const std::regex prose("([0-9]{2}) [A-Za-z-]+ \\(([0-9]+) lines");
+    for (std::sregex_iterator m(guide.begin(), guide.end(), prose), end; m != end; ++m, ++found)
+        check((*m)[1], (*m)[2]);
+    CHECK(found == 6);
+}
+
 TEST_CASE("course: a class is graded once, and goes on where it stopped", "[course][slow]") {
     const Folder folder;
     fs::create_directories(folder / "class/ada");
@@ -372,6 +518,8 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
     CHECK(first.status == 0);
     CHECK(contains(first.out, "graded now   2"));
     const std::string csv = folder.read("out/grades.csv");
+    check_gradescope(folder.read("out/ada.json"));
+    check_gradescope(folder.read("out/empty.json"));
     CHECK(contains(csv, "\"ada\",5,20,15,40,15,10,105,105"));
     CHECK(contains(csv, "\"empty\",0,0,0,0,0,0,0,105"));
     // Again: nothing to do. One result lost: one to do, and the same table.

@@ -98,13 +98,15 @@ class Generator {
         return text + legend;
     }
 
-    // FlashAttention-1 against the end of Part I and the last stage for long queries with heads of 128.
+    // FlashAttention-1 against the end of Part I and the last stage for long queries that was measured.
     std::string headline_block() const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
         int last = 0;
-        for (const Stage& stage : stages())
-            last =
-                stage.shows_in != std::string_view("decode") && stage.has_head_dim(128) ? stage.number : last;
+        for (const Stage& stage : stages()) {
+            if (stage.shows_in != std::string_view("decode") && stage.has_head_dim(128) &&
+                recorded_->kernels.count(stage.folder()) > 0)
+                last = stage.number;
+        }
         return fmt::format("{}; {}:\n\n{}", recorded_label(*recorded_), libraries(*recorded_),
                            to_markdown(speedup_table(*recorded_, 1, {5, last})));
     }

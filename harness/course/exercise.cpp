@@ -62,12 +62,18 @@ std::vector<fs::path> exercise_folders() {
     return folders;
 }
 
+std::string in_words(std::string name) {
+    std::replace(name.begin(), name.end(), '_', ' ');
+    return name;
+}
+
 std::string task_text(const Exercise& e) {
     const Stage& parent = parent_of(e);
     std::string text = fmt::format(
-        "# Stage {:02}, {}\n\nYou have the kernel of {} in kernel.cu, as it is. Make one change: {}.\n\n"
+        "# Stage {:02}: {}\n\nYou have the kernel of {} in kernel.cu, as it is. Make one change to it.\n\n"
+        "**The change:** {}.\n\n"
         "## The complaint\n\n{}\n\n## The task\n\n{}\n\n## What must move\n\n",
-        e.number, e.name, parent.folder(), e.change, e.complaint, e.task);
+        e.number, in_words(e.name), parent.folder(), e.change, e.complaint, e.task);
     std::string problem;
     for (const MustMove& move : what_must_move(e)) {
         const std::string described = move.problem.description();
@@ -75,21 +81,27 @@ std::string task_text(const Exercise& e) {
             text += fmt::format("{}On {}:\n\n| counter | {} | yours |\n|---|---:|---:|\n",
                                 problem.empty() ? "" : "\n", described, parent.folder());
         problem = described;
-        std::string counter = move.claim.counter;
-        std::replace(counter.begin(), counter.end(), '_', ' ');
-        text += fmt::format("| {} | {} | {} |\n", counter, with_separators(move.claim.got),
-                            with_separators(move.claim.expected));
+        text += fmt::format("| {} | {} | {} |\n", in_words(move.claim.counter),
+                            with_separators(move.claim.got), with_separators(move.claim.expected));
+    }
+    const int sm_count = open_device(Backend::cpu)->sm_count();
+    for (const Case& c : claim_cases(e.number)) {
+        const auto order = claimed_tiles_of_blocks(e.number, c, sm_count);
+        if (order.empty()) continue;
+        text += fmt::format("{}The order of the blocks: on {} their key tiles must be {}.\n",
+                            problem.empty() ? "" : "\n", c.description(), fmt::join(order, ", "));
+        break;
     }
     std::vector<int> new_dims = e.head_dims;
     std::erase_if(new_dims, [&](int d) { return parent.has_head_dim(d); });
     if (!new_dims.empty())
         text += fmt::format("\nHead dimension {} is new: it joins `Dims` at the end of kernel.cu.\n",
                             fmt::join(new_dims, " and "));
-    text += "\nOther problems follow the same rule, and what the change does not name stays as it is.";
+    text += "\nOther problems follow the same rule, and what the change does not name stays as it is.\n";
     if (e.diff_budget > 0)
-        text += fmt::format(" The reference does it in at most {} lines added or changed.", e.diff_budget);
+        text += fmt::format("The reference does it in at most {} lines added or changed.\n", e.diff_budget);
     text +=
-        "\n\n## How to work\n\n"
+        "\n## How to work\n\n"
         "1. Write your prediction into prediction.md, as numbers, before you change anything.\n"
         "2. Edit kernel.cu. `lab check` in or on this folder says what is wrong; `lab check --watch` says "
         "it\n"
@@ -100,14 +112,14 @@ std::string task_text(const Exercise& e) {
 
 std::string prediction_text(const Exercise& e) {
     return fmt::format(
-        "# Prediction for stage {:02}, {}\n\nWritten before the first change. Wrong ones are worth as much "
+        "# Prediction for stage {:02}: {}\n\nWritten before the first change. Wrong ones are worth as much "
         "as right "
         "ones, if they\nsay why.\n\n"
         "| what | of the parent | my prediction | because |\n|---|---|---|---|\n"
         "| the counter that moves most | | | |\n| a counter that stays | | | |\n"
         "| time on a GPU, in the regime \"{}\" | 1 | | |\n\n"
         "Afterwards: where was it wrong, and why?\n",
-        e.number, e.name, e.shows_in);
+        e.number, in_words(e.name), e.shows_in);
 }
 
 }  // namespace

@@ -56,8 +56,8 @@ std::string blank(const std::string& source) {
 
 // Double underscores are the compiler's and the system's. These are CUDA's.
 const std::set<std::string, std::less<>> cuda_words{
-    "__global__",  "__device__",      "__host__",       "__forceinline__", "__launch_bounds__",
-    "__shared__",  "__restrict__",    "__syncthreads",  "__syncwarp",      "__any_sync",
+    "__global__",  "__device__",      "__host__",       "__forceinline__",  "__launch_bounds__",
+    "__shared__",  "__restrict__",    "__syncthreads",  "__syncwarp",       "__any_sync",
     "__shfl_sync", "__shfl_xor_sync", "__shfl_up_sync", "__shfl_down_sync", "__threadfence"};
 
 const std::set<std::string, std::less<>> forbidden_words{
