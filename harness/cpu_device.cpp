@@ -59,7 +59,7 @@ class CpuDevice final : public Device {
         if (problem.dtype == DType::bf16 && compute_capability() < 80) {
             throw CannotRun("bf16 needs compute capability 8.0");
         }
-        const Forward forward = find_forward(backend_, stage.number);
+        const Forward forward = stage.forward_on(backend_);
         if (forward == nullptr)
             throw CannotRun(stage.folder() + " is not in this build for " + name(backend_));
         simt::reset_counters();

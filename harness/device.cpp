@@ -17,7 +17,7 @@ std::unique_ptr<Device> open_device(Backend backend) {
 #endif
     }
 #ifdef LADDER_HAS_CPU
-    const auto has_it = [&](const Stage& stage) { return find_forward(backend, stage.number) != nullptr; };
+    const auto has_it = [&](const Stage& stage) { return stage.forward_on(backend) != nullptr; };
     if (std::none_of(stages().begin(), stages().end(), has_it)) {
         throw CannotRun("this build has no race-checked back-end (it was built with sanitizers)");
     }

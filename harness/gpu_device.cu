@@ -261,7 +261,7 @@ class GpuDevice final : public Device, public KernelObserver {
             throw CannotRun("bf16 needs compute capability 8.0; this GPU has " +
                             capability(compute_capability()));
         }
-        const Forward forward = find_forward(Backend::gpu, stage.number);
+        const Forward forward = stage.forward_on(Backend::gpu);
         if (forward == nullptr) throw CannotRun("this build does not have the stage for the GPU");
         return forward;
     }

@@ -3,6 +3,7 @@
 /// Plain C++ without dependencies: nvcc and the host compiler both read it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -58,6 +59,9 @@ struct Problem : Shape {
     int sm_count = 1;           ///< multiprocessors of the device
 };
 
+/// Runs a stage's kernels on p (asynchronously on a GPU). Throws std::exception on failure.
+using Forward = void (*)(const Problem& p);
+
 /// What a stage says of itself. Everything that lists stages reads this.
 struct Stage {
     int number = 0;
@@ -73,14 +77,14 @@ struct Stage {
     /// none.
     std::function<std::size_t(const Shape&, int sm_count)> counter_bytes = nullptr;
     std::vector<int> head_dims;  ///< filled in at registration
+    /// How to run it on each Backend, null where this build cannot; filled in at registration.
+    std::array<Forward, 3> forwards{};
 
     /// "04_split_q": the stage's folder under stages/
     std::string folder() const;
     bool has_head_dim(int d) const;
+    Forward forward_on(Backend backend) const { return forwards[static_cast<std::size_t>(backend)]; }
 };
-
-/// Runs a stage's kernels on p (asynchronously on a GPU). Throws std::exception on failure.
-using Forward = void (*)(const Problem& p);
 
 /// Adds a stage, as compiled for one back-end. Called before main() by LADDER_STAGE.
 bool register_stage(Backend backend, const Stage& stage, Forward forward);
@@ -91,7 +95,11 @@ const std::vector<Stage>& stages();
 /// The stage with this number, or null.
 const Stage* find_stage(int number);
 
-/// How to run a stage on a back-end, or null if this build does not have it.
-Forward find_forward(Backend backend, int number);
+/// The stage in a shared library that `lab check` built from a student's kernel.cu, for Backend::gpu and
+/// called "yours". It is not among stages(): its number is the solution's. Throws BadUsage if there is none.
+Stage load_stage(const std::string& library);
+
+/// What load_stage() asks such a library for: the stage that was registered in it, or null.
+extern "C" const Stage* ladder_stage();
 
 }  // namespace ladder

@@ -397,7 +397,11 @@ Results time_stages(Device& device, const std::vector<Stage>& stages, const Timi
     }
     next_step("measure the machine's ceilings");
     results.ceilings = stopwatch->ceilings();
-    for (const Stage& stage : stages) results.kernels[stage.folder()] = kernel_fingerprint(stage.folder());
+    for (const Stage& stage : stages) {
+        const Stage* known = find_stage(stage.number);  // a student's kernel is none of the ladder's
+        if (known != nullptr && known->folder() == stage.folder())
+            results.kernels[stage.folder()] = kernel_fingerprint(stage.folder());
+    }
     const std::size_t peers_per_case = peers == nullptr ? 0 : options.peers.size();
     for (const TimedCase& timed : options.cases) {
         for (const Stage& stage : stages) results.rows.push_back(empty_row(timed, stage));

@@ -11,17 +11,22 @@
 #    include <set>
 #    include <sstream>
 
+#    include "harness/commands/timing_tables.h"
+#    include "harness/course/build.h"
 #    include "harness/course/check.h"
 #    include "harness/course/exercise.h"
 #    include "harness/course/grade.h"
 #    include "harness/course/handout.h"
 #    include "harness/course/sandbox.h"
 #    include "harness/course/screen.h"
+#    include "harness/course/speed.h"
 #    include "harness/course/zoo.h"
 #    include "harness/diff.h"
 #    include "harness/errors.h"
 #    include "harness/process.h"
+#    include "harness/timing.h"
 #    include "tests/catch.h"
+#    include "tests/fake_gpu.h"
 #    include "tests/folder.h"
 
 using namespace ladder;
@@ -225,6 +230,8 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     INFO(solved.out << solved.err);
     CHECK(solved.status == 0);
     CHECK(contains(solved.out, "05_causal_skip/README.md"));
+    std::string no_gpu;
+    CHECK(contains(solved.out, has_device(Backend::gpu, &no_gpu) ? "05_yours" : "not timed: " + no_gpu));
     CHECK(fs::exists(my + "/solution.diff"));
 
     CHECK(lab({"reset", my}).status == 0);
@@ -527,6 +534,104 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
     fs::remove(folder / "out/empty.json");
     CHECK(contains(lab(command).out, "graded now   1"));
     CHECK(folder.read("out/grades.csv") == csv);
+}
+
+TEST_CASE("course: nvcc makes a library of a kernel, beside the solution of the same number", "[course]") {
+    const Folder folder;
+    const std::string kernel = folder.write("kernel.cu", kernel_of(5));
+#    ifndef LADDER_HAS_GPU
+    CHECK_THROWS_AS(build_student_for_gpu(kernel, folder / "", 90, compiler_limits()), CannotRun);
+    std::puts("SKIPPED: this build has no nvcc");
+#    else
+    const auto build = [&] {
+        return build_student_for_gpu(kernel, folder / "", 90, sandboxed_compiler_limits(kernel, folder / ""));
+    };
+    const StudentBuild built = build();
+    INFO(built.errors);
+    REQUIRE(!built.product.empty());
+    CHECK(screen_objects(built.objects, Backend::gpu) == std::vector<std::string>{});
+    const auto made = fs::last_write_time(built.product);
+    CHECK(build().product == built.product);
+    CHECK(fs::last_write_time(built.product) == made);  // kept
+
+    const std::size_t before = stages().size();
+    const Stage yours = load_stage(built.product.string()), solution = *find_stage(5);
+    CHECK(stages().size() == before);
+    CHECK(yours.folder() == "05_yours");
+    CHECK(yours.parent == 4);
+    CHECK(yours.head_dims == solution.head_dims);
+    REQUIRE(yours.forward_on(Backend::gpu) != nullptr);
+    CHECK(yours.forward_on(Backend::gpu) != solution.forward_on(Backend::gpu));
+    // What a library throws is caught here as what it is.
+    Problem problem;
+    problem.d = 64;
+    if (!has_device(Backend::gpu)) CHECK_THROWS_AS(yours.forward_on(Backend::gpu)(problem), CheckFailed);
+
+    folder.write("kernel.cu", with(kernel_of(5), "const int diagonal", "const in diagonal"));
+    const StudentBuild broken = build();
+    CHECK(broken.product.empty());
+    CHECK(contains(broken.errors, "kernel.cu(139): error"));
+    // What only nvcc's host code calls, the CPU's objects do not show.
+    folder.write("kernel.cu", with(kernel_of(5), "    launch(attention<T, d>",
+                                   "    if constexpr (backend == Backend::gpu) cudaDeviceReset();\n"
+                                   "    launch(attention<T, d>"));
+    const auto foreign = screen_objects(build().objects, Backend::gpu);
+    REQUIRE(foreign.size() == 1);
+    CHECK(contains(foreign.front(), "it uses cudaDeviceReset"));
+#    endif
+    CHECK_THROWS_AS(load_stage(folder / "nothing.so"), BadUsage);
+    CHECK_THROWS_AS(load_stage(kernel), BadUsage);
+}
+
+TEST_CASE("course: a kernel is timed beside its parent and the solution", "[course]") {
+    Stage yours = *find_stage(5);
+    yours.name = "yours";
+    test::FakeGpu gpu;
+    gpu.milliseconds = {{4, 3.0}, {5, 1.5}};
+    const std::vector<Stage> racers{*find_stage(4), *find_stage(5), yours};
+    Speed speed{time_stages(gpu, racers, test::small_options()), ""};
+    CHECK(!speed.wrong());
+    CHECK(std::abs(speed.over_parent().value_or(0) - 2) < 1e-9);
+    CHECK(!speed.results->kernels.contains("05_yours"));
+    const std::string table = to_markdown(regime_table(*speed.results));
+    INFO(table);
+    CHECK(contains(table, "| train 40 | 04_split_q | yes | 3.000 |"));
+    CHECK(contains(table, "| train 40 | 05_yours | yes | 1.500 |"));
+    CHECK(contains(table, "| 2.00x |"));
+
+    gpu.wrong_stage = 5;
+    speed.results = time_stages(gpu, racers, test::small_options());
+    CHECK(speed.wrong());
+    CHECK(!speed.over_parent());
+    CHECK(contains(to_markdown(regime_table(*speed.results)), "| train 40 | 05_yours | WRONG | 1.500 |"));
+    CHECK(!Speed{}.wrong());
+    CHECK(!Speed{}.over_parent());
+}
+
+TEST_CASE("course: the leaderboard is no part of the score", "[course]") {
+    Grade grade{{{"correct", "correct", 20, 20, "yes"}}, "0", {}, ""};
+    const auto without = nlohmann::json::parse(gradescope_json(grade));
+    CHECK(!without.contains("leaderboard"));
+    grade.over_parent = 1.957;
+    auto with_time = nlohmann::json::parse(gradescope_json(grade));
+    CHECK(with_time["leaderboard"] ==
+          nlohmann::json::parse(R"([{"name": "times the parent's speed", "value": 1.96, "order": "desc"}])"));
+    with_time.erase("leaderboard");
+    CHECK(with_time == without);
+
+    const Folder folder;
+    const std::vector<std::string> grading{"grade", folder / "", "--stage", "5", "--leaderboard"};
+    CHECK(lab(grading).status == 2);
+    if (has_device(Backend::gpu)) return;
+    auto into_file = grading;
+    into_file.insert(into_file.end(), {"--gradescope", folder / "result.json"});
+    const ProcessResult no_gpu = lab(into_file);
+    CHECK(no_gpu.status == 3);
+    CHECK(no_gpu.err.starts_with("lab: --leaderboard needs a GPU: "));
+    CHECK(std::count(no_gpu.err.begin(), no_gpu.err.end(), '\n') == 1);
+    CHECK(!fs::exists(folder / "result.json"));
+    CHECK(lab({"time", "4", "--library", folder / "x.so"}).status == 3);
+    CHECK(lab({"time", "4", "--library", folder / "x.so", "--regime", "serving"}).status == 2);
 }
 
 TEST_CASE("course: rubrics and grades that make no sense", "[course]") {

@@ -11,11 +11,13 @@
 
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/commands/timing_tables.h"
 #include "harness/errors.h"
 
 #ifdef LADDER_HAS_COURSE
 #    include "harness/course/check.h"
 #    include "harness/course/exercise.h"
+#    include "harness/course/speed.h"
 #    include "harness/diff.h"
 #    include "harness/process.h"
 #    include "harness/progress.h"
@@ -106,14 +108,17 @@ void open_up(const Exercise& exercise, const StudentFolder& folder, Document& do
 Document check_once(const StudentFolder& folder, const CheckCommandOptions& options) {
     const Exercise exercise = load_exercise(std::to_string(folder.stage));
     CheckResult result;
+    Speed speed;
     {
         const ProgressLine progress;
         result = check_kernel(exercise, folder.kernel(), folder.products(), {.seed = options.seed},
                               std::cref(progress));
+        if (result.passed())
+            speed = time_student(exercise, folder.kernel(), folder.products(), false, std::cref(progress));
     }
     Document document;
     document.facts = {{"exercise", exercise.folder()}, {"kernel", folder.kernel().string()}};
-    document.data = {{"passed", result.passed()}};
+    document.data = {{"passed", result.passed() && !speed.wrong()}};
     Table table("criteria", "", {{"criterion", "criterion"}, {"passed", "outcome"}});
     for (const Criterion& c : result.criteria) table.add_row({{Value(c.key), c.title}, outcome(c)});
     document.tables = {table};
@@ -133,7 +138,13 @@ Document check_once(const StudentFolder& folder, const CheckCommandOptions& opti
         document.listings.push_back({"report_" + c.key, text, "", nullptr});
     }
     document.notes = result.notes;
+    if (speed.results) {
+        document.facts.emplace_back("timed on", speed.results->hardware.gpu);
+        document.tables.push_back(regime_table(*speed.results));
+    }
+    if (speed.wrong()) document.failure = "right on the CPU, wrong on the GPU";
     if (document.failure.empty()) open_up(exercise, folder, document);
+    if (!speed.why_not.empty()) document.notes.push_back("not timed: " + speed.why_not);
     return document;
 }
 

@@ -35,6 +35,9 @@ struct Options {
         command.add_option("--rubric", rubric, "Points and seed, as JSON")->type_name("FILE");
         command.add_option("--gradescope", gradescope, "Write one submission's grade in Gradescope's format")
             ->type_name("FILE");
+        command.add_flag(
+            "--leaderboard", leaderboard,
+            "With --gradescope: time a right kernel on this GPU too, which counts for the leaderboard alone");
         command
             .add_option("--out", out, "Write each submission's grade into this folder; what is there is kept")
             ->type_name("DIR");
@@ -44,6 +47,7 @@ struct Options {
     }
     std::string folder, stage, rubric, gradescope, out, csv;
     int jobs = 0;
+    bool leaderboard = false;
 };
 
 #ifdef LADDER_HAS_COURSE
@@ -202,6 +206,10 @@ Document run(const Options& options) {
     const Exercise exercise = exercise_of(options, rubric);
     if (exercise.parent < 0)
         throw BadUsage(fmt::format("{} is no exercise: it has no parent", exercise.folder()));
+    if (options.leaderboard && options.gradescope.empty())
+        throw BadUsage("--leaderboard goes with --gradescope, which is where it is written");
+    if (std::string why_not; options.leaderboard && !has_device(Backend::gpu, &why_not))
+        throw CannotRun("--leaderboard needs a GPU: " + why_not);
     if (!fs::is_directory(options.folder))
         throw BadUsage(fmt::format("there is no folder {}", options.folder));
     bool has_folders = false;
@@ -222,7 +230,7 @@ Document run(const Options& options) {
     Grade grade;
     {
         const ProgressLine progress;
-        grade = grade_submission(exercise, options.folder, rubric, std::cref(progress));
+        grade = grade_submission(exercise, options.folder, rubric, std::cref(progress), options.leaderboard);
     }
     if (file) file->write(gradescope_json(grade));
     Document document;
@@ -242,6 +250,13 @@ Document run(const Options& options) {
             document.listings.push_back({"report_" + s.key, s.title + ": " + s.output, "", nullptr});
     }
     document.tables = {table};
+    if (grade.over_parent) {
+        document.facts.emplace_back(
+            "times the parent's speed",
+            Cell(Value(*grade.over_parent), fmt::format("{:.2f}", *grade.over_parent)));
+    }
+    if (!grade.why_not_timed.empty())
+        document.notes.push_back("not on the leaderboard: " + grade.why_not_timed);
     return document;
 }
 

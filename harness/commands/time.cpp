@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
+
 #include "harness/commands/commands.h"
 #include "harness/commands/counting.h"
 #include "harness/commands/options.h"
@@ -10,6 +12,8 @@
 #include "harness/shape.h"
 #include "harness/timing.h"
 
+namespace fs = std::filesystem;
+
 namespace ladder {
 namespace {
 
@@ -17,11 +21,16 @@ struct Options {
     explicit Options(CLI::App& command) : stages(command), problem(command) {
         command.add_flag("--peers", peers,
                          "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention");
+        command
+            .add_option("--library", library,
+                        "Beside the stages, time a student's kernel, of which lab check made this library")
+            ->type_name("FILE");
     }
 
     StageOptions stages;
     RegimeOptions problem;
     bool peers = false;
+    std::string library;
 };
 
 // "2 of 7 stages gave wrong answers: ..."
@@ -43,6 +52,7 @@ Document time_on_gpu(Device& gpu, const Options& options) {
     }
     std::vector<Stage> stages;
     for (const Stage* stage : options.stages.selected()) stages.push_back(*stage);
+    if (!options.library.empty()) stages.push_back(load_stage(fs::absolute(options.library)));
     const ProgressLine progress;
     std::optional<Peers> peers;
     if (options.peers) {
@@ -106,9 +116,12 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const Options&
 
 Document run(const Options& options) {
     options.problem.check();
+    if (!options.library.empty() && is_sweep(options.problem.regime))
+        throw BadUsage("--library is for the regimes that are no sweep, or for --shape");
     std::string why_no_gpu;
     if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
     if (options.peers) throw CannotRun("--peers needs a GPU: " + why_no_gpu);
+    if (!options.library.empty()) throw CannotRun("--library needs a GPU: " + why_no_gpu);
     return count_on_cpu(*open_counting_device(), why_no_gpu, options);
 }
 

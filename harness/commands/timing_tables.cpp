@@ -283,6 +283,28 @@ std::vector<Table> timing_tables(const Results& results) {
     return tables;
 }
 
+Table regime_table(const Results& results) {
+    const auto groups = by_problem(results);
+    const bool bytes = counts_bytes(groups.front().first->shape);
+    Table table("times", "",
+                {{"problem", "problem"},
+                 {"stage", "stage"},
+                 {"verified", "verified"},
+                 {"median_ms", "median ms", Align::right},
+                 {"noise", "noise", Align::right},
+                 {"rate", bytes ? "GB/s" : "TFLOP/s", Align::right},
+                 {"over_parent", "over parent", Align::right},
+                 {"why_not", ""}});
+    for (const ProblemRows& group : groups) {
+        for (const Row* row : group.rows) {
+            table.add_row({group.short_name(), row->folder, verified_cell(*row), milliseconds(*row),
+                           noise(*row), rate(*row), speedup(*row),
+                           row->why_not.empty() ? Cell() : Cell(row->why_not)});
+        }
+    }
+    return table;
+}
+
 std::vector<Table> rate_tables(const Results& results, const std::string& regime) {
     std::vector<Table> tables;
     for (const char* unit : units) {

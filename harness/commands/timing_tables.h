@@ -21,6 +21,10 @@ std::vector<std::pair<std::string, Cell>> measurement_facts(const Results& resul
 /// the parent, over 00 and over each peer. The peers' rows come last.
 std::vector<Table> timing_tables(const Results& results);
 
+/// The same in one table, a row for each problem and stage, with the speedup over the parent alone. The
+/// problems must be of one regime.
+Table regime_table(const Results& results);
+
 /// A table for each unit of rate, a row for each stage, a column for each problem: "212 (1.52x)", which is
 /// the rate and the speedup over the parent. The peers' rates come last. `regime` keeps that one only, unless
 /// it is empty.

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "harness/course/exercise.h"
 #include "harness/errors.h"
 #include "harness/file.h"
 #include "harness/json.h"
@@ -51,44 +52,31 @@ bool newer(const fs::path& product, const std::vector<fs::path>& sources) {
     return true;
 }
 
-}  // namespace
+/// How one kernel becomes a product.
+struct Recipe {
+    fs::path product;
+    std::string linker;
+    Words libraries;                                  ///< and the linker's options
+    std::vector<std::pair<fs::path, Words>> objects;  ///< each with the command that makes it of the kernel
+};
 
-Limits compiler_limits() {
-    Limits limits;
-    limits.memory = std::size_t{4} << 30;
-    limits.file_bytes = std::size_t{1} << 28;
-    return limits;
-}
-
-StudentBuild build_student(const fs::path& kernel, const fs::path& folder, const Limits& limits) {
-    const auto how = read_json(LADDER_KERNEL_BUILD);
-    const fs::path program = folder / "program";
-    StudentBuild build{"", {folder / "cpu.o", folder / "checked.o"}, ""};
-    const auto link = how.at("link").get<Words>();
+StudentBuild build(const fs::path& kernel, const Recipe& recipe, const Limits& limits) {
+    StudentBuild build;
+    for (const auto& [object, command] : recipe.objects) build.objects.push_back(object);
+    const fs::path built = recipe.product.string() + ".cu";
     const std::string source = read_file(kernel);
-    if (fs::exists(folder / "built.cu") && read_file(folder / "built.cu") == source &&
-        newer(program, {link.begin(), link.end()})) {
-        build.program = program;
+    if (fs::exists(built) && read_file(built) == source &&
+        newer(recipe.product, {recipe.libraries.begin(), recipe.libraries.end()})) {
+        build.product = recipe.product;
         return build;
     }
     std::error_code ignored;
-    fs::remove(program, ignored);
+    fs::remove(recipe.product, ignored);
 
     std::vector<std::unique_ptr<SandboxedProcess>> compilers;
-    for (const char* backend : {"cpu", "checked"}) {
-        Words command{how.at("compiler").get<std::string>()};
-        append(command, how.at("compile").get<Words>());
-        append(command, {"-pipe", "-fmax-errors=4", "-fdiagnostics-color=never",
-                         "-fno-diagnostics-show-caret", fmt::format("-DLADDER_BACKEND={}", backend)});
-        if (backend == std::string("checked")) append(command, how.at("checked").get<Words>());
-        append(command, {"-o", (folder / (backend + std::string(".o"))).string(), "-c", kernel.string()});
-        // clang has neither option under these names
-        if (how.at("compiler_id") != "GNU") {
-            for (std::string& word : command) {
-                if (word == "-fmax-errors=4") word = "-ferror-limit=4";
-                if (word == "-fno-diagnostics-show-caret") word = "-fno-caret-diagnostics";
-            }
-        }
+    for (const auto& [object, compile] : recipe.objects) {
+        Words command = compile;
+        append(command, {"-o", object.string(), "-c", kernel.string()});
         compilers.push_back(std::make_unique<SandboxedProcess>(command, limits));
     }
     for (const auto& compiler : compilers) {
@@ -100,17 +88,73 @@ StudentBuild build_student(const fs::path& kernel, const fs::path& folder, const
     }
     if (!build.errors.empty()) return build;
 
-    Words command{how.at("compiler").get<std::string>(), "-o", program.string(), build.objects[0].string(),
-                  build.objects[1].string()};
-    append(command, link);
+    Words command{recipe.linker, "-o", recipe.product.string()};
+    for (const fs::path& object : build.objects) command.push_back(object.string());
+    append(command, recipe.libraries);
     SandboxedProcess linker(command, limits);
     if (const std::string how_it_ended = linker.wait(compile_limit_s); !how_it_ended.empty()) {
         build.errors = first_errors(linker.output(), kernel) + how_it_ended + "\n";
         return build;
     }
-    OutputFile(folder / "built.cu").write(source);
-    build.program = program;
+    OutputFile(built).write(source);
+    build.product = recipe.product;
     return build;
+}
+
+}  // namespace
+
+Limits compiler_limits() {
+    Limits limits;
+    limits.memory = std::size_t{4} << 30;
+    limits.file_bytes = std::size_t{1} << 28;
+    return limits;
+}
+
+Limits sandboxed_compiler_limits(const fs::path& kernel, const fs::path& folder) {
+    Limits limits = compiler_limits();
+    limits.sandbox = true;
+    limits.readable = {source_folder(), fs::path(LADDER_KERNEL_BUILD).parent_path(), kernel.parent_path()};
+    limits.writable = {folder};
+    limits.temporary = folder;
+    return limits;
+}
+
+StudentBuild build_student(const fs::path& kernel, const fs::path& folder, const Limits& limits) {
+    const auto how = read_json(LADDER_KERNEL_BUILD);
+    const auto compiler = how.at("compiler").get<std::string>();
+    Recipe recipe{folder / "program", compiler, how.at("link").get<Words>(), {}};
+    for (const char* backend : {"cpu", "checked"}) {
+        Words command{compiler};
+        append(command, how.at("compile").get<Words>());
+        append(command, {"-pipe", "-fmax-errors=4", "-fdiagnostics-color=never",
+                         "-fno-diagnostics-show-caret", fmt::format("-DLADDER_BACKEND={}", backend)});
+        if (backend == std::string("checked")) append(command, how.at("checked").get<Words>());
+        // clang has neither option under these names
+        if (how.at("compiler_id") != "GNU") {
+            for (std::string& word : command) {
+                if (word == "-fmax-errors=4") word = "-ferror-limit=4";
+                if (word == "-fno-diagnostics-show-caret") word = "-fno-caret-diagnostics";
+            }
+        }
+        recipe.objects.emplace_back(folder / (backend + std::string(".o")), command);
+    }
+    return build(kernel, recipe, limits);
+}
+
+StudentBuild build_student_for_gpu(const fs::path& kernel, const fs::path& folder, int architecture,
+                                   const Limits& limits) {
+    if (!fs::exists(LADDER_GPU_BUILD)) throw CannotRun("this build has no nvcc");
+    const auto how = read_json(LADDER_GPU_BUILD);
+    Words command{how.at("compiler").get<std::string>()};
+    append(command, how.at("compile").get<Words>());
+    append(command, {"-DLADDER_BACKEND=gpu", fmt::format("-arch=sm_{}", architecture)});
+    const fs::path product = folder / fmt::format("sm_{}.so", architecture);
+    return build(kernel,
+                 {product,
+                  how.at("linker").get<std::string>(),
+                  how.at("link").get<Words>(),
+                  {{fs::path(product).replace_extension(".o"), command}}},
+                 limits);
 }
 
 }  // namespace ladder

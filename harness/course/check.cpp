@@ -148,18 +148,14 @@ class Checker {
             return;
         }
         on_step_("build", 0, 1);
-        Limits limits = compiler_limits();
-        limits.sandbox = options_.untrusted;
-        limits.readable = {source_folder(), fs::path(LADDER_KERNEL_BUILD).parent_path(),
-                           kernel_.parent_path()};
-        limits.writable = {products_};
-        if (options_.untrusted) limits.temporary = products_;
-        const StudentBuild built = build_student(kernel_, products_, limits);
-        if (built.program.empty()) {
+        const StudentBuild built = build_student(
+            kernel_, products_,
+            options_.untrusted ? sandboxed_compiler_limits(kernel_, products_) : compiler_limits());
+        if (built.product.empty()) {
             builds.reports.push_back(built.errors);
             return;
         }
-        for (const std::string& line : screen_objects(built.objects)) foreign.push_back(line);
+        for (const std::string& line : screen_objects(built.objects, Backend::cpu)) foreign.push_back(line);
         if (options_.untrusted && !foreign.empty()) {
             builds.reports.push_back(fmt::format("{}\n", fmt::join(foreign, "\n")));
             return;
@@ -169,7 +165,7 @@ class Checker {
         Limits running;
         running.sandbox = running.as_nobody = options_.untrusted;
         const auto open = [&](Backend backend) {
-            return std::make_unique<RemoteDevice>(built.program, backend, running, options_.run_limit_s);
+            return std::make_unique<RemoteDevice>(built.product, backend, running, options_.run_limit_s);
         };
         plain_ = open(Backend::cpu);
         checked_ = open(Backend::checked);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/course/speed.h"
 #include "harness/errors.h"
 #include "harness/file.h"
 #include "harness/json.h"
@@ -140,7 +141,7 @@ std::string fingerprint(const Exercise& exercise, const fs::path& folder, const 
 }
 
 Grade grade_submission(const Exercise& exercise, const fs::path& folder, const Rubric& rubric,
-                       const OnStep& on_step) {
+                       const OnStep& on_step, bool leaderboard) {
     Grade grade;
     grade.fingerprint = fingerprint(exercise, folder, rubric);
     const TemporaryFolder work("ladder-grade-");
@@ -173,6 +174,19 @@ Grade grade_submission(const Exercise& exercise, const fs::path& folder, const R
         }
         grade.scores.push_back(score);
     }
+    if (leaderboard) {
+        const bool right = std::all_of(grade.scores.begin(), grade.scores.end(), [](const Score& s) {
+            return (s.key != "correct" && s.key != "edges" && s.key != "races") || s.score >= s.most;
+        });
+        const Speed speed = right ? time_student(exercise, kernel, work.path(), true, on_step)
+                                  : Speed{std::nullopt, "it is not right yet"};
+        grade.over_parent = speed.over_parent();
+        if (speed.wrong()) {
+            grade.why_not_timed = "wrong results on the GPU";
+        } else if (!grade.over_parent) {
+            grade.why_not_timed = speed.results ? "it or its parent does not run on this GPU" : speed.why_not;
+        }
+    }
     return grade;
 }
 
@@ -190,13 +204,17 @@ std::string gradescope_json(const Grade& grade) {
         // What is worth nothing has all its points whatever it does.
         if (s.most > 0) tests.back()["status"] = s.score >= s.most ? "passed" : "failed";
     }
-    const nlohmann::ordered_json json{
-        {"score", grade.total()},
-        {"output", fmt::format("{:g} of {:g} points", grade.total(), grade.most())},
-        {"visibility", "visible"},
-        {"stdout_visibility", "hidden"},
-        {"tests", tests},
-        {"extra_data", {{"fingerprint", grade.fingerprint}}}};
+    nlohmann::ordered_json json{{"score", grade.total()},
+                                {"output", fmt::format("{:g} of {:g} points", grade.total(), grade.most())},
+                                {"visibility", "visible"},
+                                {"stdout_visibility", "hidden"},
+                                {"tests", tests},
+                                {"extra_data", {{"fingerprint", grade.fingerprint}}}};
+    if (grade.over_parent) {
+        json["leaderboard"] = nlohmann::ordered_json::array({{{"name", "times the parent's speed"},
+                                                              {"value", rounded(*grade.over_parent)},
+                                                              {"order", "desc"}}});
+    }
     return json.dump(2) + "\n";
 }
 

@@ -9,6 +9,9 @@
 /// computes addresses outside its tensors could overwrite the counters or the race checker of its own
 /// process, since they live there. That takes an attack on memory, not a line of code; it gains the points of
 /// races and of the work and never those of correct results. Read the kernels of those who win.
+///
+/// On a GPU, for the leaderboard alone, a kernel's host side shares its process with the clock, in the
+/// sandbox again: what it could forge there is its time.
 #pragma once
 
 #include <cstdint>
@@ -47,14 +50,18 @@ struct Score {
 struct Grade {
     std::vector<Score> scores;
     std::string fingerprint;  ///< of what decides it: kernel, exercise, rubric
+    /// For the leaderboard, and no part of the score: how many times the parent's speed.
+    std::optional<double> over_parent;
+    std::string why_not_timed;  ///< where it was to be, in one line
     double total() const;
     double most() const;
 };
 
 /// Grades the kernel.cu of a folder. Never throws for what the submission is or does; throws CannotRun if
-/// this machine cannot grade. Deterministic.
+/// this machine cannot grade. Deterministic, but for what `leaderboard` adds: a kernel with all points for
+/// correct, edges and races is timed (time_student()).
 Grade grade_submission(const Exercise& exercise, const std::filesystem::path& folder, const Rubric& rubric,
-                       const OnStep& on_step);
+                       const OnStep& on_step, bool leaderboard = false);
 
 /// The fingerprint of a submission's grade, without grading it.
 std::string fingerprint(const Exercise& exercise, const std::filesystem::path& folder, const Rubric& rubric);

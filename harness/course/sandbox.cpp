@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -41,11 +42,8 @@ constexpr std::uint32_t architecture = 0;  // none that we know: no seccomp
 
 // What neither a kernel nor addr2line needs: the network, other processes, other name spaces, the system.
 constexpr long denied[] = {
-    SYS_socket,
     SYS_socketpair,
     SYS_connect,
-    SYS_bind,
-    SYS_listen,
     SYS_accept,
     SYS_accept4,
     SYS_sendto,
@@ -88,7 +86,6 @@ constexpr long denied[] = {
     SYS_msgget,
     SYS_semget,
     SYS_mq_open,
-    SYS_memfd_create,
     SYS_setsid,
     SYS_setpgid,
     SYS_setpriority,
@@ -96,18 +93,24 @@ constexpr long denied[] = {
     SYS_open_by_handle_at,
     SYS_quotactl,
     SYS_prlimit64,
+    // CUDA does not start without these. A socket is no use without those above.
+    SYS_memfd_create,
+    SYS_socket,
+    SYS_bind,
+    SYS_listen,
 };
-constexpr std::size_t n_denied = sizeof denied / sizeof *denied;
+constexpr std::size_t n_for_cuda = 4, most_denied = sizeof denied / sizeof *denied;
 
 // The filter: another architecture's calls kill, the denied ones fail with EPERM, all others pass.
 struct Filter {
-    sock_filter code[n_denied + 8];
+    sock_filter code[most_denied + 8];
     std::uint16_t length = 0;
 
     void add(std::uint16_t operation, std::uint32_t k, std::uint8_t if_true = 0, std::uint8_t if_false = 0) {
         code[length++] = {operation, if_true, if_false, k};
     }
-    Filter() {
+    explicit Filter(bool gpu) {
+        const std::size_t n_denied = most_denied - (gpu ? n_for_cuda : 0);
         add(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch));
         add(BPF_JMP | BPF_JEQ | BPF_K, architecture, 1, 0);
         add(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
@@ -156,6 +159,15 @@ int make_rules(const Limits& limits, const std::string& program) {
     allow(rules, "/proc", read_rights);  // the checker finds its own program in it
     allow(rules, "/dev/null", read_rights | LANDLOCK_ACCESS_FS_WRITE_FILE);
     if (program.find('/') != program.npos) allow(rules, program.c_str(), read_rights);
+    if (limits.gpu) {
+        allow(rules, "/sys", read_rights);
+        allow(rules, "/proc", read_rights | LANDLOCK_ACCESS_FS_WRITE_FILE);  // CUDA names its threads there
+        std::error_code none;
+        for (const auto& entry : std::filesystem::directory_iterator("/dev", none)) {
+            if (entry.path().filename().string().starts_with("nvidia"))
+                allow(rules, entry.path().c_str(), read_rights | LANDLOCK_ACCESS_FS_WRITE_FILE);
+        }
+    }
     for (const auto& path : limits.readable) allow(rules, path.c_str(), read_rights);
     for (const auto& path : limits.writable) allow(rules, path.c_str(), all_rights);
     return rules;
@@ -188,11 +200,16 @@ SandboxedProcess::SandboxedProcess(const std::vector<std::string>& command, cons
     std::vector<char*> arguments;
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
-    // Nothing of the caller's environment: it may hold secrets.
-    const std::string temporary = "TMPDIR=" + limits.temporary.string();
-    const char* const environment[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", temporary.c_str(),
-                                       nullptr};
-    const Filter filter;
+    // Of the caller's environment, which may hold secrets, only what a driver is found by.
+    std::vector<std::string> variables{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C",
+                                       "TMPDIR=" + limits.temporary.string()};
+    for (const std::string name : {"LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"}) {
+        if (const char* value = std::getenv(name.c_str())) variables.push_back(name + "=" + value);
+    }
+    std::vector<char*> environment;
+    for (std::string& variable : variables) environment.push_back(variable.data());
+    environment.push_back(nullptr);
+    const Filter filter(limits.gpu);
     const bool sandbox = limits.sandbox, as_nobody = sandbox && limits.as_nobody && geteuid() == 0;
     const int rules = sandbox && landlock_version() > 0 ? make_rules(limits, command.front()) : -1;
     output_ = memfd_create("output", MFD_CLOEXEC);
@@ -233,7 +250,7 @@ SandboxedProcess::SandboxedProcess(const std::vector<std::string>& command, cons
             const sock_fprog program{filter.length, const_cast<sock_filter*>(filter.code)};
             if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) _exit(126);
         }
-        execvpe(arguments[0], arguments.data(), const_cast<char* const*>(environment));
+        execvpe(arguments[0], arguments.data(), environment.data());
         _exit(127);
     }
     close(nothing);

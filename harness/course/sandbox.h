@@ -17,6 +17,7 @@ struct Limits {
     std::size_t file_bytes = 0;       ///< largest file that it may write
     bool sandbox = false;             ///< see SandboxedProcess
     bool as_nobody = false;           ///< in the sandbox, where this program is root: run as another user
+    bool gpu = false;                 ///< in the sandbox: CUDA works
     std::vector<std::filesystem::path> readable;  ///< in the sandbox, beside the system's own folders
     std::vector<std::filesystem::path> writable;  ///< in the sandbox
     std::filesystem::path temporary = "/tmp";     ///< TMPDIR

@@ -126,7 +126,7 @@ std::vector<std::string> screen_source(const std::string& source) {
     return found;
 }
 
-std::vector<std::string> screen_objects(const std::vector<std::filesystem::path>& objects) {
+std::vector<std::string> screen_objects(const std::vector<std::filesystem::path>& objects, Backend backend) {
     // What the CUDA layer calls, what the compiler calls by itself, and arithmetic.
     static const std::regex used(
         R"((void )?simt::(mma<.*|(sync_block|sync_warp|fence|store|load|shuffle|any|atomic_inc|shared_memory)\(.*)"
@@ -137,6 +137,11 @@ std::vector<std::string> screen_objects(const std::vector<std::filesystem::path>
         R"(|mem(cpy|set|move|cmp)|std::__throw_.*|std::terminate\(\)|std::(runtime_error|logic_error|exception|bad_.*)::.*)"
         R"(|__tsan_.*|__cxa_.*|__gxx_personality_v0|_Unwind_Resume|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail)"
         R"(|__dso_handle|__tls_get_addr|std::__cxx11::basic_string<char.*)");
+    // What the CUDA layer calls under nvcc, and what nvcc calls by itself.
+    static const std::regex used_with_cuda(
+        R"(cuda(DeviceGetAttribute|FuncSetAttribute|GetDevice|GetErrorString|LaunchKernel(ExC)?))"
+        R"(|__cuda\w+|exit|atexit|strlen)");
+    const bool gpu = backend == Backend::gpu;
     // Templates and inline functions of the headers. Sources cannot open their namespaces.
     static const std::regex defined(
         R"(.*\b(simt|ladder|std|Eigen|__gnu_cxx)::.*|DW\.ref\..*|__clang_call_terminate|operator .*|min\(int, int\)|max\(int, int\)|__.*)");
@@ -154,9 +159,10 @@ std::vector<std::string> screen_objects(const std::vector<std::filesystem::path>
             const std::string name = match[1], kind = match[2];
             std::string problem;
             if (kind == "U" || kind == "w" || kind == "v") {
-                if (!std::regex_match(name, used))
+                if (!std::regex_match(name, used) && !(gpu && std::regex_match(name, used_with_cuda)))
                     problem = fmt::format("it uses {}, which is not of the CUDA layer", name);
-            } else if (std::isupper(static_cast<unsigned char>(kind[0])) != 0 || kind == "u" || kind == "i") {
+            } else if (!gpu && (std::isupper(static_cast<unsigned char>(kind[0])) != 0 || kind == "u" ||
+                                kind == "i")) {
                 if ((kind != "W" && kind != "V" && kind != "u") || !std::regex_match(name, defined))
                     problem = fmt::format(
                         "it defines {} for others: all of a kernel is in the namespace without a name", name);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/stage.h"
+
 namespace ladder {
 
 /// What the source has that no kernel needs, one line each ("line 12: #include of cstdio: ..."); empty if
@@ -14,7 +16,8 @@ namespace ladder {
 std::vector<std::string> screen_source(const std::string& source);
 
 /// The same for compiled objects, which cannot hide what they call: functions from outside the CUDA layer
-/// that they use, and names that they define for others. Throws CannotRun if there is no nm.
-std::vector<std::string> screen_objects(const std::vector<std::filesystem::path>& objects);
+/// that they use, and names that they define for others. Of Backend::gpu it is the host's side of what nvcc
+/// made, and only what it uses: it defines what the CPU's objects do. Throws CannotRun if there is no nm.
+std::vector<std::string> screen_objects(const std::vector<std::filesystem::path>& objects, Backend backend);
 
 }  // namespace ladder

@@ -83,8 +83,8 @@ std::string first_failure(const Puzzle& puzzle, const fs::path& folder, const On
     fs::create_directories(folder / ".lab");
     const StudentBuild built =
         build_student(kernel, fs::absolute(folder / ".lab").lexically_normal(), compiler_limits());
-    if (built.program.empty()) return built.errors;
-    RemoteDevice device(built.program, Backend::checked, {}, run_limit_s);
+    if (built.product.empty()) return built.errors;
+    RemoteDevice device(built.product, Backend::checked, {}, run_limit_s);
     const simt::Options saved = simt::options();
     std::string failure;
     try {
