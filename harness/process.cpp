@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,12 +26,14 @@ extern char** environ;
 namespace ladder {
 namespace {
 
-// Output goes to unnamed files, not pipes: a pipe would need polling to be read without a deadlock.
+// Output goes to unnamed files, not pipes: a pipe would need polling to be read without a deadlock. They are
+// in memory, since in a sandbox no folder need be writable.
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 File capture() {
-    File file(std::tmpfile(), std::fclose);
-    if (!file) throw std::runtime_error("cannot create a temporary file");
+    const int memory = memfd_create("output", MFD_CLOEXEC);
+    File file(memory < 0 ? nullptr : fdopen(memory, "w+"), std::fclose);
+    if (!file) throw std::runtime_error("cannot keep what a program says");
     return file;
 }
 

@@ -75,7 +75,8 @@ Case telling_case(const Stage& stage) {
     Case c;
     c.shape = regime == "decode" ? Shape{.B = 1, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64}
                                  : Shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
-    c.causal = regime == "causal";
+    if (regime == "wide") c.shape.d = 256;
+    c.causal = regime == "causal" || regime == "wide";
     return c;
 }
 

@@ -345,7 +345,10 @@ std::vector<Table> comparison_tables(const Results& results, const Stage* only) 
     }
     std::vector<Table> tables;
     for (const char* unit : units) {
-        const auto groups = of_unit(by_problem(results), unit);
+        auto groups = of_unit(by_problem(results), unit);
+        std::erase_if(groups, [&](const ProblemRows& group) {
+            return only != nullptr && !only->has_head_dim(group.first->shape.d);
+        });
         if (groups.empty()) continue;
         std::vector<Column> columns{{"problem", "problem"}};
         for (const Contender& contender : contenders)
@@ -383,7 +386,7 @@ Table stage_timing_table(const Results& results, const Stage& stage) {
     for (const ProblemRows& group : by_problem(results)) {
         const Row* row = group.row(stage.number);
         const Row* parent = group.row(stage.parent);
-        if (row == nullptr) continue;
+        if (row == nullptr || !stage.has_head_dim(group.first->shape.d)) continue;
         Cell own_rate = rate(*row);
         if (row->timing) own_rate.text += " " + row->unit;
         table.add_row({group.short_name(), parent ? milliseconds(*parent) : Cell(),

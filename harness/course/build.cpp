@@ -114,6 +114,10 @@ Limits sandboxed_compiler_limits(const fs::path& kernel, const fs::path& folder)
     Limits limits = compiler_limits();
     limits.sandbox = true;
     limits.readable = {source_folder(), fs::path(LADDER_KERNEL_BUILD).parent_path(), kernel.parent_path()};
+    // A compiler that is none of the system's has its parts beside it: /opt/gcc for /opt/gcc/bin/g++.
+    const fs::path compiler = read_json(LADDER_KERNEL_BUILD).at("compiler").get<std::string>();
+    const fs::path home = fs::weakly_canonical(compiler).parent_path().parent_path();
+    if (home.has_relative_path()) limits.readable.push_back(home);
     limits.writable = {folder};
     limits.temporary = folder;
     return limits;
