@@ -169,7 +169,10 @@ std::string reasons(const ProblemRows& group, const std::vector<Contender>& cont
     std::vector<std::string> list;
     for (const Contender& contender : contenders) {
         const Row* row = contender.row(group);
-        if (row != nullptr && !row->why_not.empty())
+        // That a stage is not for this head dimension is no news in each row.
+        const bool not_for_it =
+            contender.stage != nullptr && !contender.stage->has_head_dim(group.first->shape.d);
+        if (row != nullptr && !row->why_not.empty() && !not_for_it)
             list.push_back(fmt::format("{}: {}", contender.short_name(), row->why_not));
     }
     for (const PeerRow* row : group.peers) {
