@@ -167,11 +167,13 @@ struct Pair {
 // Why who has no time, or a wrong answer, in one line
 std::string reasons(const ProblemRows& group, const std::vector<Contender>& contenders) {
     std::vector<std::string> list;
+    const bool any_timed = std::any_of(group.rows.begin(), group.rows.end(),
+                                       [](const Row* row) { return row->timing.has_value(); });
     for (const Contender& contender : contenders) {
         const Row* row = contender.row(group);
-        // That a stage is not for this head dimension is no news in each row.
+        // Among stages that are for this head dimension, one that is not needs no reason in each row.
         const bool not_for_it =
-            contender.stage != nullptr && !contender.stage->has_head_dim(group.first->shape.d);
+            any_timed && contender.stage != nullptr && !contender.stage->has_head_dim(group.first->shape.d);
         if (row != nullptr && !row->why_not.empty() && !not_for_it)
             list.push_back(fmt::format("{}: {}", contender.short_name(), row->why_not));
     }
@@ -201,14 +203,18 @@ Table summary_table(const std::string& unit, const std::vector<ProblemRows>& gro
         std::vector<Cell> cells{name};
         for (const Pair& pair : pairs) {
             std::vector<double> ratios;
-            bool all_dims = true;  // a mean over some of them would be taken for one over all
+            bool all = true;  // of those that another stage has; a mean over fewer would be taken for theirs
             for (const ProblemRows& group : groups) {
                 if (!is_in(group)) continue;
-                const Stage* stage = pair.contender.stage;
-                all_dims = all_dims && (stage == nullptr || stage->has_head_dim(group.first->shape.d));
-                if (const auto ratio = pair.ratio(group)) ratios.push_back(*ratio);
+                if (const auto ratio = pair.ratio(group)) {
+                    ratios.push_back(*ratio);
+                } else {
+                    all = all && std::none_of(pairs.begin(), pairs.end(), [&](const Pair& other) {
+                              return other.ratio(group).has_value();
+                          });
+                }
             }
-            cells.push_back(mean_and_minimum(all_dims ? ratios : std::vector<double>{}));
+            cells.push_back(mean_and_minimum(all ? ratios : std::vector<double>{}));
         }
         table.add_row(std::move(cells));
     };
