@@ -31,7 +31,7 @@ MARKER = ".flash-ladder-site"  # tells a site, which may be replaced, from a fol
 
 # The way that a reader climbs. Other pages come behind, in a group of their own.
 ORDER = ["README.md", "stages/README.md", "docs/glossary.md", "docs/results.md", "notebooks/README.md",
-         "docs/how_it_runs.md", "docs/add_a_stage.md"]
+         "docs/course/README.md", "docs/how_it_runs.md", "docs/add_a_stage.md"]
 
 HEAD = """<link rel="stylesheet" href="$relpath^katex/katex.min.css">
 <script defer src="$relpath^katex/katex.min.js"></script>
@@ -87,8 +87,11 @@ def layout(pages, ladder):
         return f'<tab type="{kind}" url="{page.file}" title="{html.escape(title)}">{"".join(below)}</tab>\n'
 
     below = {"stages/README.md": [tab(stage.page) for stage in ladder.stages.values()],
-             "notebooks/README.md": [tab(page) for page in pages if page.path.endswith(".ipynb")]}
-    shown = set(ORDER) | set(ladder.by_path) | {page.path for page in pages if page.path.endswith(".ipynb")}
+             "notebooks/README.md": [tab(page) for page in pages if page.path.endswith(".ipynb")],
+             "docs/course/README.md": [tab(pages[f"docs/course/{guide}.md"])
+                                       for guide in ("students", "instructors", "gpu")]}
+    shown = set(ORDER) | set(ladder.by_path) | {page.path for page in pages if page.path.endswith(".ipynb")
+                                                or page.path.startswith("docs/course/")}
     others = [tab(page) for page in pages if page.path not in shown]
     tabs = [tab(pages[path], below.get(path, ())) for path in ORDER[1:]]
     reference = "".join(f'<tab type="{kind}" visible="yes" title=""/>'

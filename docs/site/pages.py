@@ -24,11 +24,12 @@ def read(path):
 
 
 def find_sources():
-    """Every Markdown file and notebook of the repository."""
+    """Every Markdown file and notebook of the repository, but for the exercises: their hints come one at a time."""
     found = []
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [f for f in folders if not f.startswith((".", "build"))]
-        found += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files if f.endswith((".md", ".ipynb"))]
+        found += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files
+                  if f.endswith((".md", ".ipynb")) and f != "exercise.md"]
     return sorted(found)
 
 
