@@ -74,6 +74,11 @@ std::string with_separators(std::uint64_t n) {
     return digits;
 }
 
+std::string in_words(std::string name) {
+    std::replace(name.begin(), name.end(), '_', ' ');
+    return name;
+}
+
 void Table::add_row(std::vector<Cell> row) {
     if (row.size() > columns_.size())
         throw std::logic_error(fmt::format("a row of table {} has too many cells", key_));

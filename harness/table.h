@@ -48,6 +48,9 @@ struct Cell {
 /// 1234567 as "1,234,567".
 std::string with_separators(std::uint64_t n);
 
+/// "global load bytes" for "global_load_bytes".
+std::string in_words(std::string name);
+
 enum class Align : std::uint8_t { left, right };
 
 /// A column: its key in JSON, its title for people.

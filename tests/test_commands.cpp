@@ -252,6 +252,27 @@ TEST_CASE("a climb follows the parents up to the last stage of its branch", "[co
     CHECK(climbs(Results()).empty());
 }
 
+TEST_CASE("a climb ends with a stage whose change shows where 00 cannot run", "[commands]") {
+    Results results = branched_results();
+    Row last = results.rows[3];  // of 18, in train
+    last.stage = 21;
+    last.parent = 18;
+    last.folder = "21_stage";
+    last.shows_here = false;
+    results.rows.push_back(last);
+    last.shows_here = true;
+    Row first = results.rows[0];
+    first.timing.reset();
+    first.unit.clear();
+    for (Row* row : {&first, &last}) {
+        row->regime = "wide";
+        row->shape.d = 256;
+        results.rows.push_back(*row);
+    }
+    derive(results);
+    CHECK(climbs(results).at(0).steps.back().folder == "21_stage");
+}
+
 TEST_CASE("a plot shows what was gained and what was lost, within its frame", "[commands]") {
     const auto both = climbs(branched_results());
     for (const Climb& climb : both) {

@@ -8,6 +8,7 @@
 
 #include "harness/commands/problem_rows.h"
 #include "harness/peers.h"
+#include "harness/table.h"
 
 namespace ladder {
 namespace {
@@ -16,13 +17,12 @@ namespace {
 
 // The stages on the way to the last one here whose change shows in a problem of this unit, in that order.
 std::vector<const Row*> path(const std::vector<ProblemRows>& problems, const ProblemRows& problem) {
-    const std::string& unit = problem.first->unit;
     int last = -1;
     for (const ProblemRows& p : problems) {
+        if (counts_bytes(p.first->shape) != counts_bytes(problem.first->shape)) continue;
         for (const Row* row : p.rows) {
             const Row* here = problem.row(row->stage);
-            if (row->shows_here && p.first->unit == unit && here != nullptr && here->timing)
-                last = std::max(last, row->stage);
+            if (row->shows_here && here != nullptr && here->timing) last = std::max(last, row->stage);
         }
     }
     std::vector<const Row*> rows;
@@ -78,12 +78,6 @@ Climb make_climb(const Results& results, const ProblemRows& problem, const std::
     std::stable_sort(climb.yardsticks.begin(), climb.yardsticks.end(),
                      [](const auto& a, const auto& b) { return a.rate < b.rate; });
     return climb;
-}
-
-// 04_split_q as "04 split q"
-std::string label(std::string folder) {
-    std::replace(folder.begin(), folder.end(), '_', ' ');
-    return folder;
 }
 
 std::string rate_text(double rate) {
@@ -250,7 +244,7 @@ std::string to_svg(const Climb& climb, Theme theme) {
         const Climb::Step& step = climb.steps[i];
         const double y = top + row_height * static_cast<double>(i) + (row_height - bar_height) / 2;
         const double baseline = y + bar_height - 2.5;
-        drawing.text(0, baseline, step.shows_here ? "strong" : "plain", label(step.folder));
+        drawing.text(0, baseline, step.shows_here ? "strong" : "plain", in_words(step.folder));
         if (!step.rate) continue;
         const double end = at(*step.rate),
                      before = step.over_parent ? at(*step.rate / *step.over_parent) : end;
@@ -291,7 +285,8 @@ std::string to_html(const Climb& climb, const std::string& folder) {
 std::string to_words(const Climb& climb) {
     std::string words = fmt::format("{} in {} on {}:", climb.title, climb.unit, climb.machine);
     for (const Climb::Step& step : climb.steps) {
-        words += fmt::format(" {} {}", label(step.folder), step.rate ? rate_text(*step.rate) : "not timed");
+        words +=
+            fmt::format(" {} {}", in_words(step.folder), step.rate ? rate_text(*step.rate) : "not timed");
         if (step.over_parent) words += fmt::format(" ({})", speedup_text(*step.over_parent));
         words += ",";
     }
