@@ -84,6 +84,12 @@ TemporaryFolder::~TemporaryFolder() {
     fs::remove_all(path_, error);
 }
 
+void require_new_folder(const fs::path& folder, std::string_view advice) {
+    std::error_code error;
+    if (fs::exists(folder, error) && (!fs::is_directory(folder, error) || !fs::is_empty(folder, error)))
+        throw BadUsage(fmt::format("{} is there already{}", folder.string(), advice));
+}
+
 std::string read_file(const fs::path& path) {
     std::error_code error;
     if (fs::is_directory(path, error))

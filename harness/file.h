@@ -39,6 +39,9 @@ class TemporaryFolder {
     std::filesystem::path path_;
 };
 
+/// Throws BadUsage if something is there that is no empty folder: "FOLDER is there already" and the advice.
+void require_new_folder(const std::filesystem::path& folder, std::string_view advice = "");
+
 /// The whole file. Throws BadUsage if it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 

@@ -224,14 +224,19 @@ std::string current_commit() {
     return head.out.substr(0, head.out.find('\n')) + (changes.out.empty() ? "" : "-dirty");
 }
 
-std::string code_fingerprint(const std::string& source) {
+std::string text_fingerprint(std::string_view text) {
     std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+    for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
+    return fmt::format("{:016x}", hash);
+}
+
+std::string code_fingerprint(const std::string& source) {
+    std::string code;
     for (std::size_t i = 0; i < source.size(); ++i) {
         if (source.compare(i, 2, "//") == 0) i = std::min(source.find('\n', i), source.size());
-        if (i == source.size() || std::isspace(static_cast<unsigned char>(source[i])) != 0) continue;
-        hash = (hash ^ static_cast<unsigned char>(source[i])) * 0x100000001b3;
+        if (i < source.size() && std::isspace(static_cast<unsigned char>(source[i])) == 0) code += source[i];
     }
-    return fmt::format("{:016x}", hash);
+    return text_fingerprint(code);
 }
 
 std::string kernel_fingerprint(const std::string& stage_folder) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/file.h"
@@ -163,7 +164,10 @@ std::string utc_now();
 /// tree, plus "-dirty" if it has changes; else "unknown".
 std::string current_commit();
 
-/// A hash of C++ source without its comments and white space: equal if the code is equal.
+/// A hash of text, to notice a change and not an attack.
+std::string text_fingerprint(std::string_view text);
+
+/// The same of C++ source without its comments and white space: equal if the code is equal.
 std::string code_fingerprint(const std::string& source);
 
 /// Of a stage's kernel.cu. A test compares the recorded ones with the tree's, so that a table cannot outlive

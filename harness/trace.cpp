@@ -246,10 +246,7 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
     Trace trace{.stage = &stage, .counters = {}, .L = {}, .launches = {}};
     const Inputs inputs = make_inputs(c);
 #ifdef LADDER_HAS_CPU
-    struct Restore {
-        simt::Options saved = simt::options();
-        ~Restore() { simt::options() = saved; }
-    } restore;
+    const simt::KeptOptions kept;
     std::mutex mutex;
     simt::options().multiprocessors = multiprocessors;
     simt::options().on_trace = [&](const simt::Launch& config, simt::BlockTrace&& record) {

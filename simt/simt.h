@@ -53,6 +53,15 @@ struct Options {
 };
 Options& options();
 
+/// Puts the options back as they were, at the end of its scope.
+struct KeptOptions {
+    KeptOptions() = default;
+    KeptOptions(const KeptOptions&) = delete;
+    KeptOptions& operator=(const KeptOptions&) = delete;
+    ~KeptOptions() { options() = saved; }
+    const Options saved = options();
+};
+
 /// A kernel did something that CUDA leaves undefined, or that would hang. what() names it with file and line.
 struct Report : std::runtime_error {
     enum class Kind : std::uint8_t {

@@ -24,11 +24,6 @@ namespace {
 
 constexpr int multiprocessors = 2;
 
-struct WithOptions {
-    simt::Options saved = simt::options();
-    ~WithOptions() { simt::options() = saved; }
-};
-
 Case make_case(const Shape& shape, bool causal) {
     Case c;
     c.shape = shape;
@@ -288,7 +283,7 @@ TEST_CASE("trace: warps that share rows merge to what the first of them has at t
 }
 
 TEST_CASE("trace: the same whatever the order of threads and the number of workers", "[trace]") {
-    const WithOptions restore;
+    const simt::KeptOptions kept;
     for (const int number : {1, 6, 8, 12, 17}) {
         const Stage& stage = *find_stage(number);
         const Case c = make_case({1, 2, 1, 130, 200, 64}, true);
@@ -317,7 +312,7 @@ TEST_CASE("trace: the same whatever the order of threads and the number of worke
 }
 
 TEST_CASE("trace: a wrong stage has no trace", "[trace]") {
-    const WithOptions restore;
+    const simt::KeptOptions kept;
     simt::options().late_copies = true;
     Stage broken = *find_stage(4);
     broken.forwards = {};  // no back-end has it

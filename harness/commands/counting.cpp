@@ -19,12 +19,6 @@ void for_each_counter(F&& f) {
     f("workspace_bytes", [](const Work& w) { return static_cast<std::uint64_t>(w.workspace_bytes); });
 }
 
-// "global load bytes" for "global_load_bytes"
-std::string words(std::string name) {
-    for (char& c : name) c = c == '_' ? ' ' : c;
-    return name;
-}
-
 bool counted(const Change& change) {
     return change.before.why_not.empty() && change.after.why_not.empty();
 }
@@ -87,7 +81,7 @@ Table work_table(const std::vector<Change>& changes) {
     }
     Table table("work", "Work counted", columns);
     for_each_counter([&](const char* counter, const auto& of) {
-        std::vector<Cell> row{{Value(std::string(counter)), words(counter)}};
+        std::vector<Cell> row{{Value(std::string(counter)), in_words(counter)}};
         for (const Change& change : changes) {
             row.push_back(change.after.why_not.empty() ? Cell::count(of(change.after))
                                                        : Cell(Value(), "-", Tone::faint));
@@ -131,7 +125,7 @@ Table change_table(const Change& change) {
         if (before == after) return;
         const double factor = static_cast<double>(after) / static_cast<double>(before);
         table.add_row(
-            {{Value(std::string(counter)), words(counter)},
+            {{Value(std::string(counter)), in_words(counter)},
              Cell::count(before),
              Cell::count(after),
              before == 0 ? Cell(Value(), "new") : Cell(Value(factor), fmt::format("x{:.4g}", factor))});
@@ -143,7 +137,7 @@ std::string unchanged_counters(const Change& change) {
     std::vector<std::string> unchanged;
     for_each_counter([&](const char* counter, const auto& of) {
         if (of(change.before) == of(change.after) && of(change.after) != 0)
-            unchanged.push_back(words(counter));
+            unchanged.push_back(in_words(counter));
     });
     return fmt::format("{}", fmt::join(unchanged, ", "));
 }

@@ -209,21 +209,20 @@ Document reset(const FolderOptions& options) {
 
 #else
 
-template <class Options>
-[[noreturn]] Document not_here() {
+[[noreturn]] void not_here() {
     throw CannotRun("exercises need the race-checked CPU back-end, which this build does not have");
 }
 Document start(const StartOptions&) {
-    not_here<int>();
+    not_here();
 }
 Document check(const CheckCommandOptions&) {
-    not_here<int>();
+    not_here();
 }
 Document hint(const FolderOptions&) {
-    not_here<int>();
+    not_here();
 }
 Document reset(const FolderOptions&) {
-    not_here<int>();
+    not_here();
 }
 
 #endif

@@ -16,6 +16,7 @@
 #include "harness/diff.h"
 #include "harness/errors.h"
 #include "harness/file.h"
+#include "harness/table.h"
 #include "simt/simt.h"
 
 namespace fs = std::filesystem;
@@ -24,26 +25,6 @@ namespace ladder {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// The order of threads and blocks, until it goes out of scope.
-class WithOrder {
-  public:
-    WithOrder(simt::Order order, std::uint64_t seed) : saved_(simt::options()) {
-        simt::options().order = order;
-        simt::options().seed = seed;
-    }
-    WithOrder(const WithOrder&) = delete;
-    WithOrder& operator=(const WithOrder&) = delete;
-    ~WithOrder() { simt::options() = saved_; }
-
-  private:
-    simt::Options saved_;
-};
-
-std::string in_words(std::string counter) {
-    std::replace(counter.begin(), counter.end(), '_', ' ');
-    return counter;
-}
 
 /// Shapes that nobody can foresee: of the seed, small, ragged, grouped.
 std::vector<Case> seeded_cases(const Exercise& e, std::uint64_t seed) {
@@ -238,7 +219,9 @@ class Checker {
                                               {simt::Order::shuffled, "shuffled"}}) {
                 c.total += 1;
                 if (out_of_time(c, hangs, *checked_)) continue;
-                const WithOrder with(order, options_.seed);
+                const simt::KeptOptions kept;
+                simt::options().order = order;
+                simt::options().seed = options_.seed;
                 std::string report = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_;
                 try {
                     if (report.empty()) {

@@ -62,11 +62,6 @@ std::vector<fs::path> exercise_folders() {
     return folders;
 }
 
-std::string in_words(std::string name) {
-    std::replace(name.begin(), name.end(), '_', ' ');
-    return name;
-}
-
 std::string task_text(const Exercise& e) {
     const Stage& parent = parent_of(e);
     std::string text = fmt::format(
@@ -220,11 +215,10 @@ std::vector<MustMove> what_must_move(const Exercise& e) {
 }
 
 StudentFolder start_exercise(const Exercise& e, const fs::path& path) {
-    std::error_code error;
-    if (fs::exists(path, error) && (!fs::is_directory(path, error) || !fs::is_empty(path, error)))
-        throw BadUsage(fmt::format("{} is there already; name another folder with --dir", path.string()));
+    require_new_folder(path, "; name another folder with --dir");
     const std::string kernel = starting_kernel(e), task = task_text(e);
     StudentFolder folder{fs::absolute(path).lexically_normal(), e.number, 0};
+    std::error_code error;
     fs::create_directories(folder.products(), error);
     if (error) throw BadUsage(fmt::format("cannot make {}: {}", path.string(), error.message()));
     OutputFile(folder.kernel()).write(kernel);

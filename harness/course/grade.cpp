@@ -9,6 +9,7 @@
 #include "harness/errors.h"
 #include "harness/file.h"
 #include "harness/json.h"
+#include "harness/results.h"
 #include "simt/simt.h"
 
 namespace fs = std::filesystem;
@@ -33,13 +34,6 @@ std::string kernel_of(const fs::path& folder, std::string& why_not) {
         return read_file(path);
     }
     return "";
-}
-
-/// FNV-1a, 64 bits: to notice a change, not an attack.
-std::string hash(const std::string& text) {
-    std::uint64_t h = 14695981039346656037u;
-    for (const unsigned char c : text) h = (h ^ c) * 1099511628211u;
-    return fmt::format("{:016x}", h);
 }
 
 std::string rubric_text(const Rubric& rubric) {
@@ -69,18 +63,6 @@ std::string output_of(const Criterion& c) {
     }
     return text;
 }
-
-/// Simulated on one worker, so that the first of several failures is always the same.
-class OneWorker {
-  public:
-    OneWorker() : saved_(simt::options()) { simt::options().workers = 1; }
-    OneWorker(const OneWorker&) = delete;
-    OneWorker& operator=(const OneWorker&) = delete;
-    ~OneWorker() { simt::options() = saved_; }
-
-  private:
-    simt::Options saved_;
-};
 
 }  // namespace
 
@@ -137,7 +119,8 @@ Rubric load_rubric(const fs::path& path) {
 std::string fingerprint(const Exercise& exercise, const fs::path& folder, const Rubric& rubric) {
     std::string why_not;
     const std::string kernel = kernel_of(folder, why_not);
-    return hash(fmt::format("{}\n{}\n{}\n{}", exercise.number, rubric_text(rubric), why_not, kernel));
+    return text_fingerprint(
+        fmt::format("{}\n{}\n{}\n{}", exercise.number, rubric_text(rubric), why_not, kernel));
 }
 
 Grade grade_submission(const Exercise& exercise, const fs::path& folder, const Rubric& rubric,
@@ -151,7 +134,9 @@ Grade grade_submission(const Exercise& exercise, const fs::path& folder, const R
 
     std::string why_not;
     OutputFile(kernel).write(kernel_of(folder, why_not));
-    const OneWorker one_worker;
+    // On one worker, so that the first of several failures is always the same.
+    const simt::KeptOptions kept;
+    simt::options().workers = 1;
     const CheckOptions options{
         .seed = rubric.seed, .untrusted = true, .thorough = true, .limit_s = rubric.limit_s};
     CheckResult result = check_kernel(exercise, kernel, work.path(), options, on_step);

@@ -105,9 +105,7 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
                             e.folder(), parent_of(e).folder()));
         }
     }
-    std::error_code error;
-    if (fs::exists(folder, error) && (!fs::is_directory(folder, error) || !fs::is_empty(folder, error)))
-        throw BadUsage(fmt::format("{} is there already", folder.string()));
+    require_new_folder(folder);
 
     Handout handout;
     Copier copy(source_folder(), folder);

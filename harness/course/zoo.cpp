@@ -62,9 +62,7 @@ Puzzle find_puzzle(int number) {
 }
 
 void start_puzzle(const Puzzle& puzzle, const fs::path& folder) {
-    std::error_code error;
-    if (fs::exists(folder, error) && (!fs::is_directory(folder, error) || !fs::is_empty(folder, error)))
-        throw BadUsage(fmt::format("{} is there already; name another folder with --dir", folder.string()));
+    require_new_folder(folder, "; name another folder with --dir");
     const TemporaryFolder temporary("ladder-");
     const fs::path patch = temporary.path() / "bug.patch", kernel = temporary.path() / "kernel.cu";
     OutputFile(patch).write(puzzle.patch);
@@ -72,6 +70,7 @@ void start_puzzle(const Puzzle& puzzle, const fs::path& folder) {
                                       kernel_path(*puzzle.stage).string(), patch.string()});
     if (patched.status == 127) throw CannotRun("there is no patch command: install patch");
     if (patched.status != 0) throw CannotRun(fmt::format("the bug does not fit its kernel: {}", patched.out));
+    std::error_code error;
     fs::create_directories(folder / ".lab", error);
     if (error) throw BadUsage(fmt::format("cannot make {}: {}", folder.string(), error.message()));
     OutputFile(folder / "kernel.cu").write(read_file(kernel));
@@ -85,7 +84,7 @@ std::string first_failure(const Puzzle& puzzle, const fs::path& folder, const On
         build_student(kernel, fs::absolute(folder / ".lab").lexically_normal(), compiler_limits());
     if (built.product.empty()) return built.errors;
     RemoteDevice device(built.product, Backend::checked, {}, run_limit_s);
-    const simt::Options saved = simt::options();
+    const simt::KeptOptions kept;
     std::string failure;
     try {
         const Stage stage = device.stage();
@@ -111,7 +110,6 @@ std::string first_failure(const Puzzle& puzzle, const fs::path& folder, const On
     } catch (const CannotRun& error) {
         failure = fmt::format("{}\n", error.what());
     }
-    simt::options() = saved;
     return failure;
 }
 
