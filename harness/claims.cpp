@@ -85,34 +85,46 @@ struct Visit {
     Count queries = 0;  ///< rows of the query tile that there are
 };
 
+/// Keys that a row of the query heads of a group sees, which are the first ones
+int seen_by(const Counted& p, int group, int row) {
+    return p.causal ? std::clamp(row / group + 1 + p.shape.Nk - p.shape.Nq, 0, p.shape.Nk) : p.shape.Nk;
+}
+
+/// A block with key tiles begin to end - 1, of those that it sees, and the query tile whose first row is
+/// given.
+Visit visit(const Counted& p, int Br, int Bc, int group, int first, int begin, int end, bool all_warps) {
+    const int rows = group * p.shape.Nq, Nk = p.shape.Nk;
+    const auto seen = [&](int row) { return seen_by(p, group, row); };
+    const int taking_part = all_warps ? 4 : std::min(4, (rows - first + Br / 4 - 1) / (Br / 4));
+    Visit block;
+    block.tiles = end - begin;
+    block.warps = taking_part;
+    block.queries = std::min(Br, rows - first);
+    for (int j = begin; j < end; ++j) {
+        block.masked += (j + 1) * Bc > seen(first);
+        block.keys += std::min(Bc, Nk - j * Bc);
+    }
+    for (int row = first; row < first + taking_part * Br / 4; ++row) {
+        const bool sees = begin < end && seen(row) > begin * Bc;
+        block.padded += sees;
+        block.rows += sees && row < rows;
+    }
+    return block;
+}
+
 /// The blocks of one launch, in the order head, query tile, split. Tiles have Br rows of a query head, or of
 /// the `group` query heads that share a key/value head, and Bc keys.
 std::vector<Visit> visits(const Counted& p, int Br, int Bc, int group = 1, int splits = 1,
                           bool all_warps = false) {
-    const int rows = group * p.shape.Nq, offset = p.shape.Nk - p.shape.Nq, Nk = p.shape.Nk;
-    const auto seen = [&](int row) {  // keys that a row sees, which are the first ones
-        return p.causal ? std::clamp(row / group + 1 + offset, 0, Nk) : Nk;
-    };
+    const int rows = group * p.shape.Nq;
+    const auto seen = [&](int row) { return seen_by(p, group, row); };
     std::vector<Visit> blocks;
     for (Count head = 0; head < p.heads() / group; ++head) {
         for (int first = 0; first < rows; first += Br) {
             const int Tc = (seen(first + Br - 1) + Bc - 1) / Bc;
-            const int taking_part = all_warps ? 4 : std::min(4, (rows - first + Br / 4 - 1) / (Br / 4));
             for (int split = 0; split < splits; ++split) {
-                const int begin = Tc * split / splits, end = Tc * (split + 1) / splits;
-                Visit& block = blocks.emplace_back();
-                block.tiles = end - begin;
-                block.warps = taking_part;
-                block.queries = std::min(Br, rows - first);
-                for (int j = begin; j < end; ++j) {
-                    block.masked += (j + 1) * Bc > seen(first);
-                    block.keys += std::min(Bc, Nk - j * Bc);
-                }
-                for (int row = first; row < first + taking_part * Br / 4; ++row) {
-                    const bool sees = begin < end && seen(row) > begin * Bc;
-                    block.padded += sees;
-                    block.rows += sees && row < rows;
-                }
+                blocks.push_back(visit(p, Br, Bc, group, first, Tc * split / splits,
+                                       Tc * (split + 1) / splits, all_warps));
             }
         }
     }
@@ -174,8 +186,8 @@ Count splits_to_fill(int stage, const Counted& p, Count unsplit) {
     return std::max<Count>(1, std::min(p.Tc(), resident / unsplit));
 }
 
-/// Stages 10 and 20: one block per multiprocessor. Where the unsplit blocks do not fit at once, waves of them
-/// are 85% full, or as full as 8 parts allow.
+/// Stages 10, 20, 23 and 24: one block per multiprocessor. Where the unsplit blocks do not fit at once, waves
+/// of them are 85% full, or as full as 8 parts allow.
 Count splits_for_full_waves(const Counted& p, Count unsplit) {
     const Count multiprocessors = p.sm_count;
     const Count places = multiprocessors * (p.d() > 128 ? 1 : 3), most = std::min<Count>(p.Tc(), 8);
@@ -232,6 +244,9 @@ class Claims {
     /// Every counter that is not named must be the same in both.
     void only_moves(const std::set<std::string>& may_move) {
         for (const auto& field : simt::counter_fields) {
+            // Lines go where the copies go, unless that is the point.
+            const bool lines = field.name == std::string_view("copied_lines");
+            if (lines && may_move.contains("async_copies")) continue;
             if (!may_move.contains(field.name)) stays(field.name);
         }
     }
@@ -844,10 +859,151 @@ void claim_22(Claims& c) {
     claim_narrow_tiles(c, 64, tiles_of(visits(c.p, wide_Br(c.p), 128, 1, 1, true)));
 }
 
-void (*const claim_of[])(Claims&) = {claim_00, claim_01, claim_02, claim_03, claim_04, claim_05,
-                                     claim_06, claim_07, claim_08, claim_09, claim_10, claim_11,
-                                     claim_12, claim_13, claim_14, claim_15, claim_16, claim_17,
-                                     claim_18, claim_19, claim_20, claim_21, claim_22};
+// Copies whole lines of 128 bytes.
+void claim_23(Claims& c) {
+    const Counted& p = c.p;
+    const int group = static_cast<int>(p.group());
+    const Count query_tiles = visits(p, 16, 64, group).size(), lines_of_a_row = p.d() * 2 / 128;
+    const auto blocks = visits(p, 16, 64, group, static_cast<int>(splits_for_full_waves(p, query_tiles)));
+    // Padded by 16 bytes, only every eighth row of a tile begins where a line of shared memory does; in the
+    // others each line lies across two.
+    const auto padded = [&](Count rows) { return (2 * rows - (rows + 7) / 8) * lines_of_a_row; };
+    c.parent_is("copied_lines", sum(blocks, [&](auto& v) {
+                    const Count full = v.keys / tile;
+                    return padded(v.queries) + 2 * (full * padded(tile) + padded(v.keys - full * tile));
+                }));
+    c.is("copied_lines", sum(blocks, [&](auto& v) { return v.queries + 2 * v.keys; }) * lines_of_a_row);
+    c.only_moves({"copied_lines"});
+}
+
+/// What stages from 24 on do behind the last key tile: once for each query tile that a block has keys of,
+/// and, where a query tile has parts, once for each of its rows.
+struct Ends {
+    const Counted& p;
+    Count warp_merges = 0, with_keys_here = 0, divides = 0;
+    Count merged_rows = 0, parts_of_rows = 0, rounds_of_rows = 0;
+
+    explicit Ends(const Counted& problem) : p(problem) {}
+
+    void warps_merge(const Visit& v) {
+        warp_merges += 1;
+        with_keys_here += v.padded;
+        divides += v.rows * in_a_quad * warps;
+    }
+    void parts_merge(Count rows, Count rows_with_keys, Count parts) {
+        merged_rows += rows;
+        parts_of_rows += rows * parts;
+        rounds_of_rows += rows * ((parts + 15) / 16);
+        divides += rows_with_keys * 32;
+    }
+    /// Four warps write O, m and l; each reads m and l of all of them twice, and a quarter of their O.
+    Count exchange_bytes() const {
+        return warp_merges * warps * 32 * 16 * (p.d() / 8 + 1 + 2 * warps + p.d() / 8);
+    }
+    /// Each warp weighs the four for each row that has keys. A lane of the merge weighs 16 parts and the sum
+    /// so far.
+    Count exponentials() const {
+        return with_keys_here * in_a_quad * warps * warps + rounds_of_rows * 32 * 17;
+    }
+    /// Each lane of the merge reads the L of each part, and 32 lanes read its O.
+    Count load_bytes() const { return parts_of_rows * (32 * 4 + p.d() * 4); }
+};
+
+// Has all warps merge, and the loads of the merge not wait for each other.
+void claim_24(Claims& c) {
+    const Counted& p = c.p;
+    const int group = static_cast<int>(p.group());
+    const Count query_tiles = visits(p, 16, 64, group).size();
+    const Count splits = splits_for_full_waves(p, query_tiles), split = splits > 1;  // 1 or 0
+    const auto blocks = visits(p, 16, 64, group, static_cast<int>(splits), true);
+    Ends ends(p);
+    for (const Visit& v : blocks) ends.warps_merge(v);
+    if (split) ends.parts_merge(p.rows(), p.rows() - p.rows_without_keys(), splits);
+    const Count tiles = tiles_of(blocks), atomics = split * query_tiles * splits;
+    c.is("shared_exchange_bytes", ends.exchange_bytes() + atomics * (1 + warps * 32));
+    c.is("shuffles", tiles * warps * 2 * 4);
+    c.is("exponentials", tiles * 16 * (tile + in_a_quad * warps) + ends.exponentials());
+    c.is("divides", ends.divides);
+    c.is("global_load_bytes", KV_bytes_of(blocks, p) + splits * p.rows() * p.d() * 2 + ends.load_bytes());
+    c.only_moves({"shared_exchange_bytes", "shuffles", "exponentials", "divides", "global_load_bytes"});
+    c.stays("workspace_bytes");
+}
+
+/// Claims of a stage whose blocks, as many as there are places at most, take even shares of tiles of Bc keys.
+void claim_shares(Claims& c, int Bc, int places) {
+    const Counted& p = c.p;
+    const int group = static_cast<int>(p.group()), Tc = (p.shape.Nk + Bc - 1) / Bc;
+    const int Tr = (group * p.shape.Nq + 15) / 16, query_tiles = static_cast<int>(p.heads()) / group * Tr;
+    const int blocks = query_tiles > places ? places : query_tiles * std::min(Tc, places / query_tiles);
+    const int left_over = query_tiles % blocks, rest = left_over * Tc < blocks ? 0 : left_over;
+
+    Ends ends(p);
+    std::vector<Visit> pieces;
+    std::vector<Count> parts(rest);
+    Count rows_of_parts = 0;
+    const auto take = [&](int r, int begin, int end) {
+        const int first_row = r % Tr * 16;
+        const int seen = (seen_by(p, group, first_row + 15) + Bc - 1) / Bc;
+        pieces.push_back(
+            visit(p, 16, Bc, group, first_row, begin, std::max(begin, std::min(end, seen)), true));
+        ends.warps_merge(pieces.back());
+        if (end - begin == Tc) return;
+        parts[r] += 1;
+        rows_of_parts += pieces.back().queries;
+    };
+    for (int block = 0; block < blocks; ++block) {
+        for (int t = rest * Tc * block / blocks; t < rest * Tc * (block + 1) / blocks;) {
+            const int end = std::min(t / Tc * Tc + Tc, rest * Tc * (block + 1) / blocks);
+            take(t / Tc, t % Tc, t % Tc + end - t);
+            t = end;
+        }
+    }
+    for (int r = rest; r < query_tiles; ++r) take(r, 0, Tc);
+    Count atomics = 0;
+    for (int r = 0; r < rest; ++r) {
+        if (parts[r] == 0) continue;  // a block has it as a whole
+        const Visit whole = visit(p, 16, Bc, group, r % Tr * 16, 0, Tc, true);
+        ends.parts_merge(whole.queries, whole.rows, parts[r]);
+        atomics += parts[r];
+    }
+
+    const Count tiles = tiles_of(pieces);
+    c.is("blocks", blocks);
+    c.is("tiles", tiles);
+    c.is("masked_tiles", masked_of(pieces));
+    c.is("mma", tiles * p.d() * Bc / 64);
+    // Two for each key tile, two while the warps merge, one before Q and the ring are written anew, two to
+    // count
+    c.is("barriers", 2 * tiles + 3 * pieces.size() + 2 * atomics);
+    c.is("atomics", atomics);
+    c.is("fences", 2 * atomics);
+    c.is("workspace_bytes", rest == 0 ? 0 : 2 * blocks * 16 * (p.d() + 1) * 4 + rest * 4);
+    c.is("shared_exchange_bytes", ends.exchange_bytes() + atomics * (1 + warps * 32));
+    c.is("shuffles", tiles * warps * 2 * 4);
+    c.is("exponentials", tiles * 16 * (Bc + in_a_quad * warps) + ends.exponentials());
+    c.is("divides", ends.divides);
+    const Count Q_bytes = sum(pieces, [](auto& v) { return v.queries; }) * p.d() * 2;
+    c.is("global_load_bytes", KV_bytes_of(pieces, p) + Q_bytes + ends.load_bytes());
+    c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 1) * 4);
+}
+
+// Gives as many blocks as fit at once even shares.
+void claim_25(Claims& c) {
+    const Count query_tiles = visits(c.p, 16, 64, static_cast<int>(c.p.group())).size();
+    const bool three = c.p.d() <= 128 && query_tiles > static_cast<Count>(c.p.sm_count);
+    claim_shares(c, 64, (three ? 3 : 1) * c.p.sm_count);
+    for (const char* counter : {"tiles", "masked_tiles", "mma", "ldmatrix", "shuffles"}) c.stays(counter);
+}
+
+// Has a block per multiprocessor, and tiles of 128 keys.
+void claim_26(Claims& c) {
+    claim_shares(c, c.p.d() > 128 ? 64 : 128, c.p.sm_count);
+}
+
+void (*const claim_of[])(Claims&) = {claim_00, claim_01, claim_02, claim_03, claim_04, claim_05, claim_06,
+                                     claim_07, claim_08, claim_09, claim_10, claim_11, claim_12, claim_13,
+                                     claim_14, claim_15, claim_16, claim_17, claim_18, claim_19, claim_20,
+                                     claim_21, claim_22, claim_23, claim_24, claim_25, claim_26};
 
 Counted counted(const Case& c, int sm_count) {
     return {c.shape, c.causal, c.input, sm_count};
@@ -861,7 +1017,7 @@ std::vector<Case> claim_cases(int stage) {
         for (const Counted& p : list) cases.push_back(p.as_case());
     };
     for (const bool causal : {false, true}) {
-        if ((stage >= 7 && stage <= 10) || stage == 20) add(decode_problems(causal));
+        if ((stage >= 7 && stage <= 10) || stage == 20 || stage >= 23) add(decode_problems(causal));
         add(problems(causal));
         if (stage >= 7) add(wide_problems(causal));
         if (stage == 6) add({{{1, 1, 1, 1, 1024, 64}, causal}});

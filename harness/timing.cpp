@@ -311,6 +311,9 @@ const std::vector<Regime>& regimes() {
          "one query row, 32 heads of 128 over 8, 8k to 256k keys",
          {decode(8 << 10), decode(16 << 10), decode(32 << 10), decode(64 << 10), decode(128 << 10),
           decode(256 << 10)}},
+        {"batch",
+         "one query row for each of 64 requests, 32 heads of 128 over 8, 2k and 8k keys",
+         {decode(2 << 10, 64), decode(8 << 10, 64)}},
         {"narrow", "16k tokens in sequences of 2k, 32 heads of 64", {self_attention(8, 32, 2048, false, 64)}},
         {"wide",
          "16k tokens in sequences of 512, 8 heads of 256, under a causal mask",
@@ -322,6 +325,10 @@ const std::vector<Regime>& regimes() {
          small_causal_problems(), true},
     };
     return list;
+}
+
+bool is_decoding(std::string_view regime) {
+    return regime == "decode" || regime == "batch";
 }
 
 bool is_sweep(const std::string& regime) {

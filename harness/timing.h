@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/device.h"
@@ -39,6 +40,9 @@ struct Regime {
     bool sweep = false;  ///< not part of the default run; its problems are one table, a row each
 };
 const std::vector<Regime>& regimes();
+
+/// Whether this regime has one query row: the stages that show there pack the heads of a group.
+bool is_decoding(std::string_view regime);
 
 /// Whether results of this name are of a sweep. "custom" is none.
 bool is_sweep(const std::string& regime);

@@ -193,6 +193,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
     const int count = static_cast<int>(threads_.size());
     serial_ = first_serial_ + static_cast<std::uint32_t>(number);
     barriers_ = 0;
+    copied_lines_.clear();
     recorded_ = tally;
     live_ = count;
     at_barrier_ = 0;
@@ -393,6 +394,7 @@ void Block::release_barrier_if_complete() {
     record_work();
     barriers_ += 1;
     tally.barriers += 1;
+    copied_lines_.clear();
     recorded_ = tally;  // the barrier is no warp's own
     std::size_t last = 0;
     for (const Thread& thread : threads_) last = std::max(last, thread.phase);
@@ -449,7 +451,13 @@ void Block::start_copy(void* shared, const void* global, bool valid, std::uintpt
     }
     tally.async_copies += 1;
     tally.shared_tile_bytes += 16;
-    if (valid) tally.global_load_bytes += 16;
+    if (valid) {
+        tally.global_load_bytes += 16;
+        constexpr std::uintptr_t line = 128, shared_lines = hopper_shared_bytes / line;
+        const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(global) / line;
+        const std::uintptr_t to = (static_cast<std::byte*>(shared) - shared_.get()) / line;
+        tally.copied_lines += copied_lines_.insert(from * shared_lines + to).second;
+    }
     if (Checker* c = checker()) {
         if (valid) c->access(global, 16, false, Via::wrapper, caller);
         c->access(shared, 16, true, Via::copy_start, caller);

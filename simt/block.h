@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <random>
+#include <unordered_set>
 #include <vector>
 
 #include "simt/checker.h"
@@ -178,8 +179,9 @@ class Block {
     int current_warp_ = 0;
     int live_ = 0;
     int at_barrier_ = 0;
-    std::uint32_t barriers_ = 0;  ///< passed by this block
-    std::uint32_t serial_ = 0;    ///< of the block, unique in the process
+    std::uint32_t barriers_ = 0;                       ///< passed by this block
+    std::uint32_t serial_ = 0;                         ///< of the block, unique in the process
+    std::unordered_set<std::uintptr_t> copied_lines_;  ///< since the last barrier
     std::exception_ptr failure_;
     BlockTrace* trace_ = nullptr;  ///< of the running block, or null
     Counters recorded_;            ///< what the tally was when the trace took it over

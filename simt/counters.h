@@ -28,7 +28,8 @@ struct Counters {
     std::uint64_t ldmatrix = 0;               ///< ldmatrix.x4, once per warp
     std::uint64_t bank_conflicts = 0;         ///< extra passes over shared memory that ldmatrix needed
     std::uint64_t async_copies = 0;           ///< 16-byte asynchronous copies, once per thread
-    std::uint64_t copies_left_in_flight = 0;  ///< of these, those that a wait leaves pending, at each wait
+    std::uint64_t copied_lines = 0;  ///< pairs of 128-byte lines, global and shared, that these connect
+    std::uint64_t copies_left_in_flight = 0;  ///< copies that a wait leaves pending, at each wait
     std::uint64_t exponentials = 0;           ///< exp2, once per thread
     std::uint64_t divides = 0;                ///< divisions, once per thread
     std::uint64_t tiles = 0;                  ///< key tiles visited, once per block and visit
@@ -46,7 +47,7 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 25> counter_fields{{
+inline constexpr std::array<CounterField, 26> counter_fields{{
     {"launches", &Counters::launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
@@ -66,6 +67,7 @@ inline constexpr std::array<CounterField, 25> counter_fields{{
     {"ldmatrix", &Counters::ldmatrix},
     {"bank_conflicts", &Counters::bank_conflicts},
     {"async_copies", &Counters::async_copies},
+    {"copied_lines", &Counters::copied_lines},
     {"copies_left_in_flight", &Counters::copies_left_in_flight},
     {"exponentials", &Counters::exponentials},
     {"divides", &Counters::divides},

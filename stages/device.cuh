@@ -87,6 +87,25 @@ __device__ __forceinline__ void store(V* address, V value) {
 #endif
 }
 
+/// atom.acq_rel.gpu.inc: atomicInc, and a fence on either side of it. What this thread has seen or written
+/// comes before it, for whoever finds the count later. __threadfence() is fence.sc.gpu: it also puts all
+/// fences of the GPU in one order, which takes longer.
+__device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsigned most) {
+#ifdef __CUDACC__
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.inc.u32 %0, [%1], %2;\n"
+                 : "=r"(before)
+                 : "l"(counter), "r"(most)
+                 : "memory");
+    return before;
+#else
+    simt::fence();
+    const unsigned before = simt::atomic_inc(counter, most);
+    simt::fence();
+    return before;
+#endif
+}
+
 /// The block's dynamic shared memory, as one struct. Launch with sizeof(S) bytes. Contents undefined at
 /// first.
 template <class S>

@@ -143,6 +143,54 @@ TEST_CASE("claims: 20 launches one kernel, in which each block of a split row co
     }
 }
 
+TEST_CASE("claims: 23 copies each line of 128 bytes as one", "[claims]") {
+    check_claims(23);
+    // A ring of rows that are 128 bytes long, where 15 of 8 + 8 lines were two each: nearly half as many.
+    const Case decode{.shape = {1, 1, 1, 1, 64, 64}};
+    CHECK(counted(20, decode).copied_lines == 1 + 2 * (64 + 56));
+    CHECK(counted(23, decode).copied_lines == 1 + 2 * 64);
+}
+
+TEST_CASE("claims: 24 has all warps merge, and asks for O of the parts together with L", "[claims]") {
+    check_claims(24);
+}
+
+TEST_CASE("claims: 25 gives each block an even share of the key tiles", "[claims]") {
+    check_claims(25);
+    // 27 query tiles of 16 key tiles on 24 places: a whole one for each, and 3 * 16 / 24 = 2 key tiles more.
+    const Case crowd{.shape = {27, 1, 1, 1, 1024, 64}};
+    CHECK(tiles_of_blocks(25, crowd) == std::vector<Count>(24, 18));
+    // Parts of the same query tile on 8 places, as before
+    const Case decode{.shape = {1, 2, 2, 1, 1024, 64}};
+    CHECK(tiles_of_blocks(25, decode) == tiles_of_blocks(24, decode));
+}
+
+TEST_CASE("claims: 26 has one block per multiprocessor, and tiles of 128 keys", "[claims]") {
+    check_claims(26);
+    const Case crowd{.shape = {27, 1, 1, 1, 1024, 64}};
+    CHECK(tiles_of_blocks(26, crowd) == std::vector<Count>(8, 27));
+}
+
+TEST_CASE("the ends of 24 to 26 are right for any number of parts and whatever is left over", "[claims]") {
+    const simt::KeptOptions kept;
+    for (const int multiprocessors : {1, 2, 3, 5, 7, 40}) {
+        simt::options().multiprocessors = multiprocessors;
+        const auto device = open_device(Backend::checked);
+        for (const int stage : {24, 25, 26}) {
+            for (const Shape& shape : {Shape{11, 1, 1, 1, 70, 64}, Shape{17, 2, 1, 1, 500, 64},
+                                       Shape{1, 2, 1, 1, 5000, 64}, Shape{1, 4, 2, 40, 333, 64}}) {
+                for (const bool causal : {false, true}) {
+                    const Case c{.shape = shape, .causal = causal, .input = "rising"};
+                    INFO(stage << " on " << multiprocessors << ": " << c.description());
+                    const Verdict verdict = verify(*device, *find_stage(stage), c);
+                    INFO(verdict.report);
+                    CHECK(verdict.passed);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("claims: 11 reads a fragment of K or V once for 32 rows", "[claims]") {
     check_claims(11);
     // The ratio that the stage is for: at d = 128, 72 ldmatrix for 128 mma become 80 for 256.

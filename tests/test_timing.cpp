@@ -101,13 +101,13 @@ TEST_CASE("regimes are those of the design", "[timing]") {
             INFO(regime.name);
             CHECK(shape.d == (names.back() == "narrow" ? 64 : names.back() == "wide" ? 256 : 128));
             CHECK(causal == (names.back() == "causal" || names.back() == "wide"));
-            CHECK((shape.Nq == 1) == (names.back() == "decode"));
+            CHECK((shape.Nq == 1) == is_decoding(names.back()));
             CHECK((shape.Nq == 1 || shape.B * shape.Nq == 16384));
         }
     }
-    CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "narrow", "wide"});
+    CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 12);
+    CHECK(timing_options(DType::bf16).cases.size() == 14);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);
     CHECK_THROWS_AS(timing_options(DType::bf16, "nonsense"), BadUsage);

@@ -67,8 +67,9 @@ std::vector<Change> count_changes(Device& device, const std::vector<const Stage*
 Case telling_case(const Stage& stage) {
     const std::string regime = stage.shows_in;
     Case c;
-    c.shape = regime == "decode" ? Shape{.B = 1, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64}
-                                 : Shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
+    c.shape = Shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
+    if (regime == "decode") c.shape = Shape{.B = 1, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64};
+    if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime == "wide") c.shape.d = 256;
     c.causal = regime == "causal" || regime == "wide";
     return c;

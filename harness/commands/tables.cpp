@@ -103,7 +103,7 @@ class Generator {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
         int last = 0;
         for (const Stage& stage : stages()) {
-            if (stage.shows_in != std::string_view("decode") && stage.has_head_dim(128) &&
+            if (!is_decoding(stage.shows_in) && stage.has_head_dim(128) &&
                 recorded_->kernels.count(stage.folder()) > 0)
                 last = stage.number;
         }
