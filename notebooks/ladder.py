@@ -78,7 +78,7 @@ BLUE, GREEN, ORANGE, GREY = "#3b6ea8", "#3a8f5c", "#d07a28", "#8a8a8a"
 
 def color(stage):
     number = int(str(stage)[:2])
-    return BLUE if number <= 5 else GREEN if number <= 10 or number == 20 else ORANGE
+    return BLUE if number <= 5 else GREEN if number <= 10 or number == 20 or number >= 23 else ORANGE
 
 
 plt.rcParams.update({
