@@ -909,6 +909,17 @@ struct Ends {
     Count load_bytes() const { return parts_of_rows * (32 * 4 + p.d() * 4); }
 };
 
+/// What these pieces of work, of tiles of Bc keys, and their ends come to; with so many atomics.
+void claim_ends(Claims& c, const Ends& ends, const std::vector<Visit>& pieces, int Bc, Count atomics) {
+    const Counted& p = c.p;
+    const Count tiles = tiles_of(pieces), queries = sum(pieces, [](auto&v) { return v.queries; });
+    c.is("shared_exchange_bytes", ends.exchange_bytes() + atomics * (1 + warps * 32));
+    c.is("shuffles", tiles * warps * 2 * 4);
+    c.is("exponentials", tiles * 16 * (Bc + in_a_quad * warps) + ends.exponentials());
+    c.is("divides", ends.divides);
+    c.is("global_load_bytes", KV_bytes_of(pieces, p) + queries * p.d() * 2 + ends.load_bytes());
+}
+
 // Has all warps merge, and the loads of the merge not wait for each other.
 void claim_24(Claims& c) {
     const Counted& p = c.p;
@@ -919,12 +930,7 @@ void claim_24(Claims& c) {
     Ends ends(p);
     for (const Visit& v : blocks) ends.warps_merge(v);
     if (split) ends.parts_merge(p.rows(), p.rows() - p.rows_without_keys(), splits);
-    const Count tiles = tiles_of(blocks), atomics = split * query_tiles * splits;
-    c.is("shared_exchange_bytes", ends.exchange_bytes() + atomics * (1 + warps * 32));
-    c.is("shuffles", tiles * warps * 2 * 4);
-    c.is("exponentials", tiles * 16 * (tile + in_a_quad * warps) + ends.exponentials());
-    c.is("divides", ends.divides);
-    c.is("global_load_bytes", KV_bytes_of(blocks, p) + splits * p.rows() * p.d() * 2 + ends.load_bytes());
+    claim_ends(c, ends, blocks, 64, split * query_tiles * splits);
     c.only_moves({"shared_exchange_bytes", "shuffles", "exponentials", "divides", "global_load_bytes"});
     c.stays("workspace_bytes");
 }
@@ -978,12 +984,7 @@ void claim_shares(Claims& c, int Bc, int places) {
     c.is("atomics", atomics);
     c.is("fences", 2 * atomics);
     c.is("workspace_bytes", rest == 0 ? 0 : 2 * blocks * 16 * (p.d() + 1) * 4 + rest * 4);
-    c.is("shared_exchange_bytes", ends.exchange_bytes() + atomics * (1 + warps * 32));
-    c.is("shuffles", tiles * warps * 2 * 4);
-    c.is("exponentials", tiles * 16 * (Bc + in_a_quad * warps) + ends.exponentials());
-    c.is("divides", ends.divides);
-    const Count Q_bytes = sum(pieces, [](auto& v) { return v.queries; }) * p.d() * 2;
-    c.is("global_load_bytes", KV_bytes_of(pieces, p) + Q_bytes + ends.load_bytes());
+    claim_ends(c, ends, pieces, Bc, atomics);
     c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 1) * 4);
 }
 

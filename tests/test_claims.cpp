@@ -145,7 +145,7 @@ TEST_CASE("claims: 20 launches one kernel, in which each block of a split row co
 
 TEST_CASE("claims: 23 copies each line of 128 bytes as one", "[claims]") {
     check_claims(23);
-    // A ring of rows that are 128 bytes long, where 15 of 8 + 8 lines were two each: nearly half as many.
+    // Q has one row, K and V 64 each, a row is one line; 7 rows of 8 of K and V lay in two.
     const Case decode{.shape = {1, 1, 1, 1, 64, 64}};
     CHECK(counted(20, decode).copied_lines == 1 + 2 * (64 + 56));
     CHECK(counted(23, decode).copied_lines == 1 + 2 * 64);

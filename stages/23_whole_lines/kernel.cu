@@ -1,5 +1,5 @@
 // Stage 23: whole lines. Rows of a tile have no padding, so that a line of 128 bytes is copied as one piece.
-// What kept ldmatrix free of conflicts now is the order of a row's 16-byte pieces.
+// What keeps ldmatrix free of conflicts now is the order of a row's 16-byte pieces.
 
 #include "stages/device.cuh"
 

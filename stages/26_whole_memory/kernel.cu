@@ -56,7 +56,7 @@ __device__ void load_queries(T (&tile)[Br][d], const Problem& p, int b, int h_kv
     }
 }
 
-/// Starts copying rows first .. of X (N, d) into a tile. Rows from N on become 0.
+/// Starts copying rows first .. first + Bc - 1 of X (N, d) into a tile. Rows from N on become 0.
 template <class T, int d>
 __device__ void load_tile(T (&tile)[Bc<d>][d], const T* X, std::int64_t stride, int first, int N) {
     const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
