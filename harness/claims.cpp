@@ -936,7 +936,8 @@ void claim_24(Claims& c) {
 }
 
 /// Claims of a stage whose blocks, as many as there are places at most, take even shares of tiles of Bc keys.
-void claim_shares(Claims& c, int Bc, int places) {
+/// Returns the pieces of query tiles that they take.
+std::vector<Visit> claim_shares(Claims& c, int Bc, int places) {
     const Counted& p = c.p;
     const int group = static_cast<int>(p.group()), Tc = (p.shape.Nk + Bc - 1) / Bc;
     const int Tr = (group * p.shape.Nq + 15) / 16, query_tiles = static_cast<int>(p.heads()) / group * Tr;
@@ -986,6 +987,7 @@ void claim_shares(Claims& c, int Bc, int places) {
     c.is("workspace_bytes", rest == 0 ? 0 : 2 * blocks * 16 * (p.d() + 1) * 4 + rest * 4);
     claim_ends(c, ends, pieces, Bc, atomics);
     c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 1) * 4);
+    return pieces;
 }
 
 // Gives as many blocks as fit at once even shares.
@@ -997,14 +999,23 @@ void claim_25(Claims& c) {
 }
 
 // Has a block per multiprocessor, and tiles of 128 keys.
+std::vector<Visit> claim_whole_memory(Claims& c) {
+    return claim_shares(c, c.p.d() > 128 ? 64 : 128, c.p.sm_count);
+}
 void claim_26(Claims& c) {
-    claim_shares(c, c.p.d() > 128 ? 64 : 128, c.p.sm_count);
+    claim_whole_memory(c);
+}
+
+// Says of K and V, and of nothing else, that nobody reads them again.
+void claim_27(Claims& c) {
+    c.is("evict_first_bytes", KV_bytes_of(claim_whole_memory(c), c.p));
+    c.only_moves({"evict_first_bytes"});
 }
 
 void (*const claim_of[])(Claims&) = {claim_00, claim_01, claim_02, claim_03, claim_04, claim_05, claim_06,
                                      claim_07, claim_08, claim_09, claim_10, claim_11, claim_12, claim_13,
                                      claim_14, claim_15, claim_16, claim_17, claim_18, claim_19, claim_20,
-                                     claim_21, claim_22, claim_23, claim_24, claim_25, claim_26};
+                                     claim_21, claim_22, claim_23, claim_24, claim_25, claim_26, claim_27};
 
 Counted counted(const Case& c, int sm_count) {
     return {c.shape, c.causal, c.input, sm_count};

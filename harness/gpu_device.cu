@@ -68,6 +68,17 @@ __global__ void normal_numbers(T* x, std::size_t count, std::uint64_t seed) {
     }
 }
 
+/// Reads words, all 0, so that the L2 cache holds the last of them.
+__global__ void read_all(uint4* words, std::size_t count) {
+    const std::size_t stride = std::size_t(gridDim.x) * blockDim.x;
+    unsigned sum = 0;
+    for (std::size_t i = std::size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
+        const uint4 word = words[i];
+        sum |= word.x | word.y | word.z | word.w;
+    }
+    if (sum != 0) words->x = 0;  // never, but so the words are needed
+}
+
 /// A CUDA event, destroyed with its owner.
 class Event {
   public:
@@ -95,11 +106,14 @@ class Event {
     cudaEvent_t event_ = nullptr;
 };
 
-/// What timing a call takes. Writing `flush`, several times the L2 cache, empties the cache. It is written
-/// as often as the host needs to queue the whole call behind it, so that the events bracket the GPU's work
-/// and not the host's launches.
+/// What timing a call takes. Reading `flush`, several times the L2 cache, empties the cache. (Writing it
+/// would fill the cache with lines that have yet to go to memory, at the expense of the call.) It is read as
+/// often as the host needs to queue the whole call behind it, so that the events bracket the GPU's work and
+/// not the host's launches.
 struct Clock {
-    Clock(Device& device, std::size_t bytes) : flush(device, bytes, "flush", true) {}
+    Clock(Device& device, std::size_t bytes) : flush(device, bytes, "flush", true) {
+        check(cudaMemset(flush.data(), 0, flush.bytes()), "clear memory");
+    }
 
     Event start, stop;
     Buffer flush;
@@ -301,8 +315,11 @@ class GpuDevice final : public Device, public KernelObserver {
             clock_.emplace(*this, std::max<std::size_t>(std::size_t(4) * properties_.l2CacheSize, 256 << 20));
         auto& [start, stop, flush, flushes] = *clock_;
         for (;; flushes *= 2) {
-            for (int i = 0; i < flushes; ++i)
-                check(cudaMemsetAsync(flush.data(), 0, flush.bytes()), "flush the cache");
+            for (int i = 0; i < flushes; ++i) {
+                read_all<<<8 * sm_count(), 256>>>(static_cast<uint4*>(flush.data()),
+                                                  flush.bytes() / sizeof(uint4));
+            }
+            check(cudaGetLastError(), "flush the cache");
             start.record();
             f();
             check(cudaGetLastError(), "launch");

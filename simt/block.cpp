@@ -442,7 +442,8 @@ std::string Block::describe_waiting() const {
     return text;
 }
 
-void Block::start_copy(void* shared, const void* global, bool valid, std::uintptr_t caller) {
+void Block::start_copy(void* shared, const void* global, bool valid, bool evict_first,
+                       std::uintptr_t caller) {
     if (reinterpret_cast<std::uintptr_t>(shared) % 16 != 0 ||
         (valid && reinterpret_cast<std::uintptr_t>(global) % 16 != 0)) {
         fail(Report::Kind::misaligned,
@@ -453,6 +454,7 @@ void Block::start_copy(void* shared, const void* global, bool valid, std::uintpt
     tally.shared_tile_bytes += 16;
     if (valid) {
         tally.global_load_bytes += 16;
+        tally.evict_first_bytes += evict_first ? 16 : 0;
         constexpr std::uintptr_t line = 128, shared_lines = hopper_shared_bytes / line;
         const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(global) / line;
         const std::uintptr_t to = (static_cast<std::byte*>(shared) - shared_.get()) / line;

@@ -57,7 +57,7 @@ class Block {
     /// Called by the running thread: gives up on the block. The thread never resumes.
     [[noreturn]] void fail(Report::Kind kind, const std::string& message);
 
-    void start_copy(void* shared, const void* global, bool valid, std::uintptr_t caller);
+    void start_copy(void* shared, const void* global, bool valid, bool evict_first, std::uintptr_t caller);
     void commit_copies();
     void wait_for_groups(int pending, std::uintptr_t caller);
     void wait_for_copies(std::uintptr_t caller);

@@ -12,6 +12,7 @@ struct Counters {
     std::uint64_t launches = 0;               ///< kernels started
     std::uint64_t blocks = 0;                 ///< thread blocks
     std::uint64_t global_load_bytes = 0;      ///< bytes requested from global memory (not HBM traffic)
+    std::uint64_t evict_first_bytes = 0;      ///< of these, bytes whose lines leave the L2 cache first
     std::uint64_t global_store_bytes = 0;     ///< bytes sent to global memory
     std::uint64_t shared_exchange_bytes = 0;  ///< shared memory read or written by load() and store()
     std::uint64_t shared_tile_bytes = 0;      ///< shared memory written by copies or read by ldmatrix
@@ -47,10 +48,11 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 26> counter_fields{{
+inline constexpr std::array<CounterField, 27> counter_fields{{
     {"launches", &Counters::launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
+    {"evict_first_bytes", &Counters::evict_first_bytes},
     {"global_store_bytes", &Counters::global_store_bytes},
     {"shared_exchange_bytes", &Counters::shared_exchange_bytes},
     {"shared_tile_bytes", &Counters::shared_tile_bytes},

@@ -182,8 +182,8 @@ void* shared_memory() {
     return running_block->shared_memory();
 }
 
-void copy_async(void* shared, const void* global, bool valid) {
-    running_block->start_copy(shared, global, valid, SIMT_CALLER);
+void copy_async(void* shared, const void* global, bool valid, bool evict_first) {
+    running_block->start_copy(shared, global, valid, evict_first, SIMT_CALLER);
 }
 
 void copy_commit() {

@@ -118,23 +118,37 @@ __device__ __forceinline__ S& shared_memory() {
 #endif
 }
 
+/// Whether the bytes of a copy are wanted again, by whichever block.
+enum class Reads : std::uint8_t { again, once };
+
 /// cp.async: starts a copy of 16 bytes from global to shared memory, or of 16 zero bytes if not `valid` (then
-/// the source is not read). The L2 cache fetches the whole 128-byte line. Both addresses are 16-byte aligned.
-/// The data is there for this thread after copy_wait, and for the others after a barrier behind that (within
-/// a warp, __syncwarp). Before sm_80: an ordinary load and store.
-template <class T>
+/// the source is not read). The L2 cache fetches the whole 128-byte line; if it is read `once`, it makes room
+/// before other lines do (L2::evict_first, a hint). Both addresses are 16-byte aligned. The data is there for
+/// this thread after copy_wait, and for the others after a barrier behind that (within a warp, __syncwarp).
+/// Before sm_80: an ordinary load and store.
+template <Reads reads = Reads::again, class T>
 __device__ __forceinline__ void copy_async(T* shared, const T* global, bool valid) {
 #ifdef __CUDACC__
 #    if __CUDA_ARCH__ >= 800
     const auto destination = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(destination), "l"(global),
-                 "r"(valid ? 16 : 0)
-                 : "memory");
+    const int bytes = valid ? 16 : 0;
+    if constexpr (reads == Reads::again) {
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(destination),
+                     "l"(global), "r"(bytes)
+                     : "memory");
+    } else {
+        std::uint64_t policy;
+        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
+        asm volatile(
+            "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;\n" ::"r"(destination),
+            "l"(global), "r"(bytes), "l"(policy)
+            : "memory");
+    }
 #    else
     *reinterpret_cast<uint4*>(shared) = valid ? *reinterpret_cast<const uint4*>(global) : uint4{};
 #    endif
 #else
-    simt::copy_async(shared, global, valid);
+    simt::copy_async(shared, global, valid, reads == Reads::once);
 #endif
 }
 

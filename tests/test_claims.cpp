@@ -171,12 +171,19 @@ TEST_CASE("claims: 26 has one block per multiprocessor, and tiles of 128 keys", 
     CHECK(tiles_of_blocks(26, crowd) == std::vector<Count>(8, 27));
 }
 
-TEST_CASE("the ends of 24 to 26 are right for any number of parts and whatever is left over", "[claims]") {
+TEST_CASE("claims: 27 says of K and V that they are read once", "[claims]") {
+    check_claims(27);
+    const Case decode{.shape = {1, 4, 2, 1, 64, 64}};
+    CHECK(counted(26, decode).evict_first_bytes == 0);
+    CHECK(counted(27, decode).evict_first_bytes == 2 * 2 * 64 * 64 * 2);
+}
+
+TEST_CASE("the ends of 24 to 27 are right for any number of parts and whatever is left over", "[claims]") {
     const simt::KeptOptions kept;
     for (const int multiprocessors : {1, 2, 3, 5, 7, 40}) {
         simt::options().multiprocessors = multiprocessors;
         const auto device = open_device(Backend::checked);
-        for (const int stage : {24, 25, 26}) {
+        for (const int stage : {24, 25, 26, 27}) {
             for (const Shape& shape : {Shape{11, 1, 1, 1, 70, 64}, Shape{17, 2, 1, 1, 500, 64},
                                        Shape{1, 2, 1, 1, 5000, 64}, Shape{1, 4, 2, 40, 333, 64}}) {
                 for (const bool causal : {false, true}) {

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 
 MODE = os.environ.get("FAKE_TORCH", "")
 __version__ = "2.11.0"
-float16, bfloat16, uint8 = "float16", "bfloat16", "uint8"
+float16, bfloat16, float32 = "float16", "bfloat16", "float32"
 inference_mode = nullcontext
 chosen = None  # back-end
 flushes = 0  # since the last event
@@ -23,7 +23,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 class Tensor:
-    def zero_(self):
+    def sum(self):
         global flushes
         flushes += 1
 
@@ -51,8 +51,8 @@ def manual_seed(_):
     pass
 
 
-def empty(size, dtype, device):
-    assert size == 256 << 20 and device == "cuda"
+def zeros(size, dtype, device):
+    assert size * 4 == 256 << 20 and dtype == float32 and device == "cuda"
     return Tensor()
 
 
