@@ -941,7 +941,8 @@ std::vector<Visit> claim_shares(Claims& c, int Bc, int places) {
     const Counted& p = c.p;
     const int group = static_cast<int>(p.group()), Tc = (p.shape.Nk + Bc - 1) / Bc;
     const int Tr = (group * p.shape.Nq + 15) / 16, query_tiles = static_cast<int>(p.heads()) / group * Tr;
-    const int blocks = query_tiles > places ? places : query_tiles * std::min(Tc, places / query_tiles);
+    const bool uneven = query_tiles > places || query_tiles * Tc / 256 >= places;
+    const int blocks = uneven ? places : query_tiles * std::min(Tc, places / query_tiles);
     const int left_over = query_tiles % blocks, rest = left_over * Tc < blocks ? 0 : left_over;
 
     Ends ends(p);

@@ -169,6 +169,12 @@ TEST_CASE("claims: 26 has one block per multiprocessor, and tiles of 128 keys", 
     check_claims(26);
     const Case crowd{.shape = {27, 1, 1, 1, 1024, 64}};
     CHECK(tiles_of_blocks(26, crowd) == std::vector<Count>(8, 27));
+    // Two query tiles are even shares for two of three multiprocessors. The third helps when they are long.
+    const simt::KeptOptions kept;
+    simt::options().multiprocessors = 3;
+    const int keys = 128 * 256 * 3 / 2;
+    CHECK(tiles_of_blocks(26, {.shape = {1, 2, 2, 1, keys - 128, 64}}) == std::vector<Count>(2, 383));
+    CHECK(tiles_of_blocks(26, {.shape = {1, 2, 2, 1, keys, 64}}) == std::vector<Count>(3, 256));
 }
 
 TEST_CASE("claims: 27 says of K and V that they are read once", "[claims]") {

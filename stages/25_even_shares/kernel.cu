@@ -215,11 +215,11 @@ struct Shares {
     int Tr, Tc, tiles, blocks, rest, least, more;
 
     /// A block for each place: three on a multiprocessor (d = 256: one), but one where that is enough for all
-    /// query tiles. Where there are more places than query tiles, all of these get as many blocks.
+    /// query tiles. Few query tiles get as many blocks each, unless these had 256 key tiles.
     Shares(const Shape& s, int sm_count) : Tr(ceil_div(PackedRow::count(s), Br)), Tc(ceil_div(s.Nk, Bc)) {
         tiles = s.B * s.Hkv * Tr;
         const int places = (tiles <= sm_count || s.d > 128 ? 1 : 3) * sm_count;
-        blocks = tiles > places ? places : tiles * min(Tc, places / tiles);
+        blocks = tiles > places || tiles * Tc / 256 >= places ? places : tiles * min(Tc, places / tiles);
         rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;  // too few to share
         least = rest * Tc / blocks;
         more = rest * Tc % blocks;
@@ -238,7 +238,7 @@ struct Parts {
     __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
         L = O + 2 * shares.blocks * Br * p.d;
         counter = reinterpret_cast<unsigned*>(L + 2 * shares.blocks * Br) + r;
-        const std::int64_t t = r * shares.Tc, all = max(1, shares.rest * shares.Tc);
+        const std::int64_t t = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
         block = ((t + 1) * shares.blocks - 1) / all;
         count = ((t + shares.Tc) * shares.blocks - 1) / all - block + 1;
     }

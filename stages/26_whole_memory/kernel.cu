@@ -216,11 +216,11 @@ __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, con
 struct Shares {
     int Tr, Tc, tiles, blocks, rest, least, more;
 
-    /// A block for each multiprocessor, or as many for each query tile where these are fewer.
-    Shares(const Shape& s, int sm_count)
+    /// A block for each place. Few query tiles get as many blocks each, unless these had 256 key tiles.
+    Shares(const Shape& s, int places)
         : Tr(ceil_div(PackedRow::count(s), Br)), Tc(ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>)) {
         tiles = s.B * s.Hkv * Tr;
-        blocks = tiles > sm_count ? sm_count : tiles * min(Tc, sm_count / tiles);
+        blocks = tiles > places || tiles * Tc / 256 >= places ? places : tiles * min(Tc, places / tiles);
         rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;  // too few to share
         least = rest * Tc / blocks;
         more = rest * Tc % blocks;
@@ -239,7 +239,7 @@ struct Parts {
     __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
         L = O + 2 * shares.blocks * Br * p.d;
         counter = reinterpret_cast<unsigned*>(L + 2 * shares.blocks * Br) + r;
-        const std::int64_t t = r * shares.Tc, all = max(1, shares.rest * shares.Tc);
+        const std::int64_t t = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
         block = ((t + 1) * shares.blocks - 1) / all;
         count = ((t + shares.Tc) * shares.blocks - 1) / all - block + 1;
     }
