@@ -138,8 +138,7 @@ struct Contender {
 };
 
 // One stage if it is named, all of a few, else the fastest.
-std::vector<Contender> contenders_of(const Results& results, const Stage* only) {
-    constexpr std::size_t few = 3;
+std::vector<Contender> contenders_of(const Results& results, const Stage* only, std::size_t few) {
     if (only != nullptr) return {{only}};
     std::vector<Contender> contenders;
     for (const Stage& stage : stages()) {
@@ -345,8 +344,8 @@ std::vector<Table> rate_tables(const Results& results, const std::string& regime
     return tables;
 }
 
-std::vector<Table> comparison_tables(const Results& results, const Stage* only) {
-    const auto contenders = contenders_of(results, only);
+std::vector<Table> comparison_tables(const Results& results, const Stage* only, std::size_t few) {
+    const auto contenders = contenders_of(results, only, few);
     const auto peers = peer_names(results);
     std::vector<Pair> pairs;
     for (const Contender& contender : contenders) {

@@ -31,10 +31,11 @@ Table regime_table(const Results& results);
 std::vector<Table> rate_tables(const Results& results, const std::string& regime = "");
 
 /// Two tables for each unit of rate. The first has a row for each problem: the rate of each stage and peer,
-/// and how many times as fast as each peer each stage is; of more than three stages, only the fastest on that
-/// problem. The second has the geometric mean and the minimum of these ratios, for each head dimension and
-/// over all; its key ends in "_summary". `only` keeps one stage, unless it is null.
-std::vector<Table> comparison_tables(const Results& results, const Stage* only = nullptr);
+/// and how many times as fast as each peer each stage is; of more than a `few` stages, only the fastest on
+/// that problem. The second has the geometric mean and the minimum of these ratios, for each head dimension
+/// and over all; its key ends in "_summary". `only` keeps one stage, unless it is null.
+std::vector<Table> comparison_tables(const Results& results, const Stage* only = nullptr,
+                                     std::size_t few = 3);
 
 /// One stage against its parent, a row for each problem.
 Table stage_timing_table(const Results& results, const Stage& stage);
