@@ -12,6 +12,7 @@
 
 #include "harness/device.h"
 #include "harness/peers.h"
+#include "harness/progress.h"
 #include "harness/results.h"
 #include "harness/verify.h"
 
@@ -69,9 +70,6 @@ double percentile(const std::vector<double>& sorted, double p);
 
 /// Median, spread and noise of some times, in any order. Throws std::invalid_argument if there are none.
 Timing summarize(std::vector<double> milliseconds);
-
-/// Called before each step with one line about it, the steps done and the steps in all.
-using OnStep = std::function<void(const std::string& what, int done, int total)>;
 
 /// What a device must be able to do, beside running stages, in order to be timed. The GPU is the only one
 /// that can.
