@@ -912,7 +912,8 @@ struct Ends {
 /// What these pieces of work, of tiles of Bc keys, and their ends come to; with so many atomics.
 void claim_ends(Claims& c, const Ends& ends, const std::vector<Visit>& pieces, int Bc, Count atomics) {
     const Counted& p = c.p;
-    const Count tiles = tiles_of(pieces), queries = sum(pieces, [](auto&v) { return v.queries; });
+    const Count tiles = tiles_of(pieces);
+    const Count queries = sum(pieces, [](auto& v) { return v.queries; });
     c.is("shared_exchange_bytes", ends.exchange_bytes() + atomics * (1 + warps * 32));
     c.is("shuffles", tiles * warps * 2 * 4);
     c.is("exponentials", tiles * 16 * (Bc + in_a_quad * warps) + ends.exponentials());
@@ -936,8 +937,7 @@ void claim_24(Claims& c) {
 }
 
 /// Claims of a stage whose blocks, as many as there are places at most, take even shares of tiles of Bc keys.
-/// Returns the pieces of query tiles that they take.
-std::vector<Visit> claim_shares(Claims& c, int Bc, int places) {
+void claim_shares(Claims& c, int Bc, int places) {
     const Counted& p = c.p;
     const int group = static_cast<int>(p.group()), Tc = (p.shape.Nk + Bc - 1) / Bc;
     const int Tr = (group * p.shape.Nq + 15) / 16, query_tiles = static_cast<int>(p.heads()) / group * Tr;
@@ -988,7 +988,6 @@ std::vector<Visit> claim_shares(Claims& c, int Bc, int places) {
     c.is("workspace_bytes", rest == 0 ? 0 : 2 * blocks * 16 * (p.d() + 1) * 4 + rest * 4);
     claim_ends(c, ends, pieces, Bc, atomics);
     c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 1) * 4);
-    return pieces;
 }
 
 // Gives as many blocks as fit at once even shares.
@@ -999,17 +998,20 @@ void claim_25(Claims& c) {
     for (const char* counter : {"tiles", "masked_tiles", "mma", "ldmatrix", "shuffles"}) c.stays(counter);
 }
 
-// Has a block per multiprocessor, and tiles of 128 keys.
-std::vector<Visit> claim_whole_memory(Claims& c) {
-    return claim_shares(c, c.p.d() > 128 ? 64 : 128, c.p.sm_count);
+/// Keys of a tile in stages 26 and 27.
+int wide_Bc(const Counted& p) {
+    return p.d() > 128 ? 64 : 128;
 }
+
+// Has a block per multiprocessor, and tiles of 128 keys.
 void claim_26(Claims& c) {
-    claim_whole_memory(c);
+    claim_shares(c, wide_Bc(c.p), c.p.sm_count);
 }
 
 // Says of K and V, and of nothing else, that nobody reads them again.
 void claim_27(Claims& c) {
-    c.is("evict_first_bytes", KV_bytes_of(claim_whole_memory(c), c.p));
+    const int group = static_cast<int>(c.p.group());
+    c.is("evict_first_bytes", KV_bytes_of(visits(c.p, 16, wide_Bc(c.p), group), c.p));
     c.only_moves({"evict_first_bytes"});
 }
 

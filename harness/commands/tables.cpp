@@ -154,8 +154,8 @@ class Generator {
         const Results results = recorded(file);
         if (results.peers.empty()) throw BadUsage(fmt::format("{}.json has no peers", file));
         std::string text = fmt::format("{}; {}:\n", recorded_label(results), libraries(results));
-        // The means of more stages fit beside each other.
-        for (const Table& table : comparison_tables(results, stage, only_means ? 4 : 3)) {
+        constexpr std::size_t beside_each_other = 4;  // stages: more than fit on a terminal
+        for (const Table& table : comparison_tables(results, stage, beside_each_other)) {
             if (only_means && !table.key().ends_with("_summary")) continue;
             text += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
         }

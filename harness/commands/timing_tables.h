@@ -31,7 +31,7 @@ Table regime_table(const Results& results);
 std::vector<Table> rate_tables(const Results& results, const std::string& regime = "");
 
 /// Two tables for each unit of rate. The first has a row for each problem: the rate of each stage and peer,
-/// and how many times as fast as each peer each stage is; of more than a `few` stages, only the fastest on
+/// and how many times as fast as each peer each stage is; of more than `few` stages, only the fastest on
 /// that problem. The second has the geometric mean and the minimum of these ratios, for each head dimension
 /// and over all; its key ends in "_summary". `only` keeps one stage, unless it is null.
 std::vector<Table> comparison_tables(const Results& results, const Stage* only = nullptr,
