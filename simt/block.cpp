@@ -498,10 +498,20 @@ bool Block::warp_has_copies_in_flight() const {
     return std::any_of(first, last, [](const Thread& thread) { return !thread.copies.empty(); });
 }
 
+/// On hardware a copy may be both waited for by its thread and tell an mbarrier. Here it is one or the other.
+void Block::fail_on_two_waits(std::uintptr_t caller) {
+    fail(Report::Kind::unsupported,
+         fmt::format("a copy of thread {} arrives at an mbarrier, and is of a group or waited for, at {}",
+                     current_, source_of(relative_address(caller))));
+}
+
 /// The running thread's oldest copies are over.
 void Block::finish_copies(std::size_t count, std::uintptr_t caller) {
     auto& copies = threads_[current_].copies;
-    for (std::size_t i = 0; i < count; ++i) land(copies[i], caller);
+    for (std::size_t i = 0; i < count; ++i) {
+        if (copies[i].mbarrier >= 0) fail_on_two_waits(caller);
+        land(copies[i], caller);
+    }
     copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
@@ -558,11 +568,7 @@ void Block::arrive(void* address, bool behind_copies, std::uintptr_t caller) {
     Thread& self = threads_[current_];
     tally.mbarrier_arrivals += 1;
     if (behind_copies) {
-        if (!self.groups.empty()) {
-            fail(Report::Kind::unsupported,
-                 fmt::format("copies of a group and of an mbarrier in one thread, at {}",
-                             source_of(relative_address(caller))));
-        }
+        if (!self.groups.empty()) fail_on_two_waits(caller);
         for (Copy& copy : self.copies) {
             if (copy.mbarrier < 0) copy.mbarrier = index, copy.phase = mbarrier.phase;
         }

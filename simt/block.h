@@ -146,6 +146,7 @@ class Block {
     BlockTrace::Phase& phase();
     void record_work();
     void finish_copies(std::size_t count, std::uintptr_t caller);
+    [[noreturn]] void fail_on_two_waits(std::uintptr_t caller);
     void land(Copy& copy, std::uintptr_t caller);
     int find_mbarrier(void* address, std::uintptr_t caller);
     static void write(const Copy& copy);

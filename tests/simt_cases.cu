@@ -347,6 +347,20 @@ __global__ void copies_told_kernel(const int* in, int* out) {
     store(&out[thread], load(&shared.word[0][127 - thread]));
 }
 
+template <bool in_a_group>
+__global__ void mbarrier_and_wait_kernel(const int* in, int* out) {
+    auto& shared = shared_memory<Ring>();
+    const int thread = thread_number();
+    if (thread >= 32) return;
+    if (thread == 0) mbarrier_init(&shared.there[0], 32);
+    __syncwarp();
+    copy_async(&shared.word[0][4 * thread], in + 4 * thread, true);
+    if (in_a_group) copy_commit();
+    mbarrier_arrive_behind_copies(&shared.there[0]);
+    copy_wait();
+    store(&out[thread], load(&shared.word[0][4 * thread]));
+}
+
 // ---------------------------------------------------------------------------------------------------------------
 // Addresses
 
@@ -618,6 +632,12 @@ void mbarrier_wrong_phase() {
 }
 void mbarrier_missing_arrival() {
     run_ring(mbarrier_kernel<Without::arrival>);
+}
+void mbarrier_and_copy_wait() {
+    run_ring(mbarrier_and_wait_kernel<false>);
+}
+void mbarrier_and_copy_group() {
+    run_ring(mbarrier_and_wait_kernel<true>);
 }
 
 std::vector<int> plain_accesses() {

@@ -53,6 +53,8 @@ void mbarrier_without_a_barrier_behind_init();
 void mbarrier_never_initialized();
 void mbarrier_wrong_phase();
 void mbarrier_missing_arrival();
+void mbarrier_and_copy_wait();
+void mbarrier_and_copy_group();
 
 /// Correct ones.
 std::vector<int> static_shared_reversal();       ///< thread i's value from thread 63 - i

@@ -193,6 +193,8 @@ TEST_CASE("simt: what is missing around an mbarrier is found, whatever the order
                   {"before mbarrier_init", "simt_cases.cu:"});
             check(mbarrier_wrong_phase, Report::Kind::wrong_phase, {"asks at simt_cases.cu:", "for phase 2"});
             check(mbarrier_missing_arrival, Report::Kind::deadlock, {"(an mbarrier)", "simt_cases.cu:"});
+            for (const auto& both : {mbarrier_and_copy_wait, mbarrier_and_copy_group})
+                check(both, Report::Kind::unsupported, {"a copy of thread", "mbarrier", "simt_cases.cu:"});
         }
     }
 }
