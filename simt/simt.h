@@ -74,7 +74,7 @@ struct Report : std::runtime_error {
         read_only,       ///< a write to an input
         misaligned,      ///< an address that the instruction does not accept
         wrong_phase,     ///< a wait for a phase that its mbarrier cannot tell from the present one
-        unsupported      ///< the device lacks the instruction or the memory; or the checker knows no such use
+        unsupported      ///< the device lacks the instruction or memory; or a copy is waited for in two ways
     };
     Report(Kind k, const std::string& message) : std::runtime_error(message), kind(k) {}
     Kind kind;

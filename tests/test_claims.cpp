@@ -71,6 +71,16 @@ void check_claims(int stage_number) {
     CHECK((stage.parent < 0 || !parent_meets_them));
 }
 
+/// Two query tiles, of tiles of Bc keys, are even shares for two of three multiprocessors. The third helps
+/// when they are long.
+void check_long_shares(int stage, int Bc) {
+    const simt::KeptOptions kept;
+    simt::options().multiprocessors = 3;
+    const int keys = Bc * 256 * 3 / 2;
+    CHECK(tiles_of_blocks(stage, {.shape = {1, 2, 2, 1, keys - Bc, 64}}) == std::vector<Count>(2, 383));
+    CHECK(tiles_of_blocks(stage, {.shape = {1, 2, 2, 1, keys, 64}}) == std::vector<Count>(3, 256));
+}
+
 }  // namespace
 
 TEST_CASE("claims: 00 keeps N x N matrices", "[claims]") {
@@ -163,18 +173,14 @@ TEST_CASE("claims: 25 gives each block an even share of the key tiles", "[claims
     // Parts of the same query tile on 8 places, as before
     const Case decode{.shape = {1, 2, 2, 1, 1024, 64}};
     CHECK(tiles_of_blocks(25, decode) == tiles_of_blocks(24, decode));
+    check_long_shares(25, 64);
 }
 
 TEST_CASE("claims: 26 has one block per multiprocessor, and tiles of 128 keys", "[claims]") {
     check_claims(26);
     const Case crowd{.shape = {27, 1, 1, 1, 1024, 64}};
     CHECK(tiles_of_blocks(26, crowd) == std::vector<Count>(8, 27));
-    // Two query tiles are even shares for two of three multiprocessors. The third helps when they are long.
-    const simt::KeptOptions kept;
-    simt::options().multiprocessors = 3;
-    const int keys = 128 * 256 * 3 / 2;
-    CHECK(tiles_of_blocks(26, {.shape = {1, 2, 2, 1, keys - 128, 64}}) == std::vector<Count>(2, 383));
-    CHECK(tiles_of_blocks(26, {.shape = {1, 2, 2, 1, keys, 64}}) == std::vector<Count>(3, 256));
+    check_long_shares(26, 128);
 }
 
 TEST_CASE("claims: 27 says of K and V that they are read once", "[claims]") {
@@ -182,6 +188,7 @@ TEST_CASE("claims: 27 says of K and V that they are read once", "[claims]") {
     const Case decode{.shape = {1, 4, 2, 1, 64, 64}};
     CHECK(counted(26, decode).evict_first_bytes == 0);
     CHECK(counted(27, decode).evict_first_bytes == 2 * 2 * 64 * 64 * 2);
+    check_long_shares(27, 128);
 }
 
 TEST_CASE("the ends of 24 to 27 are right for any number of parts and whatever is left over", "[claims]") {
