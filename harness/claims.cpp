@@ -49,11 +49,19 @@ std::vector<Counted> problems(bool causal) {
             {{1, 1, 1, 200, 70, 64}, causal},  {{1, 3, 3, 1, 130, 64}, causal}};
 }
 
-/// The same at d = 256, where a warp of stages 11 to 21 owns 16 rows.
+/// The same at d = 256, where a warp of the stages for long queries owns 16 rows.
 std::vector<Counted> wide_problems(bool causal) {
     return {{{1, 2, 1, 256, 256, 256}, causal},
             {{1, 2, 2, 100, 197, 256}, causal},
             {{1, 1, 1, 150, 37, 256}, causal}};
+}
+
+/// More query tiles than multiprocessors at d = 256, in groups and in one; and more keys than stages 28 and
+/// 29 call few.
+std::vector<Counted> crowded_problems(bool causal) {
+    return {{{2, 4, 4, 256, 320, 256}, causal},
+            {{3, 4, 2, 300, 300, 256}, causal},
+            {{1, 5, 1, 130, 1030, 256}, causal}};
 }
 
 /// Few queries of grouped heads, and keys that are split; with and without a group, few heads and many.
@@ -1015,10 +1023,54 @@ void claim_27(Claims& c) {
     c.only_moves({"evict_first_bytes"});
 }
 
-void (*const claim_of[])(Claims&) = {claim_00, claim_01, claim_02, claim_03, claim_04, claim_05, claim_06,
-                                     claim_07, claim_08, claim_09, claim_10, claim_11, claim_12, claim_13,
-                                     claim_14, claim_15, claim_16, claim_17, claim_18, claim_19, claim_20,
-                                     claim_21, claim_22, claim_23, claim_24, claim_25, claim_26, claim_27};
+/// Query tiles that the blocks of stages 28 and 29 take in line: none, or all.
+Count tiles_in_line(const Counted& p) {
+    const bool all_see = !p.causal || p.Nq() <= p.Nk();
+    return p.d() == 256 && p.Nk() <= 1024 && all_see ? visits(p, 128, 64).size() : 0;
+}
+
+// Has no more blocks than fit, and the counter tells each what comes next.
+void claim_28(Claims& c) {
+    const Counted& p = c.p;
+    const Count in_line = tiles_in_line(p);
+    if (in_line > 0) c.is("blocks", std::min<Count>(in_line, p.sm_count));
+    c.is("atomics", in_line);
+    c.is("workspace_bytes", p.d() == 256 && p.Nk() <= 1024 ? 4 : 0);
+    // One barrier before a query tile, as before, and one behind it, when the next is known.
+    c.is("barriers", c.parent.counters.barriers + in_line);
+    // One thread writes which that is, and all 256 read it.
+    c.is("shared_exchange_bytes", c.parent.counters.shared_exchange_bytes + in_line * (1 + 256) * 4);
+    c.only_moves({"blocks", "atomics", "workspace_bytes", "barriers", "shared_exchange_bytes"});
+}
+
+// Waits for nobody between query tiles: what the next one begins with is asked for before.
+void claim_29(Claims& c) {
+    const Counted& p = c.p;
+    const Count in_line = tiles_in_line(p), blocks = std::min<Count>(in_line, p.sm_count);
+    const Count query_tiles = visits(p, 128, 64).size(), in_block = p.d() == 256 ? 8 : 4;  // warps
+    c.is("barriers", in_line > 0 ? blocks : c.parent.counters.barriers);
+    // O leaves by 64 columns of a slice at a time, with a __syncwarp before and behind; all at once before.
+    // And one by the warp that says what comes next, at an mbarrier at which it arrives, and for which all
+    // wait.
+    const Count more = slices(p) * (p.d() / 64) * 2 - 1;
+    c.is("warp_syncs", c.parent.counters.warp_syncs + query_tiles * in_block * more + in_line);
+    c.is("mbarrier_arrivals", c.parent.counters.mbarrier_arrivals + in_line * 32);
+    c.is("mbarrier_waits", c.parent.counters.mbarrier_waits + in_line * 256);
+    // The last P V of a query tile has copies in flight if the block takes another. Of whole tiles under a
+    // mask, half the warps see the last keys.
+    const bool whole = p.Nq() % 128 == 0 && (p.Nk() - p.Nq()) % 64 == 0;
+    if (!p.causal || whole) {
+        const Count see_the_last = p.causal ? in_block / 2 : in_block;
+        c.is("mma_during_copies",
+             c.parent.counters.mma_during_copies + (in_line - blocks) * see_the_last * p.d() / 2);
+    }
+    c.only_moves({"barriers", "warp_syncs", "mbarrier_arrivals", "mbarrier_waits", "mma_during_copies"});
+}
+
+void (*const claim_of[])(Claims&) = {
+    claim_00, claim_01, claim_02, claim_03, claim_04, claim_05, claim_06, claim_07, claim_08, claim_09,
+    claim_10, claim_11, claim_12, claim_13, claim_14, claim_15, claim_16, claim_17, claim_18, claim_19,
+    claim_20, claim_21, claim_22, claim_23, claim_24, claim_25, claim_26, claim_27, claim_28, claim_29};
 
 Counted counted(const Case& c, int sm_count) {
     return {c.shape, c.causal, c.input, sm_count};
@@ -1032,9 +1084,11 @@ std::vector<Case> claim_cases(int stage) {
         for (const Counted& p : list) cases.push_back(p.as_case());
     };
     for (const bool causal : {false, true}) {
-        if ((stage >= 7 && stage <= 10) || stage == 20 || stage >= 23) add(decode_problems(causal));
+        const bool decodes = (stage >= 7 && stage <= 10) || stage == 20 || (stage >= 23 && stage <= 27);
+        if (decodes) add(decode_problems(causal));
         add(problems(causal));
         if (stage >= 7) add(wide_problems(causal));
+        if (stage >= 28) add(crowded_problems(causal));
         if (stage == 6) add({{{1, 1, 1, 1, 1024, 64}, causal}});
         if (stage != 14) continue;
         for (auto list : {problems(causal), wide_problems(causal)}) {

@@ -457,8 +457,12 @@ void Block::start_copy(void* shared, const void* global, bool valid, bool evict_
         tally.evict_first_bytes += evict_first ? 16 : 0;
         constexpr std::uintptr_t line = 128, shared_lines = hopper_shared_bytes / line;
         const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(global) / line;
-        const std::uintptr_t to = (static_cast<std::byte*>(shared) - shared_.get()) / line;
-        tally.copied_lines += copied_lines_.insert(from * shared_lines + to).second;
+        const std::uintptr_t at = static_cast<std::byte*>(shared) - shared_.get();
+        std::uint8_t& copied = copied_lines_[from * shared_lines + at / line];
+        const auto part = static_cast<std::uint8_t>(1u << at % line / 16);
+        const bool anew = copied == 0 || (copied & part) != 0;  // the pair's first part, or its first part again
+        tally.copied_lines += anew;
+        copied = anew ? part : copied | part;
     }
     if (Checker* c = checker()) {
         if (valid) c->access(global, 16, false, Via::wrapper, caller);

@@ -9,7 +9,7 @@
 #include <exception>
 #include <memory>
 #include <random>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "simt/checker.h"
@@ -182,7 +182,8 @@ class Block {
     int at_barrier_ = 0;
     std::uint32_t barriers_ = 0;                       ///< passed by this block
     std::uint32_t serial_ = 0;                         ///< of the block, unique in the process
-    std::unordered_set<std::uintptr_t> copied_lines_;  ///< since the last barrier
+    /// Pairs of lines that copies since the last barrier connect, and which 16 bytes of them each has had.
+    std::unordered_map<std::uintptr_t, std::uint8_t> copied_lines_;
     std::exception_ptr failure_;
     BlockTrace* trace_ = nullptr;  ///< of the running block, or null
     Counters recorded_;            ///< what the tally was when the trace took it over

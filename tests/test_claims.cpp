@@ -5,6 +5,7 @@
 
 #    include <algorithm>
 #    include <string>
+#    include <utility>
 
 #    include "harness/claims.h"
 #    include "harness/schedule.h"
@@ -69,6 +70,21 @@ void check_claims(int stage_number) {
             parent_meets_them = parent_meets_them && claim.holds();
     }
     CHECK((stage.parent < 0 || !parent_meets_them));
+}
+
+/// Heads and query tiles in the order in which a device with one multiprocessor takes them in line.
+std::vector<std::pair<int, int>> line(int stage_number, const Case& c) {
+    const simt::KeptOptions kept;
+    std::vector<std::pair<int, int>> order;
+    simt::options().multiprocessors = 1;
+    simt::options().on_trace = [&](const simt::Launch&, const simt::BlockTrace& block) {
+        for (const auto& phase : block.phases) {
+            for (const simt::Tile& tile : phase.tiles) order.emplace_back(tile.head, tile.query_tile);
+        }
+    };
+    work_of(stage_number, c);
+    order.erase(std::unique(order.begin(), order.end()), order.end());
+    return order;
 }
 
 /// Two query tiles, of tiles of Bc keys, are even shares for two of three multiprocessors. The third helps
@@ -302,6 +318,40 @@ TEST_CASE("claims: 22 has tiles of 64 keys", "[claims]") {
     const Case square{.shape = {1, 1, 1, 512, 512, 64}}, ragged{.shape = {1, 1, 1, 512, 576, 64}};
     CHECK(counted(17, square).mma == counted(22, square).mma);
     CHECK(counted(17, ragged).mma * 9 == counted(22, ragged).mma * 10);
+}
+
+TEST_CASE("claims: 28 has no more blocks than fit that each take the next query tile in line", "[claims]") {
+    check_claims(28);
+    const Case crowd{.shape = {1, 4, 4, 256, 256, 256}}, masked{.shape = crowd.shape, .causal = true};
+    using Line = std::vector<std::pair<int, int>>;
+    CHECK(line(28, crowd) == Line{{0, 1}, {0, 0}, {1, 1}, {1, 0}, {2, 1}, {2, 0}, {3, 1}, {3, 0}});
+    // Two groups of two heads, each of which has at least three query tiles for one multiprocessor.
+    CHECK(line(28, masked) == Line{{0, 1}, {1, 1}, {0, 0}, {1, 0}, {2, 1}, {3, 1}, {2, 0}, {3, 0}});
+    CHECK(line(29, masked) == line(28, masked));
+}
+
+TEST_CASE("claims: 29 waits for nobody between query tiles", "[claims]") {
+    check_claims(29);
+}
+
+TEST_CASE("28 and 29 are right for any number of blocks and whatever is in line", "[claims]") {
+    const simt::KeptOptions kept;
+    for (const int multiprocessors : {1, 2, 3, 5, 40}) {
+        simt::options().multiprocessors = multiprocessors;
+        const auto device = open_device(Backend::checked);
+        for (const int stage : {28, 29}) {
+            for (const Shape& shape : {Shape{3, 2, 1, 1, 40, 256}, Shape{1, 5, 5, 150, 200, 256},
+                                       Shape{2, 2, 1, 129, 129, 256}, Shape{1, 3, 3, 300, 64, 256}}) {
+                for (const bool causal : {false, true}) {
+                    const Case c{.shape = shape, .causal = causal, .input = "rising"};
+                    INFO(stage << " on " << multiprocessors << ": " << c.description());
+                    const Verdict verdict = verify(*device, *find_stage(stage), c);
+                    INFO(verdict.report);
+                    CHECK(verdict.passed);
+                }
+            }
+        }
+    }
 }
 
 TEST_CASE("claims: every stage has some", "[claims]") {
