@@ -65,7 +65,7 @@ if [ -n "$prefill" ]; then
     step time 240 "$lab" time --peers --json "$out/time.json"
     step prefill 150 "$lab" time "$prefill" --regime prefill --peers --json "$out/prefill.json"
     step prefill-fp16 150 "$lab" time "$prefill" --regime prefill --peers --dtype fp16 --json "$out/prefill-fp16.json"
-    step prefill-stages 120 "$lab" time 17-19,21,22 --regime prefill --json "$out/prefill-stages.json"
+    step prefill-stages 120 "$lab" time 17-19,21,22,28,29 --regime prefill --json "$out/prefill-stages.json"
     step serving 150 "$lab" time "$decode" --regime serving --peers --json "$out/serving.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
 else
