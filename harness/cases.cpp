@@ -57,6 +57,11 @@ std::vector<Idea> more_ideas() {
     // A maximum of 0 for the first keys loses their P in fp16, and one of theirs for the last overflows it.
     ideas.push_back({1, 1, 1, 450, 450, causal, bhnd, "rising"});
     ideas.push_back({2, 9, 3, 130, 70, causal, bhnd});  // more heads than start together, and no multiple
+    // Several query tiles for a block, of one key tile, of three at d = 256, and in more groups of heads than
+    // one.
+    ideas.push_back({2, 9, 1, 1, 37, full, bhnd});
+    ideas.push_back({2, 9, 1, 1, 150, full, bhnd});
+    ideas.push_back({1, 25, 1, 129, 129, causal, bhnd});
     for (const char* input : {"huge", "rising", "falling", "constant", "one_hot"}) {
         ideas.push_back({1, 1, 1, 97, 193, full, bhnd, input});
         ideas.push_back({1, 1, 1, 193, 193, causal, bhnd, input});

@@ -460,7 +460,8 @@ void Block::start_copy(void* shared, const void* global, bool valid, bool evict_
         const std::uintptr_t at = static_cast<std::byte*>(shared) - shared_.get();
         std::uint8_t& copied = copied_lines_[from * shared_lines + at / line];
         const auto part = static_cast<std::uint8_t>(1u << at % line / 16);
-        const bool anew = copied == 0 || (copied & part) != 0;  // the pair's first part, or its first part again
+        const bool anew =
+            copied == 0 || (copied & part) != 0;  // the pair's first part, or its first part again
         tally.copied_lines += anew;
         copied = anew ? part : copied | part;
     }
@@ -538,6 +539,11 @@ void Block::init_mbarrier(void* address, int arrivals, std::uintptr_t caller) {
     if (options().compute_capability < 80) {
         fail(Report::Kind::unsupported,
              fmt::format("mbarrier at {} needs sm_80", source_of(relative_address(caller))));
+    }
+    const auto is_there = [=](const Mbarrier& m) { return m.address == address; };
+    if (std::any_of(mbarriers_.begin(), mbarriers_.end(), is_there)) {
+        fail(Report::Kind::wrong_phase, fmt::format("mbarrier_init at {} by thread {} of one that is set up",
+                                                    source_of(relative_address(caller)), current_));
     }
     if (Checker* c = checker()) {
         if (mbarriers_.empty()) c->remember_readers();

@@ -73,8 +73,9 @@ struct Report : std::runtime_error {
         out_of_bounds,   ///< access outside shared memory and every allocation
         read_only,       ///< a write to an input
         misaligned,      ///< an address that the instruction does not accept
-        wrong_phase,     ///< a wait for a phase that its mbarrier cannot tell from the present one
-        unsupported      ///< the device lacks the instruction or memory; or a copy is waited for in two ways
+        wrong_phase,  ///< a wait for a phase that its mbarrier cannot tell from the present one; or it is set
+                      ///< up twice
+        unsupported   ///< the device lacks the instruction or memory; or a copy is waited for in two ways
     };
     Report(Kind k, const std::string& message) : std::runtime_error(message), kind(k) {}
     Kind kind;

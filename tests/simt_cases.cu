@@ -265,7 +265,18 @@ struct Ring {
 };
 
 /// What is left out of, or wrong in, pass_through_mbarriers.
-enum class Without { nothing, wait, own_wait, wait_for_readers, syncwarp, barrier, init, phase, arrival };
+enum class Without {
+    nothing,
+    wait,
+    own_wait,
+    wait_for_readers,
+    syncwarp,
+    barrier,
+    init,
+    one_init,
+    phase,
+    arrival
+};
 
 /// Each of four warps copies its part of eight tiles, and adds up what another warp's thread has copied. It
 /// says when a tile is there and when its warp has read it, so that warps need not be in step.
@@ -277,6 +288,7 @@ __device__ void pass_through_mbarriers(const int* in, int* out, Without without)
         for (int place = 0; place < 2; ++place) {
             mbarrier_init(&shared.there[place], 128);
             mbarrier_init(&shared.read[place], 4);
+            if (without == Without::one_init) mbarrier_init(&shared.read[place], 4);
         }
     }
     if (without != Without::barrier) __syncthreads();
@@ -626,6 +638,9 @@ void mbarrier_without_a_barrier_behind_init() {
 }
 void mbarrier_never_initialized() {
     run_ring(mbarrier_kernel<Without::init>);
+}
+void mbarrier_set_up_twice() {
+    run_ring(mbarrier_kernel<Without::one_init>);
 }
 void mbarrier_wrong_phase() {
     run_ring(mbarrier_kernel<Without::phase>);

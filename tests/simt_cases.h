@@ -51,6 +51,7 @@ void mbarrier_refill_too_early();
 void mbarrier_arrival_without_syncwarp();
 void mbarrier_without_a_barrier_behind_init();
 void mbarrier_never_initialized();
+void mbarrier_set_up_twice();
 void mbarrier_wrong_phase();
 void mbarrier_missing_arrival();
 void mbarrier_and_copy_wait();

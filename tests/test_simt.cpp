@@ -139,6 +139,8 @@ TEST_CASE("simt: groups of copies land in order, early or late, and what a wait 
             const auto sums = ring_of_copies();
             for (int i = 0; i < 32; ++i) CHECK(sums[i] == 8 * (127 - i));
             CHECK(simt::counters().async_copies == 8 * 32);
+            CHECK(simt::counters().copied_lines ==
+                  8 * 4);  // each tile anew, though from and to the same lines
             CHECK(simt::counters().copies_left_in_flight == 7 * 32);  // the last wait leaves none
         }
     }
@@ -191,6 +193,7 @@ TEST_CASE("simt: what is missing around an mbarrier is found, whatever the order
                          {Report::Kind::race, Report::Kind::uninitialized});
             check(mbarrier_never_initialized, Report::Kind::uninitialized,
                   {"before mbarrier_init", "simt_cases.cu:"});
+            check(mbarrier_set_up_twice, Report::Kind::wrong_phase, {"mbarrier_init at simt_cases.cu:"});
             check(mbarrier_wrong_phase, Report::Kind::wrong_phase, {"asks at simt_cases.cu:", "for phase 2"});
             check(mbarrier_missing_arrival, Report::Kind::deadlock, {"(an mbarrier)", "simt_cases.cu:"});
             for (const auto& both : {mbarrier_and_copy_wait, mbarrier_and_copy_group})
