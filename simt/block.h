@@ -180,8 +180,8 @@ class Block {
     int current_warp_ = 0;
     int live_ = 0;
     int at_barrier_ = 0;
-    std::uint32_t barriers_ = 0;                       ///< passed by this block
-    std::uint32_t serial_ = 0;                         ///< of the block, unique in the process
+    std::uint32_t barriers_ = 0;  ///< passed by this block
+    std::uint32_t serial_ = 0;    ///< of the block, unique in the process
     /// Pairs of lines that copies since the last barrier connect, and which 16 bytes of them each has had.
     std::unordered_map<std::uintptr_t, std::uint8_t> copied_lines_;
     std::exception_ptr failure_;
