@@ -249,6 +249,8 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
     const simt::KeptOptions kept;
     std::mutex mutex;
     simt::options().multiprocessors = multiprocessors;
+    // What an atomic returns depends on who came before.
+    if (stage.counter_bytes) simt::options().workers = 1;
     simt::options().on_trace = [&](const simt::Launch& config, simt::BlockTrace&& record) {
         const std::lock_guard lock(mutex);
         if (trace.launches.size() <= record.launch) {

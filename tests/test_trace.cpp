@@ -314,6 +314,21 @@ TEST_CASE("trace: the same whatever the order of threads and the number of worke
     }
 }
 
+TEST_CASE("trace: the same each time, though blocks count themselves or take work from a counter",
+          "[trace]") {
+    const simt::KeptOptions kept;
+    simt::options().workers = 3;
+    for (const auto& [number, c] : {std::pair{20, make_case({1, 1, 1, 1, 700, 64}, false)},
+                                    std::pair{28, make_case({1, 6, 6, 130, 130, 256}, true)}}) {
+        INFO(number);
+        const auto written = [&, stage = find_stage(number), c = c] {
+            return to_json(c, multiprocessors, {trace_of(*stage, c)}).dump();
+        };
+        const std::string first = written();
+        for (int time = 0; time < 4; ++time) CHECK(written() == first);
+    }
+}
+
 TEST_CASE("trace: a wrong stage has no trace", "[trace]") {
     const simt::KeptOptions kept;
     simt::options().late_copies = true;
