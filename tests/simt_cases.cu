@@ -14,7 +14,7 @@ using namespace ladder;
 template <class V>
 class Array {
   public:
-    explicit Array(std::size_t size, bool writable = true) : values_((size * sizeof(V) + 63) / 64) {
+    explicit Array(std::size_t size, bool writable = true) : values_((size * sizeof(V) + 127) / 128) {
         simt::register_allocation(data(), size * sizeof(V), "the array", writable);
     }
     ~Array() { simt::forget_allocation(data()); }
@@ -24,8 +24,8 @@ class Array {
     std::vector<V> first(std::size_t count) { return {data(), data() + count}; }
 
   private:
-    struct alignas(64) Line {
-        unsigned char bytes[64] = {};
+    struct alignas(128) Line {  // a line of the L2 cache
+        unsigned char bytes[128] = {};
     };
     std::vector<Line> values_;
 };
