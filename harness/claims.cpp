@@ -1023,10 +1023,15 @@ void claim_27(Claims& c) {
     c.only_moves({"evict_first_bytes"});
 }
 
+/// Keys that stages 28 and 29 call few, at the one head dimension where it matters.
+bool few_keys(const Counted& p) {
+    return p.d() == 256 && p.Nk() <= 1024;
+}
+
 /// Query tiles that the blocks of stages 28 and 29 take in line: none, or all.
 Count tiles_in_line(const Counted& p) {
     const bool all_see = !p.causal || p.Nq() <= p.Nk();
-    return p.d() == 256 && p.Nk() <= 1024 && all_see ? visits(p, 128, 64).size() : 0;
+    return few_keys(p) && all_see ? visits(p, 128, 64).size() : 0;
 }
 
 // Has no more blocks than fit, and the counter tells each what comes next.
@@ -1035,7 +1040,7 @@ void claim_28(Claims& c) {
     const Count in_line = tiles_in_line(p);
     if (in_line > 0) c.is("blocks", std::min<Count>(in_line, p.sm_count));
     c.is("atomics", in_line);
-    c.is("workspace_bytes", p.d() == 256 && p.Nk() <= 1024 ? 4 : 0);
+    c.is("workspace_bytes", few_keys(p) ? 4 : 0);
     // One barrier before a query tile, as before, and one behind it, when the next is known.
     c.is("barriers", c.parent.counters.barriers + in_line);
     // One thread writes which that is, and all 256 read it.

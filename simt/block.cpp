@@ -460,8 +460,7 @@ void Block::start_copy(void* shared, const void* global, bool valid, bool evict_
         const std::uintptr_t at = static_cast<std::byte*>(shared) - shared_.get();
         std::uint8_t& copied = copied_lines_[from * shared_lines + at / line];
         const auto part = static_cast<std::uint8_t>(1u << at % line / 16);
-        const bool anew =
-            copied == 0 || (copied & part) != 0;  // the pair's first part, or its first part again
+        const bool anew = copied == 0 || (copied & part) != 0;  // the pair is new, or copied once more
         tally.copied_lines += anew;
         copied = anew ? part : copied | part;
     }
@@ -540,8 +539,7 @@ void Block::init_mbarrier(void* address, int arrivals, std::uintptr_t caller) {
         fail(Report::Kind::unsupported,
              fmt::format("mbarrier at {} needs sm_80", source_of(relative_address(caller))));
     }
-    const auto is_there = [=](const Mbarrier& m) { return m.address == address; };
-    if (std::any_of(mbarriers_.begin(), mbarriers_.end(), is_there)) {
+    if (mbarrier_at(address) != mbarriers_.end()) {
         fail(Report::Kind::wrong_phase, fmt::format("mbarrier_init at {} by thread {} of one that is set up",
                                                     source_of(relative_address(caller)), current_));
     }
@@ -560,9 +558,13 @@ void Block::init_mbarrier(void* address, int arrivals, std::uintptr_t caller) {
     for (Thread& thread : threads_) thread.complete_phases.push_back(0);
 }
 
+std::vector<Block::Mbarrier>::iterator Block::mbarrier_at(const void* address) {
+    return std::find_if(mbarriers_.begin(), mbarriers_.end(),
+                        [=](const Mbarrier& m) { return m.address == address; });
+}
+
 int Block::find_mbarrier(void* address, std::uintptr_t caller) {
-    const auto found = std::find_if(mbarriers_.begin(), mbarriers_.end(),
-                                    [=](const Mbarrier& m) { return m.address == address; });
+    const auto found = mbarrier_at(address);
     if (found == mbarriers_.end()) {
         fail(Report::Kind::uninitialized, fmt::format("mbarrier used at {} by thread {} before mbarrier_init",
                                                       source_of(relative_address(caller)), current_));

@@ -148,6 +148,7 @@ class Block {
     void finish_copies(std::size_t count, std::uintptr_t caller);
     [[noreturn]] void fail_on_two_waits(std::uintptr_t caller);
     void land(Copy& copy, std::uintptr_t caller);
+    std::vector<Mbarrier>::iterator mbarrier_at(const void* address);
     int find_mbarrier(void* address, std::uintptr_t caller);
     static void write(const Copy& copy);
     void complete_phase(int index);

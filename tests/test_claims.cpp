@@ -87,6 +87,26 @@ std::vector<std::pair<int, int>> line(int stage_number, const Case& c) {
     return order;
 }
 
+/// Verifies stages on devices of few and of many multiprocessors, with and without a mask.
+void check_on_any_device(const std::vector<int>& stages, const std::vector<Shape>& shapes) {
+    const simt::KeptOptions kept;
+    for (const int multiprocessors : {1, 2, 3, 5, 7, 40}) {
+        simt::options().multiprocessors = multiprocessors;
+        const auto device = open_device(Backend::checked);
+        for (const int stage : stages) {
+            for (const Shape& shape : shapes) {
+                for (const bool causal : {false, true}) {
+                    const Case c{.shape = shape, .causal = causal, .input = "rising"};
+                    INFO(stage << " on " << multiprocessors << ": " << c.description());
+                    const Verdict verdict = verify(*device, *find_stage(stage), c);
+                    INFO(verdict.report);
+                    CHECK(verdict.passed);
+                }
+            }
+        }
+    }
+}
+
 /// Two query tiles, of tiles of Bc keys, are even shares for two of three multiprocessors. The third helps
 /// when they are long.
 void check_long_shares(int stage, int Bc) {
@@ -208,23 +228,9 @@ TEST_CASE("claims: 27 says of K and V that they are read once", "[claims]") {
 }
 
 TEST_CASE("the ends of 24 to 27 are right for any number of parts and whatever is left over", "[claims]") {
-    const simt::KeptOptions kept;
-    for (const int multiprocessors : {1, 2, 3, 5, 7, 40}) {
-        simt::options().multiprocessors = multiprocessors;
-        const auto device = open_device(Backend::checked);
-        for (const int stage : {24, 25, 26, 27}) {
-            for (const Shape& shape : {Shape{11, 1, 1, 1, 70, 64}, Shape{17, 2, 1, 1, 500, 64},
-                                       Shape{1, 2, 1, 1, 5000, 64}, Shape{1, 4, 2, 40, 333, 64}}) {
-                for (const bool causal : {false, true}) {
-                    const Case c{.shape = shape, .causal = causal, .input = "rising"};
-                    INFO(stage << " on " << multiprocessors << ": " << c.description());
-                    const Verdict verdict = verify(*device, *find_stage(stage), c);
-                    INFO(verdict.report);
-                    CHECK(verdict.passed);
-                }
-            }
-        }
-    }
+    check_on_any_device(
+        {24, 25, 26, 27},
+        {{11, 1, 1, 1, 70, 64}, {17, 2, 1, 1, 500, 64}, {1, 2, 1, 1, 5000, 64}, {1, 4, 2, 40, 333, 64}});
 }
 
 TEST_CASE("claims: 11 reads a fragment of K or V once for 32 rows", "[claims]") {
@@ -335,23 +341,9 @@ TEST_CASE("claims: 29 waits for nobody between query tiles", "[claims]") {
 }
 
 TEST_CASE("28 and 29 are right for any number of blocks and whatever is in line", "[claims]") {
-    const simt::KeptOptions kept;
-    for (const int multiprocessors : {1, 2, 3, 5, 40}) {
-        simt::options().multiprocessors = multiprocessors;
-        const auto device = open_device(Backend::checked);
-        for (const int stage : {28, 29}) {
-            for (const Shape& shape : {Shape{3, 2, 1, 1, 40, 256}, Shape{1, 5, 5, 150, 200, 256},
-                                       Shape{2, 2, 1, 129, 129, 256}, Shape{1, 3, 3, 300, 64, 256}}) {
-                for (const bool causal : {false, true}) {
-                    const Case c{.shape = shape, .causal = causal, .input = "rising"};
-                    INFO(stage << " on " << multiprocessors << ": " << c.description());
-                    const Verdict verdict = verify(*device, *find_stage(stage), c);
-                    INFO(verdict.report);
-                    CHECK(verdict.passed);
-                }
-            }
-        }
-    }
+    check_on_any_device(
+        {28, 29},
+        {{3, 2, 1, 1, 40, 256}, {1, 5, 5, 150, 200, 256}, {2, 2, 1, 129, 129, 256}, {1, 3, 3, 300, 64, 256}});
 }
 
 TEST_CASE("claims: every stage has some", "[claims]") {

@@ -139,8 +139,8 @@ TEST_CASE("simt: groups of copies land in order, early or late, and what a wait 
             const auto sums = ring_of_copies();
             for (int i = 0; i < 32; ++i) CHECK(sums[i] == 8 * (127 - i));
             CHECK(simt::counters().async_copies == 8 * 32);
-            CHECK(simt::counters().copied_lines ==
-                  8 * 4);  // each tile anew, though from and to the same lines
+            // Each tile anew, though from and to the same lines.
+            CHECK(simt::counters().copied_lines == 8 * 4);
             CHECK(simt::counters().copies_left_in_flight == 7 * 32);  // the last wait leaves none
         }
     }
