@@ -11,8 +11,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "harness/errors.h"
-#include "harness/stage.h"
+#include "stages/errors.h"
+#include "stages/stage.h"
 
 #ifdef __CUDACC__
 #    include <cuda_bf16.h>
@@ -20,7 +20,7 @@
 
 #    include <string>
 
-#    include "harness/launch.h"
+#    include "stages/launch.h"
 #    define LADDER_SITE
 #else
 #    include "simt/cuda.h"

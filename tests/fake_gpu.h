@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/tensors.h"
-#include "harness/timing.h"
+#include "harness/problem/tensors.h"
+#include "harness/time/timing.h"
 #include "reference/attention.h"
 #include "tests/catch.h"
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Peers without PyTorch, for tests/test_peers.cpp; harness/peers.py says what the lines mean.
+# Peers without PyTorch, for tests/test_peers.cpp; harness/time/peers.py says what the lines mean.
 #
 #     fake_peers.sh LOG [COMMAND]
 #

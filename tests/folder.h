@@ -7,7 +7,7 @@
 #include <iterator>
 #include <string>
 
-#include "harness/file.h"
+#include "harness/base/file.h"
 
 namespace ladder::test {
 

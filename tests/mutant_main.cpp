@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <string>
 
-#include "harness/verify.h"
+#include "harness/verify/verify.h"
 
 int main(int argc, char** argv) {
     using namespace ladder;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/device.h"
+#include "harness/device/device.h"
 
 namespace primitives {
 

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <string>
 
-#include "harness/device.h"
+#include "harness/device/device.h"
 
 namespace ladder::test {
 

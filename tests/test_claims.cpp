@@ -1,14 +1,14 @@
 /// @file
-/// Every stage is held to its claims on counted work (harness/claims.h), and what they say of a few problems
-/// is worked out by hand.
+/// Every stage is held to its claims on counted work (harness/count/claims.h), and what they say of a few
+/// problems is worked out by hand.
 #ifdef LADDER_HAS_CHECKED
 
 #    include <algorithm>
 #    include <string>
 #    include <utility>
 
-#    include "harness/claims.h"
-#    include "harness/schedule.h"
+#    include "harness/count/claims.h"
+#    include "harness/count/schedule.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"
 

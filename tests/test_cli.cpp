@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "harness/npy.h"
-#include "harness/process.h"
-#include "harness/stage.h"
-#include "harness/verify.h"
+#include "harness/base/npy.h"
+#include "harness/base/process.h"
+#include "harness/verify/verify.h"
 #include "reference/attention.h"
+#include "stages/stage.h"
 #include "tests/catch.h"
 #include "tests/folder.h"
 #include "tests/skip.h"

@@ -6,13 +6,13 @@
 #include <functional>
 #include <regex>
 
-#include "harness/claims.h"
-#include "harness/commands/climb.h"
-#include "harness/commands/counting.h"
-#include "harness/commands/timing_tables.h"
-#include "harness/commands/verification.h"
-#include "harness/errors.h"
-#include "harness/timing.h"
+#include "harness/count/claims.h"
+#include "harness/count/counting.h"
+#include "harness/report/climb.h"
+#include "harness/report/timing_tables.h"
+#include "harness/time/timing.h"
+#include "harness/verify/verification.h"
+#include "stages/errors.h"
 #include "tests/catch.h"
 #include "tests/skip.h"
 

@@ -11,7 +11,7 @@
 #    include <set>
 #    include <sstream>
 
-#    include "harness/commands/timing_tables.h"
+#    include "harness/base/process.h"
 #    include "harness/course/build.h"
 #    include "harness/course/check.h"
 #    include "harness/course/exercise.h"
@@ -21,10 +21,10 @@
 #    include "harness/course/screen.h"
 #    include "harness/course/speed.h"
 #    include "harness/course/zoo.h"
-#    include "harness/diff.h"
-#    include "harness/errors.h"
-#    include "harness/process.h"
-#    include "harness/timing.h"
+#    include "harness/report/diff.h"
+#    include "harness/report/timing_tables.h"
+#    include "harness/time/timing.h"
+#    include "stages/errors.h"
 #    include "tests/catch.h"
 #    include "tests/fake_gpu.h"
 #    include "tests/folder.h"

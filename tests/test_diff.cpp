@@ -1,6 +1,6 @@
 // The size of a lesson: kernels fit on a few screens, and each changes little of its parent.
 
-#include "harness/diff.h"
+#include "harness/report/diff.h"
 
 #include <fstream>
 

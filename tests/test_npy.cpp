@@ -4,9 +4,9 @@
 
 #include <csignal>
 
-#include "harness/errors.h"
-#include "harness/file.h"
-#include "harness/npy.h"
+#include "harness/base/file.h"
+#include "harness/base/npy.h"
+#include "stages/errors.h"
 #include "tests/catch.h"
 #include "tests/folder.h"
 

@@ -1,14 +1,14 @@
 // Other libraries' attention beside the stages: the program that runs it, its part in a measurement, and the
 // tables.
 
-#include "harness/peers.h"
+#include "harness/time/peers.h"
 
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "harness/commands/timing_tables.h"
-#include "harness/timing.h"
+#include "harness/report/timing_tables.h"
+#include "harness/time/timing.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 #include "tests/folder.h"
@@ -28,10 +28,10 @@ Peers fake_peers(const Folder& folder, const std::string& command = "", double l
     return Peers({"sh", LADDER_SOURCE_DIR "/tests/fake_peers.sh", folder / "log", command}, limit_s);
 }
 
-// harness/peers.py with tests/fake_torch/torch.py.
+// harness/time/peers.py with tests/fake_torch/torch.py.
 Peers python_peers(const std::string& mode = "", const std::string& path = "/tests/fake_torch") {
     return Peers({"env", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=" LADDER_SOURCE_DIR + path,
-                  "FAKE_TORCH=" + mode, "python3", "-S", LADDER_SOURCE_DIR "/harness/peers.py"});
+                  "FAKE_TORCH=" + mode, "python3", "-S", LADDER_SOURCE_DIR "/harness/time/peers.py"});
 }
 
 // What went wrong, in one line.

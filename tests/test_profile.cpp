@@ -10,9 +10,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/commands/profile_tables.h"
-#include "harness/nsight.h"
-#include "harness/process.h"
+#include "harness/base/process.h"
+#include "harness/report/profile_tables.h"
+#include "harness/time/nsight.h"
 #include "tests/catch.h"
 #include "tests/folder.h"
 #include "tests/skip.h"

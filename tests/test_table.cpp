@@ -1,6 +1,6 @@
 // One table, three forms.
 
-#include "harness/table.h"
+#include "harness/base/table.h"
 
 #include <limits>
 #include <nlohmann/json.hpp>

@@ -3,7 +3,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/timing.h"
+#include "harness/problem/shape.h"
+#include "harness/time/timing.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 #include "tests/folder.h"

@@ -2,7 +2,7 @@
 
 #ifdef LADDER_HAS_CPU
 
-#    include "harness/trace.h"
+#    include "harness/count/trace.h"
 
 #    include <algorithm>
 #    include <cmath>
@@ -13,8 +13,8 @@
 #    include <string_view>
 #    include <tuple>
 
-#    include "harness/profile.h"
-#    include "harness/schedule.h"
+#    include "harness/count/schedule.h"
+#    include "harness/time/profile.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"
 

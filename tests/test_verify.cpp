@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/tensors.h"
-#include "harness/verify.h"
+#include "harness/problem/tensors.h"
+#include "harness/verify/verify.h"
 #include "reference/attention.h"
 #include "tests/catch.h"
 

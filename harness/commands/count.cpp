@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
+#include "harness/base/progress.h"
 #include "harness/commands/commands.h"
-#include "harness/commands/counting.h"
 #include "harness/commands/options.h"
-#include "harness/progress.h"
-#include "harness/shape.h"
+#include "harness/count/counting.h"
+#include "harness/problem/shape.h"
 
 namespace ladder {
 namespace {

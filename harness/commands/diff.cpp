@@ -1,4 +1,4 @@
-#include "harness/diff.h"
+#include "harness/report/diff.h"
 
 #include <fmt/format.h>
 

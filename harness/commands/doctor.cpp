@@ -5,10 +5,10 @@
 #include <map>
 #include <set>
 
+#include "harness/base/process.h"
+#include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
-#include "harness/process.h"
-#include "harness/progress.h"
 
 namespace ladder {
 namespace {

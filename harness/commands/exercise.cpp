@@ -11,16 +11,16 @@
 
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
-#include "harness/commands/timing_tables.h"
-#include "harness/errors.h"
+#include "harness/report/timing_tables.h"
+#include "stages/errors.h"
 
 #ifdef LADDER_HAS_COURSE
+#    include "harness/base/process.h"
+#    include "harness/base/progress.h"
 #    include "harness/course/check.h"
 #    include "harness/course/exercise.h"
 #    include "harness/course/speed.h"
-#    include "harness/diff.h"
-#    include "harness/process.h"
-#    include "harness/progress.h"
+#    include "harness/report/diff.h"
 #endif
 
 namespace fs = std::filesystem;

@@ -13,12 +13,12 @@
 
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
-#include "harness/errors.h"
+#include "stages/errors.h"
 
 #ifdef LADDER_HAS_COURSE
+#    include "harness/base/progress.h"
 #    include "harness/course/grade.h"
 #    include "harness/course/sandbox.h"
-#    include "harness/progress.h"
 #endif
 
 namespace fs = std::filesystem;

@@ -6,7 +6,7 @@
 
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
-#include "harness/errors.h"
+#include "stages/errors.h"
 
 #ifdef LADDER_HAS_COURSE
 #    include "harness/course/handout.h"

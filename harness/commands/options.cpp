@@ -9,9 +9,10 @@
 #include <set>
 #include <sstream>
 
-#include "harness/file.h"
-#include "harness/shape.h"
-#include "harness/timing.h"
+#include "harness/base/file.h"
+#include "harness/problem/regimes.h"
+#include "harness/problem/shape.h"
+#include "harness/time/timing.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"
 #endif

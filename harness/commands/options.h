@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "harness/device.h"
-#include "harness/stage.h"
-#include "harness/table.h"
-#include "harness/verify.h"
+#include "harness/base/table.h"
+#include "harness/device/device.h"
+#include "harness/verify/verify.h"
+#include "stages/stage.h"
 
 namespace ladder {
 

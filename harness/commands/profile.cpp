@@ -3,14 +3,14 @@
 
 #include <filesystem>
 
+#include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
-#include "harness/commands/profile_tables.h"
-#include "harness/commands/timing_tables.h"
-#include "harness/nsight.h"
-#include "harness/profile.h"
-#include "harness/progress.h"
-#include "harness/shape.h"
+#include "harness/problem/shape.h"
+#include "harness/report/profile_tables.h"
+#include "harness/report/timing_tables.h"
+#include "harness/time/nsight.h"
+#include "harness/time/profile.h"
 
 namespace ladder {
 namespace {

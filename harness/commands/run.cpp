@@ -6,12 +6,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "harness/base/file.h"
+#include "harness/base/npy.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
-#include "harness/file.h"
-#include "harness/npy.h"
-#include "harness/shape.h"
-#include "harness/tensors.h"
+#include "harness/problem/shape.h"
+#include "harness/problem/tensors.h"
 
 namespace ladder {
 namespace {

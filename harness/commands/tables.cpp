@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "harness/commands/climb.h"
+#include "harness/base/file.h"
 #include "harness/commands/commands.h"
-#include "harness/commands/counting.h"
 #include "harness/commands/options.h"
-#include "harness/commands/profile_tables.h"
-#include "harness/commands/timing_tables.h"
-#include "harness/diff.h"
-#include "harness/file.h"
-#include "harness/timing.h"
+#include "harness/count/counting.h"
+#include "harness/report/climb.h"
+#include "harness/report/diff.h"
+#include "harness/report/profile_tables.h"
+#include "harness/report/timing_tables.h"
+#include "harness/time/timing.h"
 #include "reference/tiled.h"
 
 namespace ladder {

@@ -3,14 +3,14 @@
 
 #include <filesystem>
 
+#include "harness/base/progress.h"
 #include "harness/commands/commands.h"
-#include "harness/commands/counting.h"
 #include "harness/commands/options.h"
-#include "harness/commands/timing_tables.h"
-#include "harness/commands/verification.h"
-#include "harness/progress.h"
-#include "harness/shape.h"
-#include "harness/timing.h"
+#include "harness/count/counting.h"
+#include "harness/problem/shape.h"
+#include "harness/report/timing_tables.h"
+#include "harness/time/timing.h"
+#include "harness/verify/verification.h"
 
 namespace fs = std::filesystem;
 

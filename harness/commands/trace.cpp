@@ -1,14 +1,14 @@
-#include "harness/trace.h"
+#include "harness/count/trace.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
+#include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
-#include "harness/progress.h"
-#include "harness/shape.h"
+#include "harness/problem/shape.h"
 
 namespace ladder {
 namespace {

@@ -1,15 +1,15 @@
-#include "harness/verify.h"
+#include "harness/verify/verify.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 
+#include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
-#include "harness/commands/verification.h"
-#include "harness/progress.h"
-#include "harness/shape.h"
+#include "harness/problem/shape.h"
+#include "harness/verify/verification.h"
 
 namespace ladder {
 namespace {

@@ -6,10 +6,10 @@
 #include <sstream>
 #include <vector>
 
+#include "harness/base/file.h"
+#include "harness/base/json.h"
 #include "harness/course/exercise.h"
-#include "harness/errors.h"
-#include "harness/file.h"
-#include "harness/json.h"
+#include "stages/errors.h"
 
 namespace fs = std::filesystem;
 

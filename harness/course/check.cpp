@@ -10,14 +10,14 @@
 #include <optional>
 #include <random>
 
-#include "harness/claims.h"
+#include "harness/base/file.h"
+#include "harness/base/table.h"
+#include "harness/count/claims.h"
 #include "harness/course/remote_device.h"
 #include "harness/course/screen.h"
-#include "harness/diff.h"
-#include "harness/errors.h"
-#include "harness/file.h"
-#include "harness/table.h"
+#include "harness/report/diff.h"
 #include "simt/simt.h"
+#include "stages/errors.h"
 
 namespace fs = std::filesystem;
 

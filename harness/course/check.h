@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/progress.h"
 #include "harness/course/build.h"
 #include "harness/course/exercise.h"
-#include "harness/progress.h"
 
 namespace ladder {
 

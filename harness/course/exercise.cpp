@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <set>
 
-#include "harness/diff.h"
-#include "harness/errors.h"
-#include "harness/file.h"
-#include "harness/json.h"
-#include "harness/table.h"
+#include "harness/base/file.h"
+#include "harness/base/json.h"
+#include "harness/base/table.h"
+#include "harness/report/diff.h"
+#include "stages/errors.h"
 
 namespace fs = std::filesystem;
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/claims.h"
-#include "harness/stage.h"
+#include "harness/count/claims.h"
+#include "stages/stage.h"
 
 namespace ladder {
 

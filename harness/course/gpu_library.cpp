@@ -2,7 +2,7 @@
 /// Linked with one student's kernel, as nvcc compiled it, into a library that load_stage() loads. The kernel
 /// registers itself here and not in lab, where the solution may have its number.
 
-#include "harness/stage.h"
+#include "stages/stage.h"
 
 namespace ladder {
 namespace {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/base/file.h"
+#include "harness/base/json.h"
 #include "harness/course/speed.h"
-#include "harness/errors.h"
-#include "harness/file.h"
-#include "harness/json.h"
-#include "harness/results.h"
+#include "harness/time/results.h"
 #include "simt/simt.h"
+#include "stages/errors.h"
 
 namespace fs = std::filesystem;
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <set>
 
-#include "harness/errors.h"
-#include "harness/file.h"
-#include "harness/json.h"
+#include "harness/base/file.h"
+#include "harness/base/json.h"
+#include "stages/errors.h"
 
 namespace fs = std::filesystem;
 

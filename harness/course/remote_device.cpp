@@ -15,7 +15,7 @@
 
 namespace ladder {
 
-std::unique_ptr<Device> open_cpu_device(Backend backend);  // harness/cpu_device.cpp
+std::unique_ptr<Device> open_cpu_device(Backend backend);  // harness/device/cpu_device.cpp
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "harness/course/sandbox.h"
-#include "harness/device.h"
+#include "harness/device/device.h"
 
 namespace ladder {
 

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "harness/course/wire.h"
-#include "harness/device.h"
+#include "harness/device/device.h"
 
 namespace ladder {
 
-std::unique_ptr<Device> open_cpu_device(Backend backend);  // harness/cpu_device.cpp
+std::unique_ptr<Device> open_cpu_device(Backend backend);  // harness/device/cpu_device.cpp
 
 namespace {
 

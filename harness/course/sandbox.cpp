@@ -24,7 +24,7 @@
 #include <cstring>
 #include <thread>
 
-#include "harness/errors.h"
+#include "stages/errors.h"
 
 namespace ladder {
 namespace {

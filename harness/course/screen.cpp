@@ -9,8 +9,8 @@
 #include <sstream>
 #include <string_view>
 
-#include "harness/errors.h"
-#include "harness/process.h"
+#include "harness/base/process.h"
+#include "stages/errors.h"
 
 namespace ladder {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/stage.h"
+#include "stages/stage.h"
 
 namespace ladder {
 

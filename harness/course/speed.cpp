@@ -8,9 +8,9 @@
 
 #include "harness/course/build.h"
 #include "harness/course/screen.h"
-#include "harness/device.h"
-#include "harness/errors.h"
-#include "harness/timing.h"
+#include "harness/device/device.h"
+#include "harness/time/timing.h"
+#include "stages/errors.h"
 
 namespace fs = std::filesystem;
 

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "harness/base/progress.h"
 #include "harness/course/exercise.h"
-#include "harness/progress.h"
-#include "harness/results.h"
+#include "harness/time/results.h"
 
 namespace ladder {
 

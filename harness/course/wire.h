@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "harness/stage.h"
 #include "simt/simt.h"
+#include "stages/stage.h"
 
 namespace ladder::wire {
 

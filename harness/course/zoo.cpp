@@ -5,16 +5,16 @@
 #include <algorithm>
 #include <sstream>
 
-#include "harness/claims.h"
+#include "harness/base/file.h"
+#include "harness/base/process.h"
+#include "harness/count/claims.h"
 #include "harness/course/build.h"
 #include "harness/course/exercise.h"
 #include "harness/course/remote_device.h"
-#include "harness/diff.h"
-#include "harness/errors.h"
-#include "harness/file.h"
-#include "harness/process.h"
-#include "harness/verify.h"
+#include "harness/report/diff.h"
+#include "harness/verify/verify.h"
 #include "simt/simt.h"
+#include "stages/errors.h"
 
 namespace fs = std::filesystem;
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/progress.h"
-#include "harness/stage.h"
+#include "harness/base/progress.h"
+#include "stages/stage.h"
 
 namespace ladder {
 

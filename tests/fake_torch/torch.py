@@ -1,4 +1,4 @@
-"""As much of PyTorch as harness/peers.py needs, without a GPU, for tests/test_peers.cpp.
+"""As much of PyTorch as harness/time/peers.py needs, without a GPU, for tests/test_peers.cpp.
 
 FlashAttention takes 1.5 ms, cuDNN refuses, and the unfused back-end runs out of memory. FAKE_TORCH makes it "old" or
 "blind" (without a GPU), or lets the device "crash".

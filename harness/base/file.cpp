@@ -1,0 +1,117 @@
+#include "harness/base/file.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "stages/errors.h"
+
+namespace ladder {
+namespace fs = std::filesystem;
+namespace {
+
+[[noreturn]] void cannot_write(const fs::path& path, std::string_view why) {
+    throw BadUsage(fmt::format("cannot write {}: {}", path.string(), why));
+}
+
+fs::path folder_of(const fs::path& path) {
+    return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// A device or a pipe, such as /dev/stdout, is written to and never replaced.
+bool is_special(const fs::path& path) {
+    return fs::exists(path) && !fs::is_regular_file(path);
+}
+
+}  // namespace
+
+OutputFile::OutputFile(fs::path path) : path_(std::move(path)) {
+    std::error_code error;
+    if (fs::is_symlink(path_, error)) path_ = fs::weakly_canonical(path_);
+    if (path_.empty() || path_.filename().empty()) cannot_write(path_, "not a file name");
+    if (fs::is_directory(path_, error)) cannot_write(path_, "it is a folder");
+    const fs::path folder = folder_of(path_);
+    if (!fs::is_directory(folder, error))
+        cannot_write(path_, fmt::format("there is no folder {}", folder.string()));
+    const fs::path target = is_special(path_) ? path_ : folder;
+    if (access(target.c_str(), W_OK) != 0) cannot_write(path_, std::strerror(errno));
+}
+
+void OutputFile::write(std::string_view content) const {
+    if (is_special(path_)) {
+        std::ofstream file(path_, std::ios::binary);
+        if (!file.write(content.data(), static_cast<std::streamsize>(content.size())).flush()) {
+            cannot_write(path_, std::strerror(errno));
+        }
+        return;
+    }
+    std::string temporary =
+        (folder_of(path_) / fmt::format(".{}.XXXXXX", path_.filename().string())).string();
+    const int file = mkstemp(temporary.data());
+    if (file < 0) cannot_write(path_, std::strerror(errno));
+    const mode_t mask = umask(0);
+    umask(mask);
+    bool good = fchmod(file, 0666 & ~mask) == 0;
+    while (good && !content.empty()) {
+        const ssize_t written = ::write(file, content.data(), content.size());
+        good = written > 0 || (written < 0 && errno == EINTR);
+        if (written > 0) content.remove_prefix(static_cast<std::size_t>(written));
+    }
+    // close() may be the one to report a full disk.
+    int error = good ? 0 : errno;
+    if (close(file) != 0 && error == 0) error = errno;
+    if (error == 0 && std::rename(temporary.c_str(), path_.c_str()) != 0) error = errno;
+    if (error != 0) {
+        unlink(temporary.c_str());
+        cannot_write(path_, std::strerror(error));
+    }
+}
+
+TemporaryFolder::TemporaryFolder(const std::string& prefix) {
+    std::string name = (fs::temp_directory_path() / (prefix + "XXXXXX")).string();
+    if (mkdtemp(name.data()) == nullptr) throw CannotRun("cannot create a temporary folder");
+    path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+    std::error_code error;
+    fs::remove_all(path_, error);
+}
+
+void require_new_folder(const fs::path& folder, std::string_view advice) {
+    std::error_code error;
+    if (fs::exists(folder, error) && (!fs::is_directory(folder, error) || !fs::is_empty(folder, error)))
+        throw BadUsage(fmt::format("{} is there already{}", folder.string(), advice));
+}
+
+std::string read_file(const fs::path& path) {
+    std::error_code error;
+    if (fs::is_directory(path, error))
+        throw BadUsage(fmt::format("cannot read {}: it is a folder", path.string()));
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw BadUsage(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string text_fingerprint(std::string_view text) {
+    std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+    for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
+    return fmt::format("{:016x}", hash);
+}
+
+std::string code_fingerprint(const std::string& source) {
+    std::string code;
+    for (std::size_t i = 0; i < source.size(); ++i) {
+        if (source.compare(i, 2, "//") == 0) i = std::min(source.find('\n', i), source.size());
+        if (i < source.size() && std::isspace(static_cast<unsigned char>(source[i])) == 0) code += source[i];
+    }
+    return text_fingerprint(code);
+}
+
+}  // namespace ladder

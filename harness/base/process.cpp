@@ -1,0 +1,206 @@
+#include "harness/base/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+
+#include "stages/errors.h"
+
+extern char** environ;
+
+namespace ladder {
+namespace {
+
+// Output goes to unnamed files, not pipes: a pipe would need polling to be read without a deadlock. They are
+// in memory, since in a sandbox no folder need be writable.
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+File capture() {
+    const int memory = memfd_create("output", MFD_CLOEXEC);
+    File file(memory < 0 ? nullptr : fdopen(memory, "w+"), std::fclose);
+    if (!file) throw std::runtime_error("cannot keep what a program says");
+    return file;
+}
+
+std::string content(std::FILE* file) {
+    std::string text;
+    std::rewind(file);
+    char chunk[4096];
+    while (const std::size_t n = std::fread(chunk, 1, sizeof chunk, file)) text.append(chunk, n);
+    return text;
+}
+
+// Starts a program with these standard streams, or none for input if `in` is -1; in a process group of its
+// own if so asked. Returns an errno.
+int start(const std::vector<std::string>& command, int in, int out, int err, bool own_group, pid_t& child) {
+    std::vector<char*> arguments;
+    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    if (in < 0) {
+        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    } else {
+        posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+    }
+    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    if (own_group) posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    const int error = posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return error;
+}
+
+// Waits for it to end. As a shell has it: 128 + signal if one killed it.
+int exit_code(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string last_line(std::string text) {
+    text.erase(text.find_last_not_of(" \n") + 1);
+    return text.substr(text.rfind('\n') + 1);
+}
+
+constexpr std::size_t longest_line = 1 << 20;
+
+// Ends a process group when the time is over or a signal comes: with SIGTERM, and after five more seconds
+// with SIGKILL. The program runs in a group of its own, so that what it started ends too.
+class Watchdog {
+  public:
+    Watchdog(pid_t watched, unsigned limit) {
+        group_ = watched;
+        signal_ = 0;
+        struct sigaction action {};
+        action.sa_handler = end_group;
+        action.sa_flags = SA_RESTART;
+        for (std::size_t i = 0; i < signals.size(); ++i) {
+            sigaction(signals[i], &action, &before_[i]);
+            // What is ignored, as under nohup, stays so.
+            if (before_[i].sa_handler == SIG_IGN && signals[i] != SIGALRM)
+                sigaction(signals[i], &before_[i], nullptr);
+        }
+        alarm(limit);
+    }
+    Watchdog(const Watchdog&) = delete;
+    Watchdog& operator=(const Watchdog&) = delete;
+    ~Watchdog() {
+        alarm(0);
+        for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &before_[i], nullptr);
+        if (signal_ != 0) kill(-group_, SIGKILL);  // what outlived the program
+        if (signal_ != 0 && signal_ != SIGALRM) raise(signal_);
+    }
+
+    bool timed_out() const { return signal_ == SIGALRM; }
+
+  private:
+    static constexpr std::array signals{SIGALRM, SIGHUP, SIGINT, SIGTERM};
+
+    static void end_group(int signal) {
+        kill(-group_, signal_ == 0 ? SIGTERM : SIGKILL);
+        if (signal_ == 0) signal_ = signal;
+        alarm(5);
+    }
+
+    static inline volatile sig_atomic_t group_, signal_;
+    std::array<struct sigaction, signals.size()> before_;
+};
+
+}  // namespace
+
+ProcessResult run_process(const std::vector<std::string>& command, unsigned limit) {
+    const File out = capture(), err = capture();
+    pid_t child = 0;
+    if (start(command, -1, fileno(out.get()), fileno(err.get()), limit != 0, child) != 0)
+        return {127, "", ""};
+    if (limit == 0) {
+        const int status = exit_code(child);
+        return {status, content(out.get()), content(err.get())};
+    }
+    const Watchdog watchdog(child, limit);
+    const int status = exit_code(child);
+    return {status, content(out.get()), content(err.get()), watchdog.timed_out()};
+}
+
+Coprocess::Coprocess(const std::vector<std::string>& command) : name_(command.front()), err_(capture()) {
+    // A socket and not two pipes: writing to one whose reader has died need not raise a signal.
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        throw CannotRun(fmt::format("cannot talk to {}: {}", name_, std::strerror(errno)));
+    const int error = start(command, ends[1], ends[1], fileno(err_.get()), false, child_);
+    close(ends[1]);
+    socket_ = ends[0];
+    if (error != 0) {
+        close(socket_);
+        throw CannotRun(fmt::format("cannot start {}: {}", name_, std::strerror(error)));
+    }
+}
+
+Coprocess::~Coprocess() {
+    close(socket_);
+    if (child_ == 0) return;
+    kill(child_, SIGKILL);
+    exit_code(child_);
+}
+
+void Coprocess::write_line(const std::string& line) {
+    // If it has died, the next read_line() says so.
+    const std::string text = line + "\n";
+    for (std::size_t sent = 0; sent < text.size();) {
+        const ssize_t n = send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return;
+        sent += static_cast<std::size_t>(n);
+    }
+}
+
+std::string Coprocess::read_line(double limit_s) {
+    using Clock = std::chrono::steady_clock;
+    const auto deadline = Clock::now() + std::chrono::duration<double>(limit_s);
+    for (;;) {
+        if (const std::size_t end = unread_.find('\n'); end != unread_.npos) {
+            const std::string line = unread_.substr(0, end);
+            unread_.erase(0, end + 1);
+            return line;
+        }
+        if (unread_.size() > longest_line) throw CannotRun(name_ + " writes a line without end");
+        const std::chrono::duration<double, std::milli> left = deadline - Clock::now();
+        if (left.count() <= 0) throw CannotRun(fmt::format("{} did not answer for {:g} s", name_, limit_s));
+        pollfd waiting{socket_, POLLIN, 0};
+        if (poll(&waiting, 1, static_cast<int>(left.count()) + 1) <= 0) continue;
+        char chunk[4096];
+        const ssize_t n = recv(socket_, chunk, sizeof chunk, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) throw CannotRun(how_it_ended());
+        unread_.append(chunk, static_cast<std::size_t>(n));
+    }
+}
+
+std::string Coprocess::how_it_ended() {
+    kill(child_, SIGKILL);  // it may have closed its output only
+    const int status = exit_code(child_);
+    child_ = 0;
+    const std::string said = last_line(content(err_.get()));
+    return fmt::format("{} ended with exit code {}{}", name_, status, said.empty() ? "" : ": " + said);
+}
+
+}  // namespace ladder

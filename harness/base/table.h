@@ -1,0 +1,122 @@
+/// @file
+/// What a command prints: a document of facts, tables and notes, in one model for terminal, Markdown and
+/// JSON.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "harness/base/file.h"
+
+namespace ladder {
+
+/// A value as JSON knows it; monostate is null.
+using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
+
+/// How a cell stands out.
+enum class Tone : std::uint8_t {
+    plain,
+    good,    ///< green in a terminal
+    bad,     ///< red in a terminal
+    faint,   ///< grey in a terminal
+    strong,  ///< bold in a terminal and in Markdown
+    marked   ///< the same, and with an arrow in a terminal, which may have no bold
+};
+
+/// One cell: the value for JSON and the text for people.
+struct Cell {
+    Value value;
+    std::string text;
+    Tone tone = Tone::plain;
+
+    Cell() = default;
+    Cell(const char* words, Tone t = Tone::plain) : Cell(std::string(words), t) {}
+    Cell(std::string words, Tone t = Tone::plain) : value(words), text(std::move(words)), tone(t) {}
+    Cell(Value v, std::string shown, Tone t = Tone::plain)
+        : value(std::move(v)), text(std::move(shown)), tone(t) {}
+
+    /// A whole number, shown with thousands separators.
+    static Cell count(std::uint64_t n);
+};
+
+/// 1234567 as "1,234,567".
+std::string with_separators(std::uint64_t n);
+
+/// "global load bytes" for "global_load_bytes".
+std::string in_words(std::string name);
+
+enum class Align : std::uint8_t { left, right };
+
+/// A column: its key in JSON, its title for people.
+struct Column {
+    std::string key;
+    std::string title;
+    Align align = Align::left;
+};
+
+/// Rows of cells under columns.
+class Table {
+  public:
+    Table(std::string key, std::string title, std::vector<Column> columns)
+        : key_(std::move(key)), title_(std::move(title)), columns_(std::move(columns)) {}
+
+    /// Missing cells at the end are empty; too many throw std::logic_error.
+    void add_row(std::vector<Cell> row);
+
+    void set_title(std::string title) { title_ = std::move(title); }
+
+    const std::string& key() const { return key_; }
+    const std::string& title() const { return title_; }
+    const std::vector<Column>& columns() const { return columns_; }
+    const std::vector<std::vector<Cell>>& rows() const { return rows_; }
+
+  private:
+    std::string key_;
+    std::string title_;
+    std::vector<Column> columns_;
+    std::vector<std::vector<Cell>> rows_;
+};
+
+/// Text whose lines matter: a diff, a report.
+struct Listing {
+    std::string key;  ///< in JSON
+    std::string text;
+    std::string language;  ///< of the Markdown block, such as "diff"
+    std::string (*colour)(const std::string&) =
+        nullptr;  ///< its form for a terminal in colour; null for plain
+};
+
+/// Everything that one command has to say, in the order in which it is printed.
+struct Document {
+    std::string command;
+    std::vector<std::pair<std::string, Cell>> facts;  ///< where, what, when
+    std::vector<std::pair<std::string, Value>> data;  ///< for JSON only
+    std::vector<Table> tables;
+    std::vector<Listing> listings;
+    std::vector<std::string> notes;  ///< one line each
+    std::string failure;             ///< why the check failed, in one line; empty if all is well
+    /// Writes the JSON file in a form of the command's own; null for to_json(document).
+    std::function<void(const OutputFile&)> save;
+};
+
+/// Aligned columns; with `colour`, tones become ANSI colours.
+std::string to_terminal(const Table& table, bool colour);
+std::string to_terminal(const Document& document, bool colour);
+
+std::string to_markdown(const Table& table);
+std::string to_markdown(const Document& document);
+
+/// An array of one object per row.
+nlohmann::ordered_json to_json(const Table& table);
+nlohmann::ordered_json to_json(const Document& document);
+
+/// Columns that a UTF-8 text takes in a terminal.
+std::size_t display_width(std::string_view utf8);
+
+}  // namespace ladder

@@ -1,0 +1,146 @@
+#include "harness/count/counting.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "harness/device/workspace.h"
+
+namespace ladder {
+namespace {
+
+// The counters of the back-end and the workspace, as one list.
+template <class F>
+void for_each_counter(F&& f) {
+    for (const auto& field : simt::counter_fields) {
+        f(field.name, [&field](const Work& w) { return w.counters.*field.value; });
+    }
+    f("workspace_bytes", [](const Work& w) { return static_cast<std::uint64_t>(w.workspace_bytes); });
+}
+
+bool counted(const Change& change) {
+    return change.before.why_not.empty() && change.after.why_not.empty();
+}
+
+}  // namespace
+
+Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs) {
+    Work work;
+    try {
+        if (!stage.has_head_dim(c.shape.d))
+            throw CannotRun(fmt::format("it has no head dimension {}", c.shape.d));
+        run_stage(device, stage, c, inputs);
+        work.counters = device.counters();
+        work.workspace_bytes = Workspace::bytes(device, stage, c.shape);
+    } catch (const CannotRun& error) {
+        work.why_not = error.what();
+    }
+    return work;
+}
+
+std::vector<Change> count_changes(Device& device, const std::vector<const Stage*>& stages,
+                                  const std::function<Case(const Stage&)>& problem_of,
+                                  const OnStep& on_step) {
+    // Stages share problems and parents, so each is made and run once.
+    std::map<std::string, Inputs> inputs;
+    std::map<std::pair<int, std::string>, Work> counted_before;
+    const auto work_of = [&](const Stage& stage, const Case& c) -> const Work& {
+        const std::string key = c.description();
+        const auto known = counted_before.find({stage.number, key});
+        if (known != counted_before.end()) return known->second;
+        if (!inputs.contains(key)) inputs.emplace(key, make_inputs(c));
+        return counted_before[{stage.number, key}] = count_work(device, stage, c, inputs.at(key));
+    };
+    std::vector<Change> changes;
+    for (const Stage* stage : stages) {
+        on_step("count " + stage->folder(), static_cast<int>(changes.size()),
+                static_cast<int>(stages.size()));
+        Change change{stage, find_stage(stage->parent), problem_of(*stage), {}, {}};
+        if (change.parent != nullptr) change.before = work_of(*change.parent, change.problem);
+        change.after = work_of(*stage, change.problem);
+        changes.push_back(std::move(change));
+    }
+    return changes;
+}
+
+Case telling_case(const Stage& stage) {
+    const std::string regime = stage.shows_in;
+    Case c;
+    c.shape = Shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
+    if (regime == "decode") c.shape = Shape{.B = 1, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64};
+    if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
+    if (regime == "wide") c.shape.d = 256;
+    c.causal = regime == "causal" || regime == "wide";
+    return c;
+}
+
+Table work_table(const std::vector<Change>& changes) {
+    std::vector<Column> columns{{"counter", ""}};
+    for (const Change& change : changes) {
+        columns.push_back({change.stage->folder(), change.stage->folder(), Align::right});
+    }
+    Table table("work", "Work counted", columns);
+    for_each_counter([&](const char* counter, const auto& of) {
+        std::vector<Cell> row{{Value(std::string(counter)), in_words(counter)}};
+        for (const Change& change : changes) {
+            row.push_back(change.after.why_not.empty() ? Cell::count(of(change.after))
+                                                       : Cell(Value(), "-", Tone::faint));
+        }
+        table.add_row(std::move(row));
+    });
+    return table;
+}
+
+Table change_table(const std::vector<Change>& changes) {
+    Table table("changes", "What each stage changes against its parent",
+                {{"stage", "stage"},
+                 {"parent", "parent"},
+                 {"counter", "counter"},
+                 {"before", "parent's", Align::right},
+                 {"after", "its own", Align::right},
+                 {"factor", "factor", Align::right}});
+    for (const Change& change : changes) {
+        if (change.parent == nullptr || !counted(change)) continue;
+        bool first = true;
+        const Table own = change_table(change);
+        for (const auto& row : own.rows()) {
+            const auto shown = [&](const Stage& s) {
+                return Cell(Value(s.folder()), first ? s.folder() : "");
+            };
+            table.add_row({shown(*change.stage), shown(*change.parent), row[0], row[1], row[2], row[3]});
+            first = false;
+        }
+    }
+    return table;
+}
+
+Table change_table(const Change& change) {
+    Table table("changes", "",
+                {{"counter", "counter"},
+                 {"before", change.parent->folder(), Align::right},
+                 {"after", change.stage->folder(), Align::right},
+                 {"factor", "factor", Align::right}});
+    for_each_counter([&](const char* counter, const auto& of) {
+        const std::uint64_t before = of(change.before), after = of(change.after);
+        if (before == after) return;
+        const double factor = static_cast<double>(after) / static_cast<double>(before);
+        table.add_row(
+            {{Value(std::string(counter)), in_words(counter)},
+             Cell::count(before),
+             Cell::count(after),
+             before == 0 ? Cell(Value(), "new") : Cell(Value(factor), fmt::format("x{:.4g}", factor))});
+    });
+    return table;
+}
+
+std::string unchanged_counters(const Change& change) {
+    std::vector<std::string> unchanged;
+    for_each_counter([&](const char* counter, const auto& of) {
+        if (of(change.before) == of(change.after) && of(change.after) != 0)
+            unchanged.push_back(in_words(counter));
+    });
+    return fmt::format("{}", fmt::join(unchanged, ", "));
+}
+
+}  // namespace ladder

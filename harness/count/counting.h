@@ -1,0 +1,54 @@
+/// @file
+/// Stages counted on the CPU, and the tables of their work.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/base/progress.h"
+#include "harness/base/table.h"
+#include "harness/device/device.h"
+#include "harness/verify/verify.h"
+
+namespace ladder {
+
+/// What a stage did on one problem.
+struct Work {
+    simt::Counters counters;
+    std::size_t workspace_bytes = 0;
+    std::string why_not;  ///< why it could not be counted; empty if it was
+
+    bool operator==(const Work&) const = default;
+};
+
+/// Runs a stage once.
+Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);
+
+/// A stage's work and its parent's on the same problem.
+struct Change {
+    const Stage* stage = nullptr;
+    const Stage* parent = nullptr;  ///< null for the first stage, whose `before` is all zeros
+    Case problem;
+    Work before, after;
+};
+
+/// One change for each stage, each on the problem that `problem_of` gives.
+std::vector<Change> count_changes(Device& device, const std::vector<const Stage*>& stages,
+                                  const std::function<Case(const Stage&)>& problem_of, const OnStep& on_step);
+
+/// A small problem on which a stage's change shows: of the same kind as the regime that the stage names.
+Case telling_case(const Stage& stage);
+
+/// Counters down, stages across.
+Table work_table(const std::vector<Change>& changes);
+
+/// One row for each counter that a stage moves against its parent.
+Table change_table(const std::vector<Change>& changes);
+/// The same for one stage that has a parent.
+Table change_table(const Change& change);
+
+/// The counters that a change leaves as they were, and are not 0: "mma, tiles"
+std::string unchanged_counters(const Change& change);
+
+}  // namespace ladder

@@ -1,0 +1,310 @@
+#include "harness/count/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/file.h"
+#include "harness/count/schedule.h"
+#include "harness/problem/json.h"
+#include "stages/errors.h"
+#ifdef LADDER_HAS_CPU
+#    include "simt/simt.h"
+#endif
+
+namespace ladder {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::uint64_t mma_of(const simt::BlockTrace::Phase& phase) {
+    std::uint64_t mma = 0;
+    for (const auto& warp : phase.warps) mma += warp.work.mma;
+    return mma;
+}
+
+// Divides the phases of a block among its visits, and the block's length by their mma.
+std::vector<Visit> visits_of(const simt::BlockTrace& record) {
+    std::vector<Visit> visits;
+    int phase = 0, first = 0;
+    for (const simt::BlockTrace::Phase& own : record.phases) {
+        if (mma_of(own) > 0 && own.tiles.empty()) first = phase + 1;
+        for (const simt::Tile& tile : own.tiles) {
+            visits.push_back({.tile = tile, .first_phase = visits.empty() ? 0 : first});
+            first = phase + 1;
+        }
+        ++phase;
+    }
+    return visits;
+}
+
+// One past the last phase of a visit.
+std::size_t end_of(const TracedBlock& block, std::size_t visit) {
+    return visit + 1 < block.visits.size() ? static_cast<std::size_t>(block.visits[visit + 1].first_phase)
+                                           : block.record.phases.size();
+}
+
+bool did_nothing(const simt::BlockTrace& record) {
+    return std::all_of(record.phases.begin(), record.phases.end(), [](const auto& phase) {
+        return std::all_of(phase.warps.begin(), phase.warps.end(),
+                           [](const auto& warp) { return warp.work == simt::Counters{}; });
+    });
+}
+
+// Fills in the visits and lengths, then the places.
+void lay_out(TracedLaunch& launch, int d, int multiprocessors) {
+    std::vector<std::uint64_t> lengths;
+    for (TracedBlock& block : launch.blocks) {
+        block.visits = visits_of(block.record);
+        for (const auto& phase : block.record.phases) block.length += mma_of(phase);
+        if (block.length == 0 && !did_nothing(block.record)) block.length = static_cast<std::uint64_t>(d);
+        lengths.push_back(block.length);
+    }
+    const auto places = static_cast<std::size_t>(multiprocessors * launch.blocks_per_multiprocessor);
+    const Schedule schedule = list_schedule(lengths, places);
+    launch.end = launch.start + schedule.end;
+    for (std::size_t k = 0; k < launch.blocks.size(); ++k) {
+        TracedBlock& block = launch.blocks[k];
+        const Slot& slot = schedule.slots[k];
+        // As GPUs do, a first block goes to each multiprocessor before any gets a second one.
+        block.multiprocessor = static_cast<int>(slot.place) % multiprocessors;
+        block.place = static_cast<int>(slot.place) / multiprocessors;
+        block.start = launch.start + slot.start;
+        std::uint64_t start = block.start;
+        for (std::size_t v = 0; v < block.visits.size(); ++v) {
+            Visit& visit = block.visits[v];
+            visit.start = start;
+            for (auto phase = static_cast<std::size_t>(visit.first_phase); phase < end_of(block, v);
+                 ++phase) {
+                visit.length += mma_of(block.record.phases[phase]);
+            }
+            start += visit.length;
+        }
+    }
+}
+
+// With the digits that a float has, and null for what JSON cannot write.
+ordered_json number(float value) {
+    if (!std::isfinite(value)) return nullptr;
+    return std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr);
+}
+
+// With few digits, since it is drawn.
+double rounded(double value) {
+    return std::round(value * 1e4) / 1e4;
+}
+
+/// Writes one trace.
+class TraceWriter {
+  public:
+    TraceWriter(const Trace& trace, const Shape& shape) : trace_(trace), shape_(shape) {}
+
+    ordered_json write() {
+        ordered_json launches = ordered_json::array();
+        for (const TracedLaunch& launch : trace_.launches) {
+            ordered_json blocks = ordered_json::array();
+            std::size_t idle = 0;
+            for (const TracedBlock& block : launch.blocks) {
+                if (block.length > 0) {
+                    blocks.push_back(block_json(block));
+                } else {
+                    ++idle;
+                }
+            }
+            launches.push_back({{"grid", launch.grid},
+                                {"threads", launch.threads},
+                                {"shared_bytes", launch.shared_bytes},
+                                {"blocks_per_multiprocessor", launch.blocks_per_multiprocessor},
+                                {"start", units(launch.start)},
+                                {"end", units(launch.end)},
+                                {"idle_blocks", idle},
+                                {"blocks", std::move(blocks)}});
+        }
+        ordered_json L = ordered_json::array();
+        for (const float value : trace_.L) L.push_back(number(value));
+        return {{"stage", trace_.stage->folder()},
+                {"change", trace_.stage->change},
+                {"end", units(trace_.end())},
+                {"total", list(trace_.counters)},
+                {"L", std::move(L)},
+                {"work", std::move(work_)},
+                {"launches", std::move(launches)}};
+    }
+
+  private:
+    double units(double mma) const { return rounded(mma / shape_.d); }
+
+    static std::vector<std::uint64_t> list(const simt::Counters& counters) {
+        std::vector<std::uint64_t> values;
+        for (const auto& field : simt::counter_fields) values.push_back(counters.*field.value);
+        return values;
+    }
+
+    std::size_t index_of(const simt::Counters& work) {
+        const auto [place, added] = known_.try_emplace(list(work), known_.size());
+        if (added) work_.push_back(place->first);
+        return place->second;
+    }
+
+    ordered_json block_json(const TracedBlock& block) {
+        ordered_json visits = ordered_json::array(), phases = ordered_json::array();
+        if (block.visits.empty()) {
+            add_phases(phases, block, -1, 0, block.record.phases.size(), block.start, block.length);
+        }
+        for (std::size_t v = 0; v < block.visits.size(); ++v) {
+            const auto& [tile, first, start, length] = block.visits[v];
+            visits.push_back({{"batch", tile.batch},
+                              {"head", tile.head},
+                              {"group", tile.group},
+                              {"i", tile.query_tile},
+                              {"j", tile.key_tile},
+                              {"masked", tile.masked},
+                              {"start", units(start)},
+                              {"end", units(start + length)},
+                              {"rows", tile.rows},
+                              {"keys", tile.keys}});
+            add_phases(phases, block, static_cast<int>(v), static_cast<std::size_t>(first), end_of(block, v),
+                       start, length);
+        }
+        return {{"number", block.record.number},
+                {"multiprocessor", block.multiprocessor},
+                {"place", block.place},
+                {"start", units(block.start)},
+                {"end", units(block.start + block.length)},
+                {"visits", std::move(visits)},
+                {"phases", std::move(phases)}};
+    }
+
+    void add_phases(ordered_json& phases, const TracedBlock& block, int visit, std::size_t first,
+                    std::size_t end, std::uint64_t start, std::uint64_t length) {
+        const int group = block.visits.empty() ? 1 : block.visits.front().tile.group;
+        for (std::size_t k = first; k < end; ++k) {
+            const auto& phase = block.record.phases[k];
+            const auto at = [&](std::size_t n) {
+                return units(start +
+                             length * static_cast<double>(n - first) / static_cast<double>(end - first));
+            };
+            ordered_json work = ordered_json::array();
+            for (const auto& warp : phase.warps) work.push_back(index_of(warp.work));
+            phases.push_back({{"start", at(k)},
+                              {"end", at(k + 1)},
+                              {"visit", visit},
+                              {"work", std::move(work)},
+                              {"rows", rows_json(phase, shape_.Nq * group)}});
+        }
+    }
+
+    static ordered_json rows_json(const simt::BlockTrace::Phase& phase, int row_count) {
+        ordered_json runs = ordered_json::array();
+        for (std::size_t w = 0; w < phase.warps.size(); ++w) {
+            const auto& rows = phase.warps[w].rows;
+            const bool known = std::any_of(phase.warps.begin(), phase.warps.begin() + static_cast<int>(w),
+                                           [&](const auto& other) { return other.rows == rows; });
+            if (known) continue;
+            int next = -1;
+            for (const auto& [row, state] : rows) {
+                if (row >= row_count) break;  // a ragged tile has rows that are nobody's
+                if (row != next) {
+                    runs.push_back({{"warp", w},
+                                    {"first", row},
+                                    {"m", ordered_json::array()},
+                                    {"l", ordered_json::array()}});
+                }
+                runs.back()["m"].push_back(number(state.m));
+                runs.back()["l"].push_back(number(state.l()));
+                next = row + 1;
+            }
+        }
+        return runs;
+    }
+
+    const Trace& trace_;
+    const Shape& shape_;
+    std::map<std::vector<std::uint64_t>, std::size_t> known_;
+    ordered_json work_ = ordered_json::array();
+};
+
+}  // namespace
+
+void require_traceable(const Shape& s) {
+    // As doubles, since the product of four sizes may be more than an integer holds.
+    const double count = double(s.B) * s.H * std::ceil(s.Nq / 64.0) * std::ceil(s.Nk / 64.0);
+    if (count > most_traced_tiles) {
+        throw BadUsage(
+            fmt::format("the problem has {:.0f} tiles of 64 x 64, and lab trace shows at most {}; fewer "
+                        "heads, query rows or keys show the same",
+                        count, most_traced_tiles));
+    }
+}
+
+Trace record_trace(Device& device, const Stage& stage, const Case& c, int multiprocessors) {
+    Trace trace{.stage = &stage, .counters = {}, .L = {}, .launches = {}};
+    const Inputs inputs = make_inputs(c);
+#ifdef LADDER_HAS_CPU
+    const simt::KeptOptions kept;
+    std::mutex mutex;
+    simt::options().multiprocessors = multiprocessors;
+    // What an atomic returns depends on who came before.
+    if (stage.counter_bytes) simt::options().workers = 1;
+    simt::options().on_trace = [&](const simt::Launch& config, simt::BlockTrace&& record) {
+        const std::lock_guard lock(mutex);
+        if (trace.launches.size() <= record.launch) {
+            trace.launches.resize(record.launch + 1);
+            TracedLaunch& launch = trace.launches.back();
+            launch.grid[0] = config.grid.x;
+            launch.grid[1] = config.grid.y;
+            launch.grid[2] = config.grid.z;
+            launch.threads = static_cast<int>(config.block.count());
+            launch.shared_bytes = config.shared_bytes;
+            launch.blocks_per_multiprocessor = blocks_per_multiprocessor(stage, config.shared_bytes);
+            launch.blocks.resize(config.grid.count());
+        }
+        TracedBlock& block = trace.launches[record.launch].blocks[record.number];
+        block.record = std::move(record);
+    };
+#endif
+    Outputs outputs = run_stage(device, stage, c, inputs);
+    trace.counters = device.counters();
+    const Verdict verdict = judge(c, inputs, outputs);
+    if (!verdict.passed) throw CheckFailed(fmt::format("{} is wrong: {}", stage.folder(), verdict.report));
+    trace.L = std::move(outputs.L);
+    for (TracedLaunch& launch : trace.launches) {
+        launch.start = &launch == &trace.launches.front() ? 0 : (&launch - 1)->end;
+        lay_out(launch, c.shape.d, multiprocessors);
+    }
+    return trace;
+}
+
+ordered_json to_json(const Case& c, int multiprocessors, const std::vector<Trace>& traces) {
+    ordered_json counters = ordered_json::array(), written = ordered_json::array();
+    for (const auto& field : simt::counter_fields) counters.push_back(field.name);
+    for (const Trace& trace : traces) written.push_back(TraceWriter(trace, c.shape).write());
+    return {{"kind", "trace"},
+            {"shape", nlohmann::json(c.shape)},
+            {"dtype", name(c.dtype)},
+            {"causal", c.causal},
+            {"input", c.input},
+            {"seed", c.seed},
+            {"problem", c.description()},
+            {"multiprocessors", multiprocessors},
+            {"counters", std::move(counters)},
+            {"traces", std::move(written)}};
+}
+
+std::string explorer_page(const ordered_json& traces) {
+    std::string page = read_file(LADDER_SOURCE_DIR "/harness/count/explorer.html");
+    std::string data = traces.dump();
+    // Inside of <script>, nothing may look like its end.
+    for (std::size_t at = 0; (at = data.find("</", at)) != data.npos; at += 3) data.replace(at, 2, "<\\/");
+    const std::string marker = "@TRACES@</script>";
+    const std::size_t place = page.find(marker);
+    if (place == page.npos) throw CheckFailed("harness/count/explorer.html has no place for the traces");
+    return page.replace(place, marker.find('<'), data);
+}
+
+}  // namespace ladder

@@ -1,0 +1,85 @@
+/// @file
+/// The CPU back-ends behind the Device interface: plain, and race-checked.
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <new>
+
+#include <unistd.h>
+
+#include "harness/device/device.h"
+#include "simt/simt.h"
+
+namespace ladder {
+namespace {
+
+constexpr std::size_t alignment = 256;  // as cudaMalloc's
+
+class CpuDevice final : public Device {
+  public:
+    explicit CpuDevice(Backend backend) : backend_(backend) {}
+
+    Backend backend() const override { return backend_; }
+    std::string description() const override {
+        return backend_ == Backend::checked ? "CPU, race-checked" : "CPU";
+    }
+    int sm_count() const override { return simt::options().multiprocessors; }
+    int compute_capability() const override { return simt::options().compute_capability; }
+    // What the kernel would give back from its caches counts too, so not sysconf's free pages.
+    std::size_t free_memory() const override {
+        std::ifstream info("/proc/meminfo");
+        std::string key;
+        for (std::size_t kib = 0; info >> key >> kib; info.ignore(16, '\n')) {
+            if (key == "MemAvailable:") return kib * 1024;
+        }
+        return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) *
+               static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    }
+
+    void* allocate(std::size_t bytes, const char* name, bool writable) override {
+        const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+        void* memory = std::aligned_alloc(alignment, rounded);
+        if (memory == nullptr) throw CannotRun("not enough memory for " + std::to_string(bytes) + " bytes");
+        simt::register_allocation(memory, bytes, name, writable);
+        return memory;
+    }
+    void release(void* memory) override {
+        simt::forget_allocation(memory);
+        std::free(memory);
+    }
+    void upload(void* device, const void* host, std::size_t bytes) override {
+        std::memcpy(device, host, bytes);
+    }
+    void download(void* host, const void* device, std::size_t bytes) override {
+        std::memcpy(host, device, bytes);
+    }
+
+    void run(const Stage& stage, const Problem& problem) override {
+        if (problem.dtype == DType::bf16 && compute_capability() < 80) {
+            throw CannotRun("bf16 needs compute capability 8.0");
+        }
+        const Forward forward = stage.forward_on(backend_);
+        if (forward == nullptr)
+            throw CannotRun(stage.folder() + " is not in this build for " + name(backend_));
+        simt::reset_counters();
+        try {
+            forward(problem);
+        } catch (const simt::Report& report) {
+            if (report.kind == simt::Report::Kind::unsupported) throw CannotRun(report.what());
+            throw CheckFailed(report.what());
+        }
+    }
+    simt::Counters counters() const override { return simt::counters(); }
+
+  private:
+    Backend backend_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open_cpu_device(Backend backend) {
+    return std::make_unique<CpuDevice>(backend);
+}
+
+}  // namespace ladder

@@ -1,0 +1,52 @@
+#include "harness/device/device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/problem/shape.h"
+
+namespace ladder {
+
+// Each back-end's factory, defined where that back-end is built. Both throw CannotRun.
+std::unique_ptr<Device> open_cpu_device(Backend backend);  // harness/device/cpu_device.cpp
+std::unique_ptr<Device> open_gpu_device();                 // harness/device/gpu_device.cu
+
+std::unique_ptr<Device> open_device(Backend backend) {
+    if (backend == Backend::gpu) {
+#ifdef LADDER_HAS_GPU
+        return open_gpu_device();
+#else
+        throw CannotRun("this build has no GPU back-end (nvcc was not found)");
+#endif
+    }
+#ifdef LADDER_HAS_CPU
+    const auto has_it = [&](const Stage& stage) { return stage.forward_on(backend) != nullptr; };
+    if (std::none_of(stages().begin(), stages().end(), has_it)) {
+        throw CannotRun("this build has no race-checked back-end (it was built with sanitizers)");
+    }
+    return open_cpu_device(backend);
+#else
+    throw CannotRun("this build has no CPU back-end (Boost.Context was not found)");
+#endif
+}
+
+bool has_device(Backend backend, std::string* why_not) {
+    try {
+        open_device(backend);
+        return true;
+    } catch (const CannotRun& reason) {
+        if (why_not != nullptr) *why_not = reason.what();
+        return false;
+    }
+}
+
+void require_memory(const Shape& shape, const Device& device) {
+    const double needed = problem_bytes(shape);
+    if (const auto there = static_cast<double>(device.free_memory()); needed > there) {
+        throw BadUsage(fmt::format("{}: Q, K, V, O and L take {}, {} has {} free", to_string(shape),
+                                   human_bytes(needed), device.description(), human_bytes(there)));
+    }
+}
+
+}  // namespace ladder

@@ -1,0 +1,78 @@
+/// @file
+/// Where a stage runs: memory and execution of one back-end behind one interface.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "simt/counters.h"
+#include "stages/errors.h"
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// One back-end's memory and execution.
+class Device {
+  public:
+    virtual ~Device() = default;
+
+    virtual Backend backend() const = 0;
+    /// "NVIDIA H200", or "CPU (2 workers)"
+    virtual std::string description() const = 0;
+    /// Multiprocessors. The CPU back-ends report a fixed number so that counts do not depend on the machine.
+    virtual int sm_count() const = 0;
+    /// 90 for compute capability 9.0
+    virtual int compute_capability() const = 0;
+    /// Bytes that an allocation could get now.
+    virtual std::size_t free_memory() const = 0;
+
+    /// Device memory, 256-byte aligned. `name` is what a race report calls it; a kernel that writes to
+    /// memory with writable == false is reported. Throws CannotRun when there is not enough.
+    virtual void* allocate(std::size_t bytes, const char* name, bool writable) = 0;
+    virtual void release(void* memory) = 0;
+    virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
+    virtual void download(void* host, const void* device, std::size_t bytes) = 0;
+
+    /// Runs the stage and waits for it. Throws CannotRun when the device lacks what the stage needs
+    /// (bf16 on sm_75, shared memory), CheckFailed when the kernel fails (race, deadlock, device error).
+    virtual void run(const Stage& stage, const Problem& problem) = 0;
+
+    /// What the last run() counted; zeros on a GPU.
+    virtual simt::Counters counters() const { return {}; }
+};
+
+/// Memory on a device, released with its owner.
+class Buffer {
+  public:
+    Buffer(Device& device, std::size_t bytes, const char* name, bool writable)
+        : device_(&device),
+          data_(bytes > 0 ? device.allocate(bytes, name, writable) : nullptr),
+          bytes_(bytes) {}
+    Buffer(Buffer&& other) noexcept
+        : device_(other.device_), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+    Buffer& operator=(Buffer&&) = delete;
+    ~Buffer() {
+        if (data_ != nullptr) device_->release(data_);
+    }
+
+    void* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }
+
+  private:
+    Device* device_;
+    void* data_;
+    std::size_t bytes_;
+};
+
+/// Opens a back-end. Throws CannotRun, saying what is missing, if this build or machine does not have it.
+std::unique_ptr<Device> open_device(Backend backend);
+
+/// Whether open_device would succeed; fills `why_not` (one line) if it would not.
+bool has_device(Backend backend, std::string* why_not = nullptr);
+
+/// Throws BadUsage if the tensors alone exceed the device's free memory, whatever the stage.
+void require_memory(const Shape& shape, const Device& device);
+
+}  // namespace ladder

@@ -1,0 +1,35 @@
+/// @file
+/// The global memory that a stage needs beside its inputs and outputs.
+#pragma once
+
+#include <cstddef>
+
+#include "harness/device/device.h"
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// A stage's Problem::workspace on a device.
+class Workspace {
+  public:
+    /// The counters are 0, the rest is undefined. Throws CannotRun.
+    Workspace(Device& device, const Stage& stage, const Shape& shape);
+
+    /// What it takes.
+    static std::size_t bytes(const Device& device, const Stage& stage, const Shape& shape);
+
+    void* data() const { return buffer_.data(); }
+    /// Fills all but the counters with NaNs, so that a kernel that reads what it never wrote shows it.
+    void poison();
+    /// Throws CheckFailed if a run did not leave its counters at 0.
+    void check_counters() const;
+
+  private:
+    void upload(std::size_t first, std::size_t end, unsigned char byte);
+
+    Device& device_;
+    Buffer buffer_;
+    std::size_t counters_;  ///< where they start
+};
+
+}  // namespace ladder

@@ -1,0 +1,38 @@
+/// @file
+/// One attention problem to run: its sizes, type and memory order, and what its inputs are.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// Memory order of Q, K, V and O.
+enum class Layout : std::uint8_t {
+    bhnd,  ///< (B, H, N, d)
+    bnhd   ///< (B, N, H, d)
+};
+const char* name(Layout layout);
+
+/// The (B, heads, N, d) tensor at `data` in this memory order.
+View make_view(void* data, Layout layout, int heads, int N, int d);
+
+/// One problem with its inputs.
+struct Case {
+    Shape shape;
+    DType dtype = DType::fp16;
+    bool causal = false;
+    Layout layout = Layout::bhnd;
+    std::string input = "normal";
+    std::uint64_t seed = 1;
+    std::optional<float> scale = std::nullopt;  ///< default 1 / sqrt(d)
+
+    float softmax_scale() const;
+    /// "B=1 H=2 Hkv=1 Nq=37 Nk=65 d=64 fp16 causal bnhd rising"
+    std::string description() const;
+};
+
+}  // namespace ladder

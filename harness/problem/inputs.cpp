@@ -1,0 +1,150 @@
+#include "harness/problem/inputs.h"
+
+#include <fmt/format.h>
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <random>
+
+#include "harness/problem/tensors.h"
+#include "reference/attention.h"
+#include "stages/errors.h"
+
+namespace ladder {
+namespace {
+
+using reference::Matrix;
+
+/// Normal numbers that are the same on every machine: only integers, IEEE arithmetic and sqrt, no libm.
+class Random {
+  public:
+    Random(std::uint64_t seed, unsigned tensor) {
+        std::seed_seq sequence{static_cast<unsigned>(seed), static_cast<unsigned>(seed >> 32), tensor};
+        engine_.seed(sequence);
+    }
+
+    /// N(0, 1) as 48 coin flips, and a uniform number that fills the gaps between their counts.
+    double normal() {
+        const std::uint64_t bits = engine_();
+        const double heads = std::popcount(bits >> 16) - 24;                              // variance 12
+        const double uniform = (static_cast<double>(bits & 0xffff) + 0.5) / 65536 - 0.5;  // variance 1/12
+        return (heads + uniform) / std::sqrt(12 + 1.0 / 12);
+    }
+
+    Matrix normal(int rows, int columns) {
+        Matrix x(rows, columns);
+        std::generate_n(x.data(), x.size(), [this] { return normal(); });
+        return x;
+    }
+
+    int below(int n) { return static_cast<int>(engine_() % static_cast<std::uint64_t>(n)); }
+
+  private:
+    std::mt19937_64 engine_;
+};
+
+/// Turns normal K (Nk, d) into the keys that the kind of input wants.
+void shape_keys(const Case& c, double scale, Matrix& K) {
+    const Shape& s = c.shape;
+    if (c.input == "huge") {
+        K *= std::sqrt(3000 / (std::abs(scale) * std::sqrt(s.d)));
+    } else if (c.input == "rising" || c.input == "falling") {
+        // The score of key j is its place on a ramp, plus a little noise. One tile of 64 keys climbs by 4:
+        // the maximum moves, and what came before still weighs exp(-4). Long ramps climb slower, to stay
+        // exact in fp32.
+        const double slope = std::min(1.0 / 16, 1024.0 / s.Nk) * (c.input == "rising" ? 1 : -1);
+        for (int j = 0; j < s.Nk; ++j) {
+            K.row(j).array() = K.row(j).array() / 4 + slope * (j - (s.Nk - 1) / 2.0) / (scale * s.d);
+        }
+    } else if (c.input == "constant") {
+        K.rowwise() = Eigen::RowVectorXd(K.row(0));
+    } else if (c.input == "one_hot") {
+        K = K.unaryExpr([](double x) { return x < 0 ? -1.0 : 1.0; });
+    }
+}
+
+/// Turns normal Q (Nq, d) into the queries that the kind of input wants of these keys.
+void shape_queries(const Case& c, double scale, const Matrix& K, Random& random, Matrix& Q) {
+    const Shape& s = c.shape;
+    if (c.input == "huge") {
+        Q *= std::sqrt(3000 / (std::abs(scale) * std::sqrt(s.d)));
+    } else if (c.input == "rising" || c.input == "falling") {
+        Q.array() = Q.array() / 4 + 1;
+    } else if (c.input == "one_hot") {
+        // Row i is its key times a number that makes their score 64; other keys score around 64 / sqrt(d).
+        const reference::Mask mask{c.causal, s.Nq, s.Nk};
+        for (int i = 0; i < s.Nq; ++i) {
+            Q.row(i) = K.row(random.below(std::max(1, mask.visible(i)))) * (64 / (scale * s.d));
+        }
+    }
+}
+
+/// Room for a (B, heads, N, d) tensor.
+std::vector<std::uint16_t> tensor(const Shape& s, int heads, int N) {
+    return std::vector<std::uint16_t>(static_cast<std::size_t>(s.B) * heads * N * s.d);
+}
+
+template <class T>
+Inputs make(const Case& c) {
+    const Shape& s = c.shape;
+    const double scale = c.softmax_scale() == 0 ? 1 : c.softmax_scale();
+    Random random_q(c.seed, 0), random_k(c.seed, 1), random_v(c.seed, 2);
+    Inputs inputs{tensor(s, s.H, s.Nq), tensor(s, s.Hkv, s.Nk), tensor(s, s.Hkv, s.Nk)};
+    const View Q_view = make_view(inputs.Q.data(), c.layout, s.H, s.Nq, s.d);
+    const View K_view = make_view(inputs.K.data(), c.layout, s.Hkv, s.Nk, s.d);
+    const View V_view = make_view(inputs.V.data(), c.layout, s.Hkv, s.Nk, s.d);
+
+    const auto store = [&](const View& view, int b, int h, const Matrix& values) {
+        auto stored = head_of<T>(view, b, h, static_cast<int>(values.rows()), s.d);
+        stored = values.cast<T>();
+        if (!stored.template cast<float>().allFinite()) {
+            throw BadUsage(fmt::format("input '{}' with softmax scale {} does not fit into {}", c.input,
+                                       c.softmax_scale(), name(c.dtype)));
+        }
+    };
+    const int group = s.H / s.Hkv;
+    for (int b = 0; b < s.B; ++b) {
+        for (int kv = 0; kv < s.Hkv; ++kv) {
+            Matrix K = random_k.normal(s.Nk, s.d);
+            shape_keys(c, scale, K);
+            store(K_view, b, kv, K);
+            store(V_view, b, kv, random_v.normal(s.Nk, s.d));
+            for (int h = kv * group; h < (kv + 1) * group; ++h) {
+                Matrix Q = random_q.normal(s.Nq, s.d);
+                shape_queries(c, scale, K, random_q, Q);
+                store(Q_view, b, h, Q);
+            }
+        }
+    }
+    return inputs;
+}
+
+}  // namespace
+
+const std::vector<InputKind>& input_kinds() {
+    static const std::vector<InputKind> kinds{
+        {"normal", "N(0, 1)"},
+        {"huge", "scores of about +-1e4"},
+        {"rising", "scores rise along the keys: the running maximum changes at every tile"},
+        {"falling", "scores fall along the keys: the first tile keeps the maximum"},
+        {"constant", "every key is the same: each row's weights are all 1 / (number of keys)"},
+        {"one_hot", "each row's softmax sits on one key"},
+    };
+    return kinds;
+}
+
+Inputs make_inputs(const Case& c) {
+    const auto& kinds = input_kinds();
+    if (std::none_of(kinds.begin(), kinds.end(),
+                     [&](const InputKind& kind) { return c.input == kind.name; })) {
+        std::string known;
+        for (const InputKind& kind : kinds)
+            known += fmt::format("{}{}", known.empty() ? "" : ", ", kind.name);
+        throw BadUsage(fmt::format("unknown input '{}' (known: {})", c.input, known));
+    }
+    return with_type(c.dtype, [&](auto type) { return make<decltype(type)>(c); });
+}
+
+}  // namespace ladder

@@ -1,0 +1,88 @@
+#include "harness/problem/regimes.h"
+
+#include <algorithm>
+
+#include "harness/problem/shape.h"
+
+namespace ladder {
+namespace {
+
+Regime::Problem self_attention(int B, int H, int N, bool causal, int d = 128) {
+    return {{.B = B, .H = H, .Hkv = H, .Nq = N, .Nk = N, .d = d}, causal};
+}
+
+Regime::Problem decode(int Nk, int B = 1, int Hkv = 8) {
+    return {{.B = B, .H = 32, .Hkv = Hkv, .Nq = 1, .Nk = Nk, .d = 128}, false};
+}
+
+// The grid on which attention libraries are compared: 16k tokens, 2048 columns in all heads together.
+std::vector<Regime::Problem> prefill_problems() {
+    std::vector<Regime::Problem> problems;
+    for (const int d : {64, 128, 256}) {
+        for (const bool causal : {false, true}) {
+            for (int N = 512; N <= 16384; N *= 2)
+                problems.push_back(self_attention(16384 / N, 2048 / d, N, causal, d));
+        }
+    }
+    return problems;
+}
+
+// Many requests at once, up to 40 GB of keys and values.
+std::vector<Regime::Problem> serving_problems() {
+    std::vector<Regime::Problem> problems;
+    for (const int Hkv : {8, 32}) {
+        for (const int B : {1, 4, 16, 64}) {
+            for (const int N : {2 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10}) {
+                const Regime::Problem problem = decode(N, B, Hkv);
+                if (unavoidable_bytes(problem.shape) <= 40e9) problems.push_back(problem);
+            }
+        }
+    }
+    return problems;
+}
+
+std::vector<Regime::Problem> small_causal_problems() {
+    std::vector<Regime::Problem> problems;
+    for (int N = 512; N <= 4096; N *= 2) problems.push_back(self_attention(2, 4, N, true, 64));
+    return problems;
+}
+
+}  // namespace
+
+const std::vector<Regime>& regimes() {
+    static const std::vector<Regime> list{
+        {"train", "16k tokens in sequences of 2k, 16 heads of 128", {self_attention(8, 16, 2048, false)}},
+        {"long", "one sequence of 16k, 4 heads of 128", {self_attention(1, 4, 16384, false)}},
+        {"causal",
+         "train and long under a causal mask",
+         {self_attention(8, 16, 2048, true), self_attention(1, 4, 16384, true)}},
+        {"decode",
+         "one query row, 32 heads of 128 over 8, 8k to 256k keys",
+         {decode(8 << 10), decode(16 << 10), decode(32 << 10), decode(64 << 10), decode(128 << 10),
+          decode(256 << 10)}},
+        {"batch",
+         "one query row for each of 64 requests, 32 heads of 128 over 8, 2k and 8k keys",
+         {decode(2 << 10, 64), decode(8 << 10, 64)}},
+        {"narrow", "16k tokens in sequences of 2k, 32 heads of 64", {self_attention(8, 32, 2048, false, 64)}},
+        {"wide",
+         "16k tokens in sequences of 512, 8 heads of 256, under a causal mask",
+         {self_attention(32, 8, 512, true, 256)}},
+        {"prefill", "16k tokens, N = 512 to 16k, d = 64 to 256, with and without a mask", prefill_problems(),
+         true},
+        {"serving", "decode for 1 to 64 requests, 32 heads over 8 and over 32", serving_problems(), true},
+        {"causal-small", "two sequences of 512 to 4k, 4 heads of 64, under a causal mask",
+         small_causal_problems(), true},
+    };
+    return list;
+}
+
+bool is_decoding(std::string_view regime) {
+    return regime == "decode" || regime == "batch";
+}
+
+bool is_sweep(const std::string& regime) {
+    return std::any_of(regimes().begin(), regimes().end(),
+                       [&](const Regime& known) { return known.sweep && regime == known.name; });
+}
+
+}  // namespace ladder

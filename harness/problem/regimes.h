@@ -1,0 +1,33 @@
+/// @file
+/// The families of problems that are timed and counted.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// A family of problems in which one kind of change shows.
+struct Regime {
+    /// A shape and its mask.
+    struct Problem {
+        Shape shape;
+        bool causal;
+    };
+    const char* name;         ///< what Stage::shows_in and `lab time --regime` call it
+    const char* description;  ///< one line
+    std::vector<Problem> problems;
+    bool sweep = false;  ///< not part of the default run; its problems are one table, a row each
+};
+const std::vector<Regime>& regimes();
+
+/// Whether this regime has one query row: the stages that show there pack the heads of a group.
+bool is_decoding(std::string_view regime);
+
+/// Whether results of this name are of a sweep. "custom" is none.
+bool is_sweep(const std::string& regime);
+
+}  // namespace ladder

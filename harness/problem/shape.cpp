@@ -1,0 +1,129 @@
+#include "harness/problem/shape.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <charconv>
+#include <set>
+
+#include "harness/problem/json.h"
+#include "stages/errors.h"
+
+namespace ladder {
+namespace {
+
+struct Size {
+    const char* name;
+    int Shape::*value;
+    int limit;
+};
+
+// B and H are grid dimensions y and z, which CUDA bounds. Rows leave room to round up to whole tiles in an
+// int.
+constexpr int grid_limit = 65535;
+constexpr int row_limit = 1 << 30;
+constexpr std::array<Size, 6> sizes{{
+    {"B", &Shape::B, grid_limit},
+    {"H", &Shape::H, grid_limit},
+    {"Hkv", &Shape::Hkv, grid_limit},
+    {"Nq", &Shape::Nq, row_limit},
+    {"Nk", &Shape::Nk, row_limit},
+    {"d", &Shape::d, row_limit},
+}};
+
+std::set<int> known_head_dims() {
+    std::set<int> dims;
+    for (const Stage& stage : stages()) dims.insert(stage.head_dims.begin(), stage.head_dims.end());
+    return dims;
+}
+
+}  // namespace
+
+Shape parse_shape(std::string_view text) {
+    Shape shape;
+    std::string_view rest = text;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        const std::string_view word = rest.substr(0, rest.find(','));
+        const bool last = i + 1 == sizes.size();
+        if (last != (word.size() == rest.size())) {
+            throw BadUsage(fmt::format("shape '{}': expected six sizes B,H,Hkv,Nq,Nk,D", text));
+        }
+        const auto [end, error] =
+            std::from_chars(word.data(), word.data() + word.size(), shape.*sizes[i].value);
+        if (error == std::errc::result_out_of_range) {
+            throw BadUsage(fmt::format("shape '{}': {} = {} is too large", text, sizes[i].name, word));
+        }
+        if (error != std::errc() || end != word.data() + word.size()) {
+            throw BadUsage(
+                fmt::format("shape '{}': {} = '{}' is not a whole number", text, sizes[i].name, word));
+        }
+        rest.remove_prefix(last ? rest.size() : word.size() + 1);
+    }
+    validate(shape);
+    return shape;
+}
+
+void validate(const Shape& shape) {
+    for (const auto& [name, member, limit] : sizes) {
+        const int value = shape.*member;
+        if (value < 1) throw BadUsage(fmt::format("{} = {}: every size must be at least 1", name, value));
+        if (value > limit) throw BadUsage(fmt::format("{} = {}: at most {}", name, value, limit));
+    }
+    if (shape.H % shape.Hkv != 0) {
+        throw BadUsage(
+            fmt::format("H = {} is not a multiple of Hkv = {}: each key/value head serves the same number of "
+                        "query heads",
+                        shape.H, shape.Hkv));
+    }
+    if (const auto dims = known_head_dims(); !dims.contains(shape.d)) {
+        throw BadUsage(
+            fmt::format("no stage has head dimension {}; there are {}", shape.d, fmt::join(dims, ", ")));
+    }
+    if (problem_bytes(shape) > 0x1p60) {
+        throw BadUsage(
+            fmt::format("{}: the tensors would take {:.1e} bytes", to_string(shape), problem_bytes(shape)));
+    }
+}
+
+double problem_bytes(const Shape& s) {
+    const double query_rows = double(s.B) * s.H * s.Nq, key_rows = double(s.B) * s.Hkv * s.Nk;
+    return 2 * (query_rows + key_rows) * s.d * sizeof(std::uint16_t) + query_rows * sizeof(float);
+}
+
+double flops(const Shape& shape, bool causal) {
+    return 4.0 * shape.B * shape.H * shape.Nq * shape.Nk * shape.d / (causal ? 2 : 1);
+}
+
+double unavoidable_bytes(const Shape& shape) {
+    const double query_rows = double(shape.B) * shape.H * shape.Nq;
+    const double key_rows = double(shape.B) * shape.Hkv * shape.Nk;
+    return 2 * (query_rows + key_rows) * shape.d * sizeof(std::uint16_t);
+}
+
+bool counts_bytes(const Shape& shape) {
+    return shape.Nq == 1;
+}
+
+void to_json(nlohmann::json& json, const DType& dtype) {
+    json = name(dtype);
+}
+
+void from_json(const nlohmann::json& json, DType& dtype) {
+    const auto text = json.get<std::string>();
+    if (text != "fp16" && text != "bf16") throw BadUsage("unknown element type '" + text + "'");
+    dtype = text == "fp16" ? DType::fp16 : DType::bf16;
+}
+
+std::string to_string(const Shape& s) {
+    return fmt::format("B={} H={} Hkv={} Nq={} Nk={} d={}", s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d);
+}
+
+std::string human_bytes(double bytes) {
+    constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    std::size_t unit = 0;
+    for (; bytes >= 1024 && unit + 1 < units.size(); ++unit) bytes /= 1024;
+    return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.4g} {}", bytes, units[unit]);
+}
+
+}  // namespace ladder

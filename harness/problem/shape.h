@@ -1,0 +1,39 @@
+/// @file
+/// Sizes as a user types them: parsed and validated here, for every command.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// Parses "B,H,Hkv,Nq,Nk,D" and validates it. Throws BadUsage.
+Shape parse_shape(std::string_view text);
+
+/// Throws BadUsage unless every size is at least 1 and within what kernels can index, the key/value heads
+/// divide the query heads, some stage has the head dimension, and the tensors' bytes can be counted.
+void validate(const Shape& shape);
+
+/// Bytes of Q, K, V, O and L. In floating point, where sizes that overflow every integer still compare.
+double problem_bytes(const Shape& shape);
+
+/// Floating-point operations as the FlashAttention papers count them: 4 B H Nq Nk d, halved under a causal
+/// mask.
+double flops(const Shape& shape, bool causal);
+
+/// Bytes of Q, K, V and O, each once: what no kernel can avoid moving.
+double unavoidable_bytes(const Shape& shape);
+
+/// Whether the bytes bound the problem and not the products: one query row, as in decoding.
+bool counts_bytes(const Shape& shape);
+
+/// "B=1 H=8 Hkv=2 Nq=512 Nk=512 d=64"
+std::string to_string(const Shape& shape);
+
+/// "1.5 GiB"
+std::string human_bytes(double bytes);
+
+}  // namespace ladder

@@ -1,0 +1,26 @@
+/// @file
+/// 16-bit tensors on the host, as Eigen sees them.
+#pragma once
+
+#include <Eigen/Core>
+#include <cstdint>
+
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// Calls f with a value of the C++ type of `dtype`: Eigen::half or Eigen::bfloat16.
+template <class F>
+auto with_type(DType dtype, F&& f) {
+    return dtype == DType::fp16 ? f(Eigen::half{}) : f(Eigen::bfloat16{});
+}
+
+/// One head of a (B, heads, N, d) tensor of T: (N, d), rows view.row elements apart.
+template <class T>
+auto head_of(const View& view, int b, int h, int N, int d) {
+    using Rows = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    return Eigen::Map<Rows, Eigen::Unaligned, Eigen::OuterStride<>>(
+        static_cast<T*>(view.data) + b * view.batch + h * view.head, N, d, Eigen::OuterStride<>(view.row));
+}
+
+}  // namespace ladder

@@ -1,0 +1,90 @@
+#include "harness/report/diff.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+#include <vector>
+
+#include "harness/base/process.h"
+#include "stages/errors.h"
+
+namespace ladder {
+namespace {
+
+enum class Line { header, position, added, removed, context };
+
+// What each line of a unified diff is. The two header lines are told apart by their place, since an added
+// line may itself start with "++".
+Line classify(const std::string& line, int index) {
+    if (index < 2) return Line::header;
+    switch (line.empty() ? ' ' : line.front()) {
+        case '@':
+            return Line::position;
+        case '+':
+            return Line::added;
+        case '-':
+            return Line::removed;
+        default:
+            return Line::context;
+    }
+}
+
+}  // namespace
+
+std::filesystem::path kernel_path(const Stage& stage) {
+    const std::filesystem::path path =
+        std::filesystem::path(LADDER_SOURCE_DIR) / "stages" / stage.folder() / "kernel.cu";
+    if (!std::filesystem::exists(path)) {
+        throw CannotRun(fmt::format("there is no {}: the folder that this program was built from has moved",
+                                    path.string()));
+    }
+    return path;
+}
+
+std::string diff_kernels(const Stage& from, const Stage& to) {
+    const auto result = run_process({"diff", "-u", "--label", from.folder() + "/kernel.cu", "--label",
+                                     to.folder() + "/kernel.cu", kernel_path(from), kernel_path(to)});
+    if (result.status == 127) throw CannotRun("there is no diff command: install diffutils");
+    if (result.status > 1) throw CannotRun(fmt::format("diff failed: {}", result.err));
+    return result.out;
+}
+
+int count_changed_lines(const std::string& unified_diff) {
+    std::istringstream lines(unified_diff);
+    int count = 0, index = 0;
+    for (std::string line; std::getline(lines, line); ++index) count += classify(line, index) == Line::added;
+    return count;
+}
+
+int count_changed_lines(const Stage& parent, const Stage& stage) {
+    return count_changed_lines(diff_kernels(parent, stage));
+}
+
+std::string colour_diff(const std::string& unified_diff) {
+    std::istringstream lines(unified_diff);
+    std::string coloured;
+    int index = 0;
+    for (std::string line; std::getline(lines, line); ++index) {
+        const char* colour = "";
+        switch (classify(line, index)) {
+            case Line::header:
+                colour = "\x1b[1m";
+                break;
+            case Line::position:
+                colour = "\x1b[36m";
+                break;
+            case Line::added:
+                colour = "\x1b[32m";
+                break;
+            case Line::removed:
+                colour = "\x1b[31m";
+                break;
+            case Line::context:
+                break;
+        }
+        coloured += *colour == '\0' ? line + "\n" : colour + line + "\x1b[0m\n";
+    }
+    return coloured;
+}
+
+}  // namespace ladder

@@ -1,0 +1,25 @@
+/// @file
+/// The difference between two stages' sources: what a reader studies, and what the line budgets bound.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// The stage's kernel.cu. Throws CannotRun if the source folder that this program was built from is gone.
+std::filesystem::path kernel_path(const Stage& stage);
+
+/// `diff -u` of two kernels. Throws CannotRun if it cannot be had.
+std::string diff_kernels(const Stage& from, const Stage& to);
+
+/// Lines that a unified diff adds or changes. A changed line counts once.
+int count_changed_lines(const std::string& unified_diff);
+int count_changed_lines(const Stage& parent, const Stage& stage);
+
+/// The diff with added, removed and position lines in colour.
+std::string colour_diff(const std::string& unified_diff);
+
+}  // namespace ladder

@@ -1,0 +1,209 @@
+#include "harness/report/profile_tables.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/problem/shape.h"
+#include "harness/report/timing_tables.h"
+#include "harness/time/nsight.h"
+
+namespace ladder {
+namespace {
+
+constexpr const char* not_yet = "Not profiled yet.\n";
+
+const Metric& metric(const std::string& key) {
+    return *std::find_if(metrics().begin(), metrics().end(), [&](const Metric& m) { return m.key == key; });
+}
+
+std::string text_of(double value, Metric::Unit unit) {
+    switch (unit) {
+        case Metric::Unit::percent:
+            return fmt::format("{:.1f}%", value);
+        case Metric::Unit::bytes:
+            return human_bytes(value);
+        case Metric::Unit::count:
+            return with_separators(static_cast<std::uint64_t>(std::max(0.0, std::round(value))));
+        case Metric::Unit::nanoseconds:
+            return fmt::format("{:.3f} ms", value * 1e-6);
+        default:
+            return fmt::format("{:.1f}", value);
+    }
+}
+
+Cell not_available() {
+    return {Value(), "n/a", Tone::faint};
+}
+
+Cell metric_cell(const KernelProfile& kernel, const Metric& m) {
+    const auto found = kernel.metrics.find(m.key);
+    if (found == kernel.metrics.end()) return not_available();
+    return {Value(found->second), text_of(found->second, m.unit)};
+}
+
+Cell metric_cell(const KernelProfile& kernel, const char* key) {
+    return metric_cell(kernel, metric(key));
+}
+
+// A reason and its share of the cycles from one instruction of a warp to its next.
+using Wait = std::pair<const Metric*, double>;
+
+double share_of(const KernelProfile& kernel, const Metric& reason) {
+    double sum = 0;
+    for (const Metric& any : stalls()) {
+        if (const auto found = kernel.metrics.find(any.key); found != kernel.metrics.end())
+            sum += found->second;
+    }
+    const auto found = kernel.metrics.find(reason.key);
+    return found == kernel.metrics.end() || sum == 0 ? 0 : found->second / sum;
+}
+
+// The reasons to wait, longest first.
+std::vector<Wait> waits_of(const KernelProfile& kernel) {
+    std::vector<Wait> waits;
+    for (const Metric& reason : stalls()) {
+        if (reason.key != "stall_selected") waits.emplace_back(&reason, share_of(kernel, reason));
+    }
+    std::stable_sort(waits.begin(), waits.end(),
+                     [](const Wait& a, const Wait& b) { return a.second > b.second; });
+    return waits;
+}
+
+Cell waits_cell(const KernelProfile& kernel) {
+    std::vector<std::string> longest;
+    for (const auto& [reason, share] : waits_of(kernel)) {
+        if (longest.size() < 3 && share >= 0.05)
+            longest.push_back(fmt::format("{} {:.0f}%", reason->title, 100 * share));
+    }
+    return longest.empty() ? not_available() : Cell(fmt::format("{}", fmt::join(longest, ", ")));
+}
+
+// The folder, and the kernel too where there are several.
+std::string kernel_title(const ProfileRow& row, const KernelProfile& kernel) {
+    return row.kernels.size() == 1 ? row.folder : fmt::format("{}: {}", row.folder, kernel.kernel);
+}
+
+std::string profiled_label(const Profile& profile) {
+    return profile.profiler + (profile.profiler.empty() ? "On " : " on ") + machine_label(profile);
+}
+
+}  // namespace
+
+std::vector<Table> profile_tables(const Profile& profile) {
+    std::vector<Table> tables;
+    for (std::size_t i = 0; i < profile.rows.size(); ++i) {
+        const ProfileRow& row = profile.rows[i];
+        if (i == 0 || !same_problem(row, profile.rows[i - 1])) {
+            tables.emplace_back(fmt::format("{}_{}", row.regime, tables.size()), long_name(row),
+                                std::vector<Column>{{"stage", "stage"},
+                                                    {"kernel", "kernel"},
+                                                    {"duration_ns", "time", Align::right},
+                                                    {"sm_busy_pct", "SMs at work", Align::right},
+                                                    {"tensor_pipe_pct", "tensor pipe", Align::right},
+                                                    {"issue_pct", "issue slots", Align::right},
+                                                    {"warps_active", "warps per SM", Align::right},
+                                                    {"hbm_read_bytes", "HBM read", Align::right},
+                                                    {"hbm_write_bytes", "HBM written", Align::right},
+                                                    {"l2_hit_pct", "L2 hits", Align::right},
+                                                    {"shared_pipe_pct", "shared pipe", Align::right},
+                                                    {"bank_conflicts", "bank conflicts", Align::right},
+                                                    {"waits", "waits for"}});
+        }
+        Table& table = tables.back();
+        if (!row.why_not.empty()) table.add_row({row.folder, Cell(row.why_not)});
+        for (const KernelProfile& kernel : row.kernels) {
+            std::vector<Cell> cells{Cell(row.folder, row.shows_here ? Tone::marked : Tone::plain),
+                                    kernel.kernel};
+            for (const Column& column : table.columns()) {
+                if (column.align == Align::right) cells.push_back(metric_cell(kernel, column.key.c_str()));
+            }
+            cells.push_back(waits_cell(kernel));
+            table.add_row(std::move(cells));
+        }
+    }
+    return tables;
+}
+
+Table occupancy_table(const Profile& profile, bool all) {
+    Table table("occupancy", "What a block takes, and how many fit a multiprocessor",
+                {{"stage", "stage"},
+                 {"kernel", "kernel"},
+                 {"threads", "threads per block", Align::right},
+                 {"registers", "registers per thread", Align::right},
+                 {"local_bytes", "spilled bytes", Align::right},
+                 {"shared_bytes", "shared memory per block", Align::right},
+                 {"blocks_per_sm", "blocks per SM", Align::right},
+                 {"warps_per_sm", "warps per SM", Align::right},
+                 {"limited_by", "limited by"}});
+    for (const Stage& stage : stages()) {
+        std::vector<std::string> seen;
+        for (const ProfileRow& row : profile.rows) {
+            if (row.stage != stage.number) continue;
+            for (const KernelProfile& k : row.kernels) {
+                if (std::find(seen.begin(), seen.end(), k.kernel) != seen.end()) continue;
+                seen.push_back(k.kernel);
+                const auto count = [](int n) { return Cell::count(static_cast<std::uint64_t>(n)); };
+                table.add_row({row.folder, k.kernel, count(k.threads), count(k.registers),
+                               count(k.local_bytes), count(k.shared_bytes), count(k.blocks_per_sm),
+                               count(k.warps_per_sm), k.limited_by});
+            }
+        }
+        if (all && seen.empty()) table.add_row({stage.folder(), "not profiled yet"});
+    }
+    return table;
+}
+
+std::string profile_block(const std::optional<Profile>& recorded, const Stage& stage) {
+    if (!recorded) return not_yet;
+    const auto& rows = recorded->rows;
+    const auto own = std::find_if(rows.begin(), rows.end(), [&](const ProfileRow& row) {
+        return row.stage == stage.number && row.regime == stage.shows_in && !row.kernels.empty();
+    });
+    if (own == rows.end()) return not_yet;
+    const auto parent = std::find_if(rows.begin(), rows.end(), [&](const ProfileRow& row) {
+        return row.stage == stage.parent && same_problem(row, *own);
+    });
+
+    std::vector<Column> columns{{"metric", "metric"}};
+    std::vector<const KernelProfile*> kernels;
+    for (const auto row : {parent, own}) {
+        if (row == rows.end()) continue;
+        for (const KernelProfile& kernel : row->kernels) {
+            columns.push_back({kernel_title(*row, kernel), kernel_title(*row, kernel), Align::right});
+            kernels.push_back(&kernel);
+        }
+    }
+    Table table("profile", "", columns);
+    for (const char* key :
+         {"duration_ns", "sm_busy_pct", "tensor_pipe_pct", "xu_pipe_pct", "issue_pct", "instructions",
+          "warps_active", "hbm_read_bytes", "hbm_write_bytes", "hbm_pct", "l2_bytes", "l2_hit_pct",
+          "shared_pipe_pct", "shared_wavefronts", "bank_conflicts", "bank_conflicts_ldmatrix"}) {
+        std::vector<Cell> cells{metric(key).title};
+        for (const KernelProfile* kernel : kernels) cells.push_back(metric_cell(*kernel, key));
+        table.add_row(std::move(cells));
+    }
+    for (const auto& [reason, own_share] : waits_of(own->kernels.front())) {
+        std::vector<Cell> cells{"waits: " + reason->title};
+        bool matters = false;
+        for (const KernelProfile* kernel : kernels) {
+            const double share = share_of(*kernel, *reason);
+            matters = matters || share >= 0.05;
+            cells.push_back({Value(share), fmt::format("{:.0f}%", 100 * share)});
+        }
+        if (matters) table.add_row(std::move(cells));
+    }
+    return fmt::format(
+        "{}; {}:\n\n{}\nWaits: of the cycles from one instruction of a warp to its next, those spent waiting "
+        "for this.\n",
+        profiled_label(*recorded), long_name(*own), to_markdown(table));
+}
+
+std::string occupancy_block(const std::optional<Profile>& recorded) {
+    if (!recorded) return not_yet;
+    return fmt::format("{}:\n\n{}", profiled_label(*recorded), to_markdown(occupancy_table(*recorded, true)));
+}
+
+}  // namespace ladder

@@ -1,0 +1,450 @@
+#include "harness/report/timing_tables.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string_view>
+
+#include "harness/problem/shape.h"
+#include "harness/report/problem_rows.h"
+#include "harness/time/timing.h"
+
+namespace ladder {
+namespace {
+
+// The groups whose rate has this unit, "TFLOP/s" or "GB/s".
+std::vector<ProblemRows> of_unit(std::vector<ProblemRows> groups, std::string_view unit) {
+    std::erase_if(groups,
+                  [&](const ProblemRows& g) { return counts_bytes(g.first->shape) != (unit == "GB/s"); });
+    return groups;
+}
+
+const char* key_of(std::string_view unit) {
+    return unit == "GB/s" ? "bytes_rate" : "flop_rate";
+}
+
+constexpr const char* units[]{"TFLOP/s", "GB/s"};
+
+// How many times as fast as the peer the stage is; empty if one of them has no time.
+std::optional<double> over_peer(const ProblemRows& group, const Row* row, const std::string& peer) {
+    const PeerRow* yardstick = group.peer(peer);
+    if (yardstick == nullptr || row == nullptr) return std::nullopt;
+    const auto ratio = yardstick->stage_speedups.find(row->folder);
+    return ratio == yardstick->stage_speedups.end() ? std::nullopt : std::optional(ratio->second.value);
+}
+
+// "peer: cuDNN", in the column of the stages
+std::string label(const std::string& peer) {
+    return "peer: " + peer;
+}
+
+// Marked where the stage's change should show.
+Tone tone_of(const Row& row) {
+    return row.shows_here ? Tone::marked : Tone::plain;
+}
+
+Cell ratio(const std::optional<double>& value, Tone tone = Tone::plain) {
+    if (!value) return {};
+    return {Value(*value), fmt::format("{:.2f}x", *value), tone};
+}
+
+Cell speedup(const Row& row) {
+    return row.over_parent ? ratio(row.over_parent->value, tone_of(row)) : Cell();
+}
+
+Cell verified_cell(const Row& row) {
+    if (row.verified) return {Value(true), "yes", Tone::good};
+    return row.timing ? Cell(Value(false), "WRONG", Tone::bad) : Cell(Value(), "cannot run", Tone::faint);
+}
+
+Cell milliseconds(const Measurement& row) {
+    if (!row.timing) return {};
+    return {Value(row.timing->median_ms), fmt::format("{:.3f}", row.timing->median_ms)};
+}
+
+Cell noise(const Measurement& row) {
+    if (!row.timing) return {};
+    return {Value(row.timing->noise), fmt::format("{:.1f}%", 100 * row.timing->noise)};
+}
+
+Cell rate(const Measurement& row) {
+    if (!row.timing) return {};
+    return {Value(row.rate), fmt::format("{:.{}f}", row.rate, row.rate < 100 ? 1 : 0)};
+}
+
+Cell share(const Measurement& row) {
+    if (!row.ceiling_share) return {};
+    return {Value(*row.ceiling_share), fmt::format("{:.0f}%", 100 * *row.ceiling_share)};
+}
+
+// "212 (1.52x)": the rate and the speedup over the parent
+Cell rate_and_speedup(const Row* row) {
+    if (row == nullptr || !row->timing) return {Value(), "-", Tone::faint};
+    std::string text = rate(*row).text;
+    if (row->over_parent) text += fmt::format(" ({:.2f}x)", row->over_parent->value);
+    return {Value(row->rate), text, tone_of(*row)};
+}
+
+Cell rate_or_dash(const Measurement* row) {
+    return row == nullptr || !row->timing ? Cell(Value(), "-", Tone::faint) : rate(*row);
+}
+
+Cell fact(const std::string& text) {
+    return Cell(text);
+}
+
+Cell rate_fact(const std::optional<double>& value, const char* unit) {
+    return value ? Cell(Value(*value), fmt::format("{:.0f} {}", *value, unit))
+                 : Cell(Value(), "not measured");
+}
+
+// "d=64 N=2k B=8 H=32 causal": what tells the problems of a sweep apart
+std::string problem_name(const ProblemRows& group) {
+    const Shape& s = group.first->shape;
+    if (!is_sweep(group.first->regime)) return group.short_name();
+    return fmt::format("d={} N={} B={} H={}{}{}", s.d, short_size(s.Nk), s.B, s.H,
+                       s.H == s.Hkv ? "" : fmt::format(" Hkv={}", s.Hkv),
+                       group.first->causal ? " causal" : "");
+}
+
+// Who is compared with the peers: a stage, or the fastest one on each problem.
+struct Contender {
+    const Stage* stage;  // null for the fastest
+
+    std::string name() const { return stage != nullptr ? stage->folder() : "fastest"; }
+    std::string short_name() const {
+        return stage != nullptr ? fmt::format("{:02}", stage->number) : "fastest";
+    }
+    const Row* row(const ProblemRows& group) const {
+        if (stage != nullptr) return group.row(stage->number);
+        const Row* fastest = nullptr;
+        for (const Row* row : group.rows) {
+            if (!row->timing || !row->verified) continue;
+            if (fastest == nullptr || row->rate > fastest->rate) fastest = row;
+        }
+        return fastest;
+    }
+    Cell cell(const ProblemRows& group) const {
+        const Row* row = this->row(group);
+        if (row == nullptr || !row->timing) return {Value(), "-", Tone::faint};
+        if (!row->verified) return {Value(row->rate), "WRONG", Tone::bad};
+        Cell cell = rate_and_speedup(row);
+        if (stage == nullptr)
+            cell = {Value(row->rate), fmt::format("{} ({:02})", rate(*row).text, row->stage)};
+        return cell;
+    }
+};
+
+// One stage if it is named, all of a few, else the fastest.
+std::vector<Contender> contenders_of(const Results& results, const Stage* only, std::size_t few) {
+    if (only != nullptr) return {{only}};
+    std::vector<Contender> contenders;
+    for (const Stage& stage : stages()) {
+        if (std::any_of(results.rows.begin(), results.rows.end(),
+                        [&](const Row& row) { return row.stage == stage.number; }))
+            contenders.push_back({&stage});
+    }
+    return contenders.size() <= few || results.peers.empty() ? contenders : std::vector<Contender>{{nullptr}};
+}
+
+// A contender against a peer.
+struct Pair {
+    Contender contender;
+    std::string peer;
+
+    Column column() const {
+        return {fmt::format("{}_over_{}", contender.name(), peer),
+                fmt::format("{} over {}", contender.short_name(), peer), Align::right};
+    }
+    std::optional<double> ratio(const ProblemRows& group) const {
+        return over_peer(group, contender.row(group), peer);
+    }
+};
+
+// Why who has no time, or a wrong answer, in one line
+std::string reasons(const ProblemRows& group, const std::vector<Contender>& contenders) {
+    std::vector<std::string> list;
+    const bool any_timed = std::any_of(group.rows.begin(), group.rows.end(),
+                                       [](const Row* row) { return row->timing.has_value(); });
+    for (const Contender& contender : contenders) {
+        const Row* row = contender.row(group);
+        // Among stages that are for this head dimension, one that is not needs no reason in each row.
+        const bool not_for_it =
+            any_timed && contender.stage != nullptr && !contender.stage->has_head_dim(group.first->shape.d);
+        if (row != nullptr && !row->why_not.empty() && !not_for_it)
+            list.push_back(fmt::format("{}: {}", contender.short_name(), row->why_not));
+    }
+    for (const PeerRow* row : group.peers) {
+        if (!row->why_not.empty()) list.push_back(fmt::format("{}: {}", row->peer, row->why_not));
+    }
+    return fmt::format("{}", fmt::join(list, "; "));
+}
+
+// "0.97x, 0.81x": the geometric mean of the ratios and the smallest
+Cell mean_and_minimum(const std::vector<double>& ratios) {
+    if (ratios.empty()) return {Value(), "-", Tone::faint};
+    double logarithms = 0;
+    for (const double ratio : ratios) logarithms += std::log(ratio);
+    const double mean = std::exp(logarithms / static_cast<double>(ratios.size()));
+    return {Value(mean),
+            fmt::format("{:.2f}x, {:.2f}x", mean, *std::min_element(ratios.begin(), ratios.end()))};
+}
+
+// A row for each head dimension, if there are several, and one for all.
+Table summary_table(const std::string& unit, const std::vector<ProblemRows>& groups,
+                    const std::vector<Pair>& pairs) {
+    std::vector<Column> columns{{"problems", "problems"}};
+    for (const Pair& pair : pairs) columns.push_back(pair.column());
+    Table table(std::string(key_of(unit)) + "_summary", "Geometric mean and minimum of the ratios", columns);
+    const auto add_row = [&](const std::string& name, const auto& is_in) {
+        std::vector<Cell> cells{name};
+        for (const Pair& pair : pairs) {
+            std::vector<double> ratios;
+            bool all = true;  // of those that another stage has; a mean over fewer would be taken for theirs
+            for (const ProblemRows& group : groups) {
+                if (!is_in(group)) continue;
+                if (const auto ratio = pair.ratio(group)) {
+                    ratios.push_back(*ratio);
+                } else {
+                    all = all && std::none_of(pairs.begin(), pairs.end(), [&](const Pair& other) {
+                              return other.ratio(group).has_value();
+                          });
+                }
+            }
+            cells.push_back(mean_and_minimum(all ? ratios : std::vector<double>{}));
+        }
+        table.add_row(std::move(cells));
+    };
+    std::set<int> dimensions;
+    for (const ProblemRows& group : groups) dimensions.insert(group.first->shape.d);
+    if (dimensions.size() > 1) {
+        for (const int d : dimensions)
+            add_row(fmt::format("d={}", d),
+                    [=](const ProblemRows& group) { return group.first->shape.d == d; });
+    }
+    add_row("all", [](const ProblemRows&) { return true; });
+    return table;
+}
+
+// sm_90 of 90
+std::string architecture(int arch) {
+    return fmt::format("sm_{}", arch);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, Cell>> machine_facts(const Record& record) {
+    const Hardware& h = record.hardware;
+    return {
+        {"GPU", fact(fmt::format("{}, {} SMs, {}", h.gpu, h.sm_count, architecture(h.device_arch)))},
+        {"driver", fact(h.driver)},
+        {"toolkit", fact(fmt::format("CUDA {}, compiled for {}", h.toolkit, architecture(h.binary_arch)))},
+        {"date", fact(record.date)},
+        {"commit", fact(record.commit)}};
+}
+
+std::vector<std::pair<std::string, Cell>> measurement_facts(const Results& results) {
+    auto facts = machine_facts(results);
+    facts.emplace_back("ceiling, bf16 GEMM", rate_fact(results.ceilings.bf16_tflops, "TFLOP/s"));
+    facts.emplace_back("ceiling, fp16 GEMM", rate_fact(results.ceilings.fp16_tflops, "TFLOP/s"));
+    facts.emplace_back("ceiling, copy", rate_fact(results.ceilings.copy_gbs, "GB/s"));
+    if (!results.libraries.empty()) facts.emplace_back("peers", fact(libraries(results)));
+    return facts;
+}
+
+std::vector<Table> timing_tables(const Results& results) {
+    std::vector<Table> tables;
+    const auto peers = peer_names(results);
+    for (const ProblemRows& group : by_problem(results)) {
+        const Row& first = *group.first;
+        std::vector<Column> columns{{"stage", "stage"},
+                                    {"verified", "verified"},
+                                    {"median_ms", "median ms", Align::right},
+                                    {"noise", "noise", Align::right},
+                                    {"rate", counts_bytes(first.shape) ? "GB/s" : "TFLOP/s", Align::right},
+                                    {"ceiling_share", "of ceiling", Align::right},
+                                    {"over_parent", "over parent", Align::right},
+                                    {"over_baseline", "over 00", Align::right}};
+        for (const std::string& peer : peers)
+            columns.push_back({"over_" + peer, "over " + peer, Align::right});
+        columns.push_back({"why_not", ""});
+        Table table(fmt::format("{}_{}", first.regime, tables.size()), long_name(first), columns);
+        for (const Row* row : group.rows) {
+            std::vector<Cell> cells{row->folder, verified_cell(*row), milliseconds(*row), noise(*row),
+                                    rate(*row),  share(*row),         speedup(*row)};
+            cells.push_back(row->over_baseline ? ratio(row->over_baseline->value) : Cell());
+            for (const std::string& peer : peers) cells.push_back(ratio(over_peer(group, row, peer)));
+            cells.push_back(row->why_not.empty() ? Cell() : Cell(row->why_not));
+            table.add_row(std::move(cells));
+        }
+        for (const PeerRow* row : group.peers) {
+            std::vector<Cell> cells{label(row->peer), {},         milliseconds(*row),
+                                    noise(*row),      rate(*row), share(*row)};
+            cells.resize(columns.size() - 1);
+            cells.push_back(row->why_not.empty() ? Cell() : Cell(row->why_not));
+            table.add_row(std::move(cells));
+        }
+        tables.push_back(std::move(table));
+    }
+    return tables;
+}
+
+Table regime_table(const Results& results) {
+    const auto groups = by_problem(results);
+    const bool bytes = counts_bytes(groups.front().first->shape);
+    Table table("times", "",
+                {{"problem", "problem"},
+                 {"stage", "stage"},
+                 {"verified", "verified"},
+                 {"median_ms", "median ms", Align::right},
+                 {"noise", "noise", Align::right},
+                 {"rate", bytes ? "GB/s" : "TFLOP/s", Align::right},
+                 {"over_parent", "over parent", Align::right},
+                 {"why_not", ""}});
+    for (const ProblemRows& group : groups) {
+        for (const Row* row : group.rows) {
+            table.add_row({group.short_name(), row->folder, verified_cell(*row), milliseconds(*row),
+                           noise(*row), rate(*row), speedup(*row),
+                           row->why_not.empty() ? Cell() : Cell(row->why_not)});
+        }
+    }
+    return table;
+}
+
+std::vector<Table> rate_tables(const Results& results, const std::string& regime) {
+    std::vector<Table> tables;
+    for (const char* unit : units) {
+        std::vector<ProblemRows> groups = of_unit(by_problem(results), unit);
+        std::erase_if(groups,
+                      [&](const ProblemRows& g) { return !regime.empty() && g.first->regime != regime; });
+        if (groups.empty()) continue;
+        std::vector<Column> columns{{"stage", "stage"}};
+        for (const ProblemRows& group : groups)
+            columns.push_back({group.short_name(), group.short_name(), Align::right});
+        Table table(key_of(unit), fmt::format("{} (speedup over the parent)", unit), columns);
+        for (const Stage& stage : stages()) {
+            std::vector<Cell> cells{stage.folder()};
+            bool any = false;
+            for (const ProblemRows& group : groups) {
+                const Row* row = group.row(stage.number);
+                any = any || row != nullptr;
+                cells.push_back(rate_and_speedup(row));
+            }
+            if (any) table.add_row(std::move(cells));
+        }
+        for (const std::string& peer : peer_names(results)) {
+            std::vector<Cell> cells{label(peer)};
+            for (const ProblemRows& group : groups) cells.push_back(rate_or_dash(group.peer(peer)));
+            table.add_row(std::move(cells));
+        }
+        tables.push_back(std::move(table));
+    }
+    return tables;
+}
+
+std::vector<Table> comparison_tables(const Results& results, const Stage* only, std::size_t few) {
+    const auto contenders = contenders_of(results, only, few);
+    const auto peers = peer_names(results);
+    std::vector<Pair> pairs;
+    for (const Contender& contender : contenders) {
+        for (const std::string& peer : peers) pairs.push_back({contender, peer});
+    }
+    std::vector<Table> tables;
+    for (const char* unit : units) {
+        auto groups = of_unit(by_problem(results), unit);
+        std::erase_if(groups, [&](const ProblemRows& group) {
+            return only != nullptr && !only->has_head_dim(group.first->shape.d);
+        });
+        if (groups.empty()) continue;
+        std::vector<Column> columns{{"problem", "problem"}};
+        for (const Contender& contender : contenders)
+            columns.push_back({contender.name(), contender.name(), Align::right});
+        for (const std::string& peer : peers) columns.push_back({peer, peer, Align::right});
+        for (const Pair& pair : pairs) columns.push_back(pair.column());
+        const bool all_ran = std::all_of(groups.begin(), groups.end(), [&](const ProblemRows& group) {
+            return reasons(group, contenders).empty();
+        });
+        if (!all_ran) columns.push_back({"why_not", ""});
+        Table table(key_of(unit), unit, columns);
+        for (const ProblemRows& group : groups) {
+            std::vector<Cell> cells{problem_name(group)};
+            for (const Contender& contender : contenders) cells.push_back(contender.cell(group));
+            for (const std::string& peer : peers) cells.push_back(rate_or_dash(group.peer(peer)));
+            for (const Pair& pair : pairs) cells.push_back(ratio(pair.ratio(group)));
+            if (!all_ran) cells.emplace_back(reasons(group, contenders));
+            table.add_row(std::move(cells));
+        }
+        tables.push_back(std::move(table));
+        if (!pairs.empty()) tables.push_back(summary_table(unit, groups, pairs));
+    }
+    return tables;
+}
+
+Table stage_timing_table(const Results& results, const Stage& stage) {
+    Table table("measured", "",
+                {{"problem", "problem"},
+                 {"parent_ms", "parent's ms", Align::right},
+                 {"median_ms", "its own ms", Align::right},
+                 {"noise", "noise", Align::right},
+                 {"rate", "rate", Align::right},
+                 {"ceiling_share", "of ceiling", Align::right},
+                 {"over_parent", "over parent", Align::right}});
+    for (const ProblemRows& group : by_problem(results)) {
+        const Row* row = group.row(stage.number);
+        const Row* parent = group.row(stage.parent);
+        if (row == nullptr || !stage.has_head_dim(group.first->shape.d)) continue;
+        Cell own_rate = rate(*row);
+        if (row->timing) own_rate.text += " " + row->unit;
+        table.add_row({group.short_name(), parent ? milliseconds(*parent) : Cell(),
+                       row->timing ? milliseconds(*row) : Cell(row->why_not), noise(*row), own_rate,
+                       share(*row), speedup(*row)});
+    }
+    return table;
+}
+
+Table speedup_table(const Results& results, int from, const std::vector<int>& to) {
+    std::vector<Column> columns{{"problem", "problem"}};
+    for (const int stage : to) {
+        columns.push_back(
+            {fmt::format("stage_{:02}", stage), fmt::format("{:02} over {:02}", stage, from), Align::right});
+    }
+    const auto peers = peer_names(results);
+    for (const std::string& peer : peers)
+        columns.push_back({"over " + peer, fmt::format("{:02} over {}", to.back(), peer), Align::right});
+    Table table("speedups", "", columns);
+    for (const ProblemRows& group : of_unit(by_problem(results), "TFLOP/s")) {
+        std::vector<Cell> cells{group.short_name()};
+        const Row* base = group.row(from);
+        if (base != nullptr && !find_stage(from)->has_head_dim(group.first->shape.d)) continue;
+        for (const int stage : to) {
+            const Row* row = group.row(stage);
+            const bool timed = base != nullptr && row != nullptr && base->timing && row->timing;
+            cells.push_back(timed ? ratio(base->timing->median_ms / row->timing->median_ms) : Cell{});
+        }
+        for (const std::string& peer : peers)
+            cells.push_back(ratio(over_peer(group, group.row(to.back()), peer)));
+        table.add_row(cells);
+    }
+    return table;
+}
+
+std::string libraries(const Results& results) {
+    std::vector<std::string> names;
+    for (const auto& [library, version] : results.libraries)
+        names.push_back(fmt::format("{} {}", library, version));
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string machine_label(const Record& record) {
+    return fmt::format("{}, {}, commit {}", record.hardware.gpu, record.date.substr(0, 10),
+                       record.commit.substr(0, 7));
+}
+
+std::string recorded_label(const Results& results) {
+    return "Recorded on " + machine_label(results);
+}
+
+}  // namespace ladder

@@ -1,0 +1,56 @@
+/// @file
+/// Timing measurements as tables, whether of this run or recorded.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/base/table.h"
+#include "harness/time/results.h"
+
+namespace ladder {
+
+/// GPU, driver, toolkit, architectures, date and commit.
+std::vector<std::pair<std::string, Cell>> machine_facts(const Record& record);
+
+/// The same, the ceilings, and the libraries of the peers if there are any.
+std::vector<std::pair<std::string, Cell>> measurement_facts(const Results& results);
+
+/// One table for each problem, a row for each stage: time, noise, rate, share of the ceiling, speedups over
+/// the parent, over 00 and over each peer. The peers' rows come last.
+std::vector<Table> timing_tables(const Results& results);
+
+/// The same in one table, a row for each problem and stage, with the speedup over the parent alone. The
+/// problems must be of one regime.
+Table regime_table(const Results& results);
+
+/// A table for each unit of rate, a row for each stage, a column for each problem: "212 (1.52x)", which is
+/// the rate and the speedup over the parent. The peers' rates come last. `regime` keeps that one only, unless
+/// it is empty.
+std::vector<Table> rate_tables(const Results& results, const std::string& regime = "");
+
+/// Two tables for each unit of rate. The first has a row for each problem: the rate of each stage and peer,
+/// and how many times as fast as each peer each stage is; of more than `few` stages, only the fastest on
+/// that problem. The second has the geometric mean and the minimum of these ratios, for each head dimension
+/// and over all; its key ends in "_summary". `only` keeps one stage, unless it is null.
+std::vector<Table> comparison_tables(const Results& results, const Stage* only = nullptr,
+                                     std::size_t few = 3);
+
+/// One stage against its parent, a row for each problem.
+Table stage_timing_table(const Results& results, const Stage& stage);
+
+/// How many times as fast as stage `from` the stages `to` are, and the last of them as the peers: a row for
+/// each problem whose rate counts operations.
+Table speedup_table(const Results& results, int from, const std::vector<int>& to);
+
+/// What the peers are made of: "PyTorch 2.11.0, cuDNN 9.10.2".
+std::string libraries(const Results& results);
+
+/// "NVIDIA H200, 2026-11-21, commit 0123456"
+std::string machine_label(const Record& record);
+
+/// "Recorded on NVIDIA H200, 2026-11-21, commit 0123456"
+std::string recorded_label(const Results& results);
+
+}  // namespace ladder

@@ -1,0 +1,79 @@
+#include "harness/time/peers.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "harness/problem/shape.h"
+#include "stages/errors.h"
+
+namespace ladder {
+namespace {
+
+using Json = nlohmann::json;
+
+// One answer, read by `read`. The program may report an error instead, or break the protocol.
+template <class F>
+auto answer(Coprocess& program, double limit_s, F read) {
+    const std::string line = program.read_line(limit_s);
+    try {
+        const auto json = Json::parse(line);
+        if (json.contains("error")) throw CannotRun("peers: " + json.at("error").get<std::string>());
+        return read(json);
+    } catch (const Json::exception&) {
+        throw CannotRun(fmt::format("peers: no answer but '{:.80}'", line));
+    }
+}
+
+}  // namespace
+
+const std::vector<std::string>& Peers::names() {
+    static const std::vector<std::string> list{"FlashAttention-2", "cuDNN", slow};
+    return list;
+}
+
+std::vector<std::string> Peers::command() {
+    const char* python = std::getenv("LADDER_PYTHON");
+    return {python != nullptr && *python != '\0' ? python : "python3",
+            LADDER_SOURCE_DIR "/harness/time/peers.py"};
+}
+
+Peers::Peers(const std::vector<std::string>& command, double limit_s) : program_(command), limit_s_(limit_s) {
+    answer(program_, limit_s_, [&](const Json& hello) {
+        hello.at("device").get_to(device_);
+        hello.at("libraries").get_to(libraries_);
+    });
+}
+
+std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::string>& names) {
+    const Shape& s = c.shape;
+    if (c.causal && s.Nq != s.Nk)
+        return std::vector<std::string>(names.size(), "aligns a causal mask top-left, not bottom-right");
+    const Json request{{"do", "prepare"},    {"B", s.B},      {"H", s.H}, {"Hkv", s.Hkv},
+                       {"Nq", s.Nq},         {"Nk", s.Nk},    {"d", s.d}, {"dtype", name(c.dtype)},
+                       {"causal", c.causal}, {"peers", names}};
+    program_.write_line(request.dump());
+    return answer(program_, limit_s_, [&](const Json& json) {
+        std::vector<std::string> why_not;
+        for (const std::string& name : names) why_not.push_back(json.at("why_not").at(name));
+        return why_not;
+    });
+}
+
+double Peers::time(const std::string& name) {
+    program_.write_line(Json{{"do", "time"}, {"peer", name}}.dump());
+    return answer(program_, limit_s_, [&](const Json& json) {
+        const double milliseconds = json.at("milliseconds");
+        if (!(milliseconds > 0)) throw CannotRun(fmt::format("peers: {} took {} ms", name, milliseconds));
+        return milliseconds;
+    });
+}
+
+void Peers::release() {
+    program_.write_line(Json{{"do", "release"}}.dump());
+    answer(program_, limit_s_, [](const Json&) {});
+}
+
+}  // namespace ladder

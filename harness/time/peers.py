@@ -1,0 +1,171 @@
+"""Times PyTorch's attention for `lab time --peers`, which starts this program (see harness/time/peers.h).
+
+It talks in lines of JSON. It greets with the device and the versions of the libraries; then it answers each line from
+standard input with one on standard output:
+
+    {"do": "prepare", "B": .., "H": .., "Hkv": .., "Nq": .., "Nk": .., "d": .., "dtype": "bf16", "causal": false,
+     "peers": ["cuDNN", ..]}                   {"why_not": {"cuDNN": ""}}    why it cannot run; empty if it can
+    {"do": "time", "peer": "cuDNN"}            {"milliseconds": 0.1}         one call
+    {"do": "release"}                          {}                            gives the GPU's memory back
+
+A line {"error": ".."} may come instead, and is the last.
+"""
+
+import json
+import os
+import sys
+import warnings
+
+# Standard output carries answers only. What else is printed, by a library say, goes to standard error.
+answers = os.fdopen(os.dup(1), "w", buffering=1)
+os.dup2(2, 1)
+
+
+def answer(**values):
+    print(json.dumps(values), file=answers)
+
+
+def fail(why):
+    answer(error=one_line(why))
+    sys.exit()
+
+
+def one_line(text):
+    return str(text).strip().partition("\n")[0]
+
+
+def out_of_memory(error):
+    """Without the account of who has how much."""
+    return one_line(error).partition(" GPU ")[0]
+
+
+try:
+    import torch
+except ImportError:
+    fail(f"PyTorch is not installed for {sys.executable}; LADDER_PYTHON names another Python")
+if not torch.cuda.is_available():
+    fail(f"PyTorch {torch.__version__} of {sys.executable} finds no CUDA device")
+try:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    # Unfused attention in 16 bits, as papers compare with it. By default PyTorch computes it in fp32.
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+except (ImportError, AttributeError):
+    fail(f"PyTorch {torch.__version__} is too old: 2.6 lets its attention back-ends be chosen")
+
+BACKENDS = {"FlashAttention-2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "unfused": "MATH"}
+WARM_UPS = 3
+
+
+class Clock:
+    """The clock of harness/device/gpu_device.cu: a call, with the cache flushed, queued before the GPU comes to it."""
+
+    def __init__(self):
+        l2_cache = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0)
+        self.flush = torch.zeros(max(4 * l2_cache, 256 << 20) // 4, dtype=torch.float32, device="cuda")
+        self.flushes = 1
+        self.start = torch.cuda.Event(enable_timing=True)
+        self.stop = torch.cuda.Event(enable_timing=True)
+
+    def milliseconds(self, call):
+        while True:
+            for _ in range(self.flushes):
+                self.flush.sum()
+            self.start.record()
+            call()
+            self.stop.record()
+            host_was_late = self.start.query()
+            self.stop.synchronize()
+            if not host_was_late or self.flushes >= 64:
+                return self.start.elapsed_time(self.stop)
+            self.flushes *= 2
+
+
+class Peers:
+    def __init__(self):
+        self.clock = Clock()
+        self.call = None
+
+    def prepare(self, request):
+        """Makes inputs and calls each peer a few times. Returns why not, by name."""
+        self.clock.flushes = 1
+        size = {key: request[key] for key in ("B", "H", "Hkv", "Nq", "Nk", "d")}
+        dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[request["dtype"]]
+        torch.manual_seed(1)
+        try:
+            query, key, value = (
+                torch.randn(size["B"], size[heads], size[rows], size["d"], dtype=dtype, device="cuda")
+                for heads, rows in (("H", "Nq"), ("Hkv", "Nk"), ("Hkv", "Nk")))
+        except torch.cuda.OutOfMemoryError as error:
+            self.release()
+            return {name: out_of_memory(error) for name in request["peers"]}
+        options = {"is_causal": request["causal"]}
+        if size["H"] != size["Hkv"]:
+            options["enable_gqa"] = True
+        self.call = lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
+        return {name: self.warm_up(name) for name in request["peers"]}
+
+    def warm_up(self, name):
+        """Why this peer cannot run, in one line; empty if it can."""
+        with warnings.catch_warnings(record=True) as reasons:
+            warnings.simplefilter("always")
+            try:
+                with torch.inference_mode(), only(name):
+                    for _ in range(WARM_UPS):
+                        self.call()
+                torch.cuda.synchronize()
+                return ""
+            except torch.cuda.OutOfMemoryError as error:
+                torch.cuda.empty_cache()
+                return out_of_memory(error)
+            except (RuntimeError, TypeError) as error:
+                torch.cuda.synchronize()  # a device error would last, and no later answer be true
+                return refusal(name, [str(reason.message) for reason in reasons]) or one_line(error)
+
+    def time(self, name):
+        with torch.inference_mode(), only(name):
+            return self.clock.milliseconds(self.call)
+
+    def release(self):
+        self.call = None
+        torch.cuda.empty_cache()
+
+
+def only(name):
+    return sdpa_kernel(getattr(SDPBackend, BACKENDS[name]))
+
+
+def refusal(name, warned):
+    """PyTorch warns "Flash attention kernel not used because:", then of each reason, and so on for each back-end."""
+    header = {"FlashAttention-2": "flash", "cuDNN": "cudnn"}.get(name)
+    mine = False
+    for text in (one_line(text).partition(" (Triggered")[0] for text in warned):
+        if text.endswith("not used because:"):
+            mine = header is not None and text.lower().startswith(header)
+        elif mine:
+            return text
+    return ""
+
+
+def main():
+    cudnn = torch.backends.cudnn.version() or 0
+    major = 10000 if cudnn >= 90000 else 1000
+    answer(device=torch.cuda.get_device_name(0),
+           libraries={"PyTorch": torch.__version__,
+                      "cuDNN": f"{cudnn // major}.{cudnn % major // 100}.{cudnn % 100}"})
+    peers = Peers()
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["do"] == "prepare":
+            answer(why_not=peers.prepare(request))
+        elif request["do"] == "time":
+            answer(milliseconds=peers.time(request["peer"]))
+        elif request["do"] == "release":
+            peers.release()
+            answer()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Exception as error:  # whatever it is, lab can only pass it on
+        fail(f"{type(error).__name__}: {error}")

@@ -1,0 +1,38 @@
+/// @file
+/// The JSON form that recorded measurements share. Needs all of nlohmann-json, so only their .cpp include it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <filesystem>
+
+#include "harness/problem/json.h"
+#include "harness/time/results.h"
+
+namespace ladder {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hardware, gpu, sm_count, device_arch, binary_arch, ptx_arch, driver,
+                                   toolkit)
+
+/// The fields of Record, and the kind of record that they are of: "timing", "profile".
+nlohmann::json record_json(const char* kind, const Record& record);
+void get_record(const nlohmann::json& json, Record& record);
+
+/// Whether it is a record of that kind.
+bool is_record(const nlohmann::json& json, const char* kind);
+
+/// Reads one file. Throws BadUsage naming the file if it cannot be read or is no record of that kind, which
+/// `what` calls by its name ("a profile").
+template <class T>
+T load_record(const std::filesystem::path& path, const char* kind, const char* what) {
+    const auto json = read_json(path);
+    if (!is_record(json, kind)) throw BadUsage(fmt::format("cannot read {}: not {}", path.string(), what));
+    try {
+        return json.get<T>();
+    } catch (const std::exception& error) {
+        throw BadUsage(fmt::format("cannot read {}: {}", path.string(), error.what()));
+    }
+}
+
+}  // namespace ladder

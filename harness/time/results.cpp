@@ -1,0 +1,200 @@
+#include "harness/time/results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <tuple>
+
+#include "harness/base/json.h"
+#include "harness/base/process.h"
+#include "harness/device/device.h"
+#include "harness/problem/regimes.h"
+#include "harness/problem/shape.h"
+#include "harness/time/record_json.h"
+
+namespace ladder {
+namespace fs = std::filesystem;
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ceilings, bf16_tflops, fp16_tflops, copy_gbs)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Timing, median_ms, p20_ms, p80_ms, noise, repeats)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ratio, value, noise)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerRow, regime, shape, dtype, causal, peer, why_not, timing, rate, unit,
+                                   ceiling_share, stage_speedups)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Row, regime, shape, dtype, causal, stage, parent, folder, shows_here,
+                                   verified, why_not, max_error, timing, rate, unit, ceiling_share,
+                                   over_parent, over_baseline)
+
+void to_json(nlohmann::json& json, const Results& results) {
+    json = record_json("timing", results);
+    json["ceilings"] = results.ceilings;
+    json["rows"] = results.rows;
+    json["libraries"] = results.libraries;
+    json["peers"] = results.peers;
+}
+
+void from_json(const nlohmann::json& json, Results& results) {
+    get_record(json, results);
+    json.at("ceilings").get_to(results.ceilings);
+    json.at("rows").get_to(results.rows);
+    if (!json.contains("peers")) return;  // recorded before there were any
+    json.at("libraries").get_to(results.libraries);
+    json.at("peers").get_to(results.peers);
+}
+
+namespace {
+
+bool covers_default_run(const Results& results) {
+    return std::all_of(regimes().begin(), regimes().end(), [&](const Regime& regime) {
+        return regime.sweep || std::any_of(results.rows.begin(), results.rows.end(),
+                                           [&](const Row& row) { return row.regime == regime.name; });
+    });
+}
+
+Ratio speedup(const Timing& before, const Timing& after) {
+    return {before.median_ms / after.median_ms, std::hypot(before.noise, after.noise)};
+}
+
+std::optional<Ratio> speedup(const std::vector<Row>& rows, int over_stage, const Row& row) {
+    const auto before = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
+        return other.stage == over_stage && same_problem(other, row) && other.verified && other.timing;
+    });
+    if (before == rows.end() || before->stage == row.stage) return std::nullopt;
+    return speedup(*before->timing, *row.timing);
+}
+
+void derive_rate(Measurement& m, const Ceilings& ceilings) {
+    if (!m.timing) return;
+    const bool bytes = counts_bytes(m.shape);
+    const double seconds = m.timing->median_ms * 1e-3;
+    m.unit = bytes ? "GB/s" : "TFLOP/s";
+    m.rate = bytes ? unavoidable_bytes(m.shape) / seconds * 1e-9 : flops(m.shape, m.causal) / seconds * 1e-12;
+    const auto gemm = m.dtype == DType::fp16 ? ceilings.fp16_tflops : ceilings.bf16_tflops;
+    const auto ceiling = bytes ? ceilings.copy_gbs : gemm;
+    m.ceiling_share = ceiling ? std::optional(m.rate / *ceiling) : std::nullopt;
+}
+
+}  // namespace
+
+nlohmann::json record_json(const char* kind, const Record& record) {
+    return {{"kind", kind},
+            {"date", record.date},
+            {"commit", record.commit},
+            {"hardware", record.hardware},
+            {"kernels", record.kernels}};
+}
+
+void get_record(const nlohmann::json& json, Record& record) {
+    json.at("date").get_to(record.date);
+    json.at("commit").get_to(record.commit);
+    json.at("hardware").get_to(record.hardware);
+    json.at("kernels").get_to(record.kernels);
+}
+
+bool is_record(const nlohmann::json& json, const char* kind) {
+    return json.is_object() && json.value("kind", "") == kind;
+}
+
+std::string utc_now() {
+    const std::time_t now = std::time(nullptr);
+    std::tm utc{};
+    gmtime_r(&now, &utc);
+    char text[] = "2026-11-21T07:52:00Z";
+    std::strftime(text, sizeof text, "%FT%TZ", &utc);
+    return text;
+}
+
+std::string foreign_architecture(const Hardware& hardware) {
+    const auto [device, binary, ptx] =
+        std::tuple(hardware.device_arch, hardware.binary_arch, hardware.ptx_arch);
+    if (binary == device && ptx == device) return "";
+    // The driver compiles PTX for the very device, so only the PTX tells where that code came from.
+    const std::string found = binary == device
+                                  ? fmt::format("PTX for compute_{} that the driver compiled", ptx)
+                                  : fmt::format("machine code for sm_{}", binary);
+    return fmt::format(
+        "the kernels run from {}, but this GPU is sm_{}: rebuild with -DCMAKE_CUDA_ARCHITECTURES={}", found,
+        device, device);
+}
+
+void refuse_foreign(const Hardware& hardware, const OutputFile& file) {
+    if (const auto why_not = foreign_architecture(hardware); !why_not.empty())
+        throw CannotRun(fmt::format("{} is not written: {}", file.path().string(), why_not));
+}
+
+bool same_problem(const ProblemLabel& a, const ProblemLabel& b) {
+    return a.regime == b.regime && a.shape == b.shape && a.dtype == b.dtype && a.causal == b.causal;
+}
+
+std::string long_name(const ProblemLabel& problem) {
+    return fmt::format("{}: {} {}{}", problem.regime, to_string(problem.shape), name(problem.dtype),
+                       problem.causal ? " causal" : "");
+}
+
+void derive(Results& results) {
+    for (Row& row : results.rows) {
+        derive_rate(row, results.ceilings);
+        const bool valid = row.timing && row.verified;
+        row.over_parent = valid ? speedup(results.rows, row.parent, row) : std::nullopt;
+        row.over_baseline = valid ? speedup(results.rows, 0, row) : std::nullopt;
+    }
+    for (PeerRow& peer : results.peers) {
+        derive_rate(peer, results.ceilings);
+        peer.stage_speedups.clear();
+        for (const Row& row : results.rows) {
+            if (peer.timing && row.timing && row.verified && same_problem(peer, row))
+                peer.stage_speedups[row.folder] = speedup(*peer.timing, *row.timing);
+        }
+    }
+}
+
+void save_results(const Results& results, const OutputFile& file) {
+    refuse_foreign(results.hardware, file);
+    file.write(nlohmann::json(results).dump(1) + "\n");
+}
+
+Results load_results(const fs::path& path) {
+    return load_record<Results>(path, "timing", "a timing measurement");
+}
+
+std::optional<Results> newest_results(const fs::path& folder) {
+    std::optional<Results> newest;
+    if (!fs::is_directory(folder)) return newest;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+        if (entry.path().extension() != ".json" || !is_record(read_json(entry.path()), "timing")) continue;
+        Results results = load_results(entry.path());
+        // ISO 8601 dates of one time zone sort as text.
+        if (covers_default_run(results) && (!newest || newest->date < results.date))
+            newest = std::move(results);
+    }
+    return newest;
+}
+
+fs::path results_folder() {
+    return fs::path(LADDER_SOURCE_DIR) / "docs" / "results";
+}
+
+std::string current_commit() {
+    // A copy of the sources may have no repository, or one that knows an older state.
+    if (const char* exported = std::getenv("LADDER_COMMIT"); exported != nullptr && *exported != '\0')
+        return exported;
+    if (!fs::exists(fs::path(LADDER_SOURCE_DIR) / ".git")) return "unknown";
+    const auto git = [](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), {"git", "-C", LADDER_SOURCE_DIR});
+        return run_process(arguments);
+    };
+    const auto head = git({"rev-parse", "HEAD"});
+    if (head.status != 0) return "unknown";
+    // A measurement that was just written to docs/ does not change what the next one measures.
+    const auto changes = git({"status", "--porcelain", "--", ".", ":!docs"});
+    return head.out.substr(0, head.out.find('\n')) + (changes.out.empty() ? "" : "-dirty");
+}
+
+std::string kernel_fingerprint(const std::string& stage_folder) {
+    return code_fingerprint(read_file(fs::path(LADDER_SOURCE_DIR) / "stages" / stage_folder / "kernel.cu"));
+}
+
+}  // namespace ladder

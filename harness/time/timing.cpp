@@ -1,0 +1,350 @@
+#include "harness/time/timing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <list>
+#include <optional>
+#include <span>
+#include <stdexcept>
+
+#include "harness/device/device_problem.h"
+#include "harness/problem/shape.h"
+
+namespace ladder {
+namespace {
+
+std::string first_line(const std::string& text) {
+    return text.substr(0, text.find('\n'));
+}
+
+template <class T>
+std::vector<T> downloaded(Device& device, const Buffer& buffer) {
+    std::vector<T> values(buffer.bytes() / sizeof(T));
+    device.download(values.data(), buffer.data(), buffer.bytes());
+    return values;
+}
+
+/// The part of a problem that is compared with the reference: all of it, or some key/value heads with their
+/// query heads, spread evenly. Its batch is of those heads; timed tensors are (B, H, N, d), so each lies in
+/// one piece.
+class Sample {
+  public:
+    Sample(Device& device, const Case& c, const DeviceInputs& from, const TimingOptions& options)
+        : problem(c), all_heads_(c.shape.B * c.shape.Hkv) {
+        Shape& s = problem.shape;
+        const std::size_t fit = options.max_compared / (std::size_t(s.Nk) * s.d);
+        const int heads = static_cast<int>(std::clamp<std::size_t>(fit, 2, std::max(all_heads_, 2)));
+        s = {.B = std::min(heads, all_heads_), .H = s.H / s.Hkv, .Hkv = 1, .Nq = s.Nq, .Nk = s.Nk, .d = s.d};
+        inputs = {part_of(device, from.Q), part_of(device, from.K), part_of(device, from.V)};
+    }
+
+    bool is_all() const { return problem.shape.B == all_heads_; }
+
+    Outputs part_of(const Outputs& all) const { return {part_of(all.O), part_of(all.L)}; }
+
+    Case problem;
+    Inputs inputs;
+
+  private:
+    /// Calls copy(which piece of the part, which of the whole) for each head.
+    template <class F>
+    void for_each_piece(F copy) const {
+        const int heads = problem.shape.B;
+        for (int i = 0; i < heads; ++i)
+            copy(std::size_t(i), heads == 1 ? 0 : std::size_t(i) * (all_heads_ - 1) / (heads - 1));
+    }
+
+    std::vector<std::uint16_t> part_of(Device& device, const Buffer& all) const {
+        if (is_all()) return downloaded<std::uint16_t>(device, all);
+        const std::size_t bytes = all.bytes() / all_heads_;
+        std::vector<std::uint16_t> part(problem.shape.B * bytes / sizeof(std::uint16_t));
+        for_each_piece([&](std::size_t to, std::size_t from) {
+            device.download(part.data() + to * bytes / sizeof(std::uint16_t),
+                            static_cast<const std::byte*>(all.data()) + from * bytes, bytes);
+        });
+        return part;
+    }
+
+    template <class T>
+    std::vector<T> part_of(const std::vector<T>& all) const {
+        const std::size_t count = all.size() / all_heads_;
+        std::vector<T> part(problem.shape.B * count);
+        for_each_piece([&](std::size_t to, std::size_t from) {
+            std::copy_n(all.begin() + from * count, count, part.begin() + to * count);
+        });
+        return part;
+    }
+
+    int all_heads_;  ///< B * Hkv
+};
+
+/// Whoever is timed in the rounds of one case, a stage or a peer.
+class Racer {
+  public:
+    Racer(Measurement& row, std::function<double()> time_once)
+        : row_(row), time_once_(std::move(time_once)) {}
+
+    bool wants_more(const TimingOptions& options) const {
+        const int repeats = static_cast<int>(times_.size());
+        if (repeats < 3) return true;
+        if (repeats >= options.max_repeats || spent_ms_ >= options.max_seconds * 1e3) return false;
+        return repeats < options.min_repeats || summarize(times_).noise > options.target_noise;
+    }
+
+    void run() {
+        times_.push_back(time_once_());
+        spent_ms_ += times_.back();
+    }
+
+    void finish() { row_.timing = summarize(times_); }
+
+  private:
+    Measurement& row_;
+    std::function<double()> time_once_;
+    std::vector<double> times_;
+    double spent_ms_ = 0;
+};
+
+/// One stage's run at one case: its own outputs and workspace, and its row of the results.
+class Contestant {
+  public:
+    /// Allocates and warms up. Throws CannotRun or CheckFailed.
+    Contestant(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs, Row& row)
+        : row_(row), device_(device), stage_(stage), case_(c) {
+        run_.emplace(device, stage, c, inputs);
+        for (const auto* output : {&run_->O, &run_->L}) {
+            const std::vector<unsigned char> nan(output->bytes(), 0xff);
+            device.upload(output->data(), nan.data(), nan.size());
+        }
+
+        for (int i = 0; i < 2; ++i) device.run(stage, run_->problem);
+    }
+
+    double time(Stopwatch& stopwatch) { return stopwatch.time(stage_, run_->problem); }
+
+    /// Fetches what the last timed call wrote, and gives the device's memory back.
+    void fetch() {
+        outputs_ = {downloaded<std::uint16_t>(device_, run_->O), downloaded<float>(device_, run_->L)};
+        run_.reset();
+    }
+
+    /// Runs once more, between canaries, and compares bit for bit.
+    void repeat(const DeviceInputs& inputs) {
+        const auto same = [](const auto& a, const auto& b) {
+            return std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
+        };
+        try {
+            const Outputs again = run_stage(device_, stage_, case_, inputs.Q, inputs.K, inputs.V);
+            if (!same(again.O, outputs_.O) || !same(again.L, outputs_.L))
+                throw CheckFailed("two runs on the same inputs differ");
+        } catch (const std::runtime_error& failure) {
+            row_.why_not = first_line(failure.what());
+        }
+    }
+
+    /// Has another thread compare with the reference, since that takes longer than the kernel.
+    void start_verification(const Sample& sample, int sampled_rows) {
+        if (!row_.why_not.empty()) return;
+        verdict_ = std::async(std::launch::async, [this, &sample, sampled_rows]() -> Verdict {
+            if (sample.is_all()) return judge(sample.problem, sample.inputs, outputs_, sampled_rows);
+            if (const auto report = report_impossible(case_, outputs_); !report.empty())
+                return {.report = report};
+            return judge(sample.problem, sample.inputs, sample.part_of(outputs_), sampled_rows);
+        });
+    }
+
+    void finish_verification() {
+        if (!verdict_.valid()) return;
+        const Verdict verdict = verdict_.get();
+        row_.verified = verdict.passed;
+        if (verdict.passed) row_.max_error = verdict.max_error;
+        if (!verdict.passed) row_.why_not = first_line(verdict.report);
+    }
+
+  private:
+    Row& row_;
+    Device& device_;
+    const Stage& stage_;
+    const Case& case_;
+    std::optional<DeviceProblem> run_;
+    Outputs outputs_;
+    std::future<Verdict> verdict_;  // last, so that its thread ends before what it reads is gone
+};
+
+Row empty_row(const TimedCase& timed, const Stage& stage) {
+    Row row;
+    static_cast<ProblemLabel&>(row) = label_of(timed);
+    static_cast<StageLabel&>(row) = label_of(stage, timed);
+    return row;
+}
+
+PeerRow empty_row(const TimedCase& timed, const std::string& peer) {
+    PeerRow row;
+    static_cast<ProblemLabel&>(row) = label_of(timed);
+    row.peer = peer;
+    return row;
+}
+
+/// What a measurement runs on.
+struct Machine {
+    Device& device;
+    Stopwatch& stopwatch;
+    Peers* peers;  ///< null for none
+};
+
+/// Times the stages and peers on one case and fills their rows, which come in the same order. A stage that
+/// crashes ends the measurement with CheckFailed: no later call on that device would work.
+void time_case(const Machine& machine, const std::vector<Stage>& stages, const Case& c,
+               const TimingOptions& options, std::span<Row> rows, std::span<PeerRow> peer_rows,
+               const std::function<void(const char*)>& on_phase) {
+    const auto& [device, stopwatch, peers] = machine;
+    on_phase("time");
+    std::optional<DeviceInputs> inputs;
+    std::optional<Sample> sample;  // outlives the contestants, whose verification reads it
+    std::list<Contestant> contestants;
+    std::vector<Racer> racers;
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+        if (!stages[i].has_head_dim(c.shape.d)) {
+            rows[i].why_not = fmt::format("has no kernel for d = {}", c.shape.d);
+            continue;
+        }
+        try {
+            if (!inputs) inputs.emplace(device, stopwatch, c);
+            Contestant& contestant = contestants.emplace_back(device, stages[i], c, *inputs, rows[i]);
+            racers.emplace_back(rows[i], [&] { return contestant.time(machine.stopwatch); });
+        } catch (const CannotRun& reason) {
+            rows[i].why_not = first_line(reason.what());
+        }
+    }
+    if (peers != nullptr) {
+        const auto why_not = peers->prepare(c, options.peers);
+        for (std::size_t i = 0; i < peer_rows.size(); ++i) {
+            PeerRow& row = peer_rows[i];
+            row.why_not = why_not[i];
+            if (row.why_not.empty()) racers.emplace_back(row, [&] { return machine.peers->time(row.peer); });
+        }
+    }
+
+    for (bool again = true; again;) {
+        again = false;
+        for (Racer& racer : racers) {
+            if (!racer.wants_more(options)) continue;
+            racer.run();
+            again = true;
+        }
+    }
+    for (Racer& racer : racers) racer.finish();
+    if (peers != nullptr) peers->release();
+
+    on_phase("verify");
+    if (contestants.empty()) return;
+    for (Contestant& contestant : contestants) contestant.fetch();
+    for (Contestant& contestant : contestants) contestant.repeat(*inputs);
+    sample.emplace(device, c, *inputs, options);
+    inputs.reset();
+    for (Contestant& contestant : contestants) contestant.start_verification(*sample, options.sampled_rows);
+    for (Contestant& contestant : contestants) contestant.finish_verification();
+}
+
+}  // namespace
+
+ProblemLabel label_of(const TimedCase& timed) {
+    return {timed.regime, timed.problem.shape, timed.problem.dtype, timed.problem.causal};
+}
+
+StageLabel label_of(const Stage& stage, const TimedCase& timed) {
+    return {stage.number, stage.parent, stage.folder(), timed.regime == stage.shows_in};
+}
+
+TimingOptions timing_options(DType dtype, const std::string& regime) {
+    TimingOptions options;
+    for (const Regime& candidate : regimes()) {
+        if (regime.empty() ? candidate.sweep : regime != candidate.name) continue;
+        for (const auto& [shape, causal] : candidate.problems) {
+            TimedCase& timed = options.cases.emplace_back();
+            timed.regime = candidate.name;
+            timed.problem.shape = shape;
+            timed.problem.causal = causal;
+            timed.problem.dtype = dtype;
+        }
+    }
+    if (options.cases.empty()) {
+        std::string names;
+        for (const Regime& known : regimes()) names += (names.empty() ? "" : ", ") + std::string(known.name);
+        throw BadUsage(fmt::format("unknown regime '{}': there are {}", regime, names));
+    }
+    if (is_sweep(regime)) {
+        options.max_seconds = 0.15;
+        options.sampled_rows = 4;
+        options.max_compared = std::size_t(1) << 24;
+        std::erase(options.peers, Peers::slow);
+    }
+    return options;
+}
+
+Timing summarize(std::vector<double> milliseconds) {
+    if (milliseconds.empty()) throw std::invalid_argument("no times to summarize");
+    std::sort(milliseconds.begin(), milliseconds.end());
+    const auto at = [&](double p) { return percentile(milliseconds, p); };
+    Timing timing{at(0.5), at(0.2), at(0.8), 0, static_cast<int>(milliseconds.size())};
+    // A normal distribution has p80 - p20 = 1.683 sigma, and its median a standard error of 1.253 sigma /
+    // sqrt(n).
+    const double sigma = (timing.p80_ms - timing.p20_ms) / 1.683;
+    timing.noise = 1.253 * sigma / std::sqrt(timing.repeats) / timing.median_ms;
+    return timing;
+}
+
+Results time_stages(Device& device, const std::vector<Stage>& stages, const TimingOptions& options,
+                    const OnStep& on_step, Peers* peers) {
+    auto* stopwatch = dynamic_cast<Stopwatch*>(&device);
+    if (stopwatch == nullptr)
+        throw CannotRun(device.description() + " has no clock that says anything of a GPU");
+
+    int step = 0;
+    const int steps = 1 + 2 * static_cast<int>(options.cases.size());
+    const auto next_step = [&](const std::string& what) {
+        if (on_step) on_step(what, step, steps);
+        ++step;
+    };
+
+    Results results;
+    results.date = utc_now();
+    results.commit = current_commit();
+    results.hardware = stopwatch->hardware();
+    if (peers != nullptr && peers->device() != results.hardware.gpu) {
+        throw CannotRun(
+            fmt::format("the stages run on {}, but PyTorch on {}", results.hardware.gpu, peers->device()));
+    }
+    next_step("measure the machine's ceilings");
+    results.ceilings = stopwatch->ceilings();
+    for (const Stage& stage : stages) {
+        const Stage* known = find_stage(stage.number);  // a student's kernel is none of the ladder's
+        if (known != nullptr && known->folder() == stage.folder())
+            results.kernels[stage.folder()] = kernel_fingerprint(stage.folder());
+    }
+    const std::size_t peers_per_case = peers == nullptr ? 0 : options.peers.size();
+    for (const TimedCase& timed : options.cases) {
+        for (const Stage& stage : stages) results.rows.push_back(empty_row(timed, stage));
+        for (std::size_t i = 0; i < peers_per_case; ++i)
+            results.peers.push_back(empty_row(timed, options.peers[i]));
+    }
+    if (peers != nullptr) results.libraries = peers->libraries();
+    for (std::size_t i = 0; i < options.cases.size(); ++i) {
+        const TimedCase& timed = options.cases[i];
+        const auto on_phase = [&](const char* phase) {
+            next_step(fmt::format("{} {}: {}", phase, timed.regime, timed.problem.description()));
+        };
+        time_case({device, *stopwatch, peers}, stages, timed.problem, options,
+                  std::span(results.rows).subspan(i * stages.size(), stages.size()),
+                  std::span(results.peers).subspan(i * peers_per_case, peers_per_case), on_phase);
+    }
+    derive(results);
+    return results;
+}
+
+}  // namespace ladder

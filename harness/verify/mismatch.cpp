@@ -1,0 +1,202 @@
+#include "harness/verify/mismatch.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "reference/attention.h"
+
+namespace ladder {
+namespace {
+
+/// A set of indices that a known kind of mistake would get wrong.
+struct Region {
+    std::string name;
+    std::function<bool(int)> contains;
+};
+
+/// The share of a set that has to be wrong for the set to be called wrong: a wrong element can be right by
+/// accident.
+bool mostly(std::size_t wrong, std::size_t all) {
+    return wrong > 0 && 4 * wrong >= 3 * all;
+}
+
+/// "only ..." with the tightest regions that hold every wrong index and are mostly wrong; empty if there is
+/// none, or if everything is wrong. Regions that coincide for this shape are all named.
+std::string fit(const std::vector<int>& indices, const std::vector<bool>& wrong, std::vector<Region> regions,
+                const char* one, const char* many) {
+    const auto is_wrong = [&](int index) { return wrong[static_cast<std::size_t>(index)]; };
+    const auto all_wrong = static_cast<std::size_t>(std::count_if(indices.begin(), indices.end(), is_wrong));
+    if (all_wrong == indices.size()) return "";
+
+    const auto first = std::find_if(indices.begin(), indices.end(), is_wrong);
+    const auto last = std::find_if(indices.rbegin(), indices.rend(), is_wrong);
+    const auto range = [&](int index) { return *first <= index && index <= *last; };
+    const Region fallback{
+        *first == *last ? fmt::format("{} {}", one, *first) : fmt::format("{} {}..{}", many, *first, *last),
+        range};
+
+    const auto tightest = [&](const std::vector<Region>& candidates) {
+        std::vector<std::string> names;
+        std::size_t least = indices.size();  // a region of every index says nothing
+        for (const Region& region : candidates) {
+            const auto size =
+                static_cast<std::size_t>(std::count_if(indices.begin(), indices.end(), region.contains));
+            const bool holds_all = std::all_of(indices.begin(), indices.end(), [&](int index) {
+                return !is_wrong(index) || region.contains(index);
+            });
+            if (!holds_all || !mostly(all_wrong, size) || size > least || size == indices.size()) continue;
+            if (size < least) names.clear();
+            least = size;
+            names.push_back(region.name);
+        }
+        return names;
+    };
+    std::vector<std::string> names = tightest(regions);
+    if (names.empty()) names = tightest({fallback});
+    return names.empty() ? "" : fmt::format("only {}", fmt::join(names, ", that is, "));
+}
+
+std::vector<int> indices_up_to(std::size_t n) {
+    std::vector<int> indices(n);
+    std::iota(indices.begin(), indices.end(), 0);
+    return indices;
+}
+
+std::size_t count(const std::vector<bool>& set) {
+    return static_cast<std::size_t>(std::count(set.begin(), set.end(), true));
+}
+
+}  // namespace
+
+Mismatch::Mismatch(const Case& c, std::vector<int> rows, int columns)
+    : case_(c),
+      rows_(std::move(rows)),
+      wrong_heads_(static_cast<std::size_t>(c.shape.B) * c.shape.H),
+      wrong_rows_(c.shape.Nq),
+      wrong_columns_(columns),
+      row_error_(c.shape.Nq) {}
+
+void Mismatch::add(int b, int h, int row, int column, double expected, double got) {
+    double error = std::abs(expected - got);
+    if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
+    if (count_++ == 0 || error > worst_.error) worst_ = {b, h, row, column, expected, got, error};
+    wrong_heads_[static_cast<std::size_t>(b) * case_.shape.H + h] = true;
+    wrong_rows_[row] = true;
+    wrong_columns_[column] = true;
+    row_error_[row] = std::max(row_error_[row], error);
+}
+
+std::string Mismatch::report(const std::string& what, const std::string& detail) const {
+    if (count_ == 0) return "";
+    const std::size_t all = wrong_heads_.size() * rows_.size() * wrong_columns_.size();
+    const bool has_columns = wrong_columns_.size() > 1;
+    return fmt::format(
+        "{} in {} of {} elements{}\n  {} at b={} h={} row={}{}, tile {}: {}got {:.6g}\n  pattern: {}", what,
+        count_, all, detail, std::isfinite(worst_.error) ? "worst" : "first", worst_.b, worst_.h, worst_.row,
+        has_columns ? fmt::format(" column={}", worst_.column) : "",
+        has_columns ? fmt::format("({}, {})", worst_.row / tile, worst_.column / tile)
+                    : std::to_string(worst_.row / tile),
+        std::isnan(worst_.expected) ? "" : fmt::format("expected {:.6g}, ", worst_.expected), worst_.got,
+        pattern());
+}
+
+std::string Mismatch::pattern() const {
+    const std::size_t box = count(wrong_heads_) * count(wrong_rows_) * count(wrong_columns_);
+    const bool dense = mostly(count_, box);
+    const std::string heads = heads_in_words(), rows = rows_in_words(), columns = columns_in_words();
+
+    std::vector<std::string> parts;
+    if (!heads.empty() && rows.empty() && columns.empty() && dense) {
+        parts.push_back("whole heads: " + heads);
+    } else {
+        for (const std::string& part : {heads, rows, columns}) {
+            if (!part.empty()) parts.push_back(part);
+        }
+    }
+    if (grows_with_visible_keys()) parts.push_back("the error grows with the number of keys that a row sees");
+    if (parts.empty()) {
+        const std::size_t all = wrong_heads_.size() * rows_.size() * wrong_columns_.size();
+        return mostly(count_, all) ? "everything is wrong" : "none found";
+    }
+    if (!dense) parts.push_back(fmt::format("{:.2g}% of the elements there", 100.0 * count_ / box));
+    return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+std::string Mismatch::heads_in_words() const {
+    const Shape& s = case_.shape;
+    std::vector<int> batches, heads;
+    for (int b = 0; b < s.B; ++b) {
+        const auto first = wrong_heads_.begin() + std::ptrdiff_t{b} * s.H;
+        if (std::find(first, first + s.H, true) != first + s.H) batches.push_back(b);
+    }
+    for (int h = 0; h < s.H; ++h) {
+        bool wrong = false;
+        for (int b = 0; b < s.B; ++b) wrong = wrong || wrong_heads_[static_cast<std::size_t>(b) * s.H + h];
+        if (wrong) heads.push_back(h);
+    }
+    if (batches.size() * heads.size() != count(wrong_heads_)) return "";
+    const bool every_batch = batches.size() == static_cast<std::size_t>(s.B);
+    const bool every_head = heads.size() == static_cast<std::size_t>(s.H);
+    std::string text;
+    if (!every_batch) text += fmt::format("only b = {}", fmt::join(batches, ", "));
+    if (!every_head) text += fmt::format("{}h = {}", every_batch ? "only " : ", ", fmt::join(heads, ", "));
+    if (every_batch && !every_head && s.H != s.Hkv) text += " (GQA mapping?)";
+    if (!every_batch && every_head) text += " (batch stride?)";
+    return text;
+}
+
+std::string Mismatch::rows_in_words() const {
+    const Shape& s = case_.shape;
+    const reference::Mask mask{case_.causal, s.Nq, s.Nk};
+    const int query_tail = s.Nq / tile * tile, key_tail = s.Nk / tile * tile;
+    std::vector<Region> regions{
+        {"the rows of the last, ragged query tile",
+         [=](int i) { return query_tail < s.Nq && i >= query_tail; }},
+        {"the rows of the first query tile", [](int i) { return i < tile; }},
+        {"every row past the first query tile", [](int i) { return i >= tile; }},
+        {"the rows without keys", [=](int i) { return mask.visible(i) == 0; }},
+        {"every row past the first key tile", [=](int i) { return mask.visible(i) > tile; }},
+        {"the rows that see the last, ragged key tile",
+         [=](int i) { return key_tail < s.Nk && mask.visible(i) > key_tail; }},
+        {"the rows that see only part of a key tile (mask?)",
+         [=](int i) { return mask.visible(i) % tile != 0; }},
+        {"rows 0..7 of every 16 (fragment rows?)", [](int i) { return i % 16 < 8; }},
+        {"rows 8..15 of every 16 (fragment rows?)", [](int i) { return i % 16 >= 8; }},
+    };
+    for (int warp = 0; warp < 4; ++warp) {
+        regions.push_back({fmt::format("rows {}..{} of every 64 (warp {}?)", 16 * warp, 16 * warp + 15, warp),
+                           [=](int i) { return i % 64 / 16 == warp; }});
+    }
+    return fit(rows_, wrong_rows_, regions, "row", "rows");
+}
+
+std::string Mismatch::columns_in_words() const {
+    return fit(indices_up_to(wrong_columns_.size()), wrong_columns_,
+               {{"even columns", [](int c) { return c % 2 == 0; }},
+                {"odd columns", [](int c) { return c % 2 == 1; }},
+                {"columns 0..7 of every 16 (fragment columns?)", [](int c) { return c % 16 < 8; }},
+                {"columns 8..15 of every 16 (fragment columns?)", [](int c) { return c % 16 >= 8; }}},
+               "column", "columns");
+}
+
+// Rows are ascending, and so is the number of keys that they see: compare the quarters.
+bool Mismatch::grows_with_visible_keys() const {
+    if (!case_.causal || !mostly(count(wrong_rows_), rows_.size()) || rows_.size() < 16) return false;
+    std::array<double, 4> mean{};
+    const std::size_t quarter = rows_.size() / 4;
+    for (std::size_t q = 0; q < 4; ++q) {
+        for (std::size_t k = 0; k < quarter; ++k) mean[q] += row_error_[rows_[q * quarter + k]] / quarter;
+    }
+    return std::isfinite(mean[3]) && mean[0] < mean[1] && mean[1] < mean[2] && mean[2] < mean[3] &&
+           mean[3] > 3 * mean[0];
+}
+
+}  // namespace ladder

@@ -1,0 +1,56 @@
+/// @file
+/// Where a tensor is wrong, and what the wrong places have in common.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "harness/problem/case.h"
+
+namespace ladder {
+
+/// Query rows, and keys, of a tile of the ladder's kernels. Reports speak of these tiles.
+inline constexpr int tile = 64;
+
+/// The wrong elements of O or L, kept as what they are along each axis: heads, rows and columns. A few bytes
+/// per index, however many elements are wrong.
+class Mismatch {
+  public:
+    /// `rows` are the query rows that were looked at, ascending; `columns` is d for O and 1 for L.
+    Mismatch(const Case& c, std::vector<int> rows, int columns);
+
+    /// Notes a wrong element. `expected` is NaN where nobody knows it.
+    void add(int b, int h, int row, int column, double expected, double got);
+
+    bool empty() const { return count_ == 0; }
+
+    /// "`what` in 12 of 4736 elements`detail`", then the worst place with its 64 x 64 tile, then the pattern.
+    /// Empty if nothing is wrong.
+    std::string report(const std::string& what, const std::string& detail = "") const;
+
+    /// What the wrong elements have in common, in words: whole heads, the rows of a ragged tile, every row
+    /// past the first key tile, half of the columns, an error that grows with the keys that a row sees. "none
+    /// found" if nothing fits.
+    std::string pattern() const;
+
+  private:
+    std::string heads_in_words() const;
+    std::string rows_in_words() const;
+    std::string columns_in_words() const;
+    bool grows_with_visible_keys() const;
+
+    const Case& case_;
+    std::vector<int> rows_;
+    std::vector<bool> wrong_heads_;  // (B, H)
+    std::vector<bool> wrong_rows_;   // (Nq)
+    std::vector<bool> wrong_columns_;
+    std::vector<double> row_error_;  // (Nq), the largest of the row
+    std::size_t count_ = 0;
+    struct {
+        int b, h, row, column;
+        double expected, got, error;
+    } worst_{};
+};
+
+}  // namespace ladder

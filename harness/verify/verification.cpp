@@ -1,0 +1,116 @@
+#include "harness/verify/verification.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <cmath>
+
+namespace ladder {
+namespace {
+
+void verify_one(Device& device, Verification& verification, const Case& c) {
+    const Stage& stage = *verification.stage;
+    if (!stage.has_head_dim(c.shape.d)) {
+        verification.why_not = fmt::format("it has no head dimension {}", c.shape.d);
+        return;
+    }
+    try {
+        const Verdict verdict = verify(device, stage, c);
+        // A NaN is worse than any number.
+        if (!(verdict.max_error <= verification.worst.max_error)) verification.worst = verdict;
+        if (verdict.passed) {
+            ++verification.passed;
+        } else {
+            ++verification.failed;
+            verification.reports.push_back(
+                fmt::format("{}, {}\n{}\n", stage.folder(), c.description(), verdict.report));
+        }
+    } catch (const CannotRun& error) {
+        verification.why_not = error.what();
+    }
+}
+
+std::string scientific(double value) {
+    return fmt::format("{:.1e}", value);
+}
+
+}  // namespace
+
+void verify_all(Device& device, std::vector<Verification>& verifications, const OnStep& on_step) {
+    int done = 0, total = 0, ran = 0;
+    for (const Verification& v : verifications) total += static_cast<int>(v.cases.size());
+    for (Verification& v : verifications) {
+        const auto start = std::chrono::steady_clock::now();
+        for (const Case& c : v.cases) {
+            on_step(fmt::format("verify {}, {}", v.stage->folder(), c.description()), done++, total);
+            verify_one(device, v, c);
+        }
+        v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        ran += v.passed + v.failed;
+    }
+    if (ran == 0 && !verifications.empty()) {
+        const Verification& first = verifications.front();
+        throw CannotRun(fmt::format("{} cannot run: {}", first.stage->folder(), first.why_not));
+    }
+}
+
+Cell verdict_cell(const Verification& v) {
+    if (v.passed + v.failed == 0) return {Value(), "cannot run", Tone::faint};
+    return {Value(v.failed == 0), fmt::format("{} of {} cases", v.passed, v.passed + v.failed),
+            v.failed == 0 ? Tone::good : Tone::bad};
+}
+
+Table verification_table(const std::vector<Verification>& verifications) {
+    Table table("stages", "",
+                {{"stage", "stage"},
+                 {"passed", "passed"},
+                 {"max_error", "largest error of O", Align::right},
+                 {"standard_max_error", "standard attention's", Align::right},
+                 {"relative_l2", "relative L2", Align::right},
+                 {"max_L_error", "error of L", Align::right},
+                 {"seconds", "seconds", Align::right},
+                 {"why_not", ""}});
+    for (const Verification& v : verifications) {
+        std::vector<Cell> row{v.stage->folder(), verdict_cell(v)};
+        if (v.passed + v.failed > 0) {
+            for (const double value :
+                 {v.worst.max_error, v.worst.standard_max_error, v.worst.relative_l2, v.worst.max_L_error}) {
+                row.push_back({Value(value), scientific(value)});
+            }
+            row.push_back({Value(v.seconds), fmt::format("{:.1f}", v.seconds)});
+        }
+        row.resize(table.columns().size() - 1);
+        row.push_back(v.why_not.empty() ? Cell() : Cell(v.why_not));
+        table.add_row(std::move(row));
+    }
+    return table;
+}
+
+std::vector<Listing> failure_reports(const std::vector<Verification>& verifications) {
+    std::vector<Listing> listings;
+    for (const Verification& v : verifications) {
+        if (v.reports.empty()) continue;
+        // One broken idea fails many cases alike; the first few tell.
+        constexpr std::size_t shown = 3;
+        std::string text;
+        for (std::size_t i = 0; i < v.reports.size() && i < shown; ++i)
+            text += (i > 0 ? "\n" : "") + v.reports[i];
+        if (v.reports.size() > shown)
+            text += fmt::format("\n... and {} cases more\n", v.reports.size() - shown);
+        listings.push_back({"report_" + v.stage->folder(), text, "", nullptr});
+    }
+    return listings;
+}
+
+std::string failure_of(const std::vector<Verification>& verifications) {
+    std::vector<std::string> failed;
+    for (const Verification& v : verifications) {
+        if (v.failed > 0) failed.push_back(v.stage->folder());
+    }
+    if (failed.empty()) return "";
+    return fmt::format("{} of {} stages failed: {}", failed.size(), verifications.size(),
+                       fmt::join(failed, ", "));
+}
+
+}  // namespace ladder

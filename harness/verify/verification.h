@@ -1,0 +1,44 @@
+/// @file
+/// Stages verified case by case, and the table and reports that come of it.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/base/progress.h"
+#include "harness/base/table.h"
+#include "harness/device/device.h"
+#include "harness/verify/verify.h"
+
+namespace ladder {
+
+/// One stage, its cases, and once verified the outcome.
+struct Verification {
+    Verification(const Stage* s, std::vector<Case> c) : stage(s), cases(std::move(c)) {}
+
+    const Stage* stage;
+    std::vector<Case> cases;
+
+    int passed = 0;
+    int failed = 0;
+    double seconds = 0;
+    Verdict worst;                     ///< of the case with the largest error of O
+    std::vector<std::string> reports;  ///< one per failed case, with its description
+    std::string why_not;               ///< why the stage could not run some case; empty if all ran
+};
+
+/// Verifies all of them. A stage that cannot run a case says so in why_not and the others go on.
+/// Throws CannotRun if none could run anything.
+void verify_all(Device& device, std::vector<Verification>& verifications, const OnStep& on_step);
+
+/// "12 of 12", in green or red.
+Cell verdict_cell(const Verification& verification);
+
+Table verification_table(const std::vector<Verification>& verifications);
+std::vector<Listing> failure_reports(const std::vector<Verification>& verifications);
+
+/// "2 of 7 stages failed: 01_..., 04_..."; empty if none did.
+std::string failure_of(const std::vector<Verification>& verifications);
+
+}  // namespace ladder
