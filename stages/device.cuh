@@ -464,21 +464,29 @@ template <int... d>
 struct HeadDims {
     static std::vector<int> list() { return {d...}; }
 
-    /// Calls f.operator()<T, d>() for the problem's type and head dimension.
+    /// Calls f.operator()<T, d>() for the problem's type and head dimension. Throws CannotRun for a dimension
+    /// that is not among them.
     template <class F>
     static void dispatch(const Problem& p, F f) {
+        if (((p.d != d) && ...)) throw CannotRun("it has no kernel for this head dimension");
         const auto with_type = [&]<class T>() { ((p.d == d ? f.template operator()<T, d>() : void()), ...); };
         p.dtype == DType::fp16 ? with_type.template operator()<fp16>()
                                : with_type.template operator()<bf16>();
     }
 };
 
-/// Declares a stage: LADDER_STAGE(forward, Dims, .number = 4, .name = "split_q", ...), where forward<T,
-/// d>(const Problem&) is its host side, Dims a HeadDims, and the rest initializes a Stage.
-#define LADDER_STAGE(forward, dims, ...)                                                        \
-    [[maybe_unused]] const bool registered = ladder::register_stage(                            \
-        ladder::Backend::LADDER_BACKEND, ladder::Stage{__VA_ARGS__, .head_dims = dims::list()}, \
-        [](const Problem& p) { dims::dispatch(p, [&]<class T, int d>() { forward<T, d>(p); }); })
+/// Declares a stage: LADDER_STAGE(run, Dims, .number = 4, .name = "split_q", ...), where run<T, d>(const
+/// Problem&) is its host side, Dims a HeadDims, and the rest initializes a Stage. Numbers and texts are
+/// literals: lists of stages read them from the source, without a compiler.
+#define LADDER_STAGE(run, dims, ...)                                    \
+    [[maybe_unused]] const bool registered = [] {                       \
+        ladder::Stage stage{__VA_ARGS__};                               \
+        stage.head_dims = dims::list();                                 \
+        stage.forward = [](const Problem& p) {                          \
+            dims::dispatch(p, [&]<class T, int d>() { run<T, d>(p); }); \
+        };                                                              \
+        return ladder::register_stage(stage);                           \
+    }()
 
 }  // namespace LADDER_BACKEND
 }  // namespace ladder

@@ -62,44 +62,33 @@ struct Problem : Shape {
 /// Runs a stage's kernels on p (asynchronously on a GPU). Throws std::exception on failure.
 using Forward = void (*)(const Problem& p);
 
-/// What a stage says of itself. Everything that lists stages reads this.
+/// What a stage says of itself, in its kernel.cu. Everything that lists stages reads this.
 struct Stage {
     int number = 0;
-    const char* name = "";      ///< folder name without its number
-    int parent = -1;            ///< the stage that it changes; -1 for none
-    const char* change = "";    ///< the one change, in one line
-    const char* shows_in = "";  ///< the timing regime where that change should show
-    int diff_budget = 80;       ///< most lines added or changed against the parent; 0 for no bound
+    std::string name;      ///< folder name without its number
+    int parent = -1;       ///< the stage that it changes; -1 for none
+    std::string change;    ///< the one change, in one line
+    std::string shows_in;  ///< the timing regime where that change should show
+    int diff_budget = 80;  ///< most lines added or changed against the parent; 0 for no bound
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
     /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves
     /// them 0. A run that was aborted may not; whoever goes on with its workspace must zero them. Null for
     /// none.
     std::function<std::size_t(const Shape&, int sm_count)> counter_bytes = nullptr;
-    std::vector<int> head_dims;  ///< filled in at registration
-    /// How to run it on each Backend, null where this build cannot; filled in at registration.
-    std::array<Forward, 3> forwards{};
+    std::vector<int> head_dims;  ///< filled in by LADDER_STAGE
+
+    /// Runs it on the back-end that its library was compiled for. Null, as the functions above, where only
+    /// the declaration was read: harness/ladder/library.h compiles and loads.
+    Forward forward = nullptr;
+    std::string source;  ///< path of its kernel.cu; filled in by whoever reads or loads it
 
     /// "04_split_q": the stage's folder under stages/
     std::string folder() const;
     bool has_head_dim(int d) const;
-    Forward forward_on(Backend backend) const { return forwards[static_cast<std::size_t>(backend)]; }
 };
 
-/// Adds a stage, as compiled for one back-end. Called before main() by LADDER_STAGE.
-bool register_stage(Backend backend, const Stage& stage, Forward forward);
-
-/// All stages that this build has for any back-end, by number.
-const std::vector<Stage>& stages();
-
-/// The stage with this number, or null.
-const Stage* find_stage(int number);
-
-/// The stage in a shared library that `lab check` built from a student's kernel.cu, for Backend::gpu and
-/// called "yours". It is not among stages(): its number is the solution's. Throws BadUsage if there is none.
-Stage load_stage(const std::string& library);
-
-/// What load_stage() asks such a library for: the stage that was registered in it, or null.
-extern "C" const Stage* ladder_stage();
+/// Told of the one stage that a library holds, while the library is loaded. Called by LADDER_STAGE.
+bool register_stage(const Stage& stage);
 
 }  // namespace ladder

@@ -1,7 +1,7 @@
 /// @file
 /// Every stage is held to its claims on counted work (harness/count/claims.h), and what they say of a few
 /// problems is worked out by hand.
-#ifdef LADDER_HAS_CHECKED
+#ifdef LADDER_HAS_CPU
 
 #    include <algorithm>
 #    include <string>
@@ -9,6 +9,7 @@
 
 #    include "harness/count/claims.h"
 #    include "harness/count/schedule.h"
+#include "harness/ladder/ladder.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"
 

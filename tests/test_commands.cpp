@@ -12,6 +12,7 @@
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
 #include "harness/verify/verification.h"
+#include "harness/ladder/ladder.h"
 #include "stages/errors.h"
 #include "tests/catch.h"
 #include "tests/skip.h"

@@ -1,5 +1,5 @@
 // Exercises, hand-outs and grades. Kernels are compiled here, so a test that needs several is slow.
-#ifdef LADDER_HAS_COURSE
+#ifdef LADDER_HAS_CPU
 
 #    include <algorithm>
 #    include <cmath>
@@ -17,13 +17,14 @@
 #    include "harness/course/exercise.h"
 #    include "harness/course/grade.h"
 #    include "harness/course/handout.h"
-#    include "harness/course/sandbox.h"
+#    include "harness/base/sandbox.h"
 #    include "harness/course/screen.h"
 #    include "harness/course/speed.h"
 #    include "harness/course/zoo.h"
 #    include "harness/report/diff.h"
 #    include "harness/report/timing_tables.h"
 #    include "harness/time/timing.h"
+#include "harness/ladder/ladder.h"
 #    include "stages/errors.h"
 #    include "tests/catch.h"
 #    include "tests/fake_gpu.h"

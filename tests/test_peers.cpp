@@ -9,6 +9,7 @@
 
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
+#include "harness/ladder/ladder.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 #include "tests/folder.h"

@@ -1,7 +1,7 @@
 /// @file
 /// The CPU back-end: every report on a kernel that is broken in that way, and correct kernels under every
 /// order.
-#ifdef LADDER_HAS_CHECKED
+#ifdef LADDER_HAS_CPU
 
 #    include <algorithm>
 #    include <numeric>

@@ -5,6 +5,7 @@
 
 #include "harness/problem/shape.h"
 #include "harness/time/timing.h"
+#include "harness/ladder/ladder.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 #include "tests/folder.h"

@@ -15,6 +15,7 @@
 
 #    include "harness/count/schedule.h"
 #    include "harness/time/profile.h"
+#include "harness/ladder/ladder.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"
 

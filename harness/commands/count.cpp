@@ -4,6 +4,8 @@
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
+#include "harness/ladder/ladder.h"
+#include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 
 namespace ladder {
@@ -24,6 +26,7 @@ Document run(const Options& options) {
     const auto device = open_counting_device();
     require_memory(c.shape, *device);
     const ProgressLine progress;
+    compile_stages(with_parents(selected), device->backend(), std::cref(progress));
     const auto changes = count_changes(
         *device, selected, [&](const Stage&) { return c; }, std::cref(progress));
 

@@ -9,12 +9,15 @@
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/ladder/ladder.h"
+#include "harness/ladder/library.h"
 
 namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App&) {}
+    explicit Options(CLI::App& command) : stages(command) {}
+    StageOptions stages;
 };
 
 struct Tool {
@@ -112,7 +115,9 @@ std::map<std::string, std::string> failures_of(Device& device, const Stage& stag
     return failures;
 }
 
-Document run(const Options&) {
+Document run(const Options& options) {
+    auto selected = options.stages.selected();
+    if (options.stages.words.empty()) std::erase_if(selected, [](const Stage* s) { return !is_core(*s); });
     constexpr std::array backends{Backend::cpu, Backend::checked, Backend::gpu};
     Document document;
     std::map<Backend, std::unique_ptr<Device>> devices;
@@ -132,23 +137,24 @@ Document run(const Options&) {
         }
     }
 
-    Table table("stages", "Stages that run here",
+    Table table("stages", "Stages that run here (all of them: lab doctor all)",
                 {{"stage", "stage"}, {"cpu", "cpu"}, {"checked", "checked"}, {"gpu", "gpu"}});
     std::map<std::string, std::set<std::string>> problems;  // by reason, so that one cause takes one line
     const ProgressLine progress;
     int done = 0;
-    for (const Stage& stage : stages()) {
-        progress("run " + stage.folder(), done++, static_cast<int>(stages().size()));
-        std::vector<Cell> row{stage.folder()};
+    for (const auto& [backend, device] : devices) compile_stages(selected, backend, std::cref(progress));
+    for (const Stage* stage : selected) {
+        progress("run " + stage->folder(), done++, static_cast<int>(selected.size()));
+        std::vector<Cell> row{stage->folder()};
         for (const Backend backend : backends) {
             if (!devices.contains(backend)) {
                 row.push_back({Value(false), "no", Tone::faint});
                 continue;
             }
             int tried = 0;
-            const auto failures = failures_of(*devices[backend], stage, tried);
+            const auto failures = failures_of(*devices[backend], *stage, tried);
             for (const auto& [label, why] : failures) {
-                problems[why].insert(fmt::format("{} on {}, {}", stage.folder(), name(backend), label));
+                problems[why].insert(fmt::format("{} on {}, {}", stage->folder(), name(backend), label));
             }
             const int good = tried - static_cast<int>(failures.size());
             row.push_back(failures.empty()

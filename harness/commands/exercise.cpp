@@ -14,12 +14,13 @@
 #include "harness/report/timing_tables.h"
 #include "stages/errors.h"
 
-#ifdef LADDER_HAS_COURSE
+#ifdef LADDER_HAS_CPU
 #    include "harness/base/process.h"
 #    include "harness/base/progress.h"
 #    include "harness/course/check.h"
 #    include "harness/course/exercise.h"
 #    include "harness/course/speed.h"
+#    include "harness/ladder/ladder.h"
 #    include "harness/report/diff.h"
 #endif
 
@@ -61,7 +62,7 @@ struct CheckCommandOptions : FolderOptions {
     bool watch = false;
 };
 
-#ifdef LADDER_HAS_COURSE
+#ifdef LADDER_HAS_CPU
 
 Document start(const StartOptions& options) {
     const Exercise exercise = load_exercise(options.stage);

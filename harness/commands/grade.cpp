@@ -15,10 +15,11 @@
 #include "harness/commands/options.h"
 #include "stages/errors.h"
 
-#ifdef LADDER_HAS_COURSE
+#ifdef LADDER_HAS_CPU
 #    include "harness/base/progress.h"
+#    include "harness/base/sandbox.h"
 #    include "harness/course/grade.h"
-#    include "harness/course/sandbox.h"
+#    include "harness/ladder/library.h"
 #endif
 
 namespace fs = std::filesystem;
@@ -50,7 +51,7 @@ struct Options {
     bool leaderboard = false;
 };
 
-#ifdef LADDER_HAS_COURSE
+#ifdef LADDER_HAS_CPU
 
 Exercise exercise_of(const Options& options, const Rubric& rubric) {
     if (!options.stage.empty()) return load_exercise(options.stage);

@@ -8,7 +8,7 @@
 #include "harness/commands/options.h"
 #include "stages/errors.h"
 
-#ifdef LADDER_HAS_COURSE
+#ifdef LADDER_HAS_CPU
 #    include "harness/course/handout.h"
 #endif
 
@@ -27,7 +27,7 @@ struct Options {
 };
 
 Document run([[maybe_unused]] const Options& options) {
-#ifdef LADDER_HAS_COURSE
+#ifdef LADDER_HAS_CPU
     std::vector<Exercise> exercises;
     for (const std::string& word : options.stages) exercises.push_back(load_exercise(word));
     const Handout handout = write_handout(exercises, options.folder);

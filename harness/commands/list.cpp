@@ -3,6 +3,7 @@
 
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/ladder/ladder.h"
 
 namespace ladder {
 namespace {

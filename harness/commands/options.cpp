@@ -3,19 +3,24 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "harness/base/file.h"
+#include "harness/ladder/ladder.h"
 #include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 #include "harness/time/timing.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"
 #endif
+
+namespace fs = std::filesystem;
 
 namespace ladder {
 namespace {
@@ -32,6 +37,13 @@ std::string stage_names() {
 
 bool is_number(const std::string& word) {
     return !word.empty() && word.size() < 5 && word.find_first_not_of("0123456789") == word.npos;
+}
+
+// Whether a word names somebody's own kernel: a path, or a folder that has not a stage's name.
+bool is_own(const std::string& word) {
+    const auto has_its_name = [&](const Stage& s) { return word == s.name || word == s.folder(); };
+    const bool known = std::any_of(stages().begin(), stages().end(), has_its_name);
+    return word.find('/') != word.npos || (!known && !is_number(word) && fs::exists(word));
 }
 
 // The numbers that one word names: a name, a number or a range.
@@ -73,16 +85,25 @@ void add_choice(CLI::App& command, const std::string& flag, const std::string& d
 
 std::vector<const Stage*> select_stages(const std::vector<std::string>& words) {
     std::set<int> numbers;
+    std::vector<const Stage*> own;
+    bool all = words.empty();
     for (const std::string& list : words) {
         std::istringstream parts(list + ",");
         for (std::string word; std::getline(parts, word, ',');) {
-            for (const int number : numbers_of(word)) numbers.insert(number);
+            if (word == "all") {
+                all = true;
+            } else if (is_own(word)) {
+                own.push_back(&own_stage(word));
+            } else {
+                for (const int number : numbers_of(word)) numbers.insert(number);
+            }
         }
     }
     std::vector<const Stage*> selected;
     for (const Stage& stage : stages()) {
-        if (words.empty() || numbers.contains(stage.number)) selected.push_back(&stage);
+        if (all || numbers.contains(stage.number)) selected.push_back(&stage);
     }
+    selected.insert(selected.end(), own.begin(), own.end());
     return selected;
 }
 
@@ -93,7 +114,9 @@ const Stage& select_stage(const std::string& word) {
 }
 
 StageOptions::StageOptions(CLI::App& command) {
-    command.add_option("STAGES", words, "Numbers (4), ranges (1-5) or names (split_q); all by default");
+    command.add_option(
+        "STAGES", words,
+        "Numbers (4), ranges (1-5), names (split_q), folders with a kernel.cu of your own (my/), or all");
 }
 
 CaseOptions::CaseOptions(CLI::App& command) {

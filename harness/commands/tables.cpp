@@ -8,6 +8,7 @@
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
+#include "harness/ladder/ladder.h"
 #include "harness/report/climb.h"
 #include "harness/report/diff.h"
 #include "harness/report/profile_tables.h"

@@ -1,18 +1,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
-
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
+#include "harness/ladder/ladder.h"
+#include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
 #include "harness/verify/verification.h"
-
-namespace fs = std::filesystem;
 
 namespace ladder {
 namespace {
@@ -21,17 +19,20 @@ struct Options {
     explicit Options(CLI::App& command) : stages(command), problem(command) {
         command.add_flag("--peers", peers,
                          "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention");
-        command
-            .add_option("--library", library,
-                        "Beside the stages, time a student's kernel, of which lab check made this library")
-            ->type_name("FILE");
     }
 
     StageOptions stages;
     RegimeOptions problem;
     bool peers = false;
-    std::string library;
 };
+
+// Those that were named, or else the ones that the ladder is about.
+std::vector<const Stage*> selected_stages(const Options& options) {
+    auto selected = options.stages.selected();
+    if (options.stages.words.empty())
+        std::erase_if(selected, [](const Stage* stage) { return !is_core(*stage); });
+    return selected;
+}
 
 // "2 of 7 stages gave wrong answers: ..."
 std::string failure_of(const Results& results) {
@@ -51,9 +52,10 @@ Document time_on_gpu(Device& gpu, const Options& options) {
         timing = timing_options(options.problem.dtype_or_default(), options.problem.regime);
     }
     std::vector<Stage> stages;
-    for (const Stage* stage : options.stages.selected()) stages.push_back(*stage);
-    if (!options.library.empty()) stages.push_back(load_stage(fs::absolute(options.library)));
+    const auto selected = selected_stages(options);
     const ProgressLine progress;
+    compile_stages(selected, gpu.backend(), std::cref(progress));
+    for (const Stage* stage : selected) stages.push_back(gpu.ready(*stage));
     std::optional<Peers> peers;
     if (options.peers) {
         progress("start PyTorch", 0, 1);
@@ -76,9 +78,10 @@ Document time_on_gpu(Device& gpu, const Options& options) {
 
 // Without a GPU there is no time to measure, but all else that the table says.
 Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const Options& options) {
-    const auto stages = options.stages.selected();
+    const auto stages = selected_stages(options);
     if (options.problem.shape) require_memory(*options.problem.shape, cpu);
     const ProgressLine progress;
+    compile_stages(with_parents(stages), cpu.backend(), std::cref(progress));
     std::vector<Verification> verifications;
     for (const Stage* stage : stages) {
         verifications.emplace_back(stage, options.problem.shape ? std::vector{options.problem.custom_case()}
@@ -116,12 +119,9 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const Options&
 
 Document run(const Options& options) {
     options.problem.check();
-    if (!options.library.empty() && is_sweep(options.problem.regime))
-        throw BadUsage("--library is for the regimes that are no sweep, or for --shape");
     std::string why_no_gpu;
     if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
     if (options.peers) throw CannotRun("--peers needs a GPU: " + why_no_gpu);
-    if (!options.library.empty()) throw CannotRun("--library needs a GPU: " + why_no_gpu);
     return count_on_cpu(*open_counting_device(), why_no_gpu, options);
 }
 

@@ -8,6 +8,7 @@
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 
 namespace ladder {
@@ -90,6 +91,7 @@ Document run(const Options& options) {
     const auto device = open_device(Backend::cpu);
     require_memory(c.shape, *device);
     const ProgressLine progress;
+    compile_stages(stages, device->backend(), std::cref(progress));
     std::vector<Trace> traces;
     for (const Stage* stage : stages) {
         progress("trace " + stage->folder(), static_cast<int>(traces.size()),

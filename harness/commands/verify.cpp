@@ -8,6 +8,7 @@
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 #include "harness/verify/verification.h"
 
@@ -48,6 +49,7 @@ Document run(const Options& options) {
     const auto device = options.backend.open();
     if (options.problem.shape) require_memory(*options.problem.shape, *device);
 
+    compile_stages(options.stages.selected(), device->backend(), std::cref(progress));
     verify_all(*device, verifications, std::cref(progress));
 
     Document document;

@@ -11,7 +11,7 @@
 #include "harness/commands/options.h"
 #include "stages/errors.h"
 
-#ifdef LADDER_HAS_COURSE
+#ifdef LADDER_HAS_CPU
 #    include "harness/base/progress.h"
 #    include "harness/course/check.h"
 #    include "harness/course/zoo.h"
@@ -36,7 +36,7 @@ struct Options {
     bool check = false, give_up = false;
 };
 
-#ifdef LADDER_HAS_COURSE
+#ifdef LADDER_HAS_CPU
 
 Document list() {
     Document document;

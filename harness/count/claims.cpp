@@ -1,4 +1,5 @@
 #include "harness/count/claims.h"
+#include "harness/ladder/ladder.h"
 
 #include <algorithm>
 #include <set>

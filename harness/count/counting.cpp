@@ -6,6 +6,7 @@
 #include <map>
 
 #include "harness/device/workspace.h"
+#include "harness/ladder/ladder.h"
 
 namespace ladder {
 namespace {
@@ -44,13 +45,13 @@ std::vector<Change> count_changes(Device& device, const std::vector<const Stage*
                                   const OnStep& on_step) {
     // Stages share problems and parents, so each is made and run once.
     std::map<std::string, Inputs> inputs;
-    std::map<std::pair<int, std::string>, Work> counted_before;
+    std::map<std::pair<std::string, std::string>, Work> counted_before;
     const auto work_of = [&](const Stage& stage, const Case& c) -> const Work& {
         const std::string key = c.description();
-        const auto known = counted_before.find({stage.number, key});
+        const auto known = counted_before.find({stage.folder(), key});
         if (known != counted_before.end()) return known->second;
         if (!inputs.contains(key)) inputs.emplace(key, make_inputs(c));
-        return counted_before[{stage.number, key}] = count_work(device, stage, c, inputs.at(key));
+        return counted_before[{stage.folder(), key}] = count_work(device, stage, c, inputs.at(key));
     };
     std::vector<Change> changes;
     for (const Stage* stage : stages) {

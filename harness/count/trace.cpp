@@ -250,7 +250,7 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
     std::mutex mutex;
     simt::options().multiprocessors = multiprocessors;
     // What an atomic returns depends on who came before.
-    if (stage.counter_bytes) simt::options().workers = 1;
+    if (device.ready(stage).counter_bytes) simt::options().workers = 1;
     simt::options().on_trace = [&](const simt::Launch& config, simt::BlockTrace&& record) {
         const std::lock_guard lock(mutex);
         if (trace.launches.size() <= record.launch) {

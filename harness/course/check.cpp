@@ -13,8 +13,9 @@
 #include "harness/base/file.h"
 #include "harness/base/table.h"
 #include "harness/count/claims.h"
-#include "harness/course/remote_device.h"
 #include "harness/course/screen.h"
+#include "harness/device/remote_device.h"
+#include "harness/ladder/library.h"
 #include "harness/report/diff.h"
 #include "simt/simt.h"
 #include "stages/errors.h"
@@ -129,14 +130,17 @@ class Checker {
             return;
         }
         on_step_("build", 0, 1);
-        const StudentBuild built = build_student(
-            kernel_, products_,
-            options_.untrusted ? sandboxed_compiler_limits(kernel_, products_) : compiler_limits());
-        if (built.product.empty()) {
-            builds.reports.push_back(built.errors);
+        const std::vector<Compilation> both{{kernel_, name(Backend::cpu), products_},
+                                            {kernel_, name(Backend::checked), products_}};
+        for (const std::string& errors :
+             compile(both, options_.untrusted ? sandboxed_compiler_limits(kernel_, products_)
+                                              : compiler_limits())) {
+            if (errors.empty()) continue;
+            builds.reports.push_back(errors);
             return;
         }
-        for (const std::string& line : screen_objects(built.objects, Backend::cpu)) foreign.push_back(line);
+        for (const std::string& line : screen_objects({both[0].object(), both[1].object()}, Backend::cpu))
+            foreign.push_back(line);
         if (options_.untrusted && !foreign.empty()) {
             builds.reports.push_back(fmt::format("{}\n", fmt::join(foreign, "\n")));
             return;
@@ -145,11 +149,12 @@ class Checker {
 
         Limits running;
         running.sandbox = running.as_nobody = options_.untrusted;
-        const auto open = [&](Backend backend) {
-            return std::make_unique<RemoteDevice>(built.product, backend, running, options_.run_limit_s);
+        running.readable = {LADDER_BUILD_FOLDER, products_};
+        const auto open = [&](const Compilation& c, Backend backend) {
+            return std::make_unique<RemoteDevice>(c.library(), backend, running, options_.run_limit_s);
         };
-        plain_ = open(Backend::cpu);
-        checked_ = open(Backend::checked);
+        plain_ = open(both[0], Backend::cpu);
+        checked_ = open(both[1], Backend::checked);
         try {
             stage_ = plain_->stage();
             checked_->stage();

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "harness/base/progress.h"
-#include "harness/course/build.h"
 #include "harness/course/exercise.h"
 
 namespace ladder {

@@ -9,6 +9,7 @@
 #include "harness/base/file.h"
 #include "harness/base/json.h"
 #include "harness/base/table.h"
+#include "harness/ladder/ladder.h"
 #include "harness/report/diff.h"
 #include "stages/errors.h"
 
@@ -20,7 +21,7 @@ namespace {
 Stage as_stage(const Exercise& e) {
     Stage stage;
     stage.number = e.number;
-    stage.name = e.name.c_str();
+    stage.name = e.name;
     return stage;
 }
 
@@ -121,14 +122,6 @@ std::string prediction_text(const Exercise& e) {
 
 std::string Exercise::folder() const {
     return as_stage(*this).folder();
-}
-
-fs::path source_folder() {
-    const fs::path folder = LADDER_SOURCE_DIR;
-    if (!fs::exists(folder / "stages"))
-        throw CannotRun(fmt::format("there is no {}: the folder that this program was built from has moved",
-                                    (folder / "stages").string()));
-    return folder;
 }
 
 std::string section(const std::string& markdown, const std::string& heading) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/count/claims.h"
+#include "harness/ladder/ladder.h"
 #include "stages/stage.h"
 
 namespace ladder {
@@ -28,9 +29,6 @@ struct Exercise {
     /// "05_causal_skip"
     std::string folder() const;
 };
-
-/// The folder of sources that this program was built from. Throws CannotRun if it is gone.
-std::filesystem::path source_folder();
 
 /// The exercise of a stage: a number ("5") or a name. Throws BadUsage if there is none like that.
 Exercise load_exercise(const std::string& word);

@@ -8,6 +8,7 @@
 
 #include "harness/base/file.h"
 #include "harness/base/json.h"
+#include "harness/ladder/ladder.h"
 #include "stages/errors.h"
 
 namespace fs = std::filesystem;

@@ -6,9 +6,10 @@
 #include <limits>
 #include <sstream>
 
-#include "harness/course/build.h"
 #include "harness/course/screen.h"
 #include "harness/device/device.h"
+#include "harness/ladder/ladder.h"
+#include "harness/ladder/library.h"
 #include "harness/time/timing.h"
 #include "stages/errors.h"
 
@@ -51,14 +52,14 @@ std::vector<std::string> problems(const Exercise& exercise, int compute_capabili
 /// The library of the kernel. Throws CannotRun if there cannot be one.
 fs::path build_library(const fs::path& kernel, const fs::path& products, int compute_capability,
                        bool untrusted) {
-    const StudentBuild built =
-        build_student_for_gpu(kernel, products, compute_capability,
-                              untrusted ? sandboxed_compiler_limits(kernel, products) : compiler_limits());
-    if (built.product.empty()) throw CannotRun("nvcc does not compile it: " + telling_line(built.errors));
+    const Compilation c{kernel, name(Backend::gpu), products};
+    const std::string errors =
+        compile({c}, untrusted ? sandboxed_compiler_limits(kernel, products) : compiler_limits()).front();
+    if (!errors.empty()) throw CannotRun("nvcc does not compile it: " + telling_line(errors));
     // The CPU's objects do not show what the source calls on a GPU alone.
-    if (const auto foreign = screen_objects(built.objects, Backend::gpu); untrusted && !foreign.empty())
+    if (const auto foreign = screen_objects({c.object()}, Backend::gpu); untrusted && !foreign.empty())
         throw CannotRun(foreign.front());
-    return built.product;
+    return c.library();
 }
 
 Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path& products, bool untrusted,
@@ -80,9 +81,8 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
     limits.readable = {source_folder(), lab.parent_path(), products};
     limits.writable = {folder};
     limits.temporary = folder;
-    std::vector<std::string> command{lab.string(), "time",           std::to_string(exercise.parent),
-                                     "--library",  library.string(), "--json",
-                                     file.string()};
+    std::vector<std::string> command{lab.string(),     "time",   std::to_string(exercise.parent),
+                                     library.string(), "--json", file.string()};
     if (exercise.solved_here) command.push_back(std::to_string(exercise.number));
     for (const std::string& word : problems(exercise, compute_capability)) command.push_back(word);
     on_step("time beside " + parent_of(exercise).folder(), 1, 2);

@@ -8,9 +8,10 @@
 #include "harness/base/file.h"
 #include "harness/base/process.h"
 #include "harness/count/claims.h"
-#include "harness/course/build.h"
 #include "harness/course/exercise.h"
-#include "harness/course/remote_device.h"
+#include "harness/device/remote_device.h"
+#include "harness/ladder/ladder.h"
+#include "harness/ladder/library.h"
 #include "harness/report/diff.h"
 #include "harness/verify/verify.h"
 #include "simt/simt.h"
@@ -80,10 +81,9 @@ std::string first_failure(const Puzzle& puzzle, const fs::path& folder, const On
     on_step("build", 0, 1);
     const fs::path kernel = fs::absolute(folder / "kernel.cu").lexically_normal();
     fs::create_directories(folder / ".lab");
-    const StudentBuild built =
-        build_student(kernel, fs::absolute(folder / ".lab").lexically_normal(), compiler_limits());
-    if (built.product.empty()) return built.errors;
-    RemoteDevice device(built.product, Backend::checked, {}, run_limit_s);
+    const Compilation c{kernel, name(Backend::checked), fs::absolute(folder / ".lab").lexically_normal()};
+    if (const std::string errors = compile({c}, compiler_limits()).front(); !errors.empty()) return errors;
+    RemoteDevice device(c.library(), Backend::checked, {}, run_limit_s);
     const simt::KeptOptions kept;
     std::string failure;
     try {

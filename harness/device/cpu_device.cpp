@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "harness/device/device.h"
+#include "harness/ladder/library.h"
 #include "simt/simt.h"
 
 namespace ladder {
@@ -55,13 +56,13 @@ class CpuDevice final : public Device {
         std::memcpy(host, device, bytes);
     }
 
+    const Stage& ready(const Stage& stage) const override { return load_stage(stage, backend_); }
+
     void run(const Stage& stage, const Problem& problem) override {
         if (problem.dtype == DType::bf16 && compute_capability() < 80) {
             throw CannotRun("bf16 needs compute capability 8.0");
         }
-        const Forward forward = stage.forward_on(backend_);
-        if (forward == nullptr)
-            throw CannotRun(stage.folder() + " is not in this build for " + name(backend_));
+        const Forward forward = ready(stage).forward;
         simt::reset_counters();
         try {
             forward(problem);

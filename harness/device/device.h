@@ -35,6 +35,11 @@ class Device {
     virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
     virtual void download(void* host, const void* device, std::size_t bytes) = 0;
 
+    /// The stage with its functions, as this device runs it: its kernel compiled for this back-end, now if it
+    /// was not. Throws CheckFailed if it does not compile. By itself, a device runs stages that have them
+    /// already.
+    virtual const Stage& ready(const Stage& stage) const { return stage; }
+
     /// Runs the stage and waits for it. Throws CannotRun when the device lacks what the stage needs
     /// (bf16 on sm_75, shared memory), CheckFailed when the kernel fails (race, deadlock, device error).
     virtual void run(const Stage& stage, const Problem& problem) = 0;

@@ -20,6 +20,7 @@
 #include "harness/base/process.h"
 #include "harness/base/statistics.h"
 #include "harness/device/device.h"
+#include "harness/ladder/library.h"
 #include "harness/device/stopwatch.h"
 #include "harness/problem/shape.h"
 #include "stages/launch.h"
@@ -221,6 +222,8 @@ class GpuDevice final : public Device, public KernelObserver {
         check(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "copy from the GPU");
     }
 
+    const Stage& ready(const Stage& stage) const override { return load_stage(stage, Backend::gpu); }
+
     void run(const Stage& stage, const Problem& problem) override {
         in_stage(stage, [&] {
             forward_of(stage, problem)(problem);
@@ -275,9 +278,7 @@ class GpuDevice final : public Device, public KernelObserver {
             throw CannotRun("bf16 needs compute capability 8.0; this GPU has " +
                             capability(compute_capability()));
         }
-        const Forward forward = stage.forward_on(Backend::gpu);
-        if (forward == nullptr) throw CannotRun("this build does not have the stage for the GPU");
-        return forward;
+        return ready(stage).forward;
     }
 
     /// What the launch takes of a multiprocessor.

@@ -16,13 +16,13 @@ std::size_t ask(const std::function<std::size_t(const Shape&, int)>& bytes, cons
 }  // namespace
 
 std::size_t Workspace::bytes(const Device& device, const Stage& stage, const Shape& shape) {
-    return ask(stage.workspace_bytes, device, shape);
+    return ask(device.ready(stage).workspace_bytes, device, shape);
 }
 
 Workspace::Workspace(Device& device, const Stage& stage, const Shape& shape)
     : device_(device),
       buffer_(device, bytes(device, stage, shape), "workspace", true),
-      counters_(buffer_.bytes() - ask(stage.counter_bytes, device, shape)) {
+      counters_(buffer_.bytes() - ask(device.ready(stage).counter_bytes, device, shape)) {
     upload(counters_, buffer_.bytes(), 0);
 }
 

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <set>
 
+#include "harness/ladder/ladder.h"
 #include "harness/problem/json.h"
 #include "stages/errors.h"
 

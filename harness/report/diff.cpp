@@ -32,13 +32,9 @@ Line classify(const std::string& line, int index) {
 }  // namespace
 
 std::filesystem::path kernel_path(const Stage& stage) {
-    const std::filesystem::path path =
-        std::filesystem::path(LADDER_SOURCE_DIR) / "stages" / stage.folder() / "kernel.cu";
-    if (!std::filesystem::exists(path)) {
-        throw CannotRun(fmt::format("there is no {}: the folder that this program was built from has moved",
-                                    path.string()));
-    }
-    return path;
+    if (!std::filesystem::exists(stage.source))
+        throw CannotRun(fmt::format("there is no {}: it was there a moment ago", stage.source));
+    return stage.source;
 }
 
 std::string diff_kernels(const Stage& from, const Stage& to) {

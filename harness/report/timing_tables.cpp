@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
 #include "harness/report/problem_rows.h"
 #include "harness/time/timing.h"

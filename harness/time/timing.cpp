@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "harness/device/device_problem.h"
+#include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
 
 namespace ladder {

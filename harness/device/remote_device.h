@@ -10,20 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "harness/course/sandbox.h"
+#include "harness/base/sandbox.h"
 #include "harness/device/device.h"
 
 namespace ladder {
 
-/// A CPU back-end in the process of a program that build_student() made. A process that crashes, hangs
-/// or ends costs the run that it was in (CheckFailed); the next allocation starts another.
+/// A CPU back-end with one stage's library, in a process of its own (runner.cpp). A process that crashes,
+/// hangs or ends costs the run that it was in (CheckFailed); the next allocation starts another.
 class RemoteDevice final : public Device {
   public:
     /// `run_limit_s`: seconds that one run may take.
-    RemoteDevice(std::filesystem::path program, Backend backend, Limits limits, double run_limit_s);
+    RemoteDevice(std::filesystem::path library, Backend backend, Limits limits, double run_limit_s);
     ~RemoteDevice() override;
 
-    /// The stage as the kernel declares it. Throws CheckFailed if the program does not say, or has not
+    /// The stage as the kernel declares it. Throws CheckFailed if the library does not load, or has not
     /// exactly one.
     Stage stage();
 
@@ -70,7 +70,7 @@ class RemoteDevice final : public Device {
         return value;
     }
 
-    std::filesystem::path program_;
+    std::filesystem::path library_;
     Backend backend_;
     Limits limits_;
     double run_limit_s_;
@@ -79,7 +79,6 @@ class RemoteDevice final : public Device {
     int hangs_ = 0;
     int generation_ = 0;  ///< of the process
     std::map<void*, int> allocations_;
-    std::string name_;  ///< of the stage
     std::string last_output_;
     simt::Counters counters_;
     std::vector<std::uint64_t> tiles_of_blocks_;

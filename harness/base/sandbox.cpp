@@ -1,4 +1,4 @@
-#include "harness/course/sandbox.h"
+#include "harness/base/sandbox.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

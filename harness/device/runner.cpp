@@ -1,7 +1,10 @@
 /// @file
-/// The program that is linked with one student's kernel. It runs the kernel on the CPU back-ends and hands
-/// back memory as it is: what is right is decided elsewhere, and nothing here knows it. It ends when `lab`
-/// closes the socket.
+/// The program that runs one stage's library:
+///
+///     runner BACKEND LIBRARY
+///
+/// It runs the kernel on a CPU back-end and hands back memory as it is: what is right is decided elsewhere,
+/// and nothing here knows it. It ends when `lab` closes the socket.
 
 #include <unistd.h>
 
@@ -14,8 +17,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "harness/course/wire.h"
 #include "harness/device/device.h"
+#include "harness/device/wire.h"
+#include "harness/ladder/library.h"
 
 namespace ladder {
 
@@ -59,14 +63,12 @@ void send(const T& value) {
     write_bytes(&value, sizeof value);
 }
 
-Description describe() {
+Description describe(const Stage& stage, const std::string& error) {
     Description description;
-    description.stages = static_cast<std::uint32_t>(stages().size());
-    if (stages().empty()) return description;
-    const Stage& stage = stages().front();
+    std::strncpy(description.error, error.c_str(), sizeof description.error - 1);
     description.number = stage.number;
     description.parent = stage.parent;
-    std::strncpy(description.stage_name, stage.name, sizeof description.stage_name - 1);
+    std::strncpy(description.stage_name, stage.name.c_str(), sizeof description.stage_name - 1);
     description.dims =
         static_cast<std::uint32_t>(std::min(stage.head_dims.size(), std::size(description.dim)));
     std::copy_n(stage.head_dims.begin(), description.dims, description.dim);
@@ -75,7 +77,7 @@ Description describe() {
     return description;
 }
 
-void run(Device& device, const Run& order) {
+void run(Device& device, const Stage& stage, const Run& order) {
     simt::Options& options = simt::options();
     options.order = order.order;
     options.seed = order.order_seed;
@@ -94,7 +96,7 @@ void run(Device& device, const Run& order) {
     Ran ran;
     std::string text;
     try {
-        device.run(stages().front(), order.problem);
+        device.run(stage, order.problem);
     } catch (const CannotRun& error) {
         ran.outcome = Outcome::cannot_run;
         text = error.what();
@@ -111,20 +113,25 @@ void run(Device& device, const Run& order) {
     write_bytes(tiles_of_blocks.data(), tiles_of_blocks.size() * sizeof(std::uint64_t));
 }
 
-[[noreturn]] void serve() {
-    const auto plain = open_cpu_device(Backend::cpu), checked = open_cpu_device(Backend::checked);
-    Device* const device = plain.get();  // they share their memory
-    std::list<std::string> names;        // allocations refer to them
+[[noreturn]] void serve(const std::string& backend, const std::string& library) {
+    const auto device = open_cpu_device(backend == "checked" ? Backend::checked : Backend::cpu);
+    Stage stage;
+    std::string error;
+    try {
+        stage = load_library(library);
+    } catch (const CheckFailed& failure) {
+        error = failure.what();
+    }
+    std::list<std::string> names;  // allocations refer to them
     for (;;) {
         const auto header = receive<Header>();
         void* const memory = reinterpret_cast<void*>(header.address);
         switch (header.request) {
             case Request::describe:
-                send(describe());
+                send(describe(stage, error));
                 break;
             case Request::workspace: {
                 const auto of = receive<WorkspaceOf>();
-                const Stage& stage = stages().front();
                 const auto ask = [&](const auto& bytes) {
                     return bytes ? std::uint64_t{bytes(of.shape, of.sm_count)} : 0;
                 };
@@ -147,7 +154,7 @@ void run(Device& device, const Run& order) {
                 break;
             case Request::run: {
                 const auto order = receive<Run>();
-                run(order.backend == Backend::checked ? *checked : *plain, order);
+                run(*device, stage, order);
                 break;
             }
         }
@@ -157,6 +164,7 @@ void run(Device& device, const Run& order) {
 }  // namespace
 }  // namespace ladder
 
-int main() {
-    ladder::serve();
+int main(int argc, char** argv) {
+    if (argc == 3) ladder::serve(argv[1], argv[2]);
+    return 2;
 }

@@ -23,9 +23,9 @@ struct Header {
     bool writable = false;
 };
 
-/// Answer to `describe`: how the one stage that is linked declares itself.
+/// Answer to `describe`: how the one stage of the library declares itself.
 struct Description {
-    std::uint32_t stages = 0;  ///< linked; one if all is well
+    char error[256] = {};  ///< why there is none; empty if all is well
     std::int32_t number = 0, parent = 0;
     char stage_name[64] = {};
     std::uint32_t dims = 0;
@@ -44,7 +44,6 @@ struct WorkspaceBytes {
 
 /// Behind the header of `run`.
 struct Run {
-    Backend backend;
     Problem problem;  ///< with addresses of the program's
     simt::Order order;
     std::uint64_t order_seed;

@@ -1,4 +1,4 @@
-#include "harness/course/remote_device.h"
+#include "harness/device/remote_device.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "harness/course/wire.h"
+#include "harness/device/wire.h"
 
 namespace ladder {
 
@@ -31,8 +31,8 @@ struct RemoteDevice::Connection {
     ~Connection() { close(socket); }
 };
 
-RemoteDevice::RemoteDevice(std::filesystem::path program, Backend backend, Limits limits, double run_limit_s)
-    : program_(std::move(program)),
+RemoteDevice::RemoteDevice(std::filesystem::path library, Backend backend, Limits limits, double run_limit_s)
+    : library_(std::move(library)),
       backend_(backend),
       limits_(std::move(limits)),
       run_limit_s_(run_limit_s),
@@ -44,12 +44,12 @@ void RemoteDevice::start() {
     if (connection_) return;
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-        throw CannotRun(fmt::format("cannot talk to {}: {}", program_.string(), std::strerror(errno)));
+        throw CannotRun(fmt::format("cannot start another process: {}", std::strerror(errno)));
     auto connection = std::make_unique<Connection>();
     connection->socket = ends[0];
     try {
-        connection->process =
-            std::make_unique<SandboxedProcess>(std::vector<std::string>{program_.string()}, limits_, ends[1]);
+        connection->process = std::make_unique<SandboxedProcess>(
+            std::vector<std::string>{LADDER_RUNNER, name(backend_), library_.string()}, limits_, ends[1]);
     } catch (...) {
         close(ends[1]);
         throw;
@@ -104,14 +104,15 @@ Stage RemoteDevice::stage() {
     start();
     send_value(wire::Header{.request = wire::Request::describe});
     auto description = receive_value<wire::Description>();
-    if (description.stages != 1)
-        throw CheckFailed(
-            fmt::format("the kernel declares {} stages with LADDER_STAGE, not one", description.stages));
+    if (description.error[0] != '\0') {
+        description.error[sizeof description.error - 1] = '\0';
+        throw CheckFailed(description.error);
+    }
     description.stage_name[sizeof description.stage_name - 1] = '\0';
-    name_ = description.stage_name;
     Stage stage;
     stage.number = description.number;
-    stage.name = name_.c_str();
+    stage.name = description.stage_name;
+    stage.forward = [](const Problem&) { throw CannotRun("this stage runs in a process of its own"); };
     stage.parent = description.parent;
     const std::uint32_t dims = std::min<std::uint32_t>(description.dims, std::size(description.dim));
     stage.head_dims.assign(description.dim, description.dim + dims);
@@ -193,8 +194,8 @@ void RemoteDevice::run(const Stage&, const Problem& problem) {
     require_alive();
     const simt::Options& options = simt::options();
     send_value(wire::Header{.request = wire::Request::run});
-    send_value(wire::Run{backend_, problem, options.order, options.seed, options.workers,
-                         options.compute_capability, options.multiprocessors});
+    send_value(wire::Run{problem, options.order, options.seed, options.workers, options.compute_capability,
+                         options.multiprocessors});
     const auto ran = receive_value<wire::Ran>();
     if (ran.text > wire::most_text || ran.blocks > wire::most_blocks)
         fail("the program's answer makes no sense");

@@ -1,0 +1,42 @@
+/// @file
+/// The stages: what their kernels declare, read from the sources. No kernel is compiled to list them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// The folder of sources that this program was built from. Throws CannotRun if it is gone.
+std::filesystem::path source_folder();
+
+/// The folder of stages: stages/ of the sources, or the one that the environment variable LADDER_STAGES
+/// names.
+std::filesystem::path stages_folder();
+
+/// All stages, by number: the folders with a kernel.cu. Throws CheckFailed if one declares none, or two the
+/// same number.
+const std::vector<Stage>& stages();
+
+/// The stage with this number, or null.
+const Stage* find_stage(int number);
+
+/// Whether it is one of the seven stages that derive the algorithm, 00 to 06.
+bool is_core(const Stage& stage);
+
+/// These stages and the parents of each, as far as they are there; each once.
+std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages);
+
+/// What LADDER_STAGE declares at the end of a kernel.cu: numbers, texts and head dimensions, not the
+/// functions. Throws CheckFailed, naming `path`, if it does not say.
+Stage read_declaration(const std::filesystem::path& path);
+
+/// The stage that somebody's own folder (or kernel.cu in it) declares, under the name of the folder; or the
+/// one in a library that was made of it, called "yours". It lives as long as the program. It is not among
+/// stages(): its number may be the ladder's. Throws BadUsage if there is no kernel.
+const Stage& own_stage(const std::filesystem::path& folder);
+
+}  // namespace ladder

@@ -1,0 +1,277 @@
+#include "harness/ladder/library.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "harness/base/file.h"
+#include "harness/base/json.h"
+#include "harness/ladder/ladder.h"
+#include "stages/errors.h"
+
+namespace fs = std::filesystem;
+
+namespace ladder {
+namespace {
+
+constexpr double compile_limit_s = 600;
+
+using Words = std::vector<std::string>;
+
+/// How a source becomes a library, as CMake wrote it down.
+struct Recipe {
+    Words compile;  ///< the compiler and its options, all but the files' names
+    Words link;     ///< the same of the linker
+};
+
+const nlohmann::json& recipes() {
+    static const nlohmann::json all = read_json(LADDER_BUILD_FOLDER "/kernels.json");
+    return all;
+}
+
+Recipe recipe_of(const std::string& name) {
+    if (!has_recipe(name))
+        throw CannotRun(fmt::format("this build has no compiler for the {} back-end", name));
+    const auto& recipe = recipes().at(name);
+    Recipe words{recipe.at("compile").get<Words>(), recipe.at("link").get<Words>()};
+    for (Words* list : {&words.compile, &words.link})
+        std::erase_if(*list, [](const std::string& word) { return word.empty(); });
+    return words;
+}
+
+/// The files that a compiler's dependency file (-MD) names.
+std::vector<fs::path> dependencies(const fs::path& file) {
+    std::istringstream words(read_file(file));
+    std::vector<fs::path> files;
+    std::string word;
+    words >> word;  // the object
+    while (words >> word) {
+        if (word != "\\") files.emplace_back(word);
+    }
+    return files;
+}
+
+std::string fingerprint_of_file(const fs::path& path) {
+    return fs::is_regular_file(path) ? text_fingerprint(read_file(path)) : "none";
+}
+
+/// What a library was made of: the commands, and each file with a fingerprint. A library is up to date if
+/// this is still so.
+std::string made_of(const Recipe& recipe, const fs::path& source, const std::vector<fs::path>& files) {
+    std::string text = fmt::format("{} {}\n", text_fingerprint(nlohmann::json(recipe.compile).dump()),
+                                   text_fingerprint(nlohmann::json(recipe.link).dump()));
+    text += fmt::format("{} {}\n", fingerprint_of_file(source), source.string());
+    for (const fs::path& file : files) {
+        if (file != source) text += fmt::format("{} {}\n", fingerprint_of_file(file), file.string());
+    }
+    return text;
+}
+
+bool is_up_to_date(const Compilation& c, const Recipe& recipe) {
+    const fs::path made = c.library().string() + ".made";
+    if (!fs::exists(c.library()) || !fs::exists(made)) return false;
+    const std::string recorded = read_file(made);
+    std::istringstream lines(recorded);
+    std::vector<fs::path> files;
+    std::string line;
+    std::getline(lines, line);
+    std::getline(lines, line);
+    while (std::getline(lines, line)) files.emplace_back(line.substr(line.find(' ') + 1));
+    return made_of(recipe, c.source, files) == recorded;
+}
+
+/// The first errors of a compiler, with the file's name alone.
+std::string first_errors(const std::string& said, const fs::path& source) {
+    std::istringstream lines(said);
+    std::string text;
+    int count = 0;
+    for (std::string line; std::getline(lines, line) && count < 24; ++count) {
+        const std::string path = source.string();
+        for (std::size_t at = line.find(path); at != line.npos; at = line.find(path, at + 1))
+            line.replace(at, path.size(), source.filename().string());
+        text += line + "\n";
+    }
+    return text;
+}
+
+/// One compiler at a time in a folder, also if several programs ask for the same library at once.
+class FolderLock {
+  public:
+    explicit FolderLock(const fs::path& folder)
+        : file_(open((folder / ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
+        if (file_ >= 0) flock(file_, LOCK_EX);
+    }
+    FolderLock(const FolderLock&) = delete;
+    FolderLock& operator=(const FolderLock&) = delete;
+    ~FolderLock() {
+        if (file_ >= 0) close(file_);
+    }
+
+  private:
+    int file_;
+};
+
+/// Runs a compiler or linker. Returns what it said if it failed.
+std::string run_tool(const Words& command, const Limits& limits, const fs::path& source) {
+    SandboxedProcess tool(command, limits);
+    const std::string how_it_ended = tool.wait(compile_limit_s);
+    if (how_it_ended.empty()) return "";
+    if (how_it_ended == "exit code 127") throw CannotRun("the compiler that lab was built with is gone");
+    const std::string said = first_errors(tool.output(), source);
+    return how_it_ended.starts_with("exit code") && !said.empty()
+               ? said
+               : said + "the compiler: " + how_it_ended + "\n";
+}
+
+std::string compile_one(const Compilation& c, const Limits& limits) {
+    const Recipe recipe = recipe_of(c.recipe);
+    const auto with = [](Words command, const Words& more) {
+        command.insert(command.end(), more.begin(), more.end());
+        return command;
+    };
+    std::error_code error;
+    fs::create_directories(c.folder, error);
+    const FolderLock lock(c.folder / "");
+    if (is_up_to_date(c, recipe)) return "";
+    const fs::path library = c.library(), named = c.folder / (c.recipe + ".d"),
+                   fresh = library.string() + ".new";
+    fs::remove(library, error);
+    const std::string source = fingerprint_of_file(c.source);
+    if (auto said = run_tool(with(recipe.compile, {"-MMD", "-MF", named.string(), "-o", c.object().string(),
+                                                   "-c", c.source.string()}),
+                             limits, c.source);
+        !said.empty())
+        return said;
+    if (auto said = run_tool(with({recipe.link.front(), "-o", fresh.string(), c.object().string()},
+                                  {recipe.link.begin() + 1, recipe.link.end()}),
+                             limits, c.source);
+        !said.empty())
+        return said;
+    fs::rename(fresh, library, error);
+    if (error) throw CannotRun(fmt::format("cannot write {}: {}", library.string(), error.message()));
+    // A source that was written meanwhile is not what was compiled.
+    if (fingerprint_of_file(c.source) == source)
+        OutputFile(library.string() + ".made").write(made_of(recipe, c.source, dependencies(named)));
+    return "";
+}
+
+}  // namespace
+
+Limits compiler_limits() {
+    Limits limits;
+    limits.cpu_s = static_cast<unsigned>(compile_limit_s);
+    limits.memory = std::size_t{16} << 30;
+    limits.file_bytes = std::size_t{1} << 28;
+    return limits;
+}
+
+Limits sandboxed_compiler_limits(const fs::path& kernel, const fs::path& folder) {
+    Limits limits = compiler_limits();
+    limits.sandbox = true;
+    limits.readable = {source_folder(), LADDER_BUILD_FOLDER, kernel.parent_path()};
+    // A compiler that is none of the system's has its parts beside it: /opt/gcc for /opt/gcc/bin/g++.
+    const fs::path compiler = recipe_of(name(Backend::cpu)).compile.front();
+    const fs::path home = fs::weakly_canonical(compiler).parent_path().parent_path();
+    if (home.has_relative_path()) limits.readable.push_back(home);
+    limits.writable = {folder};
+    limits.temporary = folder;
+    return limits;
+}
+
+bool has_recipe(const std::string& recipe) {
+    return recipes().contains(recipe);
+}
+
+Compilation compilation_of(const Stage& stage, Backend backend) {
+    const fs::path source = stage.source, folder = source.parent_path();
+    std::string name = folder.filename().string();
+    // Folders elsewhere may have the names of the ladder's.
+    if (folder.parent_path() != source_folder() / "stages")
+        name += "-" + text_fingerprint(source.string()).substr(0, 8);
+    return {source, ladder::name(backend), fs::path(LADDER_BUILD_FOLDER) / "kernels" / name};
+}
+
+std::vector<std::string> compile(const std::vector<Compilation>& compilations, const Limits& limits,
+                                 const OnStep& on_step) {
+    std::vector<std::string> errors(compilations.size());
+    std::atomic<std::size_t> next{0};
+    std::mutex mutex;
+    std::exception_ptr failure;
+    int done = 0;
+    const auto work = [&] {
+        for (std::size_t i = next++; i < compilations.size(); i = next++) {
+            const Compilation& c = compilations[i];
+            {
+                const std::lock_guard lock(mutex);
+                if (on_step)
+                    on_step(fmt::format("compile {}", fs::path(c.source).parent_path().filename().string()),
+                            done++, static_cast<int>(compilations.size()));
+            }
+            try {
+                errors[i] = compile_one(c, limits);
+            } catch (...) {
+                const std::lock_guard lock(mutex);
+                if (!failure) failure = std::current_exception();
+            }
+        }
+    };
+    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    {
+        std::vector<std::jthread> others;
+        for (std::size_t i = 1; i < std::min(cores, compilations.size()); ++i) others.emplace_back(work);
+        work();
+    }
+    if (failure) std::rethrow_exception(failure);
+    return errors;
+}
+
+void compile_stages(const std::vector<const Stage*>& stages, Backend backend, const OnStep& on_step) {
+    std::vector<Compilation> stale;
+    std::vector<const Stage*> of;
+    const Recipe recipe = recipe_of(name(backend));
+    for (const Stage* stage : stages) {
+        if (stage->forward != nullptr) continue;
+        const Compilation c = compilation_of(*stage, backend);
+        if (is_up_to_date(c, recipe)) continue;
+        stale.push_back(c);
+        of.push_back(stage);
+    }
+    const auto errors = compile(stale, compiler_limits(), on_step);
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+        if (!errors[i].empty())
+            throw CheckFailed(fmt::format("{} does not compile:\n{}", of[i]->source, errors[i]));
+    }
+}
+
+const Stage& load_stage(const Stage& stage, Backend backend) {
+    if (stage.forward != nullptr) return stage;
+    static std::map<std::pair<std::string, Backend>, Stage> loaded;
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    if (const auto known = loaded.find({stage.source, backend}); known != loaded.end()) return known->second;
+    compile_stages({&stage}, backend, {});
+    Stage compiled = load_library(compilation_of(stage, backend).library());
+    const Stage declared = read_declaration(stage.source);
+    if (compiled.number != declared.number || compiled.name != declared.name ||
+        compiled.parent != declared.parent || compiled.change != declared.change ||
+        compiled.shows_in != declared.shows_in || compiled.diff_budget != declared.diff_budget ||
+        compiled.head_dims != declared.head_dims) {
+        throw CheckFailed(
+            fmt::format("{}: LADDER_STAGE says something else to the compiler than to who reads it: "
+                        "write numbers and texts as they are",
+                        stage.source));
+    }
+    compiled.name = stage.name;
+    compiled.source = stage.source;
+    return loaded.emplace(std::pair{stage.source, backend}, std::move(compiled)).first->second;
+}
+
+}  // namespace ladder

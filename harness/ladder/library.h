@@ -1,0 +1,56 @@
+/// @file
+/// From a stage's kernel.cu to a stage that runs: each kernel is compiled by itself, into a shared library
+/// for one back-end, when it is first needed. The ladder's stages and anybody's own go the same way.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "harness/base/progress.h"
+#include "harness/base/sandbox.h"
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// What of a source file becomes which library.
+struct Compilation {
+    std::filesystem::path source;
+    std::string recipe;            ///< a back-end's name, or another entry of BUILD/kernels.json
+    std::filesystem::path folder;  ///< of the products: RECIPE.so and what belongs to it
+
+    std::filesystem::path library() const { return folder / (recipe + ".so"); }
+    std::filesystem::path object() const { return folder / (recipe + ".o"); }
+};
+
+/// The compilation of a stage's kernel for a back-end, in the build folder.
+Compilation compilation_of(const Stage& stage, Backend backend);
+
+/// Compiles as many at once as this machine has cores. A library that is newer than its command and
+/// everything that its source includes is kept. Returns for each what the compiler said if it failed, or else
+/// nothing. Throws CannotRun if this build has not the recipe, or its compiler is gone.
+std::vector<std::string> compile(const std::vector<Compilation>& compilations, const Limits& limits,
+                                 const OnStep& on_step = {});
+
+/// Limits of a compiler: enough for any kernel.
+Limits compiler_limits();
+
+/// The same for one that compiles `kernel`, which nobody vouches for, in `folder`.
+Limits sandboxed_compiler_limits(const std::filesystem::path& kernel, const std::filesystem::path& folder);
+
+/// Whether this build compiles for the back-end; not whether the machine has it.
+bool has_recipe(const std::string& recipe);
+
+/// Compiles what is not up to date of these stages' libraries, all at once, and shows how far it is. Throws
+/// CheckFailed with what the compiler said.
+void compile_stages(const std::vector<const Stage*>& stages, Backend backend, const OnStep& on_step);
+
+/// The stage with its functions, from its library for this back-end, compiled first if need be. Itself if it
+/// has them already. Throws CheckFailed if it does not compile, or is not what its declaration says.
+const Stage& load_stage(const Stage& stage, Backend backend);
+
+/// The stage that a library holds. The library stays loaded, since the stage's functions are in it. Throws
+/// CheckFailed if it holds not exactly one, or cannot be loaded.
+Stage load_library(const std::filesystem::path& library);
+
+}  // namespace ladder
