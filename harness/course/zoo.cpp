@@ -7,7 +7,6 @@
 
 #include "harness/base/file.h"
 #include "harness/base/process.h"
-#include "harness/count/claims.h"
 #include "harness/course/build.h"
 #include "harness/course/exercise.h"
 #include "harness/course/remote_device.h"
