@@ -68,11 +68,11 @@ const Cell& cell(const Table& table, std::size_t row, const std::string& key) {
 /// Is there a problem on which the stage's claims are not met by its parent?
 bool claims_something(Device& device, const Stage& stage) {
     const Stage& parent = *find_stage(stage.parent);
-    const std::vector<Case> cases = claim_cases(stage.number);
+    const std::vector<Case> cases = claim_cases(stage.folder());
     return std::any_of(cases.begin(), cases.end(), [&](const Case& c) {
-        if (!claimed_tiles_of_blocks(stage.number, c, device.sm_count()).empty()) return true;
+        if (!claimed_tiles_of_blocks(stage.folder(), c, device.sm_count()).empty()) return true;
         const Work work = count_work(device, parent, c, make_inputs(c));
-        const std::vector<Claim> list = claims(stage.number, c, device.sm_count(), work, work);
+        const std::vector<Claim> list = claims(stage.folder(), c, device.sm_count(), work, work);
         return !std::all_of(list.begin(), list.end(), [](const Claim& claim) { return claim.holds(); });
     });
 }

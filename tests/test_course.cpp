@@ -320,6 +320,7 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
     CHECK(!fs::exists(folder / "out/tests/mutants/05_top_left_diagonal.patch"));
     CHECK(fs::exists(folder / "out/tests/mutants/04_missing_wait.patch"));
     CHECK(contains(folder.read("out/stages/05_causal_skip/exercise.md"), "## The complaint"));
+    CHECK(fs::exists(folder / "out/stages/05_causal_skip/claims.cpp"));  // what a check holds them to
 
     // The two branches are independent; a chain is not.
     const std::vector<std::string> kept =

@@ -8,19 +8,11 @@
 
 #include "harness/base/progress.h"
 #include "harness/base/table.h"
+#include "harness/count/work.h"
 #include "harness/device/device.h"
 #include "harness/verify/verify.h"
 
 namespace ladder {
-
-/// What a stage did on one problem.
-struct Work {
-    simt::Counters counters;
-    std::size_t workspace_bytes = 0;
-    std::string why_not;  ///< why it could not be counted; empty if it was
-
-    bool operator==(const Work&) const = default;
-};
 
 /// Runs a stage once.
 Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);

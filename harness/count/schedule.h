@@ -27,8 +27,8 @@ struct Schedule {
 Schedule list_schedule(const std::vector<std::uint64_t>& lengths, std::size_t places);
 
 /// Blocks of 128 threads with this much dynamic shared memory that a multiprocessor of an H200 holds: what
-/// the launch bounds of the stage's kernels leave registers for (three, for long queries from stage 11 on
-/// two), if its 228 KiB of shared memory have room for them.
+/// the launch bounds of the stage's kernels leave registers for (resident_blocks() of its claims), if its 228
+/// KiB of shared memory have room for them.
 int blocks_per_multiprocessor(const Stage& stage, std::size_t shared_bytes);
 
 }  // namespace ladder

@@ -13,6 +13,7 @@
 #include "harness/base/file.h"
 #include "harness/base/table.h"
 #include "harness/count/claims.h"
+#include "harness/count/counting.h"
 #include "harness/course/screen.h"
 #include "harness/device/remote_device.h"
 #include "harness/ladder/library.h"
@@ -262,7 +263,7 @@ class Checker {
         Criterion &moved = criterion("moved"), &unmoved = criterion("unmoved");
         const auto local = open_device(Backend::cpu);
         const Stage& parent = parent_of(exercise_);
-        const std::vector<Case> cases = claim_cases(exercise_.number);
+        const std::vector<Case> cases = claim_cases(exercise_.folder());
         int done = 0;
         const int hangs = plain_->hangs();
         std::string last_broken;
@@ -298,9 +299,9 @@ class Checker {
 
     void judge_claims(const Case& one, const Work& before, const Work& after, const std::string& broken,
                       int sm_count) {
-        const auto list = claims(exercise_.number, one, sm_count, before, after);
+        const auto list = claims(exercise_.folder(), one, sm_count, before, after);
         // What the parent breaks is the change; the rest is what must stay.
-        const auto of_parent = claims(exercise_.number, one, sm_count, before, before);
+        const auto of_parent = claims(exercise_.folder(), one, sm_count, before, before);
         for (std::size_t k = 0; k < list.size(); ++k) {
             const Claim& claim = list[k];
             if (claim.of_parent) continue;
@@ -328,7 +329,7 @@ class Checker {
                                    claim.got, claim.expected, one.description());
             }
         }
-        const auto order = claimed_tiles_of_blocks(exercise_.number, one, sm_count);
+        const auto order = claimed_tiles_of_blocks(exercise_.folder(), one, sm_count);
         if (order.empty()) return;
         Criterion& c = criterion("moved");
         c.total += 1;

@@ -10,6 +10,7 @@
 #include "harness/base/json.h"
 #include "harness/base/table.h"
 #include "harness/ladder/ladder.h"
+#include "harness/count/counting.h"
 #include "harness/report/diff.h"
 #include "stages/errors.h"
 
@@ -81,8 +82,8 @@ std::string task_text(const Exercise& e) {
                             with_separators(move.claim.got), with_separators(move.claim.expected));
     }
     const int sm_count = open_device(Backend::cpu)->sm_count();
-    for (const Case& c : claim_cases(e.number)) {
-        const auto order = claimed_tiles_of_blocks(e.number, c, sm_count);
+    for (const Case& c : claim_cases(e.folder())) {
+        const auto order = claimed_tiles_of_blocks(e.folder(), c, sm_count);
         if (order.empty()) continue;
         text += fmt::format("{}The order of the blocks: on {} their key tiles must be {}.\n",
                             problem.empty() ? "" : "\n", c.description(), fmt::join(order, ", "));
@@ -196,10 +197,10 @@ std::vector<MustMove> what_must_move(const Exercise& e) {
     const Stage& parent = parent_of(e);
     std::vector<MustMove> moves;
     std::set<std::string> seen;
-    for (const Case& c : claim_cases(e.number)) {
+    for (const Case& c : claim_cases(e.folder())) {
         if (!parent.has_head_dim(c.shape.d)) continue;
         const Work work = count_work(*device, parent, c, make_inputs(c));
-        for (const Claim& claim : claims(e.number, c, device->sm_count(), work, work)) {
+        for (const Claim& claim : claims(e.folder(), c, device->sm_count(), work, work)) {
             if (!claim.holds() && !claim.of_parent && seen.insert(claim.counter).second)
                 moves.push_back({c, claim});
         }

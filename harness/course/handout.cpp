@@ -128,6 +128,9 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
         copy.write(place / "exercise.md", read_file(source_folder() / place / "exercise.md") +
                                               "\n## The complaint\n\n" + e.complaint + "\n");
         copy.write(place / "stage.json", stage_json(e));
+        for (const char* file : {"claims.cpp", "claims.h"}) {  // what a check holds the student's kernel to
+            if (fs::exists(source_folder() / place / file)) copy.file(place / file);
+        }
         handout.exercises.push_back(e.folder());
     }
     for (const auto& entry : fs::directory_iterator(source_folder() / "tests" / "mutants")) {

@@ -190,13 +190,17 @@ bool has_recipe(const std::string& recipe) {
     return recipes().contains(recipe);
 }
 
-Compilation compilation_of(const Stage& stage, Backend backend) {
-    const fs::path source = stage.source, folder = source.parent_path();
+Compilation compilation_of(const fs::path& source, const std::string& recipe) {
+    const fs::path folder = source.parent_path();
     std::string name = folder.filename().string();
     // Folders elsewhere may have the names of the ladder's.
     if (folder.parent_path() != source_folder() / "stages")
         name += "-" + text_fingerprint(source.string()).substr(0, 8);
-    return {source, ladder::name(backend), fs::path(LADDER_BUILD_FOLDER) / "kernels" / name};
+    return {source, recipe, fs::path(LADDER_BUILD_FOLDER) / "kernels" / name};
+}
+
+Compilation compilation_of(const Stage& stage, Backend backend) {
+    return compilation_of(fs::path(stage.source), name(backend));
 }
 
 std::vector<std::string> compile(const std::vector<Compilation>& compilations, const Limits& limits,

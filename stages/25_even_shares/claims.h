@@ -1,0 +1,65 @@
+/// @file
+/// Even shares of the key tiles, of any size, for any number of blocks.
+#pragma once
+
+#include <algorithm>
+
+#include "../24_short_ends/claims.h"
+
+namespace ladder::formulas {
+
+/// Claims of a stage whose blocks, as many as there are places at most, take even shares of tiles of Bc keys.
+inline void claim_shares(Claims& c, int Bc, int places) {
+    const Counted& p = c.p;
+    const int group = p.group(), Tc = (p.shape.Nk + Bc - 1) / Bc;
+    const int Tr = (group * p.shape.Nq + 15) / 16, query_tiles = static_cast<int>(p.heads()) / group * Tr;
+    const bool uneven = query_tiles > places || query_tiles * Tc / 256 >= places;
+    const int blocks = uneven ? places : query_tiles * std::min(Tc, places / query_tiles);
+    const int left_over = query_tiles % blocks, rest = left_over * Tc < blocks ? 0 : left_over;
+
+    Ends ends(p);
+    std::vector<Visit> pieces;
+    std::vector<Count> parts(rest);
+    Count rows_of_parts = 0;
+    const auto take = [&](int r, int begin, int end) {
+        const int first_row = r % Tr * 16;
+        const int seen = (seen_by(p, group, first_row + 15) + Bc - 1) / Bc;
+        pieces.push_back(
+            visit(p, 16, Bc, group, first_row, begin, std::max(begin, std::min(end, seen)), true));
+        ends.warps_merge(pieces.back());
+        if (end - begin == Tc) return;
+        parts[r] += 1;
+        rows_of_parts += pieces.back().queries;
+    };
+    for (int block = 0; block < blocks; ++block) {
+        for (int t = rest * Tc * block / blocks; t < rest * Tc * (block + 1) / blocks;) {
+            const int end = std::min(t / Tc * Tc + Tc, rest * Tc * (block + 1) / blocks);
+            take(t / Tc, t % Tc, t % Tc + end - t);
+            t = end;
+        }
+    }
+    for (int r = rest; r < query_tiles; ++r) take(r, 0, Tc);
+    Count atomics = 0;
+    for (int r = 0; r < rest; ++r) {
+        if (parts[r] == 0) continue;  // a block has it as a whole
+        const Visit whole = visit(p, 16, Bc, group, r % Tr * 16, 0, Tc, true);
+        ends.parts_merge(whole.queries, whole.rows, parts[r]);
+        atomics += parts[r];
+    }
+
+    const Count tiles = tiles_of(pieces);
+    c.is("blocks", blocks);
+    c.is("tiles", tiles);
+    c.is("masked_tiles", masked_of(pieces));
+    c.is("mma", tiles * p.d() * Bc / 64);
+    // Two for each key tile, two while the warps merge, one before Q and the ring are written anew, two to
+    // count
+    c.is("barriers", 2 * tiles + 3 * pieces.size() + 2 * atomics);
+    c.is("atomics", atomics);
+    c.is("fences", 2 * atomics);
+    c.is("workspace_bytes", rest == 0 ? 0 : 2 * blocks * 16 * (p.d() + 1) * 4 + rest * 4);
+    claim_ends(c, ends, pieces, Bc, atomics);
+    c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 1) * 4);
+}
+
+}  // namespace ladder::formulas
