@@ -93,8 +93,8 @@ TEST_CASE("attention of some rows is those rows of attention") {
     rows << 1, 4;
     const Result all = attention(Q, K, V, 0.5, mask),
                  some = attention(Q(rows, Eigen::all), rows, K, V, 0.5, mask);
-    CHECK(near(some.O, all.O(rows, Eigen::all), 0));
-    CHECK(some.L[1] == all.L[4]);
+    CHECK(near(some.O, all.O(rows, Eigen::all)));  // a product of other blocks may end in other bits
+    CHECK(near(some.L[1], all.L[4]));
 }
 
 TEST_CASE("a causal mask is aligned bottom-right, and rows without keys give 0 and -inf") {

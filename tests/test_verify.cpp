@@ -731,7 +731,6 @@ TEST_CASE("stages share the inputs of a case and what is expected") {
     CHECK(verifications[0].passed == 3);
     CHECK(verifications[1].passed == 1);
     CHECK(verifications[1].why_not == "it has no head dimension 128");
-    CHECK(verifications[0].worst.max_error == verifications[1].worst.max_error);
     CHECK(device.runs == 8);
 
     Reference reference(shared);
@@ -947,13 +946,15 @@ TEST_CASE("the verification cases cover what they promise") {
         CHECK(std::any_of(cases.begin(), cases.end(), [](const Case& c) { return c.multiprocessors == 0; }));
     }
     for (const int multiprocessors : {0, 1, 3, 132}) {
-        for (const bool decoding : {false, true}) {
-            CHECK(std::any_of(full.begin(), full.end(), [&](const Case& c) {
-                const Shape& s = c.shape;
-                return c.multiprocessors == multiprocessors && s.H > s.Hkv &&
-                       (decoding ? s.Nq == 1 : c.causal && s.Nq > 128);
-            }));
-        }
+        const auto some = [&](auto&& predicate) {
+            return std::any_of(full.begin(), full.end(), [&](const Case& c) {
+                return c.multiprocessors == multiprocessors && predicate(c);
+            });
+        };
+        CAPTURE(multiprocessors);
+        CHECK(some([](const Case& c) { return c.shape.Nq == 1 && c.shape.Nk > 64; }));
+        CHECK(some([](const Case& c) { return c.shape.H > c.shape.Hkv && c.shape.Nk > 64; }));
+        CHECK(some([](const Case& c) { return c.causal && c.shape.Nq > 128 && c.shape.Nk > 128; }));
     }
     // Shares of query tiles so small that some hold no key that their rows see.
     CHECK(std::any_of(full.begin(), full.end(), [](const Case& c) {
