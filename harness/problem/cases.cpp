@@ -64,7 +64,7 @@ std::vector<Idea> more_ideas() {
         ideas.push_back({1, 1, 1, 97, 193, full, bhnd, input});
         ideas.push_back({1, 1, 1, 193, 193, causal, bhnd, input});
     }
-    ideas.push_back({1, 1, 1, 1, 1025, full});
+    ideas.push_back({1, 1, 1, 1, 1025, full, bhnd, "normal", {}, 3});
     ideas.push_back({1, 1, 1, 65, 1025, causal});
     ideas.push_back({1, 1, 1, 1025, 65, full});
     // A scale turns the order of scores, or makes them all alike; masked keys keep out of both.
