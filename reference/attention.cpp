@@ -6,10 +6,58 @@
 namespace reference {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
-Result no_keys_seen(Eigen::Index rows, Eigen::Index d) {
-    return {Matrix::Zero(rows, d), Vector::Constant(rows, -kInfinity)};
+/// Query rows whose scores are in memory together. Those of a whole long sequence would not fit.
+constexpr Eigen::Index block_rows = 64;
+
+/// What happens to a number on its way through memory: nothing.
+struct AsItIs {
+    template <class X>
+    const X& operator()(const X& x) const {
+        return x;
+    }
+};
+
+/// It is stored as a T, and read again.
+template <class T>
+struct Rounded {
+    template <class X>
+    auto operator()(const X& x) const {
+        return x.template cast<T>().template cast<float>().eval();
+    }
+};
+
+/// Attention in the arithmetic of Real. S, P and O pass through `stored`.
+template <class Real, class Stored>
+Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V, double scale,
+              const Mask& mask, const Stored& stored) {
+    using Block = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    const Block Qs = Q.cast<Real>(), Ks = K.cast<Real>(), Vs = V.cast<Real>();
+
+    Result result{Matrix::Zero(Q.rows(), V.cols()), Vector::Constant(Q.rows(), -infinity)};
+    for (Eigen::Index first = 0; first < Q.rows(); first += block_rows) {
+        const Eigen::Index n = std::min(block_rows, Q.rows() - first);
+        int keys = 0;  // that any of these rows sees
+        for (Eigen::Index i = first; i < first + n; ++i) keys = std::max(keys, mask.visible(rows[i]));
+        if (keys == 0) continue;
+
+        Block S = Qs.middleRows(first, n) * Ks.topRows(keys).transpose();  // (n, keys)
+        Block P = Block::Zero(n, keys);
+        for (Eigen::Index i = 0; i < n; ++i) {
+            const int seen = mask.visible(rows[first + i]);
+            if (seen == 0) continue;
+            auto s = S.row(i).head(seen);
+            s = stored((static_cast<Real>(scale) * s).eval());
+            const Real m = s.maxCoeff();
+            s = (s.array() - m).exp();
+            const Real l = s.sum();
+            P.row(i).head(seen) = stored((s / l).eval());
+            result.L[first + i] = m + std::log(l);
+        }
+        result.O.middleRows(first, n) = stored((P * Vs.topRows(keys)).eval()).template cast<double>();
+    }
+    return result;
 }
 
 }  // namespace
@@ -18,21 +66,9 @@ int Mask::visible(int row) const {
     return causal ? std::clamp(row + 1 + Nk - Nq, 0, Nk) : Nk;
 }
 
-// A row at a time: N x N scores of a long sequence would not fit into memory.
 Result attention(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V, double scale,
                  const Mask& mask) {
-    Result result = no_keys_seen(Q.rows(), V.cols());
-    for (Eigen::Index i = 0; i < Q.rows(); ++i) {
-        const int n = mask.visible(rows[i]);
-        if (n == 0) continue;
-        const Vector S = scale * (K.topRows(n) * Q.row(i).transpose());  // (n)
-        const double m = S.maxCoeff();
-        const Vector P = (S.array() - m).exp();  // (n), unnormalized
-        const double l = P.sum();
-        result.O.row(i) = P.transpose() * V.topRows(n) / l;
-        result.L[i] = m + std::log(l);
-    }
-    return result;
+    return attend<double>(Q, rows, K, V, scale, mask, AsItIs());
 }
 
 Result attention(const Matrix& Q, const Matrix& K, const Matrix& V, double scale, const Mask& mask) {
@@ -43,24 +79,7 @@ Result attention(const Matrix& Q, const Matrix& K, const Matrix& V, double scale
 template <class T>
 Result standard_attention(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V,
                           double scale, const Mask& mask) {
-    using MatrixF = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-    using VectorF = Eigen::VectorXf;
-    const auto rounded = [](const VectorF& x) -> VectorF { return x.cast<T>().template cast<float>(); };
-    const MatrixF Qf = Q.cast<float>(), Kf = K.cast<float>(), Vf = V.cast<float>();
-
-    Result result = no_keys_seen(Q.rows(), V.cols());
-    for (Eigen::Index i = 0; i < Q.rows(); ++i) {
-        const int n = mask.visible(rows[i]);
-        if (n == 0) continue;
-        const VectorF S = rounded(static_cast<float>(scale) * (Kf.topRows(n) * Qf.row(i).transpose()));
-        const float m = S.maxCoeff();
-        const VectorF exponentials = (S.array() - m).exp();
-        const float l = exponentials.sum();
-        const VectorF P = rounded(exponentials / l);
-        result.O.row(i) = rounded(Vf.topRows(n).transpose() * P).template cast<double>();
-        result.L[i] = m + std::log(l);
-    }
-    return result;
+    return attend<float>(Q, rows, K, V, scale, mask, Rounded<T>());
 }
 
 template Result standard_attention<Eigen::half>(const Matrix&, const Eigen::VectorXi&, const Matrix&,

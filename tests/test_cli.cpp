@@ -226,7 +226,14 @@ TEST_CASE("lab: options that make no sense", "[cli]") {
     expect_failure({"verify", "--backend", "tpu"}, 2, "--backend");
     expect_failure({"verify", "--order", "random"}, 2, "--order");
     expect_failure({"verify", "--workers", "-1"}, 2, "--workers");
-    expect_failure({"verify", "--backend", "gpu", "--order", "reversed"}, 2, "CPU");
+    for (const auto& option : std::vector<std::vector<std::string>>{
+             {"--order", "reversed"}, {"--orders"}, {"--sms", "3"}, {"--workers", "1"}}) {
+        std::vector<std::string> words{"verify", "--backend", "gpu"};
+        words.insert(words.end(), option.begin(), option.end());
+        expect_failure(words, 2, "CPU");
+    }
+    expect_failure({"verify", "--sms", "0"}, 2, "--sms");
+    expect_failure({"verify", "--orders", "--order", "reversed"}, 2, "--orders");
     expect_failure({"time", "--regime", "train", "--shape", "1,1,1,64,64,64"}, 2, "--regime");
     expect_failure({"time", "--regime", "holiday"}, 2, "--regime");
     expect_failure({"time", "--peers", "--regime", "holiday"}, 2, "--regime");
@@ -351,6 +358,18 @@ TEST_CASE("lab verify: the order of threads is the user's", "[cli]") {
         CHECK(lab({"verify", "4", "--order", order, "--order-seed", "5", "--workers", "1", "--shape",
                    "1,1,1,65,65,64"})
                   .status == 0);
+    }
+    CHECK(lab({"verify", "20", "--orders", "--shape", "1,2,1,65,65,64", "--causal"}).status == 0);
+}
+
+TEST_CASE("lab verify: the number of multiprocessors is the user's", "[cli]") {
+    if (!test::available(Backend::cpu)) return;
+    const Folder folder;
+    for (const char* sms : {"1", "132"}) {
+        const auto json = json_of(folder, {"verify", "6", "--backend", "cpu", "--shape", "1,2,1,1,300,64",
+                                           "--sms", sms, "--dtype", "bf16"});
+        CHECK(json["stages"][0]["passed"] == true);
+        CHECK(json["case"] == std::string("B=1 H=2 Hkv=1 Nq=1 Nk=300 d=64 bf16 bhnd normal sms=") + sms);
     }
 }
 

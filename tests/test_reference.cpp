@@ -72,7 +72,8 @@ TEST_CASE("attention agrees with an example by hand") {
 }
 
 TEST_CASE("attention agrees with brute force") {
-    for (const auto& [Nq, Nk] : {std::pair{1, 1}, {5, 5}, {3, 7}, {7, 3}}) {
+    // The last three have several blocks of rows, some of them or of their rows without keys.
+    for (const auto& [Nq, Nk] : {std::pair{1, 1}, {5, 5}, {3, 7}, {7, 3}, {70, 70}, {150, 40}, {65, 300}}) {
         for (const bool causal : {false, true}) {
             CAPTURE(Nq, Nk, causal);
             const Matrix Q = random_matrix(Nq, 4, 1), K = random_matrix(Nk, 4, 2),
@@ -92,8 +93,8 @@ TEST_CASE("attention of some rows is those rows of attention") {
     rows << 1, 4;
     const Result all = attention(Q, K, V, 0.5, mask),
                  some = attention(Q(rows, Eigen::all), rows, K, V, 0.5, mask);
-    CHECK(near(some.O, all.O(rows, Eigen::all), 0));
-    CHECK(some.L[1] == all.L[4]);
+    CHECK(near(some.O, all.O(rows, Eigen::all)));  // a product of other blocks may end in other bits
+    CHECK(near(some.L[1], all.L[4]));
 }
 
 TEST_CASE("a causal mask is aligned bottom-right, and rows without keys give 0 and -inf") {

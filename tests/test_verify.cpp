@@ -11,10 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/parallel.h"
 #include "harness/problem/tensors.h"
-#include "harness/verify/verify.h"
+#include "harness/verify/verification.h"
 #include "reference/attention.h"
 #include "tests/catch.h"
+#ifdef LADDER_HAS_CPU
+#    include "simt/simt.h"
+#endif
 
 namespace {
 
@@ -151,17 +155,9 @@ Answer answer(const Case& c, const Head& head = exact) {
     const Shape& s = c.shape;
     a.outputs.O.resize(a.inputs.Q.size());
     a.outputs.L.resize(static_cast<std::size_t>(s.B) * s.H * s.Nq);
-    Problem p;
-    static_cast<Shape&>(p) = s;
-    p.Q = make_view(a.inputs.Q.data(), c.layout, s.H, s.Nq, s.d);
-    p.K = make_view(a.inputs.K.data(), c.layout, s.Hkv, s.Nk, s.d);
-    p.V = make_view(a.inputs.V.data(), c.layout, s.Hkv, s.Nk, s.d);
-    p.O = make_view(a.outputs.O.data(), c.layout, s.H, s.Nq, s.d);
-    p.L = a.outputs.L.data();
-    p.scale = c.softmax_scale();
-    p.causal = c.causal;
-    p.dtype = c.dtype;
-    attend(p, head);
+    attend(make_problem(c, a.inputs.Q.data(), a.inputs.K.data(), a.inputs.V.data(), a.outputs.O.data(),
+                        a.outputs.L.data()),
+           head);
     return a;
 }
 
@@ -214,6 +210,18 @@ Stage make_stage() {
 
 void attend_exactly(const Problem& p) {
     attend(p, exact);
+}
+
+TEST_CASE("a loop on all cores does everything once, and passes on what went wrong") {
+    std::vector<int> done(1000);
+    parallel_for(1000, [&](int i) { done[i] += i; });
+    for (int i = 0; i < 1000; ++i) REQUIRE(done[i] == i);
+    parallel_for(0, [](int) { FAIL("there is nothing to do"); });
+    CHECK_THROWS_AS(parallel_for(100,
+                                 [](int i) {
+                                     if (i == 50) throw BadUsage("50");
+                                 }),
+                    BadUsage);
 }
 
 TEST_CASE("inputs are the same for the same case, and only for it") {
@@ -329,7 +337,8 @@ TEST_CASE("a case describes itself") {
     CHECK(c.softmax_scale() == 0.125f);
     c.scale = 0.5f;
     c.seed = 9;
-    CHECK(contains(c.description(), "scale=0.5 seed=9"));
+    c.multiprocessors = 132;
+    CHECK(contains(c.description(), "scale=0.5 seed=9 sms=132"));
     CHECK(c.softmax_scale() == 0.5f);
 }
 
@@ -365,6 +374,49 @@ TEST_CASE("the judge needs no help from standard attention where scores overflow
     CHECK(a.verdict().passed);
     a.spoil([](int, int, int row, int) { return row == 3; });
     CHECK(!a.verdict().passed);
+}
+
+TEST_CASE("what is expected is attention of each head, and the error of standard attention") {
+    const DType dtype = GENERATE(DType::fp16, DType::bf16);
+    const Case c =
+        make_case({2, 4, 2, 300, 290, 64}, dtype, true, Layout::bnhd);  // more rows than one thread
+    const int sampled = GENERATE(0, 7);                                 // takes at a time
+    CAPTURE(name(dtype), sampled);
+    Inputs inputs = make_inputs(c);
+    const Expected expected(c, inputs, sampled);
+    const std::size_t rows = expected.rows.size();
+    REQUIRE(rows == (sampled == 0 ? 300 : 7));
+    REQUIRE(expected.O.size() == 8 * rows * 64);
+    REQUIRE(expected.L.size() == 8 * rows);
+
+    const reference::Mask mask{true, 300, 290};
+    const Eigen::VectorXi indices =
+        Eigen::Map<const Eigen::VectorXi>(expected.rows.data(), std::ssize(expected.rows));
+    double standard_error = 0;
+    for (int head = 0; head < 8; ++head) {
+        const auto of = [&](std::vector<std::uint16_t>& tensor, int heads, int h, int N) -> Matrix {
+            return with_type(dtype, [&](auto type) -> Matrix {
+                const View view = make_view(tensor.data(), c.layout, heads, N, 64);
+                return head_of<decltype(type)>(view, head / 4, h, N, 64).template cast<double>();
+            });
+        };
+        const int h = head % 4;
+        const Matrix Q = of(inputs.Q, 4, h, 300)(indices, Eigen::all), K = of(inputs.K, 2, h / 2, 290),
+                     V = of(inputs.V, 2, h / 2, 290);
+        const auto exact = reference::attention(Q, indices, K, V, c.softmax_scale(), mask);
+        const auto standard = with_type(dtype, [&](auto type) {
+            return reference::standard_attention<decltype(type)>(Q, indices, K, V, c.softmax_scale(), mask);
+        });
+        standard_error = std::max(standard_error, (standard.O - exact.O).cwiseAbs().maxCoeff());
+        const Eigen::Map<const Matrix> O(expected.O.data() + head * rows * 64, std::ssize(expected.rows), 64);
+        CHECK((O - exact.O).cwiseAbs().maxCoeff() < 1e-14);
+        for (std::size_t k = 0; k < rows; ++k) {
+            const double L = expected.L[head * rows + k];
+            CHECK((L == exact.L[k] || std::abs(L - exact.L[k]) < 1e-13));
+        }
+    }
+    CHECK(standard_error > 0);
+    CHECK(std::abs(expected.standard_error / standard_error - 1) < 1e-6);
 }
 
 TEST_CASE("the judge rejects a tail padded with 0 instead of -inf") {
@@ -649,6 +701,128 @@ TEST_CASE("runs that differ are reported") {
     CHECK(contains(verdict.report, "row=5 column=3"));
 }
 
+TEST_CASE("stages share the inputs of a case and what is expected") {
+    const Stage small = [] {
+        Stage stage = make_stage();
+        stage.number = 8;
+        stage.head_dims = {64};
+        return stage;
+    }();
+    const Stage both = make_stage();
+    const Case shared = make_case({1, 2, 1, 37, 65, 64}), other = make_case({1, 1, 1, 5, 5, 64}),
+               wide = make_case({1, 1, 1, 5, 5, 128});
+    std::vector<Verification> verifications;
+    verifications.emplace_back(&both, std::vector{other, shared, wide});
+    verifications.emplace_back(&small, std::vector{shared, wide});
+
+    FakeDevice device(attend_exactly);
+    std::vector<std::string> steps;
+    verify_all(device, verifications, [&](const std::string& what, int done, int total) {
+        CHECK(done == std::ssize(steps));
+        CHECK(total == 5);
+        steps.push_back(what);
+    });
+    // Case by case, since each is made but once.
+    REQUIRE(steps.size() == 5);
+    CHECK(contains(steps[0], "07_fake, " + other.description()));
+    CHECK(contains(steps[1], "07_fake, " + shared.description()));
+    CHECK(contains(steps[2], "08_fake, " + shared.description()));
+    CHECK(contains(steps[3], "07_fake, " + wide.description()));
+    CHECK(verifications[0].passed == 3);
+    CHECK(verifications[1].passed == 1);
+    CHECK(verifications[1].why_not == "it has no head dimension 128");
+    CHECK(device.runs == 8);
+
+    Reference reference(shared);
+    CHECK(reference.seconds() == 0);
+    CHECK(&reference.expected() == &reference.expected());
+    CHECK(&reference.inputs() == &reference.inputs());
+    CHECK(reference.inputs().Q == make_inputs(shared).Q);
+    CHECK(reference.seconds() > 0);
+}
+
+#ifdef LADDER_HAS_CPU
+TEST_CASE("a case has its own number of multiprocessors, if the machine is played") {
+    class Played : public FakeDevice {
+      public:
+        using FakeDevice::FakeDevice;
+        int sm_count() const override { return simt::options().multiprocessors; }
+    };
+    Stage stage = make_stage();
+    std::vector<int> seen;
+    stage.workspace_bytes = [&](const Shape&, int sm_count) -> std::size_t {
+        seen.push_back(sm_count);
+        return 8;
+    };
+    Played device([&](const Problem& p) {
+        seen.push_back(p.sm_count);
+        attend(p, exact);
+    });
+    const int usual = simt::options().multiprocessors;
+    Case c = make_case({1, 1, 1, 5, 5, 64});
+    for (const int multiprocessors : {0, 1, 132}) {
+        seen.clear();
+        c.multiprocessors = multiprocessors;
+        CHECK(verify(device, stage, c).passed);
+        CHECK(seen.size() > 4);
+        for (const int count : seen) CHECK(count == (multiprocessors == 0 ? usual : multiprocessors));
+        CHECK(simt::options().multiprocessors == usual);
+    }
+
+    class Gpu : public FakeDevice {
+      public:
+        using FakeDevice::FakeDevice;
+        Backend backend() const override { return Backend::gpu; }
+    };
+    Gpu gpu(attend_exactly);
+    CHECK_THROWS_AS(verify(gpu, make_stage(), c), CannotRun);
+    CHECK(gpu.runs == 0);
+    c.multiprocessors = 0;
+    CHECK(verify(gpu, make_stage(), c).passed);
+}
+
+TEST_CASE("all orders of threads must give the same bits") {
+    const Case c = make_case({1, 1, 1, 37, 65, 64});
+    using simt::Order;
+    std::vector<std::pair<Order, std::uint64_t>> seen;
+    const auto verdict_of = [&](const std::function<void(const Problem&)>& damage) {
+        FakeDevice device([&](const Problem& p) {
+            seen.emplace_back(simt::options().order, simt::options().seed);
+            attend(p, exact);
+            damage(p);
+        });
+        seen.clear();
+        Reference reference(c);
+        const Verdict verdict = verify(device, make_stage(), reference, Runs::in_all_orders);
+        CHECK(simt::options().order == Order::forward);
+        return verdict;
+    };
+    CHECK(verdict_of([](const Problem&) {}).passed);
+    REQUIRE(seen.size() == 4);
+    CHECK(seen[0].first == Order::forward);
+    CHECK(seen[1].first == Order::reversed);
+    CHECK(seen[2] == std::pair{Order::shuffled, std::uint64_t{1}});
+    CHECK(seen[3] == std::pair{Order::shuffled, std::uint64_t{2}});
+
+    // The last bit, well within bounds.
+    const Verdict changed = verdict_of([](const Problem& p) {
+        if (simt::options().order == Order::reversed) static_cast<std::uint16_t*>(p.O.data)[3] ^= 1;
+    });
+    CHECK(!changed.passed);
+    CHECK(contains(changed.report, "--order reversed changed O in 1 of 2368 elements"));
+    const Verdict late = verdict_of([](const Problem& p) {
+        if (simt::options().seed == 2 && simt::options().order == Order::shuffled) p.L[3] += 1e-6f;
+    });
+    CHECK(contains(late.report, "--order shuffled --order-seed 2 changed L in 1 of 37 elements"));
+    const Verdict raced = verdict_of([](const Problem&) {
+        if (simt::options().order == Order::shuffled) throw CheckFailed("a race");
+    });
+    CHECK(!raced.passed);
+    CHECK(contains(raced.report, "a race\n"));
+    CHECK(contains(raced.report, "--order shuffled --order-seed 1"));
+}
+#endif
+
 TEST_CASE("what the device says of a kernel passes through") {
     const Case c = make_case({});
     FakeDevice racing([](const Problem&) { throw CheckFailed("a race"); });
@@ -753,6 +927,53 @@ TEST_CASE("the verification cases cover what they promise") {
         CHECK(std::any_of(full.begin(), full.end(), [&](const Case& c) { return c.shape.Nk == N; }));
     }
     CHECK(std::any_of(full.begin(), full.end(), [](const Case& c) { return c.shape.H == 8 * c.shape.Hkv; }));
+
+    // Each machine meets what stages schedule by: keys to split, a mask's unequal tiles, heads to pack, and
+    // work for fewer blocks than it could run.
+    for (const auto& cases : {quick, full}) {
+        for (const int multiprocessors : {1, 3, 132}) {
+            const auto some = [&](auto&& predicate) {
+                return std::any_of(cases.begin(), cases.end(), [&](const Case& c) {
+                    return c.multiprocessors == multiprocessors && predicate(c.shape, c.causal);
+                });
+            };
+            CAPTURE(multiprocessors, cases.size());
+            CHECK(some([](const Shape& s, bool) { return s.Nk > s.Nq + 64; }));
+            CHECK(
+                some([](const Shape& s, bool is_causal) { return is_causal && std::max(s.Nq, s.Nk) > 128; }));
+            CHECK(some([](const Shape& s, bool) { return s.B * s.H * (s.Nq + 63) / 64 > 1; }));
+        }
+        CHECK(std::any_of(cases.begin(), cases.end(), [](const Case& c) { return c.multiprocessors == 0; }));
+    }
+    for (const int multiprocessors : {0, 1, 3, 132}) {
+        const auto some = [&](auto&& predicate) {
+            return std::any_of(full.begin(), full.end(), [&](const Case& c) {
+                return c.multiprocessors == multiprocessors && predicate(c);
+            });
+        };
+        CAPTURE(multiprocessors);
+        CHECK(some([](const Case& c) { return c.shape.Nq == 1 && c.shape.Nk > 64; }));
+        CHECK(some([](const Case& c) { return c.shape.H > c.shape.Hkv && c.shape.Nk > 64; }));
+        CHECK(some([](const Case& c) { return c.causal && c.shape.Nq > 128 && c.shape.Nk > 128; }));
+    }
+    // Shares of query tiles so small that some hold no key that their rows see.
+    CHECK(std::any_of(full.begin(), full.end(), [](const Case& c) {
+        return c.multiprocessors == 132 && c.causal && c.shape.H == 6 && c.shape.Hkv == 2 && c.shape.Nq > 200;
+    }));
+}
+
+TEST_CASE("stages have their cases in common where they have a head dimension in common") {
+    Stage narrow = make_stage(), wide = make_stage();
+    narrow.head_dims = {64};
+    wide.head_dims = {64, 128, 256};
+    std::set<std::string> all;
+    for (const Case& c : verification_cases(wide, false)) {
+        CAPTURE(c.description());
+        CHECK(all.insert(c.description()).second);  // each once
+    }
+    for (const Stage& stage : {narrow, make_stage()}) {
+        for (const Case& c : verification_cases(stage, false)) CHECK(all.contains(c.description()));
+    }
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ BackendOptions::BackendOptions(CLI::App& command) {
         ->capture_default_str();
 }
 
-std::unique_ptr<Device> BackendOptions::open() const {
+std::unique_ptr<Device> BackendOptions::open(bool for_cpu) const {
 #ifdef LADDER_HAS_CPU
     const std::map<std::string, simt::Order> orders{{"forward", simt::Order::forward},
                                                     {"reversed", simt::Order::reversed},
@@ -205,8 +205,9 @@ std::unique_ptr<Device> BackendOptions::open() const {
     simt::options().seed = order_seed;
     simt::options().workers = workers;
 #endif
-    const bool for_cpu = order != "forward" || workers != 0;
-    if (for_cpu && backend == "gpu") throw BadUsage("--order and --workers are for the CPU back-ends");
+    for_cpu = for_cpu || order != "forward" || workers != 0;
+    if (for_cpu && backend == "gpu")
+        throw BadUsage("--order, --orders, --sms and --workers are for the CPU back-ends");
     if (backend == "cpu") return open_device(Backend::cpu);
     if (backend == "checked") return open_device(Backend::checked);
     if (backend == "gpu") return open_device(Backend::gpu);

@@ -69,9 +69,9 @@ void add_layout(CLI::App& command, std::optional<Layout>& layout);
 /// --backend, and for the CPU --order, --order-seed and --workers
 struct BackendOptions {
     explicit BackendOptions(CLI::App& command);
-    /// Opens the back-end; auto is the GPU if there is one, else the checked CPU, else the plain CPU. Throws
-    /// CannotRun.
-    std::unique_ptr<Device> open() const;
+    /// Opens the back-end; auto is the GPU if there is one, else the checked CPU, else the plain CPU.
+    /// `for_cpu` says that another option is for the CPU too. Throws CannotRun.
+    std::unique_ptr<Device> open(bool for_cpu = false) const;
 
     std::string backend = "auto";
     std::string order = "forward";

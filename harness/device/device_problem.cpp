@@ -7,7 +7,18 @@ std::size_t elements(int heads, int N, const Case& c) {
     return std::size_t(c.shape.B) * heads * N * c.shape.d;
 }
 
+Buffer uploaded(Device& device, const std::vector<std::uint16_t>& tensor, const char* name) {
+    Buffer buffer(device, tensor.size() * sizeof(std::uint16_t), name, false);
+    device.upload(buffer.data(), tensor.data(), buffer.bytes());
+    return buffer;
+}
+
 }  // namespace
+
+DeviceInputs::DeviceInputs(Device& device, const Inputs& inputs)
+    : Q(uploaded(device, inputs.Q, "Q")),
+      K(uploaded(device, inputs.K, "K")),
+      V(uploaded(device, inputs.V, "V")) {}
 
 DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
     : Q(device, elements(c.shape.H, c.shape.Nq, c) * sizeof(std::uint16_t), "Q", false),
@@ -22,17 +33,9 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
 DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs)
     : O(device, elements(c.shape.H, c.shape.Nq, c) * sizeof(std::uint16_t), "O", true),
       L(device, std::size_t(c.shape.B) * c.shape.H * c.shape.Nq * sizeof(float), "L", true),
-      workspace(device, stage, c.shape) {
-    const Shape& s = c.shape;
-    static_cast<Shape&>(problem) = s;
-    problem.Q = make_view(inputs.Q.data(), c.layout, s.H, s.Nq, s.d);
-    problem.K = make_view(inputs.K.data(), c.layout, s.Hkv, s.Nk, s.d);
-    problem.V = make_view(inputs.V.data(), c.layout, s.Hkv, s.Nk, s.d);
-    problem.O = make_view(O.data(), c.layout, s.H, s.Nq, s.d);
-    problem.L = static_cast<float*>(L.data());
-    problem.scale = c.softmax_scale();
-    problem.causal = c.causal;
-    problem.dtype = c.dtype;
+      workspace(device, stage, c.shape),
+      problem(make_problem(c, inputs.Q.data(), inputs.K.data(), inputs.V.data(), O.data(),
+                           static_cast<float*>(L.data()))) {
     problem.workspace = workspace.data();
     problem.sm_count = device.sm_count();
 }

@@ -26,7 +26,23 @@ std::string Case::description() const {
                                    s.Nk, s.d, name(dtype), causal ? " causal" : "", name(layout), input);
     if (scale) text += fmt::format(" scale={}", *scale);
     if (seed != 1) text += fmt::format(" seed={}", seed);
+    if (multiprocessors != 0) text += fmt::format(" sms={}", multiprocessors);
     return text;
+}
+
+Problem make_problem(const Case& c, void* Q, void* K, void* V, void* O, float* L) {
+    const Shape& s = c.shape;
+    Problem problem;
+    static_cast<Shape&>(problem) = s;
+    problem.Q = make_view(Q, c.layout, s.H, s.Nq, s.d);
+    problem.K = make_view(K, c.layout, s.Hkv, s.Nk, s.d);
+    problem.V = make_view(V, c.layout, s.Hkv, s.Nk, s.d);
+    problem.O = make_view(O, c.layout, s.H, s.Nq, s.d);
+    problem.L = L;
+    problem.scale = c.softmax_scale();
+    problem.causal = c.causal;
+    problem.dtype = c.dtype;
+    return problem;
 }
 
 }  // namespace ladder

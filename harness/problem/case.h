@@ -29,10 +29,16 @@ struct Case {
     std::string input = "normal";
     std::uint64_t seed = 1;
     std::optional<float> scale = std::nullopt;  ///< default 1 / sqrt(d)
+    /// Of the machine that a CPU back-end plays, since schedules depend on it; 0 for what it plays anyway.
+    int multiprocessors = 0;
 
     float softmax_scale() const;
     /// "B=1 H=2 Hkv=1 Nq=37 Nk=65 d=64 fp16 causal bnhd rising"
     std::string description() const;
 };
+
+/// The case as kernels get it, with its tensors at these addresses in the case's layout, and L (B, H, Nq).
+/// workspace and sm_count are for whoever runs it to fill in.
+Problem make_problem(const Case& c, void* Q, void* K, void* V, void* O, float* L);
 
 }  // namespace ladder

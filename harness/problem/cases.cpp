@@ -1,6 +1,7 @@
 #include "harness/problem/cases.h"
 
-#include <algorithm>
+#include <array>
+#include <utility>
 
 namespace ladder {
 namespace {
@@ -12,28 +13,30 @@ struct Idea {
     Layout layout = Layout::bhnd;
     const char* input = "normal";
     std::optional<float> scale = {};
+    int multiprocessors = 0;  ///< 0 leaves them open
 };
 
 constexpr Layout bhnd = Layout::bhnd, bnhd = Layout::bnhd;
 constexpr bool full = false, causal = true;
 
-/// One case for each idea.
+/// One case for each idea. Those with a causal mask, with more keys than query rows, and with heads to pack
+/// all meet machines that are smaller and larger than they are.
 std::vector<Idea> quick_ideas() {
     return {
-        {1, 1, 1, 1, 1, full},                          // a single key
-        {1, 2, 2, 64, 64, full, bnhd},                  // exactly one tile
-        {2, 2, 2, 97, 127, full, bhnd},                 // ragged tiles, a batch
-        {1, 2, 2, 130, 130, causal, bnhd},              // a diagonal across three tiles
-        {1, 1, 1, 37, 150, causal, bhnd},               // the diagonal starts past the first key tile
-        {1, 1, 1, 150, 37, causal, bhnd},               // rows without keys, a whole tile of them
-        {1, 8, 2, 37, 65, full, bnhd},                  // grouped queries
-        {1, 4, 1, 65, 65, causal, bhnd},                // one key/value head for all
-        {1, 1, 1, 1, 257, full, bhnd, "normal", 0.3f},  // decoding; a scale of the caller's
-        {1, 1, 1, 65, 200, full, bhnd, "huge"},         //
-        {1, 1, 1, 130, 130, causal, bhnd, "rising"},    //
-        {1, 1, 1, 65, 200, full, bhnd, "falling"},      //
-        {1, 1, 1, 65, 97, full, bhnd, "constant"},      // weighs every key alike: padding shows
-        {1, 2, 1, 65, 200, causal, bnhd, "one_hot"},    //
+        {1, 1, 1, 1, 1, full, bhnd, "normal", {}, 132},        // a single key, nearly all shares empty
+        {1, 2, 2, 64, 64, full, bnhd},                         // exactly one tile
+        {2, 2, 2, 97, 127, full, bnhd, "normal", {}, 3},       // ragged tiles, a batch
+        {1, 2, 2, 130, 130, causal, bnhd, "normal", {}, 132},  // a diagonal across three tiles
+        {1, 1, 1, 37, 150, causal, bnhd},                      // the diagonal starts past the first key tile
+        {1, 1, 1, 150, 37, causal, bnhd, "normal", {}, 1},     // rows without keys, a whole tile of them
+        {1, 8, 2, 37, 65, full, bnhd, "normal", {}, 3},        // grouped queries
+        {1, 4, 1, 65, 65, causal, bnhd},                       // one key/value head for all
+        {1, 1, 1, 1, 257, full, bhnd, "normal", 0.3f},         // decoding; a scale of the caller's
+        {1, 1, 1, 65, 200, full, bhnd, "huge", {}, 1},         //
+        {1, 1, 1, 130, 130, causal, bhnd, "rising"},           //
+        {1, 1, 1, 65, 200, full, bhnd, "falling", {}, 132},    //
+        {1, 1, 1, 65, 97, full, bhnd, "constant"},             // weighs every key alike: padding shows
+        {1, 2, 1, 65, 200, causal, bhnd, "one_hot", {}, 3},    //
     };
 }
 
@@ -52,7 +55,7 @@ std::vector<Idea> more_ideas() {
         ideas.push_back({1, 2, 1, Nq, Nk, causal, bnhd});
     }
     ideas.push_back({2, 4, 1, 37, 97, causal, bnhd});
-    ideas.push_back({2, 8, 1, 1, 97, full, bhnd});
+    ideas.push_back({2, 8, 1, 1, 97, full, bhnd, "normal", {}, 132});
     ideas.push_back({1, 1, 1, 200, 37, causal, bnhd});  // tiles of 128 query rows without a key
     // A maximum of 0 for the first keys loses their P in fp16, and one of theirs for the last overflows it.
     ideas.push_back({1, 1, 1, 450, 450, causal, bhnd, "rising"});
@@ -61,7 +64,7 @@ std::vector<Idea> more_ideas() {
         ideas.push_back({1, 1, 1, 97, 193, full, bhnd, input});
         ideas.push_back({1, 1, 1, 193, 193, causal, bhnd, input});
     }
-    ideas.push_back({1, 1, 1, 1, 1025, full});
+    ideas.push_back({1, 1, 1, 1, 1025, full, bhnd, "normal", {}, 3});
     ideas.push_back({1, 1, 1, 65, 1025, causal});
     ideas.push_back({1, 1, 1, 1025, 65, full});
     // A scale turns the order of scores, or makes them all alike; masked keys keep out of both.
@@ -77,36 +80,47 @@ std::vector<Idea> crowded_ideas() {
     return {{2, 9, 1, 1, 37, full}, {2, 9, 1, 1, 150, full}, {1, 25, 1, 129, 129, causal}};
 }
 
+/// Multiprocessors of the machines that the CPU back-ends play in turn; 0 for their own.
+constexpr std::array machines{0, 1, 3, 132};
+
 }  // namespace
 
 std::vector<Case> verification_cases(const Stage& stage, bool quick) {
     const std::vector<int>& dims = stage.head_dims;
     std::vector<Case> cases;
-    const auto add = [&](const Idea& i, int d, bool even) {
+    // Nothing of a case may depend on the stage: stages that have it share what is expected.
+    const auto add = [&](const Idea& i, int d, bool even, std::size_t seed, int multiprocessors) {
         cases.push_back({.shape = {i.B, i.H, i.Hkv, i.Nq, i.Nk, d},
                          .dtype = even ? DType::fp16 : DType::bf16,
                          .causal = i.causal,
                          .layout = i.layout,
                          .input = i.input,
-                         .seed = cases.size() + 1,
-                         .scale = i.scale});
+                         .seed = seed,
+                         .scale = i.scale,
+                         .multiprocessors = multiprocessors});
     };
     std::vector<Idea> ideas = quick_ideas();
     if (quick && !dims.empty()) {
-        for (std::size_t k = 0; k < ideas.size(); ++k) add(ideas[k], dims[k / 2 % dims.size()], k % 2 == 0);
+        for (std::size_t k = 0; k < ideas.size(); ++k)
+            add(ideas[k], dims[k / 2 % dims.size()], k % 2 == 0, k + 1, ideas[k].multiprocessors);
     }
     if (quick || dims.empty()) return cases;
 
     const std::vector<Idea> more = more_ideas();
     ideas.insert(ideas.end(), more.begin(), more.end());
     // Both types at every head dimension, and each idea in one type at one dimension and in the other at the
-    // next.
+    // next, on another machine.
     for (std::size_t n = 0; n < dims.size(); ++n) {
-        for (std::size_t k = 0; k < ideas.size(); ++k) add(ideas[k], dims[n], (n + k) % 2 == 0);
+        for (std::size_t k = 0; k < ideas.size(); ++k) {
+            const int own = ideas[k].multiprocessors, turn = machines[(k / 2 + n) % machines.size()];
+            add(ideas[k], dims[n], (n + k) % 2 == 0, k + 1, own != 0 ? own : turn);
+        }
     }
-    add({1, 1, 1, 1025, 1025, causal}, dims.front(), true);
+    add({1, 1, 1, 1025, 1025, causal}, dims.front(), true, 1, 0);
+    // Shares of query tiles so small that some hold no key that their rows see.
+    add({1, 6, 2, 300, 300, causal, bhnd}, dims.front(), true, 1, 132);
     if (dims.back() == 256) {
-        for (const Idea& idea : crowded_ideas()) add(idea, 256, true);
+        for (const Idea& idea : crowded_ideas()) add(idea, 256, true, 1, 0);
     }
     return cases;
 }

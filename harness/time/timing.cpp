@@ -140,7 +140,7 @@ class Contestant {
             return std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
         };
         try {
-            const Outputs again = run_stage(device_, stage_, case_, inputs.Q, inputs.K, inputs.V);
+            const Outputs again = run_guarded(device_, stage_, case_, inputs);
             if (!same(again.O, outputs_.O) || !same(again.L, outputs_.L))
                 throw CheckFailed("two runs on the same inputs differ");
         } catch (const std::runtime_error& failure) {
@@ -148,14 +148,14 @@ class Contestant {
         }
     }
 
-    /// Has another thread compare with the reference, since that takes longer than the kernel.
-    void start_verification(const Sample& sample, int sampled_rows) {
+    /// Has another thread compare with what is expected, since that takes longer than the kernel.
+    void start_verification(const Sample& sample, const Expected& expected) {
         if (!row_.why_not.empty()) return;
-        verdict_ = std::async(std::launch::async, [this, &sample, sampled_rows]() -> Verdict {
-            if (sample.is_all()) return judge(sample.problem, sample.inputs, outputs_, sampled_rows);
+        verdict_ = std::async(std::launch::async, [this, &sample, &expected]() -> Verdict {
+            if (sample.is_all()) return judge(sample.problem, expected, outputs_);
             if (const auto report = report_impossible(case_, outputs_); !report.empty())
                 return {.report = report};
-            return judge(sample.problem, sample.inputs, sample.part_of(outputs_), sampled_rows);
+            return judge(sample.problem, expected, sample.part_of(outputs_));
         });
     }
 
@@ -206,7 +206,8 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     const auto& [device, stopwatch, peers] = machine;
     on_phase("time");
     std::optional<DeviceInputs> inputs;
-    std::optional<Sample> sample;  // outlives the contestants, whose verification reads it
+    std::optional<Sample> sample;  // these outlive the contestants, whose verification reads them
+    std::optional<Expected> expected;
     std::list<Contestant> contestants;
     std::vector<Racer> racers;
     for (std::size_t i = 0; i < stages.size(); ++i) {
@@ -248,7 +249,8 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     for (Contestant& contestant : contestants) contestant.repeat(*inputs);
     sample.emplace(device, c, *inputs, options);
     inputs.reset();
-    for (Contestant& contestant : contestants) contestant.start_verification(*sample, options.sampled_rows);
+    expected.emplace(sample->problem, sample->inputs, options.sampled_rows);
+    for (Contestant& contestant : contestants) contestant.start_verification(*sample, *expected);
     for (Contestant& contestant : contestants) contestant.finish_verification();
 }
 

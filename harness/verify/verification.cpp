@@ -4,19 +4,22 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
-#include <cmath>
+#include <map>
 
 namespace ladder {
 namespace {
 
-void verify_one(Device& device, Verification& verification, const Case& c) {
+void verify_one(Device& device, Verification& verification, Reference& reference, Runs runs) {
     const Stage& stage = *verification.stage;
+    const Case& c = reference.problem;
     if (!stage.has_head_dim(c.shape.d)) {
         verification.why_not = fmt::format("it has no head dimension {}", c.shape.d);
         return;
     }
+    const auto start = std::chrono::steady_clock::now();
+    const double shared = reference.seconds();
     try {
-        const Verdict verdict = verify(device, stage, c);
+        const Verdict verdict = verify(device, stage, reference, runs);
         // A NaN is worse than any number.
         if (!(verdict.max_error <= verification.worst.max_error)) verification.worst = verdict;
         if (verdict.passed) {
@@ -29,6 +32,28 @@ void verify_one(Device& device, Verification& verification, const Case& c) {
     } catch (const CannotRun& error) {
         verification.why_not = error.what();
     }
+    verification.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() -
+                            (reference.seconds() - shared);
+}
+
+/// A case and who is verified on it.
+struct SharedCase {
+    const Case* problem;
+    std::vector<Verification*> verifications;
+};
+
+/// In the order in which the stages name them.
+std::vector<SharedCase> shared_cases(std::vector<Verification>& verifications) {
+    std::vector<SharedCase> shared;
+    std::map<std::string, std::size_t> places;  // by description, which says all of a case
+    for (Verification& v : verifications) {
+        for (const Case& c : v.cases) {
+            const auto [place, is_new] = places.emplace(c.description(), shared.size());
+            if (is_new) shared.push_back({&c, {}});
+            shared[place->second].verifications.push_back(&v);
+        }
+    }
+    return shared;
 }
 
 std::string scientific(double value) {
@@ -37,18 +62,18 @@ std::string scientific(double value) {
 
 }  // namespace
 
-void verify_all(Device& device, std::vector<Verification>& verifications, const OnStep& on_step) {
+void verify_all(Device& device, std::vector<Verification>& verifications, const OnStep& on_step, Runs runs) {
     int done = 0, total = 0, ran = 0;
     for (const Verification& v : verifications) total += static_cast<int>(v.cases.size());
-    for (Verification& v : verifications) {
-        const auto start = std::chrono::steady_clock::now();
-        for (const Case& c : v.cases) {
-            on_step(fmt::format("verify {}, {}", v.stage->folder(), c.description()), done++, total);
-            verify_one(device, v, c);
+    for (const SharedCase& shared : shared_cases(verifications)) {
+        Reference reference(*shared.problem);
+        for (Verification* v : shared.verifications) {
+            on_step(fmt::format("verify {}, {}", v->stage->folder(), shared.problem->description()), done++,
+                    total);
+            verify_one(device, *v, reference, runs);
         }
-        v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        ran += v.passed + v.failed;
     }
+    for (const Verification& v : verifications) ran += v.passed + v.failed;
     if (ran == 0 && !verifications.empty()) {
         const Verification& first = verifications.front();
         throw CannotRun(fmt::format("{} cannot run: {}", first.stage->folder(), first.why_not));

@@ -22,15 +22,17 @@ struct Verification {
 
     int passed = 0;
     int failed = 0;
-    double seconds = 0;
+    double seconds = 0;                ///< without what its cases share with other stages
     Verdict worst;                     ///< of the case with the largest error of O
     std::vector<std::string> reports;  ///< one per failed case, with its description
     std::string why_not;               ///< why the stage could not run some case; empty if all ran
 };
 
-/// Verifies all of them. A stage that cannot run a case says so in why_not and the others go on.
-/// Throws CannotRun if none could run anything.
-void verify_all(Device& device, std::vector<Verification>& verifications, const OnStep& on_step);
+/// Verifies all of them, case by case: stages that have a case share its inputs and what is expected of them.
+/// A stage that cannot run a case says so in why_not and the others go on. Throws CannotRun if none could run
+/// anything.
+void verify_all(Device& device, std::vector<Verification>& verifications, const OnStep& on_step,
+                Runs runs = Runs::twice);
 
 /// "12 of 12", in green or red.
 Cell verdict_cell(const Verification& verification);

@@ -1,0 +1,36 @@
+/// @file
+/// One run of a stage on a device, between canaries.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "harness/device/device.h"
+#include "harness/device/device_problem.h"
+#include "harness/problem/case.h"
+#include "harness/problem/inputs.h"
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// What a stage wrote: O as stored, in the case's layout, and L (B, H, Nq).
+struct Outputs {
+    std::vector<std::uint16_t> O;
+    std::vector<float> L;
+};
+
+/// Whether an element is still what it was before the stage ran.
+bool is_unwritten(std::uint16_t stored);
+bool is_unwritten(float stored);
+
+/// Throws CannotRun, saying how many bytes it would need, if the device has not the memory for the case's
+/// inputs and outputs and the stage's workspace.
+void require_room(const Device& device, const Stage& stage, const Case& c);
+
+/// Runs a stage once, on as many multiprocessors as the case says. O and L start as NaN between canaries, the
+/// workspace as NaN before its counters; throws CheckFailed if a canary was touched or a counter not left at
+/// 0, and what Device::run throws. Whether every element was written is for report_impossible() to say.
+/// Throws CannotRun if the case wants multiprocessors that a GPU has not.
+Outputs run_guarded(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs);
+
+}  // namespace ladder
