@@ -14,7 +14,7 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App&) {}
+    explicit Options(Command&) {}
 };
 
 struct Tool {
@@ -167,7 +167,7 @@ Document run(const Options&) {
 
 }  // namespace
 
-void add_doctor(CLI::App& lab) {
+void add_doctor(CommandLine& lab) {
     add_command(lab, "doctor",
                 "Compilers, toolkit, GPU, driver; which stages can run here, and what is missing", run);
 }

@@ -21,8 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-    explicit Options(CLI::App& command) {
-        command.add_flag("--check", check, "Change nothing; fail if a file is out of date");
+    explicit Options(Command& command) {
+        command.flag("--check", check, "Change nothing; fail if a file is out of date");
     }
 
     bool check = false;
@@ -232,9 +232,9 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_tables(CLI::App& lab) {
+void add_tables(CommandLine& lab) {
     add_command(lab, "tables", "Rewrite the generated tables and plots of the README files", run)
-        ->group("For maintainers");
+        .group("For maintainers");
 }
 
 }  // namespace ladder

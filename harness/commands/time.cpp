@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <set>
 
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
@@ -18,13 +19,13 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) : stages(command), problem(command) {
-        command.add_flag("--peers", peers,
-                         "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention");
+    explicit Options(Command& command) : stages(command), problem(command) {
+        command.flag("--peers", peers,
+                     "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention");
         command
-            .add_option("--library", library,
-                        "Beside the stages, time a student's kernel, of which lab check made this library")
-            ->type_name("FILE");
+            .option("--library", library,
+                    "Beside the stages, time a student's kernel, of which lab check made this library")
+            .type_name("FILE");
     }
 
     StageOptions stages;
@@ -127,7 +128,7 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_time(CLI::App& lab) {
+void add_time(CommandLine& lab) {
     add_command(lab, "time",
                 "Verify and time the stages; without a GPU, verify and count them beside recorded times",
                 run);

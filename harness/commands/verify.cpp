@@ -15,8 +15,8 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) : stages(command), problem(command), backend(command) {
-        command.add_flag("--quick", quick, "One case for each idea instead of all");
+    explicit Options(Command& command) : stages(command), problem(command), backend(command) {
+        command.flag("--quick", quick, "One case for each idea instead of all");
     }
 
     StageOptions stages;
@@ -63,7 +63,7 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_verify(CLI::App& lab) {
+void add_verify(CommandLine& lab) {
     add_command(lab, "verify", "Compare stages with standard attention in double precision", run);
 }
 
