@@ -63,7 +63,7 @@ template Argument Command::option(const std::string&, unsigned&, const std::stri
 template Argument Command::option(const std::string&, std::uint64_t&, const std::string&);
 template Argument Command::option(const std::string&, std::optional<int>&, const std::string&);
 template Argument Command::option(const std::string&, std::optional<std::uint64_t>&, const std::string&);
-template Argument Command::option(const std::string&, std::optional<double>&, const std::string&);
+template Argument Command::option(const std::string&, std::optional<float>&, const std::string&);
 template Argument Command::option(const std::string&, std::vector<std::string>&, const std::string&);
 
 Argument Command::parsed(const std::string& name, std::function<void(const std::string&)> parse,
