@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The rooms of harness/ are in one order: a room includes only itself and those before it, and no files include each other.
+"""The rooms of harness/ are in one order: a room includes only itself and those before it.
 
     test_rooms.py [ROOT]    prints what breaks the rules; exit code 1 if anything does
 """
@@ -15,8 +15,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 def included_by(root):
     """Each source file of the house with the files of the project that it includes, all relative to the root."""
-    files = [path for folder in ("harness", "simt", "reference", "stages") for path in sorted((root / folder).rglob("*"))
-             if path.suffix in SOURCES]
+    files = [path for folder in ("harness", "simt", "reference", "stages")
+             for path in sorted((root / folder).rglob("*")) if path.suffix in SOURCES]
     result = {}
     for file in files:
         named = [[root / name, file.parent / name] for name in INCLUDE.findall(file.read_text())]

@@ -82,7 +82,8 @@ class Picture:
 
 
 def width_of(words, weight):
-    return TextPath((0, 0), words, prop=FontProperties(weight=weight, size=plt.rcParams["font.size"])).get_extents().width
+    font = FontProperties(weight=weight, size=plt.rcParams["font.size"])
+    return TextPath((0, 0), words, prop=font).get_extents().width
 
 
 def draw(climb, colors):
