@@ -2,23 +2,23 @@
 /// The commands of `lab`. Each adds itself to the command line and runs when its name is given.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "harness/commands/arguments.h"
 
 namespace ladder {
 
-void add_doctor(CLI::App& lab);
-void add_list(CLI::App& lab);
-void add_time(CLI::App& lab);
-void add_count(CLI::App& lab);
-void add_verify(CLI::App& lab);
-void add_run(CLI::App& lab);
-void add_diff(CLI::App& lab);
-void add_profile(CLI::App& lab);
-void add_trace(CLI::App& lab);
-void add_exercise(CLI::App& lab);
-void add_zoo(CLI::App& lab);
-void add_handout(CLI::App& lab);
-void add_grade(CLI::App& lab);
-void add_tables(CLI::App& lab);
+void add_doctor(CommandLine& lab);
+void add_list(CommandLine& lab);
+void add_time(CommandLine& lab);
+void add_count(CommandLine& lab);
+void add_verify(CommandLine& lab);
+void add_run(CommandLine& lab);
+void add_diff(CommandLine& lab);
+void add_profile(CommandLine& lab);
+void add_trace(CommandLine& lab);
+void add_exercise(CommandLine& lab);
+void add_zoo(CommandLine& lab);
+void add_handout(CommandLine& lab);
+void add_grade(CommandLine& lab);
+void add_tables(CommandLine& lab);
 
 }  // namespace ladder

@@ -14,7 +14,7 @@ namespace {
 constexpr Shape default_shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
 
 struct Options {
-    explicit Options(CLI::App& command) : stages(command), problem(command) {}
+    explicit Options(Command& command) : stages(command), problem(command) {}
 
     StageOptions stages;
     CaseOptions problem;
@@ -52,7 +52,7 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_count(CLI::App& lab) {
+void add_count(CommandLine& lab) {
     add_command(lab, "count", "The work that stages do, and what each changes against its parent", run);
 }
 

@@ -10,11 +10,11 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) {
-        command.add_option("STAGES", stages, "[A] B: from A to B; from its parent to B if A is left out")
-            ->required()
-            ->expected(1, 2)
-            ->type_name("");
+    explicit Options(Command& command) {
+        command.option("STAGES", stages, "[A] B: from A to B; from its parent to B if A is left out")
+            .required()
+            .expected(1, 2)
+            .type_name("");
     }
 
     std::vector<std::string> stages;
@@ -43,7 +43,7 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_diff(CLI::App& lab) {
+void add_diff(CommandLine& lab) {
     add_command(lab, "diff", "What a stage changes: diff -u of two kernels", run);
 }
 

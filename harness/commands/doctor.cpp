@@ -16,7 +16,7 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) : stages(command) {}
+    explicit Options(Command& command) : stages(command) {}
     StageOptions stages;
 };
 
@@ -173,7 +173,7 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_doctor(CLI::App& lab) {
+void add_doctor(CommandLine& lab) {
     add_command(lab, "doctor",
                 "Compilers, toolkit, GPU, driver; which stages can run here, and what is missing", run);
 }

@@ -30,22 +30,19 @@ namespace ladder {
 namespace {
 
 struct StartOptions {
-    explicit StartOptions(CLI::App& command) {
-        command.add_option("STAGE", stage, "The stage to make: a number or a name")
-            ->required()
-            ->type_name("");
-        command.add_option("--dir", folder, "The folder to make (default: my)")->type_name("DIR");
+    explicit StartOptions(Command& command) {
+        command.option("STAGE", stage, "The stage to make: a number or a name").required().type_name("");
+        command.option("--dir", folder, "The folder to make (default: my)").type_name("DIR");
     }
     std::string stage, folder = "my";
 };
 
 /// [DIR]
 struct FolderOptions {
-    explicit FolderOptions(CLI::App& command) {
+    explicit FolderOptions(Command& command) {
         command
-            .add_option("DIR", folder,
-                        "The folder that lab start made (default: this one if it is one, else my)")
-            ->type_name("");
+            .option("DIR", folder, "The folder that lab start made (default: this one if it is one, else my)")
+            .type_name("");
     }
     std::string path() const {
         return !folder.empty() ? folder : fs::exists(".lab/exercise.json") ? "." : "my";
@@ -54,9 +51,9 @@ struct FolderOptions {
 };
 
 struct CheckCommandOptions : FolderOptions {
-    explicit CheckCommandOptions(CLI::App& command) : FolderOptions(command) {
-        command.add_option("--seed", seed, "Other seeded shapes and numbers (default 1)")->type_name("N");
-        command.add_flag("--watch", watch, "Check again whenever kernel.cu changes, until interrupted");
+    explicit CheckCommandOptions(Command& command) : FolderOptions(command) {
+        command.option("--seed", seed, "Other seeded shapes and numbers (default 1)").type_name("N");
+        command.flag("--watch", watch, "Check again whenever kernel.cu changes, until interrupted");
     }
     std::uint64_t seed = 1;
     bool watch = false;
@@ -230,7 +227,7 @@ Document reset(const FolderOptions&) {
 
 }  // namespace
 
-void add_exercise(CLI::App& lab) {
+void add_exercise(CommandLine& lab) {
     add_command(lab, "start", "Begin a stage as an exercise: its parent's kernel and the task", start);
     add_command(lab, "check", "Check an exercise: results, races, and the work that must move", check);
     add_command(lab, "hint", "The next hint for an exercise", hint);

@@ -28,23 +28,22 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) {
-        command.add_option("DIR", folder, "A submission, with kernel.cu, or a folder of submissions")
-            ->required()
-            ->type_name("");
-        command.add_option("--stage", stage, "The exercise (default: the rubric's)")->type_name("N");
-        command.add_option("--rubric", rubric, "Points and seed, as JSON")->type_name("FILE");
-        command.add_option("--gradescope", gradescope, "Write one submission's grade in Gradescope's format")
-            ->type_name("FILE");
-        command.add_flag(
+    explicit Options(Command& command) {
+        command.option("DIR", folder, "A submission, with kernel.cu, or a folder of submissions")
+            .required()
+            .type_name("");
+        command.option("--stage", stage, "The exercise (default: the rubric's)").type_name("N");
+        command.option("--rubric", rubric, "Points and seed, as JSON").type_name("FILE");
+        command.option("--gradescope", gradescope, "Write one submission's grade in Gradescope's format")
+            .type_name("FILE");
+        command.flag(
             "--leaderboard", leaderboard,
             "With --gradescope: time a right kernel on this GPU too, which counts for the leaderboard alone");
-        command
-            .add_option("--out", out, "Write each submission's grade into this folder; what is there is kept")
-            ->type_name("DIR");
-        command.add_option("--csv", csv, "Write a table of all grades (default: grades.csv in --out)")
-            ->type_name("FILE");
-        command.add_option("--jobs", jobs, "Submissions at a time (default: one per core)")->type_name("N");
+        command.option("--out", out, "Write each submission's grade into this folder; what is there is kept")
+            .type_name("DIR");
+        command.option("--csv", csv, "Write a table of all grades (default: grades.csv in --out)")
+            .type_name("FILE");
+        command.option("--jobs", jobs, "Submissions at a time (default: one per core)").type_name("N");
     }
     std::string folder, stage, rubric, gradescope, out, csv;
     int jobs = 0;
@@ -271,7 +270,7 @@ Document run(const Options&) {
 
 }  // namespace
 
-void add_grade(CLI::App& lab) {
+void add_grade(CommandLine& lab) {
     add_command(lab, "grade", "Grade a submission, or a class of them", run);
 }
 

@@ -16,11 +16,9 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) {
-        command.add_option("STAGES", stages, "The stages to solve: numbers or names")
-            ->required()
-            ->type_name("");
-        command.add_option("--out", folder, "The folder to write")->required()->type_name("DIR");
+    explicit Options(Command& command) {
+        command.option("STAGES", stages, "The stages to solve: numbers or names").required().type_name("");
+        command.option("--out", folder, "The folder to write").required().type_name("DIR");
     }
     std::vector<std::string> stages;
     std::string folder;
@@ -46,7 +44,7 @@ Document run([[maybe_unused]] const Options& options) {
 
 }  // namespace
 
-void add_handout(CLI::App& lab) {
+void add_handout(CommandLine& lab) {
     add_command(lab, "handout", "Write what students get: everything but the solutions of these stages", run);
 }
 

@@ -9,7 +9,7 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App&) {}
+    explicit Options(Command&) {}
 };
 
 Document run(const Options&) {
@@ -33,7 +33,7 @@ Document run(const Options&) {
 
 }  // namespace
 
-void add_list(CLI::App& lab) {
+void add_list(CommandLine& lab) {
     add_command(lab, "list", "The stages: name, parent, the one change, needs", run);
 }
 

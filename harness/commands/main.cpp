@@ -20,20 +20,19 @@ int fail(int exit_code, const std::string& message) {
 
 // `lab` the shell script answers these, since it builds and runs more than this program. Here they have their
 // help.
-void add_scripted(CLI::App& lab, const std::string& name, const std::string& description,
+void add_scripted(ladder::CommandLine& lab, const std::string& name, const std::string& description,
                   const std::vector<std::pair<std::string, std::string>>& flags) {
-    CLI::App* command = lab.add_subcommand(name, description);
-    for (const auto& [flag, meaning] : flags) command->add_flag(flag, meaning);
-    command->callback(
+    ladder::Command command = lab.add(name, description);
+    for (const auto& [flag, meaning] : flags) command.flag(flag, meaning);
+    command.on_call(
         [name] { throw ladder::BadUsage("run it as ./lab " + name + " in the folder of the sources"); });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App lab("Flash Ladder: FlashAttention-2, derived one change at a time.", "lab");
-    lab.footer("Exit codes: 0 ok, 1 a check failed, 2 bad usage, 3 cannot run here.");
-    lab.require_subcommand(1);
+    ladder::CommandLine lab("Flash Ladder: FlashAttention-2, derived one change at a time.",
+                            "Exit codes: 0 ok, 1 a check failed, 2 bad usage, 3 cannot run here.");
     ladder::add_doctor(lab);
     ladder::add_list(lab);
     ladder::add_time(lab);
@@ -58,13 +57,7 @@ int main(int argc, char** argv) {
     ladder::add_tables(lab);
 
     try {
-        lab.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() == 0) return lab.exit(error);  // --help
-        const std::string first = argc > 1 ? argv[1] : "-";
-        const auto named_first = [&](const CLI::App* command) { return command->get_name() == first; };
-        const bool unknown = first.rfind('-', 0) != 0 && lab.get_subcommands(named_first).empty();
-        return fail(2, (unknown ? "there is no command '" + first + "'" : error.what()) + "; see lab --help");
+        lab.run(argc, argv);
     } catch (const ladder::CheckFailed& error) {
         return fail(1, error.what());
     } catch (const ladder::BadUsage& error) {

@@ -71,14 +71,14 @@ bool colour_wanted() {
 
 // An option that takes one of a few words, each standing for a value.
 template <class T>
-void add_choice(CLI::App& command, const std::string& flag, const std::string& description,
+void add_choice(Command& command, const std::string& flag, const std::string& description,
                 std::optional<T>& target, const std::map<std::string, T>& values) {
-    std::set<std::string> words;
-    for (const auto& [word, value] : values) words.insert(word);
+    std::vector<std::string> words;
+    for (const auto& [word, value] : values) words.push_back(word);
     command
-        .add_option_function<std::string>(
+        .parsed(
             flag, [&target, values](const std::string& word) { target = values.at(word); }, description)
-        ->check(CLI::IsMember(words));
+        .one_of(words);
 }
 
 }  // namespace
@@ -113,21 +113,20 @@ const Stage& select_stage(const std::string& word) {
     return *selected.front();
 }
 
-StageOptions::StageOptions(CLI::App& command) {
-    command.add_option(
-        "STAGES", words,
-        "Numbers (4), ranges (1-5), names (split_q), folders with a kernel.cu of your own (my/), or all");
+StageOptions::StageOptions(Command& command) {
+    command.option("STAGES", words,
+                   "Numbers (4), ranges (1-5), names (split_q), folders with a kernel.cu of your own (my/), or all");
 }
 
-CaseOptions::CaseOptions(CLI::App& command) {
+CaseOptions::CaseOptions(Command& command) {
     add_shape(command, shape);
-    command.add_flag("--causal", causal, "Causal mask, aligned bottom-right");
+    command.flag("--causal", causal, "Causal mask, aligned bottom-right");
     add_dtype(command, dtype);
     add_layout(command, layout);
     std::map<std::string, std::string> kinds;
     for (const InputKind& kind : input_kinds()) kinds[kind.name] = kind.name;
     add_choice(command, "--input", "Kind of input", input, kinds);
-    command.add_option("--seed", seed, "Seed of the input");
+    command.option("--seed", seed, "Seed of the input");
 }
 
 Case CaseOptions::with_default(const Shape& default_shape) const {
@@ -141,13 +140,13 @@ Case CaseOptions::with_default(const Shape& default_shape) const {
     return c;
 }
 
-RegimeOptions::RegimeOptions(CLI::App& command) {
+RegimeOptions::RegimeOptions(Command& command) {
     std::vector<std::string> names;
     for (const Regime& known : regimes()) names.emplace_back(known.name);
-    CLI::Option* by_regime =
-        command.add_option("--regime", regime, "Only this family of problems")->check(CLI::IsMember(names));
-    add_shape(command, shape)->excludes(by_regime);
-    command.add_flag("--causal", causal, "With --shape: causal mask, aligned bottom-right");
+    const Argument by_regime =
+        command.option("--regime", regime, "Only this family of problems").one_of(names);
+    add_shape(command, shape).excludes(by_regime);
+    command.flag("--causal", causal, "With --shape: causal mask, aligned bottom-right");
     add_dtype(command, dtype);
 }
 
@@ -163,37 +162,36 @@ Case RegimeOptions::custom_case() const {
     return c;
 }
 
-CLI::Option* add_shape(CLI::App& command, std::optional<Shape>& shape) {
+Argument add_shape(Command& command, std::optional<Shape>& shape) {
     return command
-        .add_option_function<std::string>(
+        .parsed(
             "--shape", [&shape](const std::string& text) { shape = parse_shape(text); },
             "Batch, query heads, key/value heads, query rows, keys, head dimension")
-        ->type_name("B,H,Hkv,Nq,Nk,D");
+        .type_name("B,H,Hkv,Nq,Nk,D");
 }
 
-void add_dtype(CLI::App& command, std::optional<DType>& dtype) {
+void add_dtype(Command& command, std::optional<DType>& dtype) {
     add_choice(command, "--dtype", "Storage type of Q, K, V and O", dtype,
                {{"fp16", DType::fp16}, {"bf16", DType::bf16}});
 }
 
-void add_layout(CLI::App& command, std::optional<Layout>& layout) {
+void add_layout(Command& command, std::optional<Layout>& layout) {
     add_choice(command, "--layout", "Memory order: (B, H, N, d) or (B, N, H, d)", layout,
                {{"bhnd", Layout::bhnd}, {"bnhd", Layout::bnhd}});
 }
 
-BackendOptions::BackendOptions(CLI::App& command) {
+BackendOptions::BackendOptions(Command& command) {
     command
-        .add_option("--backend", backend,
-                    "Where to run; auto is the GPU if there is one, else the checked CPU")
-        ->check(CLI::IsMember({"auto", "cpu", "checked", "gpu"}))
-        ->capture_default_str();
-    command.add_option("--order", order, "CPU: order in which the threads of a block run between barriers")
-        ->check(CLI::IsMember({"forward", "reversed", "shuffled"}))
-        ->capture_default_str();
-    command.add_option("--order-seed", order_seed, "CPU: seed of --order shuffled")->capture_default_str();
-    command.add_option("--workers", workers, "CPU: threads of the host to use; 0 for all")
-        ->check(CLI::Range(0, 1024))
-        ->capture_default_str();
+        .option("--backend", backend, "Where to run; auto is the GPU if there is one, else the checked CPU")
+        .one_of({"auto", "cpu", "checked", "gpu"})
+        .show_default();
+    command.option("--order", order, "CPU: order in which the threads of a block run between barriers")
+        .one_of({"forward", "reversed", "shuffled"})
+        .show_default();
+    command.option("--order-seed", order_seed, "CPU: seed of --order shuffled").show_default();
+    command.option("--workers", workers, "CPU: threads of the host to use; 0 for all")
+        .within(0, 1024)
+        .show_default();
 }
 
 std::unique_ptr<Device> BackendOptions::open(bool for_cpu) const {
@@ -227,9 +225,9 @@ std::unique_ptr<Device> open_counting_device() {
     return open_first({Backend::checked, Backend::cpu});
 }
 
-OutputOptions::OutputOptions(CLI::App& command) {
-    command.add_option("--json", json, "Write the result as JSON to FILE")->type_name("FILE");
-    command.add_flag("--markdown", markdown, "Print Markdown");
+OutputOptions::OutputOptions(Command& command) {
+    command.option("--json", json, "Write the result as JSON to FILE").type_name("FILE");
+    command.flag("--markdown", markdown, "Print Markdown");
 }
 
 void OutputOptions::check() const {

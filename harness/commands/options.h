@@ -2,7 +2,6 @@
 /// What commands share on the command line: stages, the problem, the back-end, and the form of the output.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "harness/base/table.h"
+#include "harness/commands/arguments.h"
 #include "harness/device/device.h"
 #include "harness/verify/verify.h"
 #include "stages/stage.h"
@@ -26,7 +26,7 @@ const Stage& select_stage(const std::string& word);
 
 /// [STAGES]
 struct StageOptions {
-    explicit StageOptions(CLI::App& command);
+    explicit StageOptions(Command& command);
     std::vector<const Stage*> selected() const { return select_stages(words); }
 
     std::vector<std::string> words;
@@ -34,7 +34,7 @@ struct StageOptions {
 
 /// --shape, --causal, --dtype, --layout, --input, --seed
 struct CaseOptions {
-    explicit CaseOptions(CLI::App& command);
+    explicit CaseOptions(Command& command);
     /// The case that the options describe; `shape` where none was given.
     Case with_default(const Shape& shape) const;
 
@@ -48,7 +48,7 @@ struct CaseOptions {
 
 /// --regime, or --shape and --causal; --dtype
 struct RegimeOptions {
-    explicit RegimeOptions(CLI::App& command);
+    explicit RegimeOptions(Command& command);
     /// Throws BadUsage for --causal without --shape.
     void check() const;
     /// The problem of --shape.
@@ -62,13 +62,13 @@ struct RegimeOptions {
 };
 
 /// --shape, --dtype and --layout alone
-CLI::Option* add_shape(CLI::App& command, std::optional<Shape>& shape);
-void add_dtype(CLI::App& command, std::optional<DType>& dtype);
-void add_layout(CLI::App& command, std::optional<Layout>& layout);
+Argument add_shape(Command& command, std::optional<Shape>& shape);
+void add_dtype(Command& command, std::optional<DType>& dtype);
+void add_layout(Command& command, std::optional<Layout>& layout);
 
 /// --backend, and for the CPU --order, --order-seed and --workers
 struct BackendOptions {
-    explicit BackendOptions(CLI::App& command);
+    explicit BackendOptions(Command& command);
     /// Opens the back-end; auto is the GPU if there is one, else the checked CPU, else the plain CPU.
     /// `for_cpu` says that another option is for the CPU too. Throws CannotRun.
     std::unique_ptr<Device> open(bool for_cpu = false) const;
@@ -88,7 +88,7 @@ std::unique_ptr<Device> open_counting_device();
 
 /// --json FILE and --markdown
 struct OutputOptions {
-    explicit OutputOptions(CLI::App& command);
+    explicit OutputOptions(Command& command);
     /// Throws BadUsage if the file could not be written.
     void check() const;
     /// Prints in the form that was asked for. Throws CheckFailed if the document says so.
@@ -101,12 +101,12 @@ struct OutputOptions {
 /// Adds a command whose Options take their places on the command line in their constructor.
 /// When its turn comes `run` makes the document, which is then printed.
 template <class Options>
-CLI::App* add_command(CLI::App& lab, const std::string& name, const std::string& description,
-                      Document (*run)(const Options&)) {
-    CLI::App* command = lab.add_subcommand(name, description);
-    const auto options = std::make_shared<Options>(*command);
-    const auto output = std::make_shared<OutputOptions>(*command);
-    command->callback([=] {
+Command add_command(CommandLine& lab, const std::string& name, const std::string& description,
+                    Document (*run)(const Options&)) {
+    Command command = lab.add(name, description);
+    const auto options = std::make_shared<Options>(command);
+    const auto output = std::make_shared<OutputOptions>(command);
+    command.on_call([=] {
         output->check();
         Document document = run(*options);
         document.command = name;

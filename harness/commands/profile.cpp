@@ -16,12 +16,12 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) : stages(command), problem(command) {
-        command.add_flag("--occupancy", occupancy,
-                         "Only what CUDA says of the kernels: registers, shared memory, blocks per SM");
-        command.add_option("--limit", limit, "Seconds that Nsight Compute may take")
-            ->check(CLI::Range(1, 86400))
-            ->capture_default_str();
+    explicit Options(Command& command) : stages(command), problem(command) {
+        command.flag("--occupancy", occupancy,
+                     "Only what CUDA says of the kernels: registers, shared memory, blocks per SM");
+        command.option("--limit", limit, "Seconds that Nsight Compute may take")
+            .within(1, 86400)
+            .show_default();
     }
 
     StageOptions stages;
@@ -95,7 +95,7 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_profile(CLI::App& lab) {
+void add_profile(CommandLine& lab) {
     add_command(lab, "profile",
                 "Nsight Compute's counters per kernel, and what limits its blocks per multiprocessor", run);
 }

@@ -17,18 +17,15 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) : backend(command) {
-        command.add_option("STAGE", stage, "Number or name")->required();
-        command.add_option("--q", q, "Q: .npy, float16 or float32, (B, H, Nq, d)")
-            ->required()
-            ->type_name("FILE");
-        command.add_option("--k", k, "K: the same type, (B, Hkv, Nk, d)")->required()->type_name("FILE");
-        command.add_option("--v", v, "V: as K")->required()->type_name("FILE");
-        command.add_option("--out", out, "O: written in Q's type and shape")->required()->type_name("FILE");
-        command.add_option("--lse", lse, "L = log sum exp: written as float32, (B, H, Nq)")
-            ->type_name("FILE");
-        command.add_flag("--causal", causal, "Causal mask, aligned bottom-right");
-        command.add_option("--scale", scale, "Softmax scale [1/sqrt(d)]");
+    explicit Options(Command& command) : backend(command) {
+        command.option("STAGE", stage, "Number or name").required();
+        command.option("--q", q, "Q: .npy, float16 or float32, (B, H, Nq, d)").required().type_name("FILE");
+        command.option("--k", k, "K: the same type, (B, Hkv, Nk, d)").required().type_name("FILE");
+        command.option("--v", v, "V: as K").required().type_name("FILE");
+        command.option("--out", out, "O: written in Q's type and shape").required().type_name("FILE");
+        command.option("--lse", lse, "L = log sum exp: written as float32, (B, H, Nq)").type_name("FILE");
+        command.flag("--causal", causal, "Causal mask, aligned bottom-right");
+        command.option("--scale", scale, "Softmax scale [1/sqrt(d)]");
         add_dtype(command, dtype);
         add_layout(command, layout);
     }
@@ -170,7 +167,7 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_run(CLI::App& lab) {
+void add_run(CommandLine& lab) {
     add_command(lab, "run", "Run a stage on tensors from .npy files", run);
 }
 

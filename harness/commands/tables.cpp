@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "harness/base/file.h"
+#include "harness/base/process.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
@@ -22,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-    explicit Options(CLI::App& command) {
-        command.add_flag("--check", check, "Change nothing; fail if a file is out of date");
+    explicit Options(Command& command) {
+        command.flag("--check", check, "Change nothing; fail if a file is out of date");
     }
 
     bool check = false;
@@ -40,7 +41,7 @@ struct File {
     std::string content;
 };
 
-// Makes the blocks and the plots. Counters are live, times and profiles are the recorded ones.
+// Makes the blocks. Counters are live, times and profiles are the recorded ones.
 class Generator {
   public:
     // The block of this name, in the README of a stage or, if that is null, in one of the whole ladder.
@@ -61,15 +62,9 @@ class Generator {
         throw BadUsage(fmt::format("there is no generated block '{}' here", name));
     }
 
-    // The plots that have a file of their own.
-    std::vector<File> plots() const {
-        std::vector<File> files;
-        if (!recorded_) return files;
-        for (const Climb& climb : climbs(*recorded_)) {
-            for (const Theme theme : themes)
-                files.push_back({fs::path(plots_folder) / file_name(climb, theme), to_svg(climb, theme)});
-        }
-        return files;
+    // What the plots show; none before the first recording.
+    std::vector<Climb> recorded_climbs() const {
+        return recorded_ ? climbs(*recorded_) : std::vector<Climb>();
     }
 
   private:
@@ -206,24 +201,51 @@ std::vector<File> pages(Generator& generator) {
     return files;
 }
 
+// The data of the plots, a line for each.
+File plotted(const std::vector<Climb>& climbs) {
+    std::vector<std::string> lines;
+    for (const Climb& climb : climbs) lines.push_back(to_line(climb));
+    return {fs::path(plots_folder) / "climbs.json", fmt::format("[\n{}\n]\n", fmt::join(lines, ",\n"))};
+}
+
+// Makes the plots of their data.
+void draw() {
+    const auto python = run_process({root / "tests" / "find_python.sh", "matplotlib"});
+    if (python.status != 0) throw CannotRun("no Python here has matplotlib, which draws the plots");
+    const auto drawn =
+        run_process({python.out.substr(0, python.out.find('\n')), root / plots_folder / "draw.py"});
+    if (drawn.status != 0) throw CannotRun("the plots could not be drawn: " + drawn.err);
+}
+
 Document run(const Options& options) {
     Document document;
     Table table("files", "", {{"file", "file"}, {"state", "what is generated"}});
-    Generator generator;
-    std::vector<File> files = pages(generator);
-    for (File& plot : generator.plots()) files.push_back(std::move(plot));
     int stale = 0;
-    for (const auto& [path, content] : files) {
-        const bool same = fs::exists(root / path) && read_file(root / path) == content;
-        if (!same && !options.check) {
-            fs::create_directories((root / path).parent_path());
-            OutputFile(root / path).write(content);
-        }
+    const auto add = [&](const fs::path& path, bool same) {
         stale += !same;
         table.add_row({path.string(), same            ? Cell("up to date", Tone::good)
                                       : options.check ? Cell("out of date", Tone::bad)
                                                       : Cell("rewritten")});
+    };
+    Generator generator;
+    const auto climbs = generator.recorded_climbs();
+    std::vector<File> files = pages(generator);
+    if (!climbs.empty()) files.push_back(plotted(climbs));
+    for (const auto& [path, content] : files) {
+        const bool same = fs::exists(root / path) && read_file(root / path) == content;
+        if (!same && !options.check) OutputFile(root / path).write(content);
+        add(path, same);
     }
+    bool redraw = false;
+    for (const Climb& climb : climbs) {
+        for (const std::string& plot : file_names(climb)) {
+            const fs::path path = fs::path(plots_folder) / plot;
+            const bool same = fs::exists(root / path) && is_shown(climb, read_file(root / path));
+            redraw = redraw || !same;
+            add(path, same);
+        }
+    }
+    if (redraw && !options.check) draw();
     document.tables = {table};
     if (options.check && stale > 0)
         document.failure =
@@ -233,9 +255,9 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_tables(CLI::App& lab) {
+void add_tables(CommandLine& lab) {
     add_command(lab, "tables", "Rewrite the generated tables and plots of the README files", run)
-        ->group("For maintainers");
+        .group("For maintainers");
 }
 
 }  // namespace ladder

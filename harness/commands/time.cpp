@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <set>
+
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
@@ -16,9 +18,9 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) : stages(command), problem(command) {
-        command.add_flag("--peers", peers,
-                         "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention");
+    explicit Options(Command& command) : stages(command), problem(command) {
+        command.flag("--peers", peers,
+                     "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention");
     }
 
     StageOptions stages;
@@ -127,7 +129,7 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_time(CLI::App& lab) {
+void add_time(CommandLine& lab) {
     add_command(lab, "time",
                 "Verify and time the stages; without a GPU, verify and count them beside recorded times",
                 run);

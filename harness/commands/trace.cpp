@@ -17,22 +17,20 @@ namespace {
 constexpr Shape default_shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
 
 struct Options {
-    explicit Options(CLI::App& app) : command(&app), problem(app) {
-        app.add_option("STAGES", stages, "One stage, or two to compare: numbers or names")
-            ->required()
-            ->expected(1, 2)
-            ->type_name("");
-        app.add_option(
-               "--sms", multiprocessors,
-               "Multiprocessors of the machine that is shown, and for which stages from 06 split keys")
-            ->check(CLI::Range(1, 132))
-            ->capture_default_str();
-        app.add_option("--html", html,
-                       "Write the page to FILE [trace_STAGES.html here, unless --json is given]")
-            ->type_name("FILE");
+    explicit Options(Command& app) : command(app), problem(app) {
+        app.option("STAGES", stages, "One stage, or two to compare: numbers or names")
+            .required()
+            .expected(1, 2)
+            .type_name("");
+        app.option("--sms", multiprocessors,
+                   "Multiprocessors of the machine that is shown, and for which stages from 06 split keys")
+            .within(1, 132)
+            .show_default();
+        app.option("--html", html, "Write the page to FILE [trace_STAGES.html here, unless --json is given]")
+            .type_name("FILE");
     }
 
-    const CLI::App* command;
+    Command command;
     CaseOptions problem;
     std::vector<std::string> stages;
     int multiprocessors = 4;
@@ -50,7 +48,7 @@ std::vector<const Stage*> selected_stages(const Options& options) {
 
 // Where the page goes; nowhere if only the JSON is wanted.
 std::string page_path(const Options& options, const std::vector<const Stage*>& stages) {
-    if (!options.html.empty() || options.command->count("--json") > 0) return options.html;
+    if (!options.html.empty() || options.command.given("--json")) return options.html;
     std::string path = "trace";
     for (const Stage* stage : stages) path += fmt::format("_{:02}", stage->number);
     return path + ".html";
@@ -115,7 +113,7 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_trace(CLI::App& lab) {
+void add_trace(CommandLine& lab) {
     add_command(lab, "trace", "What blocks and warps do, tile by tile: a page to step through", run);
 }
 

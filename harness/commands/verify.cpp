@@ -16,14 +16,14 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) : stages(command), problem(command), backend(command) {
-        command.add_flag("--quick", quick, "One case for each idea instead of all");
-        command.add_flag("--orders", orders,
-                         "CPU: each case with threads forward, reversed and shuffled, compared bit by bit");
+    explicit Options(Command& command) : stages(command), problem(command), backend(command) {
+        command.flag("--quick", quick, "One case for each idea instead of all");
+        command.flag("--orders", orders,
+                     "CPU: each case with threads forward, reversed and shuffled, compared bit by bit");
         command
-            .add_option("--sms", multiprocessors,
-                        "CPU: multiprocessors of the machine that it plays [each case's own]")
-            ->check(CLI::Range(1, 132));
+            .option("--sms", multiprocessors,
+                    "CPU: multiprocessors of the machine that it plays [each case's own]")
+            .within(1, 132);
     }
 
     StageOptions stages;
@@ -88,7 +88,7 @@ Document run(const Options& options) {
 
 }  // namespace
 
-void add_verify(CLI::App& lab) {
+void add_verify(CommandLine& lab) {
     add_command(lab, "verify", "Compare stages with standard attention in double precision", run);
 }
 

@@ -23,13 +23,12 @@ namespace ladder {
 namespace {
 
 struct Options {
-    explicit Options(CLI::App& command) {
-        command.add_option("PUZZLE", puzzle, "The puzzle's number; without one, the list of puzzles")
-            ->type_name("");
-        command.add_option("--dir", folder, "The folder of the puzzle (default: zoo-PUZZLE)")
-            ->type_name("DIR");
-        command.add_flag("--check", check, "Check the fix");
-        command.add_flag("--give-up", give_up, "Say what the bug is, and show the fix");
+    explicit Options(Command& command) {
+        command.option("PUZZLE", puzzle, "The puzzle's number; without one, the list of puzzles")
+            .type_name("");
+        command.option("--dir", folder, "The folder of the puzzle (default: zoo-PUZZLE)").type_name("DIR");
+        command.flag("--check", check, "Check the fix");
+        command.flag("--give-up", give_up, "Say what the bug is, and show the fix");
     }
     std::optional<int> puzzle;
     std::string folder;
@@ -103,7 +102,7 @@ Document run(const Options&) {
 
 }  // namespace
 
-void add_zoo(CLI::App& lab) {
+void add_zoo(CommandLine& lab) {
     add_command(lab, "zoo", "Bugs as puzzles: see the symptom, find the bug in the kernel, check the fix",
                 run);
 }

@@ -39,15 +39,14 @@ struct Climb {
 /// stage is in it if it lies on the way to the last stage whose change shows in a problem of that unit.
 std::vector<Climb> climbs(const Results& results);
 
-/// What the page is shown on.
-enum class Theme { light, dark };
-constexpr Theme themes[]{Theme::light, Theme::dark};
+/// The files of its pictures, which docs/plots/draw.py draws: for light pages, for dark ones.
+std::vector<std::string> file_names(const Climb& climb);
 
-/// "train-dark.svg"
-std::string file_name(const Climb& climb, Theme theme);
+/// All of it as one line of JSON: what draw.py reads.
+std::string to_line(const Climb& climb);
 
-/// The picture, without a background. It depends on nothing else: no fonts, no scripts, no other files.
-std::string to_svg(const Climb& climb, Theme theme);
+/// Whether draw.py made the picture of this climb, and not of an older one.
+bool is_shown(const Climb& climb, const std::string& svg);
 
 /// Both pictures, in that folder, as HTML: the browser takes the one of its reader's theme.
 std::string to_html(const Climb& climb, const std::string& folder);

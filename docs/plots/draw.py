@@ -1,0 +1,156 @@
+"""Draws climbs.json: how fast the stages are on one problem, one after the other, in a light and a dark version.
+
+    draw.py [FOLDER]    reads FOLDER/climbs.json and writes FOLDER/*.svg; this folder if none is named
+
+`lab tables` makes climbs.json of the recordings and runs this. The same input gives the same bytes. Each picture holds
+the line of climbs.json that it shows, as its description, by which a stale one is known.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
+
+WIDTH = 370  # in the pixels of a narrow phone, nearly; a page may show it larger
+TITLE_END, LINE, ROW, BAR = 40, 15, 21, 13
+SPEEDUP_WIDTH = 44
+
+# Blue for what all branches share and orange for what is a branch's own: also apart for the colour-blind.
+THEMES = {
+    "light": {"page": "#ffffff", "text": "#1f2328", "faint": "#59636e", "grid": "#d1d9e0", "shared": "#0072b2",
+              "own": "#d55e00"},
+    "dark": {"page": "#0d1117", "text": "#e6edf3", "faint": "#9198a1", "grid": "#3d444d", "shared": "#56b4e9",
+             "own": "#e69f00"},
+}
+plt.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "flash-ladder", "font.family": "DejaVu Sans",
+                     "font.size": 10.5, "figure.dpi": 72})
+
+
+def words_of(folder):
+    return folder.replace("_", " ")
+
+
+def weight_of(step):
+    return "bold" if step["shows_here"] else "normal"
+
+
+def rate_text(rate):
+    return f"{rate:.1f}" if rate < 10 else f"{rate:.0f}"
+
+
+def speedup_text(speedup):
+    return f"{speedup:.2f}x" if speedup < 10 else f"{speedup:.0f}x"
+
+
+def tick(top):
+    """1, 2 or 5 times a power of ten: at most five of them fit."""
+    power = 10 ** math.floor(math.log10(top / 5))
+    return next(factor * power for factor in (1, 2, 5, 10) if top / (factor * power) <= 5)
+
+
+class Picture:
+    """A figure whose units are pixels from the upper left corner."""
+
+    def __init__(self, height, colors):
+        self.figure = plt.figure(figsize=(WIDTH / 72, height / 72))
+        self.axes = self.figure.add_axes([0, 0, 1, 1])
+        self.axes.set(xlim=(0, WIDTH), ylim=(height, 0))
+        self.axes.axis("off")
+        self.colors = colors
+
+    def text(self, x, y, words, color="text", **style):
+        """Words on the baseline y, on a patch of page so that lines behind them do not disturb."""
+        self.axes.text(x, y, words, color=self.colors[color], parse_math=False,
+                       bbox={"facecolor": self.colors["page"], "edgecolor": "none", "pad": 0.5}, **style)
+
+    def bar(self, start, end, y, height, color, **style):
+        self.axes.add_patch(plt.Rectangle((start, y), end - start, height, facecolor=self.colors[color], **style))
+
+    def lost(self, start, end, y, height):
+        self.axes.add_patch(plt.Rectangle((start, y), end - start, height, fill=False, linewidth=1,
+                                          edgecolor=self.colors["faint"], linestyle=(0, (2, 2))))
+
+    def line(self, x, start, end, color, **style):
+        self.axes.plot([x, x], [start, end], color=self.colors[color], linewidth=1, **style)
+
+
+def width_of(words, weight):
+    font = FontProperties(weight=weight, size=plt.rcParams["font.size"])
+    return TextPath((0, 0), words, prop=font).get_extents().width
+
+
+def draw(climb, colors):
+    steps, yardsticks = climb["steps"], climb["yardsticks"]
+    header_end = TITLE_END + LINE * max(len(yardsticks), 2)
+    top = header_end + 8
+    bottom = top + ROW * len(steps)
+    picture = Picture(bottom + 26, colors)
+
+    longest = max(step["rate"] or 0 for step in steps)
+    fastest = max([longest] + [yardstick["rate"] for yardstick in yardsticks])
+    left = 8 + max(width_of(words_of(step["stage"]), weight_of(step)) for step in steps)
+    room = WIDTH - 14 - left  # half a number of the axis
+    per_rate = min(room / fastest, (room - SPEEDUP_WIDTH) / longest)
+
+    def at(rate):
+        return left + per_rate * rate
+
+    small = {"fontsize": 9.5}
+    picture.text(0, 16, f"{climb['title']}: {climb['unit']}", fontsize=14, weight="bold")
+    picture.text(0, 33, climb["problem"], "faint", **small)
+    picture.bar(0, 9, header_end - LINE - 8.5, 9, "own")
+    picture.text(14, header_end - LINE, "gained by the change", "faint", **small)
+    picture.lost(0.5, 8.5, header_end - 8, 8)
+    picture.text(14, header_end, "lost by it", "faint", **small)
+    step_of_axis = tick(fastest)
+    for i in range(int(fastest / step_of_axis) + 1):
+        x = at(i * step_of_axis)
+        picture.line(x, top, bottom, "grid", zorder=0)
+        picture.text(x, bottom + 14, f"{i * step_of_axis:g}", "faint", ha="center", **small)
+    for i, yardstick in enumerate(yardsticks):
+        y, x = header_end - LINE * i, at(yardstick["rate"])
+        picture.line(x, y - 10, bottom, "faint", linestyle=(0, (4, 3)), zorder=0)
+        picture.text(x - 4, y, f"{yardstick['name']} {rate_text(yardstick['rate'])}", "faint", ha="right", **small)
+    for i, step in enumerate(steps):
+        y = top + ROW * i + (ROW - BAR) / 2
+        baseline = y + BAR - 2.5
+        picture.text(0, baseline, words_of(step["stage"]), weight=weight_of(step))
+        if step["rate"] is None:
+            continue
+        end, speedup = at(step["rate"]), step["over_parent"]
+        before = at(step["rate"] / speedup) if speedup else end
+        color = "shared" if step["shared"] else "own"
+        picture.bar(left, min(before, end), y, BAR, color, alpha=0.45, linewidth=0)
+        if end > before:
+            picture.bar(before, end, y, BAR, color, linewidth=0)
+        if end < before:
+            picture.lost(end, before, y + 0.5, BAR - 1)
+        picture.text(max(before, end) + 5, baseline,
+                     speedup_text(speedup) if speedup else f"{rate_text(step['rate'])} {climb['unit']}",
+                     "text" if step["shows_here"] else "faint", weight=weight_of(step), **small)
+    return picture.figure
+
+
+def main():
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent
+    for line in (folder / "climbs.json").read_text().splitlines():
+        if line in "[]":
+            continue
+        line = line.rstrip(",")
+        climb = json.loads(line)
+        for theme, colors in THEMES.items():
+            figure = draw(climb, colors)
+            figure.savefig(folder / f"{climb['name']}-{theme}.svg", transparent=True,
+                           metadata={"Date": None, "Creator": None, "Title": climb["title"], "Description": line})
+            plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

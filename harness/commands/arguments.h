@@ -1,0 +1,77 @@
+/// @file
+/// The command line: commands and what they take. CLI11 does the work, and only arguments.cpp includes it,
+/// since every file that does takes seconds more to compile.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace ladder {
+
+/// One option or positional, to be told more about: command.option(...).required().type_name("FILE").
+class Argument {
+  public:
+    explicit Argument(CLI::Option* option) : option_(option) {}
+    Argument& required();
+    /// How many words it takes.
+    Argument& expected(int least, int most);
+    /// The word for its value in the help.
+    Argument& type_name(const std::string& word);
+    Argument& one_of(const std::vector<std::string>& words);
+    Argument& within(int least, int most);
+    /// Shows the value that its variable has now in the help.
+    Argument& show_default();
+    /// Refuses both at once.
+    Argument& excludes(const Argument& other);
+
+  private:
+    CLI::Option* option_;
+};
+
+/// One command of `lab`. The variables that its arguments fill must live until the command has run.
+class Command {
+  public:
+    explicit Command(CLI::App* app) : app_(app) {}
+    Argument flag(const std::string& name, bool& variable, const std::string& description);
+    /// A flag for the help alone.
+    Argument flag(const std::string& name, const std::string& description);
+    /// A name without dashes is a positional. Of numbers, strings, vectors of strings, and optional ones: see
+    /// the end of arguments.cpp.
+    template <class T>
+    Argument option(const std::string& name, T& variable, const std::string& description);
+    /// An option whose value is more than a word; `parse` may throw BadUsage.
+    Argument parsed(const std::string& name, std::function<void(const std::string&)> parse,
+                    const std::string& description);
+    /// What to do when the command is named, once all its arguments have been read.
+    void on_call(std::function<void()> run);
+    /// Lists the command under a heading of its own.
+    void group(const std::string& heading);
+    /// Whether the option was on the command line.
+    bool given(const std::string& name) const;
+
+  private:
+    CLI::App* app_;
+};
+
+/// `lab` and its commands.
+class CommandLine {
+  public:
+    CommandLine(const std::string& description, const std::string& footer);
+    ~CommandLine();
+    Command add(const std::string& name, const std::string& description);
+    /// Runs the command that the words name, or prints the help that they ask for. Throws BadUsage for words
+    /// that mean nothing, and what the command throws.
+    void run(int argc, const char* const* argv);
+
+  private:
+    std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace ladder
