@@ -4,8 +4,10 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "harness/course/sandbox.h"
+#include "stages/stage.h"
 
 namespace ladder {
 
@@ -16,11 +18,12 @@ struct StudentBuild {
     std::string errors;  ///< what the compiler said, without the noise
 };
 
-/// Compiles `kernel` for both CPU back-ends and links it with the runner, all in `folder`, which must exist.
+/// Compiles `kernel` for these CPU back-ends and links it with the runner, all in `folder`, which must exist.
 /// What was built there from the same source is kept. Throws CannotRun if this machine has no compiler any
 /// more.
 StudentBuild build_student(const std::filesystem::path& kernel, const std::filesystem::path& folder,
-                           const Limits& limits);
+                           const Limits& limits,
+                           const std::vector<Backend>& backends = {Backend::cpu, Backend::checked});
 
 /// The same with nvcc, for GPUs of one architecture (90 for sm_90): a library for load_stage(). Throws
 /// CannotRun if this build is without nvcc, or nvcc is gone.
