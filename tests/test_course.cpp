@@ -270,20 +270,24 @@ TEST_CASE("course: the zoo shows a symptom, and knows a fix", "[course]") {
     const auto puzzles = zoo();
     REQUIRE(puzzles.size() > 40);
     const auto puzzle = std::find_if(puzzles.begin(), puzzles.end(), [](const Puzzle& p) {
-        return contains(p.bug, "aligned to the first key");
+        return contains(p.mutant.bug, "aligned to the first key");
     });
     REQUIRE(puzzle != puzzles.end());
-    CHECK(contains(lab({"zoo"}).out, puzzle->symptom));
-    CHECK(!contains(lab({"zoo"}).out, puzzle->bug));
+    const auto& [bug, symptom, problem, report, replacements] = puzzle->mutant;
+    CHECK(contains(lab({"zoo"}).out, symptom));
+    CHECK(!contains(lab({"zoo"}).out, bug));
     const Folder folder;
     const std::string number = std::to_string(puzzle->number), dir = folder / "zoo";
     const ProcessResult first = lab({"zoo", number, "--dir", dir});
     CHECK(first.status == 0);
-    CHECK(contains(first.out, "O is wrong"));
-    CHECK(!contains(first.out, puzzle->bug));
+    CHECK(contains(first.out, problem.description()));
+    CHECK(says(first.out, report));
+    CHECK(!contains(first.out, bug));
     CHECK(lab({"zoo", number, "--dir", dir, "--check"}).status == 1);
     folder.write("zoo/kernel.cu", kernel_of(5));
-    CHECK(contains(lab({"zoo", number, "--give-up"}).out, puzzle->bug));
+    const ProcessResult given_up = lab({"zoo", number, "--give-up"});
+    CHECK(contains(given_up.out, bug));
+    CHECK(contains(given_up.out, "\n+" + replacements.front().to));
     CHECK(lab({"zoo", "0"}).status == 2);
     CHECK(lab({"zoo", "999"}).status == 2);
 }
@@ -317,8 +321,8 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
     for (const char* name :
          {"05_causal_skip/kernel.cu", "05_causal_skip/README.md", "06_flash_decoding", "22_third_block"})
         CHECK(!fs::exists(folder / (std::string("out/stages/") + name)));
-    CHECK(!fs::exists(folder / "out/tests/mutants/05_top_left_diagonal.patch"));
-    CHECK(fs::exists(folder / "out/tests/mutants/04_missing_wait.patch"));
+    CHECK(!fs::exists(folder / "out/stages/05_causal_skip/mutants"));
+    CHECK(fs::exists(folder / "out/stages/04_split_q/mutants/missing_wait.txt"));
     CHECK(contains(folder.read("out/stages/05_causal_skip/exercise.md"), "## The complaint"));
     CHECK(fs::exists(folder / "out/stages/05_causal_skip/claims.cpp"));  // what a check holds them to
 

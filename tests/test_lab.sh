@@ -64,7 +64,7 @@ stub id 'echo 1000'
 stub dpkg-query 'exit 1'
 fresh
 run list
-expect 3 err 'sudo apt-get update && sudo apt-get install -y libboost-context-dev libeigen3-dev catch2 libcli11-dev nlohmann-json3-dev libfmt-dev cmake patch g++ ninja-build'
+expect 3 err 'sudo apt-get update && sudo apt-get install -y libboost-context-dev libeigen3-dev catch2 libcli11-dev nlohmann-json3-dev libfmt-dev cmake g++ ninja-build'
 
 title='root installs, and is asked nothing'
 stub id 'echo 0'
@@ -89,7 +89,7 @@ run list
 expect 3 err 'E: no network' err 'sudo apt-get install -y'
 
 title='one package is missing'
-for tool in g++ ninja patch; do stub $tool 'exit 0'; done
+for tool in g++ ninja; do stub $tool 'exit 0'; done
 stub cmake 'exit 1'
 # shellcheck disable=SC2016
 stub dpkg-query 'shift 3; for p in "$@"; do [ "$p" = catch2 ] || echo "installed $p"; done'

@@ -42,8 +42,8 @@ Document list() {
     Table table("puzzles", "",
                 {{"puzzle", "puzzle", Align::right}, {"stage", "stage"}, {"symptom", "symptom"}});
     for (const Puzzle& puzzle : zoo())
-        table.add_row(
-            {Cell::count(static_cast<std::uint64_t>(puzzle.number)), puzzle.stage->folder(), puzzle.symptom});
+        table.add_row({Cell::count(static_cast<std::uint64_t>(puzzle.number)), puzzle.stage->folder(),
+                       puzzle.mutant.symptom});
     document.tables = {table};
     document.notes = {"lab zoo 3 makes the folder zoo-3 with the kernel of puzzle 3"};
     return document;
@@ -60,10 +60,10 @@ Document run(const Options& options) {
     Document document;
     document.facts = {{"puzzle", fmt::format("{} of {}", puzzle.number, zoo().size())},
                       {"stage", puzzle.stage->folder()},
-                      {"symptom", puzzle.symptom}};
+                      {"symptom", puzzle.mutant.symptom}};
     if (options.give_up) {
-        document.facts.emplace_back("bug", puzzle.bug);
-        document.listings.push_back({"bug", puzzle.patch, "diff", nullptr});
+        document.facts.emplace_back("bug", puzzle.mutant.bug);
+        document.listings.push_back({"bug", bug_as_diff(puzzle), "diff", nullptr});
         document.notes.emplace_back("the lines with - are right, those with + are the bug");
         return document;
     }
@@ -83,7 +83,7 @@ Document run(const Options& options) {
     const ProgressLine progress;
     const std::string failure = first_failure(puzzle, folder, std::cref(progress));
     if (failure.empty()) {
-        document.facts.emplace_back("bug", puzzle.bug);
+        document.facts.emplace_back("bug", puzzle.mutant.bug);
         document.notes.emplace_back("fixed");
     } else {
         document.listings.push_back({"report", failure, "", nullptr});

@@ -133,10 +133,6 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
         }
         handout.exercises.push_back(e.folder());
     }
-    for (const auto& entry : fs::directory_iterator(source_folder() / "tests" / "mutants")) {
-        if (!hidden.contains(std::stoi(entry.path().filename().string())))
-            copy.file(fs::relative(entry.path(), source_folder()));
-    }
     // The guide's example is the smallest stage; here it is the first of these.
     std::string guide = read_file(source_folder() / "docs" / "course" / "students.md");
     const Exercise& first = exercises.front();

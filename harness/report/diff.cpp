@@ -37,12 +37,18 @@ std::filesystem::path kernel_path(const Stage& stage) {
     return stage.source;
 }
 
-std::string diff_kernels(const Stage& from, const Stage& to) {
-    const auto result = run_process({"diff", "-u", "--label", from.folder() + "/kernel.cu", "--label",
-                                     to.folder() + "/kernel.cu", kernel_path(from), kernel_path(to)});
+std::string diff_files(const std::filesystem::path& from, const std::string& from_name,
+                       const std::filesystem::path& to, const std::string& to_name) {
+    const auto result =
+        run_process({"diff", "-u", "--label", from_name, "--label", to_name, from.string(), to.string()});
     if (result.status == 127) throw CannotRun("there is no diff command: install diffutils");
     if (result.status > 1) throw CannotRun(fmt::format("diff failed: {}", result.err));
     return result.out;
+}
+
+std::string diff_kernels(const Stage& from, const Stage& to) {
+    return diff_files(kernel_path(from), from.folder() + "/kernel.cu", kernel_path(to),
+                      to.folder() + "/kernel.cu");
 }
 
 int count_changed_lines(const std::string& unified_diff) {
