@@ -25,7 +25,7 @@ using bf16 = Eigen::bfloat16;
 struct Builtins {
     dim3 thread, block, block_extent, grid_extent;
 };
-extern thread_local constinit Builtins builtins;
+extern thread_local constinit Builtins builtins __attribute__((tls_model("initial-exec")));
 
 /// A place in a kernel's source. As a default argument it is the caller's.
 struct Site {
