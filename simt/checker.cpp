@@ -185,7 +185,7 @@ void Checker::read(const Shadow& shadow, Shadow::Cell& cell, const std::byte* ad
                      fmt::format("read of {} at {} by thread {} before anything wrote it",
                                  describe(shadow, address), source_of(now.access.caller), now.thread));
     }
-    if (!knows(now, cell.write)) conflict(shadow, cell.write, "write", "", address, now);
+    if (!knows(shadow, now, cell.write)) conflict(shadow, cell.write, "write", "", address, now);
 
     auto& reads = cell.reads;
     for (Access& before : reads) {
@@ -194,16 +194,16 @@ void Checker::read(const Shadow& shadow, Shadow::Cell& cell, const std::byte* ad
         return;
     }
     // Reads that come before this one need not be remembered: who comes behind this one comes behind them.
-    if (!reads.empty() && knows(now, reads.front())) {
-        std::erase_if(reads, [&](const Access& before) { return knows(now, before); });
+    if (!reads.empty() && knows(shadow, now, reads.front())) {
+        std::erase_if(reads, [&](const Access& before) { return knows(shadow, now, before); });
     }
     reads.push_back(now.access);
 }
 
 void Checker::write(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now) {
     const bool both_atomic = cell.write.atomic != 0 && now.access.atomic != 0;
-    if (!both_atomic && !knows(now, cell.write)) conflict(shadow, cell.write, "write", "", address, now);
-    const auto unknown = [&](const Access& before) { return !knows(now, before); };
+    if (!both_atomic && !knows(shadow, now, cell.write)) conflict(shadow, cell.write, "write", "", address, now);
+    const auto unknown = [&](const Access& before) { return !knows(shadow, now, before); };
     const auto found = std::find_if(cell.reads.begin(), cell.reads.end(), unknown);
     if (found != cell.reads.end()) {
         const bool more = std::any_of(found + 1, cell.reads.end(), unknown);

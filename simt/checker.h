@@ -113,8 +113,11 @@ class Checker {
     void check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);
     void read(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);
     void write(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);
-    bool knows(const Attempt& now, const Access& before) const {
-        return clocks_.knows(now.thread, before.at());
+    /// Does the earlier access come before this one? Shared memory has nothing to do with what it was to other
+    /// blocks.
+    bool knows(const Shadow& shadow, const Attempt& now, const Access& before) const {
+        return clocks_.knows(now.thread, before.at()) ||
+               (!shadow.global && !clocks_.of_this_block(before.at()));
     }
     [[noreturn]] void conflict(const Shadow& shadow, const Access& before, const char* before_kind,
                                const char* others, const std::byte* address, const Attempt& now) const;
