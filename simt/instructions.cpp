@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <mutex>
+#include <type_traits>
 
 #include "simt/block.h"
 
@@ -71,8 +72,8 @@ struct MmaOperands {
 
 template <class T>
 void unpack(std::uint32_t bits, float* low, float* high) {
-    *low = static_cast<float>(Eigen::numext::bit_cast<T>(static_cast<std::uint16_t>(bits)));
-    *high = static_cast<float>(Eigen::numext::bit_cast<T>(static_cast<std::uint16_t>(bits >> 16)));
+    *low = value_of(T{static_cast<std::uint16_t>(bits)});
+    *high = value_of(T{static_cast<std::uint16_t>(bits >> 16)});
 }
 
 /// D += A B for the columns first_k .. first_k + depth - 1 of A.
@@ -259,6 +260,13 @@ void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint
 }
 template void mma<fp16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t, Site);
 template void mma<bf16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t, Site);
+
+template <class T>
+std::uint32_t pack(float low, float high) {
+    return round_to<T>(low).bits | std::uint32_t{round_to<T>(high).bits} << 16;
+}
+template std::uint32_t pack<fp16>(float, float);
+template std::uint32_t pack<bf16>(float, float);
 
 void shuffle(std::uint32_t mask, void* value, std::size_t bytes, int source_lane, Site site) {
     ShuffleOperands operands{value, bytes, source_lane};
