@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "simt/cuda.h"
+#include "simt/simt.h"
 
 namespace simt {
 

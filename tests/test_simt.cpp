@@ -3,6 +3,8 @@
 /// order.
 #ifdef LADDER_HAS_CPU
 
+#    include <dlfcn.h>
+
 #    include <algorithm>
 #    include <numeric>
 #    include <set>
@@ -10,6 +12,7 @@
 #    include "simt/simt.h"
 #    include "tests/catch.h"
 #    include "tests/simt_cases.h"
+#    include "tests/simt_library.h"
 
 using simt::Report;
 
@@ -248,6 +251,27 @@ TEST_CASE("simt: after a report the next launch runs", "[simt]") {
         CHECK_THROWS_AS(missing_barrier(), Report);
         CHECK(early_exit_then_barrier()[31] == 0);
     }
+}
+
+TEST_CASE("simt: kernels of a library that is opened later are run and checked as the program's own", "[simt]") {
+    void* library = dlopen(SIMT_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    INFO((library == nullptr ? dlerror() : ""));
+    REQUIRE(library != nullptr);
+    static const auto run =
+        reinterpret_cast<decltype(&run_from_library)>(dlsym(library, "run_from_library"));
+    REQUIRE(run != nullptr);
+    static std::vector<int> out(64);
+    simt::register_allocation(out.data(), out.size() * sizeof(int), "the array", true);
+
+    run(FromLibrary::nothing_wrong, out.data());
+    CHECK(std::vector<int>(out.begin(), out.begin() + 8) == std::vector<int>{6, 2, 9, 5, 1, 4, 1, 3});
+    check([] { run(FromLibrary::race_on_static_shared_memory, out.data()); }, Report::Kind::race,
+          {"static shared memory", "read at simt_library.cu:22 by", "write at simt_library.cu:20 by"});
+    check([] { run(FromLibrary::race_on_shared_memory, out.data()); }, Report::Kind::race,
+          {"race on shared memory", "read at simt_library.cu:31 by", "write at simt_library.cu:30 by"});
+
+    simt::forget_allocation(out.data());
+    CHECK(dlclose(library) == 0);
 }
 
 TEST_CASE("simt: correct kernels give the same under every order, seed and number of workers", "[simt]") {
