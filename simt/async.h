@@ -11,9 +11,9 @@
 
 namespace simt {
 
-/// An asynchronous operation: it reads and writes memory at some moment between its start and the moment at which
-/// somebody who waits learns that it is over. The race checker takes it to be under way all that time, whenever
-/// its bytes land.
+/// An asynchronous operation: it reads and writes memory at some moment between its start and the moment at
+/// which somebody who waits learns that it is over. The race checker takes it to be under way all that time,
+/// whenever its bytes land.
 struct AsyncOp {
     const void* reads;  ///< null: it writes zeros
     void* writes;
@@ -31,8 +31,9 @@ struct AsyncOp {
     }
 };
 
-/// The copies of one thread (cp.async), from their start until the thread has waited for them. They are waited
-/// for in the order in which they were started, and may land in any. The n-th is epoch n of an agent of their own.
+/// The copies of one thread (cp.async), from their start until the thread has waited for them. They are
+/// waited for in the order in which they were started, and may land in any. The n-th is epoch n of an agent
+/// of their own.
 class CopyQueue {
   public:
     void clear() { *this = {}; }
@@ -50,7 +51,8 @@ class CopyQueue {
     /// The copies since the last commit are a group.
     void commit() { groups_.push_back(started()); }
     bool has_groups() const { return !groups_.empty(); }
-    /// Forgets all groups but the last `pending`. Returns how many copies those and the ones before them were.
+    /// Forgets all groups but the last `pending`. Returns how many copies those and the ones before them
+    /// were.
     Epoch close_groups(std::size_t pending) {
         if (groups_.size() <= pending) return waited_;
         const auto open = groups_.end() - static_cast<std::ptrdiff_t>(pending);

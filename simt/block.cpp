@@ -29,7 +29,8 @@ const char* name(Op op) {
     }
 }
 
-Block::Block() : shared_(static_cast<std::byte*>(std::aligned_alloc(1024, hopper_shared_bytes)), &std::free) {}
+Block::Block()
+    : shared_(static_cast<std::byte*>(std::aligned_alloc(1024, hopper_shared_bytes)), &std::free) {}
 
 void Block::begin_launch(const Launch& config, void (*call)(const void*), const void* parameters,
                          std::size_t bytes, std::uint32_t first_serial) {
@@ -259,8 +260,7 @@ void Block::start_copy(void* shared, const void* global, bool valid, bool evict_
     // sm_75 has no asynchronous copy: there, it is done when it is started.
     const bool at_once = options().compute_capability < 80;
     CopyQueue& copies = self().copies;
-    const Epoch number =
-        copies.start({.reads = valid ? global : nullptr, .writes = shared, .bytes = 16});
+    const Epoch number = copies.start({.reads = valid ? global : nullptr, .writes = shared, .bytes = 16});
     if (config_->checked) {
         const Via via = at_once ? Via::wrapper : Via::copy;
         if (valid) checked(global, 16, false, via, number, caller);

@@ -49,8 +49,8 @@ class Block {
     [[noreturn]] void fail(const Report& report);
     [[noreturn]] void fail(Report::Kind kind, const std::string& message) { fail(Report(kind, message)); }
 
-    /// On the checked back-end: one access to memory. Does not return if it is a fault. What the checker locks
-    /// stays locked while the caller holds what this returns.
+    /// On the checked back-end: one access to memory. Does not return if it is a fault. What the checker
+    /// locks stays locked while the caller holds what this returns.
     std::unique_lock<std::mutex> check(const void* address, std::size_t bytes, bool write, Via via,
                                        std::uintptr_t caller) {
         if (!config_->checked || scheduler_.on_a_stack(address)) return {};

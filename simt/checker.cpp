@@ -102,8 +102,7 @@ std::unique_lock<std::mutex> Checker::access(int thread, const void* address, st
 
     std::unique_lock lock(shadow->mutex, std::defer_lock);
     if (shadow->global) lock.lock();
-    if (!shadow->lines)
-        shadow->lines = std::make_unique<Shadow::Line[]>(shadow->bytes / Shadow::line + 1);
+    if (!shadow->lines) shadow->lines = std::make_unique<Shadow::Line[]>(shadow->bytes / Shadow::line + 1);
     if (via == Via::atomic) atomic(*shadow, first - shadow->data, thread);
     check(*shadow, first, bytes, now);
     return lock;
@@ -202,7 +201,8 @@ void Checker::read(const Shadow& shadow, Shadow::Cell& cell, const std::byte* ad
 
 void Checker::write(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now) {
     const bool both_atomic = cell.write.atomic != 0 && now.access.atomic != 0;
-    if (!both_atomic && !knows(shadow, now, cell.write)) conflict(shadow, cell.write, "write", "", address, now);
+    if (!both_atomic && !knows(shadow, now, cell.write))
+        conflict(shadow, cell.write, "write", "", address, now);
     const auto unknown = [&](const Access& before) { return !knows(shadow, now, before); };
     const auto found = std::find_if(cell.reads.begin(), cell.reads.end(), unknown);
     if (found != cell.reads.end()) {
@@ -231,13 +231,12 @@ void Checker::conflict(const Shadow& shadow, const Access& before, const char* b
                           : by_copy && copies.by_mbarrier  ? "the mbarrier of that copy was not waited for"
                           : thread / 32 == now.thread / 32 ? "no __syncwarp or barrier between them"
                                                            : "no barrier between them";
-    throw Report(Report::Kind::race, fmt::format("race on {}: {} at {} by thread {}{}{}, {} at {} by thread "
-                                                 "{}, and {}",
-                                                 describe(shadow, address), before_kind,
-                                                 source_of(before.caller), thread, others,
-                                                 same_block ? "" : " of another block",
- now.write ? "write" : "read",
-                                                 source_of(now.access.caller), now.thread, missing));
+    throw Report(Report::Kind::race,
+                 fmt::format("race on {}: {} at {} by thread {}{}{}, {} at {} by thread "
+                             "{}, and {}",
+                             describe(shadow, address), before_kind, source_of(before.caller), thread, others,
+                             same_block ? "" : " of another block", now.write ? "write" : "read",
+                             source_of(now.access.caller), now.thread, missing));
 }
 
 }  // namespace simt

@@ -82,14 +82,14 @@ class Checker {
     /// A block begins.
     void begin_block(int threads);
 
-    /// One access by a thread of the block, at its present moment or as its copy number `copy`. Throws a Report if
-    /// it is a fault. While the lock that it returns is held no other block accesses that allocation; an atomic
-    /// takes place under it.
+    /// One access by a thread of the block, at its present moment or as its copy number `copy`. Throws a
+    /// Report if it is a fault. While the lock that it returns is held no other block accesses that
+    /// allocation; an atomic takes place under it.
     std::unique_lock<std::mutex> access(int thread, const void* address, std::size_t bytes, bool write,
                                         Via via, Epoch copy, std::uintptr_t caller);
 
-    /// The thread's first n copies are over, for those who have waited for them: for the thread, or for the phase
-    /// of an mbarrier at which they arrived.
+    /// The thread's first n copies are over, for those who have waited for them: for the thread, or for the
+    /// phase of an mbarrier at which they arrived.
     void copies_are_over(int thread, Epoch n, bool by_mbarrier);
 
   private:
@@ -113,8 +113,8 @@ class Checker {
     void check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);
     void read(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);
     void write(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);
-    /// Does the earlier access come before this one? Shared memory has nothing to do with what it was to other
-    /// blocks.
+    /// Does the earlier access come before this one? Shared memory has nothing to do with what it was to
+    /// other blocks.
     bool knows(const Shadow& shadow, const Attempt& now, const Access& before) const {
         return clocks_.knows(now.thread, before.at()) ||
                (!shadow.global && !clocks_.of_this_block(before.at()));
@@ -128,7 +128,7 @@ class Checker {
     std::vector<std::unique_ptr<Shadow>> static_shared_;  ///< of each program or library that has some
     Shadow* last_found_ = nullptr;                        ///< global memory, or null
     Range parameters_;
-    Range constants_;  ///< the segment that was read last
+    Range constants_;             ///< the segment that was read last
     std::vector<Copies> copies_;  ///< of each thread
 };
 

@@ -1,11 +1,13 @@
 /// @file
 /// What each thread of a block knows to have happened: vector clocks. Internal to simt/.
 ///
-/// Whoever does things in an order of its own is an *agent*, and counts *epochs*. What agent a did in epoch e has
-/// happened before what a thread does now if the thread's clock has e or more for a; two accesses that no clock
-/// orders are a race. Clocks learn from each other where CUDA says that one thing happens before another: at
-/// __syncthreads and __syncwarp (not at a shuffle), from an arrival at an mbarrier to a wait for its phase, from a
-/// copy to whoever waits for it, and from fence and atomic of one thread to atomic and fence of another.
+/// Whoever does things in an order of its own is an *agent*, and counts *epochs*. What agent a did in epoch e
+/// has happened before what a thread does now if the thread's clock has e or more for a; two accesses that no
+/// clock orders are a race. Clocks learn from each other where CUDA says that one thing happens before
+/// another: at
+/// __syncthreads and __syncwarp (not at a shuffle), from an arrival at an mbarrier to a wait for its phase,
+/// from a copy to whoever waits for it, and from fence and atomic of one thread to atomic and fence of
+/// another.
 #pragma once
 
 #include <boost/smart_ptr/intrusive_ptr.hpp>
@@ -18,8 +20,9 @@
 
 namespace simt {
 
-/// A number within a block. Thread t is agent t, and the asynchronous copies that it has started, which pass in
-/// the order in which it started them, are agent `threads + t`. What else acts by itself comes behind these.
+/// A number within a block. Thread t is agent t, and the asynchronous copies that it has started, which pass
+/// in the order in which it started them, are agent `threads + t`. What else acts by itself comes behind
+/// these.
 using Agent = std::uint16_t;
 
 /// A thread's epoch ends where it tells others. Each copy is an epoch of its own. 0 is before all.
@@ -45,7 +48,8 @@ class KnownBlocks {
     auto end() const { return blocks_.end(); }
 
   private:
-    std::vector<std::pair<std::uint32_t, std::shared_ptr<const Epochs>>> blocks_;  ///< sorted by serial number
+    std::vector<std::pair<std::uint32_t, std::shared_ptr<const Epochs>>>
+        blocks_;  ///< sorted by serial number
 };
 
 /// What several threads know in common, and never changes once they share it.
@@ -90,8 +94,8 @@ class Clocks {
     void release_copies(int thread, Epoch n, ClockRef& into);
     /// The thread learns what `from` knows, which may be null.
     void acquire(int thread, const ClockRef& from);
-    /// A __threadfence. What the thread did and knows is fit to be told by its next atomic, and it may rely on
-    /// what its last ones were told.
+    /// A __threadfence. What the thread did and knows is fit to be told by its next atomic, and it may rely
+    /// on what its last ones were told.
     void fence(int thread);
     /// An atomic on an address that has been told `told`: tells and is told.
     void atomic(int thread, KnownBlocks& told);

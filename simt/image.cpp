@@ -15,11 +15,9 @@ namespace {
 /// Calls visit(image) for the program and every library, until it returns true.
 template <class Visit>
 void visit_images(Visit visit) {
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, std::size_t, void* result) {
-            return (*static_cast<Visit*>(result))(*info) ? 1 : 0;
-        },
-        &visit);
+    dl_iterate_phdr([](dl_phdr_info* info, std::size_t,
+                       void* result) { return (*static_cast<Visit*>(result))(*info) ? 1 : 0; },
+                    &visit);
 }
 
 /// The segments of one kind.
@@ -81,8 +79,7 @@ std::string source_of(std::uintptr_t caller) {
         return true;
     });
     // The return address is behind the call; one byte before it is inside.
-    const std::string command =
-        fmt::format("addr2line -i -e {} {:#x} 2>/dev/null", quoted(file), offset - 1);
+    const std::string command = fmt::format("addr2line -i -e {} {:#x} 2>/dev/null", quoted(file), offset - 1);
 
     std::string source;
     if (FILE* frames = popen(command.c_str(), "r")) {

@@ -20,11 +20,12 @@ struct Range {
     }
 };
 
-/// The segment of the program or of a library that holds this address, or nothing: code, constants, variables.
+/// The segment of the program or of a library that holds this address, or nothing: code, constants,
+/// variables.
 Range segment_of(const void* address);
 
-/// The thread_local variables that the calling thread has (static __shared__ among them), of the program and of
-/// each library that it has used some of.
+/// The thread_local variables that the calling thread has (static __shared__ among them), of the program and
+/// of each library that it has used some of.
 std::vector<Range> thread_local_memory();
 
 /// "kernel.cu:12" for a return address, or the address itself if nothing can say.

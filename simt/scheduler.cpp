@@ -160,21 +160,21 @@ void Scheduler::begin(int count, Order order, std::uint64_t seed, void (*main)(v
         stack.size = bytes;
         stack.sp = begin + bytes;  // stacks grow downwards
         fibers_[id].ended = false;
-        fibers_[id].self = context::fiber(
-            std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), Borrowed{},
-            [this, id, main, main_context](context::fiber&& scheduler) {
-                arrive_on_new_stack();
-                Fiber& fiber = fibers_[id];
-                fiber.scheduler = std::move(scheduler);
-                try {
-                    main(main_context, id);
-                } catch (const std::exception&) {
-                    failure_ = std::current_exception();
-                }
-                fiber.ended = true;
-                leave_stack_for_good();
-                return std::move(fiber.scheduler);
-            });
+        fibers_[id].self =
+            context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), Borrowed{},
+                           [this, id, main, main_context](context::fiber&& scheduler) {
+                               arrive_on_new_stack();
+                               Fiber& fiber = fibers_[id];
+                               fiber.scheduler = std::move(scheduler);
+                               try {
+                                   main(main_context, id);
+                               } catch (const std::exception&) {
+                                   failure_ = std::current_exception();
+                               }
+                               fiber.ended = true;
+                               leave_stack_for_good();
+                               return std::move(fiber.scheduler);
+                           });
         make_ready(id / 32, 1u << id % 32);
     }
 }

@@ -38,8 +38,8 @@ class Stacks {
     std::size_t bytes_ = 0;
 };
 
-/// Runs fibers on the thread that owns it, one at a time, each until it waits for others. Fibers have numbers,
-/// and 32 in a row are a warp; what they run, and what they wait for, is not known here.
+/// Runs fibers on the thread that owns it, one at a time, each until it waits for others. Fibers have
+/// numbers, and 32 in a row are a warp; what they run, and what they wait for, is not known here.
 class Scheduler {
   public:
     /// What a fiber waits for, and where.

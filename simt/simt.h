@@ -26,8 +26,8 @@ enum class Order : std::uint8_t { forward, reversed, shuffled };
 /// Shared memory that a block of a Hopper GPU can have: as much as the back-end holds ready.
 inline constexpr std::size_t hopper_shared_bytes = 227 * 1024;
 
-/// The machine that the back-end pretends to be, and the turns that it takes: whatever another process must be
-/// told to run a kernel in the same way. Plain bytes.
+/// The machine that the back-end pretends to be, and the turns that it takes: whatever another process must
+/// be told to run a kernel in the same way. Plain bytes.
 struct Machine {
     Order order = Order::forward;
     std::uint64_t seed = 1;  ///< of Order::shuffled
@@ -74,7 +74,7 @@ struct Report : std::runtime_error {
         divergence,      ///< threads that must execute one instruction together executed different ones
         deadlock,        ///< threads wait for others that will never come
         race,            ///< two threads touch the same bytes, one writes, nothing orders them
-        copy_in_flight,  ///< shared memory touched while an asynchronous copy may still write it
+        copy_in_flight,  ///< memory touched while an asynchronous copy may still write or read it
         uninitialized,   ///< shared memory read before anything wrote it
         out_of_bounds,   ///< access outside shared memory and every allocation
         read_only,       ///< a write to an input

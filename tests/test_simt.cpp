@@ -139,8 +139,8 @@ TEST_CASE("simt: what a copy in flight writes or reads is nobody's to write, wha
         for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
             simt::options().order = order;
             simt::options().late_copies = late;
-            for (const auto& twice : {two_copies_to_one_place, two_groups_to_one_place,
-                                      mbarrier_two_copies_to_one_place}) {
+            for (const auto& twice :
+                 {two_copies_to_one_place, two_groups_to_one_place, mbarrier_two_copies_to_one_place}) {
                 check(twice, in_flight, {"copy to shared memory (byte ", before});
             }
             // The first warp's may have landed, for that warp.
@@ -253,12 +253,12 @@ TEST_CASE("simt: after a report the next launch runs", "[simt]") {
     }
 }
 
-TEST_CASE("simt: kernels of a library that is opened later are run and checked as the program's own", "[simt]") {
+TEST_CASE("simt: kernels of a library that is opened later are run and checked as the program's own",
+          "[simt]") {
     void* library = dlopen(SIMT_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     INFO((library == nullptr ? dlerror() : ""));
     REQUIRE(library != nullptr);
-    static const auto run =
-        reinterpret_cast<decltype(&run_from_library)>(dlsym(library, "run_from_library"));
+    static const auto run = reinterpret_cast<decltype(&run_from_library)>(dlsym(library, "run_from_library"));
     REQUIRE(run != nullptr);
     static std::vector<int> out(64);
     simt::register_allocation(out.data(), out.size() * sizeof(int), "the array", true);
