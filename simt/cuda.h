@@ -2,12 +2,12 @@
 /// CUDA's vocabulary for a host compiler, and the instructions of the CUDA layer. What kernels see of simt/.
 #pragma once
 
-#include <Eigen/Core>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
 
-#include "simt/simt.h"
+#include "simt/half.h"
+#include "simt/launch.h"
 
 #define __global__
 #define __device__
@@ -18,14 +18,11 @@
 
 namespace simt {
 
-using fp16 = Eigen::half;
-using bf16 = Eigen::bfloat16;
-
 /// Which thread is running, and where.
 struct Builtins {
     dim3 thread, block, block_extent, grid_extent;
 };
-extern thread_local constinit Builtins builtins;
+extern thread_local constinit Builtins builtins __attribute__((tls_model("initial-exec")));
 
 /// A place in a kernel's source. As a default argument it is the caller's.
 struct Site {
@@ -68,10 +65,7 @@ void note_row(int row, float m, float l);
 
 /// Two values rounded to T, the first in the low half.
 template <class T>
-std::uint32_t pack(float low, float high) {
-    const auto bits = [](float x) { return std::uint32_t{Eigen::numext::bit_cast<std::uint16_t>(T(x))}; };
-    return bits(low) | bits(high) << 16;
-}
+std::uint32_t pack(float low, float high);
 
 /// The lane of the running thread.
 inline int lane() {

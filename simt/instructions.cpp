@@ -3,12 +3,13 @@
 /// Compiled without instrumentation, so that only the kernel's own accesses reach the race checker by
 /// themselves.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <mutex>
-#include <set>
+#include <type_traits>
 
 #include "simt/block.h"
 
@@ -29,15 +30,17 @@ struct MatrixOperands {
 std::uint64_t bank_conflicts(void* const (&operands)[32]) {
     std::uint64_t extra = 0;
     for (int k = 0; k < 4; ++k) {
-        std::array<std::set<std::uintptr_t>, 8> rows_in_bank;
+        std::array<std::uintptr_t, 8> rows;
         for (int i = 0; i < 8; ++i) {
-            const auto row =
-                reinterpret_cast<std::uintptr_t>(static_cast<MatrixOperands*>(operands[8 * k + i])->row);
-            rows_in_bank[row / 16 % 8].insert(row);
+            const auto& own = *static_cast<const MatrixOperands*>(operands[8 * k + i]);
+            rows[i] = reinterpret_cast<std::uintptr_t>(own.row) / 16;
         }
-        std::size_t passes = 1;
-        for (const auto& rows : rows_in_bank) passes = std::max(passes, rows.size());
-        extra += passes - 1;
+        std::array<int, 8> passes{};  // of each bank
+        for (int i = 0; i < 8; ++i) {
+            const bool again = std::find(rows.begin(), rows.begin() + i, rows[i]) != rows.begin() + i;
+            passes[rows[i] % 8] += !again;
+        }
+        extra += *std::max_element(passes.begin(), passes.end()) - 1;
     }
     return extra;
 }
@@ -69,8 +72,8 @@ struct MmaOperands {
 
 template <class T>
 void unpack(std::uint32_t bits, float* low, float* high) {
-    *low = static_cast<float>(Eigen::numext::bit_cast<T>(static_cast<std::uint16_t>(bits)));
-    *high = static_cast<float>(Eigen::numext::bit_cast<T>(static_cast<std::uint16_t>(bits >> 16)));
+    *low = value_of(T{static_cast<std::uint16_t>(bits)});
+    *high = value_of(T{static_cast<std::uint16_t>(bits >> 16)});
 }
 
 /// D += A B for the columns first_k .. first_k + depth - 1 of A.
@@ -164,7 +167,7 @@ void sync_warp_body(void* const (&)[32], std::uint32_t) {
 
 void load(const void* address, void* value, std::size_t bytes) {
     Block& block = *running_block;
-    if (Checker* checker = block.checker()) checker->access(address, bytes, false, Via::wrapper, SIMT_CALLER);
+    block.check(address, bytes, false, Via::wrapper, SIMT_CALLER);
     (block.in_shared_memory(address) ? block.tally.shared_exchange_bytes : block.tally.global_load_bytes) +=
         bytes;
     std::memcpy(value, address, bytes);
@@ -172,7 +175,7 @@ void load(const void* address, void* value, std::size_t bytes) {
 
 void store(void* address, const void* value, std::size_t bytes) {
     Block& block = *running_block;
-    if (Checker* checker = block.checker()) checker->access(address, bytes, true, Via::wrapper, SIMT_CALLER);
+    block.check(address, bytes, true, Via::wrapper, SIMT_CALLER);
     (block.in_shared_memory(address) ? block.tally.shared_exchange_bytes : block.tally.global_store_bytes) +=
         bytes;
     std::memcpy(address, value, bytes);
@@ -219,10 +222,8 @@ unsigned atomic_inc(unsigned* counter, unsigned most) {
     block.tally.atomics += 1;
     // Blocks of other workers do it too: one at a time, and in the order in which the checker sees them.
     static std::mutex mutex;
-    Checker* checker = block.checker();
-    const auto lock = checker != nullptr
-                          ? checker->access(counter, sizeof *counter, true, Via::atomic, SIMT_CALLER)
-                          : std::unique_lock(mutex);
+    const auto checked = block.check(counter, sizeof *counter, true, Via::atomic, SIMT_CALLER);
+    const auto lock = block.is_checked() ? std::unique_lock<std::mutex>() : std::unique_lock(mutex);
     const unsigned count = *counter;
     *counter = count >= most ? 0 : count + 1;
     return count;
@@ -238,7 +239,7 @@ void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site
         block.fail(Report::Kind::misaligned,
                    fmt::format("ldmatrix of a row that is not 16-byte aligned, at {}", to_string(site)));
     }
-    if (Checker* checker = block.checker()) checker->access(row, 16, false, Via::wrapper, SIMT_CALLER);
+    block.check(row, 16, false, Via::wrapper, SIMT_CALLER);
     block.tally.shared_tile_bytes += 16;
     MatrixOperands operands{r, row};
     if (transposed) {
@@ -259,6 +260,13 @@ void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint
 }
 template void mma<fp16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t, Site);
 template void mma<bf16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t, Site);
+
+template <class T>
+std::uint32_t pack(float low, float high) {
+    return round_to<T>(low).bits | std::uint32_t{round_to<T>(high).bits} << 16;
+}
+template std::uint32_t pack<fp16>(float, float);
+template std::uint32_t pack<bf16>(float, float);
 
 void shuffle(std::uint32_t mask, void* value, std::size_t bytes, int source_lane, Site site) {
     ShuffleOperands operands{value, bytes, source_lane};

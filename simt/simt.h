@@ -12,18 +12,13 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include "simt/counters.h"
+#include "simt/launch.h"
 #include "simt/trace.h"
 
 namespace simt {
-
-/// Three-dimensional extents and indices, as CUDA's.
-struct dim3 {
-    unsigned x = 1, y = 1, z = 1;
-    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
-    constexpr std::uint64_t count() const { return std::uint64_t{x} * y * z; }
-};
 
 /// The order in which ready threads get their turn, and blocks too. A correct kernel does not notice.
 enum class Order : std::uint8_t { forward, reversed, shuffled };
@@ -31,25 +26,36 @@ enum class Order : std::uint8_t { forward, reversed, shuffled };
 /// Shared memory that a block of a Hopper GPU can have: as much as the back-end holds ready.
 inline constexpr std::size_t hopper_shared_bytes = 227 * 1024;
 
-struct Launch;
-
-/// How kernels run. Set between launches.
-struct Options {
+/// The machine that the back-end pretends to be, and the turns that it takes: whatever another process must
+/// be told to run a kernel in the same way. Plain bytes.
+struct Machine {
     Order order = Order::forward;
     std::uint64_t seed = 1;  ///< of Order::shuffled
     int workers = 0;         ///< threads that run blocks; 0 for one per core
-    /// Asynchronous copies land as late as the waits allow, or at once. Late finds the missing wait.
+    /// Asynchronous copies land as late as the waits allow (Order::shuffled: now and then before, and in any
+    /// order), or at once. Late finds the missing wait.
     bool late_copies = true;
     /// 75 runs the instructions that sm_75 has instead of those that it lacks, and refuses bf16.
     int compute_capability = 80;
+    /// What the device reports. Of a small GPU, and fixed, so that counts do not depend on the machine.
+    int multiprocessors = 8;
     /// What a launch may ask for, per block; no more than the default.
     std::size_t most_shared_bytes = hopper_shared_bytes;
+};
+static_assert(std::is_trivially_copyable_v<Machine>);
+
+/// How kernels run, and who is told. Set between launches.
+struct Options : Machine {
     /// Called behind each block with its number, x fastest, and its work; by the worker that ran it.
     std::function<void(std::uint64_t number, const Counters& work)> on_block = {};
     /// If set, blocks record what they do, and it is called behind each; by the worker that ran it.
     std::function<void(const Launch& launch, BlockTrace&& trace)> on_trace = {};
-    /// What the device reports. Of a small GPU, and fixed, so that counts do not depend on the machine.
-    int multiprocessors = 8;
+
+    /// Another machine; who is told stays.
+    Options& operator=(const Machine& machine) {
+        static_cast<Machine&>(*this) = machine;
+        return *this;
+    }
 };
 Options& options();
 
@@ -68,7 +74,7 @@ struct Report : std::runtime_error {
         divergence,      ///< threads that must execute one instruction together executed different ones
         deadlock,        ///< threads wait for others that will never come
         race,            ///< two threads touch the same bytes, one writes, nothing orders them
-        copy_in_flight,  ///< shared memory touched while an asynchronous copy may still write it
+        copy_in_flight,  ///< memory touched while an asynchronous copy may still write or read it
         uninitialized,   ///< shared memory read before anything wrote it
         out_of_bounds,   ///< access outside shared memory and every allocation
         read_only,       ///< a write to an input
@@ -88,26 +94,5 @@ void reset_counters();
 /// Tells the race checker of global memory. Accesses elsewhere are out of bounds. `name` must outlive it.
 void register_allocation(void* data, std::size_t bytes, const char* name, bool writable);
 void forget_allocation(void* data);
-
-/// Shape of a launch.
-struct Launch {
-    dim3 grid;
-    dim3 block;
-    std::size_t shared_bytes = 0;
-    bool checked = false;  ///< the kernel is instrumented; check for races
-};
-
-/// Runs call(parameters) once per thread of every block, and waits. The parameters are `bytes` long: the race
-/// checker must know that they are nobody's memory. Throws the first Report.
-void launch(const Launch& config, void (*call)(const void* parameters), const void* parameters,
-            std::size_t bytes);
-
-template <class... Parameters, class... Arguments>
-void launch(const Launch& config, void (*kernel)(Parameters...), const Arguments&... arguments) {
-    const auto call = [kernel, arguments...] { kernel(arguments...); };
-    using Call = decltype(call);
-    launch(
-        config, [](const void* bound) { (*static_cast<Call*>(bound))(); }, &call, sizeof call);
-}
 
 }  // namespace simt

@@ -8,20 +8,9 @@
 #include <vector>
 
 #include "simt/counters.h"
+#include "simt/launch.h"
 
 namespace simt {
-
-/// A kernel's note that its block folds a tile of keys into a tile of query rows.
-struct Tile {
-    int batch = 0;
-    int head = 0;   ///< or the number of the group of heads
-    int group = 1;  ///< heads whose query rows alternate in the tile
-    int query_tile = 0, key_tile = 0;
-    int rows = 0, keys = 0;  ///< of a whole tile
-    bool masked = false;
-
-    bool operator==(const Tile&) const = default;
-};
 
 /// A kernel's note of the state of one query row.
 struct RowState {

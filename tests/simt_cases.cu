@@ -255,6 +255,55 @@ __global__ void copy_over_a_tile_in_use_kernel(const int* in, int* out) {
     copy_wait();
 }
 
+/// Nobody says which of two copies in flight lands last, not even the thread that started both.
+__global__ void two_copies_to_one_place_kernel(const int* in, int*) {
+    auto& shared = shared_memory<Words>();
+    for (int i = 0; i < 2; ++i) copy_async(&shared.word[4 * thread_number()], in + 4 * i, true);
+    copy_wait();
+}
+
+__global__ void two_groups_to_one_place_kernel(const int* in, int*) {
+    auto& shared = shared_memory<Words>();
+    for (int i = 0; i < 3; ++i) {
+        copy_async(&shared.word[4 * thread_number() + 128 * (i % 2)], in + 4 * i, true);
+        copy_commit();
+        if (i == 1) copy_wait<2>();  // one group too many may be under way
+    }
+    copy_wait();
+}
+
+__global__ void copies_of_two_warps_to_one_place_kernel(const int* in, int*) {
+    auto& shared = shared_memory<Words>();
+    if (thread_number() < 32) copy_async(&shared.word[4 * thread_number()], in, true);
+    __syncthreads();
+    if (thread_number() >= 32) copy_async(&shared.word[4 * (thread_number() - 32)], in, true);
+    copy_wait();
+}
+
+__global__ void store_over_a_copy_kernel(const int* in, int*) {
+    auto& shared = shared_memory<Words>();
+    copy_async(&shared.word[4 * thread_number()], in + 4 * thread_number(), true);
+    store(&shared.word[4 * thread_number()], 1);  // the thread's own copy
+    copy_wait();
+}
+
+__global__ void store_to_what_a_copy_reads_kernel(const int*, int* out) {
+    auto& shared = shared_memory<Words>();
+    copy_async(&shared.word[4 * thread_number()], out + 4 * thread_number(), true);
+    store(&out[4 * thread_number()], 1);
+    copy_wait();
+}
+
+__global__ void copy_again_behind_the_wait_kernel(const int* in, int* out) {
+    auto& shared = shared_memory<Words>();
+    for (int i = 0; i < 2; ++i) {
+        copy_async(&shared.word[4 * thread_number()], in + 4 * (thread_number() + i), true);
+        copy_wait();
+    }
+    __syncwarp();
+    store(&out[thread_number()], load(&shared.word[thread_number()]));
+}
+
 // ---------------------------------------------------------------------------------------------------------------
 // mbarriers
 
@@ -357,6 +406,35 @@ __global__ void copies_told_kernel(const int* in, int* out) {
         mbarrier_wait(&shared.read[0], 0);
     }
     store(&out[thread], load(&shared.word[0][127 - thread]));
+}
+
+__global__ void mbarrier_two_copies_to_one_place_kernel(const int* in, int*) {
+    auto& shared = shared_memory<Ring>();
+    const int thread = thread_number();
+    if (thread == 0) {
+        mbarrier_init(&shared.there[0], 128);
+        mbarrier_init(&shared.there[1], 128);
+    }
+    __syncthreads();
+    for (int i = 0; i < 2; ++i) {
+        copy_async(&shared.word[0][4 * thread], in + 4 * thread, true);
+        mbarrier_arrive_behind_copies(&shared.there[i]);
+    }
+    mbarrier_wait(&shared.there[1], 0);
+}
+
+/// Lane 0 arrives behind what it wrote itself: no __syncwarp is needed for that.
+__global__ void lane_tells_by_an_mbarrier_kernel(const int*, int* out) {
+    auto& shared = shared_memory<Ring>();
+    const int thread = thread_number();
+    if (thread == 0) mbarrier_init(&shared.there[0], 1);
+    __syncthreads();
+    if (thread == 0) {
+        store(&shared.word[0][0], 7);
+        mbarrier_arrive(&shared.there[0]);
+    }
+    mbarrier_wait(&shared.there[0], 0);
+    store(&out[thread], load(&shared.word[0][0]));
 }
 
 template <bool in_a_group>
@@ -536,6 +614,11 @@ SIMT_CASE_WITH_INPUT(wait_for_too_few_groups, 32)
 SIMT_CASE_WITH_INPUT(wait_without_a_commit, 32)
 SIMT_CASE_WITH_INPUT(refill_before_the_warp_has_read, 32)
 SIMT_CASE_WITH_INPUT(copy_over_a_tile_in_use, 64)
+SIMT_CASE_WITH_INPUT(two_copies_to_one_place, 32)
+SIMT_CASE_WITH_INPUT(two_groups_to_one_place, 32)
+SIMT_CASE_WITH_INPUT(copies_of_two_warps_to_one_place, 64)
+SIMT_CASE_WITH_INPUT(store_over_a_copy, 32)
+SIMT_CASE_WITH_INPUT(store_to_what_a_copy_reads, 32)
 SIMT_CASE_WITHOUT_OUTPUT(shared_memory_past_the_end, 32)
 SIMT_CASE_WITHOUT_OUTPUT(bf16_mma, 32)
 SIMT_RESULT(static_shared_reversal, 1, 64)
@@ -606,6 +689,16 @@ std::vector<int> ring_of_copies() {
     return out.first(32);
 }
 
+std::vector<int> copy_again_behind_the_wait() {
+    Array<int> in(256, false), out(32);
+    std::iota(in.data(), in.data() + 256, 0);
+    run(copy_again_behind_the_wait_kernel, 1, 32, in.data(), out.data());
+    return out.first(32);
+}
+
+std::vector<int> lane_tells_by_an_mbarrier() {
+    return run_ring(lane_tells_by_an_mbarrier_kernel);
+}
 std::vector<int> ring_with_mbarriers() {
     return run_ring(mbarrier_kernel<Without::nothing>);
 }
@@ -617,6 +710,9 @@ std::vector<int> copies_told_by_an_mbarrier() {
 }
 void mbarrier_not_waited_for() {
     run_ring(mbarrier_without_a_wait_kernel<128>);
+}
+void mbarrier_two_copies_to_one_place() {
+    run_ring(mbarrier_two_copies_to_one_place_kernel);
 }
 void mbarrier_with_copies_in_flight() {
     run_ring(mbarrier_without_a_wait_kernel<129>);

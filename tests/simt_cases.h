@@ -37,6 +37,12 @@ void wait_for_too_few_groups();
 void wait_without_a_commit();
 void refill_before_the_warp_has_read();
 void copy_over_a_tile_in_use();
+void two_copies_to_one_place();
+void two_groups_to_one_place();
+void copies_of_two_warps_to_one_place();
+void store_over_a_copy();
+void store_to_what_a_copy_reads();
+void mbarrier_two_copies_to_one_place();
 void read_past_the_end();
 void shared_memory_past_the_end();
 void write_to_an_input();
@@ -65,8 +71,10 @@ std::vector<int> votes();                        ///< 1 if lane 13 or 26 is of t
 void mma_among_copies();                         ///< four mma by each of two warps, one of them behind a copy
 std::vector<int> early_exit_then_barrier();      ///< half of the threads leave before a barrier of the rest
 std::vector<int> block_numbers();                ///< blockIdx.x + 10 blockIdx.y + 100 blockIdx.z
-std::vector<int> hand_over();       ///< the last of 8 blocks: the sum of what all wrote, twice; the count
-std::vector<int> ring_of_copies();  ///< eight times word 127 - i, through a ring of two places
+std::vector<int> hand_over();  ///< the last of 8 blocks: the sum of what all wrote, twice; the count
+std::vector<int> copy_again_behind_the_wait();  ///< word i of the second copy to one place
+std::vector<int> lane_tells_by_an_mbarrier();   ///< word 0, which lane 0 wrote and told of by itself
+std::vector<int> ring_of_copies();              ///< eight times word 127 - i, through a ring of two places
 /// Thread i's sum, over eight tiles, of word 511 - i of a tile, through a ring of two places that four warps
 /// fill and read, the later ones with more to do between tiles.
 std::vector<int> ring_with_mbarriers();

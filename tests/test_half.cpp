@@ -1,5 +1,5 @@
 /// @file
-/// fp16 and bf16 on the host are Eigen's. They must be CUDA's, bit for bit.
+/// fp16 and bf16 on the host are Eigen's, and the CPU back-end's own. They must be CUDA's, bit for bit.
 
 #include <Eigen/Core>
 #include <cmath>
@@ -8,7 +8,9 @@
 #include "tests/catch.h"
 #include "tests/half_conversions.h"
 
-#ifdef LADDER_HAS_GPU
+#ifdef LADDER_HAS_CPU
+#    include "simt/half.h"
+#endif
 
 namespace {
 
@@ -35,6 +37,32 @@ void for_each_float(Check check) {
         }
     }
 }
+
+}  // namespace
+
+#ifdef LADDER_HAS_CPU
+
+TEST_CASE("half: the CPU back-end rounds to fp16 and bf16 as Eigen does, and reads them as Eigen does") {
+    std::uint64_t different = 0;
+    for_each_float([&](float x) {
+        different += simt::round_to<simt::fp16>(x).bits != bits_of<Eigen::half>(x);
+        different += simt::round_to<simt::bf16>(x).bits != bits_of<Eigen::bfloat16>(x);
+    });
+    CHECK(different == 0);
+    const auto differ = [](float a, float b) { return std::memcmp(&a, &b, sizeof a) != 0; };
+    for (std::uint32_t i = 0; i < 0x10000; ++i) {
+        const auto bits = static_cast<std::uint16_t>(i);
+        different += differ(value_of(simt::fp16{bits}), value_of<Eigen::half>(bits));
+        different += differ(value_of(simt::bf16{bits}), value_of<Eigen::bfloat16>(bits));
+    }
+    CHECK(different == 0);
+}
+
+#endif
+
+#ifdef LADDER_HAS_GPU
+
+namespace {
 
 template <class T>
 std::uint64_t different_roundings(std::uint16_t (*cuda)(float)) {

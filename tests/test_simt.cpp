@@ -3,6 +3,8 @@
 /// order.
 #ifdef LADDER_HAS_CPU
 
+#    include <dlfcn.h>
+
 #    include <algorithm>
 #    include <numeric>
 #    include <set>
@@ -10,6 +12,7 @@
 #    include "simt/simt.h"
 #    include "tests/catch.h"
 #    include "tests/simt_cases.h"
+#    include "tests/simt_library.h"
 
 using simt::Report;
 
@@ -128,6 +131,29 @@ TEST_CASE("simt: asynchronous copies land late, and what touches them before is 
     check(refill_before_the_warp_has_read, in_flight, {"read of shared memory", "was waited for"});
 }
 
+TEST_CASE("simt: what a copy in flight writes or reads is nobody's to write, whatever the order", "[simt]") {
+    const WithOptions restore;
+    const auto in_flight = Report::Kind::copy_in_flight;
+    const std::string before = "before the asynchronous copy at simt_cases.cu:";
+    for (const bool late : {true, false}) {
+        for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+            simt::options().order = order;
+            simt::options().late_copies = late;
+            for (const auto& twice :
+                 {two_copies_to_one_place, two_groups_to_one_place, mbarrier_two_copies_to_one_place}) {
+                check(twice, in_flight, {"copy to shared memory (byte ", before});
+            }
+            // The first warp's may have landed, for that warp.
+            check_one_of(copies_of_two_warps_to_one_place, {in_flight, Report::Kind::race});
+            check(store_over_a_copy, in_flight, {"write of shared memory (byte ", before});
+            check(store_to_what_a_copy_reads, in_flight, {"write of the array (byte ", before});
+            CHECK(copy_again_behind_the_wait() == iota(32, 4));
+        }
+    }
+    simt::options().compute_capability = 75;  // where a copy is over when it has been started
+    CHECK_NOTHROW(two_copies_to_one_place());
+}
+
 TEST_CASE("simt: groups of copies land in order, early or late, and what a wait leaves is counted",
           "[simt]") {
     const WithOptions restore;
@@ -166,6 +192,7 @@ TEST_CASE("simt: mbarriers order the warps that use them as they say, and let th
                 std::reverse(reversed.begin(), reversed.end());
                 CHECK(copies_told_by_a_barrier() == reversed);
                 CHECK(copies_told_by_an_mbarrier() == reversed);
+                CHECK(lane_tells_by_an_mbarrier() == std::vector<int>(128, 7));
             }
         }
     }
@@ -224,6 +251,27 @@ TEST_CASE("simt: after a report the next launch runs", "[simt]") {
         CHECK_THROWS_AS(missing_barrier(), Report);
         CHECK(early_exit_then_barrier()[31] == 0);
     }
+}
+
+TEST_CASE("simt: kernels of a library that is opened later are run and checked as the program's own",
+          "[simt]") {
+    void* library = dlopen(SIMT_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    INFO((library == nullptr ? dlerror() : ""));
+    REQUIRE(library != nullptr);
+    static const auto run = reinterpret_cast<decltype(&run_from_library)>(dlsym(library, "run_from_library"));
+    REQUIRE(run != nullptr);
+    static std::vector<int> out(64);
+    simt::register_allocation(out.data(), out.size() * sizeof(int), "the array", true);
+
+    run(FromLibrary::nothing_wrong, out.data());
+    CHECK(std::vector<int>(out.begin(), out.begin() + 8) == std::vector<int>{6, 2, 9, 5, 1, 4, 1, 3});
+    check([] { run(FromLibrary::race_on_static_shared_memory, out.data()); }, Report::Kind::race,
+          {"static shared memory", "read at simt_library.cu:22 by", "write at simt_library.cu:20 by"});
+    check([] { run(FromLibrary::race_on_shared_memory, out.data()); }, Report::Kind::race,
+          {"race on shared memory", "read at simt_library.cu:31 by", "write at simt_library.cu:30 by"});
+
+    simt::forget_allocation(out.data());
+    CHECK(dlclose(library) == 0);
 }
 
 TEST_CASE("simt: correct kernels give the same under every order, seed and number of workers", "[simt]") {

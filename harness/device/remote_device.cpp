@@ -192,10 +192,8 @@ void RemoteDevice::download(void* host, const void* device, std::size_t bytes) {
 
 void RemoteDevice::run(const Stage&, const Problem& problem) {
     require_alive();
-    const simt::Options& options = simt::options();
     send_value(wire::Header{.request = wire::Request::run});
-    send_value(wire::Run{problem, options.order, options.seed, options.workers, options.compute_capability,
-                         options.multiprocessors});
+    send_value(wire::Run{problem, simt::options()});
     const auto ran = receive_value<wire::Ran>();
     if (ran.text > wire::most_text || ran.blocks > wire::most_blocks)
         fail("the program's answer makes no sense");

@@ -79,11 +79,7 @@ Description describe(const Stage& stage, const std::string& error) {
 
 void run(Device& device, const Stage& stage, const Run& order) {
     simt::Options& options = simt::options();
-    options.order = order.order;
-    options.seed = order.order_seed;
-    options.workers = order.workers;
-    options.compute_capability = order.compute_capability;
-    options.multiprocessors = order.multiprocessors;
+    options = order.machine;
     std::vector<std::uint64_t> tiles_of_blocks;
     options.on_block = [&](std::uint64_t number, const simt::Counters& work) {
         static std::mutex mutex;

@@ -45,9 +45,7 @@ struct WorkspaceBytes {
 /// Behind the header of `run`.
 struct Run {
     Problem problem;  ///< with addresses of the program's
-    simt::Order order;
-    std::uint64_t order_seed;
-    std::int32_t workers, compute_capability, multiprocessors;
+    simt::Machine machine;
 };
 
 enum class Outcome : std::uint32_t { ok, check_failed, cannot_run };

@@ -1,0 +1,119 @@
+/// @file
+/// What each thread of a block knows to have happened: vector clocks. Internal to simt/.
+///
+/// Whoever does things in an order of its own is an *agent*, and counts *epochs*. What agent a did in epoch e
+/// has happened before what a thread does now if the thread's clock has e or more for a; two accesses that no
+/// clock orders are a race. Clocks learn from each other where CUDA says that one thing happens before
+/// another: at
+/// __syncthreads and __syncwarp (not at a shuffle), from an arrival at an mbarrier to a wait for its phase,
+/// from a copy to whoever waits for it, and from fence and atomic of one thread to atomic and fence of
+/// another.
+#pragma once
+
+#include <boost/smart_ptr/intrusive_ptr.hpp>
+#include <boost/smart_ptr/intrusive_ref_counter.hpp>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace simt {
+
+/// A number within a block. Thread t is agent t, and the asynchronous copies that it has started, which pass
+/// in the order in which it started them, are agent `threads + t`. What else acts by itself comes behind
+/// these.
+using Agent = std::uint16_t;
+
+/// A thread's epoch ends where it tells others. Each copy is an epoch of its own. 0 is before all.
+using Epoch = std::uint32_t;
+using Epochs = std::vector<Epoch>;  ///< by agent; 0 where it ends
+
+/// Who did something, and when.
+struct Moment {
+    std::uint32_t block = 0;  ///< serial number, unique in the process; 0 is never
+    Epoch epoch = 0;
+    Agent agent = 0;
+};
+
+/// What is known of several blocks of a launch. Shared between them, so what it refers to never changes.
+class KnownBlocks {
+  public:
+    bool knows(const Moment& moment) const;
+    void learn(std::uint32_t block, const std::shared_ptr<const Epochs>& epochs);
+    void learn(const KnownBlocks& other);
+    void clear() { blocks_.clear(); }
+    bool empty() const { return blocks_.empty(); }
+    auto begin() const { return blocks_.begin(); }
+    auto end() const { return blocks_.end(); }
+
+  private:
+    std::vector<std::pair<std::uint32_t, std::shared_ptr<const Epochs>>>
+        blocks_;  ///< sorted by serial number
+};
+
+/// What several threads know in common, and never changes once they share it.
+struct Clock : boost::intrusive_ref_counter<Clock, boost::thread_unsafe_counter> {
+    Epochs own;          ///< of this block
+    KnownBlocks others;  ///< of the launch
+};
+using ClockRef = boost::intrusive_ptr<Clock>;
+
+/// The clocks of a block's threads.
+class Clocks {
+  public:
+    /// A block begins. All that blocks with serial numbers below `launch` did comes before it.
+    void begin(std::uint32_t block, std::uint32_t launch, int threads);
+
+    Moment now(int thread) const { return {block_, threads_[thread].epoch, static_cast<Agent>(thread)}; }
+    /// The moment of a thread's n-th copy, from 1 on.
+    Moment copy(int thread, Epoch n) const { return {block_, n, copies_of(thread)}; }
+    bool is_copy(const Moment& moment) const { return moment.agent >= threads_.size(); }
+    /// The thread that did it, or whose copy did.
+    int thread_of(const Moment& moment) const {
+        return static_cast<int>(moment.agent - (is_copy(moment) ? threads_.size() : 0));
+    }
+    bool of_this_block(const Moment& moment) const { return moment.block == block_; }
+    bool of_this_launch(const Moment& moment) const { return moment.block >= launch_; }
+
+    /// Did it happen before what the thread does now?
+    bool knows(int thread, const Moment& moment) const {
+        const Thread& self = threads_[thread];
+        if (moment.block != block_) return moment.block < launch_ || self.known->others.knows(moment);
+        if (moment.agent == thread) return true;
+        if (moment.agent == copies_of(thread)) return moment.epoch <= self.copies;
+        return moment.epoch <= self.known->own[moment.agent];
+    }
+
+    /// These threads have met: each knows what one of them did or knew.
+    void meet(std::span<const int> threads);
+    /// The thread has waited for its first n copies.
+    void wait_for_copies(int thread, Epoch n);
+    /// `into` learns what the thread did and knows; or that its first n copies are over.
+    void release(int thread, ClockRef& into);
+    void release_copies(int thread, Epoch n, ClockRef& into);
+    /// The thread learns what `from` knows, which may be null.
+    void acquire(int thread, const ClockRef& from);
+    /// A __threadfence. What the thread did and knows is fit to be told by its next atomic, and it may rely
+    /// on what its last ones were told.
+    void fence(int thread);
+    /// An atomic on an address that has been told `told`: tells and is told.
+    void atomic(int thread, KnownBlocks& told);
+
+  private:
+    struct Thread {
+        Epoch epoch;     ///< the present one
+        Epoch copies;    ///< that it has waited for
+        ClockRef known;  ///< of others; of itself, it knows all
+        KnownBlocks fenced, told;
+    };
+    Agent copies_of(int thread) const { return static_cast<Agent>(threads_.size() + thread); }
+    void add_own(int thread, Epochs& to);
+
+    std::uint32_t block_ = 0, launch_ = 0;
+    std::vector<Thread> threads_;
+    /// The last acquire: mostly, all lanes of a warp learn the same and knew the same.
+    ClockRef before_, from_, after_;
+};
+
+}  // namespace simt

@@ -1,0 +1,34 @@
+/// @file
+/// The program and the libraries that kernels are compiled into, as they lie in memory. Internal to simt/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace simt {
+
+/// A piece of memory.
+struct Range {
+    const std::byte* begin = nullptr;
+    std::size_t bytes = 0;
+
+    bool contains(const void* address, std::size_t size) const {
+        const auto first = static_cast<std::size_t>(static_cast<const std::byte*>(address) - begin);
+        return first < bytes && size <= bytes - first;
+    }
+};
+
+/// The segment of the program or of a library that holds this address, or nothing: code, constants,
+/// variables.
+Range segment_of(const void* address);
+
+/// The thread_local variables that the calling thread has (static __shared__ among them), of the program and
+/// of each library that it has used some of.
+std::vector<Range> thread_local_memory();
+
+/// "kernel.cu:12" for a return address, or the address itself if nothing can say.
+std::string source_of(std::uintptr_t caller);
+
+}  // namespace simt

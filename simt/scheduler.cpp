@@ -1,0 +1,243 @@
+#include "simt/scheduler.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/context/fiber.hpp>
+#include <map>
+#include <mutex>
+#include <new>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#if defined(__SANITIZE_ADDRESS__)
+#    define SIMT_ASAN 1
+#elif defined(__has_feature)
+#    if __has_feature(address_sanitizer)
+#        define SIMT_ASAN 1
+#    endif
+#endif
+#ifdef SIMT_ASAN
+#    include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace simt {
+namespace {
+
+namespace context = boost::context;
+
+#ifdef SIMT_ASAN
+constexpr std::size_t stack_bytes = 512 * 1024;
+#else
+constexpr std::size_t stack_bytes = 64 * 1024;
+#endif
+
+/// The stacks belong to the scheduler, so a fiber that ends gives nothing back.
+struct Borrowed {
+    void deallocate(context::stack_context&) {}
+};
+
+/// Tells AddressSanitizer that the thread is about to run on another stack, and that it has arrived there.
+struct StackSwitch {
+#ifdef SIMT_ASAN
+    void* fake_stack = nullptr;
+    StackSwitch(const void* bottom, std::size_t bytes) {
+        __sanitizer_start_switch_fiber(&fake_stack, bottom, bytes);
+    }
+    void back() {
+        __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+    }
+#else
+    StackSwitch(const void*, std::size_t) {}
+    void back() {}
+#endif
+};
+
+#ifdef SIMT_ASAN
+thread_local const void* scheduler_stack = nullptr;
+thread_local std::size_t scheduler_stack_bytes = 0;
+void arrive_on_new_stack() {
+    __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_stack_bytes);
+}
+void leave_stack_for_good() {
+    __sanitizer_start_switch_fiber(nullptr, scheduler_stack, scheduler_stack_bytes);
+}
+#else
+constexpr const void* scheduler_stack = nullptr;
+constexpr std::size_t scheduler_stack_bytes = 0;
+void arrive_on_new_stack() {}
+void leave_stack_for_good() {}
+#endif
+
+/// "0-31, 64": the set bits of a sorted list.
+std::string ranges(const std::vector<int>& sorted) {
+    std::string text;
+    for (std::size_t i = 0; i < sorted.size();) {
+        std::size_t j = i;
+        while (j + 1 < sorted.size() && sorted[j + 1] == sorted[j] + 1) ++j;
+        text += text.empty() ? "" : ", ";
+        text += j > i ? fmt::format("{}-{}", sorted[i], sorted[j]) : fmt::format("{}", sorted[i]);
+        i = j + 1;
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string to_string(Site site) {
+    const std::string_view path = site.file;
+    return fmt::format("{}:{}", path.substr(path.find_last_of('/') + 1), site.line);
+}
+
+Stacks::~Stacks() {
+    if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+void Stacks::reserve(int count) {
+    const std::size_t wanted = count * stack_bytes;
+    if (wanted <= bytes_) return;
+    if (base_ != nullptr) munmap(base_, bytes_);
+    void* memory =
+        mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    base_ = static_cast<std::byte*>(memory);
+    bytes_ = wanted;
+    for (int i = 0; i < count; ++i) mprotect(base_ + i * stack_bytes, sysconf(_SC_PAGESIZE), PROT_NONE);
+}
+
+Stacks::Stack Stacks::at(int index) const {
+    static const std::size_t page = sysconf(_SC_PAGESIZE);
+    return {base_ + index * stack_bytes + page, stack_bytes - page};
+}
+
+struct Scheduler::Fiber {
+    context::fiber self;       ///< while it waits
+    context::fiber scheduler;  ///< who runs it, while it runs
+    bool ended = true;
+};
+
+Scheduler::Scheduler() = default;
+Scheduler::~Scheduler() {
+    abandon();
+}
+
+/// Fibers that will never run again stay as they are. Unwinding them would throw through code that was not
+/// compiled to expect it, and their stacks are ours; so their handles go where no destructor finds them.
+void Scheduler::abandon() {
+    static auto& abandoned = *new std::vector<context::fiber>;
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    for (Fiber& fiber : fibers_) {
+        if (!fiber.ended) abandoned.push_back(std::move(fiber.self));
+        fiber.ended = true;
+    }
+}
+
+void Scheduler::begin(int count, Order order, std::uint64_t seed, void (*main)(void* context, int fiber),
+                      void* main_context) {
+    abandon();
+    failure_ = nullptr;
+    order_ = order;
+    stacks_.reserve(count);
+    fibers_.resize(count);
+    waiting_.assign(count, {});
+    ready_.assign((count + 31) / 32, 0);
+
+    current_warp_ = order == Order::reversed ? static_cast<int>(ready_.size()) - 1 : 0;
+    random_.seed(static_cast<std::uint32_t>(seed));
+    std::iota(lane_of_turn_.begin(), lane_of_turn_.end(), std::uint8_t{0});
+    if (order == Order::reversed) std::reverse(lane_of_turn_.begin(), lane_of_turn_.end());
+    if (order == Order::shuffled) std::shuffle(lane_of_turn_.begin(), lane_of_turn_.end(), random_);
+    for (int turn = 0; turn < 32; ++turn)
+        turn_of_lane_[lane_of_turn_[turn]] = static_cast<std::uint8_t>(turn);
+
+    for (int id = 0; id < count; ++id) {
+        const auto [begin, bytes] = stacks_.at(id);
+        context::stack_context stack;
+        stack.size = bytes;
+        stack.sp = begin + bytes;  // stacks grow downwards
+        fibers_[id].ended = false;
+        fibers_[id].self =
+            context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), Borrowed{},
+                           [this, id, main, main_context](context::fiber&& scheduler) {
+                               arrive_on_new_stack();
+                               Fiber& fiber = fibers_[id];
+                               fiber.scheduler = std::move(scheduler);
+                               try {
+                                   main(main_context, id);
+                               } catch (const std::exception&) {
+                                   failure_ = std::current_exception();
+                               }
+                               fiber.ended = true;
+                               leave_stack_for_good();
+                               return std::move(fiber.scheduler);
+                           });
+        make_ready(id / 32, 1u << id % 32);
+    }
+}
+
+int Scheduler::next() {
+    if (failure_) return -1;
+    const int count = static_cast<int>(ready_.size());
+    if (order_ == Order::shuffled) current_warp_ = draw(count);
+    for (int i = 0; i < count; ++i) {
+        const int step = order_ == Order::reversed ? count - i : i;
+        const int w = (current_warp_ + step) % count;
+        if (ready_[w] != 0) {
+            current_warp_ = w;
+            return 32 * w + lane_of_turn_[__builtin_ctz(ready_[w])];
+        }
+    }
+    return -1;
+}
+
+void Scheduler::resume(int id) {
+    current_ = id;
+    ready_[id / 32] &= ~(1u << turn_of_lane_[id % 32]);
+    const auto [begin, bytes] = stacks_.at(id);
+    StackSwitch to_fiber(begin, bytes);
+    fibers_[id].self = std::move(fibers_[id].self).resume();
+    to_fiber.back();
+}
+
+void Scheduler::wait(const char* what, Site at) {
+    waiting_[current_] = {what, at};
+    Fiber& fiber = fibers_[current_];
+    StackSwitch to_scheduler(scheduler_stack, scheduler_stack_bytes);
+    fiber.scheduler = std::move(fiber.scheduler).resume();
+    to_scheduler.back();
+}
+
+void Scheduler::fail(std::exception_ptr failure) {
+    failure_ = std::move(failure);
+    for (;;) wait("nothing", {});
+}
+
+void Scheduler::make_ready(int warp, std::uint32_t lanes) {
+    for (; lanes != 0; lanes &= lanes - 1) {
+        const int lane = __builtin_ctz(lanes);
+        waiting_[32 * warp + lane].what = nullptr;
+        ready_[warp] |= 1u << turn_of_lane_[lane];
+    }
+}
+
+std::string Scheduler::describe_waiting() const {
+    std::map<std::string, std::vector<int>> groups;
+    for (int id = 0; id < static_cast<int>(fibers_.size()); ++id) {
+        const Waiting& waiting = waiting_[id];
+        const std::string where = fibers_[id].ended
+                                      ? "have left the kernel"
+                                      : fmt::format("wait at {} ({})", to_string(waiting.at), waiting.what);
+        groups[where].push_back(id);
+    }
+    std::string text;
+    for (const auto& [where, threads] : groups) {
+        text += fmt::format("{}threads {} {}", text.empty() ? "" : "; ", ranges(threads), where);
+    }
+    return text;
+}
+
+}  // namespace simt
