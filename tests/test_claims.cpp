@@ -12,7 +12,7 @@
 #    include "harness/count/claims.h"
 #    include "harness/count/counting.h"
 #    include "harness/count/schedule.h"
-#include "harness/ladder/ladder.h"
+#    include "harness/ladder/ladder.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"
 

@@ -9,8 +9,8 @@
 
 #include "harness/base/npy.h"
 #include "harness/base/process.h"
-#include "harness/verify/verify.h"
 #include "harness/ladder/ladder.h"
+#include "harness/verify/verify.h"
 #include "reference/attention.h"
 #include "stages/stage.h"
 #include "tests/catch.h"

@@ -8,11 +8,11 @@
 
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
+#include "harness/ladder/ladder.h"
 #include "harness/report/climb.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
 #include "harness/verify/verification.h"
-#include "harness/ladder/ladder.h"
 #include "stages/errors.h"
 #include "tests/catch.h"
 #include "tests/skip.h"

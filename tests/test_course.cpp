@@ -12,19 +12,19 @@
 #    include <sstream>
 
 #    include "harness/base/process.h"
-#    include "harness/course/build.h"
+#    include "harness/base/sandbox.h"
 #    include "harness/course/check.h"
 #    include "harness/course/exercise.h"
 #    include "harness/course/grade.h"
 #    include "harness/course/handout.h"
-#    include "harness/base/sandbox.h"
 #    include "harness/course/screen.h"
 #    include "harness/course/speed.h"
 #    include "harness/course/zoo.h"
+#    include "harness/ladder/ladder.h"
+#    include "harness/ladder/library.h"
 #    include "harness/report/diff.h"
 #    include "harness/report/timing_tables.h"
 #    include "harness/time/timing.h"
-#include "harness/ladder/ladder.h"
 #    include "stages/errors.h"
 #    include "tests/catch.h"
 #    include "tests/fake_gpu.h"
@@ -545,48 +545,45 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
 TEST_CASE("course: nvcc makes a library of a kernel, beside the solution of the same number", "[course]") {
     const Folder folder;
     const std::string kernel = folder.write("kernel.cu", kernel_of(5));
+    const Compilation c{kernel, name(Backend::gpu), folder / ""};
+    const auto build = [&] { return compile({c}, sandboxed_compiler_limits(kernel, folder / "")).front(); };
 #    ifndef LADDER_HAS_GPU
-    CHECK_THROWS_AS(build_student_for_gpu(kernel, folder / "", 90, compiler_limits()), CannotRun);
+    CHECK_THROWS_AS(build(), CannotRun);
     std::puts("SKIPPED: this build has no nvcc");
 #    else
-    const auto build = [&] {
-        return build_student_for_gpu(kernel, folder / "", 90, sandboxed_compiler_limits(kernel, folder / ""));
-    };
-    const StudentBuild built = build();
-    INFO(built.errors);
-    REQUIRE(!built.product.empty());
-    CHECK(screen_objects(built.objects, Backend::gpu) == std::vector<std::string>{});
-    const auto made = fs::last_write_time(built.product);
-    CHECK(build().product == built.product);
-    CHECK(fs::last_write_time(built.product) == made);  // kept
+    REQUIRE(build() == "");
+    CHECK(screen_objects({c.object()}, Backend::gpu) == std::vector<std::string>{});
+    const auto made = fs::last_write_time(c.library());
+    CHECK(build() == "");
+    CHECK(fs::last_write_time(c.library()) == made);  // kept
 
     const std::size_t before = stages().size();
-    const Stage yours = load_stage(built.product.string()), solution = *find_stage(5);
+    const Stage yours = own_stage(c.library()), solution = *find_stage(5);
     CHECK(stages().size() == before);
     CHECK(yours.folder() == "05_yours");
     CHECK(yours.parent == 4);
     CHECK(yours.head_dims == solution.head_dims);
-    REQUIRE(yours.forward_on(Backend::gpu) != nullptr);
-    CHECK(yours.forward_on(Backend::gpu) != solution.forward_on(Backend::gpu));
+    REQUIRE(yours.forward != nullptr);
+    CHECK(yours.forward != load_stage(solution, Backend::gpu).forward);
     // What a library throws is caught here as what it is.
     Problem problem;
     problem.d = 64;
-    if (!has_device(Backend::gpu)) CHECK_THROWS_AS(yours.forward_on(Backend::gpu)(problem), CheckFailed);
+    if (!has_device(Backend::gpu)) CHECK_THROWS_AS(yours.forward(problem), CheckFailed);
 
     folder.write("kernel.cu", with(kernel_of(5), "const int diagonal", "const in diagonal"));
-    const StudentBuild broken = build();
-    CHECK(broken.product.empty());
-    CHECK(contains(broken.errors, "kernel.cu(139): error"));
+    CHECK(contains(build(), "kernel.cu(139): error"));
+    CHECK(!fs::exists(c.library()));
     // What only nvcc's host code calls, the CPU's objects do not show.
     folder.write("kernel.cu", with(kernel_of(5), "    launch(attention<T, d>",
                                    "    if constexpr (backend == Backend::gpu) cudaDeviceReset();\n"
                                    "    launch(attention<T, d>"));
-    const auto foreign = screen_objects(build().objects, Backend::gpu);
+    REQUIRE(build() == "");
+    const auto foreign = screen_objects({c.object()}, Backend::gpu);
     REQUIRE(foreign.size() == 1);
     CHECK(contains(foreign.front(), "it uses cudaDeviceReset"));
 #    endif
-    CHECK_THROWS_AS(load_stage(folder / "nothing.so"), BadUsage);
-    CHECK_THROWS_AS(load_stage(kernel), BadUsage);
+    CHECK_THROWS_AS(load_library(folder / "nothing.so"), CheckFailed);
+    CHECK_THROWS_AS(load_library(kernel), CheckFailed);
 }
 
 TEST_CASE("course: a kernel is timed beside its parent and the solution", "[course]") {
@@ -636,8 +633,7 @@ TEST_CASE("course: the leaderboard is no part of the score", "[course]") {
     CHECK(no_gpu.err.starts_with("lab: --leaderboard needs a GPU: "));
     CHECK(std::count(no_gpu.err.begin(), no_gpu.err.end(), '\n') == 1);
     CHECK(!fs::exists(folder / "result.json"));
-    CHECK(lab({"time", "4", "--library", folder / "x.so"}).status == 3);
-    CHECK(lab({"time", "4", "--library", folder / "x.so", "--regime", "serving"}).status == 2);
+    CHECK(lab({"time", "4", folder / "x.so"}).status == 2);
 }
 
 TEST_CASE("course: rubrics and grades that make no sense", "[course]") {

@@ -1,7 +1,7 @@
 // The size of a lesson: kernels fit on a few screens, and each changes little of its parent.
 
-#include "harness/report/diff.h"
 #include "harness/ladder/ladder.h"
+#include "harness/report/diff.h"
 
 #include <fstream>
 

@@ -7,9 +7,9 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "harness/ladder/ladder.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
-#include "harness/ladder/ladder.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 #include "tests/folder.h"

@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/process.h"
+#include "harness/ladder/ladder.h"
 #include "harness/report/profile_tables.h"
 #include "harness/time/nsight.h"
-#include "harness/ladder/ladder.h"
 #include "tests/catch.h"
 #include "tests/folder.h"
 #include "tests/skip.h"

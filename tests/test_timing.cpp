@@ -3,9 +3,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "harness/ladder/ladder.h"
+#include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 #include "harness/time/timing.h"
-#include "harness/ladder/ladder.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 #include "tests/folder.h"
@@ -349,7 +350,7 @@ TEST_CASE("a stage that does not fit says so and the others run", "[timing]") {
     gpu.milliseconds = {{0, 3.0}, {4, 1.0}};
     const TimingOptions options = small_options(4096);
     const Shape& shape = options.cases[0].problem.shape;
-    const Stage naive = *find_stage(0);
+    const Stage naive = load_stage(*find_stage(0), Backend::cpu);
     gpu.memory = naive.workspace_bytes(shape, gpu.sm_count()) - 1;
     const Results results = time_stages(gpu, {naive, *find_stage(4)}, options);
     CHECK_FALSE(results.rows[0].timing);

@@ -14,8 +14,8 @@
 #    include <tuple>
 
 #    include "harness/count/schedule.h"
+#    include "harness/ladder/ladder.h"
 #    include "harness/time/profile.h"
-#include "harness/ladder/ladder.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"
 
@@ -334,7 +334,7 @@ TEST_CASE("trace: a wrong stage has no trace", "[trace]") {
     const simt::KeptOptions kept;
     simt::options().late_copies = true;
     Stage broken = *find_stage(4);
-    broken.forwards = {};  // no back-end has it
+    broken.forward = [](const Problem&) { throw CannotRun("it is broken"); };
     CHECK_THROWS_AS(trace_of(broken, make_case({1, 1, 1, 64, 64, 64}, false)), CannotRun);
     CHECK(simt::options().on_trace == nullptr);
 }

@@ -114,8 +114,9 @@ const Stage& select_stage(const std::string& word) {
 }
 
 StageOptions::StageOptions(Command& command) {
-    command.option("STAGES", words,
-                   "Numbers (4), ranges (1-5), names (split_q), folders with a kernel.cu of your own (my/), or all");
+    command.option(
+        "STAGES", words,
+        "Numbers (4), ranges (1-5), names (split_q), folders with a kernel.cu of your own (my/), or all");
 }
 
 CaseOptions::CaseOptions(Command& command) {

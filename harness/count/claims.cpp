@@ -103,7 +103,8 @@ void load_claims(const std::vector<std::string>& folders) {
         if (dlopen(compilations[i].library().c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr)
             throw CheckFailed(fmt::format("cannot load the claims of {}: {}", source.string(), dlerror()));
         if (!registry().contains(source.parent_path().filename().string()))
-            throw CheckFailed(fmt::format("{} declares no claims: LADDER_CLAIMS is missing", source.string()));
+            throw CheckFailed(
+                fmt::format("{} declares no claims: LADDER_CLAIMS is missing", source.string()));
     }
 }
 
@@ -140,7 +141,8 @@ std::vector<std::uint64_t> claimed_tiles_of_blocks(const std::string& folder, co
 }
 
 int resident_blocks(const std::string& folder) {
-    return fs::exists(claims_file(folder)) ? claims_of(folder).resident_blocks : StageClaims().resident_blocks;
+    return fs::exists(claims_file(folder)) ? claims_of(folder).resident_blocks
+                                           : StageClaims().resident_blocks;
 }
 
 }  // namespace ladder

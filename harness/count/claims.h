@@ -68,7 +68,8 @@ struct StageClaims {
     int resident_blocks = 3;
 };
 
-/// Adds the claims of the stage whose folder holds this file. Called by LADDER_CLAIMS when its library is loaded.
+/// Adds the claims of the stage whose folder holds this file. Called by LADDER_CLAIMS when its library is
+/// loaded.
 bool register_claims(std::string_view file, const StageClaims& claims);
 
 /// Declares the claims of the stage in whose folder it stands: LADDER_CLAIMS(.claim = claim, .cases = ...).
@@ -76,8 +77,8 @@ bool register_claims(std::string_view file, const StageClaims& claims);
 #define LADDER_CLAIMS(...) \
     [[maybe_unused]] const bool registered = ladder::register_claims(__FILE__, {__VA_ARGS__})
 
-/// Compiles the claims of these folders, several at once, and loads them. Those that are asked for without it are
-/// loaded one by one. Throws CannotRun if a folder has none, CheckFailed if they do not compile.
+/// Compiles the claims of these folders, several at once, and loads them. Those that are asked for without it
+/// are loaded one by one. Throws CannotRun if a folder has none, CheckFailed if they do not compile.
 void load_claims(const std::vector<std::string>& folders);
 
 /// The folders that have claims, in order. Each should be a stage's.

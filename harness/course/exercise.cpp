@@ -9,8 +9,8 @@
 #include "harness/base/file.h"
 #include "harness/base/json.h"
 #include "harness/base/table.h"
-#include "harness/ladder/ladder.h"
 #include "harness/count/counting.h"
+#include "harness/ladder/ladder.h"
 #include "harness/report/diff.h"
 #include "stages/errors.h"
 

@@ -152,7 +152,8 @@ std::vector<Place> places(const std::vector<std::string>& kernel, const std::str
 
 fs::path built(const fs::path& kernel, const fs::path& folder) {
     const Compilation c{kernel, name(Backend::checked), folder};
-    if (const std::string errors = compile({c}, compiler_limits()).front(); !errors.empty()) throw CheckFailed(errors);
+    if (const std::string errors = compile({c}, compiler_limits()).front(); !errors.empty())
+        throw CheckFailed(errors);
     return c.library();
 }
 

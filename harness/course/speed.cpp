@@ -50,8 +50,7 @@ std::vector<std::string> problems(const Exercise& exercise, int compute_capabili
 }
 
 /// The library of the kernel. Throws CannotRun if there cannot be one.
-fs::path build_library(const fs::path& kernel, const fs::path& products, int compute_capability,
-                       bool untrusted) {
+fs::path build_library(const fs::path& kernel, const fs::path& products, bool untrusted) {
     const Compilation c{kernel, name(Backend::gpu), products};
     const std::string errors =
         compile({c}, untrusted ? sandboxed_compiler_limits(kernel, products) : compiler_limits()).front();

@@ -193,6 +193,7 @@ Stage read_declaration(const fs::path& path) {
 const Stage& own_stage(const fs::path& path) {
     static std::deque<Stage> own;
     if (path.extension() == ".so") {
+        if (!fs::exists(path)) throw BadUsage(fmt::format("there is no {}", path.string()));
         own.push_back(load_library(fs::absolute(path)));
         own.back().name = "yours";
         return own.back();

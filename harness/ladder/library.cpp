@@ -32,18 +32,27 @@ struct Recipe {
     Words link;     ///< the same of the linker
 };
 
+/// Whether a source is one of the ladder's stages, and not somebody's.
+bool is_own(const fs::path& source) {
+    return source.parent_path().parent_path() == source_folder() / "stages";
+}
+
 const nlohmann::json& recipes() {
     static const nlohmann::json all = read_json(LADDER_BUILD_FOLDER "/kernels.json");
     return all;
 }
 
-Recipe recipe_of(const std::string& name) {
+/// How `source` is compiled. The ladder's own kernels compile without warnings where the suite runs.
+Recipe recipe_of(const std::string& name, const fs::path& source) {
     if (!has_recipe(name))
         throw CannotRun(fmt::format("this build has no compiler for the {} back-end", name));
     const auto& recipe = recipes().at(name);
     Recipe words{recipe.at("compile").get<Words>(), recipe.at("link").get<Words>()};
     for (Words* list : {&words.compile, &words.link})
         std::erase_if(*list, [](const std::string& word) { return word.empty(); });
+    if (name != ladder::name(Backend::gpu) && has_recipe("strict") && is_own(source)) {
+        for (const std::string& option : recipes().at("strict").get<Words>()) words.compile.push_back(option);
+    }
     return words;
 }
 
@@ -132,7 +141,7 @@ std::string run_tool(const Words& command, const Limits& limits, const fs::path&
 }
 
 std::string compile_one(const Compilation& c, const Limits& limits) {
-    const Recipe recipe = recipe_of(c.recipe);
+    const Recipe recipe = recipe_of(c.recipe, c.source);
     const auto with = [](Words command, const Words& more) {
         command.insert(command.end(), more.begin(), more.end());
         return command;
@@ -178,7 +187,7 @@ Limits sandboxed_compiler_limits(const fs::path& kernel, const fs::path& folder)
     limits.sandbox = true;
     limits.readable = {source_folder(), LADDER_BUILD_FOLDER, kernel.parent_path()};
     // A compiler that is none of the system's has its parts beside it: /opt/gcc for /opt/gcc/bin/g++.
-    const fs::path compiler = recipe_of(name(Backend::cpu)).compile.front();
+    const fs::path compiler = recipes().at(name(Backend::cpu)).at("compile").at(0).get<std::string>();
     const fs::path home = fs::weakly_canonical(compiler).parent_path().parent_path();
     if (home.has_relative_path()) limits.readable.push_back(home);
     limits.writable = {folder};
@@ -194,8 +203,7 @@ Compilation compilation_of(const fs::path& source, const std::string& recipe) {
     const fs::path folder = source.parent_path();
     std::string name = folder.filename().string();
     // Folders elsewhere may have the names of the ladder's.
-    if (folder.parent_path() != source_folder() / "stages")
-        name += "-" + text_fingerprint(source.string()).substr(0, 8);
+    if (!is_own(source)) name += "-" + text_fingerprint(source.string()).substr(0, 8);
     return {source, recipe, fs::path(LADDER_BUILD_FOLDER) / "kernels" / name};
 }
 
@@ -240,11 +248,10 @@ std::vector<std::string> compile(const std::vector<Compilation>& compilations, c
 void compile_stages(const std::vector<const Stage*>& stages, Backend backend, const OnStep& on_step) {
     std::vector<Compilation> stale;
     std::vector<const Stage*> of;
-    const Recipe recipe = recipe_of(name(backend));
     for (const Stage* stage : stages) {
         if (stage->forward != nullptr) continue;
         const Compilation c = compilation_of(*stage, backend);
-        if (is_up_to_date(c, recipe)) continue;
+        if (is_up_to_date(c, recipe_of(c.recipe, c.source))) continue;
         stale.push_back(c);
         of.push_back(stage);
     }
