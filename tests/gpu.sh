@@ -59,10 +59,10 @@ generator=
 if command -v ninja > /dev/null; then generator='-G Ninja'; fi
 # shellcheck disable=SC2086  # no word or two
 step configure 60 cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Release
-step build 300 cmake --build "$build" --parallel "$(nproc)"
+step build 300 cmake --build "$build" --parallel "$(nproc)" --target lab
 step doctor 30 "$lab" doctor
 if [ -n "$prefill" ]; then
-    step time 240 "$lab" time --peers --json "$out/time.json"
+    step time 240 "$lab" time all --peers --json "$out/time.json"
     step prefill 150 "$lab" time "$prefill" --regime prefill --peers --json "$out/prefill.json"
     step prefill-fp16 150 "$lab" time "$prefill" --regime prefill --peers --dtype fp16 --json "$out/prefill-fp16.json"
     step prefill-stages 120 "$lab" time 17-19,21,22,28,29 --regime prefill --json "$out/prefill-stages.json"
@@ -70,9 +70,9 @@ if [ -n "$prefill" ]; then
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
 else
     step verify 90 "$lab" verify --backend gpu --json "$out/verify.json"
-    step time 240 "$lab" time --json "$out/time.json"
-    step time-8k 60 "$lab" time --shape 2,16,16,8192,8192,128 --json "$out/time-8k.json"
-    step time-8k-causal 60 "$lab" time --shape 2,16,16,8192,8192,128 --causal --json "$out/time-8k-causal.json"
+    step time 240 "$lab" time all --json "$out/time.json"
+    step time-8k 60 "$lab" time all --shape 2,16,16,8192,8192,128 --json "$out/time-8k.json"
+    step time-8k-causal 60 "$lab" time all --shape 2,16,16,8192,8192,128 --causal --json "$out/time-8k-causal.json"
     step profile 120 "$lab" profile --limit 115 --json "$out/profile.json"
     step sanitize 240 "$root/tests/sanitize.sh" "$lab" "$out/sanitizer.json"
     step tests 120 ctest --test-dir "$build" -L quick --output-on-failure --no-tests=error --parallel 4
