@@ -59,7 +59,7 @@ generator=
 if command -v ninja > /dev/null; then generator='-G Ninja'; fi
 # shellcheck disable=SC2086  # no word or two
 step configure 60 cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Release
-step build 300 cmake --build "$build" --parallel "$(nproc)" --target lab
+step build 300 cmake --build "$build" --parallel "$(nproc)"
 step doctor 30 "$lab" doctor
 if [ -n "$prefill" ]; then
     step time 240 "$lab" time all --peers --json "$out/time.json"
