@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What `lab test` runs once BUILD is up to date: the test suite and, unless --quick, everything around it.
-# Prints one line per step and ends with "N passed, N failed, N skipped", which counts steps and tests alike.
+# Prints one line per step, with the seconds that passed and those that processors worked, and ends with "N passed, N
+# failed, N skipped", which counts steps and tests alike. BUILD/test-logs/seconds.txt keeps the seconds.
 set -uo pipefail
 
 build=$1
@@ -10,11 +11,25 @@ logs=$build/test-logs
 jobs=2
 passed=0 failed=0 skipped=0
 mkdir -p "$logs"
+: > "$logs/seconds.txt"
 cd "$root" || exit 3
 
 have() { command -v "$1" > /dev/null 2>&1; }
-begin() { printf '%-58s ' "$1"; started=$SECONDS; }
-finish() { printf '%s (%d s)\n' "$1" $((SECONDS - started)); }
+
+# begin TITLE; finish OUTCOME: what a step says of itself. In between, timed COMMAND... notes what the command takes.
+begin() { title=$1; printf '%-58s ' "$1"; }
+finish() {
+    local wall cpu
+    read -r wall cpu < "$logs/time.txt"
+    printf '%s (%d s, %d s of processors)\n' "$1" "$wall" "$cpu"
+    printf '%6d %6d  %s\n' "$wall" "$cpu" "$title" >> "$logs/seconds.txt"
+}
+timed() {
+    local status=0 TIMEFORMAT='%R %U %S'
+    { time "$@" 2>&3; } 3>&2 2> "$logs/raw.txt" || status=$?
+    awk '{ printf "%d %d\n", $1 + 0.5, $2 + $3 + 0.5 }' "$logs/raw.txt" > "$logs/time.txt"
+    return $status
+}
 
 # step TITLE COMMAND...: one check that passes if the command does
 step() {
@@ -22,7 +37,7 @@ step() {
     shift
     log=$logs/${title//[^a-zA-Z0-9.+]/_}.log
     begin "$title"
-    if "$@" > "$log" 2>&1; then
+    if timed "$@" > "$log" 2>&1; then
         passed=$((passed + 1))
         finish passed
     else
@@ -46,7 +61,7 @@ suite() {
     log=$logs/${title//[^a-zA-Z0-9.+]/_}.log report=${folder}/ctest.xml
     rm -f "$report"
     begin "$title"
-    ctest --test-dir "$folder" -j "$jobs" --output-on-failure --no-tests=error --output-junit "$report" "$@" > "$log" 2>&1
+    timed ctest --test-dir "$folder" -j "$jobs" --output-on-failure --no-tests=error --output-junit "$report" "$@" > "$log" 2>&1
     n_tests=$(attribute tests "$report")
     n_failed=$(attribute failures "$report")
     n_skipped=$(($(attribute skipped "$report") + $(attribute disabled "$report")))
@@ -80,16 +95,20 @@ cpu_build() {
 
 has_cpu() { grep -q '^LADDER_CPU:BOOL=\(ON\|TRUE\|1\)' "$build/CMakeCache.txt"; }
 
-# nvcc_stage NUMBER KERNEL: compiles for each architecture of the promise. Part I must not spill registers.
+# nvcc_stage KERNEL: compiles for each architecture of the promise. The algorithm's stages must not spill registers.
 nvcc_stage() {
-    local log
-    log=$("$nvcc" -std=c++20 -Werror=all-warnings -DLADDER_BACKEND=gpu -I "$root" -Xptxas -v --threads 2 \
+    local log stage
+    stage=$(basename "$(dirname "$1")")
+    log=$("$nvcc" -std=c++20 -Werror=all-warnings -DLADDER_BACKEND=gpu -I "$root" -Xptxas -v \
         -gencode=arch=compute_75,code=sm_75 -gencode=arch=compute_80,code=sm_80 \
-        -gencode=arch=compute_90a,code=sm_90a -c -o "$logs/stage.o" "$2" 2>&1) || { echo "$log"; return 1; }
-    echo "$log" | grep -q 'bytes spill' || { echo 'ptxas said nothing of registers'; return 1; }
-    [ "$1" -gt 6 ] || ! echo "$log" | awk '/Compiling entry function/ { kernel = $0 }
-        / [1-9][0-9]* bytes spill/ { print kernel; print }' | grep .
+        -gencode=arch=compute_90a,code=sm_90a -c -o "$logs/$stage.o" "$1" 2>&1) || { echo "$stage: $log"; return 1; }
+    rm -f "$logs/$stage.o"
+    echo "$log" | grep -q 'bytes spill' || { echo "$stage: ptxas said nothing of registers"; return 1; }
+    [ $((10#${stage%%_*})) -gt 6 ] || ! echo "$log" | awk -v stage="$stage" '/Compiling entry function/ { kernel = $0 }
+        / [1-9][0-9]* bytes spill/ { print stage ": " kernel; print }' | grep .
 }
+export -f nvcc_stage
+nvcc_stages() { printf '%s\n' stages/[0-9]*/kernel.cu | xargs -P "$jobs" -I @ bash -c 'nvcc_stage @'; }
 
 summary() {
     printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped
@@ -105,27 +124,22 @@ if [ "$quick" = --quick ]; then
 fi
 suite 'all tests' "$build"
 
-# --- The same tree under other compilers, orders and checkers ------------------------------------------------------
+# --- The same tree under another compiler, with checkers of its own, and every stage on its cases ------------------
 
-if has_cpu; then
-    for compiler in g++ clang++; do
-        if ! have $compiler; then
-            skip "build with $compiler" "there is no $compiler"
-        elif step "build with $compiler" cpu_build "with-$compiler" -DCMAKE_CXX_COMPILER=$compiler -DLADDER_WERROR=ON; then
-            suite "quick tests, $compiler" "$build/with-$compiler" -L quick
-        fi
-    done
-    # Optimized less, since the instrumentation takes long to compile; and GCC warns of the library when it is in.
-    if step 'build with address and undefined sanitizers' \
-        cpu_build with-sanitizers -DLADDER_SANITIZE=address,undefined -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
-        -DLADDER_WERROR=OFF; then
-        UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 suite 'quick tests, sanitizers' "$build/with-sanitizers" -L quick
-    fi
-    # What the threads' order could change shows in the bits; what the data could, in other data.
-    step 'verify, threads in every order' "$build/lab" verify --quick --backend checked --orders
-    step 'verify, threads in every order, other inputs' "$build/lab" verify --quick --backend checked --orders --seed 2
+if ! has_cpu; then
+    skip 'the CPU side' 'Boost.Context is not installed'
 else
-    skip 'builds of the CPU side' 'Boost.Context is not installed'
+    # The kernels are libraries of their own, so those that the race checker watches run beside the sanitizers.
+    if ! have clang++; then
+        skip 'build with clang++, address and undefined sanitizers' 'there is no clang++'
+    elif step 'build with clang++, address and undefined sanitizers' cpu_build with-clang \
+        -DCMAKE_CXX_COMPILER=clang++ -DLADDER_SANITIZE=address,undefined; then
+        UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick
+    fi
+    step 'every stage, quick cases, race-checked, in all orders' "$build/lab" verify --quick --backend checked --orders
+    step 'every stage, quick cases, race-checked, other inputs' \
+        "$build/lab" verify --quick --backend checked --order shuffled --order-seed 3 --seed 2
+    step 'every stage, all cases' "$build/lab" verify --backend cpu
 fi
 
 # --- The sources ---------------------------------------------------------------------------------------------------
@@ -176,15 +190,12 @@ fi
 
 # --- The kernels under nvcc ----------------------------------------------------------------------------------------
 
-nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=\(.*\)/\1/p' "$build/CMakeCache.txt" | grep -v NOTFOUND)
-for kernel in stages/[0-9]*/kernel.cu; do
-    stage=$(basename "$(dirname "$kernel")")
-    title="nvcc, $stage for sm_75, sm_80, sm_90a"
-    if [ -n "$nvcc" ]; then
-        step "$title" nvcc_stage $((10#${stage%%_*})) "$kernel"
-    else
-        skip "$title" 'there is no nvcc'
-    fi
-done
+nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+export nvcc logs root
+if have "$nvcc"; then
+    step 'every stage under nvcc, for sm_75, sm_80 and sm_90a' nvcc_stages
+else
+    skip 'every stage under nvcc, for sm_75, sm_80 and sm_90a' 'there is no nvcc'
+fi
 
 summary

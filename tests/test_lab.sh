@@ -138,8 +138,13 @@ if grep -q LADDER_GPU=OFF "$work/cmake"; then status='built without it'; expect 
 title='an nvcc that does not fit the compiler'
 stub cmake "$(printf '%s' "$cmake_stub" | sed 's/BOOL=ON/BOOL=OFF/')"
 fresh
-run list
+CMAKE_CUDA_ARCHITECTURES=86 run list
 expect 7 err 'does not work with this C++ compiler'
+
+title='an nvcc and no GPU: nothing to say'
+fresh
+run list
+if grep -q 'does not work' "$work/err"; then status='spoke of nvcc'; expect 7; fi
 
 title='the build fails: the compiler has the word'
 # shellcheck disable=SC2016

@@ -15,7 +15,8 @@ void claim(Claims& c) {
     Ends ends(p);
     for (const Visit& v : blocks) ends.warps_merge(v);
     if (split) ends.parts_merge(p.rows(), p.rows() - p.rows_without_keys(), splits);
-    claim_ends(c, ends, blocks, 64, split * query_tiles * splits);
+    claim_ends(c, ends, blocks, 64, split * query_tiles * splits,
+               sum(blocks, [](auto& v) { return v.queries; }));
     c.only_moves({"shared_exchange_bytes", "shuffles", "exponentials", "divides", "global_load_bytes"});
     c.stays("workspace_bytes");
 }

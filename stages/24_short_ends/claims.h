@@ -39,11 +39,12 @@ struct Ends {
     Count load_bytes() const { return parts_of_rows * (32 * 4 + p.d() * 4); }
 };
 
-/// What these pieces of work, of tiles of Bc keys, and their ends come to; with so many atomics.
-inline void claim_ends(Claims& c, const Ends& ends, const std::vector<Visit>& pieces, int Bc, Count atomics) {
+/// What these pieces of work, of tiles of Bc keys, and their ends come to; with so many atomics, and the rows
+/// of Q that are read.
+inline void claim_ends(Claims& c, const Ends& ends, const std::vector<Visit>& pieces, int Bc, Count atomics,
+                       Count queries) {
     const Counted& p = c.p;
     const Count tiles = tiles_of(pieces);
-    const Count queries = sum(pieces, [](auto& v) { return v.queries; });
     c.is("shared_exchange_bytes", ends.exchange_bytes() + atomics * (1 + warps * 32));
     c.is("shuffles", tiles * warps * 2 * 4);
     c.is("exponentials", tiles * 16 * (Bc + in_a_quad * warps) + ends.exponentials());

@@ -264,7 +264,7 @@ __device__ void write_part(const Problem& p, int b, int h_kv, int first_row, int
     }
 }
 
-/// Counts this block, whose part is written. Was it the last one of query tile i? Then it sees every part.
+/// Counts this block, whose part is written. Was it the last one of the query tile? Then it sees every part.
 template <class T, int d>
 __device__ bool count_block(Shared<T, d>& shared, const Problem& p, int b, int h_kv, int i) {
     const Parts parts(p);

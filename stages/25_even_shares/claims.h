@@ -58,7 +58,9 @@ inline void claim_shares(Claims& c, int Bc, int places) {
     c.is("atomics", atomics);
     c.is("fences", 2 * atomics);
     c.is("workspace_bytes", rest == 0 ? 0 : 2 * blocks * 16 * (p.d() + 1) * 4 + rest * 4);
-    claim_ends(c, ends, pieces, Bc, atomics);
+    // Q is read for a share with a visible key, and for no other.
+    claim_ends(c, ends, pieces, Bc, atomics,
+               sum(pieces, [](auto& v) { return v.tiles > 0 ? v.queries : 0; }));
     c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 1) * 4);
 }
 
