@@ -65,10 +65,10 @@ using Forward = void (*)(const Problem& p);
 /// What a stage says of itself, in its kernel.cu. Everything that lists stages reads this.
 struct Stage {
     int number = 0;
-    std::string name;      ///< folder name without its number
+    std::string name = {};      ///< folder name without its number
     int parent = -1;       ///< the stage that it changes; -1 for none
-    std::string change;    ///< the one change, in one line
-    std::string shows_in;  ///< the timing regime where that change should show
+    std::string change = {};    ///< the one change, in one line
+    std::string shows_in = {};  ///< the timing regime where that change should show
     int diff_budget = 80;  ///< most lines added or changed against the parent; 0 for no bound
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
@@ -76,12 +76,12 @@ struct Stage {
     /// them 0. A run that was aborted may not; whoever goes on with its workspace must zero them. Null for
     /// none.
     std::function<std::size_t(const Shape&, int sm_count)> counter_bytes = nullptr;
-    std::vector<int> head_dims;  ///< filled in by LADDER_STAGE
+    std::vector<int> head_dims = {};  ///< filled in by LADDER_STAGE
 
     /// Runs it on the back-end that its library was compiled for. Null, as the functions above, where only
     /// the declaration was read: harness/ladder/library.h compiles and loads.
     Forward forward = nullptr;
-    std::string source;  ///< path of its kernel.cu; filled in by whoever reads or loads it
+    std::string source = {};  ///< path of its kernel.cu; filled in by whoever reads or loads it
 
     /// "04_split_q": the stage's folder under stages/
     std::string folder() const;

@@ -82,8 +82,10 @@ void check_claims(const Stage& stage) {
         INFO(stage.folder() << " " << c.description());
         const Counts child = counted(stage, c), before = parent == nullptr ? Counts() : counted(*parent, c);
         CHECK(child.work.why_not.empty());
-        // The checked back-end counts the same, and audits it: what bypasses the counters is in bypassed_bytes.
-        if (audited.emplace(c.shape.d, c.causal).second) CHECK(count(stage, c, Backend::checked).work == child.work);
+        // The checked back-end counts the same, and audits it: what bypasses the counters is in
+        // bypassed_bytes.
+        if (audited.emplace(c.shape.d, c.causal).second)
+            CHECK(count(stage, c, Backend::checked).work == child.work);
         const bool new_dimension = parent != nullptr && !parent->has_head_dim(c.shape.d);
         CHECK(before.work.why_not.empty() != new_dimension);
         for (const Claim& claim : claims(stage.folder(), c, multiprocessors(), before.work, child.work)) {

@@ -65,9 +65,8 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
                 const OnStep& on_step) {
     const int compute_capability = open_device(Backend::gpu)->compute_capability();
     on_step("compile for the GPU", 0, 2);
-    const fs::path library = build_library(kernel, products, untrusted),
-                   folder = products / "timed", file = folder / "time.json",
-                   lab = fs::read_symlink("/proc/self/exe");
+    const fs::path library = build_library(kernel, products, untrusted), folder = products / "timed",
+                   file = folder / "time.json", lab = fs::read_symlink("/proc/self/exe");
     fs::remove_all(folder);
     fs::create_directory(folder);
     if (untrusted) fs::permissions(folder, fs::perms::all);  // for the other user that it runs as

@@ -20,8 +20,8 @@
 #include "harness/base/process.h"
 #include "harness/base/statistics.h"
 #include "harness/device/device.h"
-#include "harness/ladder/library.h"
 #include "harness/device/stopwatch.h"
+#include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 #include "stages/launch.h"
 

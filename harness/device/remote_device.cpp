@@ -49,7 +49,8 @@ void RemoteDevice::start() {
     connection->socket = ends[0];
     try {
         connection->process = std::make_unique<SandboxedProcess>(
-            std::vector<std::string>{LADDER_BUILD_FOLDER "/runner", name(backend_), library_.string()}, limits_, ends[1]);
+            std::vector<std::string>{LADDER_BUILD_FOLDER "/runner", name(backend_), library_.string()},
+            limits_, ends[1]);
     } catch (...) {
         close(ends[1]);
         throw;

@@ -333,7 +333,7 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Shares& share
     const int last = min(end, ceil_div(min(p.Nk, last_diagonal + 1), Bc<d>));
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     __syncthreads();  // what the warps found for another query tile has been read
-    if (first < last) load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);  // without a tile, nobody waits for it
+    if (first < last) load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);  // or else nobody waits for it
     const auto load = [&](int j) {  // one group of copies, empty past the last tile
         if (j < last) {
             load_tile<T, d>(shared.K[j % depth<d>], matrix<T>(p.K, b, h_kv), p.K.row, j * Bc<d>, p.Nk);
