@@ -11,17 +11,17 @@
 namespace ladder {
 namespace {
 
-constexpr Shape default_shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
+constexpr Shape counted_shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
 
-struct Options {
-    explicit Options(Command& command) : stages(command), problem(command) {}
+struct CountOptions {
+    explicit CountOptions(Command& command) : stages(command), problem(command) {}
 
     StageOptions stages;
     CaseOptions problem;
 };
 
-Document run(const Options& options) {
-    const Case c = options.problem.with_default(default_shape);
+Document run(const CountOptions& options) {
+    const Case c = options.problem.with_default(counted_shape);
     const auto selected = options.stages.selected();  // a wrong name is wrong on every machine
     const auto device = open_counting_device();
     require_memory(c.shape, *device);
@@ -53,7 +53,8 @@ Document run(const Options& options) {
 }  // namespace
 
 void add_count(CommandLine& lab) {
-    add_command(lab, "count", "The work that stages do, and what each changes against its parent", run);
+    add_command<CountOptions>(lab, "count",
+                              "The work that stages do, and what each changes against its parent", run);
 }
 
 }  // namespace ladder

@@ -9,8 +9,8 @@
 namespace ladder {
 namespace {
 
-struct Options {
-    explicit Options(Command& command) {
+struct DiffOptions {
+    explicit DiffOptions(Command& command) {
         command.option("STAGES", stages, "[A] B: from A to B; from its parent to B if A is left out")
             .required()
             .expected(1, 2)
@@ -20,7 +20,7 @@ struct Options {
     std::vector<std::string> stages;
 };
 
-Document run(const Options& options) {
+Document run(const DiffOptions& options) {
     const Stage& to = select_stage(options.stages.back());
     const Stage* from =
         options.stages.size() == 2 ? &select_stage(options.stages.front()) : find_stage(to.parent);
@@ -44,7 +44,7 @@ Document run(const Options& options) {
 }  // namespace
 
 void add_diff(CommandLine& lab) {
-    add_command(lab, "diff", "What a stage changes: diff -u of two kernels", run);
+    add_command<DiffOptions>(lab, "diff", "What a stage changes: diff -u of two kernels", run);
 }
 
 }  // namespace ladder

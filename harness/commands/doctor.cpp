@@ -15,8 +15,8 @@
 namespace ladder {
 namespace {
 
-struct Options {
-    explicit Options(Command& command) : stages(command) {}
+struct DoctorOptions {
+    explicit DoctorOptions(Command& command) : stages(command) {}
     StageOptions stages;
 };
 
@@ -115,7 +115,7 @@ std::map<std::string, std::string> failures_of(Device& device, const Stage& stag
     return failures;
 }
 
-Document run(const Options& options) {
+Document run(const DoctorOptions& options) {
     auto selected = options.stages.selected();
     if (options.stages.words.empty()) std::erase_if(selected, [](const Stage* s) { return !is_core(*s); });
     constexpr std::array backends{Backend::cpu, Backend::checked, Backend::gpu};
@@ -174,8 +174,9 @@ Document run(const Options& options) {
 }  // namespace
 
 void add_doctor(CommandLine& lab) {
-    add_command(lab, "doctor",
-                "Compilers, toolkit, GPU, driver; which stages can run here, and what is missing", run);
+    add_command<DoctorOptions>(
+        lab, "doctor", "Compilers, toolkit, GPU, driver; which stages can run here, and what is missing",
+        run);
 }
 
 }  // namespace ladder

@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 namespace ladder {
 namespace {
 
-struct Options {
-    explicit Options(Command& command) {
+struct GradeOptions {
+    explicit GradeOptions(Command& command) {
         command.option("DIR", folder, "A submission, with kernel.cu, or a folder of submissions")
             .required()
             .type_name("");
@@ -52,7 +52,7 @@ struct Options {
 
 #ifdef LADDER_HAS_CPU
 
-Exercise exercise_of(const Options& options, const Rubric& rubric) {
+Exercise exercise_of(const GradeOptions& options, const Rubric& rubric) {
     if (!options.stage.empty()) return load_exercise(options.stage);
     if (rubric.stage) return load_exercise(std::to_string(*rubric.stage));
     throw BadUsage("which exercise? Name it with --stage, or in the rubric");
@@ -61,7 +61,7 @@ Exercise exercise_of(const Options& options, const Rubric& rubric) {
 /// A class: each submission by a process of its own, so many at a time.
 class ClassGrader {
   public:
-    ClassGrader(const Options& options, const Exercise& exercise, const Rubric& rubric)
+    ClassGrader(const GradeOptions& options, const Exercise& exercise, const Rubric& rubric)
         : options_(options), exercise_(exercise), rubric_(rubric), out_(fs::absolute(options.out)) {
         std::error_code error;
         fs::create_directories(out_, error);
@@ -193,7 +193,7 @@ class ClassGrader {
         }
     }
 
-    const Options& options_;
+    const GradeOptions& options_;
     const Exercise& exercise_;
     const Rubric& rubric_;
     fs::path out_;
@@ -201,7 +201,7 @@ class ClassGrader {
     int newly_ = 0;
 };
 
-Document run(const Options& options) {
+Document run(const GradeOptions& options) {
     const Rubric rubric = options.rubric.empty() ? Rubric{} : load_rubric(options.rubric);
     const Exercise exercise = exercise_of(options, rubric);
     if (exercise.parent < 0)
@@ -262,7 +262,7 @@ Document run(const Options& options) {
 
 #else
 
-Document run(const Options&) {
+Document run(const GradeOptions&) {
     throw CannotRun("grading needs the race-checked CPU back-end, which this build does not have");
 }
 
@@ -271,7 +271,7 @@ Document run(const Options&) {
 }  // namespace
 
 void add_grade(CommandLine& lab) {
-    add_command(lab, "grade", "Grade a submission, or a class of them", run);
+    add_command<GradeOptions>(lab, "grade", "Grade a submission, or a class of them", run);
 }
 
 }  // namespace ladder

@@ -15,8 +15,8 @@
 namespace ladder {
 namespace {
 
-struct Options {
-    explicit Options(Command& command) {
+struct HandoutOptions {
+    explicit HandoutOptions(Command& command) {
         command.option("STAGES", stages, "The stages to solve: numbers or names").required().type_name("");
         command.option("--out", folder, "The folder to write").required().type_name("DIR");
     }
@@ -24,7 +24,7 @@ struct Options {
     std::string folder;
 };
 
-Document run([[maybe_unused]] const Options& options) {
+Document run([[maybe_unused]] const HandoutOptions& options) {
 #ifdef LADDER_HAS_CPU
     std::vector<Exercise> exercises;
     for (const std::string& word : options.stages) exercises.push_back(load_exercise(word));
@@ -45,7 +45,8 @@ Document run([[maybe_unused]] const Options& options) {
 }  // namespace
 
 void add_handout(CommandLine& lab) {
-    add_command(lab, "handout", "Write what students get: everything but the solutions of these stages", run);
+    add_command<HandoutOptions>(lab, "handout",
+                                "Write what students get: everything but the solutions of these stages", run);
 }
 
 }  // namespace ladder

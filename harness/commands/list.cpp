@@ -8,11 +8,11 @@
 namespace ladder {
 namespace {
 
-struct Options {
-    explicit Options(Command&) {}
+struct ListOptions {
+    explicit ListOptions(Command&) {}
 };
 
-Document run(const Options&) {
+Document run(const ListOptions&) {
     Table table("stages", "",
                 {{"stage", "stage"},
                  {"parent", "parent"},
@@ -34,7 +34,7 @@ Document run(const Options&) {
 }  // namespace
 
 void add_list(CommandLine& lab) {
-    add_command(lab, "list", "The stages: name, parent, the one change, needs", run);
+    add_command<ListOptions>(lab, "list", "The stages: name, parent, the one change, needs", run);
 }
 
 }  // namespace ladder

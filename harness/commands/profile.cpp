@@ -15,8 +15,8 @@
 namespace ladder {
 namespace {
 
-struct Options {
-    explicit Options(Command& command) : stages(command), problem(command) {
+struct ProfileOptions {
+    explicit ProfileOptions(Command& command) : stages(command), problem(command) {
         command.flag("--occupancy", occupancy,
                      "Only what CUDA says of the kernels: registers, shared memory, blocks per SM");
         command.option("--limit", limit, "Seconds that Nsight Compute may take")
@@ -30,7 +30,7 @@ struct Options {
     unsigned limit = 600;
 };
 
-std::vector<ProfileRow> rows_of(const Options& options) {
+std::vector<ProfileRow> rows_of(const ProfileOptions& options) {
     const RegimeOptions& problem = options.problem;
     const auto stages = options.stages.selected();
     if (!problem.shape && problem.regime.empty()) return telling_rows(stages, problem.dtype_or_default());
@@ -42,7 +42,7 @@ std::vector<ProfileRow> rows_of(const Options& options) {
 }
 
 // This program with the options that name the stages and the problem.
-std::vector<std::string> same_command(const Options& options) {
+std::vector<std::string> same_command(const ProfileOptions& options) {
     const RegimeOptions& problem = options.problem;
     std::vector<std::string> command{std::filesystem::read_symlink("/proc/self/exe").string(), "profile"};
     for (const Stage* stage : options.stages.selected()) command.push_back(stage->folder());
@@ -56,7 +56,7 @@ std::vector<std::string> same_command(const Options& options) {
     return command;
 }
 
-Profile profile_of(const Options& options) {
+Profile profile_of(const ProfileOptions& options) {
     const ProgressLine progress;
     const auto rows = rows_of(options);
     {
@@ -71,7 +71,7 @@ Profile profile_of(const Options& options) {
     return profile_with_nsight(ncu, same_command(options), options.limit);
 }
 
-Document run(const Options& options) {
+Document run(const ProfileOptions& options) {
     options.problem.check();
     const Profile profile = profile_of(options);
     Document document;
@@ -96,8 +96,9 @@ Document run(const Options& options) {
 }  // namespace
 
 void add_profile(CommandLine& lab) {
-    add_command(lab, "profile",
-                "Nsight Compute's counters per kernel, and what limits its blocks per multiprocessor", run);
+    add_command<ProfileOptions>(
+        lab, "profile", "Nsight Compute's counters per kernel, and what limits its blocks per multiprocessor",
+        run);
 }
 
 }  // namespace ladder

@@ -16,8 +16,8 @@
 namespace ladder {
 namespace {
 
-struct Options {
-    explicit Options(Command& command) : backend(command) {
+struct RunOptions {
+    explicit RunOptions(Command& command) : backend(command) {
         command.option("STAGE", stage, "Number or name").required();
         command.option("--q", q, "Q: .npy, float16 or float32, (B, H, Nq, d)").required().type_name("FILE");
         command.option("--k", k, "K: the same type, (B, Hkv, Nk, d)").required().type_name("FILE");
@@ -116,7 +116,7 @@ Shape shape_of(const NpyArray& q, const NpyArray& k, const NpyArray& v, Layout l
     return shape;
 }
 
-Document run(const Options& options) {
+Document run(const RunOptions& options) {
     const Stage& stage = select_stage(options.stage);
     if (options.scale && !std::isfinite(*options.scale)) throw BadUsage("--scale must be a finite number");
     if (options.lse == options.out) throw BadUsage("--out and --lse name the same file");
@@ -168,7 +168,7 @@ Document run(const Options& options) {
 }  // namespace
 
 void add_run(CommandLine& lab) {
-    add_command(lab, "run", "Run a stage on tensors from .npy files", run);
+    add_command<RunOptions>(lab, "run", "Run a stage on tensors from .npy files", run);
 }
 
 }  // namespace ladder

@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
-    explicit Options(Command& command) {
+struct TablesOptions {
+    explicit TablesOptions(Command& command) {
         command.flag("--check", check, "Change nothing; fail if a file is out of date");
     }
 
@@ -217,7 +217,7 @@ void draw() {
     if (drawn.status != 0) throw CannotRun("the plots could not be drawn: " + drawn.err);
 }
 
-Document run(const Options& options) {
+Document run(const TablesOptions& options) {
     Document document;
     Table table("files", "", {{"file", "file"}, {"state", "what is generated"}});
     int stale = 0;
@@ -256,7 +256,8 @@ Document run(const Options& options) {
 }  // namespace
 
 void add_tables(CommandLine& lab) {
-    add_command(lab, "tables", "Rewrite the generated tables and plots of the README files", run)
+    add_command<TablesOptions>(lab, "tables", "Rewrite the generated tables and plots of the README files",
+                               run)
         .group("For maintainers");
 }
 

@@ -17,8 +17,8 @@
 namespace ladder {
 namespace {
 
-struct Options {
-    explicit Options(Command& command) : stages(command), problem(command) {
+struct TimeOptions {
+    explicit TimeOptions(Command& command) : stages(command), problem(command) {
         command.flag("--peers", peers,
                      "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention");
     }
@@ -29,7 +29,7 @@ struct Options {
 };
 
 // Those that were named, or else the ones that the ladder is about.
-std::vector<const Stage*> selected_stages(const Options& options) {
+std::vector<const Stage*> selected_stages(const TimeOptions& options) {
     auto selected = options.stages.selected();
     if (options.stages.words.empty())
         std::erase_if(selected, [](const Stage* stage) { return !is_core(*stage); });
@@ -45,7 +45,7 @@ std::string failure_of(const Results& results) {
     return wrong.empty() ? "" : fmt::format("wrong answers from {}", fmt::join(wrong, ", "));
 }
 
-Document time_on_gpu(Device& gpu, const Options& options) {
+Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     TimingOptions timing;
     if (options.problem.shape) {
         require_memory(*options.problem.shape, gpu);
@@ -79,7 +79,7 @@ Document time_on_gpu(Device& gpu, const Options& options) {
 }
 
 // Without a GPU there is no time to measure, but all else that the table says.
-Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const Options& options) {
+Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOptions& options) {
     const auto stages = selected_stages(options);
     if (options.problem.shape) require_memory(*options.problem.shape, cpu);
     const ProgressLine progress;
@@ -119,7 +119,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const Options&
     return document;
 }
 
-Document run(const Options& options) {
+Document run(const TimeOptions& options) {
     options.problem.check();
     std::string why_no_gpu;
     if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
@@ -130,9 +130,9 @@ Document run(const Options& options) {
 }  // namespace
 
 void add_time(CommandLine& lab) {
-    add_command(lab, "time",
-                "Verify and time the stages; without a GPU, verify and count them beside recorded times",
-                run);
+    add_command<TimeOptions>(
+        lab, "time", "Verify and time the stages; without a GPU, verify and count them beside recorded times",
+        run);
 }
 
 }  // namespace ladder

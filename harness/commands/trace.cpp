@@ -14,10 +14,10 @@
 namespace ladder {
 namespace {
 
-constexpr Shape default_shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
+constexpr Shape traced_shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
 
-struct Options {
-    explicit Options(Command& app) : command(app), problem(app) {
+struct TraceOptions {
+    explicit TraceOptions(Command& app) : command(app), problem(app) {
         app.option("STAGES", stages, "One stage, or two to compare: numbers or names")
             .required()
             .expected(1, 2)
@@ -37,7 +37,7 @@ struct Options {
     std::string html;
 };
 
-std::vector<const Stage*> selected_stages(const Options& options) {
+std::vector<const Stage*> selected_stages(const TraceOptions& options) {
     std::vector<const Stage*> selected;
     for (const std::string& word : options.stages) {
         for (const Stage* stage : select_stages({word})) selected.push_back(stage);
@@ -47,7 +47,7 @@ std::vector<const Stage*> selected_stages(const Options& options) {
 }
 
 // Where the page goes; nowhere if only the JSON is wanted.
-std::string page_path(const Options& options, const std::vector<const Stage*>& stages) {
+std::string page_path(const TraceOptions& options, const std::vector<const Stage*>& stages) {
     if (!options.html.empty() || options.command.given("--json")) return options.html;
     std::string path = "trace";
     for (const Stage* stage : stages) path += fmt::format("_{:02}", stage->number);
@@ -74,8 +74,8 @@ Table summary(const std::vector<Trace>& traces, int d) {
     return table;
 }
 
-Document run(const Options& options) {
-    const Case c = options.problem.with_default(default_shape);
+Document run(const TraceOptions& options) {
+    const Case c = options.problem.with_default(traced_shape);
     const auto stages = selected_stages(options);
     for (const Stage* stage : stages) {
         if (!stage->has_head_dim(c.shape.d)) {
@@ -114,7 +114,8 @@ Document run(const Options& options) {
 }  // namespace
 
 void add_trace(CommandLine& lab) {
-    add_command(lab, "trace", "What blocks and warps do, tile by tile: a page to step through", run);
+    add_command<TraceOptions>(lab, "trace", "What blocks and warps do, tile by tile: a page to step through",
+                              run);
 }
 
 }  // namespace ladder

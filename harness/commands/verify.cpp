@@ -15,8 +15,8 @@
 namespace ladder {
 namespace {
 
-struct Options {
-    explicit Options(Command& command) : stages(command), problem(command), backend(command) {
+struct VerifyOptions {
+    explicit VerifyOptions(Command& command) : stages(command), problem(command), backend(command) {
         command.flag("--quick", quick, "One case for each idea instead of all");
         command.flag("--orders", orders,
                      "CPU: each case with threads forward, reversed and shuffled, compared bit by bit");
@@ -35,14 +35,14 @@ struct Options {
 };
 
 // The one case that --shape describes.
-Case described_case(const Options& options) {
+Case described_case(const VerifyOptions& options) {
     Case c = options.problem.with_default(*options.problem.shape);
     c.multiprocessors = options.multiprocessors;
     return c;
 }
 
 // That case; else the stage's own, of which the other options keep those that agree.
-std::vector<Case> cases_of(const Stage& stage, const Options& options) {
+std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
     const CaseOptions& wanted = options.problem;
     if (wanted.shape) return {described_case(options)};
     std::vector<Case> cases = verification_cases(stage, options.quick);
@@ -58,7 +58,7 @@ std::vector<Case> cases_of(const Stage& stage, const Options& options) {
     return cases;
 }
 
-Document run(const Options& options) {
+Document run(const VerifyOptions& options) {
     const ProgressLine progress;
     std::vector<Verification> verifications;
     for (const Stage* stage : options.stages.selected())
@@ -89,7 +89,8 @@ Document run(const Options& options) {
 }  // namespace
 
 void add_verify(CommandLine& lab) {
-    add_command(lab, "verify", "Compare stages with standard attention in double precision", run);
+    add_command<VerifyOptions>(lab, "verify", "Compare stages with standard attention in double precision",
+                               run);
 }
 
 }  // namespace ladder

@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 namespace ladder {
 namespace {
 
-struct Options {
-    explicit Options(Command& command) {
+struct ZooOptions {
+    explicit ZooOptions(Command& command) {
         command.option("PUZZLE", puzzle, "The puzzle's number; without one, the list of puzzles")
             .type_name("");
         command.option("--dir", folder, "The folder of the puzzle (default: zoo-PUZZLE)").type_name("DIR");
@@ -49,7 +49,7 @@ Document list() {
     return document;
 }
 
-Document run(const Options& options) {
+Document run(const ZooOptions& options) {
     if (!options.puzzle) {
         if (options.check || options.give_up || !options.folder.empty())
             throw BadUsage("name the puzzle: lab zoo PUZZLE");
@@ -94,7 +94,7 @@ Document run(const Options& options) {
 
 #else
 
-Document run(const Options&) {
+Document run(const ZooOptions&) {
     throw CannotRun("the zoo needs the race-checked CPU back-end, which this build does not have");
 }
 
@@ -103,8 +103,8 @@ Document run(const Options&) {
 }  // namespace
 
 void add_zoo(CommandLine& lab) {
-    add_command(lab, "zoo", "Bugs as puzzles: see the symptom, find the bug in the kernel, check the fix",
-                run);
+    add_command<ZooOptions>(
+        lab, "zoo", "Bugs as puzzles: see the symptom, find the bug in the kernel, check the fix", run);
 }
 
 }  // namespace ladder
