@@ -66,10 +66,10 @@ using Forward = void (*)(const Problem& p);
 struct Stage {
     int number = 0;
     std::string name = {};      ///< folder name without its number
-    int parent = -1;       ///< the stage that it changes; -1 for none
+    int parent = -1;            ///< the stage that it changes; -1 for none
     std::string change = {};    ///< the one change, in one line
     std::string shows_in = {};  ///< the timing regime where that change should show
-    int diff_budget = 80;  ///< most lines added or changed against the parent; 0 for no bound
+    int diff_budget = 80;       ///< most lines added or changed against the parent; 0 for no bound
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
     /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves
