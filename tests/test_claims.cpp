@@ -335,7 +335,7 @@ TEST_CASE("claims: every stage has some, and every claims.cpp has a stage", "[cl
 }
 
 TEST_CASE("claims: counts depend neither on the order of threads nor on workers nor on sm_75's instructions",
-          "[claims]") {
+          "[claims][slow]") {
     // That the numbers are exact is what makes them claims.
     const Case c{.shape = {1, 2, 1, 100, 197, 64}, .causal = true};
     for (const Stage& stage : stages()) {

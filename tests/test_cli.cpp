@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -388,7 +389,7 @@ TEST_CASE("lab count: counters, and what they are against the parent's", "[cli]"
     CHECK(json["work"][0]["04_split_q"] == 1);
 }
 
-TEST_CASE("lab tables: the generated blocks of the pages are up to date", "[cli]") {
+TEST_CASE("lab tables: the generated blocks of the pages are up to date", "[cli][slow]") {
     if (!test::available(Backend::checked)) return;
     const ProcessResult result = lab({"tables", "--check"});
     INFO(result.out << result.err);
@@ -515,4 +516,72 @@ TEST_CASE("lab run: outputs that cannot be written", "[cli]") {
     expect_failure(files.command({"--lse", files.folder / "missing/l.npy"}), 2, "there is no folder");
     expect_failure(files.command({"--lse", files.folder / "o.npy"}), 2, "name the same file");
     CHECK(files.folder.files() == 3);
+}
+
+TEST_CASE("a stage is its folder: a new one is listed, compared, verified, counted and held to its claims",
+          "[cli]") {
+    if (!ladder::test::available(Backend::checked)) return;
+    namespace fs = std::filesystem;
+    const Folder folder;
+    for (const Stage& stage : stages()) {
+        if (is_core(stage))
+            fs::create_directory_symlink(fs::path(stage.source).parent_path(), folder / stage.folder());
+    }
+    std::string kernel = read_file(find_stage(5)->source);
+    const auto replace = [&](const std::string& from, const std::string& to) {
+        REQUIRE(kernel.find(from) != kernel.npos);
+        kernel.replace(kernel.find(from), from.size(), to);
+    };
+    replace(".number = 5, .name = \"causal_skip\", .parent = 4",
+            ".number = 90, .name = \"another\", .parent = 5");
+    fs::create_directory(folder / "90_another");
+    folder.write("90_another/kernel.cu", kernel);
+    const auto with_it = [&](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), {"env", "LADDER_STAGES=" + folder / "", LADDER_LAB});
+        const ProcessResult result = run_process(arguments);
+        INFO(result.err);
+        CHECK(result.status == 0);
+        return result.out;
+    };
+    const auto contains = [](const std::string& text, const std::string& part) {
+        return text.find(part) != text.npos;
+    };
+    const std::string list = with_it({"list"});
+    CHECK(contains(list, "90_another"));
+    CHECK(!contains(list, "07_packed_gqa"));
+    CHECK(contains(with_it({"diff", "90"}), "+LADDER_STAGE(forward, Dims, .number = 90"));
+    CHECK(contains(with_it({"verify", "another", "--shape", "1,2,1,65,130,64", "--causal"}), "1 of 1 cases"));
+    CHECK(contains(with_it({"count", "90", "--shape", "1,1,1,64,64,64"}), "90_another changes nothing"));
+}
+
+TEST_CASE("a folder of one's own goes the same way as a stage", "[cli]") {
+    if (!ladder::test::available(Backend::checked)) return;
+    const Folder folder;
+    const std::string own = folder / "", kernel = read_file(find_stage(4)->source);
+    const std::vector<std::string> problem{"--shape", "1,1,1,65,70,64"};
+    const auto said = [&](std::vector<std::string> words) {
+        words.insert(words.end(), problem.begin(), problem.end());
+        return lab(words);
+    };
+    CHECK(said({"verify", own}).status == 2);  // there is no kernel.cu
+    folder.write("kernel.cu", kernel);
+    const std::string name = "04_" + std::filesystem::path(own).parent_path().filename().string();
+    for (const char* command : {"verify", "count", "trace"}) {
+        const ProcessResult result = said({command, own});
+        INFO(command << ": " << result.err);
+        CHECK(result.status == 0);
+        CHECK(result.out.find(name) != std::string::npos);
+    }
+    // A bug is found, what does not compile is said with its line, and what does not declare a stage too.
+    std::string wrong = kernel;
+    const std::string barrier = "        copy_wait();\n";
+    REQUIRE(wrong.find(barrier) != wrong.npos);
+    folder.write("kernel.cu", wrong.replace(wrong.find(barrier), barrier.size(), ""));
+    CHECK(said({"verify", own}).status == 1);
+    folder.write("kernel.cu", "#error not yet\n" + kernel);
+    const ProcessResult broken = said({"verify", own});
+    CHECK(broken.status == 1);
+    CHECK(broken.err.find("kernel.cu:1:2: error: #error not yet") != std::string::npos);
+    folder.write("kernel.cu", "int x;\n");
+    expect_failure({"verify", own}, 1, "LADDER_STAGE at the end is missing");
 }
