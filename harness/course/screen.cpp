@@ -129,18 +129,18 @@ std::vector<std::string> screen_source(const std::string& source) {
 std::vector<std::string> screen_objects(const std::vector<std::filesystem::path>& objects, Backend backend) {
     // What the CUDA layer calls, what the compiler calls by itself, and arithmetic.
     static const std::regex used(
-        R"((void )?simt::(mma<.*|(sync_block|sync_warp|fence|store|load|shuffle|any|atomic_inc|shared_memory)\(.*)"
+        R"((void |unsigned int )?simt::((mma|pack)<.*|(sync_block|sync_warp|fence|store|load|shuffle|any|atomic_inc|shared_memory)\(.*)"
         R"(|(copy_\w+|mbarrier_\w+|note_\w+|ldmatrix|exp2|divide|lane|launch)\(.*|builtins))"
         R"(|(TLS (init|wrapper) function for|thread-local (initialization|wrapper) routine for) simt::builtins)"
         R"(|ladder::register_stage\(.*|operator (new|delete)(\[\])?\(.*|(typeinfo|vtable|typeinfo name) for .*)"
         R"(|(log2|exp2|log|exp|fmax|fmin|fabs|sqrt|pow|floor|ceil|round|rint|fma|ldexp|frexp|sin|cos|tanh|erf)f?)"
-        R"(|mem(cpy|set|move|cmp)|std::__throw_.*|std::terminate\(\)|std::(runtime_error|logic_error|exception|bad_.*)::.*)"
+        R"(|mem(cpy|set|move|cmp)|strlen|std::__throw_.*|std::terminate\(\)|std::(runtime_error|logic_error|exception|bad_.*)::.*)"
         R"(|__tsan_.*|__cxa_.*|__gxx_personality_v0|_Unwind_Resume|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail)"
         R"(|__dso_handle|__tls_get_addr|std::__cxx11::basic_string<char.*)");
     // What the CUDA layer calls under nvcc, and what nvcc calls by itself.
     static const std::regex used_with_cuda(
         R"(cuda(DeviceGetAttribute|FuncSetAttribute|GetDevice|GetErrorString|LaunchKernel(ExC)?))"
-        R"(|__cuda\w+|exit|atexit|strlen)");
+        R"(|__cuda\w+|exit|atexit)");
     const bool gpu = backend == Backend::gpu;
     // Templates and inline functions of the headers. Sources cannot open their namespaces.
     static const std::regex defined(
