@@ -96,7 +96,10 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
 
     const std::uint64_t launched = counters().launches;
     std::atomic<std::uint64_t> next{0};
+    // Of several blocks that fail, the first in their order: blocks begin in that order, so it is the same
+    // whoever is quicker.
     std::exception_ptr failure;
+    std::uint64_t failed = blocks;
     // A shuffled order of blocks without a table: multiplication by a number that shares no factor with their
     // count.
     std::uint64_t stride = 1;
@@ -107,8 +110,9 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         static thread_local Block block;
         block.tally = {};
         block.begin_launch(config, call, parameters, bytes, first_serial);
+        std::uint64_t i = next++;
         try {
-            for (std::uint64_t i = next++; i < blocks; i = next++) {
+            for (; i < blocks; i = next++) {
                 const std::uint64_t number =
                     o.order == Order::reversed ? blocks - 1 - i : i * stride % blocks;
                 const Counters before = block.tally;
@@ -120,7 +124,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         } catch (...) {
             next = blocks;
             const std::lock_guard lock(total_mutex);
-            if (!failure) failure = std::current_exception();
+            if (i < failed) failure = std::current_exception(), failed = i;
         }
         const std::lock_guard lock(total_mutex);
         total += block.tally;
