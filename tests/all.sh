@@ -83,14 +83,14 @@ attribute() {
     echo "${value:-0}"
 }
 
-# cpu_build NAME CMAKE ARGUMENTS...: configures and builds the CPU side in a folder of its own
+# cpu_build NAME TARGET TARGET CMAKE ARGUMENTS...: builds two targets of the CPU side in a folder of its own
 cpu_build() {
-    local folder=$build/$1
-    shift
+    local folder=$build/$1 targets=("$2" "$3")
+    shift 3
     local generator=()
     if have ninja; then generator=(-G Ninja); fi
     cmake -S "$root" -B "$folder" "${generator[@]}" -DLADDER_GPU=OFF "$@" &&
-        cmake --build "$folder" --parallel "$jobs"
+        cmake --build "$folder" --parallel "$jobs" --target "${targets[@]}"
 }
 
 has_cpu() { grep -q '^LADDER_CPU:BOOL=\(ON\|TRUE\|1\)' "$build/CMakeCache.txt"; }
@@ -131,10 +131,12 @@ if ! has_cpu; then
 else
     # The kernels are libraries of their own, so those that the race checker watches run beside the sanitizers.
     if ! have clang++; then
-        skip 'build with clang++, address and undefined sanitizers' 'there is no clang++'
-    elif step 'build with clang++, address and undefined sanitizers' cpu_build with-clang \
+        skip 'lab under clang++, address and undefined sanitizers' 'there is no clang++'
+    elif step 'lab under clang++, address and undefined sanitizers' cpu_build with-clang lab runner \
         -DCMAKE_CXX_COMPILER=clang++ -DLADDER_SANITIZE=address,undefined; then
-        UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick
+        export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+        step 'the algorithm, quick cases, clang++ and sanitizers' "$build/with-clang/lab" verify 0-6 --quick --backend cpu
+        step 'the same, race-checked' "$build/with-clang/lab" verify 0-6 --quick --backend checked
     fi
     step 'every stage, quick cases, race-checked, in all orders' "$build/lab" verify --quick --backend checked --orders
     step 'every stage, quick cases, race-checked, other inputs' \
