@@ -80,9 +80,12 @@ void unpack(std::uint32_t bits, float* low, float* high) {
 template <int depth>
 void multiply(const float (&A)[16][16], const float (&B)[16][8], int first_k, float (&D)[16][8]) {
     for (int i = 0; i < 16; ++i) {
+        float sum[8];  // nobody else's, so that the compiler may use vector registers
+        for (int j = 0; j < 8; ++j) sum[j] = D[i][j];
         for (int k = first_k; k < first_k + depth; ++k) {
-            for (int j = 0; j < 8; ++j) D[i][j] += A[i][k] * B[k][j];
+            for (int j = 0; j < 8; ++j) sum[j] += A[i][k] * B[k][j];
         }
+        for (int j = 0; j < 8; ++j) D[i][j] = sum[j];
     }
 }
 

@@ -123,15 +123,15 @@ std::vector<std::pair<int, int>> line(const std::string& stage, const Case& c) {
 /// Verifies stages on devices of few and of many multiprocessors, with and without a mask.
 void check_on_any_device(const std::vector<std::string>& stages, const std::vector<Shape>& shapes) {
     const simt::KeptOptions kept;
-    for (const int multiprocessors : {1, 2, 3, 5, 7, 40}) {
-        simt::options().multiprocessors = multiprocessors;
-        const auto device = open_device(Backend::checked);
-        for (const std::string& stage : stages) {
-            for (const Shape& shape : shapes) {
-                for (const bool causal : {false, true}) {
-                    const Case c{.shape = shape, .causal = causal, .input = "rising"};
-                    INFO(stage << " on " << multiprocessors << ": " << c.description());
-                    const Verdict verdict = verify(*device, named(stage), c);
+    const auto device = open_device(Backend::checked);
+    for (const Shape& shape : shapes) {
+        for (const bool causal : {false, true}) {
+            Reference reference({.shape = shape, .causal = causal, .input = "rising"});
+            for (const int multiprocessors : {1, 2, 3, 5, 7, 40}) {
+                simt::options().multiprocessors = multiprocessors;
+                for (const std::string& stage : stages) {
+                    INFO(stage << " on " << multiprocessors << ": " << reference.problem.description());
+                    const Verdict verdict = verify(*device, named(stage), reference);
                     INFO(verdict.report);
                     CHECK(verdict.passed);
                 }
@@ -153,12 +153,17 @@ void check_long_shares(const std::string& stage, int Bc) {
 
 }  // namespace
 
-// One test, so that a stage is counted once for its own claims and for those of its children.
-TEST_CASE("claims: every stage does the work that it claims, and its parent does not", "[claims][slow]") {
+TEST_CASE("claims: the algorithm's stages do the work that they claim, and their parents do not",
+          "[claims]") {
     for (const Stage& stage : stages()) {
-        DYNAMIC_SECTION(stage.folder()) {
-            check_claims(stage);
-        }
+        if (is_core(stage)) check_claims(stage);
+    }
+}
+
+TEST_CASE("claims: every later stage does the work that it claims, and its parent does not",
+          "[claims][ladder]") {
+    for (const Stage& stage : stages()) {
+        if (!is_core(stage)) check_claims(stage);
     }
 }
 
@@ -187,7 +192,7 @@ TEST_CASE("claims: flash decoding splits the keys across blocks where query tile
 }
 
 TEST_CASE("claims: one launch launches one kernel, in which each block of a split row counts itself",
-          "[claims]") {
+          "[claims][ladder]") {
     // The same sums in the same order: not a bit of the result moves, whoever comes last.
     const auto device = open_device(Backend::cpu);
     for (const Case& c : claim_cases(named("one_launch").folder())) {
@@ -200,14 +205,14 @@ TEST_CASE("claims: one launch launches one kernel, in which each block of a spli
     }
 }
 
-TEST_CASE("claims: whole lines copies each line of 128 bytes as one", "[claims]") {
+TEST_CASE("claims: whole lines copies each line of 128 bytes as one", "[claims][ladder]") {
     // Q has one row, K and V 64 each, a row is one line; 7 rows of 8 of K and V lay in two.
     const Case decode{.shape = {1, 1, 1, 1, 64, 64}};
     CHECK(counters("one_launch", decode).copied_lines == 1 + 2 * (64 + 56));
     CHECK(counters("whole_lines", decode).copied_lines == 1 + 2 * 64);
 }
 
-TEST_CASE("claims: even shares gives each block an even share of the key tiles", "[claims]") {
+TEST_CASE("claims: even shares gives each block an even share of the key tiles", "[claims][ladder]") {
     // 27 query tiles of 16 key tiles on 24 places: a whole one for each, and 3 * 16 / 24 = 2 key tiles more.
     const Case crowd{.shape = {27, 1, 1, 1, 1024, 64}};
     CHECK(tiles_of_blocks("even_shares", crowd) == std::vector<Count>(24, 18));
@@ -217,26 +222,27 @@ TEST_CASE("claims: even shares gives each block an even share of the key tiles",
     check_long_shares("even_shares", 64);
 }
 
-TEST_CASE("claims: whole memory has one block per multiprocessor, and tiles of 128 keys", "[claims]") {
+TEST_CASE("claims: whole memory has one block per multiprocessor, and tiles of 128 keys",
+          "[claims][ladder]") {
     const Case crowd{.shape = {27, 1, 1, 1, 1024, 64}};
     CHECK(tiles_of_blocks("whole_memory", crowd) == std::vector<Count>(8, 27));
     check_long_shares("whole_memory", 128);
 }
 
-TEST_CASE("claims: read once says of K and V that they are read once", "[claims]") {
+TEST_CASE("claims: read once says of K and V that they are read once", "[claims][ladder]") {
     const Case decode{.shape = {1, 4, 2, 1, 64, 64}};
     CHECK(counters("whole_memory", decode).evict_first_bytes == 0);
     CHECK(counters("read_once", decode).evict_first_bytes == 2 * 2 * 64 * 64 * 2);
     check_long_shares("read_once", 128);
 }
 
-TEST_CASE("claims: ends are right for any number of parts and whatever is left over", "[claims][slow]") {
+TEST_CASE("claims: ends are right for any number of parts and whatever is left over", "[claims][ladder]") {
     check_on_any_device(
         {"short_ends", "even_shares", "whole_memory", "read_once"},
         {{11, 1, 1, 1, 70, 64}, {17, 2, 1, 1, 500, 64}, {1, 2, 1, 1, 5000, 64}, {1, 4, 2, 40, 333, 64}});
 }
 
-TEST_CASE("claims: wide warps reads a fragment of K or V once for 32 rows", "[claims]") {
+TEST_CASE("claims: wide warps reads a fragment of K or V once for 32 rows", "[claims][ladder]") {
     // The ratio that the stage is for: at d = 128, 72 ldmatrix for 128 mma become 80 for 256.
     const Case square{.shape = {1, 1, 1, 256, 256, 128}};
     const simt::Counters parent = counters("causal_skip", square), child = counters("wide_warps", square);
@@ -249,7 +255,7 @@ TEST_CASE("claims: wide warps reads a fragment of K or V once for 32 rows", "[cl
 }
 
 TEST_CASE("claims: longest first does the same work, and starts the longest blocks of many heads first",
-          "[claims]") {
+          "[claims][ladder]") {
     // Four query tiles, of 2, 4, 6 and 8 key tiles, for each of five heads, which start in a group of eight.
     const Case c{.shape = {2, 5, 5, 512, 512, 64}, .causal = true};
     std::vector<Count> head_by_head, longest_first;
@@ -279,7 +285,7 @@ TEST_CASE("claims: longest first does the same work, and starts the longest bloc
 }
 
 TEST_CASE("claims: late exponents rescales at d = 256 where the maximum rises by much, and else votes",
-          "[claims]") {
+          "[claims][ladder]") {
     // Five tiles of keys: all of them rescaled in the parent, the first, third and fifth here.
     const Case rising{.shape = {1, 1, 1, 128, 320, 256}, .input = "rising"};
     CHECK(counters("own_pace", rising).shuffles == (5 + 1) * 8 * 2 * 2);
@@ -287,7 +293,7 @@ TEST_CASE("claims: late exponents rescales at d = 256 where the maximum rises by
 }
 
 TEST_CASE("claims: own diagonal has warps that skip the tiles of which none of their rows sees a key",
-          "[claims]") {
+          "[claims][ladder]") {
     // 512 rows and keys: of the 2, 4, 6 and 8 tiles of a block, half of its eight warps skip the last. That
     // is a tenth.
     const Case square{.shape = {1, 1, 1, 512, 512, 256}, .causal = true};
@@ -295,7 +301,7 @@ TEST_CASE("claims: own diagonal has warps that skip the tiles of which none of t
     CHECK(counters("own_diagonal", square).mma == 18 * 8 * 256);
 }
 
-TEST_CASE("claims: third block has tiles of 64 keys", "[claims]") {
+TEST_CASE("claims: third block has tiles of 64 keys", "[claims][ladder]") {
     // Where 64 keys divide the length and 128 do not, that is also fewer products: 9 tiles of 64, 5 of 128.
     const Case square{.shape = {1, 1, 1, 512, 512, 64}}, ragged{.shape = {1, 1, 1, 512, 576, 64}};
     CHECK(counters("per_dimension", square).mma == counters("third_block", square).mma);
@@ -303,7 +309,7 @@ TEST_CASE("claims: third block has tiles of 64 keys", "[claims]") {
 }
 
 TEST_CASE("claims: next in line has no more blocks than fit that each take the next query tile in line",
-          "[claims]") {
+          "[claims][ladder]") {
     const Case crowd{.shape = {1, 4, 4, 256, 256, 256}}, masked{.shape = crowd.shape, .causal = true};
     using Line = std::vector<std::pair<int, int>>;
     CHECK(line("next_in_line", crowd) ==
@@ -314,13 +320,13 @@ TEST_CASE("claims: next in line has no more blocks than fit that each take the n
     CHECK(line("no_pause", masked) == line("next_in_line", masked));
 }
 
-TEST_CASE("claims: a line is right for any number of blocks and whatever is in line", "[claims][slow]") {
+TEST_CASE("claims: a line is right for any number of blocks and whatever is in line", "[claims][ladder]") {
     check_on_any_device(
         {"next_in_line", "no_pause"},
         {{3, 2, 1, 1, 40, 256}, {1, 5, 5, 150, 200, 256}, {2, 2, 1, 129, 129, 256}, {1, 3, 3, 300, 64, 256}});
 }
 
-TEST_CASE("claims: every stage has some, and every claims.cpp has a stage", "[claims]") {
+TEST_CASE("claims: every stage has some, and every claims.cpp has a stage", "[claims][ladder]") {
     std::vector<std::string> folders;
     for (const Stage& stage : stages()) {
         INFO(stage.folder());
@@ -335,7 +341,7 @@ TEST_CASE("claims: every stage has some, and every claims.cpp has a stage", "[cl
 }
 
 TEST_CASE("claims: counts depend neither on the order of threads nor on workers nor on sm_75's instructions",
-          "[claims][slow]") {
+          "[claims][ladder]") {
     // That the numbers are exact is what makes them claims.
     const Case c{.shape = {1, 2, 1, 100, 197, 64}, .causal = true};
     for (const Stage& stage : stages()) {

@@ -190,7 +190,7 @@ TEST_CASE("one failed case fails the stage, and its report is shown", "[commands
     CHECK(listings[0].text == "row 5 is wrong\n");
 }
 
-TEST_CASE("each stage changes something on its telling problem", "[commands]") {
+TEST_CASE("claims: each stage changes something on its telling problem", "[claims][ladder]") {
     if (!test::available(Backend::cpu)) return;
     const auto device = open_device(Backend::cpu);
     std::vector<const Stage*> with_parent;

@@ -124,7 +124,7 @@ Document run(const TimeOptions& options) {
     std::string why_no_gpu;
     if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
     if (options.peers) throw CannotRun("--peers needs a GPU: " + why_no_gpu);
-    return count_on_cpu(*open_counting_device(), why_no_gpu, options);
+    return count_on_cpu(*open_first({Backend::cpu}), why_no_gpu, options);
 }
 
 }  // namespace
