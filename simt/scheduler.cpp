@@ -21,6 +21,7 @@
 #    endif
 #endif
 #ifdef SIMT_ASAN
+#    include <sanitizer/asan_interface.h>
 #    include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -57,6 +58,10 @@ struct StackSwitch {
 };
 
 #ifdef SIMT_ASAN
+/// A fiber that was abandoned has left marks on its stack, where functions had variables.
+void clear(const Stacks::Stack& stack) {
+    ASAN_UNPOISON_MEMORY_REGION(stack.begin, stack.bytes);
+}
 thread_local const void* scheduler_stack = nullptr;
 thread_local std::size_t scheduler_stack_bytes = 0;
 void arrive_on_new_stack() {
@@ -66,6 +71,7 @@ void leave_stack_for_good() {
     __sanitizer_start_switch_fiber(nullptr, scheduler_stack, scheduler_stack_bytes);
 }
 #else
+void clear(const Stacks::Stack&) {}
 constexpr const void* scheduler_stack = nullptr;
 constexpr std::size_t scheduler_stack_bytes = 0;
 void arrive_on_new_stack() {}
@@ -155,10 +161,11 @@ void Scheduler::begin(int count, Order order, std::uint64_t seed, void (*main)(v
         turn_of_lane_[lane_of_turn_[turn]] = static_cast<std::uint8_t>(turn);
 
     for (int id = 0; id < count; ++id) {
-        const auto [begin, bytes] = stacks_.at(id);
+        const auto own = stacks_.at(id);
+        clear(own);
         context::stack_context stack;
-        stack.size = bytes;
-        stack.sp = begin + bytes;  // stacks grow downwards
+        stack.size = own.bytes;
+        stack.sp = own.begin + own.bytes;  // stacks grow downwards
         fibers_[id].ended = false;
         fibers_[id].self =
             context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), Borrowed{},
