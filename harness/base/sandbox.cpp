@@ -6,6 +6,7 @@
 #include <grp.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
+#include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -28,7 +29,6 @@
 #include "stages/errors.h"
 
 #ifdef LADDER_HAS_SECCOMP
-#    include <linux/seccomp.h>
 #    include <sched.h>
 #    include <seccomp.h>
 #endif
@@ -97,30 +97,35 @@ std::vector<sock_filter> filter_of(Calls calls) {
         std::istringstream words(names);
         for (std::string call; words >> call;) rule(action, call.c_str());
     };
-    const auto is = [](auto value) { return static_cast<scmp_datum_t>(value); };
+    const auto equals = [](unsigned argument, std::uint64_t value) {
+        return scmp_arg_cmp{argument, SCMP_CMP_EQ, value, 0};
+    };
     if (closed) {
         rules(SCMP_ACT_ALLOW, everybody_calls);
         // Not those by which something that happens to a file sends a signal to anybody.
         for (const int command : {F_GETFD, F_SETFD, F_GETFL, F_DUPFD, F_DUPFD_CLOEXEC})
-            allow("fcntl", {SCMP_A1(SCMP_CMP_EQ, is(command))});
+            allow("fcntl", {equals(1, static_cast<std::uint64_t>(command))});
     }
     if (calls == Calls::kernel) {
         constexpr scmp_datum_t changes = O_ACCMODE | O_CREAT | O_TRUNC;
-        allow("open", {SCMP_A1(SCMP_CMP_MASKED_EQ, changes, O_RDONLY)});
-        allow("openat", {SCMP_A2(SCMP_CMP_MASKED_EQ, changes, O_RDONLY)});
-        allow("prlimit64", {SCMP_A2(SCMP_CMP_EQ, 0)});  // asks only
+        allow("open", {scmp_arg_cmp{1, SCMP_CMP_MASKED_EQ, changes, O_RDONLY}});
+        allow("openat", {scmp_arg_cmp{2, SCMP_CMP_MASKED_EQ, changes, O_RDONLY}});
+        allow("prlimit64", {equals(2, 0)});  // asks only
     } else if (calls == Calls::tools) {
         rules(SCMP_ACT_ALLOW, tools_call);
         for (const int command : {F_SETFL, F_SETLK, F_SETLKW, F_GETLK})
-            allow("fcntl", {SCMP_A1(SCMP_CMP_EQ, is(command))});
-        allow("ioctl", {SCMP_A1(SCMP_CMP_EQ, TCGETS)});  // is it a terminal?
+            allow("fcntl", {equals(1, static_cast<std::uint64_t>(command))});
+        allow("ioctl", {equals(1, TCGETS)});  // is it a terminal?
     } else {
         constexpr std::uint32_t deny = SCMP_ACT_ERRNO(EPERM);
         rules(deny, cuda_may_not_call);
+        const auto command_is = [](std::uint64_t command) {  // whatever the upper half of the register holds
+            return scmp_arg_cmp{1, SCMP_CMP_MASKED_EQ, 0xffff'ffff, command};
+        };
         for (const int command : {F_SETOWN, F_SETOWN_EX, F_SETSIG, F_SETLEASE, F_NOTIFY})
-            rule(deny, "fcntl", {SCMP_A1(SCMP_CMP_EQ, is(command))});
+            rule(deny, "fcntl", {command_is(static_cast<std::uint64_t>(command))});
         for (const unsigned command : {FIOSETOWN, SIOCSPGRP, FIOASYNC})
-            rule(deny, "ioctl", {SCMP_A1(SCMP_CMP_EQ, is(command))});
+            rule(deny, "ioctl", {command_is(command)});
     }
 
     const int memory = memfd_create("filter", MFD_CLOEXEC);
