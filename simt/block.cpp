@@ -53,6 +53,7 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
     const dim3 grid = config_->grid;
     const dim3 index(number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y);
     begin(number, index);
+    const std::uint64_t masked_before = tally.masked_tiles;
     running_block = this;
     for (int id = scheduler_.next(); id >= 0; id = scheduler_.next()) {
         builtins.thread = threads_[id].index;
@@ -62,6 +63,11 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
     }
     running_block = nullptr;
     tally.blocks += 1;
+    if (shows_comparisons_) {  // then masked tiles are seen, not told
+        for (Thread& thread : threads_) end_tile(thread);
+        const auto seen = std::count(compared_.begin(), compared_.end(), true);
+        tally.masked_tiles = masked_before + static_cast<std::uint64_t>(seen);
+    }
     if (scheduler_.failure()) std::rethrow_exception(scheduler_.failure());
     if (live_ > 0) {
         throw Report(Report::Kind::deadlock, fmt::format("deadlock in block ({}, {}, {}): {}", index.x,
@@ -74,6 +80,8 @@ void Block::begin(std::uint64_t number, dim3 index) {
     const int count = static_cast<int>(threads_.size());
     const Options& o = options();
     copied_lines_.clear();
+    shows_comparisons_ = false;
+    compared_.clear();
     recorded_ = tally;
     live_ = count;
     at_barrier_ = 0;
@@ -94,6 +102,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
         thread.finished = false;
         thread.has_tile = false;
         thread.phase = 0;
+        thread.tiles = thread.scores = thread.comparisons = 0;
         thread.copies.clear();
     }
     // The same block of the same launch gets the same turns, whichever worker runs it.
@@ -138,7 +147,20 @@ void Block::record_work() {
     recorded_ = tally;
 }
 
+/// Masking takes a comparison for each score, of its key with a bound that the run knows; all else takes far
+/// fewer.
+void Block::end_tile(Thread& thread) {
+    if (thread.tiles > 0 && thread.comparisons >= thread.scores) {
+        compared_.resize(std::max<std::size_t>(compared_.size(), static_cast<std::size_t>(thread.tiles)));
+        compared_[static_cast<std::size_t>(thread.tiles) - 1] = true;
+    }
+    thread.comparisons = 0;
+}
+
 void Block::note_tile(const Tile& tile) {
+    end_tile(self());
+    self().tiles += 1;
+    self().scores = tile.rows * tile.keys / static_cast<int>(threads_.size());
     const bool is_first = scheduler_.current() == 0;
     if (is_first) {
         tally.tiles += 1;
@@ -385,6 +407,7 @@ void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t 
     Mbarrier& mbarrier = find_mbarrier(address, caller);
     tally.mbarrier_waits += 1;
     const int present = static_cast<int>(mbarrier.phase);
+    if (number == 0 || number == 1) number = present - ((present ^ number) & 1);  // a parity will do
     if (number != present && number != present - 1) {
         fail(Report::Kind::wrong_phase,
              fmt::format("thread {} asks at {} for phase {} of an mbarrier that is in phase {}",

@@ -71,6 +71,11 @@ class Block {
     void wait_for_phase(void* address, int number, Site site, std::uintptr_t caller);
 
     void note_tile(const Tile& tile);
+    /// A comparison of the kernel's own, in a build that shows them.
+    void note_comparison() {
+        self().comparisons += 1;
+        shows_comparisons_ = true;
+    }
     void note_row(int row, float m, float l);
 
     bool is_checked() const { return config_->checked; }
@@ -88,6 +93,9 @@ class Block {
         bool finished = false;
         bool has_tile = false;  ///< noted in this phase
         std::size_t phase = 0;  ///< of the trace
+        int tiles = 0;          ///< noted so far
+        int scores = 0;         ///< its share of the last of them
+        int comparisons = 0;    ///< since then
         CopyQueue copies;
     };
     struct Mbarrier {
@@ -119,6 +127,7 @@ class Block {
                                          Epoch copy, std::uintptr_t caller);
     BlockTrace::Phase& phase();
     void record_work();
+    void end_tile(Thread& thread);
     void finish_copies(Epoch n, std::uintptr_t caller);
     [[noreturn]] void fail_on_two_waits(std::uintptr_t caller);
     std::vector<Mbarrier>::iterator mbarrier_at(const void* address);
@@ -146,6 +155,9 @@ class Block {
     bool lands_shuffled_ = false;
     /// Pairs of lines that copies since the last barrier connect, and which 16 bytes of them each has had.
     std::unordered_map<std::uintptr_t, std::uint8_t> copied_lines_;
+    bool shows_comparisons_ = false;
+    std::vector<bool>
+        compared_;  ///< tiles, in the order of their notes, in which a thread compared for each score
     BlockTrace* trace_ = nullptr;  ///< of the running block, or null
     Counters recorded_;            ///< what the tally was when the trace took it over
 };

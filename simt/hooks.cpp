@@ -1,5 +1,6 @@
 /// @file
-/// What -fsanitize=thread makes the kernels call. The sanitizer's own runtime is not linked.
+/// What -fsanitize=thread and -fsanitize-coverage make the kernels call. The sanitizers' own runtimes are not
+/// linked.
 
 #include <cstring>
 
@@ -31,6 +32,23 @@ __attribute__((always_inline)) inline void plain_access(const void* address, std
     }
 
 extern "C" {
+// What -fsanitize-coverage=trace-cmp makes kernels call: of these, comparisons of two numbers that only the
+// run knows, such as a key and the number of keys, say which tiles are masked.
+void __sanitizer_cov_trace_cmp4(std::uint32_t, std::uint32_t) {
+    if (simt::running_block != nullptr) simt::running_block->note_comparison();
+}
+void __sanitizer_cov_trace_cmp1(std::uint8_t, std::uint8_t) {}
+void __sanitizer_cov_trace_cmp2(std::uint16_t, std::uint16_t) {}
+void __sanitizer_cov_trace_cmp8(std::uint64_t, std::uint64_t) {}
+void __sanitizer_cov_trace_const_cmp1(std::uint8_t, std::uint8_t) {}
+void __sanitizer_cov_trace_const_cmp2(std::uint16_t, std::uint16_t) {}
+void __sanitizer_cov_trace_const_cmp4(std::uint32_t, std::uint32_t) {}
+void __sanitizer_cov_trace_const_cmp8(std::uint64_t, std::uint64_t) {}
+void __sanitizer_cov_trace_cmpf(float, float) {}
+void __sanitizer_cov_trace_cmpd(double, double) {}
+void __sanitizer_cov_trace_switch(std::uint64_t, std::uint64_t*) {}
+void __sanitizer_cov_trace_pc() {}
+
 SIMT_HOOKS(1)
 SIMT_HOOKS(2)
 SIMT_HOOKS(4)

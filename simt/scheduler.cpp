@@ -175,7 +175,7 @@ void Scheduler::begin(int count, Order order, std::uint64_t seed, void (*main)(v
                                fiber.scheduler = std::move(scheduler);
                                try {
                                    main(main_context, id);
-                               } catch (const std::exception&) {
+                               } catch (...) {
                                    failure_ = std::current_exception();
                                }
                                fiber.ended = true;

@@ -237,7 +237,7 @@ __device__ __forceinline__ void mbarrier_arrive_behind_copies(Mbarrier* barrier)
 
 /// mbarrier.test_wait.parity, again and again until this phase is complete. The barrier knows of a phase
 /// whether its number is odd, so it must be the present one or the one before. Phase -1 is complete from the
-/// start.
+/// start. Instead of its number its parity will do, 0 or 1; a number beyond lets the CPU find a wrong one.
 __device__ __forceinline__ void mbarrier_wait(Mbarrier* barrier, int phase LADDER_SITE) {
 #ifdef __CUDACC__
 #    if __CUDA_ARCH__ >= 800

@@ -1,6 +1,9 @@
 // Exercises, hand-outs and grades. Kernels are compiled here, so a test that needs several is slow.
 #ifdef LADDER_HAS_CPU
 
+#    include <sys/stat.h>
+#    include <unistd.h>
+
 #    include <algorithm>
 #    include <cmath>
 #    include <filesystem>
@@ -353,12 +356,62 @@ TEST_CASE("course: the source of a kernel is screened", "[course]") {
         INFO(line);
         CHECK(refused(line));
     }
-    for (const char* line : {"// #include <cstdio> asm simt", "/* extern */ int a;", "#pragma unroll 4",
-                             "[[maybe_unused]] int a = 1'000;", "const char* s = \"asm\";"}) {
+    // Lengths that compilers take, and what reads them need not.
+    CHECK(refused(std::string(900'000, ' ') + "#include <cstdio>"));
+    CHECK(refused("int " + std::string(300'000, 'x') + ";"));
+    CHECK(refused("/*" + std::string(900'000, '\n')));
+    CHECK(refused(std::string(500'000, '[')));
+    for (const char* line :
+         {"// #include <cstdio> asm simt", "/* extern */ int a;", "#pragma unroll 4",
+          "[[maybe_unused]] int a = 1'000;", "const char* s = \"asm\";", "// caf\u00e9 ?\?= %: \\u0041",
+          "constexpr char c = '\\'', d = '\"';", "#pragma unroll(4) // four"}) {
         INFO(line);
         CHECK(!refused(line));
     }
 }
+
+// Tries what reaches files, processes and the grader, and prints what it could do.
+const char* const raw_calls = R"(
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int, char** words) {
+    const char* file = words[1];
+    const int grader = std::atoi(words[2]), own = open("/dev/null", O_RDONLY);
+    bool none = true;
+    const auto tell = [&](const char* what, long result) {
+        if (result < 0) return;
+        none = false;
+        std::puts(what);
+    };
+    const long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) _exit(0);
+    tell("fork", child);
+    tell("truncate", truncate(file, 3));
+    tell("open to write", open(file, O_WRONLY));
+    tell("open to truncate", open(file, O_RDONLY | O_TRUNC));
+    tell("read", open(file, O_RDONLY));
+    tell("chmod", chmod(file, 0600));
+    tell("chown", chown(file, getuid(), getgid()));
+    tell("utime", utimensat(AT_FDCWD, file, nullptr, 0));
+    tell("unlink", grader == 0 ? -1 : unlink(file));
+    tell("owner of signals", own < 0 ? 0 : fcntl(own, F_SETOWN, grader));
+    tell("another signal", own < 0 ? 0 : fcntl(own, F_SETSIG, SIGKILL));
+    tell("kill", grader == 0 ? -1 : kill(grader, 0));
+    tell("socket", socket(AF_INET, SOCK_STREAM, 0));
+    tell("memory that is not counted", memfd_create("x", 0));
+    tell("others' words", open("/proc/self/../1/cmdline", O_RDONLY));
+    if (grader != 0) tell("the grader's words", open((std::string("/proc/") + words[2] + "/cmdline").c_str(), O_RDONLY));
+    if (none) std::puts("none");
+}
+)";
 
 TEST_CASE("course: the sandbox holds", "[course]") {
     const Folder folder;
@@ -379,6 +432,24 @@ TEST_CASE("course: the sandbox holds", "[course]") {
         CHECK(!contains(run("cat " + secret), "answer"));
         CHECK(!contains(run("echo x > /tmp/ladder-escape && echo written"), "written"));
         CHECK(!fs::exists("/tmp/ladder-escape"));
+    }
+    // What a kernel's process may call is a closed list: raw calls, as no kernel can write them.
+    if (missing_in_sandbox().empty()) {
+        const std::string mine = folder.write("mine", "my work\n"),
+                          source = folder.write("calls.cpp", raw_calls);
+        REQUIRE(run_process({LADDER_CXX, "-static-libstdc++", "-o", folder / "calls", source}).status == 0);
+        fs::permissions(folder / "",
+                        fs::perms(0777));  // the file system's own permissions are not what is asked
+        fs::permissions(mine, fs::perms(0666));
+        Limits strict = limits;
+        strict.calls = Calls::kernel;
+        SandboxedProcess process({folder / "calls", mine, std::to_string(getpid())}, strict);
+        CHECK(process.wait(10) == "");
+        CHECK(process.output() == "none\n");
+        CHECK(folder.read("mine") == "my work\n");
+        const ProcessResult free = run_process({folder / "calls", mine, "0"});
+        CHECK(contains(free.out, "fork\n"));  // it would have told
+        CHECK(contains(free.out, "truncate\n"));
     }
     // Memory and processor time end.
     limits.memory = std::size_t{256} << 20;
@@ -427,7 +498,7 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     const Grade declared = graded(with(with(good, "namespace {\n", "int puts(const char*);\nnamespace {\n"),
                                        launch, "    puts(\"100 of 100\");\n" + launch));
     CHECK(declared.total() == 0);
-    CHECK(contains(output(declared, "builds"), "it uses puts"));
+    CHECK(contains(output(declared, "builds"), "outside of the namespace without a name"));
 
     // No kernel at all: the host computes, or claims to.
     const Grade no_launch = graded(with(good, launch, "    if (p.Nq < 0) launch(attention<T, d>"));
@@ -460,6 +531,53 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     CHECK(score(race, "races") == 0);
     CHECK(score(race, "unmoved") < 1);
     CHECK(contains(output(race, "races"), "kernel.cu:"));
+}
+
+/// A submission that is kept as what it changes in a solution, with bytes as \x0c where it adds lines.
+struct Submission {
+    std::string kernel, says;
+    int stage = 0;
+    double least = 0, most = 0;  ///< points
+};
+
+Submission read_submission(const fs::path& file) {
+    Submission read;
+    std::istringstream lines(read_file(file));
+    std::map<std::string, std::string> head;
+    std::string line, from, to;
+    while (std::getline(lines, line) && !line.empty())
+        head[line.substr(0, line.find(": "))] = line.substr(line.find(": ") + 2);
+    read.stage = std::stoi(head.at("Stage"));
+    const std::string score = head.at("Score");
+    read.least = std::stod(score);
+    read.most = contains(score, " to ") ? std::stod(score.substr(score.find(" to ") + 4)) : read.least;
+    read.says = head.at("Says");
+    read.kernel = kernel_of(read.stage);
+    while (std::getline(lines, line)) (line.starts_with('-') ? from : to) += line.substr(1) + "\n";
+    for (std::size_t at = to.find("\\x"); at != to.npos; at = to.find("\\x", at + 1))
+        to.replace(at, 4, 1, static_cast<char>(std::stoi(to.substr(at + 2, 2), nullptr, 16)));
+    read.kernel = with(read.kernel, from, to);
+    return read;
+}
+
+TEST_CASE("course: hostile submissions get what they deserve", "[course][slow]") {
+    int count = 0;
+    for (const auto& entry : fs::directory_iterator(LADDER_SOURCE_DIR "/tests/submissions")) {
+        INFO(entry.path().filename().string());
+        const Submission submission = read_submission(entry.path());
+        const Folder folder;
+        folder.write("kernel.cu", submission.kernel);
+        const Grade grade =
+            grade_submission(load_exercise(std::to_string(submission.stage)), folder / "", Rubric{}, quietly);
+        CHECK(grade.total() >= submission.least);
+        CHECK(grade.total() <= submission.most);
+        std::string said;
+        for (const Score& s : grade.scores) said += s.output;
+        INFO(said);
+        CHECK(contains(said, submission.says));
+        count += 1;
+    }
+    CHECK(count > 30);
 }
 
 TEST_CASE("course: a grade is written as Gradescope documents it", "[course]") {
@@ -522,19 +640,42 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
     const Folder folder;
     fs::create_directories(folder / "class/ada");
     fs::create_directories(folder / "class/empty");
+    // Names and files that no one should have.
+    const std::vector<std::string> odd{"\xff\xfe", "esc\x1b[2J", "tab\tname",          "=cmd|' /C calc'!A0",
+                                       "\t=1+1",   " +1",        std::string(250, 'n')};
+    for (const std::string& name : odd) fs::create_directories(folder / ("class/" + name));
+    fs::create_symlink("loop", folder / "class/loop");
+    fs::create_symlink("nowhere", folder / "class/dangling");
+    fs::create_directories(folder / "class/unreadable");
+    fs::permissions(folder.write("class/unreadable/kernel.cu", "no kernel\n"), fs::perms::none);
+    fs::create_directories(folder / "class/pipe");
+    REQUIRE(mkfifo((folder / "class/pipe/kernel.cu").c_str(), 0666) == 0);
+    fs::create_directories(folder / "class/link");
+    fs::create_symlink(LADDER_SOURCE_DIR "/stages/05_causal_skip/kernel.cu", folder / "class/link/kernel.cu");
     folder.write("class/ada/kernel.cu", kernel_of(5));
     folder.write("rubric.json", R"({"stage": 5, "seed": 3, "points": {"moved": 40}})");
-    const std::vector<std::string> command{"grade",        folder / "class", "--out",
-                                           folder / "out", "--rubric",       folder / "rubric.json"};
+    const std::vector<std::string> command{"grade",        folder / "class",     "--out",
+                                           folder / "out", "--rubric",           folder / "rubric.json",
+                                           "--json",       folder / "class.json"};
     const ProcessResult first = lab(command);
     INFO(first.out << first.err);
     CHECK(first.status == 0);
-    CHECK(contains(first.out, "graded now   2"));
+    CHECK(contains(first.out, "graded now   14"));
+    CHECK(first.out.find('\x1b') == std::string::npos);
+    const auto all = nlohmann::json::parse(folder.read("class.json"));
+    CHECK(all.at("grades").size() == 14);
     const std::string csv = folder.read("out/grades.csv");
     check_gradescope(folder.read("out/ada.json"));
     check_gradescope(folder.read("out/empty.json"));
     CHECK(contains(csv, "\"ada\",5,20,15,40,15,10,105,105"));
     CHECK(contains(csv, "\"empty\",0,0,0,0,0,0,0,105"));
+    for (const char* name : {"\\xff\\xfe", "esc\\x1b[2J", "tab\\x09name", "'=cmd|' /C calc'!A0", "\\x09=1+1",
+                             "' +1", "loop", "dangling", "unreadable", "pipe", "link"}) {
+        INFO(name);
+        CHECK(contains(csv, "\n\"" + std::string(name) + "\",0,0,0,0,0,0,0,105"));
+    }
+    CHECK(contains(folder.read("out/loop.json"), "Too many levels"));
+    CHECK(contains(folder.read("out/pipe.json"), "no ordinary file"));
     // Again: nothing to do. One result lost: one to do, and the same table.
     CHECK(contains(lab(command).out, "graded now   0"));
     fs::remove(folder / "out/empty.json");
@@ -552,7 +693,7 @@ TEST_CASE("course: nvcc makes a library of a kernel, beside the solution of the 
     std::puts("SKIPPED: this build has no nvcc");
 #    else
     REQUIRE(build() == "");
-    CHECK(screen_objects({c.object()}, Backend::gpu) == std::vector<std::string>{});
+    CHECK(screen_compiled({c}, Backend::gpu) == std::vector<std::string>{});
     const auto made = fs::last_write_time(c.library());
     CHECK(build() == "");
     CHECK(fs::last_write_time(c.library()) == made);  // kept
@@ -578,7 +719,7 @@ TEST_CASE("course: nvcc makes a library of a kernel, beside the solution of the 
                                    "    if constexpr (backend == Backend::gpu) cudaDeviceReset();\n"
                                    "    launch(attention<T, d>"));
     REQUIRE(build() == "");
-    const auto foreign = screen_objects({c.object()}, Backend::gpu);
+    const auto foreign = screen_compiled({c}, Backend::gpu);
     REQUIRE(foreign.size() == 1);
     CHECK(contains(foreign.front(), "it uses cudaDeviceReset"));
 #    endif

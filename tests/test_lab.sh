@@ -64,7 +64,7 @@ stub id 'echo 1000'
 stub dpkg-query 'exit 1'
 fresh
 run list
-expect 3 err 'sudo apt-get update && sudo apt-get install -y libboost-context-dev libeigen3-dev catch2 libcli11-dev nlohmann-json3-dev libfmt-dev cmake g++ ninja-build'
+expect 3 err 'sudo apt-get update && sudo apt-get install -y libboost-context-dev libeigen3-dev catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libseccomp-dev cmake g++ ninja-build'
 
 title='root installs, and is asked nothing'
 stub id 'echo 0'

@@ -96,7 +96,13 @@ std::string read_file(const fs::path& path) {
         throw BadUsage(fmt::format("cannot read {}: it is a folder", path.string()));
     std::ifstream file(path, std::ios::binary);
     if (!file) throw BadUsage(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
-    return {std::istreambuf_iterator<char>(file), {}};
+    std::string content;
+    try {
+        content.assign(std::istreambuf_iterator<char>(file), {});
+    } catch (const std::ios_base::failure&) {  // what libstdc++ makes of a disk that fails
+        throw BadUsage(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+    }
+    return content;
 }
 
 std::string text_fingerprint(std::string_view text) {

@@ -4,38 +4,51 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 namespace ladder {
 
+/// What a process in the sandbox may call of the system.
+enum class Calls : std::uint8_t {
+    kernel,  ///< a closed list: memory, files that it may read; no process, no thread, nothing that is
+             ///< written
+    tools,   ///< a closed list: what compilers, linkers and binutils need, processes and files among it
+    cuda     ///< what a CUDA driver needs: all but a list
+};
+
 /// What a process may use. All but the sandbox are the kernel's resource limits.
 struct Limits {
     unsigned cpu_s = 120;             ///< seconds of processor time
-    std::size_t memory = 3ull << 30;  ///< bytes of address space
+    std::size_t memory = 3ull << 30;  ///< bytes of address space, of each process
     std::size_t file_bytes = 0;       ///< largest file that it may write
     bool sandbox = false;             ///< see SandboxedProcess
     bool as_nobody = false;           ///< in the sandbox, where this program is root: run as another user
-    bool gpu = false;                 ///< in the sandbox: CUDA works
+    Calls calls = Calls::tools;       ///< in the sandbox
     std::vector<std::filesystem::path> readable;  ///< in the sandbox, beside the system's own folders
     std::vector<std::filesystem::path> writable;  ///< in the sandbox
     std::filesystem::path temporary = "/tmp";     ///< TMPDIR
 };
 
-/// What of the sandbox this machine has, in words: "seccomp, Landlock, another user".
+/// What of the sandbox this machine has, in words: "resource limits, seccomp, Landlock 7, another user
+/// (nobody)".
 std::string describe_sandbox();
 
-/// A process with limits, in a process group of its own, which ends with its owner. Standard input is empty,
+/// What the sandbox needs and this machine has not, in words; empty if it has all.
+std::string missing_in_sandbox();
+
+/// A process with limits, in a session of its own, which ends with its owner. Standard input is empty,
 /// output and errors are kept up to a size.
 ///
-/// In the sandbox it also cannot reach the network, other processes or any file but those named: no
-/// privileges can be gained (no_new_privs), Landlock closes the file system, seccomp the system calls that
-/// kernels have no use for.
+/// In the sandbox no privileges can be gained (no_new_privs), Landlock closes all files but those named, and
+/// what else the running version knows (network, devices, signals), and seccomp all system calls but a list.
+/// Where one of the two is missing the other has to do: ask missing_in_sandbox() first.
 class SandboxedProcess {
   public:
     /// `socket`: a descriptor that it gets as number 3; -1 for none. Throws CannotRun if it cannot be
-    /// started, or if the sandbox is asked for and not to be had.
+    /// started, or if seccomp does not work.
     SandboxedProcess(const std::vector<std::string>& command, const Limits& limits, int socket = -1);
     SandboxedProcess(const SandboxedProcess&) = delete;
     SandboxedProcess& operator=(const SandboxedProcess&) = delete;
@@ -55,5 +68,9 @@ class SandboxedProcess {
     pid_t child_ = 0;
     int output_ = -1;
 };
+
+/// What a program of binutils says of a file that nobody vouches for, in the sandbox; the file's name comes
+/// behind the words of the command. Throws CannotRun if the program is not there or says more than it may.
+std::string inspect(std::vector<std::string> command, const std::filesystem::path& file);
 
 }  // namespace ladder

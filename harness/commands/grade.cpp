@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <thread>
 
 #include "harness/commands/commands.h"
@@ -16,6 +17,8 @@
 #include "stages/errors.h"
 
 #ifdef LADDER_HAS_CPU
+#    include "harness/base/file.h"
+#    include "harness/base/json.h"
 #    include "harness/base/progress.h"
 #    include "harness/base/sandbox.h"
 #    include "harness/course/grade.h"
@@ -43,11 +46,13 @@ struct GradeOptions {
             .type_name("DIR");
         command.option("--csv", csv, "Write a table of all grades (default: grades.csv in --out)")
             .type_name("FILE");
+        command.flag("--weaker-sandbox", weaker_sandbox,
+                     "Grade also where the sandbox is not whole, which says what is missing");
         command.option("--jobs", jobs, "Submissions at a time (default: one per core)").type_name("N");
     }
     std::string folder, stage, rubric, gradescope, out, csv;
     int jobs = 0;
-    bool leaderboard = false;
+    bool leaderboard = false, weaker_sandbox = false;
 };
 
 #ifdef LADDER_HAS_CPU
@@ -58,6 +63,30 @@ Exercise exercise_of(const GradeOptions& options, const Rubric& rubric) {
     throw BadUsage("which exercise? Name it with --stage, or in the rubric");
 }
 
+/// The entries of a folder that somebody else filled, but for hidden ones and plain files. A link that leads
+/// nowhere is one: its owner must be told.
+std::vector<fs::path> submissions_in(const fs::path& folder) {
+    std::vector<fs::path> found;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+        std::error_code none;
+        const bool link = fs::is_symlink(entry.symlink_status(none));
+        const fs::file_type type = entry.status(none).type();
+        const bool leads_nowhere = link && type != fs::file_type::regular && type != fs::file_type::directory;
+        if ((type == fs::file_type::directory || leads_nowhere) &&
+            !entry.path().filename().string().starts_with("."))
+            found.push_back(fs::absolute(entry.path()));
+    }
+    if (error) throw BadUsage(fmt::format("cannot read {}: {}", printable(folder.string()), error.message()));
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+/// What a submission is called in every table and file.
+std::string name_of(const fs::path& submission) {
+    return printable(submission.filename().string());
+}
+
 /// A class: each submission by a process of its own, so many at a time.
 class ClassGrader {
   public:
@@ -66,13 +95,9 @@ class ClassGrader {
         std::error_code error;
         fs::create_directories(out_, error);
         if (error) throw BadUsage(fmt::format("cannot make {}: {}", options.out, error.message()));
-        for (const auto& entry : fs::directory_iterator(options.folder)) {
-            if (entry.is_directory() && !entry.path().filename().string().starts_with("."))
-                submissions_.push_back(fs::absolute(entry.path()));
-        }
+        submissions_ = submissions_in(options.folder);
         if (submissions_.empty())
             throw BadUsage(fmt::format("{} has neither kernel.cu nor folders", options.folder));
-        std::sort(submissions_.begin(), submissions_.end());
     }
 
     /// Grades those that have no grade yet, or that changed since.
@@ -90,7 +115,7 @@ class ClassGrader {
                 continue;
             }
             newly_ += 1;
-            const std::string name = submission.filename().string();
+            const std::string name = name_of(submission);
             progress("grade " + name, done, total);
             running[name] = start(submission);
             while (running.size() >= jobs) done += collect(running);
@@ -104,8 +129,9 @@ class ClassGrader {
         for (const auto& [key, points] : rubric_.points) csv += "," + key;
         csv += ",total,of\n";
         int missing = 0;
+        std::vector<std::string> notes;
         for (const fs::path& submission : submissions_) {
-            const std::string name = submission.filename().string();
+            const std::string name = name_of(submission);
             const auto grade = read_gradescope(result_of(submission));
             std::vector<Cell> row{name};
             csv += quoted(name);
@@ -125,6 +151,8 @@ class ClassGrader {
             csv += grade ? fmt::format(",{:g},{:g}\n", grade->total(), grade->most()) : ",,\n";
             table.add_row(row);
             missing += !grade;
+            if (const auto said = said_.find(name); !grade && said != said_.end())
+                notes.push_back(said->second);
         }
         const fs::path file = options_.csv.empty() ? out_ / "grades.csv" : fs::path(options_.csv);
         OutputFile(file).write(csv);
@@ -134,6 +162,7 @@ class ClassGrader {
                           {"graded now", Cell::count(static_cast<std::uint64_t>(newly_))}};
         document.tables = {table};
         document.notes = {fmt::format("all grades: {}; one file each: {}", file.string(), out_.string())};
+        document.notes.insert(document.notes.end(), notes.begin(), notes.end());
         if (missing > 0)
             document.failure = fmt::format("{} submissions could not be graded; run it again", missing);
         return document;
@@ -148,15 +177,24 @@ class ClassGrader {
     }
 
     static std::string quoted(std::string name) {
-        // A spreadsheet must not take a name for a formula.
-        if (!name.empty() && std::string("=+-@").find(name.front()) != std::string::npos) name.insert(0, "'");
+        // A spreadsheet must not take a name for a formula, not behind blanks and not in wide letters either.
+        const std::string_view begin =
+            std::string_view(name).substr(std::min(name.find_first_not_of(' '), name.size()));
+        for (const char* formula : {"=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"}) {
+            if (!begin.starts_with(formula)) continue;
+            name.insert(0, "'");
+            break;
+        }
         std::string text = "\"";
         for (const char c : name) text += c == '"' ? std::string("\"\"") : std::string(1, c);
         return text + "\"";
     }
 
     fs::path result_of(const fs::path& submission) const {
-        return out_ / (submission.filename().string() + ".json");
+        std::string name = name_of(submission);
+        constexpr std::size_t longest = 200;  // of a file's 255, some are for what is added to it
+        if (name.size() > longest) name = name.substr(0, longest - 20) + "..." + text_fingerprint(name);
+        return out_ / (name + ".json");
     }
 
     std::unique_ptr<SandboxedProcess> start(const fs::path& submission) const {
@@ -167,6 +205,7 @@ class ClassGrader {
                                          std::to_string(exercise_.number),
                                          "--gradescope",
                                          result_of(submission).string()};
+        if (options_.weaker_sandbox) command.emplace_back("--weaker-sandbox");
         if (!options_.rubric.empty())
             command.insert(command.end(), {"--rubric", fs::absolute(options_.rubric).string()});
         Limits limits = compiler_limits();
@@ -177,13 +216,15 @@ class ClassGrader {
     }
 
     /// Waits until one has ended, and says how many did. Whether there is a grade says whether it worked.
-    static int collect(std::map<std::string, std::unique_ptr<SandboxedProcess>>& running) {
+    int collect(std::map<std::string, std::unique_ptr<SandboxedProcess>>& running) {
         for (;;) {
             int ended = 0;
             for (auto one = running.begin(); one != running.end();) {
                 if (one->second->running()) {
                     ++one;
                 } else {
+                    const std::string how = one->second->wait(0);
+                    if (!how.empty()) said_[one->first] = one->first + ": " + why(how, one->second->output());
                     one = running.erase(one);
                     ended += 1;
                 }
@@ -193,11 +234,18 @@ class ClassGrader {
         }
     }
 
+    /// Why there is no grade: how `lab grade` ended, and its last words.
+    static std::string why(const std::string& how, const std::string& output) {
+        const std::string said = output.substr(0, output.find_last_not_of('\n') + 1);
+        return how + ", " + printable(said.substr(said.rfind('\n') + 1).substr(0, 300));
+    }
+
     const GradeOptions& options_;
     const Exercise& exercise_;
     const Rubric& rubric_;
     fs::path out_;
     std::vector<fs::path> submissions_;
+    std::map<std::string, std::string> said_;  ///< by those without a grade
     int newly_ = 0;
 };
 
@@ -212,11 +260,15 @@ Document run(const GradeOptions& options) {
         throw CannotRun("--leaderboard needs a GPU: " + why_not);
     if (!fs::is_directory(options.folder))
         throw BadUsage(fmt::format("there is no folder {}", options.folder));
-    bool has_folders = false;
-    for (const auto& entry : fs::directory_iterator(options.folder))
-        has_folders |= entry.is_directory() && !entry.path().filename().string().starts_with(".");
-    if (!fs::exists(fs::symlink_status(fs::path(options.folder) / "kernel.cu")) && has_folders &&
-        options.gradescope.empty()) {
+    if (const std::string missing = missing_in_sandbox(); !missing.empty() && !options.weaker_sandbox) {
+        throw CannotRun(fmt::format(
+            "submissions are anybody's code, and the sandbox for them needs {}. On a machine that "
+            "has nothing to lose, --weaker-sandbox grades without",
+            missing));
+    }
+    std::error_code error;
+    const bool is_one = fs::exists(fs::symlink_status(fs::path(options.folder) / "kernel.cu", error));
+    if (!is_one && options.gradescope.empty() && !submissions_in(options.folder).empty()) {
         if (options.out.empty()) throw BadUsage("a folder of submissions needs --out, for the grades");
         ClassGrader grader(options, exercise, rubric);
         grader.grade();
@@ -236,7 +288,7 @@ Document run(const GradeOptions& options) {
     Document document;
     document.facts = {
         {"exercise", exercise.folder()},
-        {"submission", options.folder},
+        {"submission", printable(options.folder)},
         {"sandbox", describe_sandbox()},
         {"total", {Value(grade.total()), fmt::format("{:g} of {:g}", grade.total(), grade.most())}}};
     Table table("criteria", "",

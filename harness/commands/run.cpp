@@ -5,6 +5,7 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "harness/base/file.h"
 #include "harness/base/npy.h"
@@ -12,6 +13,8 @@
 #include "harness/commands/options.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
+
+namespace fs = std::filesystem;
 
 namespace ladder {
 namespace {
@@ -119,7 +122,9 @@ Shape shape_of(const NpyArray& q, const NpyArray& k, const NpyArray& v, Layout l
 Document run(const RunOptions& options) {
     const Stage& stage = select_stage(options.stage);
     if (options.scale && !std::isfinite(*options.scale)) throw BadUsage("--scale must be a finite number");
-    if (options.lse == options.out) throw BadUsage("--out and --lse name the same file");
+    // However they spell it, and also where links lead.
+    if (!options.lse.empty() && fs::weakly_canonical(options.lse) == fs::weakly_canonical(options.out))
+        throw BadUsage("--out and --lse name the same file");
     const OutputFile out(options.out);
     const std::optional<OutputFile> lse =
         options.lse.empty() ? std::nullopt : std::optional<OutputFile>(options.lse);

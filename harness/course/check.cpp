@@ -16,6 +16,7 @@
 #include "harness/count/counting.h"
 #include "harness/course/screen.h"
 #include "harness/device/remote_device.h"
+#include "harness/device/workspace.h"
 #include "harness/ladder/library.h"
 #include "harness/report/diff.h"
 #include "simt/simt.h"
@@ -108,13 +109,78 @@ class Checker {
                              [&](const Criterion& c) { return c.key == key; });
     }
 
-    /// Whether to stop here: the time is over, or the kernel hung already, and would each time.
-    bool out_of_time(Criterion& c, int hangs_before, const RemoteDevice& device) {
-        if (device.hangs() > hangs_before) return true;
-        if (Clock::now() < end_) return false;
-        if (c.reports.empty() || !c.reports.back().starts_with("the time"))
-            c.reports.push_back(fmt::format("the time for all checks ({:g} s) is over", options_.limit_s));
-        return true;
+    /// Why to stop here, if so: the time is over, or the kernel hung too often, and may each time. `so_far`
+    /// is how often it did.
+    std::string why_to_stop(int so_far, int most) const {
+        if (so_far >= most)
+            return fmt::format("not run: it hung {}, and is stopped after {:g} s each time",
+                               so_far == 1 ? "before" : fmt::format("{} times before", so_far),
+                               options_.run_limit_s);
+        if (Clock::now() < end_) return "";
+        return fmt::format("not run: the time for all checks ({:g} s) is over", options_.limit_s);
+    }
+
+    /// The same in a criterion's report, once.
+    bool stops(Criterion& c, int hangs) const {
+        const std::string why = why_to_stop(hangs, 1);
+        if (!why.empty() && (c.reports.empty() || !c.reports.back().starts_with("not run")))
+            c.reports.push_back(why + "\n");
+        return !why.empty();
+    }
+
+    /// What a run left behind.
+    struct Ran {
+        Outputs outputs;
+        Work work;
+    };
+
+    /// Where the parent masks every tile and the stage must not, what a kernel says of it is not enough.
+    /// Builds it once more, so that its comparisons are seen. Empty if it masks the tiles that it notes as
+    /// masked.
+    std::string masks_in_secret(const Work& parent, const Ran& plain, const Case& one, const Inputs& inputs) {
+        const simt::Counters &before = parent.counters, &told = plain.work.counters;
+        if (before.masked_tiles != before.tiles || told.masked_tiles == told.tiles) return "";
+        if (!comparing_) {
+            const Compilation c{kernel_, "comparisons", products_};
+            const std::string errors =
+                compile({c}, options_.untrusted ? sandboxed_compiler_limits(kernel_, products_)
+                                                : compiler_limits())
+                    .front();
+            if (!errors.empty()) return errors;
+            comparing_ = open(c, Backend::cpu);
+        }
+        const std::uint64_t seen = run_on(*comparing_, one, inputs).work.counters.masked_tiles;
+        if (seen == told.masked_tiles) return "";
+        return fmt::format("it masks {} tiles, and notes {} of {} as masked", seen, told.masked_tiles,
+                           told.tiles);
+    }
+
+    Ran run_on(RemoteDevice& device, const Case& one, const Inputs& inputs) {
+        Ran ran{run_stage(device, stage_, one, inputs), {}};
+        ran.work.counters = device.counters();
+        ran.work.workspace_bytes = Workspace::bytes(device, stage_, one.shape);
+        return ran;
+    }
+
+    /// What a kernel does differently where it is checked, and may not; empty if nothing.
+    static std::string difference(const Ran& plain, const Ran& checked) {
+        if (plain.outputs.O != checked.outputs.O || !same(plain.outputs.L, checked.outputs.L))
+            return "the race checker's run has other outputs than the plain one";
+        for (const auto& field : simt::counter_fields) {
+            const auto expected = plain.work.counters.*field.value, got = checked.work.counters.*field.value;
+            if (got != expected && field.value != &simt::Counters::bypassed_bytes)
+                return fmt::format("the race checker counts {} {}, the plain run {}", got,
+                                   in_words(field.name), expected);
+        }
+        return "";
+    }
+
+    std::unique_ptr<RemoteDevice> open(const Compilation& c, Backend backend) const {
+        Limits running;
+        running.sandbox = running.as_nobody = options_.untrusted;
+        running.calls = Calls::kernel;
+        running.readable = {c.library()};
+        return std::make_unique<RemoteDevice>(c.library(), backend, running, options_.run_limit_s);
     }
 
     void build() {
@@ -140,20 +206,13 @@ class Checker {
             builds.reports.push_back(errors);
             return;
         }
-        for (const std::string& line : screen_objects({both[0].object(), both[1].object()}, Backend::cpu))
-            foreign.push_back(line);
+        for (const std::string& line : screen_compiled(both, Backend::cpu)) foreign.push_back(line);
         if (options_.untrusted && !foreign.empty()) {
             builds.reports.push_back(fmt::format("{}\n", fmt::join(foreign, "\n")));
             return;
         }
         for (const std::string& line : foreign) result_.notes.push_back("a grader will refuse this: " + line);
 
-        Limits running;
-        running.sandbox = running.as_nobody = options_.untrusted;
-        running.readable = {LADDER_BUILD_FOLDER, products_};
-        const auto open = [&](const Compilation& c, Backend backend) {
-            return std::make_unique<RemoteDevice>(c.library(), backend, running, options_.run_limit_s);
-        };
         plain_ = open(both[0], Backend::cpu);
         checked_ = open(both[1], Backend::checked);
         try {
@@ -189,7 +248,7 @@ class Checker {
         for (const Case& one : cases) {
             on_step_(fmt::format("verify {}", one.description()), c.total, static_cast<int>(cases.size()));
             c.total += 1;
-            if (out_of_time(c, hangs, *plain_)) continue;
+            if (stops(c, plain_->hangs() - hangs)) continue;
             std::string report;
             if (!stage_.has_head_dim(one.shape.d)) {
                 report = missing_dim_;
@@ -206,7 +265,7 @@ class Checker {
     }
 
     /// Runs under the race checker, forward, reversed and shuffled. Whether results are right is not asked
-    /// here, only whether they are the same.
+    /// here, only whether they and the work are the same, and the same as without it.
     void look_for_races() {
         Criterion& c = criterion("races");
         Stage stage;
@@ -214,33 +273,38 @@ class Checker {
         std::vector<Case> cases;
         const std::vector<Case> all = verification_cases(stage, true);
         for (const std::size_t k : {2, 3, 5, 6, 8, 10}) cases.push_back(all[k]);
-        const int hangs = checked_->hangs();
+        const int hangs = checked_->hangs() + plain_->hangs();
         for (const Case& one : cases) {
             on_step_(fmt::format("races on {}", one.description()), c.total / 3,
                      static_cast<int>(cases.size()));
             const Inputs inputs = make_inputs(one);
-            std::optional<Outputs> first;
+            std::optional<Ran> plain, first;
             for (const auto& [order, name] : {std::pair{simt::Order::forward, "forward"},
                                               {simt::Order::reversed, "reversed"},
                                               {simt::Order::shuffled, "shuffled"}}) {
                 c.total += 1;
-                if (out_of_time(c, hangs, *checked_)) continue;
+                if (stops(c, checked_->hangs() + plain_->hangs() - hangs)) continue;
                 const simt::KeptOptions kept;
                 simt::options().order = order;
                 simt::options().seed = options_.seed;
                 std::string report = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_;
                 try {
                     if (report.empty()) {
-                        const Outputs outputs = run_stage(*checked_, stage_, one, inputs);
-                        const auto bypassed = checked_->counters().bypassed_bytes;
-                        if (first && (first->O != outputs.O || !same(first->L, outputs.L)))
+                        if (!plain) plain = run_on(*plain_, one, inputs);
+                        const Ran ran = run_on(*checked_, one, inputs);
+                        const auto bypassed = ran.work.counters.bypassed_bytes;
+                        if (first &&
+                            (first->outputs.O != ran.outputs.O || !same(first->outputs.L, ran.outputs.L))) {
                             report = "the outputs depend on the order in which threads run";
+                        } else {
+                            report = difference(*plain, ran);
+                        }
                         if (bypassed != 0)
                             report = fmt::format(
                                 "{} bytes of global memory are read or written without load() or "
                                 "store()",
                                 bypassed);
-                        if (!first) first = outputs;
+                        if (!first) first = ran;
                     }
                 } catch (const CheckFailed& error) {
                     report = error.what();
@@ -265,27 +329,28 @@ class Checker {
         const Stage& parent = parent_of(exercise_);
         const std::vector<Case> cases = claim_cases(exercise_.folder());
         int done = 0;
-        const int hangs = plain_->hangs();
-        std::string last_broken;
+        constexpr int most_hangs = 3;  // each costs the claims on its problem
+        const int hangs = plain_->hangs() + checked_->hangs();
         for (const Case& one : cases) {
             on_step_(fmt::format("count {}", one.description()), done++, static_cast<int>(cases.size()));
             const Inputs inputs = make_inputs(one);
             const Work before = count_work(*local, parent, one, inputs);
             Work after;
             std::string broken = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_;
-            if (plain_->hangs() > hangs) {
-                broken = last_broken;
-            } else if (Clock::now() >= end_) {
-                broken = "the time for all checks is over";
-            } else if (broken.empty()) {
+            if (broken.empty()) broken = why_to_stop(plain_->hangs() + checked_->hangs() - hangs, most_hangs);
+            if (broken.empty()) {
                 try {
-                    after = count_work(*plain_, stage_, one, inputs);
-                    broken = after.why_not;
+                    const Ran plain = run_on(*plain_, one, inputs);
+                    after = plain.work;
+                    broken = difference(plain, run_on(*checked_, one, inputs));
+                    if (broken.empty()) broken = masks_in_secret(before, plain, one, inputs);
                 } catch (const CheckFailed& error) {
+                    broken = error.what();
+                } catch (const CannotRun& error) {
                     broken = error.what();
                 }
             }
-            last_broken = broken;
+            result_.counted += broken.empty();
             judge_claims(one, before, after, broken, local->sm_count());
         }
         for (auto* c : {&moved, &unmoved}) {
@@ -356,7 +421,7 @@ class Checker {
     const OnStep& on_step_;
     Clock::time_point end_;
     CheckResult result_;
-    std::unique_ptr<RemoteDevice> plain_, checked_;
+    std::unique_ptr<RemoteDevice> plain_, checked_, comparing_;
     Stage stage_;
     std::string missing_dim_;
     std::map<std::string, std::map<std::string, std::pair<std::string, int>>> wrong_;

@@ -36,7 +36,7 @@ struct CheckOptions {
 struct CheckResult {
     std::vector<Criterion> criteria;  ///< always all of them, in this order
     std::vector<std::string> notes;   ///< what is no failure here
-    int changed_lines = 0;            ///< against the parent
+    int counted = 0;                  ///< problems on which the work could be counted
 
     bool passed() const;
     const Criterion& operator[](const std::string& key) const;

@@ -24,14 +24,20 @@ std::string kernel_of(const fs::path& folder, std::string& why_not) {
     const fs::path path = folder / "kernel.cu";
     std::error_code error;
     const fs::file_status status = fs::symlink_status(path, error);
-    if (!fs::exists(status)) {
+    if (status.type() == fs::file_type::not_found && fs::is_directory(folder, error)) {
         why_not = "there is no kernel.cu";
+    } else if (!fs::exists(status)) {
+        why_not = "kernel.cu cannot be read" + (error ? ": " + error.message() : "");
     } else if (!fs::is_regular_file(status)) {
         why_not = "kernel.cu is no ordinary file";
     } else if (fs::file_size(path, error) > most_source) {
         why_not = "kernel.cu is larger than 1 MiB";
     } else {
-        return read_file(path);
+        try {
+            return read_file(path);
+        } catch (const BadUsage&) {
+            why_not = "kernel.cu cannot be read: no permission?";
+        }
     }
     return "";
 }
@@ -155,7 +161,10 @@ Grade grade_submission(const Exercise& exercise, const fs::path& folder, const R
         }
         if (nothing_done && c.key != "builds" && c.key != "moved") {
             score.score = 0;
-            score.output += "\nThis is the parent's merit: it counts once the work moves.\n";
+            score.output +=
+                result.counted > 0
+                    ? "\nThis is the parent's merit: it counts once the work moves.\n"
+                    : "\nIt counts once the work moves, and no problem's work could be counted.\n";
         }
         grade.scores.push_back(score);
     }

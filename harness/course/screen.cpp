@@ -1,175 +1,437 @@
 #include "harness/course/screen.h"
 
+#include <cxxabi.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
-#include <regex>
+#include <cstdlib>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string_view>
 
-#include "harness/base/process.h"
+#include "harness/base/sandbox.h"
+#include "harness/ladder/ladder.h"
 #include "stages/errors.h"
+
+namespace fs = std::filesystem;
 
 namespace ladder {
 namespace {
 
+using Words = std::set<std::string, std::less<>>;
+
+constexpr std::size_t longest_line = 2000, longest_word = 200, most_found = 20;
+
+// --- Tokens
+// --------------------------------------------------------------------------------------------------------
+
 bool starts_word(char c) {
-    return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_' ||
-           static_cast<unsigned char>(c) >= 128;
+    return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+bool is_digit(char c) {
+    return std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 bool in_word(char c) {
-    return starts_word(c) || std::isdigit(static_cast<unsigned char>(c)) != 0;
+    return starts_word(c) || is_digit(c);
 }
 
-/// The source with comments and the insides of literals blanked out, line by line as it was. Notes raw
-/// strings.
-std::string blank(const std::string& source) {
-    std::string text = source;
-    const auto wipe = [&](std::size_t from, std::size_t to) {
-        for (std::size_t i = from; i < std::min(to, text.size()); ++i) text[i] = text[i] == '\n' ? '\n' : ' ';
-    };
-    for (std::size_t i = 0; i < source.size();) {
-        if (source.compare(i, 2, "//") == 0) {
-            const std::size_t end = std::min(source.find('\n', i), source.size());
-            wipe(i, end);
-            i = end;
-        } else if (source.compare(i, 2, "/*") == 0) {
-            const std::size_t end = source.find("*/", i + 2);
-            const std::size_t after = end == source.npos ? source.size() : end + 2;
-            wipe(i, after);
-            i = after;
-        } else if (source[i] == '"' || (source[i] == '\'' && (i == 0 || !in_word(source[i - 1])))) {
-            const char quote = source[i];
-            std::size_t end = i + 1;
-            while (end < source.size() && source[end] != quote && source[end] != '\n')
-                end += source[end] == '\\' ? 2 : 1;
-            wipe(i + 1, end);
-            i = std::min(end + 1, source.size());
+struct Token {
+    enum class Kind : std::uint8_t { word, number, literal, mark };  // a mark is one character of punctuation
+    Kind kind;
+    std::string_view text;
+    int line;
+    bool first;  ///< of its line
+};
+
+struct Refusal {
+    int line;
+    std::string what;
+};
+
+/// The tokens of a source that compilers cannot read in another way. Throws Refusal for any other.
+class Tokens {
+  public:
+    explicit Tokens(std::string_view source) : source_(source) {
+        check_characters();
+        while (at_ < source_.size()) next();
+    }
+    const std::vector<Token>& list() const { return list_; }
+
+  private:
+    [[noreturn]] void refuse(const std::string& what) const { throw Refusal{line_, what}; }
+
+    /// Before there are tokens: characters, the ends of lines, their lengths.
+    void check_characters() {
+        std::size_t begin = 0;
+        for (std::size_t i = 0; i <= source_.size(); ++i) {
+            if (i == source_.size() || source_[i] == '\n') {
+                if (i - begin > longest_line) refuse(fmt::format("longer than {} characters", longest_line));
+                const std::size_t last = source_.substr(begin, i - begin).find_last_not_of(" \t\r");
+                if (last != source_.npos && source_[begin + last] == '\\')
+                    refuse("it ends with \\: kernels need no joined lines");
+                begin = i + 1;
+                line_ += 1;
+                continue;
+            }
+            const auto c = static_cast<unsigned char>(source_[i]);
+            const bool end_of_line = c == '\r' && source_.substr(i + 1, 1) == "\n";
+            if ((c < 32 && c != '\t' && !end_of_line) || c == 127)
+                refuse(fmt::format("the control character {:#04x}", c));
+        }
+        line_ = 1;
+    }
+
+    bool at(std::string_view text) const { return source_.substr(at_, text.size()) == text; }
+
+    void add(Token::Kind kind, std::size_t length) {
+        list_.push_back({kind, source_.substr(at_, length), line_, first_});
+        first_ = false;
+        at_ += length;
+    }
+
+    std::size_t length_while(bool (*belongs)(char)) const {
+        std::size_t end = at_;
+        while (end < source_.size() && belongs(source_[end])) ++end;
+        return end - at_;
+    }
+
+    void next() {
+        const char c = source_[at_];
+        if (c == '\n') {
+            line_ += 1;
+            first_ = true;
+            at_ += 1;
+        } else if (c == ' ' || c == '\t' || c == '\r') {
+            at_ += 1;
+        } else if (at("//")) {
+            at_ = std::min(source_.find('\n', at_), source_.size());
+        } else if (at("/*")) {
+            const std::size_t end = source_.find("*/", at_ + 2);
+            if (end == source_.npos) refuse("a comment without an end");
+            line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
+                                                 source_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
+            at_ = end + 2;
+        } else if (c == '"' || c == '\'') {
+            literal(c);
+        } else if (is_digit(c) || (c == '.' && at_ + 1 < source_.size() && is_digit(source_[at_ + 1]))) {
+            number();
+        } else if (starts_word(c)) {
+            const std::size_t length = length_while(in_word);
+            if (length > longest_word) refuse(fmt::format("a name of {} letters", length));
+            const std::size_t behind = at_ + length;
+            if (behind < source_.size() && (source_[behind] == '"' || source_[behind] == '\''))
+                refuse("a literal with a prefix, or a raw string: kernels need none");
+            add(Token::Kind::word, length);
         } else {
-            ++i;
+            mark(c);
         }
     }
-    return text;
-}
+
+    void literal(char quote) {
+        std::size_t end = at_ + 1;
+        while (end < source_.size() && source_[end] != quote && source_[end] != '\n')
+            end += source_[end] == '\\' ? 2 : 1;
+        if (end >= source_.size() || source_[end] != quote) refuse("a literal without an end");
+        if (end + 1 < source_.size() && in_word(source_[end + 1])) refuse("a literal with a suffix");
+        add(Token::Kind::literal, end + 1 - at_);
+    }
+
+    void number() {
+        std::size_t end = at_;
+        for (; end < source_.size(); ++end) {
+            const char c = source_[end];
+            const bool sign = (c == '+' || c == '-') &&
+                              std::string_view("eEpP").find(source_[end - 1]) != std::string_view::npos;
+            const bool separator = c == '\'' && end + 1 < source_.size() && in_word(source_[end + 1]);
+            if (!in_word(c) && c != '.' && !sign && !separator) break;
+        }
+        add(Token::Kind::number, end - at_);
+    }
+
+    void mark(char c) {
+        static constexpr std::string_view marks = "#{}[]()<>;:?.,+-*/%^&|~!=";
+        if (marks.find(c) == marks.npos) {
+            refuse(static_cast<unsigned char>(c) >= 128
+                       ? "letters beyond ASCII, which are for comments and texts"
+                       : fmt::format("'{}': kernels do not need it", c));
+        }
+        for (const char* spelling : {"%:", "<:", ":>", "<%", "%>", "?\?"})
+            if (at(spelling))
+                refuse(fmt::format("'{}': kernels need no digraphs and no trigraphs", spelling));
+        add(Token::Kind::mark, 1);
+    }
+
+    std::string_view source_;
+    std::size_t at_ = 0;
+    int line_ = 1;
+    bool first_ = true;  ///< nothing so far on this line
+    std::vector<Token> list_;
+};
+
+// --- What they say
+// -------------------------------------------------------------------------------------------------
 
 // Double underscores are the compiler's and the system's. These are CUDA's.
-const std::set<std::string, std::less<>> cuda_words{
-    "__global__",  "__device__",      "__host__",       "__forceinline__",  "__launch_bounds__",
-    "__shared__",  "__restrict__",    "__syncthreads",  "__syncwarp",       "__any_sync",
-    "__shfl_sync", "__shfl_xor_sync", "__shfl_up_sync", "__shfl_down_sync", "__threadfence"};
+const Words cuda_words{"__global__",        "__device__",       "__host__",     "__forceinline__",
+                       "__launch_bounds__", "__shared__",       "__restrict__", "__syncthreads",
+                       "__syncwarp",        "__any_sync",       "__shfl_sync",  "__shfl_xor_sync",
+                       "__shfl_up_sync",    "__shfl_down_sync", "__threadfence"};
 
-const std::set<std::string, std::less<>> forbidden_words{
-    "asm",   "extern",    "import",         "module", "export",  "simt",
-    "Eigen", "reference", "register_stage", "goto",   "_Pragma", "main"};
+const Words forbidden_words{"asm",   "extern",    "import",         "module", "export", "simt",
+                            "Eigen", "reference", "register_stage", "goto",   "main"};
 
-/// Preprocessor directives: the one include, and #pragma unroll.
-void screen_directive(const std::string& original, const std::string& line, int number,
-                      std::vector<std::string>& found) {
-    static const std::regex unroll(R"(^\s*#\s*pragma\s+unroll(\s+\d+|\s*\(\s*\d+\s*\))?\s*$)"),
-        include(R"(^\s*#\s*include\s*"stages/device\.cuh"\s*(//.*)?$)");
-    if (std::regex_match(line, unroll) || std::regex_match(original, include)) return;
-    const std::size_t end = line.find_last_not_of(" \r");
-    found.push_back(
-        fmt::format("line {}: '{}': a kernel includes stages/device.cuh and has #pragma unroll, no other "
-                    "line that starts with #",
-                    number, original.substr(0, std::min<std::size_t>(end + 1, 60))));
+/// Reads the tokens from the first to the last.
+class Screen {
+  public:
+    explicit Screen(const std::vector<Token>& tokens) : tokens_(tokens) {}
+
+    std::vector<std::string> found() {
+        while (at_ < tokens_.size()) {
+            if (is("#")) {
+                directive();
+            } else {
+                token();
+                at_ += 1;
+            }
+        }
+        return std::move(found_);
+    }
+
+  private:
+    std::string_view text(std::size_t ahead = 0) const {
+        return at_ + ahead < tokens_.size() ? tokens_[at_ + ahead].text : std::string_view();
+    }
+    bool is(std::string_view mark, std::size_t ahead = 0) const { return text(ahead) == mark; }
+    void refuse(const std::string& what) {
+        if (found_.size() < most_found) found_.push_back(fmt::format("line {}: {}", tokens_[at_].line, what));
+    }
+
+    /// The one include, and #pragma unroll. Comments are gone.
+    void directive() {
+        const int line = tokens_[at_].line;
+        const bool first = tokens_[at_].first;
+        std::string whole;
+        std::size_t end = at_;
+        for (; end < tokens_.size() && tokens_[end].line == line; ++end) {
+            whole += whole.size() > 1 ? " " : "";
+            whole += tokens_[end].text;
+        }
+        const std::size_t words = end - at_;
+        const bool include = whole == "#include \"stages/device.cuh\"";
+        const bool count = words == 4 && tokens_[at_ + 3].kind == Token::Kind::number;
+        const bool count_in_brackets =
+            words == 6 && is("(", 3) && tokens_[at_ + 4].kind == Token::Kind::number && is(")", 5);
+        const bool unroll = is("pragma", 1) && is("unroll", 2) && (words == 3 || count || count_in_brackets);
+        if (!first || (!include && !unroll)) {
+            refuse(
+                fmt::format("'{}': a kernel includes stages/device.cuh and has #pragma unroll, no other "
+                            "line that starts with #",
+                            whole.substr(0, 60)));
+        }
+        at_ = end;
+    }
+
+    void token() {
+        const Token& token = tokens_[at_];
+        if (depth_ == 0 && !opens_namespace()) {
+            if (!said_outside_) refuse("outside of the namespace without a name, where all of a kernel is");
+            said_outside_ = true;
+        }
+        if (token.text == "{") depth_ += 1;
+        if (token.text == "}") depth_ -= depth_ > 0;
+        if (is("[") && is("[", 1) && !(is("maybe_unused", 2) && is("]", 3) && is("]", 4)))
+            refuse("an attribute other than [[maybe_unused]]");
+        if (token.kind != Token::Kind::word) return;
+        const std::string word(token.text);
+        const bool reserved =
+            (word.find("__") != word.npos && !cuda_words.contains(word)) ||
+            (word.size() > 1 && word[0] == '_' && std::isupper(static_cast<unsigned char>(word[1])) != 0);
+        if (reserved || forbidden_words.contains(word))
+            refuse(fmt::format("'{}': kernels do not need it", word));
+        const bool used = at_ > 0 && tokens_[at_ - 1].text == "using" && is("ladder", 1) && is(";", 2);
+        if (word == "namespace" && depth_ > 0 && !used)
+            refuse(
+                fmt::format("'namespace {}': all of a kernel is in the namespace without a name", text(1)));
+    }
+
+    /// Whether it is part of `namespace {`, which is all that there may be outside of braces.
+    bool opens_namespace() const {
+        if (is("namespace")) return is("{", 1);
+        return is("{") && at_ > 0 && tokens_[at_ - 1].text == "namespace";
+    }
+
+    const std::vector<Token>& tokens_;
+    std::size_t at_ = 0;
+    int depth_ = 0;
+    bool said_outside_ = false;
+    std::vector<std::string> found_;
+};
+
+// --- What was compiled
+// ---------------------------------------------------------------------------------------------
+
+/// For people, if it is no attack on the demangler.
+std::string demangled(const std::string& symbol) {
+    if (symbol.size() > 1000) return symbol.substr(0, 60) + "...";
+    const std::unique_ptr<char, decltype(&std::free)> name(
+        abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, nullptr), &std::free);
+    return name ? name.get() : symbol;
+}
+
+struct Symbol {
+    std::string name;
+    char kind;  ///< as nm has it
+};
+
+std::vector<Symbol> symbols(const fs::path& file, const std::vector<std::string>& options) {
+    std::vector<std::string> command{"nm", "--format=posix", "--no-demangle"};
+    command.insert(command.end(), options.begin(), options.end());
+    std::istringstream lines(inspect(command, file));
+    std::vector<Symbol> list;
+    for (std::string line; std::getline(lines, line);) {  // "name kind value size"
+        std::istringstream words(line);
+        Symbol symbol;
+        if (words >> symbol.name >> symbol.kind) list.push_back(std::move(symbol));
+    }
+    return list;
+}
+
+/// What the CUDA layer calls: all that the program which runs kernels has for them.
+const Words& names_of_the_runner() {
+    static const Words names = [] {
+        Words all;
+        for (const Symbol& symbol : symbols(LADDER_BUILD_FOLDER "/runner", {"--dynamic", "--defined-only"})) {
+            for (const char* of_the_layer : {"_ZN4simt", "_ZN6ladder", "__tsan_", "__sanitizer_cov_"})
+                if (symbol.name.starts_with(of_the_layer)) all.insert(symbol.name);
+        }
+        return all;
+    }();
+    return names;
+}
+
+/// What the compiler calls by itself, exceptions, and arithmetic that nobody counts.
+bool is_of_the_language(std::string_view name) {
+    static const Words whole{"memcpy",
+                             "memset",
+                             "memmove",
+                             "memcmp",
+                             "strlen",
+                             "_Unwind_Resume",
+                             "__gxx_personality_v0",
+                             "_GLOBAL_OFFSET_TABLE_",
+                             "__stack_chk_fail",
+                             "__dso_handle",
+                             "__tls_get_addr",
+                             "_ZSt9terminatev",
+                             "__errno_location"};
+    static const Words arithmetic{"log2",  "log",  "fmax",      "fmin",  "fabs", "sqrt",  "floor", "ceil",
+                                  "round", "rint", "nearbyint", "trunc", "fma",  "ldexp", "frexp"};
+    if (whole.contains(name)) return true;
+    if (arithmetic.contains(name) ||
+        (name.ends_with("f") && arithmetic.contains(name.substr(0, name.size() - 1))))
+        return true;
+    // new and delete; type information; exceptions and texts of the standard library
+    for (const char* prefix :
+         {"_Znw", "_Zna", "_Zdl", "_Zda", "_ZTI", "_ZTS", "_ZTV", "_ZTH", "_ZTW", "__cxa_", "__tsan_",
+          "_ZNSt7__cxx1112basic_stringIc", "_ZNKSt7__cxx1112basic_stringIc"})
+        if (name.starts_with(prefix)) return true;
+    if (name.starts_with("_ZSt") && name.find("__throw_") != name.npos && name.size() < 60) return true;
+    for (const char* scope : {"_ZNSt", "_ZNKSt"}) {
+        if (!name.starts_with(scope)) continue;
+        std::string_view rest = name.substr(std::string_view(scope).size());
+        rest.remove_prefix(std::min(rest.find_first_not_of("0123456789"), rest.size()));
+        for (const char* type :
+             {"runtime_error", "logic_error", "exception", "bad_", "length_error", "out_of_range"})
+            if (rest.starts_with(type)) return true;
+    }
+    return false;
+}
+
+/// What the CUDA layer calls under nvcc, and what nvcc calls by itself.
+bool is_of_cuda(std::string_view name) {
+    static const Words whole{"cudaDeviceGetAttribute",
+                             "cudaFuncSetAttribute",
+                             "cudaGetDevice",
+                             "cudaGetErrorString",
+                             "cudaLaunchKernel",
+                             "cudaLaunchKernelExC",
+                             "exit",
+                             "atexit",
+                             "_ZN6ladder14register_stageERKNS_5StageE"};
+    return whole.contains(name) || name.starts_with("__cuda");
+}
+
+std::string problem_of(const Symbol& symbol, Backend backend) {
+    const auto& [name, kind] = symbol;
+    if (kind == 'U' || kind == 'w' || kind == 'v') {
+        const bool of_the_layer =
+            backend == Backend::gpu ? is_of_cuda(name) : names_of_the_runner().contains(name);
+        if (of_the_layer || is_of_the_language(name)) return "";
+        const std::string shown = demangled(name);
+        const bool is_exponential = shown.find("exp") != shown.npos || shown.starts_with("pow");
+        return fmt::format("it uses {}, which is not of the CUDA layer{}", shown,
+                           is_exponential ? ": fast_exp2() is counted" : "");
+    }
+    if (backend == Backend::gpu) return "";  // it defines what the CPU's objects do
+    const bool of_a_header = kind == 'W' || kind == 'V' || kind == 'u';
+    if (of_a_header && !names_of_the_runner().contains(name)) return "";
+    return fmt::format("it defines {} for others: all of a kernel is in the namespace without a name",
+                       demangled(name));
+}
+
+/// Files other than the layer's, by the compiler's own list.
+std::vector<std::string> foreign_includes(const Compilation& c) {
+    std::vector<std::string> found;
+    for (const fs::path& file : included_files(c)) {
+        const fs::path folder = file.lexically_normal().parent_path();
+        const bool of_the_layer = folder == source_folder() / "simt" || folder == source_folder() / "stages";
+        if (!of_the_layer && file != c.source)
+            found.push_back(fmt::format("it includes {}", file.filename().string()));
+    }
+    return found;
+}
+
+/// Divisions and reciprocals of floating-point numbers. The layer's own are not in the kernel's library.
+std::vector<std::string> uncounted_divides(const fs::path& library) {
+    const char* script =
+        R"(objdump --disassemble --no-show-raw-insn "$0" |
+           grep -E "^ +[0-9a-f]+:.(v?div[sp][sd]|f[i]?divr?p?[sl]?|v?rcp[a-z0-9]*|v?rsqrt[a-z0-9]*|frecp[a-z]|frsqrt[a-z])\b" | head -n 8)";
+    std::istringstream lines(inspect({"sh", "-c", script}, library));
+    std::set<std::string> found;
+    for (std::string line; std::getline(lines, line);) {
+        const std::size_t begin = line.find_first_not_of(' '), end = line.find(':');
+        if (begin == line.npos || end == line.npos) continue;
+        const std::string place = source_line(library, "0x" + line.substr(begin, end - begin));
+        found.insert(fmt::format("{}: it divides, and nobody counts it: divide() is counted", place));
+    }
+    return {found.begin(), found.end()};
 }
 
 }  // namespace
 
 std::vector<std::string> screen_source(const std::string& source) {
-    std::vector<std::string> found;
-    if (source.find('\0') != source.npos) found.emplace_back("it is not text");
-    if (source.find("R\"") != source.npos) found.emplace_back("a raw string: kernels need none");
-    if (source.find("\\\n") != source.npos || source.find("\\\r\n") != source.npos)
-        found.emplace_back("a line that ends with \\: kernels need none");
-    if (source.find("%:") != source.npos || source.find("\\u") != source.npos)
-        found.emplace_back("digraphs or \\u: kernels need none");
-    if (!found.empty()) return found;
-
-    std::istringstream lines(blank(source)), originals(source);
-    int number = 0;
-    std::string previous;  // word
-    for (std::string line, original; std::getline(lines, line) && std::getline(originals, original);) {
-        number += 1;
-        const std::size_t first = line.find_first_not_of(" \t\r");
-        if (first != line.npos && line[first] == '#') {
-            screen_directive(original, line, number, found);
-            continue;
-        }
-        for (std::size_t i = 0; i < line.size();) {
-            if (line.compare(i, 2, "[[") == 0 && line.compare(i, 16, "[[maybe_unused]]") != 0)
-                found.push_back(fmt::format("line {}: an attribute other than [[maybe_unused]]", number));
-            if (previous == "namespace" && line[i] == '{') previous.clear();
-            if (!starts_word(line[i])) {
-                i += 1;
-                continue;
-            }
-            std::size_t end = i;
-            while (end < line.size() && in_word(line[end])) ++end;
-            const std::string word = line.substr(i, end - i);
-            i = end;
-            const bool reserved = word.find("__") != word.npos && !cuda_words.contains(word);
-            if (reserved || forbidden_words.contains(word))
-                found.push_back(fmt::format("line {}: '{}': kernels do not need it", number, word));
-            if (previous == "namespace" && word != "ladder") {
-                found.push_back(
-                    fmt::format("line {}: 'namespace {}': all of a kernel is in the namespace without a "
-                                "name",
-                                number, word));
-            }
-            previous = word;
-        }
+    try {
+        return Screen(Tokens(source).list()).found();
+    } catch (const Refusal& refusal) {
+        return {fmt::format("line {}: {}", refusal.line, refusal.what)};
     }
-    return found;
 }
 
-std::vector<std::string> screen_objects(const std::vector<std::filesystem::path>& objects, Backend backend) {
-    // What the CUDA layer calls, what the compiler calls by itself, and arithmetic.
-    static const std::regex used(
-        R"((void |unsigned int )?simt::((mma|pack)<.*|(sync_block|sync_warp|fence|store|load|shuffle|any|atomic_inc|shared_memory)\(.*)"
-        R"(|(copy_\w+|mbarrier_\w+|note_\w+|ldmatrix|exp2|divide|lane|launch)\(.*|builtins))"
-        R"(|(TLS (init|wrapper) function for|thread-local (initialization|wrapper) routine for) simt::builtins)"
-        R"(|ladder::register_stage\(.*|operator (new|delete)(\[\])?\(.*|(typeinfo|vtable|typeinfo name) for .*)"
-        R"(|(log2|exp2|log|exp|fmax|fmin|fabs|sqrt|pow|floor|ceil|round|rint|fma|ldexp|frexp|sin|cos|tanh|erf)f?)"
-        R"(|mem(cpy|set|move|cmp)|strlen|std::__throw_.*|std::terminate\(\)|std::(runtime_error|logic_error|exception|bad_.*)::.*)"
-        R"(|__tsan_.*|__cxa_.*|__gxx_personality_v0|_Unwind_Resume|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail)"
-        R"(|__dso_handle|__tls_get_addr|std::__cxx11::basic_string<char.*)");
-    // What the CUDA layer calls under nvcc, and what nvcc calls by itself.
-    static const std::regex used_with_cuda(
-        R"(cuda(DeviceGetAttribute|FuncSetAttribute|GetDevice|GetErrorString|LaunchKernel(ExC)?))"
-        R"(|__cuda\w+|exit|atexit)");
-    const bool gpu = backend == Backend::gpu;
-    // Templates and inline functions of the headers. Sources cannot open their namespaces.
-    static const std::regex defined(
-        R"(.*\b(simt|ladder|std|Eigen|__gnu_cxx)::.*|DW\.ref\..*|__clang_call_terminate|operator .*|min\(int, int\)|max\(int, int\)|__.*)");
+std::vector<std::string> screen_compiled(const std::vector<Compilation>& compilations, Backend backend) {
     std::vector<std::string> found;
-    for (const auto& object : objects) {
-        const ProcessResult symbols = run_process({"nm", "--demangle", "--format=posix", object.string()});
-        if (symbols.status != 0)
-            throw CannotRun("cannot look into the compiled kernel with nm: install binutils");
-        std::istringstream lines(symbols.out);
-        for (std::string line; std::getline(lines, line);) {
-            // "name with spaces T value size"; undefined ones may have neither value nor size
-            static const std::regex form(R"(^(.*) ([A-Za-z?])( +[0-9a-f]*)?( +[0-9a-f]*)? *$)");
-            std::smatch match;
-            if (!std::regex_match(line, match, form)) continue;
-            const std::string name = match[1], kind = match[2];
-            std::string problem;
-            if (kind == "U" || kind == "w" || kind == "v") {
-                if (!std::regex_match(name, used) && !(gpu && std::regex_match(name, used_with_cuda)))
-                    problem = fmt::format("it uses {}, which is not of the CUDA layer", name);
-            } else if (!gpu && (std::isupper(static_cast<unsigned char>(kind[0])) != 0 || kind == "u" ||
-                                kind == "i")) {
-                if ((kind != "W" && kind != "V" && kind != "u") || !std::regex_match(name, defined))
-                    problem = fmt::format(
-                        "it defines {} for others: all of a kernel is in the namespace without a name", name);
-            }
-            if (!problem.empty() && std::find(found.begin(), found.end(), problem) == found.end())
-                found.push_back(problem);
-        }
+    const auto add = [&](const std::string& problem) {
+        if (!problem.empty() && found.size() < most_found &&
+            std::find(found.begin(), found.end(), problem) == found.end())
+            found.push_back(problem);
+    };
+    for (const Compilation& c : compilations) {
+        for (const Symbol& symbol : symbols(c.object(), {"--extern-only"})) add(problem_of(symbol, backend));
+        if (backend == Backend::gpu) continue;  // the source is the same
+        for (const std::string& problem : foreign_includes(c)) add(problem);
+        if (c.recipe != name(Backend::cpu)) continue;
+        for (const std::string& problem : uncounted_divides(c.library())) add(problem);
     }
     return found;
 }

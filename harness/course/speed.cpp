@@ -52,11 +52,16 @@ std::vector<std::string> problems(const Exercise& exercise, int compute_capabili
 /// The library of the kernel. Throws CannotRun if there cannot be one.
 fs::path build_library(const fs::path& kernel, const fs::path& products, bool untrusted) {
     const Compilation c{kernel, name(Backend::gpu), products};
-    const std::string errors =
-        compile({c}, untrusted ? sandboxed_compiler_limits(kernel, products) : compiler_limits()).front();
+    Limits limits = compiler_limits();
+    if (untrusted) {
+        const std::size_t memory = limits.memory;  // of which nvcc takes more than a CPU's compiler
+        limits = sandboxed_compiler_limits(kernel, products);
+        limits.memory = memory;
+    }
+    const std::string errors = compile({c}, limits).front();
     if (!errors.empty()) throw CannotRun("nvcc does not compile it: " + telling_line(errors));
     // The CPU's objects do not show what the source calls on a GPU alone.
-    if (const auto foreign = screen_objects({c.object()}, Backend::gpu); untrusted && !foreign.empty())
+    if (const auto foreign = screen_compiled({c}, Backend::gpu); untrusted && !foreign.empty())
         throw CannotRun(foreign.front());
     return c.library();
 }
@@ -75,7 +80,8 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
     limits.cpu_s = 2 * static_cast<unsigned>(time_limit_s);
     limits.memory = std::numeric_limits<std::size_t>::max();  // CUDA reserves addresses for all there is
     limits.file_bytes = std::size_t{1} << 28;
-    limits.sandbox = limits.as_nobody = limits.gpu = untrusted;
+    limits.sandbox = limits.as_nobody = untrusted;
+    limits.calls = Calls::cuda;
     limits.readable = {source_folder(), lab.parent_path(), products};
     limits.writable = {folder};
     limits.temporary = folder;

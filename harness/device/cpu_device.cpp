@@ -1,10 +1,15 @@
 /// @file
 /// The CPU back-ends behind the Device interface: plain, and race-checked.
 
+#include <cxxabi.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <fstream>
+#include <memory>
 #include <new>
+#include <typeinfo>
 
 #include <unistd.h>
 
@@ -69,6 +74,14 @@ class CpuDevice final : public Device {
         } catch (const simt::Report& report) {
             if (report.kind == simt::Report::Kind::unsupported) throw CannotRun(report.what());
             throw CheckFailed(report.what());
+        } catch (const CheckFailed&) {
+            throw;
+        } catch (const CannotRun&) {
+            throw;
+        } catch (const std::bad_alloc&) {
+            throw;
+        } catch (...) {
+            throw CheckFailed("the kernel or its host side threw " + what_was_thrown());
         }
     }
     simt::Counters counters() const override { return simt::counters(); }
@@ -78,6 +91,22 @@ class CpuDevice final : public Device {
 };
 
 }  // namespace
+
+std::string what_was_thrown() {
+    const std::exception_ptr thrown = std::current_exception();
+    const std::type_info* type = abi::__cxa_current_exception_type();
+    if (!thrown || type == nullptr) return "nothing that is known";
+    const std::unique_ptr<char, decltype(&std::free)> type_name(
+        abi::__cxa_demangle(type->name(), nullptr, nullptr, nullptr), &std::free);
+    const std::string what = type_name ? type_name.get() : type->name();
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const std::exception& error) {
+        return what + ": " + error.what();
+    } catch (...) {
+        return "an exception of type " + what;
+    }
+}
 
 std::unique_ptr<Device> open_cpu_device(Backend backend) {
     return std::make_unique<CpuDevice>(backend);

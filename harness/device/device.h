@@ -77,6 +77,9 @@ std::unique_ptr<Device> open_device(Backend backend);
 /// Whether open_device would succeed; fills `why_not` (one line) if it would not.
 bool has_device(Backend backend, std::string* why_not = nullptr);
 
+/// In a catch block or a terminate handler: what was thrown, in words, whatever its type.
+std::string what_was_thrown();
+
 /// Throws BadUsage if the tensors alone exceed the device's free memory, whatever the stage.
 void require_memory(const Shape& shape, const Device& device);
 

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "harness/device/wire.h"
+#include "harness/ladder/library.h"
 
 namespace ladder {
 
@@ -20,6 +23,24 @@ std::unique_ptr<Device> open_cpu_device(Backend backend);  // harness/device/cpu
 namespace {
 
 constexpr std::size_t most_workspace = std::size_t{1} << 30;
+
+/// A program in the sandbox cannot ask where in the source its code is from: what it says for that is
+/// replaced.
+std::string with_sources(std::string text, const std::filesystem::path& library) {
+    static constexpr std::string_view address = "code address 0x";
+    std::size_t at = 0;
+    for (int replaced = 0; replaced < 4 && (at = text.find(address, at)) != text.npos; ++replaced) {
+        const char *first = text.data() + at + address.size(), *last = text.data() + text.size();
+        std::uint64_t caller = 0;
+        const auto [end, error] = std::from_chars(first, last, caller, 16);
+        // The return address is behind the call; one byte before it is inside.
+        const std::string source =
+            error == std::errc() ? source_line(library, fmt::format("{:#x}", caller - 1)) : "?";
+        text.replace(at, static_cast<std::size_t>(end - (text.data() + at)), source);
+        at += source.size();
+    }
+    return text;
+}
 
 }  // namespace
 
@@ -65,6 +86,11 @@ void RemoteDevice::fail(const std::string& what) {
     const std::string how = connection->process->wait(what.empty() ? 2 : 0);
     last_output_ = connection->process->output();
     if (!what.empty()) throw CheckFailed(what);
+    if (how == fmt::format("exit code {}", wire::terminated)) {
+        const std::string said = last_output_.substr(0, last_output_.find_last_not_of('\n') + 1);
+        throw CheckFailed("the program ended, since nobody caught " +
+                          said.substr(said.rfind('\n') + 1).substr(0, 200));
+    }
     throw CheckFailed(how.empty() ? "the program ended in the middle of a run, with exit code 0"
                                   : "the program crashed in the middle of a run: " + how);
 }
@@ -200,6 +226,7 @@ void RemoteDevice::run(const Stage&, const Problem& problem) {
         fail("the program's answer makes no sense");
     std::string text(ran.text, '\0');
     receive(text.data(), text.size());
+    text = with_sources(std::move(text), library_);
     tiles_of_blocks_.resize(ran.blocks);
     receive(tiles_of_blocks_.data(), ran.blocks * sizeof(std::uint64_t));
     counters_ = ran.counters;

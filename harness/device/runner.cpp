@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <list>
 #include <mutex>
 #include <string>
@@ -161,6 +162,12 @@ void run(Device& device, const Stage& stage, const Run& order) {
 }  // namespace ladder
 
 int main(int argc, char** argv) {
+    // In the sandbox nobody can send a signal, and abort() would end as a crash of another kind.
+    std::set_terminate([] {
+        const std::string why = ladder::what_was_thrown() + "\n";
+        [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, why.data(), why.size());
+        _exit(ladder::wire::terminated);
+    });
     if (argc == 3) ladder::serve(argv[1], argv[2]);
     return 2;
 }

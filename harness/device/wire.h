@@ -59,6 +59,9 @@ struct Ran {
     simt::Counters counters;
 };
 
+/// Exit code of a program that ended because of an exception which nobody caught; its last words name it.
+inline constexpr int terminated = 134;
+
 /// Longest text and most blocks that an answer may have.
 inline constexpr std::uint32_t most_text = 1 << 16;
 inline constexpr std::uint64_t most_blocks = 1 << 20;

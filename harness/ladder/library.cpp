@@ -11,6 +11,7 @@
 #include <mutex>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "harness/base/file.h"
 #include "harness/base/json.h"
@@ -56,16 +57,30 @@ Recipe recipe_of(const std::string& name, const fs::path& source) {
     return words;
 }
 
-/// The files that a compiler's dependency file (-MD) names.
+/// The files that a compiler's dependency file (-MMD) names: words, with a blank in a name as "\ ".
 std::vector<fs::path> dependencies(const fs::path& file) {
-    std::istringstream words(read_file(file));
+    const std::string text = read_file(file);
     std::vector<fs::path> files;
     std::string word;
-    words >> word;  // the object
-    while (words >> word) {
-        if (word != "\\") files.emplace_back(word);
+    for (std::size_t i = std::min(text.find(": "), text.size()); ++i < text.size();) {
+        const bool escaped = text[i] == '\\' && i + 1 < text.size();
+        if (escaped && text[i + 1] == ' ') {
+            word += text[++i];
+        } else if (escaped && text[i + 1] == '\n') {
+            ++i;
+        } else if (text[i] != ' ' && text[i] != '\n') {
+            word += text[i];
+            continue;
+        } else if (!word.empty()) {
+            files.emplace_back(std::exchange(word, ""));
+        }
     }
+    if (!word.empty()) files.emplace_back(word);
     return files;
+}
+
+fs::path dependency_file(const Compilation& c) {
+    return c.folder / (c.recipe + ".d");
 }
 
 std::string fingerprint_of_file(const fs::path& path) {
@@ -131,7 +146,7 @@ class FolderLock {
 /// Runs a compiler or linker. Returns what it said if it failed.
 std::string run_tool(const Words& command, const Limits& limits, const fs::path& source) {
     SandboxedProcess tool(command, limits);
-    const std::string how_it_ended = tool.wait(compile_limit_s);
+    const std::string how_it_ended = tool.wait(2.0 * limits.cpu_s);  // it may have half a processor
     if (how_it_ended.empty()) return "";
     if (how_it_ended == "exit code 127") throw CannotRun("the compiler that lab was built with is gone");
     const std::string said = first_errors(tool.output(), source);
@@ -150,8 +165,7 @@ std::string compile_one(const Compilation& c, const Limits& limits) {
     fs::create_directories(c.folder, error);
     const FolderLock lock(c.folder / "");
     if (is_up_to_date(c, recipe)) return "";
-    const fs::path library = c.library(), named = c.folder / (c.recipe + ".d"),
-                   fresh = library.string() + ".new";
+    const fs::path library = c.library(), named = dependency_file(c), fresh = library.string() + ".new";
     fs::remove(library, error);
     const std::string source = fingerprint_of_file(c.source);
     if (auto said = run_tool(with(recipe.compile, {"-MMD", "-MF", named.string(), "-o", c.object().string(),
@@ -184,15 +198,39 @@ Limits compiler_limits() {
 
 Limits sandboxed_compiler_limits(const fs::path& kernel, const fs::path& folder) {
     Limits limits = compiler_limits();
+    limits.cpu_s = 120;
+    limits.memory = sandboxed_compiler_memory;
     limits.sandbox = true;
-    limits.readable = {source_folder(), LADDER_BUILD_FOLDER, kernel.parent_path()};
+    limits.readable = {kernel, source_folder() / "simt"};
+    for (const char* header : {"device.cuh", "errors.h", "launch.h", "stage.h"})
+        limits.readable.push_back(source_folder() / "stages" / header);
     // A compiler that is none of the system's has its parts beside it: /opt/gcc for /opt/gcc/bin/g++.
-    const fs::path compiler = recipes().at(name(Backend::cpu)).at("compile").at(0).get<std::string>();
-    const fs::path home = fs::weakly_canonical(compiler).parent_path().parent_path();
-    if (home.has_relative_path()) limits.readable.push_back(home);
+    for (const Backend backend : {Backend::cpu, Backend::gpu}) {
+        if (!has_recipe(name(backend))) continue;
+        const fs::path compiler = recipes().at(name(backend)).at("compile").at(0).get<std::string>();
+        const fs::path home = fs::weakly_canonical(compiler).parent_path().parent_path();
+        if (home.has_relative_path() && home != "/usr") limits.readable.push_back(home);
+    }
     limits.writable = {folder};
     limits.temporary = folder;
     return limits;
+}
+
+std::vector<fs::path> included_files(const Compilation& compilation) {
+    return dependencies(dependency_file(compilation));
+}
+
+std::string source_line(const fs::path& library, const std::string& address) {
+    std::istringstream frames(inspect({"addr2line", "-i", address, "-e"}, library));
+    std::string source;
+    for (std::string frame; std::getline(frames, frame);) {
+        frame = frame.substr(frame.find_last_of('/') + 1);
+        frame = frame.substr(0, frame.find(' '));
+        // What is inlined comes first.
+        if (source.empty() || source.starts_with("device.cuh") || source.starts_with("cuda.h"))
+            source = frame;
+    }
+    return source.empty() || source.find('?') != source.npos ? "code address " + address : source;
 }
 
 bool has_recipe(const std::string& recipe) {

@@ -37,8 +37,19 @@ std::vector<std::string> compile(const std::vector<Compilation>& compilations, c
 /// Limits of a compiler: enough for any kernel.
 Limits compiler_limits();
 
-/// The same for one that compiles `kernel`, which nobody vouches for, in `folder`.
+/// Bytes of memory that each of the two processes which compile a kernel that nobody vouches for may use.
+inline constexpr std::size_t sandboxed_compiler_memory = std::size_t{1} << 30;
+
+/// Limits of a compiler of `kernel`, which nobody vouches for, in `folder`: tighter, and in the sandbox,
+/// where it reads the kernel and the CUDA layer and no other source.
 Limits sandboxed_compiler_limits(const std::filesystem::path& kernel, const std::filesystem::path& folder);
+
+/// The files that a compilation has read, but for the system's: by the compiler's own list.
+std::vector<std::filesystem::path> included_files(const Compilation& compilation);
+
+/// "kernel.cu:12": the line outside of the CUDA layer that an address in a library is of, or the address if
+/// there is none. The library need not be trusted.
+std::string source_line(const std::filesystem::path& library, const std::string& address);
 
 /// Whether this build compiles for the back-end; not whether the machine has it.
 bool has_recipe(const std::string& recipe);
