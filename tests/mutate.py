@@ -219,8 +219,8 @@ class Mutants:
     def number(self, kind, place, what):
         """The next mutant's number, or None if it is known not to compile."""
         number = len(self.list) + 1
-        self.list.append({"id": number, "kind": kind, "line": self.k.line(place), "at": self.k.tokens[place].at,
-                          "what": what, "compiles": number not in self.without})
+        self.list.append({"id": number, "kind": kind, "line": self.k.line(place), "what": what,
+                          "text": self.k.source.splitlines()[self.k.line(place) - 1].split("//")[0].strip(), "compiles": number not in self.without})
         return None if number in self.without else number
 
     def find(self):
@@ -483,20 +483,20 @@ def compilable_mutants(kernel, out, build):
             sys.exit(said)
 
 
-def equivalents(stage):
-    """What stages/NN_name/mutants/equivalent.md says of mutants that do what the kernel does: a reason in a line of
-    its own, then its mutants, each in a line that starts with a dash."""
-    path, reason, found = stage / "mutants" / "equivalent.md", "", {}
-    for line in path.read_text().splitlines() if path.exists() else []:
+def equivalents():
+    """What equivalent_mutants.md says of mutants that do what the kernel does: a reason in a line of its own, then
+    its mutants, each in a line that starts with a dash."""
+    reason, found = "", {}
+    for line in (Path(__file__).parent / "equivalent_mutants.md").read_text().splitlines():
         if line.startswith("- "):
-            found[line[2:].strip().strip("`")] = reason
+            found[line[2:].strip()[1:-1]] = reason
         elif line.strip() and not line.startswith("#"):
             reason = line.strip()
     return found
 
 
 def name_of(mutant):
-    return f"{mutant['kind']}: {mutant['what']}"
+    return f"{mutant['what']}, in {mutant['text']}"
 
 
 def mutate(stage, build, out, every):
@@ -509,7 +509,7 @@ def mutate(stage, build, out, every):
     if said.returncode != 0:
         sys.exit(said.stderr)
     by = {int(line.split("\t")[0]): line.split("\t")[1:] for line in results.read_text().splitlines()}
-    known = equivalents(stage)
+    known = equivalents()
     for m in chosen:
         m["by"] = by[m["id"]][0]
         m["report"] = by[m["id"]][1]
@@ -521,10 +521,6 @@ def mutate(stage, build, out, every):
 def report(stage, chosen):
     """A stage's row, and its survivors."""
     survivors = [m for m in chosen if m["by"] == "none"]
-    equivalent = [m for m in chosen if "equivalent" in m]
-    for m in equivalent:
-        if m["by"] != "none":
-            print(f"{stage.name}: called equivalent, but rejected by {m['by']}: {name_of(m)}", file=sys.stderr)
     left = [m for m in survivors if "equivalent" not in m]
     different = len(chosen) - len(survivors) + len(left)
     print(f"| {stage.name} | {len(chosen)} | {len(survivors) - len(left)} | {different - len(left)} | "

@@ -1142,8 +1142,8 @@ TEST_CASE("every stage computes the places of rows in 64 bits", "[slow]") {
         O.for_each_row(got.O.data(), c, c.shape.H, c.shape.Nq,
                        [&](std::uint16_t* dense, std::uint16_t* far) { std::memcpy(dense, far, bytes); });
         device->download(got.L.data(), L.data(), got.L.size() * sizeof(float));
-        CHECK(got.O == expected.O);
-        CHECK(got.L == expected.L);
+        CHECK((got.O == expected.O));
+        CHECK((got.L == expected.L));
     }
 }
 #endif

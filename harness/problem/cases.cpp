@@ -56,6 +56,7 @@ std::vector<Levels> meetings(int dims) {
     list.push_back(row({{rows, full(0)}, {keys, many}, {machine, 3}, {heads, 0}, {batch, 0}, {scale, 0}}));
     list.push_back(row({{rows, masked(0)}, {keys, many}, {input, 2}, {scale, 0}, {dtype, 0}}));
     list.push_back(row({{rows, masked(several)}, {keys, one_more}, {batch, 2}, {heads, 3}}));
+    list.push_back(row({{rows, full(0)}, {keys, ragged}, {machine, 3}, {batch, 2}, {heads, 3}}));
     return list;
 }
 
