@@ -55,7 +55,8 @@ struct Test {
 
 class Mutants {
   public:
-    Mutants(const fs::path& stage_folder, const fs::path& folder) : folder_(folder) {
+    Mutants(const fs::path& stage_folder, const fs::path& folder, const std::vector<Backend>& backends)
+        : folder_(folder) {
         const auto found = std::find_if(stages().begin(), stages().end(), [&](const Stage& s) {
             return s.folder() == fs::absolute(stage_folder).lexically_normal().filename();
         });
@@ -63,7 +64,7 @@ class Mutants {
             throw BadUsage(fmt::format("there is no stage {}", stage_folder.string()));
         stage_ = &*found;
         activate(0);
-        for (const Backend backend : {Backend::cpu, Backend::checked})
+        for (const Backend backend : backends)
             compilations_.push_back({folder / "kernel.cu", name(backend), folder});
         for (const std::string& errors : compile(compilations_, compiler_limits())) {
             if (!errors.empty()) throw CheckFailed(errors);
@@ -187,11 +188,11 @@ int main(int argc, char** argv) {
     if (argc < 3) return 2;
     try {
         const fs::path folder = fs::absolute(argv[2]);
-        Mutants mutants(argv[1], folder);
         if (argc > 3) {
-            mutants.run_all();
+            Mutants(argv[1], folder, {Backend::cpu}).run_all();
             return 0;
         }
+        Mutants mutants(argv[1], folder, {Backend::cpu, Backend::checked});
         if (const auto [by, why] = mutants.verdict(0, "none"); by != "none")
             throw CheckFailed(fmt::format("the kernel itself is rejected by {}\n{}", by, why));
         std::ifstream ids(folder / "ids");
