@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <random>
 #include <set>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/random.h"
 #include "harness/problem/shape.h"
@@ -85,12 +87,16 @@ std::vector<Listing> smallest_failures(Device& device, const std::vector<Verific
             Reference reference(c);
             return verify(device, *v.stage, reference, runs);
         };
+        const bool of_the_ladder = find_stage(v.stage->number) == v.stage;
+        const std::string named = of_the_ladder
+                                      ? std::to_string(v.stage->number)
+                                      : std::filesystem::path(v.stage->source).parent_path().string();
         const Case smallest = shrink(*v.first_failed, [&](const Case& c) { return !check(c).passed; });
         listings.push_back(
             {"smallest_" + v.stage->folder(),
              fmt::format("the smallest like it that fails: {}\n{}\n\nlab verify {} --backend {} {}\n",
-                         smallest.description(), check(smallest).report, v.stage->number,
-                         name(device.backend()), smallest.options()),
+                         smallest.description(), check(smallest).report, named, name(device.backend()),
+                         smallest.options()),
              "", nullptr});
     }
     return listings;
