@@ -62,6 +62,15 @@ struct Problem : Shape {
 /// Runs a stage's kernels on p (asynchronously on a GPU). Throws std::exception on failure.
 using Forward = void (*)(const Problem& p);
 
+/// Sizes at which a kernel's code does something else.
+struct Tiling {
+    int Br = 64;    ///< query rows of a tile
+    int Bc = 64;    ///< keys of a tile
+    int depth = 1;  ///< key tiles that have a place in shared memory at a time
+
+    bool operator==(const Tiling&) const = default;
+};
+
 /// What a stage says of itself, in its kernel.cu. Everything that lists stages reads this.
 struct Stage {
     int number = 0;
@@ -77,6 +86,9 @@ struct Stage {
     /// none.
     std::function<std::size_t(const Shape&, int sm_count)> counter_bytes = nullptr;
     std::vector<int> head_dims = {};  ///< filled in by LADDER_STAGE
+    /// At each of these head dimensions, as Br, Bc and depth in its source say; filled in by whoever reads
+    /// it.
+    std::vector<Tiling> tilings = {};
 
     /// Runs it on the back-end that its library was compiled for. Null, as the functions above, where only
     /// the declaration was read: harness/ladder/library.h compiles and loads.

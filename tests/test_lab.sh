@@ -240,6 +240,6 @@ done
 
 title='bad usage of lab test'
 run test --slow
-expect 2 err 'usage: lab test [--quick]'
+expect 2 err 'usage: lab test [--quick | --mutate [STAGES] | --coverage [STAGES]]'
 
 [ $failed = 0 ] && echo 'all good'

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <Eigen/Core>
 #include <algorithm>
 #include <bit>
@@ -7,16 +9,26 @@
 #include <limits>
 #include <map>
 #include <new>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "harness/base/parallel.h"
+#include "harness/ladder/constants.h"
+#include "harness/ladder/ladder.h"
+#include "harness/problem/cover.h"
+#include "harness/problem/random.h"
+#include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 #include "harness/verify/verification.h"
 #include "reference/attention.h"
 #include "tests/catch.h"
 #ifdef LADDER_HAS_CPU
+#    include <sys/mman.h>
+
+#    include "harness/device/workspace.h"
+#    include "harness/ladder/library.h"
 #    include "simt/simt.h"
 #endif
 
@@ -339,11 +351,13 @@ TEST_CASE("a case describes itself") {
     c.seed = 9;
     c.multiprocessors = 132;
     CHECK(contains(c.description(), "scale=0.5 seed=9 sms=132"));
+    CHECK(c.options() ==
+          "--shape 1,2,1,37,65,64 --causal --layout bnhd --input rising --seed 9 --scale 0.5 --sms 132");
     CHECK(c.softmax_scale() == 0.5f);
 }
 
 TEST_CASE("the judge accepts a kernel's rounding in every verification case") {
-    for (const Case& c : verification_cases(make_stage(), false)) {
+    for (const Case& c : verification_cases(make_stage(), Cover::all)) {
         CAPTURE(c.description());
         const Verdict verdict = answer(c, as_a_kernel).verdict();
         CHECK(verdict.report == "");
@@ -565,7 +579,7 @@ TEST_CASE("the report names the place") {
 
 TEST_CASE("the report finds the pattern") {
     struct Example {
-        const char* pattern;
+        const char* pattern;  ///< null for none
         Case c;
         std::function<bool(int b, int h, int row, int column)> wrong;
     };
@@ -594,13 +608,19 @@ TEST_CASE("the report finds the pattern") {
         {"only odd columns", ragged, [](int, int, int, int c) { return c % 2 == 1; }},
         {"only column 9", ragged, [](int, int, int, int c) { return c == 9; }},
         {"only columns 8..15 of every 16", ragged, [](int, int, int, int c) { return c % 16 >= 8; }},
-        {"whole heads: only h = 1, 3 (GQA mapping?)", make_case({2, 4, 2, 50, 50, 64}),
+        {"whole heads: only h = 1, 2 (GQA mapping?)", make_case({2, 4, 2, 50, 50, 64}),
+         [](int, int h, int, int) { return h == 1 || h == 2; }},
+        {"whole heads: only h = 1, 3, all but the first of each group", make_case({2, 4, 2, 50, 50, 64}),
          [](int, int h, int, int) { return h % 2 == 1; }},
+        {"whole heads: only h = 0\n", make_case({2, 4, 2, 50, 50, 64}),
+         [](int, int h, int, int) { return h == 0; }},
+        {"whole heads: only b = 0\n", make_case({2, 4, 2, 50, 50, 64}),
+         [](int b, int, int, int) { return b == 0; }},
         {"whole heads: only b = 1 (batch stride?)", make_case({2, 4, 2, 50, 50, 64}),
          [](int b, int, int, int) { return b == 1; }},
         {"only h = 1; only the rows of the last, ragged query tile; only column 3", ragged,
          [](int, int h, int row, int c) { return h == 1 && row >= 128 && c == 3; }},
-        {"none found", ragged, [](int, int h, int row, int c) { return (h + 7 * row + 3 * c) % 11 == 0; }},
+        {nullptr, ragged, [](int, int h, int row, int c) { return (h + 7 * row + 3 * c) % 11 == 0; }},
     };
     for (const Example& example : examples) {
         Answer a = answer(example.c);
@@ -608,7 +628,11 @@ TEST_CASE("the report finds the pattern") {
         const Verdict verdict = a.verdict();
         INFO(verdict.report);
         CHECK(!verdict.passed);
-        CHECK(contains(verdict.report, "pattern: " + std::string(example.pattern)));
+        if (example.pattern == nullptr) {
+            CHECK(!contains(verdict.report, "pattern"));
+        } else {
+            CHECK(contains(verdict.report + "\n", "pattern: " + std::string(example.pattern)));
+        }
     }
 }
 
@@ -891,89 +915,237 @@ TEST_CASE("counters at the end of the workspace start at 0, and must be 0 again"
     CHECK(!run_leaving(88, 1).passed);
 }
 
-TEST_CASE("the verification cases cover what they promise") {
-    const Stage stage = make_stage();
-    const std::vector<Case> quick = verification_cases(stage, true), full = verification_cases(stage, false);
-    CHECK(quick.size() >= 10);
-    CHECK(quick.size() <= 14);
-    CHECK(full.size() >= 60);
-    CHECK(full.size() <= 110);
-
-    for (const auto& cases : {quick, full}) {
-        const auto some = [&](auto&& predicate) {
-            return std::any_of(cases.begin(), cases.end(), predicate);
-        };
-        const auto ratio = [](const Case& c) { return c.shape.H / c.shape.Hkv; };
-        for (const int d : stage.head_dims) {
-            for (const DType dtype : {DType::fp16, DType::bf16}) {
-                CHECK(some([&](const Case& c) { return c.shape.d == d && c.dtype == dtype; }));
+TEST_CASE("a covering holds every two levels together, as far as that is feasible") {
+    const Levels levels{3, 2, 5, 4};
+    const auto feasible = [](const Levels& row) { return row[2] + row[3] < 6; };
+    const std::vector<Levels> rows = cover(levels, 2, {{2, 1, -1, 3}}, feasible);
+    CHECK(rows.size() <= 26);  // 4 x 5 is the least
+    REQUIRE(!rows.empty());
+    CHECK((rows[0][0] == 2 && rows[0][1] == 1 && rows[0][3] == 3));
+    const auto some = [&](std::size_t f, int a, std::size_t g, int b) {
+        return std::any_of(rows.begin(), rows.end(),
+                           [&](const Levels& row) { return row[f] == a && row[g] == b; });
+    };
+    for (std::size_t f = 0; f < levels.size(); ++f) {
+        for (std::size_t g = f + 1; g < levels.size(); ++g) {
+            for (int a = 0; a < levels[f]; ++a) {
+                for (int b = 0; b < levels[g]; ++b) CHECK(some(f, a, g, b) == (f != 2 || a + b < 6));
             }
         }
-        for (const InputKind& kind : input_kinds())
-            CHECK(some([&](const Case& c) { return c.input == kind.name; }));
-        for (const int group : {1, 2, 4}) CHECK(some([&](const Case& c) { return ratio(c) == group; }));
-        CHECK(some([](const Case& c) { return c.shape.B > 1; }));
-        CHECK(some([](const Case& c) { return c.shape.Nk == 1; }));
-        CHECK(some([](const Case& c) { return c.shape.Nq == 1 && c.shape.Nk > 200; }));
-        CHECK(some([](const Case& c) { return c.causal && c.shape.Nq > c.shape.Nk + 64; }));
-        CHECK(some([](const Case& c) { return c.causal && c.shape.Nq < c.shape.Nk; }));
-        CHECK(
-            some([](const Case& c) { return c.layout == Layout::bnhd && c.shape.H > 1 && c.shape.Nq > 1; }));
-        CHECK(some([](const Case& c) { return c.scale.has_value(); }));
-        for (const Case& c : cases) CHECK(c.shape.H % c.shape.Hkv == 0);
     }
-    for (const int N : {1, 37, 63, 64, 65, 97, 127, 1025}) {
-        CHECK(std::any_of(full.begin(), full.end(), [&](const Case& c) { return c.shape.Nq == N; }));
-        CHECK(std::any_of(full.begin(), full.end(), [&](const Case& c) { return c.shape.Nk == N; }));
-    }
-    CHECK(std::any_of(full.begin(), full.end(), [](const Case& c) { return c.shape.H == 8 * c.shape.Hkv; }));
+    for (const Levels& row : rows) CHECK(feasible(row));
+    CHECK(cover(levels, 1, {}, feasible).size() <= 6);
+}
 
-    // Each machine meets what stages schedule by: keys to split, a mask's unequal tiles, heads to pack, and
-    // work for fewer blocks than it could run.
-    for (const auto& cases : {quick, full}) {
-        for (const int multiprocessors : {1, 3, 132}) {
-            const auto some = [&](auto&& predicate) {
-                return std::any_of(cases.begin(), cases.end(), [&](const Case& c) {
-                    return c.multiprocessors == multiprocessors && predicate(c.shape, c.causal);
-                });
-            };
-            CAPTURE(multiprocessors, cases.size());
-            CHECK(some([](const Shape& s, bool) { return s.Nk > s.Nq + 64; }));
-            CHECK(
-                some([](const Shape& s, bool is_causal) { return is_causal && std::max(s.Nq, s.Nk) > 128; }));
-            CHECK(some([](const Shape& s, bool) { return s.B * s.H * (s.Nq + 63) / 64 > 1; }));
+TEST_CASE("the verification cases cover what they promise") {
+    Stage stage = make_stage();
+    stage.tilings = {{64, 64, 1}, {16, 64, 2}};
+    const std::vector<Case> each = verification_cases(stage, Cover::each),
+                            pairs = verification_cases(stage, Cover::pairs),
+                            all = verification_cases(stage, Cover::all);
+    CHECK(each.size() <= 14);
+    CHECK(pairs.size() <= 90);
+    CHECK(all.size() <= 180);
+    const auto tiling = [&](const Case& c) { return stage.tilings[c.shape.d == 64 ? 0 : 1]; };
+
+    /// An idea, and whether a case has it.
+    struct Idea {
+        std::string name;
+        std::function<bool(const Case&)> has;
+    };
+    std::vector<std::vector<Idea>> factors{
+        {{"fp16", [](const Case& c) { return c.dtype == DType::fp16; }},
+         {"bf16", [](const Case& c) { return c.dtype == DType::bf16; }}},
+        {{"bnhd", [](const Case& c) { return c.layout == Layout::bnhd; }},
+         {"bhnd", [](const Case& c) { return c.layout == Layout::bhnd; }}},
+        {{"mask", [](const Case& c) { return c.causal; }},
+         {"no mask", [](const Case& c) { return !c.causal; }}},
+        {{"usual scale", [](const Case& c) { return !c.scale; }},
+         {"scale < 0", [](const Case& c) { return c.scale && *c.scale < 0; }},
+         {"scale 0", [](const Case& c) { return c.scale == 0.0f; }}},
+        {{"one row", [](const Case& c) { return c.shape.Nq == 1; }},
+         {"a row less", [&](const Case& c) { return c.shape.Nq == tiling(c).Br - 1; }},
+         {"one tile", [&](const Case& c) { return c.shape.Nq == tiling(c).Br; }},
+         {"a row more", [&](const Case& c) { return c.shape.Nq == tiling(c).Br + 1; }},
+         {"several", [&](const Case& c) { return c.shape.Nq > 2 * tiling(c).Br; }}},
+        {{"one key", [](const Case& c) { return c.shape.Nk == 1; }},
+         {"a key less", [&](const Case& c) { return c.shape.Nk == tiling(c).Bc - 1; }},
+         {"one tile of keys", [&](const Case& c) { return c.shape.Nk == tiling(c).Bc; }},
+         {"a key more", [&](const Case& c) { return c.shape.Nk == tiling(c).Bc + 1; }},
+         {"wrapped twice", [&](const Case& c) { return c.shape.Nk > 2 * tiling(c).depth * tiling(c).Bc; }}}};
+    std::vector<Idea> batches, groups, machines, inputs;
+    for (const int n : {1, 2, 3})
+        batches.push_back({fmt::format("B {}", n), [=](const Case& c) { return c.shape.B == n; }});
+    for (const int n : {1, 3, 8})
+        groups.push_back(
+            {fmt::format("group {}", n), [=](const Case& c) { return c.shape.H == n * c.shape.Hkv; }});
+    for (const int n : {0, 1, 3, 132})
+        machines.push_back({fmt::format("{} sms", n), [=](const Case& c) { return c.multiprocessors == n; }});
+    for (const InputKind& kind : input_kinds())
+        inputs.push_back({kind.name, [name = kind.name](const Case& c) { return c.input == name; }});
+    for (const auto& more : {batches, groups, machines, inputs}) factors.push_back(more);
+
+    const auto some = [](const std::vector<Case>& cases, auto&& predicate) {
+        return std::any_of(cases.begin(), cases.end(), predicate);
+    };
+    for (std::size_t f = 0; f < factors.size(); ++f) {
+        for (const Idea& one : factors[f]) {
+            CAPTURE(one.name);
+            CHECK(some(each, one.has));
+            for (std::size_t g = f + 1; g < factors.size(); ++g) {
+                for (const Idea& other : factors[g]) {
+                    CAPTURE(other.name);
+                    CHECK(some(pairs, [&](const Case& c) { return one.has(c) && other.has(c); }));
+                    for (const int d : stage.head_dims)
+                        CHECK(some(all, [&](const Case& c) {
+                            return c.shape.d == d && one.has(c) && other.has(c);
+                        }));
+                }
+            }
         }
-        CHECK(std::any_of(cases.begin(), cases.end(), [](const Case& c) { return c.multiprocessors == 0; }));
     }
-    for (const int multiprocessors : {0, 1, 3, 132}) {
-        const auto some = [&](auto&& predicate) {
-            return std::any_of(full.begin(), full.end(), [&](const Case& c) {
-                return c.multiprocessors == multiprocessors && predicate(c);
-            });
-        };
-        CAPTURE(multiprocessors);
-        CHECK(some([](const Case& c) { return c.shape.Nq == 1 && c.shape.Nk > 64; }));
-        CHECK(some([](const Case& c) { return c.shape.H > c.shape.Hkv && c.shape.Nk > 64; }));
-        CHECK(some([](const Case& c) { return c.causal && c.shape.Nq > 128 && c.shape.Nk > 128; }));
+    // In threes: every two sizes under a mask, and what no two ideas bring about.
+    for (const Idea& rows : factors[4]) {
+        for (const Idea& keys : factors[5]) {
+            CAPTURE(rows.name, keys.name);
+            CHECK(some(pairs, [&](const Case& c) { return c.causal && rows.has(c) && keys.has(c); }));
+        }
     }
-    // Shares of query tiles so small that some hold no key that their rows see.
-    CHECK(std::any_of(full.begin(), full.end(), [](const Case& c) {
-        return c.multiprocessors == 132 && c.causal && c.shape.H == 6 && c.shape.Hkv == 2 && c.shape.Nq > 200;
+    CHECK(some(pairs, [&](const Case& c) {
+        return c.causal && c.multiprocessors == 132 && c.shape.Nq > c.shape.Nk &&
+               c.shape.Nk > 2 * tiling(c).Bc;
+    }));
+    CHECK(some(pairs, [&](const Case& c) {
+        return c.shape.B * c.shape.H == 1 && c.multiprocessors == 132 && c.shape.Nk > 32 * tiling(c).Bc;
     }));
 }
 
-TEST_CASE("stages have their cases in common where they have a head dimension in common") {
+TEST_CASE(
+    "stages with the same tilings have their cases in common where they have a head dimension in common") {
     Stage narrow = make_stage(), wide = make_stage();
     narrow.head_dims = {64};
     wide.head_dims = {64, 128, 256};
     std::set<std::string> all;
-    for (const Case& c : verification_cases(wide, false)) {
+    for (const Case& c : verification_cases(wide, Cover::all)) {
         CAPTURE(c.description());
         CHECK(all.insert(c.description()).second);  // each once
     }
     for (const Stage& stage : {narrow, make_stage()}) {
-        for (const Case& c : verification_cases(stage, false)) CHECK(all.contains(c.description()));
+        for (const Case& c : verification_cases(stage, Cover::all)) CHECK(all.contains(c.description()));
     }
 }
+
+TEST_CASE("the constants of a kernel are read from its source") {
+    const std::string source =
+        "namespace {\nconstexpr int Br = 16, Bc = 64;  // rows, keys\nconstexpr float inf = 1.0f;\n"
+        "template <int d>\nconstexpr int depth = d > 64 ? 2 : 4;\ntemplate <int d>\n"
+        "constexpr int slices = (d + 63) / 64 * depth<d>* Br - 1;\nconstexpr int odd = f(3), lost = 1;\n"
+        "void g() {\n    constexpr int inside = 3;\n}\n";
+    using Constants = std::map<std::string, int>;
+    CHECK(read_constants(source, 64) == Constants{{"Br", 16}, {"Bc", 64}, {"depth", 4}, {"slices", 63}});
+    CHECK(read_constants(source, 128) == Constants{{"Br", 16}, {"Bc", 64}, {"depth", 2}, {"slices", 63}});
+    for (const Stage& stage : stages()) {
+        CAPTURE(stage.folder());
+        REQUIRE(stage.tilings.size() == stage.head_dims.size());
+        for (const Tiling& tiling : stage.tilings) CHECK((tiling.Br % 16 == 0 && tiling.Bc % 16 == 0));
+    }
+}
+
+TEST_CASE("random problems are problems, and a failing one shrinks to what makes it fail") {
+    std::mt19937_64 random(7);
+    std::vector<Case> drawn;
+    for (int k = 0; k < 40; ++k) {
+        drawn.push_back(random_case(random, {64, 128}, k));
+        CAPTURE(drawn.back().description());
+        CHECK_NOTHROW(validate(drawn.back().shape));
+        CHECK_NOTHROW(make_inputs(drawn.back()));
+    }
+    const auto fails = [](const Case& c) {
+        return c.shape.Nk > 37 && c.shape.H >= 2 * c.shape.Hkv && c.causal;
+    };
+    const auto failing = std::find_if(drawn.begin(), drawn.end(), fails);
+    REQUIRE(failing != drawn.end());
+    const Case smallest = shrink(*failing, fails);
+    CHECK(smallest.options() == fmt::format("--shape 1,2,1,1,38,{} --causal", smallest.shape.d));
+}
+
+#ifdef LADDER_HAS_CPU
+/// A (B, heads, N, d) tensor whose rows are so far apart that no 32-bit offset reaches all of them. It takes
+/// no more memory than its rows do.
+class FarApart {
+  public:
+    FarApart(const char* name, bool writable)
+        : memory_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                       -1, 0)) {
+        REQUIRE(memory_ != MAP_FAILED);
+        simt::register_allocation(memory_, bytes, name, writable);
+    }
+    FarApart(const FarApart&) = delete;
+    FarApart& operator=(const FarApart&) = delete;
+    ~FarApart() {
+        simt::forget_allocation(memory_);
+        munmap(memory_, bytes);
+    }
+
+    /// In the middle, so that an offset which wraps stays inside.
+    View view() const { return {static_cast<std::byte*>(memory_) + bytes / 4, batch, head, row}; }
+
+    /// Calls f(dense, far) for each row of a dense tensor and of this one.
+    template <class F>
+    void for_each_row(std::uint16_t* dense, const Case& c, int heads, int N, const F& f) const {
+        const View from = make_view(dense, c.layout, heads, N, c.shape.d), to = view();
+        for (int b = 0; b < c.shape.B; ++b) {
+            for (int h = 0; h < heads; ++h) {
+                for (int i = 0; i < N; ++i) {
+                    f(static_cast<std::uint16_t*>(from.data) + b * from.batch + h * from.head + i * from.row,
+                      static_cast<std::uint16_t*>(to.data) + b * to.batch + h * to.head + i * to.row);
+                }
+            }
+        }
+    }
+
+  private:
+    static constexpr std::int64_t row = (std::int64_t{1} << 26) + 8, head = std::int64_t{1} << 33,
+                                  batch = 2 * head;
+    static constexpr std::size_t bytes = 4 * batch * sizeof(std::uint16_t);
+    void* memory_;
+};
+
+TEST_CASE("every stage computes the places of rows in 64 bits", "[slow]") {
+    const auto device = open_device(Backend::cpu);
+    std::vector<const Stage*> all;
+    for (const Stage& stage : stages()) all.push_back(&stage);
+    compile_stages(all, Backend::cpu, {});
+    for (const Stage* stage : all) {
+        CAPTURE(stage->folder());
+        const Case c = make_case({2, 2, 1, 40, 70, stage->head_dims.front()});
+        Inputs inputs = make_inputs(c);
+        const Outputs expected = run_stage(*device, *stage, c, inputs);
+
+        const FarApart Q("Q", false), K("K", false), V("V", false), O("O", true);
+        const auto bytes = static_cast<std::size_t>(c.shape.d) * sizeof(std::uint16_t);
+        const auto put = [&](std::uint16_t* dense, std::uint16_t* far) { std::memcpy(far, dense, bytes); };
+        Q.for_each_row(inputs.Q.data(), c, c.shape.H, c.shape.Nq, put);
+        K.for_each_row(inputs.K.data(), c, c.shape.Hkv, c.shape.Nk, put);
+        V.for_each_row(inputs.V.data(), c, c.shape.Hkv, c.shape.Nk, put);
+        Outputs got = expected;
+        const Buffer L(*device, got.L.size() * sizeof(float), "L", true);
+        const Workspace workspace(*device, *stage, c.shape);
+        Problem problem = make_problem(c, nullptr, nullptr, nullptr, nullptr, static_cast<float*>(L.data()));
+        problem.Q = Q.view();
+        problem.K = K.view();
+        problem.V = V.view();
+        problem.O = O.view();
+        problem.workspace = workspace.data();
+        problem.sm_count = device->sm_count();
+        device->run(*stage, problem);
+        O.for_each_row(got.O.data(), c, c.shape.H, c.shape.Nq,
+                       [&](std::uint16_t* dense, std::uint16_t* far) { std::memcpy(dense, far, bytes); });
+        device->download(got.L.data(), L.data(), got.L.size() * sizeof(float));
+        CHECK((got.O == expected.O));
+        CHECK((got.L == expected.L));
+    }
+}
+#endif
 
 }  // namespace

@@ -87,7 +87,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
     std::vector<Verification> verifications;
     for (const Stage* stage : stages) {
         verifications.emplace_back(stage, options.problem.shape ? std::vector{options.problem.custom_case()}
-                                                                : verification_cases(*stage, true));
+                                                                : verification_cases(*stage, Cover::each));
     }
     verify_all(cpu, verifications, std::cref(progress));
     const auto changes = count_changes(

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <filesystem>
+#include <random>
+#include <set>
+#include <utility>
 
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
+#include "harness/problem/random.h"
 #include "harness/problem/shape.h"
 #include "harness/verify/verification.h"
 
@@ -24,6 +29,13 @@ struct VerifyOptions {
             .option("--sms", multiprocessors,
                     "CPU: multiprocessors of the machine that it plays [each case's own]")
             .within(1, 132);
+        command.option("--scale", scale, "Softmax scale, with --shape [1 / sqrt(D)]");
+        command
+            .option("--random", random,
+                    "So many problems, drawn by --seed from all that a problem can be; the smallest that "
+                    "fails is "
+                    "looked for")
+            .within(1, 1000000);
     }
 
     StageOptions stages;
@@ -32,20 +44,69 @@ struct VerifyOptions {
     bool quick = false;
     bool orders = false;
     int multiprocessors = 0;  ///< 0 for each case's own
+    std::optional<float> scale;
+    int random = 0;
 };
 
 // The one case that --shape describes.
 Case described_case(const VerifyOptions& options) {
     Case c = options.problem.with_default(*options.problem.shape);
     c.multiprocessors = options.multiprocessors;
+    c.scale = options.scale;
     return c;
+}
+
+// For every stage those of the problems that it has the head dimension for.
+std::vector<Verification> drawn(const std::vector<const Stage*>& stages, const VerifyOptions& options) {
+    std::set<int> dims;
+    std::vector<Verification> verifications;
+    for (const Stage* stage : stages) {
+        dims.insert(stage->head_dims.begin(), stage->head_dims.end());
+        verifications.emplace_back(stage, std::vector<Case>());
+    }
+    std::mt19937_64 random(options.problem.seed.value_or(1));
+    for (int k = 0; k < options.random; ++k) {
+        const Case c = random_case(random, {dims.begin(), dims.end()}, k);
+        for (Verification& v : verifications) {
+            if (v.stage->has_head_dim(c.shape.d)) v.cases.push_back(c);
+        }
+    }
+    return verifications;
+}
+
+// For each stage that failed, its smallest failure and the command that shows it.
+std::vector<Listing> smallest_failures(Device& device, const std::vector<Verification>& verifications,
+                                       Runs runs, const OnStep& on_step) {
+    std::vector<Listing> listings;
+    for (const Verification& v : verifications) {
+        if (!v.first_failed) continue;
+        int tries = 0;
+        const auto check = [&](const Case& c) {
+            on_step(fmt::format("shrink {}, {}", v.stage->folder(), c.description()), tries, tries + 1);
+            tries += 1;
+            Reference reference(c);
+            return verify(device, *v.stage, reference, runs);
+        };
+        const bool of_the_ladder = find_stage(v.stage->number) == v.stage;
+        const std::string named = of_the_ladder
+                                      ? std::to_string(v.stage->number)
+                                      : std::filesystem::path(v.stage->source).parent_path().string();
+        const Case smallest = shrink(*v.first_failed, [&](const Case& c) { return !check(c).passed; });
+        listings.push_back(
+            {"smallest_" + v.stage->folder(),
+             fmt::format("the smallest like it that fails: {}\n{}\n\nlab verify {} --backend {} {}\n",
+                         smallest.description(), check(smallest).report, named, name(device.backend()),
+                         smallest.options()),
+             "", nullptr});
+    }
+    return listings;
 }
 
 // That case; else the stage's own, of which the other options keep those that agree.
 std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
     const CaseOptions& wanted = options.problem;
     if (wanted.shape) return {described_case(options)};
-    std::vector<Case> cases = verification_cases(stage, options.quick);
+    std::vector<Case> cases = verification_cases(stage, options.quick ? Cover::each : Cover::all);
     std::erase_if(cases, [&](const Case& c) {
         return (wanted.causal && !c.causal) || c.dtype != wanted.dtype.value_or(c.dtype) ||
                c.layout != wanted.layout.value_or(c.layout) || c.input != wanted.input.value_or(c.input);
@@ -61,8 +122,16 @@ std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
 Document run(const VerifyOptions& options) {
     const ProgressLine progress;
     std::vector<Verification> verifications;
-    for (const Stage* stage : options.stages.selected())
-        verifications.emplace_back(stage, cases_of(*stage, options));
+    if (options.scale && !options.problem.shape) throw BadUsage("--scale needs --shape");
+    if (options.random > 0) {
+        const CaseOptions& wanted = options.problem;
+        if (wanted.shape || wanted.causal || wanted.dtype || wanted.layout || wanted.input || options.quick)
+            throw BadUsage("--random draws all of a problem: it goes with --seed alone");
+        verifications = drawn(options.stages.selected(), options);
+    } else {
+        for (const Stage* stage : options.stages.selected())
+            verifications.emplace_back(stage, cases_of(*stage, options));
+    }
     if (options.orders && options.backend.order != "forward") throw BadUsage("--orders runs every --order");
     const auto device = options.backend.open(options.orders || options.multiprocessors != 0);
     if (options.problem.shape) require_memory(*options.problem.shape, *device);
@@ -74,14 +143,18 @@ Document run(const VerifyOptions& options) {
     }
 
     compile_stages(options.stages.selected(), device->backend(), std::cref(progress));
-    verify_all(*device, verifications, std::cref(progress),
-               options.orders ? Runs::in_all_orders : Runs::twice);
+    const Runs runs = options.orders ? Runs::in_all_orders : Runs::twice;
+    verify_all(*device, verifications, std::cref(progress), runs);
 
     Document document;
     document.facts = {{"backend", name(device->backend())}, {"device", device->description()}};
     if (options.problem.shape) document.facts.emplace_back("case", described_case(options).description());
     document.tables = {verification_table(verifications)};
     document.listings = failure_reports(verifications);
+    if (options.random > 0) {
+        for (Listing& listing : smallest_failures(*device, verifications, runs, std::cref(progress)))
+            document.listings.push_back(std::move(listing));
+    }
     document.failure = failure_of(verifications);
     return document;
 }

@@ -18,6 +18,8 @@
 #include "harness/device/remote_device.h"
 #include "harness/device/workspace.h"
 #include "harness/ladder/library.h"
+#include "harness/problem/cases.h"
+#include "harness/problem/random.h"
 #include "harness/report/diff.h"
 #include "simt/simt.h"
 #include "stages/errors.h"
@@ -29,40 +31,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Shapes that nobody can foresee: of the seed, small, ragged, grouped.
+/// The exercise's solution, as far as its cases ask.
+Stage solution(const Exercise& e) {
+    Stage stage;
+    stage.head_dims = e.head_dims;
+    stage.tilings = e.tilings;
+    return stage;
+}
+
+/// Problems that nobody can foresee.
 std::vector<Case> seeded_cases(const Exercise& e, std::uint64_t seed) {
     std::mt19937_64 random(seed);
-    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<std::uint64_t>(n)); };
     std::vector<Case> cases;
-    for (int k = 0; k < 8; ++k) {
-        const int Hkv = 1 + below(2), group = 1 + below(3);
-        Case c;
-        c.shape = {
-            1 + below(2),   Hkv * group,    Hkv,
-            1 + below(180), 1 + below(300), e.head_dims[static_cast<std::size_t>(k) % e.head_dims.size()]};
-        c.dtype = k % 2 == 0 ? DType::fp16 : DType::bf16;
-        c.causal = below(2) == 1;
-        c.layout = below(2) == 1 ? Layout::bnhd : Layout::bhnd;
-        c.seed = random();
-        cases.push_back(c);
-    }
+    for (int k = 0; k < 8; ++k) cases.push_back(random_case(random, e.head_dims, k));
     return cases;
 }
 
 std::vector<Case> edge_cases(const Exercise& e, bool thorough) {
-    Stage stage;
-    stage.head_dims = e.head_dims;
-    std::vector<Case> cases = verification_cases(stage, true);
-    // And some of all the others, those of 1025 rows aside: more heads than start together and a long ramp,
-    // which nothing else shows, and every so many.
-    const std::vector<Case> all = verification_cases(stage, false);
-    for (std::size_t k = cases.size(); k < all.size(); ++k) {
-        const Shape& shape = all[k].shape;
-        if (shape.H == 9 || shape.Nq == 450 ||
-            (k % (thorough ? 3 : 9) == 0 && std::max(shape.Nq, shape.Nk) < 1000))
-            cases.push_back(all[k]);
-    }
-    return cases;
+    return verification_cases(solution(e), thorough ? Cover::all : Cover::pairs);
+}
+
+/// A run under the race checker takes ten times as long. All that decides who runs when is in each of these.
+std::vector<Case> race_cases(const Exercise& e) {
+    return verification_cases(solution(e), Cover::each);
 }
 
 /// Everything about one check.
@@ -268,11 +259,7 @@ class Checker {
     /// here, only whether they and the work are the same, and the same as without it.
     void look_for_races() {
         Criterion& c = criterion("races");
-        Stage stage;
-        stage.head_dims = exercise_.head_dims;
-        std::vector<Case> cases;
-        const std::vector<Case> all = verification_cases(stage, true);
-        for (const std::size_t k : {2, 3, 5, 6, 8, 10}) cases.push_back(all[k]);
+        const std::vector<Case> cases = race_cases(exercise_);
         const int hangs = checked_->hangs() + plain_->hangs();
         for (const Case& one : cases) {
             on_step_(fmt::format("races on {}", one.description()), c.total / 3,

@@ -42,6 +42,7 @@ Exercise describe(const fs::path& folder) {
         e.shows_in = stage->shows_in;
         e.diff_budget = stage->diff_budget;
         e.head_dims = stage->head_dims;
+        e.tilings = stage->tilings;
         return e;
     }
     const auto json = read_json(folder / "stage.json");
@@ -51,6 +52,8 @@ Exercise describe(const fs::path& folder) {
     json.at("shows_in").get_to(e.shows_in);
     json.at("diff_budget").get_to(e.diff_budget);
     json.at("head_dims").get_to(e.head_dims);
+    for (const auto& tiling : json.at("tilings"))
+        e.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
     return e;
 }
 

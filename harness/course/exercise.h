@@ -20,8 +20,9 @@ struct Exercise {
     std::string change, shows_in;
     int diff_budget = 80;
     std::vector<int> head_dims;
-    std::string complaint;  ///< Markdown: what is wrong with the parent
-    std::string task;       ///< Markdown: the change in words
+    std::vector<Tiling> tilings;  ///< of the solution, as Stage has them
+    std::string complaint;        ///< Markdown: what is wrong with the parent
+    std::string task;             ///< Markdown: the change in words
     std::vector<std::string>
         hints;                 ///< Markdown: what to look at, which statement moves where, nearly the code
     bool solved_here = false;  ///< the stage's kernel and lesson are in this folder of sources

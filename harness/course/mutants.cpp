@@ -75,6 +75,8 @@ Case parse_case(const std::string& options) {
             c.seed = number<std::uint64_t>(value);
         } else if (option == "--scale") {
             c.scale = number<float>(value);
+        } else if (option == "--sms") {
+            c.multiprocessors = number<int>(value);
         } else {
             throw BadUsage(fmt::format("a case has no {}", option));
         }

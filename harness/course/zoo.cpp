@@ -76,7 +76,7 @@ std::string first_failure(const Puzzle& puzzle, const fs::path& folder, const On
             const bool forward = order == simt::Order::forward;
             for (const bool quick : {true, false}) {
                 if (!quick && !forward) continue;
-                std::vector<Case> cases = verification_cases(*puzzle.stage, quick);
+                std::vector<Case> cases = verification_cases(*puzzle.stage, quick ? Cover::each : Cover::all);
                 if (quick) cases.insert(cases.begin(), puzzle.mutant.problem);
                 for (std::size_t k = 0; k < cases.size() && failure.empty(); ++k) {
                     on_step(cases[k].description(), static_cast<int>(k), static_cast<int>(cases.size()));

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "harness/base/file.h"
+#include "harness/ladder/constants.h"
 #include "harness/ladder/library.h"
 #include "stages/errors.h"
 
@@ -88,6 +89,17 @@ std::vector<int> head_dims(std::string_view source, std::string_view dims) {
         begin = end + 1;
     }
     return numbers;
+}
+
+Tiling read_tiling(std::string_view source, int d) {
+    Tiling tiling;
+    const auto constants = read_constants(source, d);
+    for (const auto& [name, value] :
+         {std::pair{"Br", &tiling.Br}, {"Bc", &tiling.Bc}, {"depth", &tiling.depth}}) {
+        if (const auto found = constants.find(name); found != constants.end() && found->second > 0)
+            *value = found->second;
+    }
+    return tiling;
 }
 
 std::vector<Stage> read_stages() {
@@ -169,6 +181,7 @@ Stage read_declaration(const fs::path& path) {
     stage.number = -1;
     stage.source = fs::absolute(path).lexically_normal().string();
     stage.head_dims = head_dims(source, declared[1]);
+    for (const int d : stage.head_dims) stage.tilings.push_back(read_tiling(source, d));
     for (const std::string_view field : declared) {
         const std::size_t equals = field.find('=');
         if (!field.starts_with('.') || equals == field.npos) continue;

@@ -30,6 +30,20 @@ std::string Case::description() const {
     return text;
 }
 
+std::string Case::options() const {
+    const Shape& s = shape;
+    std::string text = fmt::format("--shape {},{},{},{},{},{}", s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d);
+    const Case plain;
+    if (causal) text += " --causal";
+    if (dtype != plain.dtype) text += fmt::format(" --dtype {}", name(dtype));
+    if (layout != plain.layout) text += fmt::format(" --layout {}", name(layout));
+    if (input != plain.input) text += " --input " + input;
+    if (seed != plain.seed) text += fmt::format(" --seed {}", seed);
+    if (scale) text += fmt::format(" --scale {}", *scale);
+    if (multiprocessors != 0) text += fmt::format(" --sms {}", multiprocessors);
+    return text;
+}
+
 Problem make_problem(const Case& c, void* Q, void* K, void* V, void* O, float* L) {
     const Shape& s = c.shape;
     Problem problem;

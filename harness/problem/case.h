@@ -32,9 +32,13 @@ struct Case {
     /// Of the machine that a CPU back-end plays, since schedules depend on it; 0 for what it plays anyway.
     int multiprocessors = 0;
 
+    bool operator==(const Case&) const = default;
     float softmax_scale() const;
     /// "B=1 H=2 Hkv=1 Nq=37 Nk=65 d=64 fp16 causal bnhd rising"
     std::string description() const;
+    /// "--shape 1,2,1,37,65,64 --causal --layout bnhd --input rising": the options of `lab verify` that are
+    /// this case
+    std::string options() const;
 };
 
 /// The case as kernels get it, with its tensors at these addresses in the case's layout, and L (B, H, Nq).

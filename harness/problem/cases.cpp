@@ -1,126 +1,114 @@
 #include "harness/problem/cases.h"
 
-#include <array>
-#include <utility>
+#include <algorithm>
+#include <iterator>
+
+#include "harness/problem/cover.h"
+#include "harness/problem/inputs.h"
 
 namespace ladder {
 namespace {
 
-// Everything that decides a case, but for the head dimension and the type.
-struct Idea {
-    int B, H, Hkv, Nq, Nk;
-    bool causal;
-    Layout layout = Layout::bhnd;
-    const char* input = "normal";
-    std::optional<float> scale = {};
-    int multiprocessors = 0;  ///< 0 leaves them open
+struct Heads {
+    int Hkv, group;
 };
+constexpr Heads heads_of[] = {{1, 1}, {2, 1}, {1, 3}, {3, 3}, {1, 8}};
+constexpr int machines[] = {0, 1, 3, 132};  // 0: what the CPU back-end plays anyway, 8
+constexpr std::optional<float> scales[] = {std::nullopt, -0.3f, 0.0f};
 
-constexpr Layout bhnd = Layout::bhnd, bnhd = Layout::bnhd;
-constexpr bool full = false, masked = true;
+/// What is chosen of a case. Query rows are chosen with the mask, so that every two sizes meet under one.
+enum Factor : std::uint8_t { dim, rows, keys, batch, heads, machine, input, scale, layout, dtype, factors };
 
-/// One case for each idea. Those with a causal mask, with more keys than query rows, and with heads to pack
-/// all meet machines that are smaller and larger than they are.
-std::vector<Idea> quick_ideas() {
-    return {
-        {1, 1, 1, 1, 1, full, bhnd, "normal", {}, 132},        // a single key, nearly all shares empty
-        {1, 2, 2, 64, 64, full, bnhd},                         // exactly one tile
-        {2, 2, 2, 97, 127, full, bnhd, "normal", {}, 3},       // ragged tiles, a batch
-        {1, 2, 2, 130, 130, masked, bnhd, "normal", {}, 132},  // a diagonal across three tiles
-        {1, 1, 1, 37, 150, masked, bnhd},                      // the diagonal starts past the first key tile
-        {1, 1, 1, 150, 37, masked, bnhd, "normal", {}, 1},     // rows without keys, a whole tile of them
-        {1, 8, 2, 37, 65, full, bnhd, "normal", {}, 3},        // grouped queries
-        {1, 4, 1, 65, 65, masked, bnhd},                       // one key/value head for all
-        {1, 1, 1, 1, 257, full, bhnd, "normal", 0.3f},         // decoding; a scale of the caller's
-        {1, 1, 1, 65, 200, full, bhnd, "huge", {}, 1},         //
-        {1, 1, 1, 130, 130, masked, bhnd, "rising"},           //
-        {1, 1, 1, 65, 200, full, bhnd, "falling", {}, 132},    //
-        {1, 1, 1, 65, 97, full, bhnd, "constant"},             // weighs every key alike: padding shows
-        {1, 2, 1, 65, 200, masked, bhnd, "one_hot", {}, 3},    //
+/// The last: several tiles, and more rows than some tiles of keys.
+std::vector<int> row_sizes(const Tiling& t) {
+    return {1, t.Br - 1, t.Br, t.Br + 1, 3 * std::max(t.Br, t.Bc) - 11};
+}
+constexpr int several = 4;
+
+/// The last three: ragged tiles; as many as wrap a ring twice; more than the 32 lanes of a warp, each of
+/// which may be a part.
+std::vector<int> key_sizes(const Tiling& t) {
+    return {1, t.Bc - 1, t.Bc, t.Bc + 1, 3 * t.Bc - 27, (2 * t.depth + 2) * t.Bc, 33 * t.Bc + 1};
+}
+constexpr int one_more = 3, ragged = 4, wrapped = 5, many = 6;
+
+constexpr int full(int size) {
+    return 2 * size;
+}
+constexpr int masked(int size) {
+    return 2 * size + 1;
+}
+
+/// What has to meet in threes or more: at each of so many head dimensions blocks that wrap their ring; parts
+/// of the keys that no row of a query tile sees; a merge of many parts; scores that climb far in fp16; more
+/// masked heads than start together.
+std::vector<Levels> meetings(int dims) {
+    const auto row = [](std::initializer_list<std::pair<int, int>> chosen) {
+        Levels levels(factors, -1);
+        for (const auto& [factor, level] : chosen) levels[factor] = level;
+        return levels;
     };
+    std::vector<Levels> list;
+    for (int d = 0; d < dims; ++d)
+        list.push_back(row({{dim, d}, {rows, masked(one_more)}, {keys, wrapped}, {machine, 1}}));
+    list.push_back(row({{rows, masked(several)}, {keys, ragged}, {machine, 3}, {heads, 2}, {batch, 0}}));
+    list.push_back(row({{rows, masked(several)}, {keys, one_more}, {machine, 0}, {heads, 0}, {batch, 0}}));
+    list.push_back(row({{rows, full(0)}, {keys, many}, {machine, 3}, {heads, 0}, {batch, 0}, {scale, 0}}));
+    list.push_back(row({{rows, masked(0)}, {keys, many}, {input, 2}, {scale, 0}, {dtype, 0}}));
+    list.push_back(row({{rows, masked(several)}, {keys, one_more}, {batch, 2}, {heads, 3}}));
+    list.push_back(row({{rows, full(0)}, {keys, ragged}, {machine, 3}, {batch, 2}, {heads, 3}}));
+    return list;
 }
 
-/// What the quick ones leave out: every ragged size, both ways of Nq != Nk, every input with
-/// and without a mask.
-std::vector<Idea> more_ideas() {
-    std::vector<Idea> ideas;
-    for (const int N : {37, 63, 64, 65, 127, 257}) {
-        ideas.push_back({1, 1, 1, N, N, full});
-        ideas.push_back({1, 1, 1, N, N, masked});
-    }
-    for (const auto& [Nq, Nk] : {std::pair{1, 37}, {65, 1}, {127, 64}}) {
-        ideas.push_back({1, 2, 1, Nq, Nk, full, bnhd});
-    }
-    for (const auto& [Nq, Nk] : {std::pair{65, 1}, {64, 127}, {127, 64}, {200, 97}}) {
-        ideas.push_back({1, 2, 1, Nq, Nk, masked, bnhd});
-    }
-    ideas.push_back({2, 4, 1, 37, 97, masked, bnhd});
-    ideas.push_back({2, 8, 1, 1, 97, full, bhnd, "normal", {}, 132});
-    ideas.push_back({1, 1, 1, 200, 37, masked, bnhd});  // tiles of 128 query rows without a key
-    // A maximum of 0 for the first keys loses their P in fp16, and one of theirs for the last overflows it.
-    ideas.push_back({1, 1, 1, 450, 450, masked, bhnd, "rising"});
-    ideas.push_back({2, 9, 3, 130, 70, masked, bhnd});  // more heads than start together, and no multiple
-    for (const char* input : {"huge", "rising", "falling", "constant", "one_hot"}) {
-        ideas.push_back({1, 1, 1, 97, 193, full, bhnd, input});
-        ideas.push_back({1, 1, 1, 193, 193, masked, bhnd, input});
-    }
-    ideas.push_back({1, 1, 1, 1, 1025, full, bhnd, "normal", {}, 3});
-    ideas.push_back({1, 1, 1, 65, 1025, masked});
-    ideas.push_back({1, 1, 1, 1025, 65, full});
-    // A scale turns the order of scores, or makes them all alike; masked keys keep out of both.
-    ideas.push_back({1, 2, 1, 65, 150, full, bhnd, "normal", -0.3f});
-    ideas.push_back({1, 2, 1, 150, 193, masked, bhnd, "normal", -0.3f});
-    ideas.push_back({1, 2, 1, 150, 193, masked, bhnd, "normal", 0.0f});
-    return ideas;
+/// Cases at these head dimensions, each with its tiling.
+std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling>& tilings, Cover how) {
+    const auto& inputs = input_kinds();
+    const Tiling usual;
+    const auto make = [&](const Levels& row, std::size_t seed) {
+        const auto d = static_cast<std::size_t>(row[dim]);
+        const Tiling& tiling = d < tilings.size() ? tilings[d] : usual;
+        const auto [Hkv, group] = heads_of[row[heads]];
+        return Case{.shape = {row[batch] + 1, Hkv * group, Hkv, row_sizes(tiling)[row[rows] / 2],
+                              key_sizes(tiling)[row[keys]], dims[d]},
+                    .dtype = row[dtype] == 0 ? DType::fp16 : DType::bf16,
+                    .causal = row[rows] % 2 == 1,
+                    .layout = row[layout] == 0 ? Layout::bnhd : Layout::bhnd,
+                    .input = inputs[row[input]].name,
+                    .seed = seed,
+                    .scale = scales[row[scale]],
+                    .multiprocessors = machines[row[machine]]};
+    };
+    // (16 rows, 16 keys) pieces: what a CPU computes.
+    const double most = how == Cover::each ? 500 : 700;
+    const auto is_small = [&](const Levels& row) {
+        const Shape s = make(row, 1).shape;
+        const double pieces = double(s.B) * s.H * ((s.Nq + 15) / 16) * ((s.Nk + 15) / 16) * s.d / 64;
+        return pieces <= most * (s.d == 64 ? 1 : s.d / 128.0 + 0.5);
+    };
+    const Levels levels{static_cast<int>(dims.size()),
+                        2 * several + 2,
+                        many + 1,
+                        3,
+                        std::size(heads_of),
+                        std::size(machines),
+                        static_cast<int>(inputs.size()),
+                        std::size(scales),
+                        2,
+                        2};
+    std::vector<Case> cases;
+    for (const Levels& row : cover(levels, how == Cover::each ? 1 : 2, meetings(levels[dim]), is_small))
+        cases.push_back(make(row, cases.size() + 1));
+    return cases;
 }
-
-/// For d = 256 alone, where blocks may take several query tiles: of one key tile, of three, and in two groups
-/// of heads.
-std::vector<Idea> crowded_ideas() {
-    return {{2, 9, 1, 1, 37, full}, {2, 9, 1, 1, 150, full}, {1, 25, 1, 129, 129, masked}};
-}
-
-/// Multiprocessors of the machines that the CPU back-ends play in turn; 0 for their own.
-constexpr std::array machines{0, 1, 3, 132};
 
 }  // namespace
 
-std::vector<Case> verification_cases(const Stage& stage, bool quick) {
-    const std::vector<int>& dims = stage.head_dims;
+std::vector<Case> verification_cases(const Stage& stage, Cover how) {
+    if (how != Cover::all) return covered(stage.head_dims, stage.tilings, how);
     std::vector<Case> cases;
-    // Nothing of a case may depend on the stage: stages that have it share what is expected.
-    const auto add = [&](const Idea& i, int d, bool even, std::size_t seed, int multiprocessors) {
-        cases.push_back({.shape = {i.B, i.H, i.Hkv, i.Nq, i.Nk, d},
-                         .dtype = even ? DType::fp16 : DType::bf16,
-                         .causal = i.causal,
-                         .layout = i.layout,
-                         .input = i.input,
-                         .seed = seed,
-                         .scale = i.scale,
-                         .multiprocessors = multiprocessors});
-    };
-    std::vector<Idea> ideas = quick_ideas();
-    if (quick && !dims.empty()) {
-        for (std::size_t k = 0; k < ideas.size(); ++k)
-            add(ideas[k], dims[k / 2 % dims.size()], k % 2 == 0, k + 1, ideas[k].multiprocessors);
-    }
-    if (quick || dims.empty()) return cases;
-
-    const std::vector<Idea> more = more_ideas();
-    ideas.insert(ideas.end(), more.begin(), more.end());
-    // Both types at every head dimension, and each idea in one type at one dimension and in the other at the
-    // next, on another machine.
-    for (std::size_t n = 0; n < dims.size(); ++n) {
-        for (std::size_t k = 0; k < ideas.size(); ++k) {
-            const int own = ideas[k].multiprocessors, turn = machines[(k / 2 + n) % machines.size()];
-            add(ideas[k], dims[n], (n + k) % 2 == 0, k + 1, own != 0 ? own : turn);
-        }
-    }
-    add({1, 1, 1, 1025, 1025, masked}, dims.front(), true, 1, 0);
-    // Shares of query tiles so small that some hold no key that their rows see.
-    add({1, 6, 2, 300, 300, masked, bhnd}, dims.front(), true, 1, 132);
-    if (dims.back() == 256) {
-        for (const Idea& idea : crowded_ideas()) add(idea, 256, true, 1, 0);
+    for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
+        const Tiling tiling = k < stage.tilings.size() ? stage.tilings[k] : Tiling();
+        for (const Case& c : covered({stage.head_dims[k]}, {tiling}, how)) cases.push_back(c);
     }
     return cases;
 }

@@ -98,14 +98,13 @@ std::string Mismatch::report(const std::string& what, const std::string& detail)
     if (count_ == 0) return "";
     const std::size_t all = wrong_heads_.size() * rows_.size() * wrong_columns_.size();
     const bool has_columns = wrong_columns_.size() > 1;
-    return fmt::format(
-        "{} in {} of {} elements{}\n  {} at b={} h={} row={}{}, tile {}: {}got {:.6g}\n  pattern: {}", what,
-        count_, all, detail, std::isfinite(worst_.error) ? "worst" : "first", worst_.b, worst_.h, worst_.row,
-        has_columns ? fmt::format(" column={}", worst_.column) : "",
-        has_columns ? fmt::format("({}, {})", worst_.row / tile, worst_.column / tile)
-                    : std::to_string(worst_.row / tile),
-        std::isnan(worst_.expected) ? "" : fmt::format("expected {:.6g}, ", worst_.expected), worst_.got,
-        pattern());
+    return fmt::format("{} in {} of {} elements{}\n  {} at b={} h={} row={}{}, tile {}: {}got {:.6g}{}", what,
+                       count_, all, detail, std::isfinite(worst_.error) ? "worst" : "first", worst_.b,
+                       worst_.h, worst_.row, has_columns ? fmt::format(" column={}", worst_.column) : "",
+                       has_columns ? fmt::format("({}, {})", worst_.row / tile, worst_.column / tile)
+                                   : std::to_string(worst_.row / tile),
+                       std::isnan(worst_.expected) ? "" : fmt::format("expected {:.6g}, ", worst_.expected),
+                       worst_.got, pattern().empty() ? "" : "\n  pattern: " + pattern());
 }
 
 std::string Mismatch::pattern() const {
@@ -124,7 +123,7 @@ std::string Mismatch::pattern() const {
     if (grows_with_visible_keys()) parts.push_back("the error grows with the number of keys that a row sees");
     if (parts.empty()) {
         const std::size_t all = wrong_heads_.size() * rows_.size() * wrong_columns_.size();
-        return mostly(count_, all) ? "everything is wrong" : "none found";
+        return mostly(count_, all) ? "everything is wrong" : "";
     }
     if (!dense) parts.push_back(fmt::format("{:.2g}% of the elements there", 100.0 * count_ / box));
     return fmt::format("{}", fmt::join(parts, "; "));
@@ -148,9 +147,30 @@ std::string Mismatch::heads_in_words() const {
     std::string text;
     if (!every_batch) text += fmt::format("only b = {}", fmt::join(batches, ", "));
     if (!every_head) text += fmt::format("{}h = {}", every_batch ? "only " : ", ", fmt::join(heads, ", "));
-    if (every_batch && !every_head && s.H != s.Hkv) text += " (GQA mapping?)";
-    if (!every_batch && every_head) text += " (batch stride?)";
+    if (every_batch && !every_head) text += group_in_words(heads);
+    if (!every_batch && every_head && batches.front() > 0) text += " (batch stride?)";
     return text;
+}
+
+/// What wrong heads have in common in their groups; empty if that is nothing.
+std::string Mismatch::group_in_words(const std::vector<int>& wrong) const {
+    const int H = case_.shape.H, Hkv = case_.shape.Hkv, group = H / Hkv;
+    if (group == 1) return "";
+    const auto are = [&](auto&& expected) {
+        for (int h = 0; h < H; ++h) {
+            if (expected(h) != std::binary_search(wrong.begin(), wrong.end(), h)) return false;
+        }
+        return true;
+    };
+    // The heads that another key/value head than their own answers.
+    if (Hkv > 1 &&
+        (are([&](int h) { return h % Hkv != h / group; }) || are([&](int h) { return h >= group; }) ||
+         are([&](int h) { return std::min(h, Hkv - 1) != h / group; })))
+        return " (GQA mapping?)";
+    if (are([&](int h) { return h % group != 0; })) return ", all but the first of each group";
+    if (are([&](int h) { return h % group == 0; })) return ", the first of each group";
+    if (are([&](int h) { return h % group == group - 1; })) return ", the last of each group";
+    return "";
 }
 
 std::string Mismatch::rows_in_words() const {

@@ -30,12 +30,13 @@ class Mismatch {
     std::string report(const std::string& what, const std::string& detail = "") const;
 
     /// What the wrong elements have in common, in words: whole heads, the rows of a ragged tile, every row
-    /// past the first key tile, half of the columns, an error that grows with the keys that a row sees. "none
-    /// found" if nothing fits.
+    /// past the first key tile, half of the columns, an error that grows with the keys that a row sees. Empty
+    /// if nothing fits.
     std::string pattern() const;
 
   private:
     std::string heads_in_words() const;
+    std::string group_in_words(const std::vector<int>& wrong) const;
     std::string rows_in_words() const;
     std::string columns_in_words() const;
     bool grows_with_visible_keys() const;

@@ -26,6 +26,7 @@ void verify_one(Device& device, Verification& verification, Reference& reference
             ++verification.passed;
         } else {
             ++verification.failed;
+            if (!verification.first_failed) verification.first_failed = c;
             verification.reports.push_back(
                 fmt::format("{}, {}\n{}\n", stage.folder(), c.description(), verdict.report));
         }

@@ -2,6 +2,7 @@
 /// Stages verified case by case, and the table and reports that come of it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +26,8 @@ struct Verification {
     double seconds = 0;                ///< without what its cases share with other stages
     Verdict worst;                     ///< of the case with the largest error of O
     std::vector<std::string> reports;  ///< one per failed case, with its description
-    std::string why_not;               ///< why the stage could not run some case; empty if all ran
+    std::optional<Case> first_failed;
+    std::string why_not;  ///< why the stage could not run some case; empty if all ran
 };
 
 /// Verifies all of them, case by case: stages that have a case share its inputs and what is expected of them.

@@ -1,0 +1,585 @@
+#!/usr/bin/env python3
+"""Breaks a kernel in every small way that its text offers, or counts what of it ran.
+
+    mutate.py mutate BUILD [STAGES]       the share of mutants that lab check's cases reject
+    mutate.py coverage BUILD [STAGES]     which ways conditions go and how often loops run in these cases
+
+One source holds all mutants of a kernel: it is compiled once, and a file names the one that runs. Each is one edit
+that its place allows, such as `a < b` -> `a < MUTANT(7) + b`, which is a <= b where 7 is active.
+"""
+
+import argparse
+import json
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+TOKEN = re.compile(r"""
+    (?P<skip>\s+|//[^\n]*|/\*.*?\*/|\#[^\n]*)
+  | (?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
+  | (?P<number>\d[\w.']*)
+  | (?P<name>[A-Za-z_]\w*)
+  | (?P<mark><<=|>>=|->|\+\+|--|&&|\|\||[-+*/%&|^=!<>]=|::|<<|>>|.)
+""", re.X | re.S)
+
+KEYWORDS = {"if", "for", "while", "return", "else", "do", "switch", "break", "continue", "const", "constexpr", "auto",
+            "float", "float2", "int", "bool", "unsigned", "void", "using", "static_assert", "static", "extern",
+            "template", "struct", "typename", "sizeof", "case", "default", "T"}
+SILENT = {"note_tile", "note_rows", "note_lane_sums", "static_assert"}  # what they say is for people
+MANY = {"constant", "sign", "factor"}
+ORDER = {"__syncthreads", "__syncwarp", "copy_wait", "copy_commit", "__threadfence", "mbarrier_init", "mbarrier_arrive",
+         "mbarrier_arrive_behind_copies", "mbarrier_wait"}
+
+
+class Token:
+    def __init__(self, kind, text, at):
+        self.kind, self.text, self.at, self.end = kind, text, at, at + len(text)
+
+    def __repr__(self):
+        return self.text
+
+
+def tokens_of(source):
+    found = [Token(m.lastgroup, m.group(), m.start()) for m in TOKEN.finditer(source)]
+    return [t for t in found if t.kind != "skip"]
+
+
+class Kernel:
+    """A source with its tokens, which brackets belong together, and which tokens are code of a function."""
+
+    def __init__(self, source):
+        self.source, self.tokens = source, tokens_of(source)
+        self.partner, self.in_body = {}, [False] * len(self.tokens)
+        self.template = [False] * len(self.tokens)  # inside <...> of a template
+        stack, body = [], None
+        for k, t in enumerate(self.tokens):
+            self.in_body[k] = body is not None
+            if t.text in ("(", "[", "{"):
+                stack.append(k)
+                if t.text == "{" and body is None and self.opens_function(k):
+                    body = len(stack)
+            elif t.text in (")", "]", "}"):
+                opening = stack.pop()
+                self.partner[opening], self.partner[k] = k, opening
+                if body is not None and len(stack) < body:
+                    body = None
+                    self.in_body[k] = False
+        k = 0
+        while k < len(self.tokens):
+            if self.text(k) == "<" and self.adjacent(k - 1, k):  # a comparison has blanks around it
+                end, depth = k, 0
+                while True:
+                    depth += {"<": 1, ">": -1, ">>": -2}.get(self.text(end), 0)
+                    self.template[end] = True
+                    if depth <= 0:
+                        break
+                    end += 1
+                k = end
+            k += 1
+
+    def opens_function(self, k):
+        """Whether the brace opens a function's body: a parenthesis before it, or a constructor's initializers."""
+        start = k - 1
+        while start >= 0 and self.text(start) not in (";", "}", "{") and k - start < 80:
+            start -= 1
+        head = [self.text(n) for n in range(start + 1, k)]
+        return "(" in head and not {"struct", "namespace", "enum", "LADDER_STAGE"} & set(head) or (
+            "template" in head and "(" in head and "struct" not in head)
+
+    def text(self, k):
+        return self.tokens[k].text if 0 <= k < len(self.tokens) else ""
+
+    def adjacent(self, k, n):
+        return self.tokens[k].end == self.tokens[n].at
+
+    def line(self, k):
+        return self.source.count("\n", 0, self.tokens[k].at) + 1
+
+    def is_operand_end(self, k):
+        t = self.tokens[k]
+        return t.kind in ("number", "string") or t.text in (")", "]") or (
+            t.kind == "name" and t.text not in KEYWORDS) or (t.text == ">" and self.template[k])
+
+    def primary(self, k):
+        """The end (exclusive) of the operand that starts at token k; None if that is more than a name with what
+        belongs to it."""
+        if self.text(k) == "(":
+            return self.partner[k] + 1
+        if self.tokens[k].kind not in ("name", "number"):
+            return None
+        k += 1
+        while k < len(self.tokens):
+            if self.text(k) in ("(", "["):
+                k = self.partner[k] + 1
+            elif self.text(k) in (".", "->", "::"):
+                k += 2
+            elif self.template[k]:
+                while self.template[k]:
+                    k += 1
+            else:
+                break
+        return k
+
+    def statements(self):
+        """(first, end) of each statement of a function that ends with a semicolon, and no declaration."""
+        k = 0
+        while k < len(self.tokens):
+            starts = self.in_body[k] and self.text(k - 1) in (";", "{", "}", "else", ")") and (
+                self.text(k - 1) != ")" or self.closes_head(k - 1))
+            if not starts or self.text(k) in ("{", "}", "if", "for", "while", "else") or self.in_for(k) or (
+                    self.tokens[k].kind != "name" and self.text(k) not in ("++", "--")):
+                k += 1
+                continue
+            end = k
+            while self.text(end) != ";":
+                end = self.partner[end] if self.text(end) in ("(", "[", "{") else end
+                if self.text(end) in ("}", ")"):
+                    if end + 1 >= len(self.tokens) or self.text(end) == "}" and self.text(end + 1) not in (";", ",", ")"):
+                        break
+                end += 1
+            if self.text(end) == ";":
+                yield k, end + 1
+            k = end + 1
+
+    def closes_head(self, k):
+        opening = self.partner[k]
+        return self.text(opening - 1) in ("if", "for", "while", "constexpr")
+
+    def in_for(self, k):
+        depth = 0
+        for n in range(k - 1, -1, -1):
+            if self.text(n) in (")", "]", "}"):
+                depth += 1
+            elif self.text(n) in ("(", "[", "{"):
+                if depth == 0:
+                    return self.text(n) == "("
+                depth -= 1
+        return False
+
+    def is_declaration(self, first, end):
+        words = self.tokens[first:end]
+        if words[0].text in KEYWORDS - {"break", "continue", "return"}:
+            return True
+        k = first
+        while self.text(k + 1) == "::":
+            k += 2
+        after = k + 1
+        while after < end and self.template[after]:
+            after += 1
+        while self.text(after) in ("*", "&"):
+            after += 1
+        return words[0].kind == "name" and after < end and self.tokens[after].kind == "name" and (
+            after > k + 1 or not self.is_call(k))
+
+    def extents(self, first, end):
+        """The tokens between the brackets of what a statement declares."""
+        k, value = first, False
+        while k < end:
+            if self.text(k) in ("(", "[", "{"):
+                if self.text(k) == "[" and not value:
+                    yield from range(k + 1, self.partner[k])
+                k = self.partner[k]
+            elif self.text(k) in ("=", ","):
+                value = self.text(k) == "="
+            k += 1
+
+    def is_call(self, k):
+        return self.text(k + 1) in ("(", "=", "[", ".", "+=", "-=", "*=", "/=", "++", "--", "->")
+
+
+class Edits:
+    """Texts that go in before or in place of places of a source."""
+
+    def __init__(self):
+        self.insertions = []  # (place, rank, text): at one place, higher ranks are further out
+        self.replaced = []    # (first, end, text)
+
+    def put(self, at, text, rank=0):
+        self.insertions.append((at, rank, text))
+
+    def replace(self, first, end, text):
+        self.replaced.append((first, end, text))
+
+    def apply(self, source):
+        changes = [(at, at, rank, n, text) for n, (at, rank, text) in enumerate(self.insertions)]
+        changes += [(first, end, 50, n, text) for n, (first, end, text) in enumerate(self.replaced)]
+        out, last = [], 0
+        for first, end, _, _, text in sorted(changes, key=lambda c: (c[0], c[1] > c[0], c[2], c[3])):
+            out += [source[last:first], text]
+            last = max(end, first)
+        return "".join(out) + source[last:]
+
+
+class Mutants:
+    def __init__(self, kernel, without=()):
+        self.k, self.edits, self.list, self.without = kernel, Edits(), [], set(without)
+
+    def number(self, kind, place, what):
+        """The next mutant's number, or None if it is known not to compile."""
+        number = len(self.list) + 1
+        self.list.append({"id": number, "kind": kind, "line": self.k.line(place), "what": what,
+                          "text": self.k.source.splitlines()[self.k.line(place) - 1].split("//")[0].strip(), "compiles": number not in self.without})
+        return None if number in self.without else number
+
+    def find(self):
+        k = self.k
+        dropped = {}
+        skipped = set()
+        for first, end in k.statements():
+            words = k.tokens[first:end]
+            if words[0].text in SILENT:
+                skipped.update(range(first, end))
+                continue
+            if words[0].text in ("static_assert", "constexpr") or [w.text for w in words[:2]] == ["static", "constexpr"]:
+                skipped.update(range(first, end))
+                continue
+            if words[0].text == "return" and len(words) > 2:
+                continue
+            if k.is_declaration(first, end):
+                skipped.update(k.extents(first, end))
+                continue
+            dropped[first] = end
+        for first, end in dropped.items():
+            name = k.text(first)
+            kind = "order" if name in ORDER else "statement"
+            text = " ".join(k.source[k.tokens[first].at:k.tokens[end - 1].end].split())
+            n = self.number(kind, first, f"without {text}")
+            if n:
+                self.edits.put(k.tokens[first].at, f"{{ if (!MUTANT({n})) ", -50)
+                self.edits.put(k.tokens[end - 1].end, " }", 90)
+        for at in range(len(k.tokens)):
+            if k.in_body[at] and at not in skipped and not k.template[at]:
+                self.token(at)
+
+    def token(self, at):
+        k = self.k
+        t, text = k.tokens[at], k.text(at)
+        binary = at > 0 and k.is_operand_end(at - 1) and t.end < k.tokens[at + 1].at
+        where = " ".join(k.source[k.tokens[at - 1].at:k.tokens[min(at + 3, len(k.tokens) - 1)].end].split())
+        put = self.edits.put
+        if text in ("<", "<=", ">", ">=") and binary:
+            other = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}[text]
+            n = self.number("bound", at, f"{other} for {text} in {where}")
+            if n:
+                put(t.end, f" {'-' if text in ('<=', '>') else ''}MUTANT({n}) +")
+        elif text in ("+", "-") and binary:
+            n = self.number("sign", at, f"{'-' if text == '+' else '+'} for {text} in {where}")
+            if n:
+                put(t.end, f" SIGN({n}) *")
+        elif text in ("*", "/", "%") and binary:
+            end = k.primary(at + 1)
+            if end and not (end == at + 2 and k.tokens[at + 1].kind == "number" and text != "*"):
+                n = self.number("factor", at, f"1 for the right of {text} in {where}")
+                if n:
+                    put(k.tokens[at + 1].at, f"unit({n}, ", -20)
+                    put(k.tokens[end - 1].end, ")", 20)
+        elif text in ("&&", "||"):
+            n = self.number("condition", at, f"without the right of {text} in {where}")
+            if n:
+                put(t.end, f" MUTANT({n}) |" if text == "&&" else f" !MUTANT({n}) &")
+        elif text == "?":
+            n = self.number("condition", at, f"the other way round: {where}")
+            if n:
+                put(t.at, f"!= bool(MUTANT({n})) ")
+        elif text == "if" and k.text(at + 1) == "(":
+            close = k.partner[at + 1]
+            if any(w.text in (";", "const") for w in k.tokens[at + 2:close]):
+                return
+            n = self.number("condition", at, "the other way round: " + k.source[t.at:k.tokens[close].end])
+            if n:
+                put(k.tokens[at + 1].end, "bool(", -60)
+                put(k.tokens[close].at, f") != bool(MUTANT({n}))", 60)
+        elif t.kind == "number":
+            n = self.number("constant", at, f"{text} + 1 in {where}")
+            if n:
+                put(t.at, "(", -30)
+                put(t.end, f" + MUTANT({n}))", 30)
+        elif text in ("inf", "masked_score"):
+            n = self.number("constant", at, f"0 for {text} in {where}")
+            if n:
+                put(t.at, f"(MUTANT({n}) ? 0.0f : ", -30)
+                put(t.end, ")", 30)
+        elif text in ("min", "max", "fmaxf", "fminf") and k.text(at + 1) == "(" and k.text(at - 1) not in (".", "::"):
+            other = {"min": "max", "max": "min", "fmaxf": "fminf", "fminf": "fmaxf"}[text]
+            n = self.number("extremum", at, f"{other} for {where}")
+            if n:
+                self.edits.replace(t.at, t.end, f"other_{text}")
+                put(k.tokens[at + 1].end, f"{n}, ", -70)
+        elif text == "=" and k.text(at - 2) in ("int", "auto", ",") and k.tokens[at + 1].kind == "name" \
+                and self.in_for_head(at):
+            n = self.number("bound", at, f"starts one later: {where}")
+            if n:
+                put(t.end, f" MUTANT({n}) +")
+        if t.kind == "name" and k.text(at + 1) in ("(", "[") or t.text == ">" and k.template[at]:
+            self.exchanges(at)
+        elif text == "]" and k.text(at + 1) == "[":
+            self.exchange(k.partner[at] + 1, at, at + 2, k.partner[at + 1])
+
+    def in_for_head(self, at):
+        return self.k.in_for(at)
+
+    def exchanges(self, at):
+        """Every two neighbours among the arguments of a call."""
+        k = self.k
+        if k.text(at + 1) != "(" or k.text(at) in KEYWORDS | SILENT:
+            return
+        close, starts = k.partner[at + 1], [at + 2]
+        n = at + 2
+        while n < close:
+            if k.text(n) in ("(", "[", "{"):
+                n = k.partner[n]
+            elif k.text(n) == "," and not k.template[n]:
+                starts.append(n + 1)
+            n += 1
+        starts.append(close + 1)
+        for a, b, c in zip(starts, starts[1:], starts[2:]):
+            self.exchange(a, b - 1, b, c - 1)
+
+    def exchange(self, a, a_end, b, b_end):
+        k = self.k
+        simple = all(w.kind == "name" or w.text in (".", "->") for w in k.tokens[a:a_end] + k.tokens[b:b_end])
+        if not simple or a == a_end or b == b_end:
+            return
+        one = k.source[k.tokens[a].at:k.tokens[a_end - 1].end]
+        two = k.source[k.tokens[b].at:k.tokens[b_end - 1].end]
+        if one == two or {one, two} & {"inf"}:
+            return
+        n = self.number("exchange", a, f"{one} and {two} exchanged")
+        if n:
+            self.edits.put(k.tokens[a].at, f"(MUTANT({n}) ? {two} : ", -40)
+            self.edits.put(k.tokens[a_end - 1].end, ")", 40)
+            self.edits.put(k.tokens[b].at, f"(MUTANT({n}) ? {one} : ", -40)
+            self.edits.put(k.tokens[b_end - 1].end, ")", 40)
+
+
+PRELUDE = """#include <cstdio>
+#include <type_traits>
+#include "stages/device.cuh"
+namespace {{
+__attribute__((no_sanitize("thread"))) int read_active() {{
+    int number = 0;
+    if (std::FILE* file = std::fopen("{folder}/active", "r")) {{
+        if (std::fscanf(file, "%d", &number) != 1) number = 0;
+        std::fclose(file);
+    }}
+    return number;
+}}
+const int active_mutant = read_active();
+__attribute__((no_sanitize("thread"), noinline)) int MUTANT(int n) {{ return active_mutant == n; }}
+[[maybe_unused]] inline int SIGN(int n) {{ return 1 - 2 * MUTANT(n); }}
+template <class A> A unit(int n, A a) {{ return MUTANT(n) ? A(1) : a; }}
+template <class A, class B> auto other_min(int n, A a, B b) {{
+    using C = std::common_type_t<A, B>;
+    return (C(a) < C(b)) != bool(MUTANT(n)) ? C(a) : C(b);
+}}
+template <class A, class B> auto other_max(int n, A a, B b) {{
+    using C = std::common_type_t<A, B>;
+    return (C(a) > C(b)) != bool(MUTANT(n)) ? C(a) : C(b);
+}}
+[[maybe_unused]] inline float other_fmaxf(int n, float a, float b) {{ return MUTANT(n) ? fminf(a, b) : fmaxf(a, b); }}
+[[maybe_unused]] inline float other_fminf(int n, float a, float b) {{ return MUTANT(n) ? fmaxf(a, b) : fminf(a, b); }}
+}}  // namespace
+"""
+
+
+COUNTING = """#include <fcntl.h>
+#include <sys/mman.h>
+#include "stages/device.cuh"
+namespace {{
+__attribute__((no_sanitize("thread"))) inline unsigned long* count_of(int place, int which) {{
+    static unsigned long* const counts = static_cast<unsigned long*>(
+        mmap(nullptr, {bytes}, PROT_READ | PROT_WRITE, MAP_SHARED, open("{folder}/counts", O_RDWR), 0));
+    return counts + 4 * place + which;
+}}
+__attribute__((no_sanitize("thread"))) inline bool went(int place, bool yes) {{
+    __atomic_fetch_add(count_of(place, yes), 1, __ATOMIC_RELAXED);
+    return yes;
+}}
+/// A loop that has begun: at its end, whoever ends it, its passes are counted as 0, 1, 2 or more.
+struct Passes {{
+    int place, passes = -1;
+    explicit Passes(int p) : place(p) {{}}
+    bool next(bool more) {{ ++passes; return more; }}
+    ~Passes() {{ __atomic_fetch_add(count_of(place, passes < 0 ? 0 : passes > 3 ? 3 : passes), 1, __ATOMIC_RELAXED); }}
+}};
+}}  // namespace
+"""
+
+
+def write_counting(kernel, out):
+    """Counts which way each condition goes, and how often each loop whose number of passes is no constant runs."""
+    k, edits, places = Kernel(kernel.read_text()), Edits(), []
+    for at, t in enumerate(k.tokens):
+        if not k.in_body[at] or t.text not in ("if", "?", "for"):
+            continue
+        place = {"line": k.line(at), "what": k.source.splitlines()[k.line(at) - 1].strip()}
+        close = k.partner.get(at + 1)
+        if t.text == "?":
+            start = at - 1  # of the condition: behind the last bracket, comma or assignment that is open there
+            while k.text(start) not in ("(", "[", "{", ",", "=", "return", ";", "?", ":", "+=", "*="):
+                start = k.partner[start] - 1 if k.text(start) in (")", "]") else start - 1
+            edits.put(k.tokens[start + 1].at, f"went({len(places)}, bool(", -80)
+            edits.put(k.tokens[at - 1].end, "))", 80)
+            place["kind"] = "condition"
+        elif t.text == "if":
+            if k.text(at + 1) != "(":
+                continue
+            edits.put(k.tokens[at + 1].end, f"went({len(places)}, bool(", -80)
+            edits.put(k.tokens[close].at, "))", 80)
+            place["kind"] = "condition"
+        else:
+            if k.source.splitlines()[k.line(at) - 2].strip().startswith("#pragma unroll"):
+                continue
+            ends = [n for n in range(at, close) if k.text(n) == ";"]
+            if len(ends) != 2:  # over a list
+                continue
+            first, second = ends
+            edits.put(t.at, f"if (Passes passes_{len(places)}({len(places)}); true) ", -80)
+            edits.put(k.tokens[first].end, f" passes_{len(places)}.next(bool(", 0)
+            edits.put(k.tokens[second].at, "))", 80)
+            place["kind"] = "loop"
+        places.append(place)
+    out.mkdir(parents=True, exist_ok=True)
+    bytes_ = 32 * len(places)
+    (out / "counts").write_bytes(bytes(bytes_))
+    (out / "kernel.cu").write_text(COUNTING.format(folder=out, bytes=bytes_) + edits.apply(k.source))
+    return places
+
+
+def write_mutants(kernel, out, without):
+    mutants = Mutants(Kernel(kernel.read_text()), without)
+    mutants.find()
+    out.mkdir(parents=True, exist_ok=True)
+    text = PRELUDE.format(folder=out) + mutants.edits.apply(mutants.k.source)
+    if not (out / "kernel.cu").exists() or (out / "kernel.cu").read_text() != text:
+        (out / "kernel.cu").write_text(text)
+    (out / "active").write_text("0")
+    return mutants.list
+
+
+NUMBER = re.compile(r"\b(?:MUTANT|SIGN|unit|other_\w+)\((\d+)")
+
+
+def compilable_mutants(kernel, out, build):
+    """Those of a kernel's mutants that a compiler takes: where it does not, the nearest in the line go."""
+    recipe = json.loads((build / "kernels.json").read_text())["cpu"]["compile"]
+    command = [word for word in recipe if word] + ["-fsyntax-only", "-w", "-fmax-errors=0"]
+    without = set()
+    while True:
+        mutants = write_mutants(kernel, out, without)
+        said = subprocess.run([*command, str(out / "kernel.cu")], capture_output=True, text=True).stderr
+        places = set(re.findall(r"kernel\.cu:(\d+):(\d+): (?:error|  required)", said))
+        if not places:
+            if "error" in said:
+                sys.exit(said)
+            return mutants
+        lines, before = (out / "kernel.cu").read_text().splitlines(), len(without)
+        for line, column in places:
+            found = [(abs(m.start() - int(column)), int(m.group(1))) for m in NUMBER.finditer(lines[int(line) - 1])]
+            without.update(number for _, number in sorted(found)[:1])
+        if len(without) == before:
+            sys.exit(said)
+
+
+def equivalents():
+    """What equivalent_mutants.md says of mutants that do what the kernel does: a reason in a line of its own, then
+    its mutants, each in a line that starts with a dash."""
+    reason, found = "", {}
+    for line in (Path(__file__).parent / "equivalent_mutants.md").read_text().splitlines():
+        if line.startswith("- "):
+            found[line[2:].strip()[1:-1]] = reason
+        elif line.strip() and not line.startswith("#"):
+            reason = line.strip()
+    return found
+
+
+def name_of(mutant):
+    return f"{mutant['what']}, in {mutant['text']}"
+
+
+def mutate(stage, build, out, every):
+    mutants = compilable_mutants(stage / "kernel.cu", out, build)
+    chosen = [m for m in mutants if m["compiles"] and (m["kind"] not in MANY or m["id"] % every == 0)]
+    (out / "ids").write_text("\n".join(f"{m['id']} {m['kind']}" for m in chosen))
+    results = out / "results"  # as they come, for those who wait
+    with results.open("w") as file:
+        said = subprocess.run([build / "tests" / "run_mutants", stage, out], stdout=file, stderr=subprocess.PIPE, text=True)
+    if said.returncode != 0:
+        sys.exit(said.stderr)
+    by = {int(line.split("\t")[0]): line.split("\t")[1:] for line in results.read_text().splitlines()}
+    known = equivalents()
+    for m in chosen:
+        m["by"] = by[m["id"]][0]
+        m["report"] = by[m["id"]][1]
+        if name_of(m) in known:
+            m["equivalent"] = known[name_of(m)]
+    return chosen
+
+
+def report(stage, chosen):
+    """A stage's row, and its survivors."""
+    survivors = [m for m in chosen if m["by"] == "none"]
+    left = [m for m in survivors if "equivalent" not in m]
+    different = len(chosen) - len(survivors) + len(left)
+    print(f"| {stage.name} | {len(chosen)} | {len(survivors) - len(left)} | {different - len(left)} | "
+          f"{100 * (different - len(left)) / max(1, different):.1f}% |")
+    for m in left:
+        print(f"    line {m['line']}: {name_of(m)}", file=sys.stderr)
+    return {"stage": stage.name, "mutants": len(chosen), "equivalent": len(survivors) - len(left),
+            "rejected": different - len(left), "survivors": [f"line {m['line']}: {name_of(m)}" for m in left]}
+
+
+def coverage(stage, build, out):
+    places = write_counting(stage / "kernel.cu", out)
+    said = subprocess.run([build / "tests" / "run_mutants", stage, out, "--all"], capture_output=True, text=True)
+    if said.returncode != 0:
+        sys.exit(said.stdout + said.stderr)
+    counts = struct.unpack(f"{4 * len(places)}Q", (out / "counts").read_bytes())
+    reached = all_ = 0
+    for n, place in enumerate(places):
+        wanted = 2 if place["kind"] == "condition" else 4
+        place["counts"] = counts[4 * n:4 * n + wanted]
+        missing = [("no", "yes")[c] if wanted == 2 else f"{c} passes" if c < 3 else "more passes"
+                   for c in range(wanted) if place["counts"][c] == 0]
+        reached += wanted - len(missing)
+        all_ += wanted
+        if missing:
+            print(f"    line {place['line']}, never {', '.join(missing)}: {place['what']}", file=sys.stderr)
+        place["never"] = missing
+    print(f"| {stage.name} | {sum(p['kind'] == 'condition' for p in places)} | "
+          f"{sum(p['kind'] == 'loop' for p in places)} | {reached} of {all_} |")
+    return {"stage": stage.name, "reached": reached, "all": all_, "never": [
+        f"line {p['line']}, {', '.join(p['never'])}: {p['what']}" for p in places if p["never"]]}
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    options.add_argument("what", choices=["mutate", "coverage"])
+    options.add_argument("build", type=Path)
+    options.add_argument("stages", nargs="*", help="numbers [the seven of the algorithm]")
+    options.add_argument("--every", type=int, default=1,
+                         help="of the many changes of constants, signs and factors, take one in so many")
+    options.add_argument("--json", type=Path)
+    given = options.parse_args()
+    root = Path(__file__).resolve().parent.parent
+    numbers = {int(n) for n in given.stages} or set(range(7))
+    stages = [s for s in sorted((root / "stages").glob("[0-9]*")) if int(s.name[:2]) in numbers]
+    out = given.build.resolve() / given.what
+    print("| stage | mutants | equivalent | rejected | of those that differ |\n|---|---:|---:|---:|---:|"
+          if given.what == "mutate" else
+          "| stage | conditions | loops | ways and counts of passes (0, 1, 2, more) reached |\n|---|---:|---:|---:|")
+    results = []
+    for stage in stages:
+        if given.what == "mutate":
+            results.append(report(stage, mutate(stage, given.build.resolve(), out / stage.name, given.every)))
+        else:
+            results.append(coverage(stage, given.build.resolve(), out / stage.name))
+        sys.stdout.flush()
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+/// @file
+/// Runs the mutants of tests/mutate.py on the cases of `lab check`:
+///
+///     run_mutants STAGE_FOLDER FOLDER [--all]
+///
+/// FOLDER/kernel.cu holds the stage's mutants, FOLDER/ids those to run. Prints for each its number, what
+/// rejected it
+/// ("none" if nothing did) and how, with tabs between. Each is run until something rejects it. With --all the
+/// kernel runs once on all cases, for what it counts of itself.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/base/file.h"
+#include "harness/count/claims.h"
+#include "harness/count/counting.h"
+#include "harness/device/remote_device.h"
+#include "harness/ladder/ladder.h"
+#include "harness/ladder/library.h"
+#include "harness/problem/cases.h"
+#include "harness/verify/verify.h"
+#include "simt/simt.h"
+#include "stages/errors.h"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using namespace ladder;
+
+/// Far beyond what a case takes on a machine that has other things to do. Endless loops end sooner, by cpu_s.
+constexpr double run_limit_s = 120;
+
+/// A back-end with the mutants' library, once for each mutant.
+struct Run {
+    std::unique_ptr<RemoteDevice> device;
+    Stage stage;
+};
+
+/// One thing that may reject a mutant. Returns why it does.
+struct Test {
+    std::string name;
+    Backend backend;
+    std::function<std::string(Run&)> rejects;
+};
+
+class Mutants {
+  public:
+    Mutants(const fs::path& stage_folder, const fs::path& folder, const std::vector<Backend>& backends)
+        : folder_(folder) {
+        const auto found = std::find_if(stages().begin(), stages().end(), [&](const Stage& s) {
+            return s.folder() == fs::absolute(stage_folder).lexically_normal().filename();
+        });
+        if (found == stages().end())
+            throw BadUsage(fmt::format("there is no stage {}", stage_folder.string()));
+        stage_ = &*found;
+        activate(0);
+        for (const Backend backend : backends)
+            compilations_.push_back({folder / "kernel.cu", name(backend), folder});
+        for (const std::string& errors : compile(compilations_, compiler_limits())) {
+            if (!errors.empty()) throw CheckFailed(errors);
+        }
+        for (const Case& c : verification_cases(*stage_, Cover::pairs)) add_results(c);
+        for (const Case& c : verification_cases(*stage_, Cover::each)) {
+            for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled})
+                add_races(c, order);
+        }
+        if (stage_->parent >= 0) add_claims();
+    }
+
+    /// The name of what rejects a mutant and why; "none" if nothing does.
+    std::pair<std::string, std::string> verdict(int id, const std::string& kind) {
+        activate(id);
+        runs_.clear();
+        // What rejected others of its kind comes first.
+        std::vector<Test*> order;
+        for (Test& test : tests_) order.push_back(&test);
+        std::stable_sort(order.begin(), order.end(), [&](const Test* a, const Test* b) {
+            return rejected_[{kind, a->name}] > rejected_[{kind, b->name}];
+        });
+        for (Test* test : order) {
+            std::string why;
+            try {
+                why = test->rejects(run(test->backend));
+            } catch (const CheckFailed& error) {
+                why = error.what();
+            } catch (const CannotRun& error) {
+                why = error.what();
+            }
+            if (why.empty()) continue;
+            rejected_[{kind, test->name}] += 1;
+            return {test->name, why};
+        }
+        return {"none", ""};
+    }
+
+    /// Every result once, whatever it is.
+    void run_all() {
+        for (Test& test : tests_) {
+            if (test.backend != Backend::cpu) continue;
+            if (const std::string why = test.rejects(run(Backend::cpu)); !why.empty())
+                throw CheckFailed(test.name + "\n" + why);
+        }
+    }
+
+  private:
+    void activate(int id) { std::ofstream(folder_ / "active") << id; }
+
+    Run& run(Backend backend) {
+        Run& run = runs_[backend];
+        if (run.device == nullptr) {
+            Limits limits;
+            limits.cpu_s = 60;
+            run.device = std::make_unique<RemoteDevice>(compilations_[backend == Backend::checked].library(),
+                                                        backend, limits, run_limit_s);
+            run.stage = run.device->stage();
+        }
+        return run;
+    }
+
+    void add_results(const Case& c) {
+        const auto reference = std::make_shared<Reference>(c);
+        tests_.push_back({"result of " + c.description(), Backend::cpu, [=](Run& run) {
+                              const Outputs outputs =
+                                  run_stage(*run.device, run.stage, c, reference->inputs());
+                              return judge(c, reference->expected(), outputs).report;
+                          }});
+    }
+
+    void add_races(const Case& c, simt::Order order) {
+        const auto inputs = std::make_shared<Reference>(c);
+        const std::string orders[] = {"forward", "reversed", "shuffled"};
+        tests_.push_back({fmt::format("races, {}, {}", orders[static_cast<int>(order)], c.description()),
+                          Backend::checked, [=](Run& run) {
+                              const simt::KeptOptions kept;
+                              simt::options().order = order;
+                              run_stage(*run.device, run.stage, c, inputs->inputs());
+                              const auto bytes = run.device->counters().bypassed_bytes;
+                              return bytes == 0 ? std::string()
+                                                : fmt::format("{} bytes bypass the counters", bytes);
+                          }});
+    }
+
+    void add_claims() {
+        const auto local = std::shared_ptr<Device>(open_device(Backend::cpu));
+        for (const Case& c : claim_cases(stage_->folder())) {
+            const auto inputs = std::make_shared<Reference>(c);
+            const auto before =
+                std::make_shared<Work>(count_work(*local, *find_stage(stage_->parent), c, inputs->inputs()));
+            tests_.push_back({"claims on " + c.description(), Backend::cpu, [=, this](Run& run) {
+                                  const Work after = count_work(*run.device, run.stage, c, inputs->inputs());
+                                  if (!after.why_not.empty()) return after.why_not;
+                                  for (const Claim& claim :
+                                       claims(stage_->folder(), c, local->sm_count(), *before, after)) {
+                                      if (!claim.of_parent && !claim.holds())
+                                          return fmt::format("{} is {}, not {}", claim.counter, claim.got,
+                                                             claim.expected);
+                                  }
+                                  return std::string();
+                              }});
+        }
+    }
+
+    fs::path folder_;
+    const Stage* stage_;
+    std::vector<Compilation> compilations_;
+    std::vector<Test> tests_;
+    std::map<Backend, Run> runs_;
+    std::map<std::pair<std::string, std::string>, int> rejected_;
+};
+
+std::string first_line(const std::string& text) {
+    return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 3) return 2;
+    try {
+        const fs::path folder = fs::absolute(argv[2]);
+        if (argc > 3) {
+            Mutants(argv[1], folder, {Backend::cpu}).run_all();
+            return 0;
+        }
+        Mutants mutants(argv[1], folder, {Backend::cpu, Backend::checked});
+        if (const auto [by, why] = mutants.verdict(0, "none"); by != "none")
+            throw CheckFailed(fmt::format("the kernel itself is rejected by {}\n{}", by, why));
+        std::ifstream ids(folder / "ids");
+        int id = 0;
+        for (std::string kind; ids >> id >> kind;) {
+            const auto [by, why] = mutants.verdict(id, kind);
+            fmt::print("{}\t{}\t{}\n", id, by, first_line(why));
+            std::fflush(stdout);
+        }
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "{}\n", error.what());
+        return 2;
+    }
+    return 0;
+}
