@@ -122,11 +122,23 @@ Matrix got_O(const Case& c, const std::vector<int>& rows, const Outputs& outputs
 double expected_L(const Expected& expected, int head, int k) {
     return expected.L[head * expected.rows.size() + k];
 }
+double L_size(const Expected& expected, int head, int k) {
+    return expected.L_size[head * expected.rows.size() + k];
+}
 double got_L(const Case& c, const std::vector<int>& rows, const Outputs& outputs, int head, int k) {
     return outputs.L[static_cast<std::size_t>(head) * c.shape.Nq + rows[k]];
 }
 
-/// Fills in O and L. Returns the largest error of standard attention.
+constexpr double L_bound = 1e-4;  ///< relative; L is fp32 whatever the storage type
+
+/// What an error of L is relative to: L, or 1 if that is more. Where a score is small as the sum of large
+/// products, fp32 cannot do better than their rounding, which is bounded by |q| |k|; that is added.
+double size_of_L(double L, double largest_product) {
+    const double size = std::isfinite(L) ? std::max(1.0, std::abs(L)) : 1.0;
+    return size + 0x1p-21 / L_bound * largest_product;
+}
+
+/// Fills in O, L and its size. Returns the largest error of standard attention.
 template <class T>
 double expect(const Case& c, const Inputs& inputs, Expected& expected) {
     const Shape& s = c.shape;
@@ -155,6 +167,10 @@ double expect(const Case& c, const Inputs& inputs, Expected& expected) {
         const std::size_t row = static_cast<std::size_t>(i) * rows + first;
         std::copy_n(exact.O.data(), exact.O.size(), expected.O.data() + row * s.d);
         std::copy_n(exact.L.data(), n, expected.L.data() + row);
+        const double largest_key = K.rowwise().norm().maxCoeff();
+        for (int k = 0; k < n; ++k) {
+            expected.L_size[row + k] = size_of_L(exact.L[k], std::abs(scale) * Q.row(k).norm() * largest_key);
+        }
     });
 
     // Scores too large for fp16 make standard attention NaN; such heads set no standard.
@@ -172,7 +188,6 @@ double expect(const Case& c, const Inputs& inputs, Expected& expected) {
 struct Bounds {
     double O;  ///< absolute
     double O_relative_l2;
-    double L_relative = 1e-4;  ///< L is fp32 whatever the storage type
 };
 
 /// The floor under the bound on O is one unit in the last place of the largest output, as in FlashAttention's
@@ -185,10 +200,10 @@ Bounds bounds(DType dtype, double standard_error, double largest_output) {
     return {.O = 2 * standard_error + ulp, .O_relative_l2 = fp16 ? 1e-3 : 8e-3};
 }
 
-/// Relative to at least 1; 0 for equal values, so that -inf matches -inf and nothing else.
-double relative_error(double got, double expected) {
+/// Of L; 0 for equal values, so that -inf matches -inf and nothing else.
+double relative_error(double got, double expected, double size) {
     if (got == expected) return 0;
-    const double error = std::abs(got - expected) / std::max(1.0, std::abs(expected));
+    const double error = std::abs(got - expected) / size;
     return std::isfinite(error) ? error : infinity;
 }
 
@@ -223,19 +238,19 @@ std::string report_wrong_O(const Case& c, const Expected& all_expected, const Ou
 }
 
 std::string report_wrong_L(const Case& c, const Expected& all_expected, const Outputs& outputs,
-                           const Bounds& bound, const Verdict& verdict) {
+                           const Verdict& verdict) {
     const std::vector<int>& rows = all_expected.rows;
     Mismatch wrong(c, rows, 1);
     for (int i = 0; i < heads_of(c); ++i) {
         for (int k = 0; k < std::ssize(rows); ++k) {
             const double expected = expected_L(all_expected, i, k), got = got_L(c, rows, outputs, i, k);
-            if (!(relative_error(got, expected) <= bound.L_relative)) {
+            if (!(relative_error(got, expected, L_size(all_expected, i, k)) <= L_bound)) {
                 wrong.add(i / c.shape.H, i % c.shape.H, rows[k], 0, expected, got);
             }
         }
     }
-    return wrong.report("L is wrong", fmt::format(": max relative error {:.2e}, bound {:.0e}",
-                                                  verdict.max_L_error, bound.L_relative));
+    return wrong.report(
+        "L is wrong", fmt::format(": max relative error {:.2e}, bound {:.0e}", verdict.max_L_error, L_bound));
 }
 
 }  // namespace
@@ -244,6 +259,7 @@ Expected::Expected(const Case& c, const Inputs& inputs, int sampled_rows)
     : rows(compared_rows(c, sampled_rows)),
       O(heads_of(c) * rows.size() * c.shape.d),
       L(heads_of(c) * rows.size()),
+      L_size(heads_of(c) * rows.size()),
       standard_error(
           with_type(c.dtype, [&](auto type) { return expect<decltype(type)>(c, inputs, *this); })) {}
 
@@ -297,7 +313,7 @@ Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs) {
         double L = 0;
         for (int k = 0; k < std::ssize(expected.rows); ++k) {
             const double got = got_L(c, expected.rows, outputs, i, k);
-            L = std::max(L, relative_error(got, expected_L(expected, i, k)));
+            L = std::max(L, relative_error(got, expected_L(expected, i, k), L_size(expected, i, k)));
         }
         errors[i] = {.O = error.hasNaN() ? infinity : error.maxCoeff(),
                      .O_squared = error.squaredNorm(),
@@ -320,11 +336,11 @@ Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs) {
 
     const Bounds bound = bounds(c.dtype, verdict.standard_max_error, largest);
     const bool O_passes = verdict.max_error <= bound.O && verdict.relative_l2 <= bound.O_relative_l2;
-    const bool L_passes = verdict.max_L_error <= bound.L_relative;
+    const bool L_passes = verdict.max_L_error <= L_bound;
     verdict.report = report_impossible(c, outputs);
     if (verdict.report.empty()) {  // otherwise wrong values are no news
         verdict.report = join_lines({O_passes ? "" : report_wrong_O(c, expected, outputs, bound, verdict),
-                                     L_passes ? "" : report_wrong_L(c, expected, outputs, bound, verdict)});
+                                     L_passes ? "" : report_wrong_L(c, expected, outputs, verdict)});
     }
     verdict.passed = O_passes && L_passes && verdict.report.empty();
     return verdict;

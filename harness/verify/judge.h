@@ -18,10 +18,11 @@ struct Expected {
     /// entry at most (first, last, tile edges, then seeded ones), for sizes where all would take minutes.
     Expected(const Case& c, const Inputs& inputs, int sampled_rows = 0);
 
-    std::vector<int> rows;      ///< the query rows that are compared, ascending
-    std::vector<double> O;      ///< (B, H, rows, d)
-    std::vector<double> L;      ///< (B, H, rows)
-    double standard_error = 0;  ///< largest error of O in standard attention in the storage type
+    std::vector<int> rows;       ///< the query rows that are compared, ascending
+    std::vector<double> O;       ///< (B, H, rows, d)
+    std::vector<double> L;       ///< (B, H, rows)
+    std::vector<double> L_size;  ///< what an error of L is relative to: (B, H, rows)
+    double standard_error = 0;   ///< largest error of O in standard attention in the storage type
 };
 
 /// The outcome of a comparison with what was expected.
