@@ -641,7 +641,7 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
     fs::create_directories(folder / "class/ada");
     fs::create_directories(folder / "class/empty");
     // Names and files that no one should have.
-    const std::vector<std::string> odd{"\xff\xfe", "esc\x1b[2J", "tab\tname",          "=cmd|' /C calc'!A0",
+    const std::vector<std::string> odd{"\xff\xfe", "esc\x1b[2J", "tab\tname",          "=cmd|' calc'!A0",
                                        "\t=1+1",   " +1",        std::string(250, 'n')};
     for (const std::string& name : odd) fs::create_directories(folder / ("class/" + name));
     fs::create_symlink("loop", folder / "class/loop");
@@ -669,7 +669,7 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
     check_gradescope(folder.read("out/empty.json"));
     CHECK(contains(csv, "\"ada\",5,20,15,40,15,10,105,105"));
     CHECK(contains(csv, "\"empty\",0,0,0,0,0,0,0,105"));
-    for (const char* name : {"\\xff\\xfe", "esc\\x1b[2J", "tab\\x09name", "'=cmd|' /C calc'!A0", "\\x09=1+1",
+    for (const char* name : {"\\xff\\xfe", "esc\\x1b[2J", "tab\\x09name", "'=cmd|' calc'!A0", "\\x09=1+1",
                              "' +1", "loop", "dangling", "unreadable", "pipe", "link"}) {
         INFO(name);
         CHECK(contains(csv, "\n\"" + std::string(name) + "\",0,0,0,0,0,0,0,105"));

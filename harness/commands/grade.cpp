@@ -258,7 +258,11 @@ Document run(const GradeOptions& options) {
         throw BadUsage("--leaderboard goes with --gradescope, which is where it is written");
     if (std::string why_not; options.leaderboard && !has_device(Backend::gpu, &why_not))
         throw CannotRun("--leaderboard needs a GPU: " + why_not);
-    if (!fs::is_directory(options.folder))
+    std::error_code error;
+    // Of a class, a link that leads nowhere is somebody's submission, too.
+    const bool is_submission =
+        !options.gradescope.empty() && fs::exists(fs::symlink_status(options.folder, error));
+    if (!is_submission && !fs::is_directory(options.folder, error))
         throw BadUsage(fmt::format("there is no folder {}", options.folder));
     if (const std::string missing = missing_in_sandbox(); !missing.empty() && !options.weaker_sandbox) {
         throw CannotRun(fmt::format(
@@ -266,7 +270,6 @@ Document run(const GradeOptions& options) {
             "has nothing to lose, --weaker-sandbox grades without",
             missing));
     }
-    std::error_code error;
     const bool is_one = fs::exists(fs::symlink_status(fs::path(options.folder) / "kernel.cu", error));
     if (!is_one && options.gradescope.empty() && !submissions_in(options.folder).empty()) {
         if (options.out.empty()) throw BadUsage("a folder of submissions needs --out, for the grades");

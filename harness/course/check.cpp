@@ -361,6 +361,7 @@ class Checker {
             const bool moves = !of_parent[k].holds() || !before.why_not.empty();
             Criterion& c = criterion(moves ? "moved" : "unmoved");
             c.total += 1;
+            result_.moves |= moves && after.counters.launches > 0 && claim.holds();
             if (broken.empty() && claim.holds()) {
                 c.passed += 1;
                 continue;

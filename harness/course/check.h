@@ -37,6 +37,7 @@ struct CheckResult {
     std::vector<Criterion> criteria;  ///< always all of them, in this order
     std::vector<std::string> notes;   ///< what is no failure here
     int counted = 0;                  ///< problems on which the work could be counted
+    bool moves = false;  ///< does it do less of what the parent does too much of, be it with a race?
 
     bool passed() const;
     const Criterion& operator[](const std::string& key) const;

@@ -149,7 +149,7 @@ Grade grade_submission(const Exercise& exercise, const fs::path& folder, const R
     if (!why_not.empty()) result.criteria.front().reports = {why_not};
 
     const Criterion& moved = result["moved"];
-    const bool nothing_done = moved.why_not.empty() && moved.passed == 0;
+    const bool nothing_done = moved.why_not.empty() && !result.moves;
     for (const Criterion& c : result.criteria) {
         Score score{c.key, c.title, 0, rubric.points.at(c.key), output_of(c)};
         const bool whole = std::find(rubric.all_or_nothing.begin(), rubric.all_or_nothing.end(), c.key) !=

@@ -85,11 +85,11 @@ Case random_case(std::mt19937_64& random, const std::vector<int>& head_dims, int
     c.layout = below(2) == 1 ? Layout::bnhd : Layout::bhnd;
     c.input = below(2) == 0 ? "normal" : one_of(input_kinds()).name;
     c.seed = random() % 1000;
-    constexpr std::optional<float> scales[] = {std::nullopt, std::nullopt, std::nullopt, 1.0f,
-                                               0.1f,         -0.25f,       -0.1f,        0.0f};
-    c.scale = one_of(scales);
-    constexpr int machines[] = {0, 1, 2, 3, 8, 40, 108, 132};
-    c.multiprocessors = one_of(machines);
+    constexpr std::optional<float> drawn_scales[] = {std::nullopt, std::nullopt, std::nullopt, 1.0f,
+                                                     0.1f,         -0.25f,       -0.1f,        0.0f};
+    c.scale = one_of(drawn_scales);
+    constexpr int drawn_machines[] = {0, 1, 2, 3, 8, 40, 108, 132};
+    c.multiprocessors = one_of(drawn_machines);
     return c;
 }
 
