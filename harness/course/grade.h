@@ -1,12 +1,12 @@
 /// @file
 /// Grades submissions: kernels of people whom nobody vouches for.
 ///
-/// Threat model. A submission is C++ that is compiled and run. Its source and what the compiler made of it are
-/// screened (screen.h), so that it can name nothing but the CUDA layer. It is compiled and run in processes
-/// of their own, with limits and a sandbox (sandbox.h), that know no answers: inputs are made, and outputs
-/// are judged, in this process. So it cannot reach the expected outputs, the results file, the network or
-/// other submissions, and nothing that it prints or exits with counts. What it could still do is in
-/// docs/course/instructors.md, "What is not promised".
+/// Threat model. A submission is C++ that is compiled and run. Its source and what the compiler made of it
+/// are screened (screen.h), so that it can name nothing but the CUDA layer. It is compiled and run in
+/// processes of their own, with limits and a sandbox (sandbox.h), that know no answers: inputs are made, and
+/// outputs are judged, in this process. So it cannot reach the expected outputs, the results file, the
+/// network or other submissions, and nothing that it prints or exits with counts. What it could still do is
+/// in docs/course/instructors.md, "What is not promised".
 #pragma once
 
 #include <cstdint>
