@@ -48,11 +48,13 @@ struct StackSwitch {
     StackSwitch(const void* bottom, std::size_t bytes) {
         __sanitizer_start_switch_fiber(&fake_stack, bottom, bytes);
     }
+    StackSwitch(const Stacks& stacks, int id) : StackSwitch(stacks.at(id).begin, stacks.at(id).bytes) {}
     void back() {
         __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
     }
 #else
     StackSwitch(const void*, std::size_t) {}
+    StackSwitch(const Stacks&, int) {}
     void back() {}
 #endif
 };
@@ -190,22 +192,21 @@ int Scheduler::next() {
     if (failure_) return -1;
     const int count = static_cast<int>(ready_.size());
     if (order_ == Order::shuffled) current_warp_ = draw(count);
-    for (int i = 0; i < count; ++i) {
-        const int step = order_ == Order::reversed ? count - i : i;
-        const int w = (current_warp_ + step) % count;
-        if (ready_[w] != 0) {
-            current_warp_ = w;
-            return 32 * w + lane_of_turn_[__builtin_ctz(ready_[w])];
+    for (int left = count; ready_[current_warp_] == 0; --left) {
+        if (left == 0) return -1;
+        if (order_ == Order::reversed) {
+            current_warp_ = (current_warp_ == 0 ? count : current_warp_) - 1;
+        } else {
+            current_warp_ = current_warp_ + 1 == count ? 0 : current_warp_ + 1;
         }
     }
-    return -1;
+    return 32 * current_warp_ + lane_of_turn_[__builtin_ctz(ready_[current_warp_])];
 }
 
 void Scheduler::resume(int id) {
     current_ = id;
     ready_[id / 32] &= ~(1u << turn_of_lane_[id % 32]);
-    const auto [begin, bytes] = stacks_.at(id);
-    StackSwitch to_fiber(begin, bytes);
+    StackSwitch to_fiber(stacks_, id);
     fibers_[id].self = std::move(fibers_[id].self).resume();
     to_fiber.back();
 }

@@ -4,9 +4,8 @@
 ///     run_mutants STAGE_FOLDER FOLDER [--all]
 ///
 /// FOLDER/kernel.cu holds the stage's mutants, FOLDER/ids those to run. Prints for each its number, what
-/// rejected it
-/// ("none" if nothing did) and how, with tabs between. Each is run until something rejects it. With --all the
-/// kernel runs once on all cases, for what it counts of itself.
+/// rejected it ("none" if nothing did) and how, with tabs between. Each is run until something rejects it.
+/// With --all the kernel runs once on all cases, for what it counts of itself.
 
 #include <fmt/format.h>
 
@@ -37,8 +36,8 @@ namespace {
 
 using namespace ladder;
 
-/// Far beyond what a case takes on a machine that has other things to do. Endless loops end sooner, by cpu_s.
-constexpr double run_limit_s = 120;
+/// Far beyond what a case takes, in seconds of processors: for endless loops.
+constexpr double run_limit_s = 20;
 
 /// A back-end with the mutants' library, once for each mutant.
 struct Run {
@@ -57,12 +56,7 @@ class Mutants {
   public:
     Mutants(const fs::path& stage_folder, const fs::path& folder, const std::vector<Backend>& backends)
         : folder_(folder) {
-        const auto found = std::find_if(stages().begin(), stages().end(), [&](const Stage& s) {
-            return s.folder() == fs::absolute(stage_folder).lexically_normal().filename();
-        });
-        if (found == stages().end())
-            throw BadUsage(fmt::format("there is no stage {}", stage_folder.string()));
-        stage_ = &*found;
+        stage_ = &stage_in(stage_folder);
         activate(0);
         for (const Backend backend : backends)
             compilations_.push_back({folder / "kernel.cu", name(backend), folder});
@@ -119,7 +113,7 @@ class Mutants {
         Run& run = runs_[backend];
         if (run.device == nullptr) {
             Limits limits;
-            limits.cpu_s = 60;
+            limits.cpu_s = 3600;  // of all cases; what bounds one is the limit of a run
             run.device = std::make_unique<RemoteDevice>(compilations_[backend == Backend::checked].library(),
                                                         backend, limits, run_limit_s);
             run.stage = run.device->stage();

@@ -390,6 +390,34 @@ TEST_CASE("the judge needs no help from standard attention where scores overflow
     CHECK(!a.verdict().passed);
 }
 
+TEST_CASE("L may be off by what fp32 rounds where a small score is a sum of large products") {
+    // One query and one key: L is their score, 0 = x y - x y, with scale |q| |k| = x y / 4.
+    Answer a = answer(make_case({1, 1, 1, 1, 1, 64}));
+    const auto stored = [](float x) {
+        return with_type(DType::fp16, [&](auto type) {
+            return std::bit_cast<std::uint16_t>(static_cast<decltype(type)>(x));
+        });
+    };
+    const auto set = [&](float x, float y) {
+        for (auto* tensor : {&a.inputs.Q, &a.inputs.K}) std::fill(tensor->begin(), tensor->end(), 0);
+        for (const int column : {0, 1}) {
+            a.inputs.Q[column] = stored(x);
+            a.inputs.K[column] = stored(column == 0 ? y : -y);
+        }
+    };
+    const auto accepts = [&](float L) {
+        a.L(0, 0, 0) = L;
+        return a.verdict().passed;
+    };
+    set(1, 1);
+    CHECK(accepts(0.9e-4f));
+    CHECK(!accepts(1.1e-4f));
+    set(200, 100);  // 2^-21 * 5000 = 2.38e-3
+    CHECK(accepts(2.4e-3f));
+    CHECK(!accepts(2.6e-3f));
+    CHECK(contains(a.verdict().report, "L is wrong in 1 of 1"));
+}
+
 TEST_CASE("what is expected is attention of each head, and the error of standard attention") {
     const DType dtype = GENERATE(DType::fp16, DType::bf16);
     const Case c =

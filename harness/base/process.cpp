@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -126,6 +127,17 @@ class Watchdog {
 };
 
 }  // namespace
+
+double processor_s() {
+    double seconds = 0;
+    for (const auto whose : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+        rusage used{};
+        getrusage(whose, &used);
+        for (const timeval& time : {used.ru_utime, used.ru_stime})
+            seconds += static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    }
+    return seconds;
+}
 
 ProcessResult run_process(const std::vector<std::string>& command, unsigned limit) {
     const File out = capture(), err = capture();

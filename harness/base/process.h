@@ -19,6 +19,9 @@ struct ProcessResult {
     bool timed_out = false;  ///< it was ended because it took too long
 };
 
+/// Seconds of processors that this program, and those that it started and that have ended, have used so far.
+double processor_s();
+
 /// Runs `command` (found on PATH, no shell) and waits for it. Its standard input is empty.
 /// With a limit in seconds, the program and all that it started are ended once that is over, or when a signal
 /// ends this one. One call with a limit at a time.

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -384,6 +385,13 @@ std::string SandboxedProcess::wait(double limit_s) {
 bool SandboxedProcess::running() const {
     siginfo_t info{};
     return child_ > 0 && waitid(P_PID, child_, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+}
+
+double SandboxedProcess::processor_s() const {
+    clockid_t clock{};
+    timespec used{};
+    if (child_ <= 0 || clock_getcpuclockid(child_, &clock) != 0 || clock_gettime(clock, &used) != 0) return 0;
+    return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
 std::string inspect(std::vector<std::string> command, const std::filesystem::path& file) {

@@ -61,6 +61,9 @@ class SandboxedProcess {
     /// Whether it has not ended by itself yet.
     bool running() const;
 
+    /// Seconds of processors that it has used so far, without those of what it started. 0 once it has ended.
+    double processor_s() const;
+
     /// What it wrote so far.
     std::string output() const;
 

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <random>
 
 #include "harness/base/file.h"
+#include "harness/base/process.h"
 #include "harness/base/table.h"
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
@@ -21,6 +21,7 @@
 #include "harness/problem/cases.h"
 #include "harness/problem/random.h"
 #include "harness/report/diff.h"
+#include "harness/verify/judge.h"
 #include "simt/simt.h"
 #include "stages/errors.h"
 
@@ -66,8 +67,7 @@ class Checker {
           products_(products),
           options_(options),
           on_step_(on_step),
-          end_(Clock::now() +
-               std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.limit_s))) {
+          processors_before_(ladder::processor_s()) {
         for (const auto& [key, title] : std::initializer_list<std::pair<const char*, const char*>>{
                  {"builds", "builds, and declares itself as the stage"},
                  {"correct", "correct on seeded shapes"},
@@ -107,7 +107,11 @@ class Checker {
             return fmt::format("not run: it hung {}, and is stopped after {:g} s each time",
                                so_far == 1 ? "before" : fmt::format("{} times before", so_far),
                                options_.run_limit_s);
-        if (Clock::now() < end_) return "";
+        double used = ladder::processor_s() - processors_before_;
+        for (const auto* device : {&plain_, &checked_, &comparing_})
+            if (*device) used += (*device)->processor_s();
+        const std::chrono::duration<double> waited = Clock::now() - begin_;
+        if (used < options_.limit_s && waited.count() < clock_over_processors * options_.limit_s) return "";
         return fmt::format("not run: the time for all checks ({:g} s) is over", options_.limit_s);
     }
 
@@ -155,9 +159,10 @@ class Checker {
     }
 
     /// What a kernel does differently where it is checked, and may not; empty if nothing.
-    static std::string difference(const Ran& plain, const Ran& checked) {
-        if (plain.outputs.O != checked.outputs.O || !same(plain.outputs.L, checked.outputs.L))
-            return "the race checker's run has other outputs than the plain one";
+    static std::string difference(const Case& one, const Ran& plain, const Ran& checked) {
+        const std::string report =
+            report_difference(one, plain.outputs, checked.outputs, "the run under the race checker");
+        if (!report.empty()) return report;
         for (const auto& field : simt::counter_fields) {
             const auto expected = plain.work.counters.*field.value, got = checked.work.counters.*field.value;
             if (got != expected && field.value != &simt::Counters::bypassed_bytes)
@@ -171,6 +176,7 @@ class Checker {
         Limits running;
         running.sandbox = running.as_nobody = options_.untrusted;
         running.calls = Calls::kernel;
+        running.cpu_s = static_cast<unsigned>(options_.limit_s);  // of all runs
         running.readable = {c.library()};
         return std::make_unique<RemoteDevice>(c.library(), backend, running, options_.run_limit_s);
     }
@@ -266,7 +272,7 @@ class Checker {
             on_step_(fmt::format("races on {}", one.description()), c.total / 3,
                      static_cast<int>(cases.size()));
             const Inputs inputs = make_inputs(one);
-            std::optional<Ran> plain, first;
+            std::optional<Ran> plain;
             for (const auto& [order, name] : {std::pair{simt::Order::forward, "forward"},
                                               {simt::Order::reversed, "reversed"},
                                               {simt::Order::shuffled, "shuffled"}}) {
@@ -281,18 +287,11 @@ class Checker {
                         if (!plain) plain = run_on(*plain_, one, inputs);
                         const Ran ran = run_on(*checked_, one, inputs);
                         const auto bypassed = ran.work.counters.bypassed_bytes;
-                        if (first &&
-                            (first->outputs.O != ran.outputs.O || !same(first->outputs.L, ran.outputs.L))) {
-                            report = "the outputs depend on the order in which threads run";
-                        } else {
-                            report = difference(*plain, ran);
-                        }
-                        if (bypassed != 0)
-                            report = fmt::format(
-                                "{} bytes of global memory are read or written without load() or "
-                                "store()",
-                                bypassed);
-                        if (!first) first = ran;
+                        report = bypassed == 0 ? difference(one, *plain, ran)
+                                               : fmt::format(
+                                                     "{} bytes of global memory are read or written "
+                                                     "without load() or store()",
+                                                     bypassed);
                     }
                 } catch (const CheckFailed& error) {
                     report = error.what();
@@ -304,11 +303,6 @@ class Checker {
                     c.reports.push_back(fmt::format("{}, threads {}\n{}\n", one.description(), name, report));
             }
         }
-    }
-
-    // NaN equals itself here.
-    static bool same(const std::vector<float>& a, const std::vector<float>& b) {
-        return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
     }
 
     void hold_to_claims() {
@@ -330,7 +324,7 @@ class Checker {
                 try {
                     const Ran plain = run_on(*plain_, one, inputs);
                     after = plain.work;
-                    broken = difference(plain, run_on(*checked_, one, inputs));
+                    broken = difference(one, plain, run_on(*checked_, one, inputs));
                     if (broken.empty()) broken = masks_in_secret(before, plain, one, inputs);
                 } catch (const CheckFailed& error) {
                     broken = error.what();
@@ -408,7 +402,8 @@ class Checker {
     const fs::path &kernel_, &products_;
     const CheckOptions& options_;
     const OnStep& on_step_;
-    Clock::time_point end_;
+    Clock::time_point begin_ = Clock::now();
+    double processors_before_;
     CheckResult result_;
     std::unique_ptr<RemoteDevice> plain_, checked_, comparing_;
     Stage stage_;

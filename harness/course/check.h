@@ -28,8 +28,8 @@ struct CheckOptions {
     std::uint64_t seed = 1;   ///< of the shapes and numbers of "correct"
     bool untrusted = false;   ///< the kernel is somebody else's: screened before it is built, and sandboxed
     bool thorough = false;    ///< more edge cases
-    double run_limit_s = 10;  ///< of one run of the kernel; one that takes longer ends its criterion
-    double limit_s = 600;     ///< of all; what is then not done counts as failed
+    double run_limit_s = 10;  ///< of processors, of one run; one that takes longer ends its criterion
+    double limit_s = 600;     ///< of processors, of all; what is then not done counts as failed
 };
 
 /// What was found.

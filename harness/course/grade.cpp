@@ -43,7 +43,7 @@ std::string kernel_of(const fs::path& folder, std::string& why_not) {
 }
 
 std::string rubric_text(const Rubric& rubric) {
-    std::string text = fmt::format("{} {}", rubric.seed, rubric.limit_s);
+    std::string text = fmt::format("{} {} {}", rubric.seed, rubric.run_limit_s, rubric.limit_s);
     for (const auto& [key, points] : rubric.points) text += fmt::format(" {} {}", key, points);
     for (const std::string& key : rubric.all_or_nothing) text += " " + key;
     return text;
@@ -96,6 +96,8 @@ Rubric load_rubric(const fs::path& path) {
                 rubric.stage = value.get<int>();
             } else if (key == "seed") {
                 rubric.seed = value.get<std::uint64_t>();
+            } else if (key == "run_limit_s") {
+                rubric.run_limit_s = value.get<double>();
             } else if (key == "limit_s") {
                 rubric.limit_s = value.get<double>();
             } else if (key == "all_or_nothing") {
@@ -118,6 +120,7 @@ Rubric load_rubric(const fs::path& path) {
     for (const std::string& key : rubric.all_or_nothing) {
         if (!rubric.points.contains(key)) bad(fmt::format("there is no criterion '{}'", key));
     }
+    if (!(rubric.run_limit_s > 0)) bad("run_limit_s must be above 0");
     if (!(rubric.limit_s > 0)) bad("limit_s must be above 0");
     return rubric;
 }
@@ -143,8 +146,11 @@ Grade grade_submission(const Exercise& exercise, const fs::path& folder, const R
     // On one worker, so that the first of several failures is always the same.
     const simt::KeptOptions kept;
     simt::options().workers = 1;
-    const CheckOptions options{
-        .seed = rubric.seed, .untrusted = true, .thorough = true, .limit_s = rubric.limit_s};
+    const CheckOptions options{.seed = rubric.seed,
+                               .untrusted = true,
+                               .thorough = true,
+                               .run_limit_s = rubric.run_limit_s,
+                               .limit_s = rubric.limit_s};
     CheckResult result = check_kernel(exercise, kernel, work.path(), options, on_step);
     if (!why_not.empty()) result.criteria.front().reports = {why_not};
 

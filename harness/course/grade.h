@@ -28,7 +28,9 @@ struct Rubric {
                                          {"races", 15}, {"moved", 35},   {"unmoved", 10}};
     /// Criteria that give all points or none; of the others a part passes for a part.
     std::vector<std::string> all_or_nothing{"races"};
-    double limit_s = 300;  ///< for the checks of one submission: against those that are slow on purpose
+    // Seconds of processors, against those that are slow on purpose:
+    double run_limit_s = 10;  ///< for one run of the kernel
+    double limit_s = 300;     ///< for all checks of one submission
 };
 
 /// Reads a rubric. Throws BadUsage naming what is wrong with it.

@@ -110,15 +110,15 @@ void RemoteDevice::send(const void* data, std::size_t bytes) {
 
 void RemoteDevice::receive(void* data, std::size_t bytes) {
     using Clock = std::chrono::steady_clock;
-    const auto deadline = Clock::now() + std::chrono::duration<double>(run_limit_s_);
+    const auto deadline = Clock::now() + std::chrono::duration<double>(clock_over_processors * run_limit_s_);
+    const double before = processor_s();
     for (char* at = static_cast<char*>(data); bytes > 0;) {
-        const std::chrono::duration<double, std::milli> left = deadline - Clock::now();
-        if (left.count() <= 0) {
+        pollfd ready{connection_->socket, POLLIN, 0};
+        if (poll(&ready, 1, 100) <= 0) {
+            if (processor_s() - before < run_limit_s_ && Clock::now() < deadline) continue;
             hangs_ += 1;
             fail(fmt::format("the kernel did not end within {:g} s: an endless loop?", run_limit_s_));
         }
-        pollfd ready{connection_->socket, POLLIN, 0};
-        if (poll(&ready, 1, static_cast<int>(left.count()) + 1) <= 0) continue;
         const ssize_t n = recv(connection_->socket, at, bytes, MSG_DONTWAIT);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (n <= 0) fail("");
@@ -240,6 +240,10 @@ void RemoteDevice::run(const Stage&, const Problem& problem) {
                         "store()",
                         counters_.global_store_bytes, least));
     }
+}
+
+double RemoteDevice::processor_s() const {
+    return connection_ ? connection_->process->processor_s() : 0;
 }
 
 std::string RemoteDevice::output() const {

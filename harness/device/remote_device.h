@@ -15,11 +15,15 @@
 
 namespace ladder {
 
+/// Limits are in seconds of processors, so that what else a machine does changes no verdict. By the clock it
+/// may take this many times as long.
+inline constexpr double clock_over_processors = 4;
+
 /// A CPU back-end with one stage's library, in a process of its own (runner.cpp). A process that crashes,
 /// hangs or ends costs the run that it was in (CheckFailed); the next allocation starts another.
 class RemoteDevice final : public Device {
   public:
-    /// `run_limit_s`: seconds that one run may take.
+    /// `run_limit_s`: seconds of processors that one run may take.
     RemoteDevice(std::filesystem::path library, Backend backend, Limits limits, double run_limit_s);
     ~RemoteDevice() override;
 
@@ -46,6 +50,9 @@ class RemoteDevice final : public Device {
 
     /// Runs that took too long, so far.
     int hangs() const { return hangs_; }
+
+    /// Seconds of processors that the program has used so far, if it has not ended.
+    double processor_s() const;
 
     /// What the program wrote to its standard output and errors.
     std::string output() const;

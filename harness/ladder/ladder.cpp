@@ -155,6 +155,14 @@ const Stage* find_stage(int number) {
     return nullptr;
 }
 
+const Stage& stage_in(const fs::path& folder) {
+    const fs::path name = fs::absolute(folder).lexically_normal().filename();
+    for (const Stage& stage : stages()) {
+        if (stage.folder() == name) return stage;
+    }
+    throw BadUsage(fmt::format("there is no stage {}", name.string()));
+}
+
 bool is_core(const Stage& stage) {
     return stage.number <= 6;
 }

@@ -24,6 +24,9 @@ const std::vector<Stage>& stages();
 /// The stage with this number, or null.
 const Stage* find_stage(int number);
 
+/// The stage whose folder this is; only the folder's name counts. Throws BadUsage if there is none.
+const Stage& stage_in(const std::filesystem::path& folder);
+
 /// Whether it is one of the seven stages that derive the algorithm, 00 to 06.
 bool is_core(const Stage& stage);
 
