@@ -68,7 +68,7 @@ class Mutants {
             for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled})
                 add_races(c, order);
         }
-        if (stage_->parent >= 0) add_claims();
+        add_claims();
     }
 
     /// The name of what rejects a mutant and why; "none" if nothing does.
@@ -146,10 +146,11 @@ class Mutants {
 
     void add_claims() {
         const auto local = std::shared_ptr<Device>(open_device(Backend::cpu));
+        const Stage* parent = find_stage(stage_->parent);  // null for the first
         for (const Case& c : claim_cases(stage_->folder())) {
             const auto inputs = std::make_shared<Reference>(c);
-            const auto before =
-                std::make_shared<Work>(count_work(*local, *find_stage(stage_->parent), c, inputs->inputs()));
+            const auto before = std::make_shared<Work>(
+                parent == nullptr ? Work() : count_work(*local, *parent, c, inputs->inputs()));
             tests_.push_back({"claims on " + c.description(), Backend::cpu, [=, this](Run& run) {
                                   const Work after = count_work(*run.device, run.stage, c, inputs->inputs());
                                   if (!after.why_not.empty()) return after.why_not;

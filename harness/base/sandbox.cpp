@@ -373,6 +373,8 @@ std::string SandboxedProcess::wait(double limit_s) {
         case SIGSEGV:
         case SIGBUS:
             return "a segmentation fault";
+        case SIGILL:  // what -fsanitize=bounds makes of it
+            return "an index outside of an array";
         case SIGXCPU:
             return "it was stopped: too much processor time";
         case SIGKILL:

@@ -51,7 +51,7 @@ struct Counted {
 /// Long and short, ragged and not, grouped heads, both head dimensions, Nq != Nk.
 inline constexpr Shape usual_shapes[] = {{1, 2, 2, 256, 256, 64}, {1, 1, 1, 128, 320, 128},
                                          {2, 4, 1, 100, 197, 64}, {1, 2, 1, 65, 63, 128},
-                                         {1, 1, 1, 200, 70, 64},  {1, 3, 3, 1, 130, 64}};
+                                         {1, 1, 1, 208, 70, 64},  {1, 3, 3, 1, 130, 64}};
 
 /// The same at d = 256, where a warp of the stages for long queries owns 16 rows.
 inline constexpr Shape wide_shapes[] = {

@@ -12,6 +12,10 @@ void claim(Claims& c) {
     const Count elements = p.rows() * p.Tc() * tile;  // S in fp32 and P in 16 bits, whole key tiles
     c.is("workspace_bytes", elements * (4 + 2));
     c.is("launches", 3);
+    // A block for each tile of S, for each four rows, and for each query tile of O
+    c.is("blocks", p.tiles() + p.heads() * ((p.Nq() + 3) / 4 + p.Tr()));
+    c.is("masked_tiles", p.Nk() % tile == 0 ? 0 : p.heads() * p.Tr());
+    c.is("mma", p.slice_tiles() * p.d());
     // S is written once, P once, and O and L
     c.is("global_store_bytes", elements * (4 + 2) + output_bytes(p));
     // Q and V are read once per tile row and column as in every stage; S three times, by the passes over

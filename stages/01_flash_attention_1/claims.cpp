@@ -15,6 +15,7 @@ void claim(Claims& c) {
     c.is("mma", p.slice_tiles() * p.d());
     c.stays("mma");  // the same products
     c.stays("tiles");
+    c.stays("masked_tiles");
     // The first key tile has nothing to read, the last writes the 16-bit output and L instead.
     const Count passes = p.Tc() - 1;
     const Count O_bytes = p.rows() * p.d() * 4, m_and_l_bytes = p.rows() * 2 * 4;
