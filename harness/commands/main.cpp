@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
         lab, "docs", "Build the site: lessons, diffs side by side, kernels, the reference",
         {{"--out", "DIR: the site's folder [build/docs/html]"}, {"--open", "Show it in the browser"}});
     add_scripted(lab, "test", "Build and test everything",
-                 {{"--quick", "Only what takes less than two minutes"},
+                 {{"--quick", "Only what takes about a minute once it is built"},
                   {"--mutate",
                    "[STAGES]: instead, which of a kernel's small mistakes the cases of lab check miss [0 1 2 "
                    "3 4 5 6]"},

@@ -25,10 +25,10 @@ std::vector<int> row_sizes(const Tiling& t) {
 }
 constexpr int several = 4;
 
-/// The last three: ragged tiles; as many as wrap a ring twice; more than the 32 lanes of a warp, each of
-/// which may be a part.
+/// The last three: ragged tiles; as many as wrap a ring twice; more parts than two rounds of a merge take, if
+/// each tile is one and a round is as many as a warp has lanes.
 std::vector<int> key_sizes(const Tiling& t) {
-    return {1, t.Bc - 1, t.Bc, t.Bc + 1, 3 * t.Bc - 27, (2 * t.depth + 2) * t.Bc, 33 * t.Bc + 1};
+    return {1, t.Bc - 1, t.Bc, t.Bc + 1, 3 * t.Bc - 27, (2 * t.depth + 2) * t.Bc, 65 * t.Bc + 1};
 }
 constexpr int one_more = 3, ragged = 4, wrapped = 5, many = 6;
 
@@ -54,7 +54,14 @@ std::vector<Levels> meetings(int dims) {
     list.push_back(row({{rows, masked(several)}, {keys, ragged}, {machine, 3}, {heads, 2}, {batch, 0}}));
     list.push_back(row({{rows, masked(several)}, {keys, one_more}, {machine, 0}, {heads, 0}, {batch, 0}}));
     list.push_back(row({{rows, full(0)}, {keys, many}, {machine, 3}, {heads, 0}, {batch, 0}, {scale, 0}}));
-    list.push_back(row({{rows, masked(0)}, {keys, many}, {input, 2}, {scale, 0}, {dtype, 0}}));
+    list.push_back(row({{rows, masked(0)},
+                        {keys, many},
+                        {machine, 3},
+                        {heads, 0},
+                        {batch, 0},
+                        {input, 2},
+                        {scale, 0},
+                        {dtype, 0}}));
     list.push_back(row({{rows, masked(several)}, {keys, one_more}, {batch, 2}, {heads, 3}}));
     list.push_back(row({{rows, full(0)}, {keys, ragged}, {machine, 3}, {batch, 2}, {heads, 3}}));
     return list;
