@@ -320,6 +320,7 @@ bool is_of_the_language(std::string_view name) {
                              "strlen",
                              "_Unwind_Resume",
                              "__gxx_personality_v0",
+                             "__gcc_personality_v0",
                              "_GLOBAL_OFFSET_TABLE_",
                              "__stack_chk_fail",
                              "__dso_handle",
