@@ -61,7 +61,7 @@ bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != text.npos;
 }
 
-/// Grades a kernel for stage 05.
+/// Grades a kernel, for stage 05 if no other is named.
 Grade graded(const std::string& kernel, int stage = 5) {
     const Folder folder;
     folder.write("kernel.cu", kernel);

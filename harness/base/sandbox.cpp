@@ -374,7 +374,7 @@ std::string SandboxedProcess::wait(double limit_s) {
         case SIGBUS:
             return "a segmentation fault";
         case SIGILL:  // what -fsanitize=bounds makes of it
-            return "an index outside of an array";
+            return "an index outside of an array, or another illegal instruction";
         case SIGXCPU:
             return "it was stopped: too much processor time";
         case SIGKILL:

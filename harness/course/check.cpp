@@ -67,7 +67,7 @@ class Checker {
           products_(products),
           options_(options),
           on_step_(on_step),
-          processors_before_(ladder::processor_s()) {
+          processors_before_(processor_s()) {
         for (const auto& [key, title] : std::initializer_list<std::pair<const char*, const char*>>{
                  {"builds", "builds, and declares itself as the stage"},
                  {"correct", "correct on seeded shapes"},
@@ -107,7 +107,7 @@ class Checker {
             return fmt::format("not run: it hung {}, and is stopped after {:g} s each time",
                                so_far == 1 ? "before" : fmt::format("{} times before", so_far),
                                options_.run_limit_s);
-        double used = ladder::processor_s() - processors_before_;
+        double used = processor_s() - processors_before_;
         for (const auto* device : {&plain_, &checked_, &comparing_})
             if (*device) used += (*device)->processor_s();
         const std::chrono::duration<double> waited = Clock::now() - begin_;
