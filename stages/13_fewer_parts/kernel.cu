@@ -1,0 +1,351 @@
+// Stage 10: fewer parts. One block per multiprocessor keeps the memory as busy as three, and leaves a third
+// of the parts to merge; and the merge reads 32 of them at once.
+
+#include "stages/device.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr int Br = 16, Bc = 64;    // query rows and keys of a tile
+constexpr int warps = 4;           // of a block
+constexpr int slice = Bc / warps;  // keys of a tile that a warp takes
+constexpr int threads = 32 * warps;
+constexpr int pad = 8;  // rows start one 16-byte bank apart: ldmatrix has no conflicts
+
+/// Tiles of the ring: what fills a multiprocessor's shared memory, for three blocks (d = 256: one).
+template <int d>
+constexpr int depth = d > 64 ? 2 : 4;
+
+template <class T, int d>
+struct Shared {
+    T Q[Br][d + pad];
+    T K[depth<d>][Bc][d + pad];  // tile j is in place j % depth
+    T V[depth<d>][Bc][d + pad];
+};
+
+/// Row r of the queries of key/value head h_kv: query i of head h. The heads of its group alternate.
+struct PackedRow {
+    int h, i;
+
+    __device__ PackedRow(const Problem& p, int h_kv, int r) {
+        const int group = p.H / p.Hkv;
+        h = h_kv * group + r % group;
+        i = r / group;
+    }
+    static __host__ __device__ int count(const Shape& s) { return s.H / s.Hkv * s.Nq; }
+};
+
+/// Starts copying packed rows first .. first + 15 of Q into a tile. Rows that there are not become 0.
+template <class T, int d>
+__device__ void load_queries(T (&tile)[Br][d + pad], const Problem& p, int b, int h_kv, int first) {
+#pragma unroll
+    for (int n = 0; n < Br * d / 8; n += threads) {
+        const int row = (n + threadIdx.x) / (d / 8), column = (n + threadIdx.x) % (d / 8) * 8;
+        const bool valid = first + row < PackedRow::count(p);
+        const auto [h, i] = PackedRow(p, h_kv, valid ? first + row : 0);
+        copy_async(&tile[row][column], matrix<T>(p.Q, b, h) + i * p.Q.row + column, valid);
+    }
+}
+
+/// Starts copying rows first .. first + 63 of X (N, d) into a tile. Rows from N on become 0.
+template <class T, int d>
+__device__ void load_tile(T (&tile)[64][d + pad], const T* X, std::int64_t stride, int first, int N) {
+    const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
+    const T* source = X + (first + row) * stride + column;
+#pragma unroll
+    for (int n = 0; n < 64; n += threads * 8 / d) {
+        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
+    }
+}
+
+__device__ bool visible(const Problem& p, int row, int key) {
+    return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
+}
+
+/// Folds this warp's slice of key tile j into query tile i (algorithm 1, lines 8 to 10).
+/// A warp takes all 16 rows, and its m, l and O (16, d) are of its own keys. Lanes hold rows g and g + 8.
+template <class T, int d>
+__device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, bool masked,  //
+                       float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float scale = p.scale * log2_e;  // scores and m count in base 2
+    const auto &K = shared.K[j % depth<d>], &V = shared.V[j % depth<d>];
+
+    // S = Q K^T: (16, slice)
+    float S[slice / 8][4] = {};
+#pragma unroll
+    for (int k = 0; k < d; k += 16) {
+        std::uint32_t q[4], kt[4];
+        ldmatrix(q, &shared.Q[lane % 16][k + lane / 16 * 8]);
+#pragma unroll
+        for (int n = 0; n < slice; n += 16) {
+            ldmatrix(kt, &K[slice * warp + n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+            mma<T>(S[n / 8], q, kt[0], kt[1]);
+            mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < slice / 2; ++c) S[c / 4][c % 4] *= scale;
+    if (masked) {
+        const int row = i * Br + g, key = j * Bc + slice * warp + 2 * t, group = p.H / p.Hkv;
+        const int query[2] = {row / group, (row + 8) / group};
+#pragma unroll
+        for (int c = 0; c < slice / 2; ++c) {
+            if (!visible(p, query[c / 2 % 2], key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+        }
+    }
+
+    // m = max(m, rowmax(S))
+    float alpha[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float row_max = -inf;
+#pragma unroll
+        for (int n = 0; n < slice / 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 1));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
+        const float m_old = m[r];
+        m[r] = fmaxf(m[r], row_max);
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
+        alpha[r] = fast_exp2(m_old - m_used);
+
+        // P = exp(S - m), in place of S
+        float row_sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < slice / 8; ++n) {
+            S[n][2 * r] = fast_exp2(S[n][2 * r] - m_used);
+            S[n][2 * r + 1] = fast_exp2(S[n][2 * r + 1] - m_used);
+            row_sum += S[n][2 * r] + S[n][2 * r + 1];
+        }
+        row_sum += __shfl_xor_sync(~0u, row_sum, 1);
+        row_sum += __shfl_xor_sync(~0u, row_sum, 2);
+
+        // l = alpha l + rowsum(P) and O = alpha O + P V
+        l[r] = alpha[r] * l[r] + row_sum;
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            O[n][2 * r] *= alpha[r];
+            O[n][2 * r + 1] *= alpha[r];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < slice / 8; k += 2) {
+        const std::uint32_t P[4] = {pack<T>(S[k][0], S[k][1]), pack<T>(S[k][2], S[k][3]),  //
+                                    pack<T>(S[k + 1][0], S[k + 1][1]), pack<T>(S[k + 1][2], S[k + 1][3])};
+#pragma unroll
+        for (int n = 0; n < d; n += 16) {
+            std::uint32_t v[4];
+            ldmatrix_transposed(v, &V[slice * warp + 8 * k + lane % 16][n + lane / 16 * 8]);
+            mma<T>(O[n / 8], P, v[0], v[1]);
+            mma<T>(O[n / 8 + 1], P, v[2], v[3]);
+        }
+    }
+}
+
+/// Merges the warps' m, l and O, each of its own keys, into those of warp 0.
+template <class T, int d>
+__device__ void merge_warps(Shared<T, d>& shared, float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    static_assert(warps * (d / 8 + 1) * 32 * sizeof(float4) <= sizeof shared.K + sizeof shared.V);
+    // Lane by lane: O in d / 8 places, then m and l.
+    const auto place = [&](int w, int n) {
+        return reinterpret_cast<float4*>(shared.K) + (w * (d / 8 + 1) + n) * 32 + lane;
+    };
+    __syncthreads();  // every warp has read its last K and V, whose memory this is
+#pragma unroll
+    for (int n = 0; n < d / 8; ++n) store(place(warp, n), {O[n][0], O[n][1], O[n][2], O[n][3]});
+    store(place(warp, d / 8), {m[0], m[1], l[0], l[1]});
+    __syncthreads();  // what each warp found is there
+    if (warp > 0) return;
+    for (int w = 1; w < warps; ++w) {
+        const float4 found = load(place(w, d / 8));
+        const float m_w[2] = {found.x, found.y}, l_w[2] = {found.z, found.w};
+        float alpha[2], beta[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const float m_new = fmaxf(m[r], m_w[r]), m_used = m_new == -inf ? 0.0f : m_new;
+            alpha[r] = fast_exp2(m[r] - m_used);
+            beta[r] = fast_exp2(m_w[r] - m_used);
+            m[r] = m_new;
+            l[r] = alpha[r] * l[r] + beta[r] * l_w[r];
+        }
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            const float4 O_w = load(place(w, n));
+            O[n][0] = alpha[0] * O[n][0] + beta[0] * O_w.x;
+            O[n][1] = alpha[0] * O[n][1] + beta[0] * O_w.y;
+            O[n][2] = alpha[1] * O[n][2] + beta[1] * O_w.z;
+            O[n][3] = alpha[1] * O[n][3] + beta[1] * O_w.w;
+        }
+    }
+}
+
+/// Writes O / l (rows g and g + 8 of this warp) and L = m + log(l).
+template <class T, int d>
+__device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, const float (&O)[d / 8][4],
+                           const float (&m)[2], const float (&l)[2]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int row = first_row + g + 8 * r;
+        if (row >= PackedRow::count(p)) continue;
+        const auto [h, i] = PackedRow(p, h_kv, row);
+        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
+        T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + 2 * t;
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
+            store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pair);
+        }
+        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + i;
+        if (t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
+    }
+}
+
+/// Parts of the keys: as many as give each multiprocessor one block. Where the rows alone are more blocks
+/// than fit at once (three to a multiprocessor; d = 256: one), the fewest that leave the waves of blocks 85%
+/// full.
+__host__ __device__ int split_count(const Shape& s, int sm_count) {
+    const std::int64_t blocks = std::int64_t{s.B} * s.Hkv * ceil_div(PackedRow::count(s), Br);
+    const std::int64_t places = (s.d > 128 ? 1 : 3) * sm_count;
+    const int Tc = ceil_div(s.Nk, Bc);
+    const auto wasteful = [=](int splits) {
+        const std::int64_t waves = (blocks * splits + places - 1) / places;
+        return waves > 1 && 100 * blocks * splits < 85 * waves * places;
+    };
+    int splits = max(1, min(Tc, static_cast<int>(sm_count / blocks)));
+    while (splits < min(Tc, 8) && wasteful(splits)) ++splits;
+    return splits;
+}
+
+/// Workspace of the parts: O (splits, B, H, Nq, d), each divided by its own l, then L (splits, B, H, Nq).
+struct Parts {
+    float *O, *L;
+    std::int64_t rows;  // of one part
+    int splits;
+
+    __device__ explicit Parts(const Problem& p)
+        : O(static_cast<float*>(p.workspace)),
+          rows(std::int64_t{p.B} * p.H * p.Nq),
+          splits(split_count(p, p.sm_count)) {
+        L = O + splits * rows * p.d;
+    }
+};
+
+/// Like write_rows, in fp32 and into a part.
+template <int d>
+__device__ void write_part(const Problem& p, int b, int h_kv, int first_row, int split,
+                           const float (&O)[d / 8][4], const float (&m)[2], const float (&l)[2]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const Parts parts(p);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        if (first_row + g + 8 * r >= PackedRow::count(p)) continue;
+        const auto [h, i] = PackedRow(p, h_kv, first_row + g + 8 * r);
+        const std::int64_t row = split * parts.rows + (std::int64_t{b} * p.H + h) * p.Nq + i;
+        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            float* pair = parts.O + row * d + 8 * n + 2 * t;
+            store(reinterpret_cast<float2*>(pair), {O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l});
+        }
+        if (t == 0) store(parts.L + row, (m[r] + log2f(l[r])) * ln_2);
+    }
+}
+
+/// O = sum of exp(L_s - L) O_s over the parts s, with L = log(sum of exp(L_s)). One block per row, a thread
+/// for two columns. A warp takes 32 parts at a time: their L_s, one per lane, then their O_s.
+template <class T, int d>
+__global__ void __launch_bounds__(d / 2) merge(const Problem p) {
+    const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32;
+    const Parts parts(p);
+    const std::int64_t row = (std::int64_t{b} * p.H + h) * p.Nq + i;
+
+    float m = -inf, l = 0.0f;
+    for (int s = lane; s < parts.splits; s += 32) m = fmaxf(m, load(parts.L + s * parts.rows + row));
+    for (int lanes = 1; lanes < 32; lanes *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, lanes));
+    const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
+    float2 O = {};
+    for (int first = 0; first < parts.splits; first += 32) {
+        const int own = first + lane;
+        const float L_own = own < parts.splits ? load(parts.L + own * parts.rows + row) : -inf;
+        const float weight_own = fast_exp2((L_own - m_used) * log2_e);
+        l += weight_own;
+#pragma unroll
+        for (int k = 0; k < 32; ++k) {  // 32 loads, and none waits for another
+            const float* pair = parts.O + ((first + k) * parts.rows + row) * d + 2 * threadIdx.x;
+            const float2 O_s =
+                first + k < parts.splits ? load(reinterpret_cast<const float2*>(pair)) : float2{};
+            const float weight = __shfl_sync(~0u, weight_own, k);
+            O.x += weight * O_s.x;
+            O.y += weight * O_s.y;
+        }
+    }
+    for (int lanes = 1; lanes < 32; lanes *= 2) l += __shfl_xor_sync(~0u, l, lanes);
+    const float inverse_l = l == 0.0f ? 0.0f : divide(1.0f, l);
+    T* pair = matrix<T>(p.O, b, h) + i * p.O.row + 2 * threadIdx.x;
+    store(reinterpret_cast<std::uint32_t*>(pair), pack<T>(O.x * inverse_l, O.y * inverse_l));
+    if (threadIdx.x == 0) store(p.L + row, m + log2f(l) * ln_2);
+}
+
+template <class T, int d>
+__global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attention(const Problem p) {
+    auto& shared = shared_memory<Shared<T, d>>();
+    const int splits = split_count(p, p.sm_count), split = blockIdx.x % splits;
+    const int i = blockIdx.x / splits, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
+    // The last keys that the tile's first and last rows see
+    const int diagonal = p.causal ? i * Br / group + p.Nk - p.Nq : p.Nk;
+    const int last_diagonal = p.causal ? (i * Br + Br - 1) / group + p.Nk - p.Nq : p.Nk;
+    const int Tc = ceil_div(min(p.Nk, last_diagonal + 1), Bc);
+    const int first = Tc * split / splits, last = Tc * (split + 1) / splits;  // this block's key tiles
+
+    float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
+    load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);
+    const auto load = [&](int j) {  // one group of copies, empty past the last tile
+        if (j < last) {
+            load_tile<T, d>(shared.K[j % depth<d>], matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
+            load_tile<T, d>(shared.V[j % depth<d>], matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
+        }
+        copy_commit();
+    };
+    for (int j = first; j < first + depth<d>; ++j) load(j);  // Q is in the first group
+    for (int j = first; j < last; ++j) {
+        copy_wait<depth<d> - 1>();
+        __syncthreads();  // Q, and K and V of tile j, are there, whoever copied them
+        const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+        note_tile(shared, b, h_kv, i, j, masked, group);
+        attend<T, d>(shared, p, i, j, masked, O, m, l);
+        note_rows(i * Br, m, l);
+        __syncthreads();  // K and V of tile j have been read: their place is free
+        load(j + depth<d>);
+    }
+    merge_warps<T, d>(shared, O, m, l);
+    if (threadIdx.x >= 32) return;
+    note_rows(i * Br, m, l);
+    if (splits == 1) {
+        write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
+    } else {
+        write_part<d>(p, b, h_kv, i * Br, split, O, m, l);
+    }
+}
+
+std::size_t workspace_bytes(const Shape& s, int sm_count) {
+    const int splits = split_count(s, sm_count);
+    return splits == 1 ? 0 : std::size_t(splits) * s.B * s.H * s.Nq * (s.d + 1) * sizeof(float);
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    const int splits = split_count(p, p.sm_count);
+    launch(attention<T, d>, dim3(ceil_div(PackedRow::count(p), Br) * splits, p.Hkv, p.B), threads,
+           sizeof(Shared<T, d>), p);
+    if (splits > 1) launch(merge<T, d>, dim3(p.Nq, p.H, p.B), d / 2, 0, p);
+}
+
+using Dims = HeadDims<64, 128, 256>;
+LADDER_STAGE(forward, Dims, .number = 13, .name = "fewer_parts", .parent = 12,
+             .change = "one block per multiprocessor, and a merge that reads 32 parts at once",
+             .shows_in = "decode", .workspace_bytes = workspace_bytes);
+
+}  // namespace

@@ -1,0 +1,400 @@
+// Stage 25: even shares. As many blocks as fit at once take all query tiles, one after another. Those that
+// are left over when each block has taken as many as the others are shared evenly, key tile by key tile.
+
+#include "stages/device.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr int Br = 16, Bc = 64;    // query rows and keys of a tile
+constexpr int warps = 4;           // of a block
+constexpr int slice = Bc / warps;  // keys of a tile that a warp takes
+constexpr int threads = 32 * warps;
+
+/// Tiles of the ring: what fills a multiprocessor's shared memory, for three blocks (d = 256: one).
+template <int d>
+constexpr int depth = d > 64 ? 2 : 4;
+
+template <class T, int d>
+struct Shared {
+    T Q[Br][d];
+    T K[depth<d>][Bc][d];  // tile j is in place j % depth
+    T V[depth<d>][Bc][d];
+    bool is_last;  // of the blocks that share a query tile
+};
+
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line,
+/// so that ldmatrix has no conflicts; and a line of memory fills one line here.
+template <class T, int rows, int d>
+__device__ T* at(T (&tile)[rows][d], int row, int column) {
+    return &tile[row][column ^ row % 8 * 8];
+}
+
+/// Row r of the queries of key/value head h_kv: query i of head h. The heads of its group alternate.
+struct PackedRow {
+    int h, i;
+
+    __device__ PackedRow(const Problem& p, int h_kv, int r) {
+        const int group = p.H / p.Hkv;
+        h = h_kv * group + r % group;
+        i = r / group;
+    }
+    static __host__ __device__ int count(const Shape& s) { return s.H / s.Hkv * s.Nq; }
+};
+
+/// Starts copying packed rows first .. first + 15 of Q into a tile. Rows that there are not become 0.
+template <class T, int d>
+__device__ void load_queries(T (&tile)[Br][d], const Problem& p, int b, int h_kv, int first) {
+#pragma unroll
+    for (int n = 0; n < Br * d / 8; n += threads) {
+        const int row = (n + threadIdx.x) / (d / 8), column = (n + threadIdx.x) % (d / 8) * 8;
+        const bool valid = first + row < PackedRow::count(p);
+        const auto [h, i] = PackedRow(p, h_kv, valid ? first + row : 0);
+        copy_async(at(tile, row, column), matrix<T>(p.Q, b, h) + i * p.Q.row + column, valid);
+    }
+}
+
+/// Starts copying rows first .. first + 63 of X (N, d) into a tile. Rows from N on become 0.
+template <class T, int d>
+__device__ void load_tile(T (&tile)[64][d], const T* X, std::int64_t stride, int first, int N) {
+    const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
+    const T* source = X + (first + row) * stride + column;
+#pragma unroll
+    for (int n = 0; n < 64; n += threads * 8 / d) {
+        copy_async(at(tile, row + n, column), source + n * stride, first + row + n < N);
+    }
+}
+
+__device__ bool visible(const Problem& p, int row, int key) {
+    return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
+}
+
+/// Folds this warp's slice of key tile j into query tile i (algorithm 1, lines 8 to 10).
+/// A warp takes all 16 rows, and its m, l and O (16, d) are of its own keys. Lanes hold rows g and g + 8.
+template <class T, int d>
+__device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, bool masked,  //
+                       float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float scale = p.scale * log2_e;  // scores and m count in base 2
+    const auto &K = shared.K[j % depth<d>], &V = shared.V[j % depth<d>];
+
+    // S = Q K^T: (16, slice)
+    float S[slice / 8][4] = {};
+#pragma unroll
+    for (int k = 0; k < d; k += 16) {
+        std::uint32_t q[4], kt[4];
+        ldmatrix(q, at(shared.Q, lane % 16, k + lane / 16 * 8));
+#pragma unroll
+        for (int n = 0; n < slice; n += 16) {
+            ldmatrix(kt, at(K, slice * warp + n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
+            mma<T>(S[n / 8], q, kt[0], kt[1]);
+            mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < slice / 2; ++c) S[c / 4][c % 4] *= scale;
+    if (masked) {
+        const int row = i * Br + g, key = j * Bc + slice * warp + 2 * t, group = p.H / p.Hkv;
+        const int query[2] = {row / group, (row + 8) / group};
+#pragma unroll
+        for (int c = 0; c < slice / 2; ++c) {
+            if (!visible(p, query[c / 2 % 2], key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+        }
+    }
+
+    // m = max(m, rowmax(S))
+    float alpha[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float row_max = -inf;
+#pragma unroll
+        for (int n = 0; n < slice / 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 1));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
+        const float m_old = m[r];
+        m[r] = fmaxf(m[r], row_max);
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
+        alpha[r] = fast_exp2(m_old - m_used);
+
+        // P = exp(S - m), in place of S
+        float row_sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < slice / 8; ++n) {
+            S[n][2 * r] = fast_exp2(S[n][2 * r] - m_used);
+            S[n][2 * r + 1] = fast_exp2(S[n][2 * r + 1] - m_used);
+            row_sum += S[n][2 * r] + S[n][2 * r + 1];
+        }
+        row_sum += __shfl_xor_sync(~0u, row_sum, 1);
+        row_sum += __shfl_xor_sync(~0u, row_sum, 2);
+
+        // l = alpha l + rowsum(P) and O = alpha O + P V
+        l[r] = alpha[r] * l[r] + row_sum;
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            O[n][2 * r] *= alpha[r];
+            O[n][2 * r + 1] *= alpha[r];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < slice / 8; k += 2) {
+        const std::uint32_t P[4] = {pack<T>(S[k][0], S[k][1]), pack<T>(S[k][2], S[k][3]),  //
+                                    pack<T>(S[k + 1][0], S[k + 1][1]), pack<T>(S[k + 1][2], S[k + 1][3])};
+#pragma unroll
+        for (int n = 0; n < d; n += 16) {
+            std::uint32_t v[4];
+            ldmatrix_transposed(v, at(V, slice * warp + 8 * k + lane % 16, n + lane / 16 * 8));
+            mma<T>(O[n / 8], P, v[0], v[1]);
+            mma<T>(O[n / 8 + 1], P, v[2], v[3]);
+        }
+    }
+}
+
+/// Merges the warps' m, l and O, each of its own keys. Of O each warp gets d / warps columns, first in its O.
+template <class T, int d>
+__device__ void merge_warps(Shared<T, d>& shared, float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    static_assert(warps * (d / 8 + 1) * 32 * sizeof(float4) <= sizeof shared.K + sizeof shared.V);
+    const auto place = [&](int w, int n) {  // lane by lane: O in d / 8 places, then m and l
+        return reinterpret_cast<float4*>(shared.K) + (w * (d / 8 + 1) + n) * 32 + lane;
+    };
+    __syncthreads();  // every warp has read its last K and V, whose memory this is
+#pragma unroll
+    for (int n = 0; n < d / 8; ++n) store(place(warp, n), {O[n][0], O[n][1], O[n][2], O[n][3]});
+    store(place(warp, d / 8), {m[0], m[1], l[0], l[1]});
+    __syncthreads();  // what each warp found is there
+    for (int w = 0; w < warps; ++w) {
+        const float4 found = load(place(w, d / 8));
+        m[0] = fmaxf(m[0], found.x);
+        m[1] = fmaxf(m[1], found.y);
+    }
+    l[0] = l[1] = 0.0f;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) {
+        const float4 found = load(place(w, d / 8));
+        const float alpha[2] = {m[0] == -inf ? 0.0f : fast_exp2(found.x - m[0]),
+                                m[1] == -inf ? 0.0f : fast_exp2(found.y - m[1])};
+        l[0] += alpha[0] * found.z;
+        l[1] += alpha[1] * found.w;
+#pragma unroll
+        for (int n = 0; n < d / 8 / warps; ++n) {
+            const float4 O_w = load(place(w, d / 8 / warps * warp + n));
+            O[n][0] = alpha[0] * O_w.x + (w > 0 ? O[n][0] : 0.0f);
+            O[n][1] = alpha[0] * O_w.y + (w > 0 ? O[n][1] : 0.0f);
+            O[n][2] = alpha[1] * O_w.z + (w > 0 ? O[n][2] : 0.0f);
+            O[n][3] = alpha[1] * O_w.w + (w > 0 ? O[n][3] : 0.0f);
+        }
+    }
+}
+
+/// Writes O / l (rows g and g + 8, this warp's columns) and L = m + log(l).
+template <class T, int d>
+__device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, const float (&O)[d / 8][4],
+                           const float (&m)[2], const float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int row = first_row + g + 8 * r;
+        if (row >= PackedRow::count(p)) continue;
+        const auto [h, i] = PackedRow(p, h_kv, row);
+        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
+        T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + d / warps * warp + 2 * t;
+#pragma unroll
+        for (int n = 0; n < d / 8 / warps; ++n) {
+            const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
+            store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pair);
+        }
+        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + i;
+        if (warp == 0 && t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
+    }
+}
+
+/// What the blocks take of the query tiles, which are numbered through all heads: an even share of the key
+/// tiles (Tc for each) of the first `rest`, then tiles rest + block, rest + block + blocks, ...
+struct Shares {
+    int Tr, Tc, tiles, blocks, rest, least, more;
+
+    /// A block for each place: three on a multiprocessor (d = 256: one), but one where that is enough for all
+    /// query tiles. Few query tiles get as many blocks each, unless these had 256 key tiles.
+    Shares(const Shape& s, int sm_count) : Tr(ceil_div(PackedRow::count(s), Br)), Tc(ceil_div(s.Nk, Bc)) {
+        tiles = s.B * s.Hkv * Tr;
+        const int places = (tiles <= sm_count || s.d > 128 ? 1 : 3) * sm_count;
+        blocks = tiles > places || tiles * Tc / 256 >= places ? places : tiles * min(Tc, places / tiles);
+        rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;  // too few to share
+        least = rest * Tc / blocks;
+        more = rest * Tc % blocks;
+    }
+    /// The first key tile of a block's share: rest Tc block / blocks. Key tile j of query tile r is r Tc + j.
+    __device__ int begin(int block) const { return least * block + more * block / blocks; }
+};
+
+/// The parts of query tile r < rest: a block's second is of a tile that begins in its share. Workspace: O (2
+/// blocks, 16, d), divided by l, L (2 blocks, 16), and a counter for each of these tiles, 0 between launches.
+struct Parts {
+    float *O, *L;
+    unsigned* counter;
+    int block, count;  // the first of the blocks, and how many they are
+
+    __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
+        L = O + 2 * shares.blocks * Br * p.d;
+        counter = reinterpret_cast<unsigned*>(L + 2 * shares.blocks * Br) + r;
+        const std::int64_t t = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
+        block = ((t + 1) * shares.blocks - 1) / all;
+        count = ((t + shares.Tc) * shares.blocks - 1) / all - block + 1;
+    }
+};
+
+/// Like write_rows, in fp32 and into a part.
+template <int d>
+__device__ void write_part(const Problem& p, const Parts& parts, int part, int first_row,
+                           const float (&O)[d / 8][4], const float (&m)[2], const float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        if (first_row + g + 8 * r >= PackedRow::count(p)) continue;
+        const int row = part * Br + g + 8 * r;
+        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
+#pragma unroll
+        for (int n = 0; n < d / 8 / warps; ++n) {
+            float* pair = parts.O + row * d + d / warps * warp + 8 * n + 2 * t;
+            store(reinterpret_cast<float2*>(pair), {O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l});
+        }
+        if (warp == 0 && t == 0) store(parts.L + row, (m[r] + log2f(l[r])) * ln_2);
+    }
+}
+
+/// Counts this block, whose part is written. Was it the last one of the query tile? Then it sees every part.
+template <class T, int d>
+__device__ bool count_block(Shared<T, d>& shared, const Parts& parts) {
+    const unsigned last = parts.count - 1;
+    __syncthreads();  // the part is written, by whichever thread
+    if (threadIdx.x == 0) {
+        // Whoever sees the count sees the part. From `last` it returns to 0, for the next launch.
+        store(&shared.is_last, atomic_inc_acq_rel(parts.counter, last) == last);
+    }
+    __syncthreads();  // all threads know, and see what thread 0 sees
+    return load(&shared.is_last);
+}
+
+/// O = sum of exp(L_s - L) O_s over the parts s, with L = log(sum of exp(L_s)), for row k of a tile, query i
+/// of head h. A warp does it, a lane for d / 32 columns. Parts come 16 at a time, L_s and O_s together.
+template <class T, int d>
+__device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h, int i) {
+    const int lane = threadIdx.x % 32;
+    float m = -inf, l = 0.0f;
+    float2 O[d / 64] = {};  // columns 2 lane and 2 lane + 1 of each 64
+    for (int first = 0; first < parts.count; first += 16) {
+        float L_s[16], m_old = m;
+        float2 O_s[16][d / 64];
+#pragma unroll
+        for (int s = 0; s < 16; ++s) {  // loads, and none waits for another
+            const bool valid = first + s < parts.count;
+            const int part = (2 * (parts.block + first + s) + (first + s == 0)) * Br + k;
+            L_s[s] = valid ? load(parts.L + part) : -inf;
+            m = fmaxf(m, L_s[s]);
+#pragma unroll
+            for (int n = 0; n < d / 64; ++n) {
+                const float* pair = parts.O + part * d + 64 * n + 2 * lane;
+                O_s[s][n] = valid ? load(reinterpret_cast<const float2*>(pair)) : float2{};
+            }
+        }
+        const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
+        const float alpha = fast_exp2((m_old - m_used) * log2_e);
+        l *= alpha;
+        for (float2& pair : O) pair = {alpha * pair.x, alpha * pair.y};
+#pragma unroll
+        for (int s = 0; s < 16; ++s) {
+            const float weight = fast_exp2((L_s[s] - m_used) * log2_e);
+            l += weight;
+#pragma unroll
+            for (int n = 0; n < d / 64; ++n)
+                O[n] = {O[n].x + weight * O_s[s][n].x, O[n].y + weight * O_s[s][n].y};
+        }
+    }
+    const float inverse_l = l == 0.0f ? 0.0f : divide(1.0f, l);
+    T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + 2 * lane;
+#pragma unroll
+    for (int n = 0; n < d / 64; ++n) {
+        const std::uint32_t pair = pack<T>(O[n].x * inverse_l, O[n].y * inverse_l);
+        store(reinterpret_cast<std::uint32_t*>(O_row + 64 * n), pair);
+    }
+    if (lane == 0) store(p.L + (std::int64_t{b} * p.H + h) * p.Nq + i, m + log2f(l) * ln_2);
+}
+
+/// Folds key tiles first .. end - 1 into query tile r.
+template <class T, int d>
+__device__ void take(Shared<T, d>& shared, const Problem& p, const Shares& shares, int r, int first,
+                     int end) {
+    const int i = r % shares.Tr, h_kv = r / shares.Tr % p.Hkv, b = r / shares.Tr / p.Hkv, group = p.H / p.Hkv;
+    // The last keys that the tile's first and last rows see
+    const int diagonal = p.causal ? i * Br / group + p.Nk - p.Nq : p.Nk;
+    const int last_diagonal = p.causal ? (i * Br + Br - 1) / group + p.Nk - p.Nq : p.Nk;
+    const int last = min(end, ceil_div(min(p.Nk, last_diagonal + 1), Bc));
+    float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
+    __syncthreads();  // what the warps found for another query tile has been read
+    if (first < last) load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);  // or else nobody waits for it
+    const auto load = [&](int j) {  // one group of copies, empty past the last tile
+        if (j < last) {
+            load_tile<T, d>(shared.K[j % depth<d>], matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
+            load_tile<T, d>(shared.V[j % depth<d>], matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
+        }
+        copy_commit();
+    };
+    for (int j = first; j < first + depth<d>; ++j) load(j);  // Q is in the first group
+    const Parts parts(p, shares, r);
+    for (int j = first; j < last; ++j) {
+        copy_wait<depth<d> - 1>();
+        __syncthreads();  // Q, and K and V of tile j, are there, whoever copied them
+        const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+        note_tile(shared, b, h_kv, i, j, masked, group);
+        attend<T, d>(shared, p, i, j, masked, O, m, l);
+        note_rows(i * Br, m, l);
+        __syncthreads();  // K and V of tile j have been read: their place is free
+        load(j + depth<d>);
+    }
+    merge_warps<T, d>(shared, O, m, l);
+    if (threadIdx.x < 32 && first < last) note_rows(i * Br, m, l);
+    if (end - first == shares.Tc) return write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
+    write_part<d>(p, parts, 2 * blockIdx.x + (first == 0), i * Br, O, m, l);
+    if (!count_block(shared, parts)) return;
+    for (int k = threadIdx.x / 32; k < min(Br, PackedRow::count(p) - i * Br); k += warps) {
+        const auto [h, query] = PackedRow(p, h_kv, i * Br + k);
+        merge<T, d>(p, parts, k, b, h, query);
+    }
+}
+
+template <class T, int d>
+__global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks)
+    attention(const Problem p, const Shares shares) {
+    const int block = blockIdx.x, rest = shares.rest, Tc = shares.Tc;
+    const int begin = shares.begin(block), end = shares.begin(block + 1);
+    for (int r = begin < end ? begin / Tc : rest + block; r < shares.tiles;) {
+        const bool whole = r >= rest;
+        const int first = whole ? 0 : max(begin - r * Tc, 0), last = whole ? Tc : min(end - r * Tc, Tc);
+        take<T, d>(shared_memory<Shared<T, d>>(), p, shares, r, first, last);
+        r = whole ? r + shares.blocks : (r + 1) * Tc < end ? r + 1 : rest + block;
+    }
+}
+
+std::size_t counter_bytes(const Shape& s, int sm_count) {
+    return Shares(s, sm_count).rest * sizeof(unsigned);
+}
+
+std::size_t workspace_bytes(const Shape& s, int sm_count) {
+    const Shares shares(s, sm_count);
+    const int rows = shares.rest > 0 ? 2 * shares.blocks * Br : 0;
+    return rows * (s.d + 1) * sizeof(float) + counter_bytes(s, sm_count);
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    const Shares shares(p, p.sm_count);
+    launch(attention<T, d>, dim3(shares.blocks), threads, sizeof(Shared<T, d>), p, shares);
+}
+
+using Dims = HeadDims<64, 128, 256>;
+LADDER_STAGE(forward, Dims, .number = 16, .name = "stream_k", .parent = 15,
+             .change = "as many blocks as fit, and the key tiles of all heads in even shares",
+             .shows_in = "batch", .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+
+}  // namespace
