@@ -105,21 +105,6 @@ void check_claims(const Stage& stage) {
     CHECK(!parent_meets_them);
 }
 
-/// Heads and query tiles in the order in which a device with one multiprocessor takes them in line.
-std::vector<std::pair<int, int>> line(const std::string& stage, const Case& c) {
-    const simt::KeptOptions kept;
-    std::vector<std::pair<int, int>> order;
-    simt::options().multiprocessors = 1;
-    simt::options().on_trace = [&](const simt::Launch&, const simt::BlockTrace& block) {
-        for (const auto& phase : block.phases) {
-            for (const simt::Tile& tile : phase.tiles) order.emplace_back(tile.head, tile.query_tile);
-        }
-    };
-    count(named(stage), c);
-    order.erase(std::unique(order.begin(), order.end()), order.end());
-    return order;
-}
-
 /// Verifies stages on devices of few and of many multiprocessors, with and without a mask.
 void check_on_any_device(const std::vector<std::string>& stages, const std::vector<Shape>& shapes) {
     const simt::KeptOptions kept;
@@ -205,40 +190,36 @@ TEST_CASE("claims: one launch launches one kernel, in which each block of a spli
     }
 }
 
-TEST_CASE("claims: whole lines copies each line of 128 bytes as one", "[claims][ladder]") {
+TEST_CASE("claims: swizzle copies each line of 128 bytes as one", "[claims][ladder]") {
     // Q has one row, K and V 64 each, a row is one line; 7 rows of 8 of K and V lay in two.
     const Case decode{.shape = {1, 1, 1, 1, 64, 64}};
     CHECK(counters("one_launch", decode).copied_lines == 1 + 2 * (64 + 56));
-    CHECK(counters("whole_lines", decode).copied_lines == 1 + 2 * 64);
+    CHECK(counters("swizzle", decode).copied_lines == 1 + 2 * 64);
 }
 
-TEST_CASE("claims: even shares gives each block an even share of the key tiles", "[claims][ladder]") {
+TEST_CASE("claims: stream-k gives each block an even share of the key tiles", "[claims][ladder]") {
     // 27 query tiles of 16 key tiles on 24 places: a whole one for each, and 3 * 16 / 24 = 2 key tiles more.
     const Case crowd{.shape = {27, 1, 1, 1, 1024, 64}};
-    CHECK(tiles_of_blocks("even_shares", crowd) == std::vector<Count>(24, 18));
+    CHECK(tiles_of_blocks("stream_k", crowd) == std::vector<Count>(24, 18));
     // Parts of the same query tile on 8 places, as before
     const Case decode{.shape = {1, 2, 2, 1, 1024, 64}};
-    CHECK(tiles_of_blocks("even_shares", decode) == tiles_of_blocks("short_ends", decode));
-    check_long_shares("even_shares", 64);
+    CHECK(tiles_of_blocks("stream_k", decode) == tiles_of_blocks("swizzle", decode));
+    check_long_shares("stream_k", 64);
 }
 
-TEST_CASE("claims: whole memory has one block per multiprocessor, and tiles of 128 keys",
+TEST_CASE("claims: full ring has one block per multiprocessor, and tiles of 128 keys that are read once",
           "[claims][ladder]") {
     const Case crowd{.shape = {27, 1, 1, 1, 1024, 64}};
-    CHECK(tiles_of_blocks("whole_memory", crowd) == std::vector<Count>(8, 27));
-    check_long_shares("whole_memory", 128);
-}
-
-TEST_CASE("claims: read once says of K and V that they are read once", "[claims][ladder]") {
+    CHECK(tiles_of_blocks("full_ring", crowd) == std::vector<Count>(8, 27));
+    check_long_shares("full_ring", 128);
     const Case decode{.shape = {1, 4, 2, 1, 64, 64}};
-    CHECK(counters("whole_memory", decode).evict_first_bytes == 0);
-    CHECK(counters("read_once", decode).evict_first_bytes == 2 * 2 * 64 * 64 * 2);
-    check_long_shares("read_once", 128);
+    CHECK(counters("stream_k", decode).evict_first_bytes == 0);
+    CHECK(counters("full_ring", decode).evict_first_bytes == 2 * 2 * 64 * 64 * 2);
 }
 
 TEST_CASE("claims: ends are right for any number of parts and whatever is left over", "[claims][ladder]") {
     check_on_any_device(
-        {"short_ends", "even_shares", "whole_memory", "read_once"},
+        {"keys_per_warp", "fewer_parts", "one_launch", "stream_k", "full_ring"},
         {{11, 1, 1, 1, 70, 64}, {17, 2, 1, 1, 500, 64}, {1, 2, 1, 1, 5000, 64}, {1, 4, 2, 40, 333, 64}});
 }
 
@@ -284,46 +265,13 @@ TEST_CASE("claims: longest first does the same work, and starts the longest bloc
     CHECK(claimed_tiles_of_blocks(named("longest_first").folder(), unmasked, multiprocessors()).empty());
 }
 
-TEST_CASE("claims: late exponents rescales at d = 256 where the maximum rises by much, and else votes",
-          "[claims][ladder]") {
-    // Five tiles of keys: all of them rescaled in the parent, the first, third and fifth here.
-    const Case rising{.shape = {1, 1, 1, 128, 320, 256}, .input = "rising"};
-    CHECK(counters("own_pace", rising).shuffles == (5 + 1) * 8 * 2 * 2);
-    CHECK(counters("late_exponents", rising).shuffles == (3 + 1) * 8 * 2 * 2);
-}
-
-TEST_CASE("claims: own diagonal has warps that skip the tiles of which none of their rows sees a key",
-          "[claims][ladder]") {
-    // 512 rows and keys: of the 2, 4, 6 and 8 tiles of a block, half of its eight warps skip the last. That
-    // is a tenth.
-    const Case square{.shape = {1, 1, 1, 512, 512, 256}, .causal = true};
-    CHECK(counters("late_exponents", square).mma == 20 * 8 * 256);
-    CHECK(counters("own_diagonal", square).mma == 18 * 8 * 256);
-}
-
-TEST_CASE("claims: third block has tiles of 64 keys", "[claims][ladder]") {
-    // Where 64 keys divide the length and 128 do not, that is also fewer products: 9 tiles of 64, 5 of 128.
-    const Case square{.shape = {1, 1, 1, 512, 512, 64}}, ragged{.shape = {1, 1, 1, 512, 576, 64}};
-    CHECK(counters("per_dimension", square).mma == counters("third_block", square).mma);
-    CHECK(counters("per_dimension", ragged).mma * 9 == counters("third_block", ragged).mma * 10);
-}
-
-TEST_CASE("claims: next in line has no more blocks than fit that each take the next query tile in line",
-          "[claims][ladder]") {
-    const Case crowd{.shape = {1, 4, 4, 256, 256, 256}}, masked{.shape = crowd.shape, .causal = true};
-    using Line = std::vector<std::pair<int, int>>;
-    CHECK(line("next_in_line", crowd) ==
-          Line{{0, 1}, {0, 0}, {1, 1}, {1, 0}, {2, 1}, {2, 0}, {3, 1}, {3, 0}});
-    // Two groups of two heads, each of which has at least three query tiles for one multiprocessor.
-    CHECK(line("next_in_line", masked) ==
-          Line{{0, 1}, {1, 1}, {0, 0}, {1, 0}, {2, 1}, {3, 1}, {2, 0}, {3, 0}});
-    CHECK(line("no_pause", masked) == line("next_in_line", masked));
-}
-
-TEST_CASE("claims: a line is right for any number of blocks and whatever is in line", "[claims][ladder]") {
-    check_on_any_device(
-        {"next_in_line", "no_pause"},
-        {{3, 2, 1, 1, 40, 256}, {1, 5, 5, 150, 200, 256}, {2, 2, 1, 129, 129, 256}, {1, 3, 3, 300, 64, 256}});
+TEST_CASE("claims: lazy rescale votes, and rescales where the maximum rises by much", "[claims][ladder]") {
+    // Five tiles of keys, of which the first, third and fifth are rescaled: a vote each, and six shuffles for
+    // each slice that rescales; two per row add l up at the end.
+    const Case rising{.shape = {1, 1, 1, 64, 320, 256}, .input = "rising"};
+    const simt::Counters parent = counters("async_copies", rising), child = counters("lazy_rescale", rising);
+    CHECK(parent.shuffles == 5 * 4 * 2 * 4);
+    CHECK(child.shuffles == (3 + 1) * 4 * 2 * 2);
 }
 
 TEST_CASE("claims: every stage has some, and every claims.cpp has a stage", "[claims][ladder]") {

@@ -39,7 +39,7 @@ TEST_CASE("every kernel is there and fits in 300 lines, of Part II in 400", "[di
     for (const Stage& stage : stages()) {
         CAPTURE(stage.folder());
         REQUIRE(std::filesystem::exists(kernel_path(stage)));
-        CHECK(count_lines(kernel_path(stage)) <= (stage.number <= 6 ? 300 : 400));
+        CHECK(count_lines(kernel_path(stage)) <= (part_of(stage) == 0 || part_of(stage) == 20 ? 300 : 400));
     }
 }
 
@@ -63,6 +63,9 @@ TEST_CASE("the budgets are the design's", "[diff]") {
     for (const Stage& stage : stages()) {
         CAPTURE(stage.folder());
         if (stage.parent < 0) continue;
-        CHECK(stage.diff_budget == (stage.number == 1 ? 0 : stage.number == 6 ? 140 : 80));
+        // FlashAttention-1 and the first rung for long queries are kernels of their own; 06 brings a second
+        // one.
+        const int n = stage.number;
+        CHECK(stage.diff_budget == (n == 1 || n == 20 ? 0 : n == 6 ? 140 : 80));
     }
 }

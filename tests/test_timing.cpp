@@ -100,17 +100,18 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     for (const Regime& regime : regimes()) {
         if (regime.sweep) continue;
         names.push_back(regime.name);
-        for (const auto& [shape, causal] : regime.problems) {
+        for (const auto& [shape, causal, input] : regime.problems) {
             INFO(regime.name);
             CHECK(shape.d == (names.back() == "narrow" ? 64 : names.back() == "wide" ? 256 : 128));
-            CHECK(causal == (names.back() == "causal" || names.back() == "wide"));
+            CHECK(causal == (names.back() == "causal" || (names.back() == "wide" && shape.Nq == 512)));
+            CHECK(input == std::string("normal"));
             CHECK((shape.Nq == 1) == is_decoding(names.back()));
             CHECK((shape.Nq == 1 || shape.B * shape.Nq == 16384));
         }
     }
     CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 14);
+    CHECK(timing_options(DType::bf16).cases.size() == 15);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);
     CHECK_THROWS_AS(timing_options(DType::bf16, "nonsense"), BadUsage);
@@ -118,10 +119,13 @@ TEST_CASE("regimes are those of the design", "[timing]") {
 
 TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]") {
     const TimingOptions prefill = timing_options(DType::fp16, "prefill");
-    CHECK(prefill.cases.size() == 36);
+    CHECK(prefill.cases.size() == 36 + 8);
     for (const TimedCase& timed : prefill.cases) {
         const Shape& s = timed.problem.shape;
-        CHECK((s.B * s.Nq == 16384 && s.H * s.d == 2048 && s.H == s.Hkv && s.Nq == s.Nk));
+        const bool of_16k_tokens = s.B * s.Nq == 16384 && s.H * s.d == 2048 && s.H == s.Hkv;
+        const bool of_groups = s.B == 1 && s.H == 64 && s.Hkv == 8 && s.d == 128;
+        CHECK((of_16k_tokens || of_groups));
+        CHECK(s.Nq == s.Nk);
     }
     CHECK(prefill.peers == std::vector<std::string>{"FlashAttention-2", "cuDNN"});
     CHECK(prefill.max_seconds < TimingOptions().max_seconds);
@@ -133,8 +137,17 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
         CHECK(counts_bytes(timed.problem.shape));
         CHECK(unavoidable_bytes(timed.problem.shape) <= 40e9);
     }
+    // Nothing divides: neither keys into tiles, nor the group into a tile's rows.
+    for (const TimedCase& timed : timing_options(DType::bf16, "serving-odd").cases) {
+        const Shape& s = timed.problem.shape;
+        CHECK(s.Nk % 64 != 0);
+        CHECK(s.H / s.Hkv == 3);
+    }
+    for (const TimedCase& timed : timing_options(DType::bf16, "rising").cases)
+        CHECK(timed.problem.input == "rising");
     CHECK(timing_options(DType::bf16, "causal-small").cases.size() == 4);
-    for (const char* name : {"prefill", "serving", "causal-small"}) CHECK(is_sweep(name));
+    for (const char* name : {"prefill", "serving", "serving-odd", "rising", "causal-small"})
+        CHECK(is_sweep(name));
     for (const char* name : {"train", "custom", ""}) CHECK_FALSE(is_sweep(name));
 }
 

@@ -41,15 +41,23 @@ struct File {
     std::string content;
 };
 
+// Whose page it is: a stage's, that of the part with this first number, or one of the whole ladder.
+struct Page {
+    fs::path path;  // relative to the root
+    const Stage* stage = nullptr;
+    std::optional<int> part = std::nullopt;
+};
+
 // Makes the blocks. Counters are live, times and profiles are the recorded ones.
 class Generator {
   public:
-    // The block of this name, in the README of a stage or, if that is null, in one of the whole ladder.
-    std::string block(std::string_view name, const Stage* stage) {
+    std::string block(std::string_view name, const Page& page) {
+        const Stage* stage = page.stage;
         if (name == "ladder" && stage == nullptr) return ladder_block();
+        if (name == "part" && page.part) return part_block(*page.part);
         if (name == "times") return times_block();
         if (name == "headline") return headline_block();
-        if (name == "climbs" && stage == nullptr) return climbs_block();
+        if (name == "climbs" && stage == nullptr) return climbs_block(page);
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
         if (name == "profile" && stage != nullptr) return profile_block(profiled_, *stage);
@@ -84,6 +92,24 @@ class Generator {
         return to_markdown(table);
     }
 
+    // What each change of a part gained over its parent, where it should show.
+    std::string part_block(int part) const {
+        Table table("part", "",
+                    {{"stage", "stage"},
+                     {"change", "the one change"},
+                     {"lines", "lines", Align::right},
+                     {"gain", "over its parent", Align::right}});
+        for (const Stage& stage : stages()) {
+            if (part_of(stage) != part) continue;
+            const Stage* parent = find_stage(stage.parent);
+            table.add_row({fmt::format("[{0}]({0}/README.md)", stage.folder()), stage.change,
+                           parent != nullptr ? std::to_string(count_changed_lines(*parent, stage)) : "",
+                           recorded_ ? speedups_where_it_shows(*recorded_, stage) : ""});
+        }
+        if (!recorded_) return to_markdown(table);
+        return fmt::format("{}:\n\n{}", recorded_label(*recorded_), to_markdown(table));
+    }
+
     std::string times_block() const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
         std::string text;
@@ -94,7 +120,8 @@ class Generator {
         return text + legend;
     }
 
-    // FlashAttention-1 against the end of Part I and the last stage for long queries that was measured.
+    // FlashAttention-1 against FlashAttention-2's algorithm and the last stage for long queries that was
+    // measured.
     std::string headline_block() const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
         int last = 0;
@@ -107,12 +134,19 @@ class Generator {
                            to_markdown(speedup_table(*recorded_, 1, {5, last})));
     }
 
-    // The plots, for a page at the root; there is room for one on a phone, and for two side by side
-    // elsewhere.
-    std::string climbs_block() const {
+    // The plots, on a part's page of what it is about; there is room for one on a phone, and for two side by
+    // side elsewhere.
+    std::string climbs_block(const Page& page) const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
+        const std::string folder =
+            fs::path(plots_folder).lexically_relative(page.path.parent_path()).string();
         std::string text = "<p align=\"center\">\n";
-        for (const Climb& climb : climbs(*recorded_)) text += to_html(climb, plots_folder);
+        for (const Climb& climb : climbs(*recorded_)) {
+            const bool of_part = std::any_of(climb.steps.begin(), climb.steps.end(), [&](const auto& step) {
+                return std::stoi(step.folder) / 10 * 10 == page.part;
+            });
+            if (!page.part || of_part) text += to_html(climb, folder);
+        }
         return text + "</p>\n";
     }
 
@@ -170,19 +204,18 @@ class Generator {
 };
 
 // The text with every generated block made anew.
-std::string regenerated(const std::string& text, const fs::path& path, Generator& generator,
-                        const Stage* stage) {
+std::string regenerated(const std::string& text, const Page& page, Generator& generator) {
     std::string result;
     std::size_t at = 0;
     for (std::size_t start; (start = text.find(opening, at)) != text.npos;) {
         const std::size_t name_start = start + opening.size(), name_end = text.find(" -->", name_start);
         const std::size_t end = text.find(closing, start);
         if (name_end == text.npos || end == text.npos) {
-            throw BadUsage(fmt::format("{}: a generated block has no {}", path.string(), closing));
+            throw BadUsage(fmt::format("{}: a generated block has no {}", page.path.string(), closing));
         }
         const std::string name = text.substr(name_start, name_end - name_start);
         result += text.substr(at, start - at);
-        result += fmt::format("{}{} -->\n{}", opening, name, generator.block(name, stage));
+        result += fmt::format("{}{} -->\n{}", opening, name, generator.block(name, page));
         at = end;
     }
     return result + text.substr(at);
@@ -191,13 +224,14 @@ std::string regenerated(const std::string& text, const fs::path& path, Generator
 // The pages, each with its blocks made anew.
 std::vector<File> pages(Generator& generator) {
     std::vector<File> files;
-    const auto add = [&](const fs::path& path, const Stage* stage) {
-        if (!fs::exists(root / path)) return;
-        files.push_back({path, regenerated(read_file(root / path), path, generator, stage)});
-    };
-    add("README.md", nullptr);
-    add(fs::path("stages") / "README.md", nullptr);
-    for (const Stage& stage : stages()) add(fs::path("stages") / stage.folder() / "README.md", &stage);
+    const fs::path ladder = "stages";
+    std::vector<Page> all{{"README.md"}, {ladder / "README.md"}};
+    for (const auto& [part, name] : part_pages()) all.push_back({ladder / name, nullptr, part});
+    for (const Stage& stage : stages()) all.push_back({ladder / stage.folder() / "README.md", &stage});
+    for (const Page& page : all) {
+        if (fs::exists(root / page.path))
+            files.push_back({page.path, regenerated(read_file(root / page.path), page, generator)});
+    }
     return files;
 }
 

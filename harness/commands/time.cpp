@@ -28,11 +28,14 @@ struct TimeOptions {
     bool peers = false;
 };
 
-// Those that were named, or else the ones that the ladder is about.
-std::vector<const Stage*> selected_stages(const TimeOptions& options) {
+// Those that were named, or else the algorithm's and, where that costs seconds only, the last of each part.
+std::vector<const Stage*> selected_stages(const TimeOptions& options, bool with_last_ones) {
     auto selected = options.stages.selected();
-    if (options.stages.words.empty())
-        std::erase_if(selected, [](const Stage* stage) { return !is_core(*stage); });
+    if (options.stages.words.empty()) {
+        std::erase_if(selected, [&](const Stage* stage) {
+            return !is_core(*stage) && !(with_last_ones && is_last_of_part(*stage));
+        });
+    }
     return selected;
 }
 
@@ -54,7 +57,12 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
         timing = timing_options(options.problem.dtype_or_default(), options.problem.regime);
     }
     std::vector<Stage> stages;
-    const auto selected = selected_stages(options);
+    for (const TimedCase& timed : timing.cases) {
+        if (options.peers && timed.problem.input != "normal")
+            throw BadUsage(
+                fmt::format("--peers: libraries get N(0, 1) inputs, and '{}' has others", timed.regime));
+    }
+    const auto selected = selected_stages(options, true);
     const ProgressLine progress;
     compile_stages(selected, gpu.backend(), std::cref(progress));
     for (const Stage* stage : selected) stages.push_back(gpu.ready(*stage));
@@ -80,7 +88,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
 
 // Without a GPU there is no time to measure, but all else that the table says.
 Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOptions& options) {
-    const auto stages = selected_stages(options);
+    const auto stages = selected_stages(options, false);
     if (options.problem.shape) require_memory(*options.problem.shape, cpu);
     const ProgressLine progress;
     compile_stages(with_parents(stages), cpu.backend(), std::cref(progress));

@@ -116,6 +116,7 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
                              "stages/stage.h", "stages/errors.h", "stages/launch.h", "stages/README.md"})
         copy.file(file);
     for (const char* sources : {"harness", "simt", "reference"}) copy.folder(sources);
+    for (const auto& [part, page] : part_pages()) copy.file(fs::path("stages") / page);
     for (const Stage& stage : stages()) {
         if (hidden.contains(stage.number)) {
             handout.hidden.push_back(stage.folder());

@@ -24,6 +24,10 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
     : Q(device, elements(c.shape.H, c.shape.Nq, c) * sizeof(std::uint16_t), "Q", false),
       K(device, elements(c.shape.Hkv, c.shape.Nk, c) * sizeof(std::uint16_t), "K", false),
       V(device, elements(c.shape.Hkv, c.shape.Nk, c) * sizeof(std::uint16_t), "V", false) {
+    if (c.input != "normal") {
+        *this = DeviceInputs(device, make_inputs(c));
+        return;
+    }
     std::uint64_t seed = 3 * c.seed;
     for (const Buffer* tensor : {&Q, &K, &V}) {
         stopwatch.fill_normal(tensor->data(), tensor->bytes() / sizeof(std::uint16_t), c.dtype, seed++);

@@ -13,7 +13,7 @@ namespace ladder {
 /// Q, K and V of one case on the device, which stages can share. Throws CannotRun.
 struct DeviceInputs {
     DeviceInputs(Device& device, const Inputs& inputs);
-    /// N(0, 1) numbers, made there.
+    /// The same kind of inputs; N(0, 1) numbers are made there, since they are quicker than make_inputs().
     DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c);
 
     Buffer Q, K, V;

@@ -163,8 +163,28 @@ const Stage& stage_in(const fs::path& folder) {
     throw BadUsage(fmt::format("there is no stage {}", name.string()));
 }
 
+int part_of(const Stage& stage) {
+    return stage.number / 10 * 10;
+}
+
 bool is_core(const Stage& stage) {
-    return stage.number <= 6;
+    return part_of(stage) == 0;
+}
+
+bool is_last_of_part(const Stage& stage) {
+    return std::none_of(stages().begin(), stages().end(), [&](const Stage& other) {
+        return part_of(other) == part_of(stage) && other.number > stage.number;
+    });
+}
+
+std::map<int, fs::path> part_pages() {
+    std::map<int, fs::path> pages;
+    for (const auto& entry : fs::directory_iterator(stages_folder())) {
+        const std::string name = entry.path().filename().string();
+        const auto number = name.size() > 3 ? whole_number(name.substr(0, 2)) : std::nullopt;
+        if (number && name.substr(2, 2) == "s_" && entry.path().extension() == ".md") pages[*number] = name;
+    }
+    return pages;
 }
 
 std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,17 @@ const Stage* find_stage(int number);
 /// The stage whose folder this is; only the folder's name counts. Throws BadUsage if there is none.
 const Stage& stage_in(const std::filesystem::path& folder);
 
+/// The first number of the part that it is in: tens are parts, 23 is in part 20.
+int part_of(const Stage& stage);
+
 /// Whether it is one of the seven stages that derive the algorithm, 00 to 06.
 bool is_core(const Stage& stage);
+
+/// Whether no stage of its part comes after it.
+bool is_last_of_part(const Stage& stage);
+
+/// The pages that open the parts, "10s_decoding.md" in stages_folder(), by the part's first number.
+std::map<int, std::filesystem::path> part_pages();
 
 /// These stages and the parents of each, as far as they are there; each once.
 std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages);

@@ -15,7 +15,8 @@ Regime::Problem decode(int Nk, int B = 1, int Hkv = 8) {
     return {{.B = B, .H = 32, .Hkv = Hkv, .Nq = 1, .Nk = Nk, .d = 128}, false};
 }
 
-// The grid on which attention libraries are compared: 16k tokens, 2048 columns in all heads together.
+// The grid on which attention libraries are compared: 16k tokens, 2048 columns in all heads together. Then
+// one sequence of a model whose 64 query heads share 8 key/value heads.
 std::vector<Regime::Problem> prefill_problems() {
     std::vector<Regime::Problem> problems;
     for (const int d : {64, 128, 256}) {
@@ -23,6 +24,10 @@ std::vector<Regime::Problem> prefill_problems() {
             for (int N = 512; N <= 16384; N *= 2)
                 problems.push_back(self_attention(16384 / N, 2048 / d, N, causal, d));
         }
+    }
+    for (const bool causal : {false, true}) {
+        for (int N = 2048; N <= 16384; N *= 2)
+            problems.push_back({{.B = 1, .H = 64, .Hkv = 8, .Nq = N, .Nk = N, .d = 128}, causal});
     }
     return problems;
 }
@@ -38,6 +43,27 @@ std::vector<Regime::Problem> serving_problems() {
             }
         }
     }
+    return problems;
+}
+
+// Sizes that divide nothing evenly: 24 query heads over 8, which are 3 rows of a tile; 3 to 40 requests.
+std::vector<Regime::Problem> odd_serving_problems() {
+    std::vector<Regime::Problem> problems;
+    for (const int B : {1, 3, 11, 40}) {
+        for (const int N : {1500, 5000, 20000, 100000}) {
+            const Shape shape{.B = B, .H = 24, .Hkv = 8, .Nq = 1, .Nk = N, .d = 128};
+            if (unavoidable_bytes(shape) <= 40e9) problems.push_back({shape, false});
+        }
+    }
+    return problems;
+}
+
+// Scores that rise from key to key: the maximum moves at every tile, as it does not with N(0, 1).
+std::vector<Regime::Problem> rising_problems() {
+    std::vector<Regime::Problem> problems{self_attention(8, 16, 2048, false),
+                                          self_attention(8, 32, 2048, false, 64),
+                                          self_attention(4, 8, 4096, false, 256)};
+    for (Regime::Problem& problem : problems) problem.input = "rising";
     return problems;
 }
 
@@ -65,11 +91,16 @@ const std::vector<Regime>& regimes() {
          {decode(2 << 10, 64), decode(8 << 10, 64)}},
         {"narrow", "16k tokens in sequences of 2k, 32 heads of 64", {self_attention(8, 32, 2048, false, 64)}},
         {"wide",
-         "16k tokens in sequences of 512, 8 heads of 256, under a causal mask",
-         {self_attention(32, 8, 512, true, 256)}},
-        {"prefill", "16k tokens, N = 512 to 16k, d = 64 to 256, with and without a mask", prefill_problems(),
-         true},
+         "16k tokens, 8 heads of 256: sequences of 4k, and of 512 under a causal mask",
+         {self_attention(4, 8, 4096, false, 256), self_attention(32, 8, 512, true, 256)}},
+        {"prefill",
+         "16k tokens, N = 512 to 16k, d = 64 to 256; then 64 heads over 8; with and without a mask",
+         prefill_problems(), true},
         {"serving", "decode for 1 to 64 requests, 32 heads over 8 and over 32", serving_problems(), true},
+        {"serving-odd", "decode for 1 to 40 requests of 1500 to 100000 keys, 24 heads over 8",
+         odd_serving_problems(), true},
+        {"rising", "train, narrow and 4k tokens at d = 256, with scores that rise from key to key",
+         rising_problems(), true},
         {"causal-small", "two sequences of 512 to 4k, 4 heads of 64, under a causal mask",
          small_causal_problems(), true},
     };

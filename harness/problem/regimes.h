@@ -12,10 +12,11 @@ namespace ladder {
 
 /// A family of problems in which one kind of change shows.
 struct Regime {
-    /// A shape and its mask.
+    /// A shape, its mask, and what its inputs are (one of input_kinds()).
     struct Problem {
         Shape shape;
         bool causal;
+        const char* input = "normal";
     };
     const char* name;         ///< what Stage::shows_in and `lab time --regime` call it
     const char* description;  ///< one line

@@ -406,6 +406,19 @@ Table stage_timing_table(const Results& results, const Stage& stage) {
     return table;
 }
 
+std::string speedups_where_it_shows(const Results& results, const Stage& stage) {
+    std::vector<double> speedups;
+    for (const Row& row : results.rows) {
+        if (row.folder == stage.folder() && row.shows_here && row.over_parent)
+            speedups.push_back(row.over_parent->value);
+    }
+    if (speedups.empty()) return "";
+    const auto [least, most] = std::minmax_element(speedups.begin(), speedups.end());
+    const std::string range = speedups.size() == 1 ? fmt::format("{:.2f}x", *most)
+                                                   : fmt::format("{:.2f}x to {:.2f}x", *least, *most);
+    return fmt::format("{} ({})", range, stage.shows_in);
+}
+
 Table speedup_table(const Results& results, int from, const std::vector<int>& to) {
     std::vector<Column> columns{{"problem", "problem"}};
     for (const int stage : to) {

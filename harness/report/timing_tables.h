@@ -40,6 +40,10 @@ std::vector<Table> comparison_tables(const Results& results, const Stage* only =
 /// One stage against its parent, a row for each problem.
 Table stage_timing_table(const Results& results, const Stage& stage);
 
+/// "1.05x to 1.17x (causal)", or one number where the regime has one problem: a stage over its parent where
+/// its change should show. Empty if it was not timed there.
+std::string speedups_where_it_shows(const Results& results, const Stage& stage);
+
 /// How many times as fast as stage `from` the stages `to` are, and the last of them as the peers: a row for
 /// each problem whose rate counts operations.
 Table speedup_table(const Results& results, int from, const std::vector<int>& to);

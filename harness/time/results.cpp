@@ -194,7 +194,8 @@ std::string current_commit() {
 }
 
 std::string kernel_fingerprint(const std::string& stage_folder) {
-    return code_fingerprint(read_file(fs::path(LADDER_SOURCE_DIR) / "stages" / stage_folder / "kernel.cu"));
+    const std::string source = read_file(fs::path(LADDER_SOURCE_DIR) / "stages" / stage_folder / "kernel.cu");
+    return code_fingerprint(source.substr(0, source.rfind("LADDER_STAGE(")));
 }
 
 }  // namespace ladder

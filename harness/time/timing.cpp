@@ -268,11 +268,12 @@ TimingOptions timing_options(DType dtype, const std::string& regime) {
     TimingOptions options;
     for (const Regime& candidate : regimes()) {
         if (regime.empty() ? candidate.sweep : regime != candidate.name) continue;
-        for (const auto& [shape, causal] : candidate.problems) {
+        for (const auto& [shape, causal, input] : candidate.problems) {
             TimedCase& timed = options.cases.emplace_back();
             timed.regime = candidate.name;
             timed.problem.shape = shape;
             timed.problem.causal = causal;
+            timed.problem.input = input;
             timed.problem.dtype = dtype;
         }
     }
