@@ -109,8 +109,10 @@ class Evaluator {
 
 std::map<std::string, int> read_constants(std::string_view source, int d) {
     Constants constants{{"d", d}};
-    static constexpr std::string_view keyword = "\nconstexpr int ";
+    static constexpr std::string_view keyword = "constexpr int ";
     for (std::size_t at = source.find(keyword); at != source.npos; at = source.find(keyword, at + 1)) {
+        const std::string_view line = source.substr(0, at).substr(source.rfind('\n', at) + 1);
+        if (!line.empty() && line != "    static ") continue;  // in a function
         std::string_view text = source.substr(at + keyword.size());
         for (;;) {  // NAME = EXPRESSION, ...
             const std::size_t equals = text.find(" = ");

@@ -1,6 +1,7 @@
-// Stage 14: lazy rescale. The row maximum m may lag behind by a factor of 2^8 before O and l are rescaled to
-// a new one. Most tiles then need no shuffle and no rescale, and a score becomes an exponent in one
-// multiply-add. FlashAttention-4 skips rescales by such a threshold (github.com/Dao-AILab/flash-attention).
+// Stage 23: lazy rescale. The row maximum m may lag behind by a factor of 2^8 before O and l are rescaled to
+// a new one, and the four lanes of a row add up their parts of l at the end. Most tiles then need no shuffle
+// and no rescale, and a score becomes an exponent in one multiply-add. FlashAttention-4 skips rescales by
+// such a threshold (github.com/Dao-AILab/flash-attention).
 
 #include "stages/device.cuh"
 
@@ -8,33 +9,41 @@ namespace {
 
 using namespace ladder;
 
-constexpr int Bc = 64;             // keys of a tile
-constexpr int threads = 128;       // 4 warps
 constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
-constexpr int pad = 8;             // rows start one 16-byte bank apart: ldmatrix has no conflicts
 
-// Slices of 16 query rows per warp: two, unless O (16, d) of two is more than its registers hold.
+/// All that depends on d.
 template <int d>
-constexpr int slices = d <= 128 ? 2 : 1;
-
-template <int d>
-constexpr int Br = 64 * slices<d>;  // query rows of a tile
+struct Tile {
+    static constexpr int slices = d <= 128 ? 2 : 1;  // of 16 rows per warp: O of more fills its registers
+    static constexpr int warps = 4;
+    static constexpr int threads = 32 * warps;
+    static constexpr int resident = 8 / warps;  // blocks; a multiprocessor has the registers of eight warps
+    static constexpr int Br = 16 * slices * warps;
+    static constexpr int Bc = d <= 64 ? 128 : 64;
+};
 
 template <class T, int d>
 struct Shared {
-    T Q[Br<d>][d + pad];
-    T K[Bc][d + pad];
-    T V[Bc][d + pad];
+    T Q[Tile<d>::Br][d];
+    T K[Tile<d>::Bc][d];
+    T V[Tile<d>::Bc][d];
 };
+
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
+/// 128 bytes, so that ldmatrix has no conflicts.
+template <class T, int rows, int d>
+__device__ T* at(T (&tile)[rows][d], int row, int column) {
+    return &tile[row][column ^ row % 8 * 8];
+}
 
 /// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
 template <class T, int d, int rows>
-__device__ void load_tile(T (&tile)[rows][d + pad], const T* X, std::int64_t stride, int first, int N) {
+__device__ void load_tile(T (&tile)[rows][d], const T* X, std::int64_t stride, int first, int N) {
     const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
     const T* source = X + (first + row) * stride + column;
 #pragma unroll
-    for (int n = 0; n < rows; n += threads * 8 / d) {
-        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
+    for (int n = 0; n < rows; n += Tile<d>::threads * 8 / d) {
+        copy_async(at(tile, row + n, column), source + n * stride, first + row + n < N);
     }
 }
 
@@ -42,38 +51,41 @@ __device__ bool visible(const Problem& p, int row, int key) {
     return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
 }
 
-/// Turns the scores S (16, 64) of a slice with key tile j into exponents S scale - m, with -inf where masked.
+/// Turns the scores S (16, Bc) of a slice with key tile j into exponents S scale - m, with -inf where masked.
 /// Lanes hold rows g and g + 8.
-__device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[8][4],
+template <int d, int Bc = Tile<d>::Bc>
+__device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 8][4],
                       const float (&m)[2]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const float scale = p.scale * log2_e;  // exponents and m count in base 2
 #pragma unroll
-    for (int c = 0; c < 32; ++c) S[c / 4][c % 4] = S[c / 4][c % 4] * scale - m[c / 2 % 2];
+    for (int c = 0; c < Bc / 2; ++c) S[c / 4][c % 4] = S[c / 4][c % 4] * scale - m[c / 2 % 2];
     if (masked) {
         const int row = first_row + g, key = j * Bc + 2 * t;
 #pragma unroll
-        for (int c = 0; c < 32; ++c) {
+        for (int c = 0; c < Bc / 2; ++c) {
             if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
         }
     }
 }
 
 /// The largest exponent of row g + 8 r in this lane.
-__device__ float lane_max(const float (&S)[8][4], int r) {
+template <int d, int Bc = Tile<d>::Bc>
+__device__ float lane_max(const float (&S)[Bc / 8][4], int r) {
     float row_max = -inf;
 #pragma unroll
-    for (int n = 0; n < 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
+    for (int n = 0; n < Bc / 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
     return row_max;
 }
 
 /// Raises m to the maximum of its row, and rescales the slice to it. The first tile sets m, even to less than
 /// 0.
-template <int d>
-__device__ void rescale(bool first, float (&S)[8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+template <int d, int Bc = Tile<d>::Bc>
+__device__ void rescale(bool first, float (&S)[Bc / 8][4], float (&O)[d / 8][4], float (&m)[2],
+                        float (&l)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        float rise = lane_max(S, r);
+        float rise = lane_max<d>(S, r);
         rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 1));
         rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 2));
         rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key so far: m stays 0
@@ -81,7 +93,7 @@ __device__ void rescale(bool first, float (&S)[8][4], float (&O)[d / 8][4], floa
         m[r] += rise;
         l[r] *= alpha;
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
+        for (int n = 0; n < Bc / 8; ++n) {
             S[n][2 * r] -= rise;
             S[n][2 * r + 1] -= rise;
         }
@@ -93,20 +105,20 @@ __device__ void rescale(bool first, float (&S)[8][4], float (&O)[d / 8][4], floa
     }
 }
 
-/// S = Q K^T, (16, 64) for each of this warp's slices, with the key tile that is there (algorithm 1, line 8).
-template <class T, int d>
-__device__ void score(Shared<T, d>& shared, float (&S)[slices<d>][8][4]) {
+/// S = Q K^T, (16, Bc) for each of this warp's slices, with the key tile that is there (algorithm 1, line 8).
+template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
+__device__ void score(Shared<T, d>& shared, float (&S)[slices][Bc / 8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
-        std::uint32_t q[slices<d>][4], kt[4];
-        for (int a = 0; a < slices<d>; ++a) {
-            ldmatrix(q[a], &shared.Q[16 * (slices<d> * warp + a) + lane % 16][k + lane / 16 * 8]);
+        std::uint32_t q[slices][4], kt[4];
+        for (int a = 0; a < slices; ++a) {
+            ldmatrix(q[a], at(shared.Q, 16 * (slices * warp + a) + lane % 16, k + lane / 16 * 8));
         }
 #pragma unroll
         for (int n = 0; n < Bc; n += 16) {
-            ldmatrix(kt, &shared.K[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
-            for (int a = 0; a < slices<d>; ++a) {
+            ldmatrix(kt, at(shared.K, n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
+            for (int a = 0; a < slices; ++a) {
                 mma<T>(S[a][n / 8], q[a], kt[0], kt[1]);
                 mma<T>(S[a][n / 8 + 1], q[a], kt[2], kt[3]);
             }
@@ -115,29 +127,29 @@ __device__ void score(Shared<T, d>& shared, float (&S)[slices<d>][8][4]) {
 }
 
 /// Folds key tile j, given its S, into this warp's slices (algorithm 1, lines 9 and 10).
-/// A warp takes all 64 keys, and the O (16, d) of its slices are its own.
-template <class T, int d>
+/// A warp takes all keys of the tile, and the O (16, d) of its slices are its own.
+template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
 __device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int j, bool masked,
-                     float (&S)[slices<d>][8][4], float (&O)[slices<d>][d / 8][4], float (&m)[slices<d>][2],
-                     float (&l)[slices<d>][2]) {
+                     float (&S)[slices][Bc / 8][4], float (&O)[slices][d / 8][4], float (&m)[slices][2],
+                     float (&l)[slices][2]) {
     const int lane = threadIdx.x % 32;
     bool above = j == 0;  // is an exponent of this lane's above the threshold?
 #pragma unroll
-    for (int a = 0; a < slices<d>; ++a) {
-        shift(p, first_row + 16 * a, j, masked, S[a], m[a]);
-        above |= (lane_max(S[a], 0) > threshold) | (lane_max(S[a], 1) > threshold);
+    for (int a = 0; a < slices; ++a) {
+        shift<d>(p, first_row + 16 * a, j, masked, S[a], m[a]);
+        above |= (lane_max<d>(S[a], 0) > threshold) | (lane_max<d>(S[a], 1) > threshold);
     }
     if (__any_sync(~0u, above)) {
 #pragma unroll
-        for (int a = 0; a < slices<d>; ++a) rescale<d>(j == 0, S[a], O[a], m[a], l[a]);
+        for (int a = 0; a < slices; ++a) rescale<d>(j == 0, S[a], O[a], m[a], l[a]);
     }
 
     // P = exp(S - m), l += rowsum(P) over this lane's columns, O += P V
 #pragma unroll
-    for (int k = 0; k < 8; k += 2) {
-        std::uint32_t P[slices<d>][4], v[4];
+    for (int k = 0; k < Bc / 8; k += 2) {
+        std::uint32_t P[slices][4], v[4];
 #pragma unroll
-        for (int c = 0; c < 4 * slices<d>; ++c) {
+        for (int c = 0; c < 4 * slices; ++c) {
             const float* exponent = &S[c / 4][k + c % 4 / 2][c % 2 * 2];
             const float P_0 = fast_exp2(exponent[0]), P_1 = fast_exp2(exponent[1]);
             l[c / 4][c % 2] += P_0 + P_1;
@@ -145,8 +157,8 @@ __device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int 
         }
 #pragma unroll
         for (int n = 0; n < d; n += 16) {
-            ldmatrix_transposed(v, &shared.V[8 * k + lane % 16][n + lane / 16 * 8]);
-            for (int a = 0; a < slices<d>; ++a) {
+            ldmatrix_transposed(v, at(shared.V, 8 * k + lane % 16, n + lane / 16 * 8));
+            for (int a = 0; a < slices; ++a) {
                 mma<T>(O[a][n / 8], P[a], v[0], v[1]);
                 mma<T>(O[a][n / 8 + 1], P[a], v[2], v[3]);
             }
@@ -180,16 +192,17 @@ __device__ void write_rows(const Problem& p, int b, int h, int first_row, const 
 }
 
 template <class T, int d>
-__global__ void __launch_bounds__(threads, 2) attention(const Problem p) {
+__global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) attention(const Problem p) {
+    constexpr int slices = Tile<d>::slices, Br = Tile<d>::Br, Bc = Tile<d>::Bc;
     auto& shared = shared_memory<Shared<T, d>>();
     const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
-    const int diagonal = p.causal ? i * Br<d> + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
-    const int Tc = ceil_div(min(p.Nk, diagonal + Br<d>), Bc);        // what the tile's last row sees
+    const int diagonal = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
+    const int Tc = ceil_div(min(p.Nk, diagonal + Br), Bc);        // what the tile's last row sees
 
-    const int first_row = i * Br<d> + 16 * slices<d> * (threadIdx.x / 32);
-    float O[slices<d>][d / 8][4] = {}, m[slices<d>][2] = {}, l[slices<d>][2] = {};
+    const int first_row = i * Br + 16 * slices * (threadIdx.x / 32);
+    float O[slices][d / 8][4] = {}, m[slices][2] = {}, l[slices][2] = {};
     if (Tc > 0) {
-        load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br<d>, p.Nq);
+        load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
         load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, 0, p.Nk);
     }
     for (int j = 0; j < Tc; ++j) {
@@ -198,7 +211,7 @@ __global__ void __launch_bounds__(threads, 2) attention(const Problem p) {
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h, i, j, masked);
-        float S[slices<d>][8][4] = {};
+        float S[slices][Bc / 8][4] = {};
         if (first_row < p.Nq) score<T, d>(shared, S);
         copy_wait();
         __syncthreads();  // V is there; K has been read
@@ -207,12 +220,13 @@ __global__ void __launch_bounds__(threads, 2) attention(const Problem p) {
         note_lane_sums(first_row, m, l);
     }
 #pragma unroll
-    for (int a = 0; a < slices<d>; ++a) write_rows<T, d>(p, b, h, first_row + 16 * a, O[a], m[a], l[a]);
+    for (int a = 0; a < slices; ++a) write_rows<T, d>(p, b, h, first_row + 16 * a, O[a], m[a], l[a]);
 }
 
 template <class T, int d>
 void forward(const Problem& p) {
-    launch(attention<T, d>, dim3(ceil_div(p.Nq, Br<d>), p.H, p.B), threads, sizeof(Shared<T, d>), p);
+    const dim3 grid(ceil_div(p.Nq, Tile<d>::Br), p.H, p.B);
+    launch(attention<T, d>, grid, Tile<d>::threads, sizeof(Shared<T, d>), p);
 }
 
 using Dims = HeadDims<64, 128, 256>;

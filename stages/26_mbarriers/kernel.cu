@@ -1,4 +1,4 @@
-// Stage 18: own pace. No barrier stands in the loop any more. A warp waits for the tile that it needs, and
+// Stage 26: mbarriers. No barrier stands in the loop any more. A warp waits for the tile that it needs, and
 // says when it has read it; both through mbarriers, objects in shared memory. So the warps of a block need
 // not be in step, and a block can have eight of them: at d = 256 its tile is 128 rows, and K and V are read
 // half as often.
@@ -10,40 +10,42 @@ namespace {
 using namespace ladder;
 
 constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
-constexpr int pad = 8;             // rows start one 16-byte bank apart: ldmatrix has no conflicts
 
+/// All that depends on d.
 template <int d>
-constexpr int Bc = d == 64 ? 128 : 64;  // keys of a tile
-
-// Slices of 16 query rows per warp: two, unless O (16, d) of two is more than its registers hold.
-template <int d>
-constexpr int slices = d <= 128 ? 2 : 1;
-
-template <int d>
-constexpr int warps = d <= 128 ? 4 : 8;  // of a block; a multiprocessor has the registers of eight
-
-template <int d>
-constexpr int threads = 32 * warps<d>;
-
-template <int d>
-constexpr int Br = 16 * slices<d>* warps<d>;  // query rows of a tile
+struct Tile {
+    static constexpr int slices = d <= 128 ? 2 : 1;  // of 16 rows per warp: O of more fills its registers
+    static constexpr int warps = d <= 128 ? 4 : 8;
+    static constexpr int threads = 32 * warps;
+    static constexpr int resident = 8 / warps;  // blocks; a multiprocessor has the registers of eight warps
+    static constexpr int Br = 16 * slices * warps;
+    static constexpr int Bc = d <= 64 ? 128 : 64;
+};
 
 template <class T, int d>
 struct Shared {
-    T Q[Br<d>][d + pad];
-    T K[2][Bc<d>][d + pad], V[2][Bc<d>][d + pad];  // tile j is in place j % 2
+    T Q[Tile<d>::Br][d];
+    T K[2][Tile<d>::Bc][d];  // tile j is in place j % 2
+    T V[2][Tile<d>::Bc][d];
     Mbarrier K_there[2], V_there[2];  // phase j / 2: tile j is there, every thread's copies of it
     Mbarrier K_read[2], V_read[2];    // phase j / 2: every thread has read tile j
 };
 
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
+/// 128 bytes, so that ldmatrix has no conflicts.
+template <class T, int rows, int d>
+__device__ T* at(T (&tile)[rows][d], int row, int column) {
+    return &tile[row][column ^ row % 8 * 8];
+}
+
 /// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
 template <class T, int d, int rows>
-__device__ void load_tile(T (&tile)[rows][d + pad], const T* X, std::int64_t stride, int first, int N) {
+__device__ void load_tile(T (&tile)[rows][d], const T* X, std::int64_t stride, int first, int N) {
     const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
     const T* source = X + (first + row) * stride + column;
 #pragma unroll
-    for (int n = 0; n < rows; n += threads<d> * 8 / d) {
-        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
+    for (int n = 0; n < rows; n += Tile<d>::threads * 8 / d) {
+        copy_async(at(tile, row + n, column), source + n * stride, first + row + n < N);
     }
 }
 
@@ -53,35 +55,35 @@ __device__ bool visible(const Problem& p, int row, int key) {
 
 /// Turns the scores S (16, Bc) of a slice with key tile j into exponents S scale - m, with -inf where masked.
 /// Lanes hold rows g and g + 8.
-template <int d>
-__device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc<d> / 8][4],
+template <int d, int Bc = Tile<d>::Bc>
+__device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 8][4],
                       const float (&m)[2]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const float scale = p.scale * log2_e;  // exponents and m count in base 2
 #pragma unroll
-    for (int c = 0; c < Bc<d> / 2; ++c) S[c / 4][c % 4] = S[c / 4][c % 4] * scale - m[c / 2 % 2];
+    for (int c = 0; c < Bc / 2; ++c) S[c / 4][c % 4] = S[c / 4][c % 4] * scale - m[c / 2 % 2];
     if (masked) {
-        const int row = first_row + g, key = j * Bc<d> + 2 * t;
+        const int row = first_row + g, key = j * Bc + 2 * t;
 #pragma unroll
-        for (int c = 0; c < Bc<d> / 2; ++c) {
+        for (int c = 0; c < Bc / 2; ++c) {
             if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
         }
     }
 }
 
 /// The largest exponent of row g + 8 r in this lane.
-template <int d>
-__device__ float lane_max(const float (&S)[Bc<d> / 8][4], int r) {
+template <int d, int Bc = Tile<d>::Bc>
+__device__ float lane_max(const float (&S)[Bc / 8][4], int r) {
     float row_max = -inf;
 #pragma unroll
-    for (int n = 0; n < Bc<d> / 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
+    for (int n = 0; n < Bc / 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
     return row_max;
 }
 
 /// Raises m to the maximum of its row, and rescales the slice to it. The first tile sets m, even to less than
 /// 0.
-template <int d>
-__device__ void rescale(bool first, float (&S)[Bc<d> / 8][4], float (&O)[d / 8][4], float (&m)[2],
+template <int d, int Bc = Tile<d>::Bc>
+__device__ void rescale(bool first, float (&S)[Bc / 8][4], float (&O)[d / 8][4], float (&m)[2],
                         float (&l)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -93,7 +95,7 @@ __device__ void rescale(bool first, float (&S)[Bc<d> / 8][4], float (&O)[d / 8][
         m[r] += rise;
         l[r] *= alpha;
 #pragma unroll
-        for (int n = 0; n < Bc<d> / 8; ++n) {
+        for (int n = 0; n < Bc / 8; ++n) {
             S[n][2 * r] -= rise;
             S[n][2 * r + 1] -= rise;
         }
@@ -106,19 +108,19 @@ __device__ void rescale(bool first, float (&S)[Bc<d> / 8][4], float (&O)[d / 8][
 }
 
 /// S = Q K^T, (16, Bc) for each of this warp's slices, with key tile j (algorithm 1, line 8).
-template <class T, int d>
-__device__ void score(Shared<T, d>& shared, int j, float (&S)[slices<d>][Bc<d> / 8][4]) {
+template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
+__device__ void score(Shared<T, d>& shared, int j, float (&S)[slices][Bc / 8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
-        std::uint32_t q[slices<d>][4], kt[4];
-        for (int a = 0; a < slices<d>; ++a) {
-            ldmatrix(q[a], &shared.Q[16 * (slices<d> * warp + a) + lane % 16][k + lane / 16 * 8]);
+        std::uint32_t q[slices][4], kt[4];
+        for (int a = 0; a < slices; ++a) {
+            ldmatrix(q[a], at(shared.Q, 16 * (slices * warp + a) + lane % 16, k + lane / 16 * 8));
         }
 #pragma unroll
-        for (int n = 0; n < Bc<d>; n += 16) {
-            ldmatrix(kt, &shared.K[j % 2][n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
-            for (int a = 0; a < slices<d>; ++a) {
+        for (int n = 0; n < Bc; n += 16) {
+            ldmatrix(kt, at(shared.K[j % 2], n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
+            for (int a = 0; a < slices; ++a) {
                 mma<T>(S[a][n / 8], q[a], kt[0], kt[1]);
                 mma<T>(S[a][n / 8 + 1], q[a], kt[2], kt[3]);
             }
@@ -128,28 +130,28 @@ __device__ void score(Shared<T, d>& shared, int j, float (&S)[slices<d>][Bc<d> /
 
 /// Folds key tile j, given its S, into this warp's slices (algorithm 1, lines 9 and 10).
 /// A warp takes all keys of the tile, and the O (16, d) of its slices are its own.
-template <class T, int d>
+template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
 __device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int j, bool masked,
-                     float (&S)[slices<d>][Bc<d> / 8][4], float (&O)[slices<d>][d / 8][4],
-                     float (&m)[slices<d>][2], float (&l)[slices<d>][2]) {
+                     float (&S)[slices][Bc / 8][4], float (&O)[slices][d / 8][4], float (&m)[slices][2],
+                     float (&l)[slices][2]) {
     const int lane = threadIdx.x % 32;
     bool above = j == 0;  // is an exponent of this lane's above the threshold?
 #pragma unroll
-    for (int a = 0; a < slices<d>; ++a) {
+    for (int a = 0; a < slices; ++a) {
         shift<d>(p, first_row + 16 * a, j, masked, S[a], m[a]);
         above |= (lane_max<d>(S[a], 0) > threshold) | (lane_max<d>(S[a], 1) > threshold);
     }
-    if (d == 256 || __any_sync(~0u, above)) {
+    if (__any_sync(~0u, above)) {
 #pragma unroll
-        for (int a = 0; a < slices<d>; ++a) rescale<d>(j == 0, S[a], O[a], m[a], l[a]);
+        for (int a = 0; a < slices; ++a) rescale<d>(j == 0, S[a], O[a], m[a], l[a]);
     }
 
     // P = exp(S - m), l += rowsum(P) over this lane's columns, O += P V
 #pragma unroll
-    for (int k = 0; k < Bc<d> / 8; k += 2) {
-        std::uint32_t P[slices<d>][4], v[4];
+    for (int k = 0; k < Bc / 8; k += 2) {
+        std::uint32_t P[slices][4], v[4];
 #pragma unroll
-        for (int c = 0; c < 4 * slices<d>; ++c) {
+        for (int c = 0; c < 4 * slices; ++c) {
             const float* exponent = &S[c / 4][k + c % 4 / 2][c % 2 * 2];
             const float P_0 = fast_exp2(exponent[0]), P_1 = fast_exp2(exponent[1]);
             l[c / 4][c % 2] += P_0 + P_1;
@@ -157,8 +159,8 @@ __device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int 
         }
 #pragma unroll
         for (int n = 0; n < d; n += 16) {
-            ldmatrix_transposed(v, &shared.V[j % 2][8 * k + lane % 16][n + lane / 16 * 8]);
-            for (int a = 0; a < slices<d>; ++a) {
+            ldmatrix_transposed(v, at(shared.V[j % 2], 8 * k + lane % 16, n + lane / 16 * 8));
+            for (int a = 0; a < slices; ++a) {
                 mma<T>(O[a][n / 8], P[a], v[0], v[1]);
                 mma<T>(O[a][n / 8 + 1], P[a], v[2], v[3]);
             }
@@ -168,8 +170,8 @@ __device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int 
 
 /// Writes O / l of a slice (rows g and g + 8) over its rows of Q, and L = m + log(l), where l is the sum over
 /// the four lanes of a row.
-template <class T, int d>
-__device__ void stage_rows(const Problem& p, int b, int h, int first_row, T (*Q)[d + pad],
+template <class T, int d, int Br = Tile<d>::Br>
+__device__ void stage_rows(const Problem& p, int b, int h, int first_row, T (&Q)[Br][d],
                            const float (&O)[d / 8][4], const float (&m)[2], const float (&lane_l)[2]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -182,32 +184,31 @@ __device__ void stage_rows(const Problem& p, int b, int h, int first_row, T (*Q)
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
             const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
-            store(reinterpret_cast<std::uint32_t*>(&Q[g + 8 * r][8 * n + 2 * t]), pair);
+            store(reinterpret_cast<std::uint32_t*>(at(Q, row % Br, 8 * n + 2 * t)), pair);
         }
         float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
         if (row < p.Nq && t == 0) store(L, (m[r] + log2f(l)) * ln_2);
     }
 }
 
-/// Copies rows first_row, first_row + 1 ... of O from shared to global memory, a warp to a few rows at a
-/// time.
-template <class T, int d>
-__device__ void write_rows(const Problem& p, int b, int h, int first_row, const T (*rows)[d + pad]) {
+/// Copies this warp's rows of O from shared to global memory, a few at a time.
+template <class T, int d, int slices = Tile<d>::slices, int Br = Tile<d>::Br>
+__device__ void write_rows(const Problem& p, int b, int h, int first_row, T (&Q)[Br][d]) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int n = 0; n < 16 * slices<d> * d / 8; n += 32) {
-        const int row = (n + lane) / (d / 8), column = (n + lane) % (d / 8) * 8;
-        T* O_row = matrix<T>(p.O, b, h) + (first_row + row) * p.O.row;
-        if (first_row + row < p.Nq) {
-            store(reinterpret_cast<uint4*>(O_row + column),
-                  load(reinterpret_cast<const uint4*>(&rows[row][column])));
-        }
+    for (int n = 0; n < 16 * slices * d / 8; n += 32) {
+        const int row = first_row + (n + lane) / (d / 8), column = (n + lane) % (d / 8) * 8;
+        if (row >= p.Nq) continue;
+        T* O_row = matrix<T>(p.O, b, h) + row * p.O.row;
+        store(reinterpret_cast<uint4*>(O_row + column),
+              load(reinterpret_cast<const uint4*>(at(Q, row % Br, column))));
     }
 }
 
 template <class T, int d, bool causal>
-__global__ void __launch_bounds__(threads<d>, 8 / warps<d>)
+__global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident)
     attention(const Problem p, [[maybe_unused]] int group_bits) {
+    constexpr int slices = Tile<d>::slices, Br = Tile<d>::Br, Bc = Tile<d>::Bc;
     auto& shared = shared_memory<Shared<T, d>>();
     int i = blockIdx.x, h = blockIdx.y;
     const int b = blockIdx.z;
@@ -217,23 +218,23 @@ __global__ void __launch_bounds__(threads<d>, 8 / warps<d>)
         if (h >= p.H) return;
     }
     const int h_kv = h / (p.H / p.Hkv);
-    const int diagonal = p.causal ? i * Br<d> + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
-    const int Tc = ceil_div(min(p.Nk, diagonal + Br<d>), Bc<d>);     // what the tile's last row sees
+    const int diagonal = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
+    const int Tc = ceil_div(min(p.Nk, diagonal + Br), Bc);        // what the tile's last row sees
 
-    if (Tc > 0) load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br<d>, p.Nq);
+    if (Tc > 0) load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
     if (threadIdx.x == 0) {
         for (int place = 0; place < 2; ++place) {
-            mbarrier_init(&shared.K_there[place], threads<d>);
-            mbarrier_init(&shared.V_there[place], threads<d>);
-            mbarrier_init(&shared.K_read[place], threads<d>);
-            mbarrier_init(&shared.V_read[place], threads<d>);
+            mbarrier_init(&shared.K_there[place], Tile<d>::threads);
+            mbarrier_init(&shared.V_there[place], Tile<d>::threads);
+            mbarrier_init(&shared.K_read[place], Tile<d>::threads);
+            mbarrier_init(&shared.V_read[place], Tile<d>::threads);
         }
     }
     __syncthreads();  // the mbarriers are set up
     const auto copy = [&](auto& ring, const View& X, int j, Mbarrier* there, Mbarrier* read) {
         if (j >= Tc) return;
         mbarrier_wait(&read[j % 2], j / 2 - 1);  // tile j - 2 has been read: its place is free
-        load_tile<T, d>(ring[j % 2], matrix<T>(X, b, h_kv), X.row, j * Bc<d>, p.Nk);
+        load_tile<T, d>(ring[j % 2], matrix<T>(X, b, h_kv), X.row, j * Bc, p.Nk);
         mbarrier_arrive_behind_copies(&there[j % 2]);
     };
     const auto has_read = [&](int j, Mbarrier* read) {
@@ -241,14 +242,14 @@ __global__ void __launch_bounds__(threads<d>, 8 / warps<d>)
         mbarrier_arrive(&read[j % 2]);
     };
 
-    const int first_row = i * Br<d> + 16 * slices<d> * (threadIdx.x / 32);
-    float O[slices<d>][d / 8][4] = {}, m[slices<d>][2] = {}, l[slices<d>][2] = {};
+    const int first_row = i * Br + 16 * slices * (threadIdx.x / 32);
+    float O[slices][d / 8][4] = {}, m[slices][2] = {}, l[slices][2] = {};
     copy(shared.K, p.K, 0, shared.K_there, shared.K_read);  // K_there waits for the copies of Q, too
     copy(shared.V, p.V, 0, shared.V_there, shared.V_read);
     for (int j = 0; j < Tc; ++j) {
-        const bool masked = (j + 1) * Bc<d> > min(p.Nk, diagonal + 1);
+        const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h, i, j, masked);
-        float S[slices<d>][Bc<d> / 8][4] = {};
+        float S[slices][Bc / 8][4] = {};
         mbarrier_wait(&shared.K_there[j % 2], j / 2);  // Q and K are there, whoever copied them
         copy(shared.K, p.K, j + 1, shared.K_there, shared.K_read);
         score<T, d>(shared, j, S);
@@ -259,30 +260,28 @@ __global__ void __launch_bounds__(threads<d>, 8 / warps<d>)
         has_read(j, shared.V_read);
         note_lane_sums(first_row, m, l);
     }
-
-    T(*rows)[d + pad] = &shared.Q[16 * slices<d> * (threadIdx.x / 32)];  // this warp's, which no other reads
 #pragma unroll
-    for (int a = 0; a < slices<d>; ++a) {
-        stage_rows<T, d>(p, b, h, first_row + 16 * a, rows + 16 * a, O[a], m[a], l[a]);
+    for (int a = 0; a < slices; ++a) {
+        stage_rows<T, d>(p, b, h, first_row + 16 * a, shared.Q, O[a], m[a], l[a]);
     }
-    __syncwarp();  // the rows are there, whichever lane wrote them
-    write_rows<T, d>(p, b, h, first_row, rows);
+    __syncwarp();  // the warp's rows of O are there, whichever lane wrote them
+    write_rows<T, d>(p, b, h, first_row, shared.Q);
 }
 
 template <class T, int d>
 void forward(const Problem& p) {
-    const int Tr = ceil_div(p.Nq, Br<d>);
+    const int Tr = ceil_div(p.Nq, Tile<d>::Br);
     int group_bits = 0;  // enough blocks for about two rounds; more heads would not share the L2 cache
     while (p.causal && 1 << group_bits < p.H && Tr << group_bits < 3 * p.sm_count) ++group_bits;
     const dim3 grid(Tr << group_bits, ceil_div(p.H, 1 << group_bits), p.B);
     const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;
-    launch(kernel, grid, threads<d>, sizeof(Shared<T, d>), p, group_bits);
+    launch(kernel, grid, Tile<d>::threads, sizeof(Shared<T, d>), p, group_bits);
 }
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(
     forward, Dims, .number = 26, .name = "mbarriers", .parent = 25,
     .change = "mbarriers instead of barriers: each warp goes at its own pace; d = 256: 128 rows per block",
-    .shows_in = "train");
+    .shows_in = "wide");
 
 }  // namespace
