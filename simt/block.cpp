@@ -54,13 +54,10 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
     const dim3 index(number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y);
     begin(number, index);
     const std::uint64_t masked_before = tally.masked_tiles;
+    const Options& o = options();
     running_block = this;
-    for (int id = scheduler_.next(); id >= 0; id = scheduler_.next()) {
-        builtins.thread = threads_[id].index;
-        scheduler_.resume(id);
-        record_work();
-        if (lands_shuffled_) land_some();
-    }
+    // The same block of the same launch gets the same turns, whichever worker runs it.
+    scheduler_.run(static_cast<int>(threads_.size()), o.order, o.seed * 0x9e3779b9u + number + 1, *this);
     running_block = nullptr;
     tally.blocks += 1;
     if (shows_comparisons_) {  // then masked tiles are seen, not told
@@ -105,13 +102,18 @@ void Block::begin(std::uint64_t number, dim3 index) {
         thread.tiles = thread.scores = thread.comparisons = 0;
         thread.copies.clear();
     }
-    // The same block of the same launch gets the same turns, whichever worker runs it.
-    scheduler_.begin(
-        count, o.order, o.seed * 0x9e3779b9u + number + 1,
-        [](void* block, int id) { static_cast<Block*>(block)->run_thread(id); }, this);
 }
 
-void Block::run_thread(int id) {
+void Block::begin_turn(int id) {
+    builtins.thread = threads_[id].index;
+}
+
+void Block::end_turn() {
+    record_work();
+    if (lands_shuffled_) land_some();
+}
+
+void Block::main(int id) {
     call_(parameters_);
     threads_[id].finished = true;
     live_ -= 1;

@@ -26,7 +26,7 @@ enum class Op : std::uint8_t { ldmatrix, ldmatrix_transposed, mma, shuffle, vote
 using MeetingBody = void (*)(void* const (&operands)[32], std::uint32_t mask);
 
 /// Runs blocks, one at a time, on the thread that owns it.
-class Block {
+class Block final : Scheduler::Program {
   public:
     Block();
 
@@ -121,7 +121,9 @@ class Block {
 
     Thread& self() { return threads_[scheduler_.current()]; }
     void begin(std::uint64_t number, dim3 index);
-    void run_thread(int id);
+    void main(int id) override;
+    void begin_turn(int id) override;
+    void end_turn() override;
     void land_some();
     std::unique_lock<std::mutex> checked(const void* address, std::size_t bytes, bool write, Via via,
                                          Epoch copy, std::uintptr_t caller);

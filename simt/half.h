@@ -49,15 +49,11 @@ inline bf16 round_to<bf16>(float x) {
 
 inline float value_of(fp16 x) {
     const std::uint32_t sign = (x.bits & 0x8000u) << 16, magnitude = x.bits & 0x7fffu;
-    std::uint32_t bits;
-    if (magnitude >= 0x7c00) {
-        bits = magnitude << 13 | 0x7f80'0000;
-    } else if (magnitude < 0x0400) {  // multiples of 2^-24
-        bits = std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
-    } else {
-        bits = (magnitude << 13) + (112u << 23);
-    }
-    return std::bit_cast<float>(sign | bits);
+    // The fields of a float, whose exponent has a bias of 127 instead of 15: exact, also for subnormal numbers.
+    // Without a branch, since the CPU back-end spends a tenth of its time in here.
+    const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+    const std::uint32_t infinite_or_nan = magnitude >= 0x7c00 ? 0x7f80'0000 : 0;
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value) | infinite_or_nan);
 }
 
 inline float value_of(bf16 x) {

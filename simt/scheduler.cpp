@@ -44,18 +44,36 @@ struct Borrowed {
 /// Tells AddressSanitizer that the thread is about to run on another stack, and that it has arrived there.
 struct StackSwitch {
 #ifdef SIMT_ASAN
+    inline static thread_local const void* thread_stack = nullptr;  ///< where no fiber runs
+    inline static thread_local std::size_t thread_stack_bytes = 0;
+
     void* fake_stack = nullptr;
     StackSwitch(const void* bottom, std::size_t bytes) {
         __sanitizer_start_switch_fiber(&fake_stack, bottom, bytes);
     }
-    StackSwitch(const Stacks& stacks, int id) : StackSwitch(stacks.at(id).begin, stacks.at(id).bytes) {}
+    /// To the stack with this number, or that of the thread.
+    StackSwitch(const Stacks& stacks, int id)
+        : StackSwitch(id < 0 ? thread_stack : stacks.at(id).begin,
+                      id < 0 ? thread_stack_bytes : stacks.at(id).bytes) {}
     void back() {
         __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
     }
+    /// On a new stack, coming from the thread's own or from that of a fiber
+    static void arrive_first(bool from_thread) {
+        const void* bottom = nullptr;
+        std::size_t bytes = 0;
+        __sanitizer_finish_switch_fiber(nullptr, &bottom, &bytes);
+        if (from_thread) thread_stack = bottom, thread_stack_bytes = bytes;
+    }
+    static void leave_for_good(const Stacks& stacks, int to) {
+        __sanitizer_start_switch_fiber(nullptr, to < 0 ? thread_stack : stacks.at(to).begin,
+                                       to < 0 ? thread_stack_bytes : stacks.at(to).bytes);
+    }
 #else
-    StackSwitch(const void*, std::size_t) {}
     StackSwitch(const Stacks&, int) {}
     void back() {}
+    static void arrive_first(bool) {}
+    static void leave_for_good(const Stacks&, int) {}
 #endif
 };
 
@@ -64,20 +82,8 @@ struct StackSwitch {
 void clear(const Stacks::Stack& stack) {
     ASAN_UNPOISON_MEMORY_REGION(stack.begin, stack.bytes);
 }
-thread_local const void* scheduler_stack = nullptr;
-thread_local std::size_t scheduler_stack_bytes = 0;
-void arrive_on_new_stack() {
-    __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_stack_bytes);
-}
-void leave_stack_for_good() {
-    __sanitizer_start_switch_fiber(nullptr, scheduler_stack, scheduler_stack_bytes);
-}
 #else
 void clear(const Stacks::Stack&) {}
-constexpr const void* scheduler_stack = nullptr;
-constexpr std::size_t scheduler_stack_bytes = 0;
-void arrive_on_new_stack() {}
-void leave_stack_for_good() {}
 #endif
 
 /// "0-31, 64": the set bits of a sorted list.
@@ -122,9 +128,8 @@ Stacks::Stack Stacks::at(int index) const {
 }
 
 struct Scheduler::Fiber {
-    context::fiber self;       ///< while it waits
-    context::fiber scheduler;  ///< who runs it, while it runs
-    bool ended = true;
+    context::fiber waiting;  ///< where it goes on, while it does not run
+    bool ended = true;       ///< or nobody
 };
 
 Scheduler::Scheduler() = default;
@@ -139,18 +144,18 @@ void Scheduler::abandon() {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     for (Fiber& fiber : fibers_) {
-        if (!fiber.ended) abandoned.push_back(std::move(fiber.self));
+        if (!fiber.ended) abandoned.push_back(std::move(fiber.waiting));
         fiber.ended = true;
     }
 }
 
-void Scheduler::begin(int count, Order order, std::uint64_t seed, void (*main)(void* context, int fiber),
-                      void* main_context) {
+void Scheduler::run(int count, Order order, std::uint64_t seed, Program& program) {
     abandon();
     failure_ = nullptr;
+    program_ = &program;
     order_ = order;
     stacks_.reserve(count);
-    fibers_.resize(count);
+    fibers_.resize(count + 1);
     waiting_.assign(count, {});
     ready_.assign((count + 31) / 32, 0);
 
@@ -162,38 +167,42 @@ void Scheduler::begin(int count, Order order, std::uint64_t seed, void (*main)(v
     for (int turn = 0; turn < 32; ++turn)
         turn_of_lane_[lane_of_turn_[turn]] = static_cast<std::uint8_t>(turn);
 
-    for (int id = 0; id < count; ++id) {
-        const auto own = stacks_.at(id);
-        clear(own);
-        context::stack_context stack;
-        stack.size = own.bytes;
-        stack.sp = own.begin + own.bytes;  // stacks grow downwards
-        fibers_[id].ended = false;
-        fibers_[id].self =
-            context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), Borrowed{},
-                           [this, id, main, main_context](context::fiber&& scheduler) {
-                               arrive_on_new_stack();
-                               Fiber& fiber = fibers_[id];
-                               fiber.scheduler = std::move(scheduler);
-                               try {
-                                   main(main_context, id);
-                               } catch (...) {
-                                   failure_ = std::current_exception();
-                               }
-                               fiber.ended = true;
-                               leave_stack_for_good();
-                               return std::move(fiber.scheduler);
-                           });
-        make_ready(id / 32, 1u << id % 32);
-    }
+    for (int id = 0; id < count; ++id) start(id);
+    if (const int first = begin_next_turn(); first != nobody) switch_to(nobody, first);
+}
+
+void Scheduler::start(int id) {
+    const auto own = stacks_.at(id);
+    clear(own);
+    context::stack_context stack;
+    stack.size = own.bytes;
+    stack.sp = own.begin + own.bytes;  // stacks grow downwards
+    fiber(id).ended = false;
+    fiber(id).waiting = context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack),
+                                       Borrowed{}, [this, id](context::fiber&& from) {
+                                           StackSwitch::arrive_first(previous_ == nobody);
+                                           fiber(previous_).waiting = std::move(from);
+                                           try {
+                                               program_->main(id);
+                                           } catch (...) {
+                                               failure_ = std::current_exception();
+                                           }
+                                           fiber(id).ended = true;
+                                           program_->end_turn();
+                                           const int to = begin_next_turn();
+                                           StackSwitch::leave_for_good(stacks_, to);
+                                           previous_ = id;
+                                           return std::move(fiber(to).waiting);
+                                       });
+    make_ready(id / 32, 1u << id % 32);
 }
 
 int Scheduler::next() {
-    if (failure_) return -1;
+    if (failure_) return nobody;
     const int count = static_cast<int>(ready_.size());
     if (order_ == Order::shuffled) current_warp_ = draw(count);
     for (int left = count; ready_[current_warp_] == 0; --left) {
-        if (left == 0) return -1;
+        if (left == 0) return nobody;
         if (order_ == Order::reversed) {
             current_warp_ = (current_warp_ == 0 ? count : current_warp_) - 1;
         } else {
@@ -203,20 +212,32 @@ int Scheduler::next() {
     return 32 * current_warp_ + lane_of_turn_[__builtin_ctz(ready_[current_warp_])];
 }
 
-void Scheduler::resume(int id) {
+int Scheduler::begin_next_turn() {
+    const int id = next();
+    if (id == nobody) return nobody;
     current_ = id;
     ready_[id / 32] &= ~(1u << turn_of_lane_[id % 32]);
-    StackSwitch to_fiber(stacks_, id);
-    fibers_[id].self = std::move(fibers_[id].self).resume();
-    to_fiber.back();
+    program_->begin_turn(id);
+    return id;
+}
+
+Scheduler::Fiber& Scheduler::fiber(int id) {
+    return fibers_[id + 1];
+}
+
+void Scheduler::switch_to(int from, int to) {
+    previous_ = from;
+    StackSwitch there(stacks_, to);
+    context::fiber other = std::move(fiber(to).waiting).resume();
+    there.back();
+    fiber(previous_).waiting = std::move(other);
 }
 
 void Scheduler::wait(const char* what, Site at) {
-    waiting_[current_] = {what, at};
-    Fiber& fiber = fibers_[current_];
-    StackSwitch to_scheduler(scheduler_stack, scheduler_stack_bytes);
-    fiber.scheduler = std::move(fiber.scheduler).resume();
-    to_scheduler.back();
+    const int id = current_;
+    waiting_[id] = {what, at};
+    program_->end_turn();
+    switch_to(id, begin_next_turn());
 }
 
 void Scheduler::fail(std::exception_ptr failure) {
@@ -234,9 +255,9 @@ void Scheduler::make_ready(int warp, std::uint32_t lanes) {
 
 std::string Scheduler::describe_waiting() const {
     std::map<std::string, std::vector<int>> groups;
-    for (int id = 0; id < static_cast<int>(fibers_.size()); ++id) {
+    for (int id = 0; id < static_cast<int>(waiting_.size()); ++id) {
         const Waiting& waiting = waiting_[id];
-        const std::string where = fibers_[id].ended
+        const std::string where = fibers_[id + 1].ended
                                       ? "have left the kernel"
                                       : fmt::format("wait at {} ({})", to_string(waiting.at), waiting.what);
         groups[where].push_back(id);

@@ -38,8 +38,9 @@ class Stacks {
     std::size_t bytes_ = 0;
 };
 
-/// Runs fibers on the thread that owns it, one at a time, each until it waits for others. Fibers have
-/// numbers, and 32 in a row are a warp; what they run, and what they wait for, is not known here.
+/// Runs fibers on the thread that owns it, one at a time, each until it waits for others. Whoever waits
+/// switches to the next one itself. Fibers have numbers, and 32 in a row are a warp; what they run, and what
+/// they wait for, is not known here.
 class Scheduler {
   public:
     /// What a fiber waits for, and where.
@@ -51,20 +52,26 @@ class Scheduler {
     Scheduler();
     ~Scheduler();
 
-    /// Forgets the fibers that there were, and starts `count`, all of them ready, each of which calls
-    /// main(context, its number). An exception that main throws is a failure.
-    void begin(int count, Order order, std::uint64_t seed, void (*main)(void* context, int fiber),
-               void* context);
+    /// What fibers are: main(fiber), whose exceptions are failures, and what happens at their turns.
+    class Program {
+      public:
+        virtual void main(int fiber) = 0;
+        /// The running fiber's turn is over.
+        virtual void end_turn() = 0;
+        /// This fiber is about to run.
+        virtual void begin_turn(int fiber) = 0;
 
-    /// Picks a ready fiber: of the warp that ran last if it can, so that a warp runs as far as it gets.
-    /// Shuffled, of any warp. -1 if none is ready, or one has failed.
-    int next();
-    /// Runs a fiber until it waits or ends.
-    void resume(int fiber);
+      protected:
+        ~Program() = default;
+    };
+
+    /// Runs `count` fibers, all of them ready, until none can go on or one has failed.
+    void run(int count, Order order, std::uint64_t seed, Program& program);
 
     /// The fiber that runs, or ran last.
     int current() const { return current_; }
-    /// Called by the running fiber: its turn is over. Returns when it has been made ready and has another.
+    /// Called by the running fiber: its turn is over, and that of another begins. Returns when it has been
+    /// made ready and has a turn again.
     void wait(const char* what, Site at);
     /// Called by the running fiber: it has failed, and never resumes. Nor does any other.
     [[noreturn]] void fail(std::exception_ptr failure);
@@ -82,18 +89,29 @@ class Scheduler {
 
   private:
     struct Fiber;
+    static constexpr int nobody = -1;
+
+    void start(int fiber);
     void abandon();
+    /// Picks a ready fiber: of the warp that ran last if it can, so that a warp runs as far as it gets.
+    /// Shuffled, of any warp. Nobody if none is ready, or one has failed.
+    int next();
+    int begin_next_turn();
+    void switch_to(int from, int to);
+    Fiber& fiber(int id);
 
     Stacks stacks_;
-    std::vector<Fiber> fibers_;
+    std::vector<Fiber> fibers_;         ///< the first is whoever called run(), nobody
     std::vector<Waiting> waiting_;      ///< of each fiber
     std::vector<std::uint32_t> ready_;  ///< of each warp, a bit per turn, not per lane
     std::array<std::uint8_t, 32> lane_of_turn_{};
     std::array<std::uint8_t, 32> turn_of_lane_{};
+    Program* program_ = nullptr;
     Order order_{};
     std::minstd_rand random_;
     int current_ = 0;
     int current_warp_ = 0;
+    int previous_ = nobody;  ///< who ran before the last switch
     std::exception_ptr failure_;
 };
 

@@ -95,15 +95,20 @@ cpu_build() {
 
 has_cpu() { grep -q '^LADDER_CPU:BOOL=\(ON\|TRUE\|1\)' "$build/CMakeCache.txt"; }
 
-# nvcc_stage KERNEL: compiles for the ends of what is promised, between which no code differs; and the algorithm's
-# stages for the middle, too, since they must not spill registers anywhere.
+# nvcc_stage KERNEL: compiles for what a GPU is that times it. The algorithm's stages, and the last one of each part,
+# which has every instruction of it, are compiled for the oldest, too: between these ends no code differs. The
+# algorithm's also for the middle, since they must not spill registers anywhere.
 nvcc_stage() {
-    local log stage core=no
-    local architectures=('-gencode=arch=compute_75,code=sm_75' '-gencode=arch=compute_90a,code=sm_90a')
+    local log stage last core=no
+    local architectures=('-gencode=arch=compute_90a,code=sm_90a')
+    local oldest='-gencode=arch=compute_75,code=sm_75'
     stage=$(basename "$(dirname "$1")")
-    if [ $((10#${stage%%_*})) -le 6 ]; then
+    last=$(printf '%s\n' stages/"${stage:0:1}"[0-9]_*/kernel.cu | tail -n 1)
+    if [ "${stage:0:1}" = 0 ]; then
         core=yes
-        architectures+=('-gencode=arch=compute_80,code=sm_80')
+        architectures+=("$oldest" '-gencode=arch=compute_80,code=sm_80')
+    elif [ "$1" = "$last" ]; then
+        architectures+=("$oldest")
     fi
     log=$("$nvcc" -std=c++20 -Werror=all-warnings -DLADDER_BACKEND=gpu -I "$root" -Xptxas -v \
         "${architectures[@]}" -c -o "$logs/$stage.o" "$1" 2>&1) || { echo "$stage: $log"; return 1; }
@@ -202,9 +207,9 @@ fi
 nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 export nvcc logs root
 if have "$nvcc"; then
-    step 'every stage under nvcc, for sm_75 and sm_90a' nvcc_stages
+    step 'every stage under nvcc' nvcc_stages
 else
-    skip 'every stage under nvcc, for sm_75 and sm_90a' 'there is no nvcc'
+    skip 'every stage under nvcc' 'there is no nvcc'
 fi
 
 summary

@@ -25,7 +25,10 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
       K(device, elements(c.shape.Hkv, c.shape.Nk, c) * sizeof(std::uint16_t), "K", false),
       V(device, elements(c.shape.Hkv, c.shape.Nk, c) * sizeof(std::uint16_t), "V", false) {
     if (c.input != "normal") {
-        *this = DeviceInputs(device, make_inputs(c));
+        const Inputs inputs = make_inputs(c);
+        device.upload(Q.data(), inputs.Q.data(), Q.bytes());
+        device.upload(K.data(), inputs.K.data(), K.bytes());
+        device.upload(V.data(), inputs.V.data(), V.bytes());
         return;
     }
     std::uint64_t seed = 3 * c.seed;
