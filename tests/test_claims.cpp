@@ -229,16 +229,16 @@ TEST_CASE("claims: wide warps reads a fragment of K or V once for 32 rows", "[cl
     const simt::Counters parent = counters("causal_skip", square), child = counters("wide_warps", square);
     CHECK(parent.ldmatrix * 128 == parent.mma * 72);
     CHECK(child.ldmatrix * 256 == child.mma * 80);
-    // Under a mask, whole tiles of 128 rows reach further beyond the diagonal: Tr (Tr + 1) of 128 x 64.
+    // Under a mask, whole tiles of 128 rows reach further beyond the diagonal: Tr (Tr + 1) / 2 of 128 x 128.
     const Case masked{.shape = {1, 1, 1, 512, 512, 64}, .causal = true};
     CHECK(counters("causal_skip", masked).mma == 8 * 9 / 2 * 4 * 64);
-    CHECK(counters("wide_warps", masked).mma == 4 * 5 * 2 * 4 * 64);
+    CHECK(counters("wide_warps", masked).mma == 4 * 5 / 2 * 4 * 4 * 64);
 }
 
 TEST_CASE("claims: longest first does the same work, and starts the longest blocks of many heads first",
           "[claims][ladder]") {
     // Four query tiles, of 2, 4, 6 and 8 key tiles, for each of five heads, which start in a group of eight.
-    const Case c{.shape = {2, 5, 5, 512, 512, 64}, .causal = true};
+    const Case c{.shape = {2, 5, 5, 512, 512, 128}, .causal = true};
     std::vector<Count> head_by_head, longest_first;
     for (int head = 0; head < 10; ++head) {
         for (const Count tiles : {2, 4, 6, 8}) head_by_head.push_back(tiles);
@@ -254,13 +254,13 @@ TEST_CASE("claims: longest first does the same work, and starts the longest bloc
     CHECK(claimed_tiles_of_blocks(named("longest_first").folder(), c, multiprocessors()) == longest_first);
     // What that is for: 8 multiprocessors have 16 places. 320 tiles of 16 heads are 20 for each, and none
     // idles at the end. 10 heads would be 12.5.
-    const Case full_groups{.shape = {2, 8, 8, 512, 512, 64}, .causal = true};
+    const Case full_groups{.shape = {2, 8, 8, 512, 512, 128}, .causal = true};
     CHECK(list_schedule(tiles_of_blocks("staged_output", full_groups), 16).end == 24);
     CHECK(list_schedule(tiles_of_blocks("longest_first", full_groups), 16).end == 20);
     CHECK(list_schedule(head_by_head, 16).end == 18);
     CHECK(list_schedule(longest_first, 16).end == 14);
     // Without a mask all blocks are alike, and start as in the parent.
-    const Case unmasked{.shape = {2, 5, 5, 512, 512, 64}};
+    const Case unmasked{.shape = {2, 5, 5, 512, 512, 128}};
     CHECK(tiles_of_blocks("longest_first", unmasked) == std::vector<Count>(40, 8));
     CHECK(claimed_tiles_of_blocks(named("longest_first").folder(), unmasked, multiprocessors()).empty());
 }

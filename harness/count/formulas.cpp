@@ -125,6 +125,10 @@ int wide_Br(const Counted& p) {
     return p.d() <= 128 ? 128 : 64;
 }
 
+int wide_Bc(const Counted& p) {
+    return p.d() == 64 ? 128 : 64;
+}
+
 Count slices(const Counted& p) {
     return wide_Br(p) / 64;
 }

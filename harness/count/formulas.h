@@ -136,8 +136,9 @@ Count splits_to_fill(const Counted& p, Count unsplit, Count resident);
 Count splits_for_full_waves(const Counted& p, Count unsplit);
 
 /// Query rows of a tile whose four warps own two slices of 16 rows each, or one at d = 256, for want of
-/// registers; and that number of slices.
+/// registers; the keys of a tile beside it, and that number of slices.
 int wide_Br(const Counted& p);
+int wide_Bc(const Counted& p);
 Count slices(const Counted& p);
 
 }  // namespace ladder::formulas

@@ -10,21 +10,22 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const auto blocks = visits(p, wide_Br(p), 64);
+    const auto blocks = visits(p, wide_Br(p), wide_Bc(p));
     c.parent_is("mma_during_copies", 0);
     // S of a tile with its V in flight, P V with the next K, which the last tile does not have.
     c.is("mma_during_copies", sum(blocks, [&](auto& v) {
-             return v.tiles == 0 ? 0 : (2 * v.tiles - 1) * v.warps * slices(p) * p.d() / 2;
+             return v.tiles == 0 ? 0 : (2 * v.tiles - 1) * v.warps * slices(p) * wide_Bc(p) * p.d() / 128;
          }));
     // Nothing is copied twice, and no barrier is added. A block without a key tile leaves Q alone too.
     std::vector<std::string_view> may_move{"mma_during_copies"};
     const bool all_start =
         std::all_of(blocks.begin(), blocks.end(), [](const Visit& v) { return v.tiles > 0; });
     if (!all_start)
-        may_move.insert(may_move.end(), {"global_load_bytes", "async_copies", "shared_tile_bytes"});
+        may_move.insert(may_move.end(),
+                        {"global_load_bytes", "async_copies", "copied_lines", "shared_tile_bytes"});
     c.only_moves(may_move);
-    const Count copies =
-        sum(blocks, [&](auto& v) { return ((v.tiles > 0) * wide_Br(p) + 2 * v.tiles * tile) * p.d() / 8; });
+    const Count copies = sum(
+        blocks, [&](auto& v) { return ((v.tiles > 0) * wide_Br(p) + 2 * v.tiles * wide_Bc(p)) * p.d() / 8; });
     c.is("global_load_bytes",
          sum(blocks, [&](auto& v) { return ((v.tiles > 0) * v.queries + 2 * v.keys) * p.d() * 2; }));
     c.is("async_copies", copies);

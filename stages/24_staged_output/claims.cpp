@@ -8,7 +8,7 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const auto blocks = visits(p, wide_Br(p), 64);
+    const auto blocks = visits(p, wide_Br(p), wide_Bc(p));
     // Whole tiles are written, the rows that there are are read.
     c.is("shared_exchange_bytes", (blocks.size() * wide_Br(p) + p.rows()) * p.d() * 2);
     c.is("warp_syncs", blocks.size() * warps);

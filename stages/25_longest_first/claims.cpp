@@ -27,7 +27,7 @@ void claim(Claims& c) {
 
 // Under a mask group by group, and in a group from the last query tile of all its heads to the first.
 BlockOrder order(const Counted& p) {
-    const auto head_by_head = visits(p, wide_Br(p), tile);
+    const auto head_by_head = visits(p, wide_Br(p), wide_Bc(p));
     const std::vector<Count> parent = tiles_of_each(head_by_head);
     if (!p.causal) return {parent, parent};
     const LongestFirst line(p);

@@ -8,10 +8,9 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const int Bc = p.d() == 64 ? 128 : 64;
-    const Count in_block = p.d() == 256 ? 8 : 4, threads = 32 * in_block;  // warps
+    const Count Bc = wide_Bc(p), in_block = p.d() == 256 ? 8 : 4, threads = 32 * in_block;  // warps
     // d = 256 has tiles of 128 rows, too. A warp without a query row computes like the others.
-    const auto blocks = visits(p, 128, Bc, 1, 1, true);
+    const auto blocks = visits(p, 128, wide_Bc(p), 1, 1, true);
     const Count tiles = tiles_of(blocks), warp_tiles = tiles * in_block, slice_tiles = tiles * 128 / 16;
     const Count ldmatrix = warp_tiles * (slices(p) + Bc / 16 + Bc / 16) * p.d() / 16;
     const Count copies =
@@ -31,6 +30,7 @@ void claim(Claims& c) {
     c.is("mma_during_copies",
          sum(blocks, [&](auto& v) { return v.tiles == 0 ? 0 : (2 * v.tiles - 1) * 8 * Bc * p.d() / 128; }));
     c.is("ldmatrix", ldmatrix);
+    c.is("votes", warp_tiles);
     c.is("async_copies", copies);
     c.is("global_load_bytes",
          sum(blocks, [&](auto& v) { return ((v.tiles > 0) * v.queries + 2 * v.keys) * p.d() * 2; }));
@@ -43,7 +43,7 @@ void claim(Claims& c) {
         may_move.insert(may_move.end(), {"blocks", "tiles", "masked_tiles", "async_copies",
                                          "global_load_bytes", "shared_tile_bytes", "mma_during_copies"});
         if (p.causal) {  // under a mask a tile of twice the rows reaches further beyond the diagonal
-            may_move.insert(may_move.end(), {"mma", "ldmatrix", "exponentials", "shuffles"});
+            may_move.insert(may_move.end(), {"mma", "ldmatrix", "votes", "exponentials", "shuffles"});
         } else {
             c.parent_is("global_load_bytes", p.rows() * p.d() * 2 + 2 * KV_bytes_of(blocks, p));
             c.parent_is("tiles", 2 * tiles);
