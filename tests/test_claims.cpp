@@ -205,40 +205,36 @@ TEST_CASE("claims: one launch launches one kernel, in which each block of a spli
     }
 }
 
-TEST_CASE("claims: whole lines copies each line of 128 bytes as one", "[claims][ladder]") {
+TEST_CASE("claims: swizzle copies each line of 128 bytes as one", "[claims][ladder]") {
     // Q has one row, K and V 64 each, a row is one line; 7 rows of 8 of K and V lay in two.
     const Case decode{.shape = {1, 1, 1, 1, 64, 64}};
     CHECK(counters("one_launch", decode).copied_lines == 1 + 2 * (64 + 56));
-    CHECK(counters("whole_lines", decode).copied_lines == 1 + 2 * 64);
+    CHECK(counters("swizzle", decode).copied_lines == 1 + 2 * 64);
 }
 
-TEST_CASE("claims: even shares gives each block an even share of the key tiles", "[claims][ladder]") {
+TEST_CASE("claims: stream-K gives each block an even share of the key tiles", "[claims][ladder]") {
     // 27 query tiles of 16 key tiles on 24 places: a whole one for each, and 3 * 16 / 24 = 2 key tiles more.
     const Case crowd{.shape = {27, 1, 1, 1, 1024, 64}};
-    CHECK(tiles_of_blocks("even_shares", crowd) == std::vector<Count>(24, 18));
+    CHECK(tiles_of_blocks("stream_k", crowd) == std::vector<Count>(24, 18));
     // Parts of the same query tile on 8 places, as before
     const Case decode{.shape = {1, 2, 2, 1, 1024, 64}};
-    CHECK(tiles_of_blocks("even_shares", decode) == tiles_of_blocks("short_ends", decode));
-    check_long_shares("even_shares", 64);
+    CHECK(tiles_of_blocks("stream_k", decode) == tiles_of_blocks("swizzle", decode));
+    check_long_shares("stream_k", 64);
 }
 
-TEST_CASE("claims: whole memory has one block per multiprocessor, and tiles of 128 keys",
+TEST_CASE("claims: full ring has one block per multiprocessor, and tiles of 128 keys that are read once",
           "[claims][ladder]") {
     const Case crowd{.shape = {27, 1, 1, 1, 1024, 64}};
-    CHECK(tiles_of_blocks("whole_memory", crowd) == std::vector<Count>(8, 27));
-    check_long_shares("whole_memory", 128);
-}
-
-TEST_CASE("claims: read once says of K and V that they are read once", "[claims][ladder]") {
+    CHECK(tiles_of_blocks("full_ring", crowd) == std::vector<Count>(8, 27));
+    check_long_shares("full_ring", 128);
     const Case decode{.shape = {1, 4, 2, 1, 64, 64}};
-    CHECK(counters("whole_memory", decode).evict_first_bytes == 0);
-    CHECK(counters("read_once", decode).evict_first_bytes == 2 * 2 * 64 * 64 * 2);
-    check_long_shares("read_once", 128);
+    CHECK(counters("stream_k", decode).evict_first_bytes == 0);
+    CHECK(counters("full_ring", decode).evict_first_bytes == 2 * 2 * 64 * 64 * 2);
 }
 
 TEST_CASE("claims: ends are right for any number of parts and whatever is left over", "[claims][ladder]") {
     check_on_any_device(
-        {"short_ends", "even_shares", "whole_memory", "read_once"},
+        {"swizzle", "stream_k", "full_ring"},
         {{11, 1, 1, 1, 70, 64}, {17, 2, 1, 1, 500, 64}, {1, 2, 1, 1, 5000, 64}, {1, 4, 2, 40, 333, 64}});
 }
 
