@@ -109,18 +109,6 @@ Count splits_to_fill(const Counted& p, Count unsplit, Count resident) {
     return std::max<Count>(1, std::min(p.Tc(), resident * p.sm_count / unsplit));
 }
 
-Count splits_for_full_waves(const Counted& p, Count unsplit) {
-    const Count multiprocessors = p.sm_count;
-    const Count places = multiprocessors * (p.d() > 128 ? 1 : 3), most = std::min<Count>(p.Tc(), 8);
-    const auto full = [&](Count n) {
-        const Count waves = (unsplit * n + places - 1) / places;
-        return waves == 1 || 100 * unsplit * n >= 85 * waves * places;
-    };
-    Count splits = std::max<Count>(1, std::min(p.Tc(), multiprocessors / unsplit));
-    while (splits < most && !full(splits)) ++splits;
-    return splits;
-}
-
 int wide_Br(const Counted& p) {
     return p.d() <= 128 ? 128 : 64;
 }

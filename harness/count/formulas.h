@@ -131,10 +131,6 @@ Count splits_of(const Work& work, const Counted& p);
 /// As many parts of the keys as fill the multiprocessors once, with so many resident blocks on each.
 Count splits_to_fill(const Counted& p, Count unsplit, Count resident);
 
-/// One block per multiprocessor. Where the unsplit blocks do not fit at once, waves of them are 85% full, or
-/// as full as 8 parts allow.
-Count splits_for_full_waves(const Counted& p, Count unsplit);
-
 /// Query rows of a tile whose four warps own two slices of 16 rows each, or one at d = 256, for want of
 /// registers; the keys of a tile beside it, and that number of slices.
 int wide_Br(const Counted& p);

@@ -1,4 +1,4 @@
-// Stage 07: packed GQA. The query heads that share a key/value head are rows of one tile, so that K and V are
+// Stage 10: packed GQA. The query heads that share a key/value head are rows of one tile, so that K and V are
 // read once for all of them. Head dimension 256 joins.
 
 #include "stages/device.cuh"

@@ -1,5 +1,5 @@
 // Divides the keys of 16 rows among warps that merge once.
-#include "harness/count/claims.h"
+#include "claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;
@@ -10,7 +10,7 @@ void claim(Claims& c) {
     const Counted& p = c.p;
     const int group = p.group();
     const Count splits = splits_to_fill(p, visits(p, 16, 64, group).size(), p.d() > 128 ? 2 : 3);
-    const auto blocks = visits(p, 16, 64, group, splits);
+    const auto blocks = visits(p, 16, 64, group, splits, true);
     const Count split = splits > 1;  // 1 or 0
     const Count tiles = tiles_of(blocks);
     c.is("workspace_bytes", part_bytes(splits, p));
@@ -18,8 +18,7 @@ void claim(Claims& c) {
     c.is("tiles", tiles);
     c.is("masked_tiles", masked_of(blocks));
     c.is("barriers", tiles * 2 + blocks.size() * 2);
-    // O, m and l of four warps are written, and read of three.
-    c.is("shared_exchange_bytes", blocks.size() * (4 + 3) * 32 * (p.d() / 8 + 1) * 16);
+    c.is("shared_exchange_bytes", exchanged_by_warps(blocks, p));
     // Each warp reads all of Q and its own quarter of K and V.
     const Count ldmatrix = tiles * warps * 3 * p.d() / 16;
     const Count copies = blocks.size() * 16 * p.d() / 8 + tiles * 2 * tile * p.d() / 8;
@@ -27,15 +26,14 @@ void claim(Claims& c) {
     c.is("ldmatrix", ldmatrix);
     c.is("async_copies", copies);
     c.is("shared_tile_bytes", tile_bytes(copies, ldmatrix));
-    // Each warp has a maximum and a sum of its own, and the merge two exponentials per row and warp.
-    c.is("shuffles", tiles * warps * 2 * 4);
-    c.is("exponentials", tiles * 16 * (tile + in_a_quad * warps) + blocks.size() * 3 * 16 * 2 * in_a_quad +
-                             split * p.rows() * splits * 32);
+    c.is("shuffles", tiles * warps * 2 * 4);  // each warp has a maximum and a sum of its own
+    c.is("exponentials", exponentials_of_warps(blocks, tile) + split * p.rows() * splits * 32);
+    c.is("divides", divides_of_warps(blocks) + split * (p.rows() - p.rows_without_keys()) * 32);
     c.is("global_store_bytes", part_bytes(splits, p) + output_bytes(p));
     // Where 16 rows are enough for a group, nothing else moves.
     if (p.group() * p.Nq() > 16) return;
     c.only_moves({"shared_exchange_bytes", "shared_tile_bytes", "barriers", "shuffles", "ldmatrix",
-                  "async_copies", "exponentials"});
+                  "async_copies", "exponentials", "divides"});
     c.stays("workspace_bytes");
 }
 

@@ -1,4 +1,4 @@
-// Stage 08: keys per warp. A query tile has 16 rows, which is what a few heads fill, and the warps split the
+// Stage 11: keys per warp. A query tile has 16 rows, which is what a few heads fill, and the warps split the
 // keys of a key tile instead of the rows. Each has its own m, l and O; they merge once, at the end.
 
 #include "stages/device.cuh"
@@ -138,13 +138,12 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, boo
     }
 }
 
-/// Merges the warps' m, l and O, each of its own keys, into those of warp 0.
+/// Merges the warps' m, l and O, each of its own keys. Of O each warp gets d / warps columns, first in its O.
 template <class T, int d>
 __device__ void merge_warps(Shared<T, d>& shared, float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     static_assert(warps * (d / 8 + 1) * 32 * sizeof(float4) <= sizeof shared.K + sizeof shared.V);
-    // Lane by lane: O in d / 8 places, then m and l.
-    const auto place = [&](int w, int n) {
+    const auto place = [&](int w, int n) {  // lane by lane: O in d / 8 places, then m and l
         return reinterpret_cast<float4*>(shared.K) + (w * (d / 8 + 1) + n) * 32 + lane;
     };
     __syncthreads();  // every warp has read its last K and V, whose memory this is
@@ -152,49 +151,49 @@ __device__ void merge_warps(Shared<T, d>& shared, float (&O)[d / 8][4], float (&
     for (int n = 0; n < d / 8; ++n) store(place(warp, n), {O[n][0], O[n][1], O[n][2], O[n][3]});
     store(place(warp, d / 8), {m[0], m[1], l[0], l[1]});
     __syncthreads();  // what each warp found is there
-    if (warp > 0) return;
-    for (int w = 1; w < warps; ++w) {
+    for (int w = 0; w < warps; ++w) {
         const float4 found = load(place(w, d / 8));
-        const float m_w[2] = {found.x, found.y}, l_w[2] = {found.z, found.w};
-        float alpha[2], beta[2];
+        m[0] = fmaxf(m[0], found.x);
+        m[1] = fmaxf(m[1], found.y);
+    }
+    l[0] = l[1] = 0.0f;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            const float m_new = fmaxf(m[r], m_w[r]), m_used = m_new == -inf ? 0.0f : m_new;
-            alpha[r] = fast_exp2(m[r] - m_used);
-            beta[r] = fast_exp2(m_w[r] - m_used);
-            m[r] = m_new;
-            l[r] = alpha[r] * l[r] + beta[r] * l_w[r];
-        }
+    for (int w = 0; w < warps; ++w) {
+        const float4 found = load(place(w, d / 8));
+        const float alpha[2] = {m[0] == -inf ? 0.0f : fast_exp2(found.x - m[0]),
+                                m[1] == -inf ? 0.0f : fast_exp2(found.y - m[1])};
+        l[0] += alpha[0] * found.z;
+        l[1] += alpha[1] * found.w;
 #pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
-            const float4 O_w = load(place(w, n));
-            O[n][0] = alpha[0] * O[n][0] + beta[0] * O_w.x;
-            O[n][1] = alpha[0] * O[n][1] + beta[0] * O_w.y;
-            O[n][2] = alpha[1] * O[n][2] + beta[1] * O_w.z;
-            O[n][3] = alpha[1] * O[n][3] + beta[1] * O_w.w;
+        for (int n = 0; n < d / 8 / warps; ++n) {
+            const float4 O_w = load(place(w, d / 8 / warps * warp + n));
+            O[n][0] = alpha[0] * O_w.x + (w > 0 ? O[n][0] : 0.0f);
+            O[n][1] = alpha[0] * O_w.y + (w > 0 ? O[n][1] : 0.0f);
+            O[n][2] = alpha[1] * O_w.z + (w > 0 ? O[n][2] : 0.0f);
+            O[n][3] = alpha[1] * O_w.w + (w > 0 ? O[n][3] : 0.0f);
         }
     }
 }
 
-/// Writes O / l (rows g and g + 8 of this warp) and L = m + log(l).
+/// Writes O / l (rows g and g + 8, this warp's columns) and L = m + log(l).
 template <class T, int d>
 __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, const float (&O)[d / 8][4],
                            const float (&m)[2], const float (&l)[2]) {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         const int row = first_row + g + 8 * r;
         if (row >= PackedRow::count(p)) continue;
         const auto [h, i] = PackedRow(p, h_kv, row);
         const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
-        T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + 2 * t;
+        T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + d / warps * warp + 2 * t;
 #pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
+        for (int n = 0; n < d / 8 / warps; ++n) {
             const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
             store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pair);
         }
         float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + i;
-        if (t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
+        if (warp == 0 && t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
     }
 }
 
@@ -223,7 +222,7 @@ struct Parts {
 template <int d>
 __device__ void write_part(const Problem& p, int b, int h_kv, int first_row, int split,
                            const float (&O)[d / 8][4], const float (&m)[2], const float (&l)[2]) {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const Parts parts(p);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -232,11 +231,11 @@ __device__ void write_part(const Problem& p, int b, int h_kv, int first_row, int
         const std::int64_t row = split * parts.rows + (std::int64_t{b} * p.H + h) * p.Nq + i;
         const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
 #pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
-            float* pair = parts.O + row * d + 8 * n + 2 * t;
+        for (int n = 0; n < d / 8 / warps; ++n) {
+            float* pair = parts.O + row * d + d / warps * warp + 8 * n + 2 * t;
             store(reinterpret_cast<float2*>(pair), {O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l});
         }
-        if (t == 0) store(parts.L + row, (m[r] + log2f(l[r])) * ln_2);
+        if (warp == 0 && t == 0) store(parts.L + row, (m[r] + log2f(l[r])) * ln_2);
     }
 }
 
@@ -299,8 +298,7 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
         note_rows(i * Br, m, l);
     }
     merge_warps<T, d>(shared, O, m, l);
-    if (threadIdx.x >= 32) return;
-    note_rows(i * Br, m, l);
+    if (threadIdx.x < 32) note_rows(i * Br, m, l);
     if (splits == 1) {
         write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
     } else {
@@ -324,6 +322,6 @@ void forward(const Problem& p) {
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 11, .name = "keys_per_warp", .parent = 10,
              .change = "16 query rows; each warp takes its own keys of a tile, and they merge once",
-             .shows_in = "decode", .workspace_bytes = workspace_bytes);
+             .shows_in = "batch", .workspace_bytes = workspace_bytes);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Waits with later tiles in flight, and computes behind them.
+// Waits with later tiles in flight, and computes while they are.
 #include <algorithm>
 
 #include "harness/count/claims.h"
@@ -23,7 +23,7 @@ void claim(Claims& c) {
              for (Count j = 0; j < v.tiles; ++j) tiles += std::min(v.tiles - 1 - j, depth - 1);
              return tiles * copies_of_a_tile;
          }));
-    // Only a block's last tile has none behind it.
+    // All tiles but a block's last have another one on its way.
     c.is("mma", tiles_of(blocks) * p.d());
     c.is("mma_during_copies", sum(blocks, [&](auto& v) { return (v.tiles - (v.tiles > 0)) * p.d(); }));
     // At d = 256 the ring leaves room for one block instead of two, and so for fewer splits.

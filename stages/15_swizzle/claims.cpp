@@ -10,7 +10,7 @@ void claim(Claims& c) {
     const Counted& p = c.p;
     const int group = p.group();
     const Count query_tiles = visits(p, 16, 64, group).size(), lines_of_a_row = p.d() * 2 / 128;
-    const auto blocks = visits(p, 16, 64, group, static_cast<int>(splits_for_full_waves(p, query_tiles)));
+    const auto blocks = visits(p, 16, 64, group, splits_to_fill(p, query_tiles, 1));
     // Padded by 16 bytes, only every eighth row of a tile begins where a line of shared memory does; in the
     // others each line lies across two.
     const auto padded = [&](Count rows) { return (2 * rows - (rows + 7) / 8) * lines_of_a_row; };

@@ -1,5 +1,5 @@
-// Stage 23: whole lines. Rows of a tile have no padding, so that a line of 128 bytes is copied as one piece.
-// What keeps ldmatrix free of conflicts now is the order of a row's 16-byte pieces.
+// Stage 15: swizzle. Rows of a tile have no padding, so that a line of 128 bytes is copied as one piece. What
+// keeps ldmatrix free of conflicts now is the order of a row's 16-byte pieces.
 
 #include "stages/device.cuh"
 
@@ -150,13 +150,12 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, boo
     }
 }
 
-/// Merges the warps' m, l and O, each of its own keys, into those of warp 0.
+/// Merges the warps' m, l and O, each of its own keys. Of O each warp gets d / warps columns, first in its O.
 template <class T, int d>
 __device__ void merge_warps(Shared<T, d>& shared, float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     static_assert(warps * (d / 8 + 1) * 32 * sizeof(float4) <= sizeof shared.K + sizeof shared.V);
-    // Lane by lane: O in d / 8 places, then m and l.
-    const auto place = [&](int w, int n) {
+    const auto place = [&](int w, int n) {  // lane by lane: O in d / 8 places, then m and l
         return reinterpret_cast<float4*>(shared.K) + (w * (d / 8 + 1) + n) * 32 + lane;
     };
     __syncthreads();  // every warp has read its last K and V, whose memory this is
@@ -164,92 +163,81 @@ __device__ void merge_warps(Shared<T, d>& shared, float (&O)[d / 8][4], float (&
     for (int n = 0; n < d / 8; ++n) store(place(warp, n), {O[n][0], O[n][1], O[n][2], O[n][3]});
     store(place(warp, d / 8), {m[0], m[1], l[0], l[1]});
     __syncthreads();  // what each warp found is there
-    if (warp > 0) return;
-    for (int w = 1; w < warps; ++w) {
+    for (int w = 0; w < warps; ++w) {
         const float4 found = load(place(w, d / 8));
-        const float m_w[2] = {found.x, found.y}, l_w[2] = {found.z, found.w};
-        float alpha[2], beta[2];
+        m[0] = fmaxf(m[0], found.x);
+        m[1] = fmaxf(m[1], found.y);
+    }
+    l[0] = l[1] = 0.0f;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            const float m_new = fmaxf(m[r], m_w[r]), m_used = m_new == -inf ? 0.0f : m_new;
-            alpha[r] = fast_exp2(m[r] - m_used);
-            beta[r] = fast_exp2(m_w[r] - m_used);
-            m[r] = m_new;
-            l[r] = alpha[r] * l[r] + beta[r] * l_w[r];
-        }
+    for (int w = 0; w < warps; ++w) {
+        const float4 found = load(place(w, d / 8));
+        const float alpha[2] = {m[0] == -inf ? 0.0f : fast_exp2(found.x - m[0]),
+                                m[1] == -inf ? 0.0f : fast_exp2(found.y - m[1])};
+        l[0] += alpha[0] * found.z;
+        l[1] += alpha[1] * found.w;
 #pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
-            const float4 O_w = load(place(w, n));
-            O[n][0] = alpha[0] * O[n][0] + beta[0] * O_w.x;
-            O[n][1] = alpha[0] * O[n][1] + beta[0] * O_w.y;
-            O[n][2] = alpha[1] * O[n][2] + beta[1] * O_w.z;
-            O[n][3] = alpha[1] * O[n][3] + beta[1] * O_w.w;
+        for (int n = 0; n < d / 8 / warps; ++n) {
+            const float4 O_w = load(place(w, d / 8 / warps * warp + n));
+            O[n][0] = alpha[0] * O_w.x + (w > 0 ? O[n][0] : 0.0f);
+            O[n][1] = alpha[0] * O_w.y + (w > 0 ? O[n][1] : 0.0f);
+            O[n][2] = alpha[1] * O_w.z + (w > 0 ? O[n][2] : 0.0f);
+            O[n][3] = alpha[1] * O_w.w + (w > 0 ? O[n][3] : 0.0f);
         }
     }
 }
 
-/// Writes O / l (rows g and g + 8 of this warp) and L = m + log(l).
+/// Writes O / l (rows g and g + 8, this warp's columns) and L = m + log(l).
 template <class T, int d>
 __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, const float (&O)[d / 8][4],
                            const float (&m)[2], const float (&l)[2]) {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         const int row = first_row + g + 8 * r;
         if (row >= PackedRow::count(p)) continue;
         const auto [h, i] = PackedRow(p, h_kv, row);
         const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
-        T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + 2 * t;
+        T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + d / warps * warp + 2 * t;
 #pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
+        for (int n = 0; n < d / 8 / warps; ++n) {
             const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
             store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pair);
         }
         float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + i;
-        if (t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
+        if (warp == 0 && t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
     }
 }
 
-/// Parts of the keys: as many as give each multiprocessor one block. Where the rows alone are more blocks
-/// than fit at once (three to a multiprocessor; d = 256: one), the fewest that leave the waves of blocks 85%
-/// full.
+/// Parts of the keys: as many as give each multiprocessor one block; one tile at least in each.
 __host__ __device__ int split_count(const Shape& s, int sm_count) {
     const std::int64_t blocks = std::int64_t{s.B} * s.Hkv * ceil_div(PackedRow::count(s), Br);
-    const std::int64_t places = (s.d > 128 ? 1 : 3) * sm_count;
-    const int Tc = ceil_div(s.Nk, Bc);
-    const auto wasteful = [=](int splits) {
-        const std::int64_t waves = (blocks * splits + places - 1) / places;
-        return waves > 1 && 100 * blocks * splits < 85 * waves * places;
-    };
-    int splits = max(1, min(Tc, static_cast<int>(sm_count / blocks)));
-    while (splits < min(Tc, 8) && wasteful(splits)) ++splits;
-    return splits;
+    return max(1, min(ceil_div(s.Nk, Bc), static_cast<int>(sm_count / blocks)));
 }
 
-/// Workspace of the parts: O (splits, B, H, Nq, d), each divided by its own l, then L (splits, B, H, Nq),
-/// then a counter for each query tile of each key/value head, (B, Hkv, tiles), which is 0 between launches.
+/// The parts of a query tile. Workspace: O (splits, B, H, Nq, d), each divided by its own l, L (splits, B, H,
+/// Nq), then a counter for each query tile of each key/value head, (B, Hkv, Tr), which is 0 between launches.
 struct Parts {
     float *O, *L;
-    unsigned* counters;
+    unsigned* counter;
     std::int64_t rows;  // of one part
     int splits;
 
-    __device__ explicit Parts(const Problem& p)
+    __device__ Parts(const Problem& p, int b, int h_kv, int i)
         : O(static_cast<float*>(p.workspace)),
           rows(std::int64_t{p.B} * p.H * p.Nq),
           splits(split_count(p, p.sm_count)) {
         L = O + splits * rows * p.d;
-        counters = reinterpret_cast<unsigned*>(L + splits * rows);
+        const std::int64_t tile = (std::int64_t{b} * p.Hkv + h_kv) * ceil_div(PackedRow::count(p), Br) + i;
+        counter = reinterpret_cast<unsigned*>(L + splits * rows) + tile;
     }
-    static __host__ __device__ int tiles(const Shape& s) { return ceil_div(PackedRow::count(s), Br); }
 };
 
 /// Like write_rows, in fp32 and into a part.
 template <int d>
-__device__ void write_part(const Problem& p, int b, int h_kv, int first_row, int split,
+__device__ void write_part(const Problem& p, const Parts& parts, int b, int h_kv, int first_row, int split,
                            const float (&O)[d / 8][4], const float (&m)[2], const float (&l)[2]) {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const Parts parts(p);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         if (first_row + g + 8 * r >= PackedRow::count(p)) continue;
@@ -257,69 +245,70 @@ __device__ void write_part(const Problem& p, int b, int h_kv, int first_row, int
         const std::int64_t row = split * parts.rows + (std::int64_t{b} * p.H + h) * p.Nq + i;
         const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
 #pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
-            float* pair = parts.O + row * d + 8 * n + 2 * t;
+        for (int n = 0; n < d / 8 / warps; ++n) {
+            float* pair = parts.O + row * d + d / warps * warp + 8 * n + 2 * t;
             store(reinterpret_cast<float2*>(pair), {O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l});
         }
-        if (t == 0) store(parts.L + row, (m[r] + log2f(l[r])) * ln_2);
+        if (warp == 0 && t == 0) store(parts.L + row, (m[r] + log2f(l[r])) * ln_2);
     }
 }
 
 /// Counts this block, whose part is written. Was it the last one of the query tile? Then it sees every part.
 template <class T, int d>
-__device__ bool count_block(Shared<T, d>& shared, const Problem& p, int b, int h_kv, int i) {
-    const Parts parts(p);
-    unsigned* counter = parts.counters + (std::int64_t{b} * p.Hkv + h_kv) * parts.tiles(p) + i;
+__device__ bool count_block(Shared<T, d>& shared, const Parts& parts) {
     const unsigned last = parts.splits - 1;
     __syncthreads();  // the part is written, by whichever thread
     if (threadIdx.x == 0) {
-        __threadfence();  // whoever sees the count sees the part
-        // From `last` it returns to 0, for the next launch.
-        store(&shared.is_last, atomicInc(counter, last) == last);
-        __threadfence();  // what others wrote before they counted is seen from here on
+        // Whoever sees the count sees the part. From `last` it returns to 0, for the next launch.
+        store(&shared.is_last, atomic_inc_acq_rel(parts.counter, last) == last);
     }
     __syncthreads();  // all threads know, and see what thread 0 sees
     return load(&shared.is_last);
 }
 
 /// O = sum of exp(L_s - L) O_s over the parts s, with L = log(sum of exp(L_s)), for query i of head h. A warp
-/// does it, a lane for d / 32 columns. It takes 32 parts at a time: their L_s, one per lane, then their O_s.
+/// does it, a lane for d / 32 columns. Parts come 16 at a time, L_s and O_s together, as key tiles would.
 template <class T, int d>
-__device__ void merge(const Problem& p, int b, int h, int i) {
+__device__ void merge(const Problem& p, const Parts& parts, int b, int h, int i) {
     const int lane = threadIdx.x % 32;
-    const Parts parts(p);
     const std::int64_t row = (std::int64_t{b} * p.H + h) * p.Nq + i;
 
     float m = -inf, l = 0.0f;
-    for (int s = lane; s < parts.splits; s += 32) m = fmaxf(m, load(parts.L + s * parts.rows + row));
-    for (int lanes = 1; lanes < 32; lanes *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, lanes));
-    const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
-    float2 O[d / 64] = {};                      // columns 2 lane and 2 lane + 1 of each 64
-    for (int first = 0; first < parts.splits; first += 32) {
-        const int own = first + lane;
-        const float L_own = own < parts.splits ? load(parts.L + own * parts.rows + row) : -inf;
-        const float weight_own = fast_exp2((L_own - m_used) * log2_e);
-        l += weight_own;
+    float2 O[d / 64] = {};  // columns 2 lane and 2 lane + 1 of each 64
+    for (int first = 0; first < parts.splits; first += 16) {
+        float L_s[16], m_old = m;
+        float2 O_s[16][d / 64];
 #pragma unroll
-        for (int k = 0; k < 32; ++k) {  // 32 loads, and none waits for another
-            const float* O_row = parts.O + ((first + k) * parts.rows + row) * d + 2 * lane;
-            const float weight = __shfl_sync(~0u, weight_own, k);
+        for (int s = 0; s < 16; ++s) {  // loads, and none waits for another
+            const bool valid = first + s < parts.splits;
+            const std::int64_t part = (first + s) * parts.rows + row;
+            L_s[s] = valid ? load(parts.L + part) : -inf;
+            m = fmaxf(m, L_s[s]);
 #pragma unroll
             for (int n = 0; n < d / 64; ++n) {
-                const float2* pair = reinterpret_cast<const float2*>(O_row + 64 * n);
-                const float2 O_s = first + k < parts.splits ? load(pair) : float2{};
-                O[n].x += weight * O_s.x;
-                O[n].y += weight * O_s.y;
+                const float* pair = parts.O + part * d + 64 * n + 2 * lane;
+                O_s[s][n] = valid ? load(reinterpret_cast<const float2*>(pair)) : float2{};
             }
         }
+        const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
+        const float alpha = fast_exp2((m_old - m_used) * log2_e);
+        l *= alpha;
+        for (float2& pair : O) pair = {alpha * pair.x, alpha * pair.y};
+#pragma unroll
+        for (int s = 0; s < 16; ++s) {
+            const float weight = fast_exp2((L_s[s] - m_used) * log2_e);
+            l += weight;
+#pragma unroll
+            for (int n = 0; n < d / 64; ++n)
+                O[n] = {O[n].x + weight * O_s[s][n].x, O[n].y + weight * O_s[s][n].y};
+        }
     }
-    for (int lanes = 1; lanes < 32; lanes *= 2) l += __shfl_xor_sync(~0u, l, lanes);
     const float inverse_l = l == 0.0f ? 0.0f : divide(1.0f, l);
     T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + 2 * lane;
 #pragma unroll
     for (int n = 0; n < d / 64; ++n) {
-        const std::uint32_t pair = pack<T>(O[n].x * inverse_l, O[n].y * inverse_l);
-        store(reinterpret_cast<std::uint32_t*>(O_row + 64 * n), pair);
+        store(reinterpret_cast<std::uint32_t*>(O_row + 64 * n),
+              pack<T>(O[n].x * inverse_l, O[n].y * inverse_l));
     }
     if (lane == 0) store(p.L + row, m + log2f(l) * ln_2);
 }
@@ -356,27 +345,26 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
         load(j + depth<d>);
     }
     merge_warps<T, d>(shared, O, m, l);
-    if (threadIdx.x < 32) {
-        note_rows(i * Br, m, l);
-        if (splits == 1) write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
-        if (splits > 1) write_part<d>(p, b, h_kv, i * Br, split, O, m, l);
-    }
-    if (splits == 1 || !count_block(shared, p, b, h_kv, i)) return;
-    const int end = min((i + 1) * Br, PackedRow::count(p));
-    for (int row = i * Br + threadIdx.x / 32; row < end; row += warps) {
-        const auto [h, query] = PackedRow(p, h_kv, row);
-        merge<T, d>(p, b, h, query);
+    if (threadIdx.x < 32) note_rows(i * Br, m, l);
+    if (splits == 1) return write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
+    const Parts parts(p, b, h_kv, i);
+    write_part<d>(p, parts, b, h_kv, i * Br, split, O, m, l);
+    if (!count_block(shared, parts)) return;
+    for (int k = threadIdx.x / 32; k < min(Br, PackedRow::count(p) - i * Br); k += warps) {
+        const auto [h, query] = PackedRow(p, h_kv, i * Br + k);
+        merge<T, d>(p, parts, b, h, query);
     }
 }
 
 std::size_t counter_bytes(const Shape& s, int sm_count) {
-    return split_count(s, sm_count) == 1 ? 0 : std::size_t(s.B) * s.Hkv * Parts::tiles(s) * sizeof(unsigned);
+    const std::size_t tiles = std::size_t(s.B) * s.Hkv * ceil_div(PackedRow::count(s), Br);
+    return split_count(s, sm_count) == 1 ? 0 : tiles * sizeof(unsigned);
 }
 
 std::size_t workspace_bytes(const Shape& s, int sm_count) {
     const int splits = split_count(s, sm_count);
-    const std::size_t rows = std::size_t(s.B) * s.H * s.Nq;
-    return splits == 1 ? 0 : splits * rows * (s.d + 1) * sizeof(float) + counter_bytes(s, sm_count);
+    const std::size_t rows = std::size_t(splits) * s.B * s.H * s.Nq;
+    return splits == 1 ? 0 : rows * (s.d + 1) * sizeof(float) + counter_bytes(s, sm_count);
 }
 
 template <class T, int d>

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "../24_short_ends/claims.h"
+#include "../11_keys_per_warp/claims.h"
+#include "../13_fewer_parts/claims.h"
 
 namespace ladder::formulas {
 
@@ -17,7 +18,6 @@ inline void claim_shares(Claims& c, int Bc, int places) {
     const int blocks = uneven ? places : query_tiles * std::min(Tc, places / query_tiles);
     const int left_over = query_tiles % blocks, rest = left_over * Tc < blocks ? 0 : left_over;
 
-    Ends ends(p);
     std::vector<Visit> pieces;
     std::vector<Count> parts(rest);
     Count rows_of_parts = 0;
@@ -26,7 +26,6 @@ inline void claim_shares(Claims& c, int Bc, int places) {
         const int seen = (seen_by(p, group, first_row + 15) + Bc - 1) / Bc;
         pieces.push_back(
             visit(p, 16, Bc, group, first_row, begin, std::max(begin, std::min(end, seen)), true));
-        ends.warps_merge(pieces.back());
         if (end - begin == Tc) return;
         parts[r] += 1;
         rows_of_parts += pieces.back().queries;
@@ -39,12 +38,14 @@ inline void claim_shares(Claims& c, int Bc, int places) {
         }
     }
     for (int r = rest; r < query_tiles; ++r) take(r, 0, Tc);
-    Count atomics = 0;
+    Count atomics = 0, load_bytes = 0, exponentials = 0, divides = 0;  // of the merges of parts
     for (int r = 0; r < rest; ++r) {
         if (parts[r] == 0) continue;  // a block has it as a whole
         const Visit whole = visit(p, 16, Bc, group, r % Tr * 16, 0, Tc, true);
-        ends.parts_merge(whole.queries, whole.rows, parts[r]);
         atomics += parts[r];
+        load_bytes += load_bytes_of_merge(p, whole.queries, parts[r]);
+        exponentials += exponentials_of_merge(whole.queries, parts[r]);
+        divides += whole.rows * 32;
     }
 
     const Count tiles = tiles_of(pieces);
@@ -58,9 +59,13 @@ inline void claim_shares(Claims& c, int Bc, int places) {
     c.is("atomics", atomics);
     c.is("fences", 2 * atomics);
     c.is("workspace_bytes", rest == 0 ? 0 : 2 * blocks * 16 * (p.d() + 1) * 4 + rest * 4);
+    c.is("shared_exchange_bytes", exchanged_by_warps(pieces, p) + atomics * (1 + warps * 32));
+    c.is("shuffles", tiles * warps * 2 * 4);
+    c.is("exponentials", exponentials_of_warps(pieces, Bc) + exponentials);
+    c.is("divides", divides_of_warps(pieces) + divides);
     // Q is read for a share with a visible key, and for no other.
-    claim_ends(c, ends, pieces, Bc, atomics,
-               sum(pieces, [](auto& v) { return v.tiles > 0 ? v.queries : 0; }));
+    const Count queries = sum(pieces, [](auto& v) { return v.tiles > 0 ? v.queries : 0; });
+    c.is("global_load_bytes", KV_bytes_of(pieces, p) + queries * p.d() * 2 + load_bytes);
     c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 1) * 4);
 }
 

@@ -1,5 +1,5 @@
-// Stage 25: even shares. As many blocks as fit at once take all query tiles, one after another. Those that
-// are left over when each block has taken as many as the others are shared evenly, key tile by key tile.
+// Stage 16: stream-K. As many blocks as fit at once take all query tiles, one after another. Those that are
+// left over when each block has taken as many as the others are shared evenly, key tile by key tile.
 
 #include "stages/device.cuh"
 
@@ -233,14 +233,14 @@ struct Shares {
 struct Parts {
     float *O, *L;
     unsigned* counter;
-    int block, count;  // the first of the blocks, and how many they are
+    int block, splits;  // the first of the blocks, and how many they are
 
     __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
         L = O + 2 * shares.blocks * Br * p.d;
         counter = reinterpret_cast<unsigned*>(L + 2 * shares.blocks * Br) + r;
         const std::int64_t t = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
         block = ((t + 1) * shares.blocks - 1) / all;
-        count = ((t + shares.Tc) * shares.blocks - 1) / all - block + 1;
+        splits = ((t + shares.Tc) * shares.blocks - 1) / all - block + 1;
     }
 };
 
@@ -266,7 +266,7 @@ __device__ void write_part(const Problem& p, const Parts& parts, int part, int f
 /// Counts this block, whose part is written. Was it the last one of the query tile? Then it sees every part.
 template <class T, int d>
 __device__ bool count_block(Shared<T, d>& shared, const Parts& parts) {
-    const unsigned last = parts.count - 1;
+    const unsigned last = parts.splits - 1;
     __syncthreads();  // the part is written, by whichever thread
     if (threadIdx.x == 0) {
         // Whoever sees the count sees the part. From `last` it returns to 0, for the next launch.
@@ -283,12 +283,12 @@ __device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h,
     const int lane = threadIdx.x % 32;
     float m = -inf, l = 0.0f;
     float2 O[d / 64] = {};  // columns 2 lane and 2 lane + 1 of each 64
-    for (int first = 0; first < parts.count; first += 16) {
+    for (int first = 0; first < parts.splits; first += 16) {
         float L_s[16], m_old = m;
         float2 O_s[16][d / 64];
 #pragma unroll
         for (int s = 0; s < 16; ++s) {  // loads, and none waits for another
-            const bool valid = first + s < parts.count;
+            const bool valid = first + s < parts.splits;
             const int part = (2 * (parts.block + first + s) + (first + s == 0)) * Br + k;
             L_s[s] = valid ? load(parts.L + part) : -inf;
             m = fmaxf(m, L_s[s]);
@@ -315,8 +315,8 @@ __device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h,
     T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + 2 * lane;
 #pragma unroll
     for (int n = 0; n < d / 64; ++n) {
-        const std::uint32_t pair = pack<T>(O[n].x * inverse_l, O[n].y * inverse_l);
-        store(reinterpret_cast<std::uint32_t*>(O_row + 64 * n), pair);
+        store(reinterpret_cast<std::uint32_t*>(O_row + 64 * n),
+              pack<T>(O[n].x * inverse_l, O[n].y * inverse_l));
     }
     if (lane == 0) store(p.L + (std::int64_t{b} * p.H + h) * p.Nq + i, m + log2f(l) * ln_2);
 }
@@ -341,7 +341,7 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Shares& share
         copy_commit();
     };
     for (int j = first; j < first + depth<d>; ++j) load(j);  // Q is in the first group
-    const Parts parts(p, shares, r);
+    const Parts parts(p, shares, r);  // its divisions, while the first copies are on their way
     for (int j = first; j < last; ++j) {
         copy_wait<depth<d> - 1>();
         __syncthreads();  // Q, and K and V of tile j, are there, whoever copied them
