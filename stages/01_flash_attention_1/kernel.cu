@@ -36,7 +36,7 @@ __device__ bool visible(const Problem& p, int row, int key) {
     return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
 }
 
-/// Folds key tile j into a slice of 16 rows of query tile i (algorithm 1, lines 8 to 10).
+/// Folds key tile j into a slice of 16 rows of query tile i (algorithm 1, lines 9 to 12).
 /// A warp takes 16 of the 64 keys; O (16, d / 4) are the columns that it sums up.
 /// Lanes hold rows g and g + 8.
 template <class T, int d>
