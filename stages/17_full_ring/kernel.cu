@@ -394,7 +394,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 17, .name = "full_ring", .parent = 16,
-             .change = "one block per multiprocessor, and tiles of 128 keys in all of its shared memory",
+             .change = "one block per multiprocessor: tiles of 128 keys, read once, fill its shared memory",
              .shows_in = "decode", .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace
