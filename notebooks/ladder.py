@@ -72,13 +72,13 @@ def label(stage):
     return stage.replace("_", " ")
 
 
-# Part I, then the branch for decoding, then the branch for long queries.
+# The algorithm, then decoding, then long queries.
 BLUE, GREEN, ORANGE, GREY = "#3b6ea8", "#3a8f5c", "#d07a28", "#8a8a8a"
 
 
 def color(stage):
-    number = int(str(stage)[:2])
-    return BLUE if number <= 5 else GREEN if number <= 10 or number == 20 or number >= 23 else ORANGE
+    part = int(str(stage)[:2]) // 10
+    return (BLUE, GREEN, ORANGE)[part] if part < 3 else GREY
 
 
 plt.rcParams.update({

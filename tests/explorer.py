@@ -264,9 +264,9 @@ def main():
         causal = make(lab, folder, "causal", "4", "5", "--shape", "1,2,2,256,256,64", "--causal", "--sms", "2")
         others = {
             "naive": make(lab, folder, "naive", "0", "--shape", "1,1,1,130,130,64"),
-            "grouped": make(lab, folder, "grouped", "6", "10", "--shape", "1,8,2,1,1024,64", "--sms", "8"),
-            "batches": make(lab, folder, "batches", "1", "17", "--shape", "2,2,1,100,150,128", "--sms", "132"),
-            "no_keys": make(lab, folder, "no_keys", "5", "16", "--shape", "1,3,3,300,70,64", "--causal"),
+            "grouped": make(lab, folder, "grouped", "6", "13", "--shape", "1,8,2,1,1024,64", "--sms", "8"),
+            "batches": make(lab, folder, "batches", "1", "25", "--shape", "2,2,1,100,150,128", "--sms", "132"),
+            "no_keys": make(lab, folder, "no_keys", "5", "25", "--shape", "1,3,3,300,70,64", "--causal"),
         }
         for size, dark in ((wide, False), (narrow, True)):
             with Browser(size, dark) as browser:

@@ -565,7 +565,7 @@ def main():
     given = options.parse_args()
     root = Path(__file__).resolve().parent.parent
     numbers = {int(n) for n in given.stages} or set(range(7))
-    stages = [s for s in sorted((root / "stages").glob("[0-9]*")) if int(s.name[:2]) in numbers]
+    stages = [s for s in sorted((root / "stages").glob("[0-9]*_*")) if s.is_dir() and int(s.name[:2]) in numbers]
     out = given.build.resolve() / given.what
     print("| stage | mutants | equivalent | rejected | of those that differ |\n|---|---:|---:|---:|---:|"
           if given.what == "mutate" else

@@ -128,6 +128,7 @@ class LinksTest(unittest.TestCase):
         for source, target, page in (
                 ("README.md", "stages/README.md", "stages.html"),
                 ("README.md", "stages/", "stages.html"),
+                ("stages/README.md", "10s_decoding.md", "stages_10s_decoding.html"),
                 ("stages/README.md", "../README.md#commands", "index.html#index_commands"),
                 ("stages/05_causal_skip/README.md", "kernel.cu",
                  "stages_05_causal_skip.html#stages_05_causal_skip_the-kernel"),

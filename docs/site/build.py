@@ -29,9 +29,9 @@ AWESOME = Path("/usr/share/doxygen-awesome-css")
 KATEX = Path("/usr/share/javascript/katex")
 MARKER = ".flash-ladder-site"  # tells a site, which may be replaced, from a folder of somebody's own
 
-# The way that a reader climbs. Other pages come behind, in a group of their own.
+# The way that a reader climbs. Other pages come after these, in a group of their own.
 ORDER = ["README.md", "stages/README.md", "docs/glossary.md", "docs/results.md", "notebooks/README.md",
-         "docs/course/README.md", "docs/how_it_runs.md", "docs/add_a_stage.md"]
+         "docs/course/README.md", "docs/how_it_runs.md", "docs/add_a_stage.md", "CHANGELOG.md"]
 
 HEAD = """<link rel="stylesheet" href="$relpath^katex/katex.min.css">
 <script defer src="$relpath^katex/katex.min.js"></script>
@@ -86,12 +86,13 @@ def layout(pages, ladder):
         title = re.split("[:,]", page.title)[0]
         return f'<tab type="{kind}" url="{page.file}" title="{html.escape(title)}">{"".join(below)}</tab>\n'
 
-    below = {"stages/README.md": [tab(stage.page) for stage in ladder.stages.values()],
+    below = {"stages/README.md": [tab(part.page, [tab(stage.page) for stage in part.stages])
+                                  for part in ladder.parts.values()],
              "notebooks/README.md": [tab(page) for page in pages if page.path.endswith(".ipynb")],
              "docs/course/README.md": [tab(pages[f"docs/course/{guide}.md"])
                                        for guide in ("students", "instructors", "gpu")]}
-    shown = set(ORDER) | set(ladder.by_path) | {page.path for page in pages if page.path.endswith(".ipynb")
-                                                or page.path.startswith("docs/course/")}
+    shown = {*ORDER, *ladder.by_path, *ladder.parts, *(page.path for page in pages if page.path.endswith(".ipynb")
+                                                       or page.path.startswith("docs/course/"))}
     others = [tab(page) for page in pages if page.path not in shown]
     tabs = [tab(pages[path], below.get(path, ())) for path in ORDER[1:]]
     reference = "".join(f'<tab type="{kind}" visible="yes" title=""/>'
@@ -135,6 +136,8 @@ def build(lab, work):
     for page in pages:
         if page.path in ladder.by_path:
             ladder.add_stage(ladder.by_path[page.path])
+        elif page.path in ladder.parts:
+            ladder.add_part(ladder.parts[page.path])
         elif page.path.endswith(".ipynb"):
             pages.add_notebook(page)
         else:

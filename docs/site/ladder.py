@@ -1,4 +1,4 @@
-"""The ladder: the stages as a map, and a page for each with its lesson, its diff and its kernel."""
+"""The ladder: the stages as a map, the parts, and a page for each stage with its lesson, its diff and its kernel."""
 
 import html
 import json
@@ -23,6 +23,9 @@ class Ladder:
         self.lab, self.pages = lab, pages
         self.stages = self.load_stages()
         self.by_path = {stage.path: stage for stage in self.stages.values()}
+        self.parts = self.find_parts()
+        # As a reader climbs: a part's page, and then its stages.
+        self.order = [page for part in self.parts.values() for page in (part.page, *(s.page for s in part.stages))]
         self.instructions = self.find_instructions()
         shown = subprocess.run([lab, "--help"], capture_output=True, text=True, check=True).stdout
         # Those that show something of one stage.
@@ -58,6 +61,17 @@ class Ladder:
                 stage.parent.children.append(stage)
             stages[folder] = stage
         return stages
+
+    def find_parts(self):
+        """The parts by the path of their page: stages/10s_decoding.md has the stages from 10 to 19."""
+        parts = {path: SimpleNamespace(page=page, stages=[]) for path, page in sorted(self.pages.by_path.items())
+                 if re.fullmatch(r"stages/\d0s_\w+\.md", path)}
+        tens = {path[7]: part for path, part in parts.items()}
+        for stage in self.stages.values():
+            if stage.number[0] not in tens:
+                raise Failure(f"{stage.folder} belongs to no part: there is no stages/{stage.number[0]}0s_....md")
+            tens[stage.number[0]].stages.append(stage)
+        return parts
 
     @staticmethod
     def find_instructions():
@@ -140,7 +154,11 @@ class Ladder:
         return ('<p>What each file says of itself:</p>\n<div class="table"><table class="markdownTable">'
                 f'<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>\n')
 
-    # A stage's page
+    # A part's page, and a stage's
+
+    def add_part(self, part):
+        self.pages.add_markdown(part.page, read(part.page.path), self.prepare)
+        part.page.top.body = self.steps(part.page) + part.page.top.body
 
     def add_stage(self, stage):
         page = stage.page
@@ -161,14 +179,18 @@ class Ladder:
             sides = SideBySide(stage.parent.code, stage.code, answer["diff"])
             marked = {line for _, new, _ in sides.changes() for line in new}
             sections.insert(end, page.new_section(2, "The diff", self.diff(stage, sides, tokens, markdown)))
-        page.top.body = self.steps(stage) + self.family(stage, changed) + page.top.body
-        page.sections.append(page.new_section(2, "The kernel", self.listing(stage.code, marked) + self.steps(stage)))
+        page.top.body = self.steps(page) + self.family(stage, changed) + page.top.body
+        page.sections.append(page.new_section(2, "The kernel", self.listing(stage.code, marked) + self.steps(page)))
 
-    def steps(self, stage):
-        order = list(self.stages.values())
-        n = order.index(stage)
-        before = self.link(order[n - 1], f"&larr; {order[n - 1].title}") if n > 0 else ""
-        after = self.link(order[n + 1], f"{order[n + 1].title} &rarr;") if n + 1 < len(order) else ""
+    def title(self, page):
+        """A page's name in links: what its title says before the colon."""
+        return re.match("# ([^:\n]*)", read(page.path))[1]
+
+    def steps(self, page):
+        n = self.order.index(page)
+        before, after = (self.order[n - 1 : n] or [None])[0], (self.order[n + 1 : n + 2] or [None])[0]
+        before = f'<a href="{before.file}">&larr; {self.title(before)}</a>' if before else ""
+        after = f'<a href="{after.file}">{self.title(after)} &rarr;</a>' if after else ""
         ladder = self.pages["stages/README.md"].file
         return (f'<nav class="steps"><span>{before}</span><span><a href="{ladder}">The ladder</a></span>'
                 f'<span>{after}</span></nav>\n')
