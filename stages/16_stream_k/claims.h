@@ -14,8 +14,9 @@ inline void claim_shares(Claims& c, int Bc, int places) {
     const Counted& p = c.p;
     const int group = p.group(), Tc = (p.shape.Nk + Bc - 1) / Bc;
     const int Tr = (group * p.shape.Nq + 15) / 16, query_tiles = static_cast<int>(p.heads()) / group * Tr;
-    const bool uneven = query_tiles > places || query_tiles * Tc / 256 >= places;
-    const int blocks = uneven ? places : query_tiles * std::min(Tc, places / query_tiles);
+    const int even = query_tiles > places ? places : query_tiles * std::min(Tc, places / query_tiles);
+    const int long_share = 8 * even < 7 * places ? 16 : 256;
+    const int blocks = query_tiles * Tc >= long_share * places ? places : even;
     const int left_over = query_tiles % blocks, rest = left_over * Tc < blocks ? 0 : left_over;
 
     std::vector<Visit> pieces;

@@ -214,15 +214,15 @@ __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, con
 struct Shares {
     int Tr, Tc, tiles, blocks, rest, least, more;
 
-    /// A block for each place: three on a multiprocessor (d = 256: one), but one where that is enough for all
-    /// query tiles. Few query tiles get as many blocks each, unless these had 256 key tiles.
+    /// Three places on a multiprocessor, one for d = 256 or few query tiles. These get as many blocks each;
+    /// all places for long shares: of 256 key tiles, or of 16 where else an eighth of the places would idle.
     Shares(const Shape& s, int sm_count) : Tr(ceil_div(PackedRow::count(s), Br)), Tc(ceil_div(s.Nk, Bc)) {
         tiles = s.B * s.Hkv * Tr;
         const int places = (tiles <= sm_count || s.d > 128 ? 1 : 3) * sm_count;
-        blocks = tiles > places || tiles * Tc / 256 >= places ? places : tiles * min(Tc, places / tiles);
+        const int even = tiles > places ? places : tiles * min(Tc, places / tiles);
+        blocks = tiles * Tc / (8 * even < 7 * places ? 16 : 256) >= places ? places : even;
         rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;  // too few to share
-        least = rest * Tc / blocks;
-        more = rest * Tc % blocks;
+        least = rest * Tc / blocks, more = rest * Tc % blocks;
     }
     /// The first key tile of a block's share: rest Tc block / blocks. Key tile j of query tile r is r Tc + j.
     __device__ int begin(int block) const { return least * block + more * block / blocks; }

@@ -7,9 +7,8 @@ namespace {
 
 using namespace ladder;
 
-constexpr int Br = 16;    // query rows of a tile
-constexpr int warps = 4;  // of a block
-constexpr int threads = 32 * warps;
+constexpr int Br = 16;                          // query rows of a tile
+constexpr int warps = 4, threads = 32 * warps;  // of a block
 
 /// Keys of a tile, and tiles of the ring: what fills a multiprocessor's shared memory.
 template <int d>
@@ -216,14 +215,15 @@ __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, con
 struct Shares {
     int Tr, Tc, tiles, blocks, rest, least, more;
 
-    /// A block for each place. Few query tiles get as many blocks each, unless these had 256 key tiles.
+    /// A block for each place. Few query tiles get as many blocks each; all places for long shares: of 256
+    /// key tiles, or of 16 where else an eighth of the places would idle.
     Shares(const Shape& s, int places)
         : Tr(ceil_div(PackedRow::count(s), Br)), Tc(ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>)) {
         tiles = s.B * s.Hkv * Tr;
-        blocks = tiles > places || tiles * Tc / 256 >= places ? places : tiles * min(Tc, places / tiles);
+        const int even = tiles > places ? places : tiles * min(Tc, places / tiles);
+        blocks = tiles * Tc / (8 * even < 7 * places ? 16 : 256) >= places ? places : even;
         rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;  // too few to share
-        least = rest * Tc / blocks;
-        more = rest * Tc % blocks;
+        least = rest * Tc / blocks, more = rest * Tc % blocks;
     }
     /// The first key tile of a block's share: rest Tc block / blocks. Key tile j of query tile r is r Tc + j.
     __device__ int begin(int block) const { return least * block + more * block / blocks; }
