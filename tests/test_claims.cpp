@@ -125,15 +125,18 @@ void check_on_any_device(const std::vector<std::string>& stages, const std::vect
     }
 }
 
-/// Two query tiles, of tiles of Bc keys, are even shares for two of three multiprocessors. The third helps
-/// when they are long.
+/// Few query tiles, of key tiles of Bc keys, get as many blocks each, unless shares for all multiprocessors
+/// are long: 16 tiles where an eighth of the multiprocessors would idle, or else 256.
 void check_long_shares(const std::string& stage, int Bc) {
     const simt::KeptOptions kept;
-    simt::options().multiprocessors = 3;
-    const int keys = Bc * 256 * 3 / 2;
-    const Case two{.shape = {1, 2, 2, 1, keys - Bc, 64}}, three{.shape = {1, 2, 2, 1, keys, 64}};
-    CHECK(count(named(stage), two).tiles_of_blocks == std::vector<Count>(2, 383));
-    CHECK(count(named(stage), three).tiles_of_blocks == std::vector<Count>(3, 256));
+    const auto tiles = [&](int multiprocessors, int query_tiles, int key_tiles) {
+        simt::options().multiprocessors = multiprocessors;
+        return count(named(stage), {.shape = {query_tiles, 1, 1, 1, Bc * key_tiles, 64}}).tiles_of_blocks;
+    };
+    CHECK(tiles(3, 2, 23) == std::vector<Count>(2, 23));
+    CHECK(tiles(3, 2, 24) == std::vector<Count>(3, 16));
+    CHECK(tiles(8, 7, 292) == std::vector<Count>(7, 292));
+    CHECK(tiles(8, 7, 293) == std::vector<Count>{256, 256, 257, 256, 256, 257, 256, 257});
 }
 
 }  // namespace
