@@ -63,8 +63,8 @@ struct StageClaims {
     std::vector<Case> cases;
     /// Where the change is the order of the blocks; null elsewhere.
     BlockOrder (*order)(const formulas::Counted&) = nullptr;
-    /// Blocks of 128 threads that a multiprocessor has registers for: what the kernels' launch bounds promise
-    /// of d <= 128.
+    /// Blocks of 128 threads that a multiprocessor has registers for, at d <= 128: what the kernels' launch
+    /// bounds promise, or more.
     int resident_blocks = 3;
 };
 

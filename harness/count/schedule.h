@@ -26,9 +26,9 @@ struct Schedule {
 /// free first, the lowest of several.
 Schedule list_schedule(const std::vector<std::uint64_t>& lengths, std::size_t places);
 
-/// Blocks of 128 threads with this much dynamic shared memory that a multiprocessor of an H200 holds: what
-/// the launch bounds of the stage's kernels leave registers for (resident_blocks() of its claims), if its 228
-/// KiB of shared memory have room for them.
+/// Blocks of 128 threads with this much dynamic shared memory that a multiprocessor of an H200 holds: what it
+/// has registers for (resident_blocks() of the stage's claims), if its 228 KiB of shared memory have room for
+/// them.
 int blocks_per_multiprocessor(const Stage& stage, std::size_t shared_bytes);
 
 }  // namespace ladder
