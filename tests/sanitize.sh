@@ -106,7 +106,7 @@ cat > "$record.new" << END
  "gpu": "$gpu",
  "driver": "$(query driver_version)",
  "compute_sanitizer": "$(compute-sanitizer --version | sed -n 's/.*[Vv]ersion \([0-9.]*\).*/\1/p' | head -n 1)",
- "stages": [$(cd "$root/stages" && printf '%s\n' [0-9]*/ | tr -d / | quoted)],
+ "stages": [$(cd "$root/stages" && printf '%s\n' [0-9]*/kernel.cu | cut -d / -f 1 | quoted)],
  "cases": [$(printf '%s\n' "$cases" | quoted)],
  "tools": [
 $outcomes

@@ -34,7 +34,7 @@ TEST_CASE("diff: colour marks added, removed and position lines", "[diff]") {
     CHECK(coloured.find("\n same\n") != std::string::npos);
 }
 
-TEST_CASE("every kernel is there and fits in 300 lines, of Part II in 400", "[diff]") {
+TEST_CASE("every kernel is there and fits in 300 lines, of decoding in 400", "[diff]") {
     REQUIRE(!stages().empty());
     for (const Stage& stage : stages()) {
         CAPTURE(stage.folder());
