@@ -49,8 +49,8 @@ inline bf16 round_to<bf16>(float x) {
 
 inline float value_of(fp16 x) {
     const std::uint32_t sign = (x.bits & 0x8000u) << 16, magnitude = x.bits & 0x7fffu;
-    // The fields of a float, whose exponent has a bias of 127 instead of 15: exact, also for subnormal numbers.
-    // Without a branch, since the CPU back-end spends a tenth of its time in here.
+    // The fields of a float, whose exponent has a bias of 127 instead of 15: exact, also for subnormal
+    // numbers. Without a branch, since the CPU back-end spends a tenth of its time in here.
     const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
     const std::uint32_t infinite_or_nan = magnitude >= 0x7c00 ? 0x7f80'0000 : 0;
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value) | infinite_or_nan);
