@@ -9,7 +9,7 @@
 # (B = 2, 16 heads of 128, N = 8k).
 # With --peers it times only, beside PyTorch's attention: time.json, and the sweeps prefill.json and prefill-fp16.json
 # of the stages PREFILL, serving.json and serving-odd.json of the stages DECODE ("26", "13,14,17"), prefill-stages.json
-# of the stages for long queries without the peers, and causal-small.json.
+# of the stages for long queries without the peers, rising.json and causal-small.json.
 # A step that fails does not keep the others from running. Exits with 1 if one did. The build is incremental: a second
 # call with the same BUILD is quick to start.
 set -u
@@ -68,6 +68,7 @@ if [ -n "$prefill" ]; then
     step prefill-stages 120 "$lab" time 20-26 --regime prefill --json "$out/prefill-stages.json"
     step serving 150 "$lab" time "$decode" --regime serving --peers --json "$out/serving.json"
     step serving-odd 150 "$lab" time "$decode" --regime serving-odd --peers --json "$out/serving-odd.json"
+    step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
 else
     step verify 90 "$lab" verify --backend gpu --json "$out/verify.json"

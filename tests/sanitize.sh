@@ -23,7 +23,7 @@ gpu=$(query name) || { echo "$0: there is no GPU" >&2; exit 3; }
 
 # Small, for a sanitized run is hundreds of times slower; ragged, since most mistakes live in the last tile.
 # Grouped heads, both types and layouts, more rows than keys under a causal mask, one query row over several
-# splits, shares of a query tile without a visible key, a single key.
+# splits, more query tiles than multiprocessors, shares of one without a visible key, a single key.
 cases='--shape 1,2,2,65,65,64 --dtype fp16
 --shape 2,4,2,37,127,128 --dtype fp16 --causal --layout bnhd
 --shape 1,4,1,127,65,64 --dtype bf16 --causal
