@@ -100,7 +100,7 @@ class Generator {
                      {"lines", "lines", Align::right},
                      {"gain", "over its parent", Align::right}});
         for (const Stage& stage : stages()) {
-            if (part_of(stage) != part) continue;
+            if (part_of(stage.number) != part) continue;
             const Stage* parent = find_stage(stage.parent);
             table.add_row({fmt::format("[{0}]({0}/README.md)", stage.folder()), stage.change,
                            parent != nullptr ? std::to_string(count_changed_lines(*parent, stage)) : "",
@@ -143,7 +143,7 @@ class Generator {
         std::string text = "<p align=\"center\">\n";
         for (const Climb& climb : climbs(*recorded_)) {
             const bool of_part = std::any_of(climb.steps.begin(), climb.steps.end(), [&](const auto& step) {
-                return std::stoi(step.folder) / 10 * 10 == page.part;
+                return part_of(std::stoi(step.folder)) == page.part;
             });
             if (!page.part || of_part) text += to_html(climb, folder);
         }

@@ -163,17 +163,17 @@ const Stage& stage_in(const fs::path& folder) {
     throw BadUsage(fmt::format("there is no stage {}", name.string()));
 }
 
-int part_of(const Stage& stage) {
-    return stage.number / 10 * 10;
+int part_of(int number) {
+    return number / 10 * 10;
 }
 
 bool is_core(const Stage& stage) {
-    return part_of(stage) == 0;
+    return part_of(stage.number) == 0;
 }
 
 bool is_last_of_part(const Stage& stage) {
     return std::none_of(stages().begin(), stages().end(), [&](const Stage& other) {
-        return part_of(other) == part_of(stage) && other.number > stage.number;
+        return part_of(other.number) == part_of(stage.number) && other.number > stage.number;
     });
 }
 

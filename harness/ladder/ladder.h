@@ -28,8 +28,8 @@ const Stage* find_stage(int number);
 /// The stage whose folder this is; only the folder's name counts. Throws BadUsage if there is none.
 const Stage& stage_in(const std::filesystem::path& folder);
 
-/// The first number of the part that it is in: tens are parts, 23 is in part 20.
-int part_of(const Stage& stage);
+/// The first number of the part that a stage with this number is in: tens are parts, 23 is in part 20.
+int part_of(int number);
 
 /// Whether it is one of the seven stages that derive the algorithm, 00 to 06.
 bool is_core(const Stage& stage);
