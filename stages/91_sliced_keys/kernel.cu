@@ -193,9 +193,8 @@ void forward(const Problem& p) {
 }
 
 using Dims = HeadDims<64, 128>;
-LADDER_STAGE(
-    forward, Dims, .number = 91, .name = "sliced_keys", .parent = 5,
-    .change = "05 without what 04 changed: the warps share a tile's keys and exchange what they find",
-    .shows_in = "train");
+LADDER_STAGE(forward, Dims, .number = 91, .name = "sliced_keys", .parent = 5,
+             .change = "05 without what 04 changed: warps slice a tile's keys, and exchange their results",
+             .shows_in = "train", .diff_budget = 100);
 
 }  // namespace
