@@ -6,10 +6,11 @@
 #
 # Writes to the folder OUT: log.txt with the output of every step and a summary at its end, verify.json,
 # sanitizer.json, profile.json, and the measurements time.json (all regimes), time-8k.json and time-8k-causal.json
-# (B = 2, 16 heads of 128, N = 8k).
+# (B = 2, 16 heads of 128, N = 8k), and standard.json and standard-bytes.json (01 and 05 against standard attention).
 # With --peers it times only, beside PyTorch's attention: time.json, and the sweeps prefill.json and prefill-fp16.json
 # of the stages PREFILL, serving.json and serving-odd.json of the stages DECODE ("26", "13,14,17"), prefill-stages.json
-# of the stages for long queries without the peers, rising.json and causal-small.json.
+# of the stages for long queries without the peers, rising.json and causal-small.json, and papers.json, the first of these
+# sweeps again with a few stages and all peers; compiling flex attention takes most of its minutes.
 # A step that fails does not keep the others from running. Exits with 1 if one did. The build is incremental: a second
 # call with the same BUILD is quick to start.
 set -u
@@ -70,11 +71,14 @@ if [ -n "$prefill" ]; then
     step serving-odd 150 "$lab" time "$decode" --regime serving-odd --peers --json "$out/serving-odd.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
+    step papers 580 "$lab" time 0,1,5,26 --regime prefill --peers=all --json "$out/papers.json"
 else
     step verify 90 "$lab" verify --backend gpu --json "$out/verify.json"
     step time 240 "$lab" time all --json "$out/time.json"
     step time-8k 60 "$lab" time all --shape 2,16,16,8192,8192,128 --json "$out/time-8k.json"
     step time-8k-causal 60 "$lab" time all --shape 2,16,16,8192,8192,128 --causal --json "$out/time-8k-causal.json"
+    step standard 120 "$lab" time 0,1,5 --regime standard --json "$out/standard.json"
+    step standard-bytes 180 "$lab" profile 0,1,5 --regime standard --bytes --limit 175 --json "$out/standard-bytes.json"
     step profile 120 "$lab" profile --limit 115 --json "$out/profile.json"
     step sanitize 240 "$root/tests/sanitize.sh" "$lab" "$out/sanitizer.json"
     step tests 120 ctest --test-dir "$build" -L quick --output-on-failure --no-tests=error --parallel 4

@@ -238,6 +238,7 @@ TEST_CASE("lab: options that make no sense", "[cli]") {
     expect_failure({"time", "--regime", "train", "--shape", "1,1,1,64,64,64"}, 2, "--regime");
     expect_failure({"time", "--regime", "holiday"}, 2, "--regime");
     expect_failure({"time", "--peers", "--regime", "holiday"}, 2, "--regime");
+    expect_failure({"time", "--peers=flax"}, 2, "unknown peer 'flax': there are FlashAttention-2, cuDNN, ");
     expect_failure({"time", "--causal"}, 2, "--shape");
     expect_failure({"profile", "--regime", "holiday"}, 2, "--regime");
     expect_failure({"profile", "--causal"}, 2, "--shape");
@@ -350,6 +351,8 @@ TEST_CASE("lab verify: passes, and says how well", "[cli]") {
     CHECK(json["stages"][0]["stage"] == "01_flash_attention_1");
     CHECK(json["stages"][2]["stage"] == "04_split_q");
     for (const auto& row : json["stages"]) CHECK(row["passed"] == true);
+    REQUIRE(json["errors"].size() == 3);
+    CHECK(json["errors"][2]["max_error"] == json["stages"][2]["max_error"]);
     CHECK(json["case"] == "B=1 H=4 Hkv=2 Nq=37 Nk=65 d=64 bf16 causal bnhd rising seed=3");
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -188,6 +189,29 @@ TEST_CASE("one failed case fails the stage, and its report is shown", "[commands
     const auto listings = failure_reports(verifications);
     REQUIRE(listings.size() == 1);
     CHECK(listings[0].text == "row 5 is wrong\n");
+}
+
+TEST_CASE("errors are kept by type and kind of input", "[commands]") {
+    Verification v(find_stage(1), {});
+    const auto add = [&](DType dtype, const char* input, Verdict verdict) {
+        v.errors[{dtype, input}].add(verdict);
+    };
+    add(DType::bf16, "normal", {true, 0, 0.5, 0, 0, ""});
+    add(DType::bf16, "normal", {true, 2, 3, 1, 4, ""});
+    add(DType::bf16, "normal", {true, 1, 9, 2, 3, ""});
+    add(DType::fp16, "rising", {false, std::nan(""), 1, 0, 0, ""});
+    const auto rows = to_json(error_table({v}));
+    REQUIRE(rows.size() == 2);
+    const auto& fp16 = rows[rows[0]["dtype"] == "fp16" ? 0 : 1];
+    const auto& bf16 = rows[rows[0]["dtype"] == "fp16" ? 1 : 0];
+    CHECK(fp16["max_error"].is_null());
+    CHECK(bf16["stage"] == "01_flash_attention_1");
+    CHECK(bf16["input"] == "normal");
+    CHECK(bf16["cases"] == 3);
+    CHECK(bf16["max_error"] == 2);
+    CHECK(bf16["standard_max_error"] == 3);
+    CHECK(bf16["relative_l2"] == 2);
+    CHECK(bf16["max_L_error"] == 4);
 }
 
 TEST_CASE("claims: each stage changes something on its telling problem", "[claims][ladder]") {

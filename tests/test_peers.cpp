@@ -182,7 +182,7 @@ TEST_CASE("peers.py times PyTorch's back-ends", "[timing][peers]") {
           std::map<std::string, std::string>{{"PyTorch", "2.11.0"}, {"cuDNN", "9.10.2"}});
     Case c = small_options().cases[0].problem;
     for (int i = 0; i < 2; ++i) {
-        CHECK(peers.prepare(c, Peers::names()) ==
+        CHECK(peers.prepare(c, Peers::usual()) ==
               Names{"", "cuDNN does not like it.", "CUDA out of memory. Tried to allocate 32 GiB."});
         CHECK(peers.time("FlashAttention-2") == 1.5);
         CHECK(peers.time("FlashAttention-2") == 1.5);
@@ -191,6 +191,40 @@ TEST_CASE("peers.py times PyTorch's back-ends", "[timing][peers]") {
     c.shape.Nq = 2 << 20;
     CHECK(peers.prepare(c, {"cuDNN"}) == Names{"CUDA out of memory. Tried to allocate 9 GiB."});
     peers.release();
+}
+
+TEST_CASE("peers.py times further peers where they are asked for", "[timing][peers]") {
+    if (!has_python()) return;
+    Peers peers = python_peers("flash3");
+    CHECK(peers.missing().empty());
+    Case c = small_options().cases[0].problem;
+    for (const bool causal : {false, true}) {  // the second compiles flex anew
+        c.causal = causal;
+        c.shape.Nk = causal ? c.shape.Nq : 40;
+        if (causal) {
+            CHECK(peers.prepare(c, {"flex"}) == Names{""});
+        } else {
+            CHECK(peers.prepare(c, Peers::further()) == Names{"It has no groups of heads.", "", ""});
+            CHECK(peers.time("FlashAttention-3") == 1.5);
+        }
+        CHECK(peers.time("flex") == 1.5);
+        peers.release();
+    }
+    c.shape.H = c.shape.Hkv;
+    CHECK(peers.prepare(c, {"efficient"}) == Names{""});
+    using Missing = std::map<std::string, std::string>;
+    const Missing flash3{{"FlashAttention-3", "the module flash_attn_interface is not installed"}};
+    CHECK(python_peers().missing() == flash3);
+    CHECK(python_peers("triton").missing().at("flex") == "the module triton is not installed");
+}
+
+TEST_CASE("peers are asked for by name", "[timing][peers]") {
+    const Names sweep{"FlashAttention-2", "cuDNN"};
+    CHECK(Peers::named("all", sweep) ==
+          Names{"FlashAttention-2", "cuDNN", "efficient", "flex", "FlashAttention-3"});
+    CHECK(Peers::named("flex,cuDNN", sweep) == Names{"flex", "cuDNN"});
+    CHECK_THROWS_AS(Peers::named("flex,", sweep), BadUsage);
+    CHECK_THROWS_AS(Peers::named("cudnn", sweep), BadUsage);
 }
 
 TEST_CASE("peers.py says what is missing", "[timing][peers]") {

@@ -254,6 +254,22 @@ TEST_CASE("Nsight Compute's metrics join the launches in their order", "[profile
     CHECK(files.leftovers() == 0);
 }
 
+TEST_CASE("bytes alone take three metrics and leave the cache as it is", "[profile]") {
+    const FakeNcu ncu;
+    ncu.behave(
+        "case $metrics in *stall*|*l2_*|*lts__*) exit 9 ;; *dram__bytes_write.sum*) ;; *) exit 9 ;; esac\n" +
+        happy);
+    const Profile profile = profile_with_nsight(ncu.folder() / "ncu", {"lab"}, 60, Asked::bytes);
+    CHECK(total(profile.rows[3], "hbm_read_bytes") == 135217728);  // both kernels of 06
+    CHECK_FALSE(total(profile.rows[3], "hbm_write_bytes"));
+    CHECK_FALSE(total(profile.rows[0], "hbm_read_bytes"));
+    const std::string table = to_markdown(bytes_table(profile));
+    CHECK(contains(
+        table,
+        "| decode: B=1 H=32 Hkv=8 Nq=1 Nk=65536 d=128 bf16 | **06_flash_decoding** | 2 | 129 MiB | n/a | |"));
+    CHECK(contains(table, "| **00_naive** | 0 | n/a | n/a | S needs 3.0 GiB |"));
+}
+
 TEST_CASE("metrics that ncu refuses are left out", "[profile]") {
     const FakeNcu ncu;
     ncu.behave(

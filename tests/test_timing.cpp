@@ -129,7 +129,7 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
     }
     CHECK(prefill.peers == std::vector<std::string>{"FlashAttention-2", "cuDNN"});
     CHECK(prefill.max_seconds < TimingOptions().max_seconds);
-    CHECK(timing_options(DType::bf16).peers == Peers::names());
+    CHECK(timing_options(DType::bf16).peers == Peers::usual());
 
     const TimingOptions serving = timing_options(DType::bf16, "serving");
     CHECK(serving.cases.size() == 36);
@@ -146,7 +146,9 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
     for (const TimedCase& timed : timing_options(DType::bf16, "rising").cases)
         CHECK(timed.problem.input == "rising");
     CHECK(timing_options(DType::bf16, "causal-small").cases.size() == 4);
-    for (const char* name : {"prefill", "serving", "serving-odd", "rising", "causal-small"})
+    for (const TimedCase& timed : timing_options(DType::bf16, "standard").cases)
+        CHECK(timed.problem.shape.B * timed.problem.shape.H == 128);  // one block of 01 for each
+    for (const char* name : {"prefill", "serving", "serving-odd", "standard", "rising", "causal-small"})
         CHECK(is_sweep(name));
     for (const char* name : {"train", "custom", ""}) CHECK_FALSE(is_sweep(name));
 }

@@ -196,7 +196,9 @@ Json to_json(const Document& document) {
     json["command"] = document.command;
     for (const auto& [key, cell] : document.facts) json[key] = to_json(cell.value);
     for (const auto& [key, value] : document.data) json[key] = to_json(value);
-    for (const Table& table : document.tables) json[table.key()] = to_json(table);
+    for (const auto* tables : {&document.tables, &document.data_tables}) {
+        for (const Table& table : *tables) json[table.key()] = to_json(table);
+    }
     for (const Listing& listing : document.listings) json[listing.key] = listing.text;
     if (!document.notes.empty()) json["notes"] = document.notes;
     if (!document.failure.empty()) json["failure"] = document.failure;

@@ -98,6 +98,7 @@ struct Document {
     std::vector<std::pair<std::string, Cell>> facts;  ///< where, what, when
     std::vector<std::pair<std::string, Value>> data;  ///< for JSON only
     std::vector<Table> tables;
+    std::vector<Table> data_tables;  ///< for JSON only
     std::vector<Listing> listings;
     std::vector<std::string> notes;  ///< one line each
     std::string failure;             ///< why the check failed, in one line; empty if all is well

@@ -48,6 +48,10 @@ Argument Command::flag(const std::string& name, bool& variable, const std::strin
     return Argument(app_->add_flag(name, variable, description));
 }
 
+Argument Command::flag(const std::string& name, std::string& variable, const std::string& description) {
+    return Argument(app_->add_flag(name, variable, description));
+}
+
 Argument Command::flag(const std::string& name, const std::string& description) {
     return Argument(app_->add_flag(name, description));
 }

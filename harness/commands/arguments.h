@@ -40,6 +40,8 @@ class Command {
   public:
     explicit Command(CLI::App* app) : app_(app) {}
     Argument flag(const std::string& name, bool& variable, const std::string& description);
+    /// A flag that may have a value, as in --name=value; without one it is "true".
+    Argument flag(const std::string& name, std::string& variable, const std::string& description);
     /// A flag for the help alone.
     Argument flag(const std::string& name, const std::string& description);
     /// A name without dashes is a positional. Of numbers, strings, vectors of strings, and optional ones: see

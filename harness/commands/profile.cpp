@@ -19,6 +19,9 @@ struct ProfileOptions {
     explicit ProfileOptions(Command& command) : stages(command), problem(command) {
         command.flag("--occupancy", occupancy,
                      "Only what CUDA says of the kernels: registers, shared memory, blocks per SM");
+        command.flag("--bytes", bytes,
+                     "Only what moves to and from HBM, on all problems of the --regime; each kernel finds in "
+                     "the cache what those before it left there");
         command.option("--limit", limit, "Seconds that Nsight Compute may take")
             .within(1, 86400)
             .show_default();
@@ -27,17 +30,22 @@ struct ProfileOptions {
     StageOptions stages;
     RegimeOptions problem;
     bool occupancy = false;
+    bool bytes = false;
     unsigned limit = 600;
 };
 
 std::vector<ProfileRow> rows_of(const ProfileOptions& options) {
     const RegimeOptions& problem = options.problem;
     const auto stages = options.stages.selected();
-    if (!problem.shape && problem.regime.empty()) return telling_rows(stages, problem.dtype_or_default());
-    const TimedCase timed = problem.shape ? TimedCase{"custom", problem.custom_case()}
-                                          : profiled_case(problem.dtype_or_default(), problem.regime);
+    const DType dtype = problem.dtype_or_default();
+    if (!problem.shape && problem.regime.empty()) return telling_rows(stages, dtype);
+    std::vector<TimedCase> cases{problem.shape ? TimedCase{"custom", problem.custom_case()}
+                                               : profiled_case(dtype, problem.regime)};
+    if (options.bytes && !problem.shape) cases = timing_options(dtype, problem.regime).cases;
     std::vector<ProfileRow> rows;
-    for (const Stage* stage : stages) rows.push_back(profile_row(timed, *stage));
+    for (const TimedCase& timed : cases) {
+        for (const Stage* stage : stages) rows.push_back(profile_row(timed, *stage));
+    }
     return rows;
 }
 
@@ -52,6 +60,7 @@ std::vector<std::string> same_command(const ProfileOptions& options) {
         command.insert(command.end(), {"--shape", fmt::format("{},{},{},{},{},{}", B, H, Hkv, Nq, Nk, d)});
     }
     if (problem.causal) command.emplace_back("--causal");
+    if (options.bytes) command.emplace_back("--bytes");
     command.insert(command.end(), {"--dtype", name(problem.dtype_or_default())});
     return command;
 }
@@ -67,8 +76,10 @@ Profile profile_of(const ProfileOptions& options) {
         if (options.occupancy) return observe_stages(*gpu, rows, std::cref(progress));
     }
     const std::string ncu = find_ncu();
-    progress("Nsight Compute runs each kernel many times", 0, 1);
-    return profile_with_nsight(ncu, same_command(options), options.limit);
+    progress(options.bytes ? "Nsight Compute counts bytes" : "Nsight Compute runs each kernel many times", 0,
+             1);
+    return profile_with_nsight(ncu, same_command(options), options.limit,
+                               options.bytes ? Asked::bytes : Asked::all);
 }
 
 Document run(const ProfileOptions& options) {
@@ -78,13 +89,13 @@ Document run(const ProfileOptions& options) {
     document.facts = machine_facts(profile);
     if (!options.occupancy) {
         document.facts.emplace_back("profiler", profile.profiler);
-        document.tables = profile_tables(profile);
+        document.tables = options.bytes ? std::vector{bytes_table(profile)} : profile_tables(profile);
         document.notes.push_back(
             "Marked: where the stage's change should show. n/a: this GPU or ncu does not count it.");
         if (const auto foreign = foreign_architecture(profile.hardware); !foreign.empty())
             document.notes.push_back("Not to be recorded: " + foreign);
     }
-    document.tables.push_back(occupancy_table(profile));
+    if (options.occupancy || !options.bytes) document.tables.push_back(occupancy_table(profile));
     for (const ProfileRow& row : profile.rows) {
         if (!row.why_not.empty() && options.occupancy)
             document.notes.push_back(fmt::format("{} did not run: {}", row.folder, row.why_not));

@@ -20,12 +20,20 @@ namespace {
 struct TimeOptions {
     explicit TimeOptions(Command& command) : stages(command), problem(command) {
         command.flag("--peers", peers,
-                     "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention");
+                     "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention; "
+                     "--peers=all its memory-efficient and flex attention and FlashAttention-3 as well; "
+                     "or a list: --peers=cuDNN,flex");
     }
 
     StageOptions stages;
     RegimeOptions problem;
-    bool peers = false;
+    // Of those that are timed unless others are named. Throws BadUsage.
+    std::vector<std::string> named_peers(const std::vector<std::string>& usual) const {
+        return peers.empty() || peers == without_value ? usual : Peers::named(peers, usual);
+    }
+
+    static constexpr const char* without_value = "true";
+    std::string peers;  // empty for none
 };
 
 // Those that were named, or else the algorithm's and, where that costs seconds only, the last of each part.
@@ -58,7 +66,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     }
     std::vector<Stage> stages;
     for (const TimedCase& timed : timing.cases) {
-        if (options.peers && timed.problem.input != "normal")
+        if (!options.peers.empty() && timed.problem.input != "normal")
             throw BadUsage(
                 fmt::format("--peers: libraries get N(0, 1) inputs, and '{}' has others", timed.regime));
     }
@@ -67,9 +75,16 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     compile_stages(selected, gpu.backend(), std::cref(progress));
     for (const Stage* stage : selected) stages.push_back(gpu.ready(*stage));
     std::optional<Peers> peers;
-    if (options.peers) {
+    std::vector<std::string> missing;
+    if (!options.peers.empty()) {
         progress("start PyTorch", 0, 1);
         peers.emplace();
+        timing.peers = options.named_peers(timing.peers);
+        for (const auto& [name, why] : peers->missing()) {
+            if (std::erase(timing.peers, name) == 0) continue;
+            if (options.peers != "all") throw CannotRun(fmt::format("{} cannot be timed: {}", name, why));
+            missing.push_back(fmt::format("Not timed: {}, since {}.", name, why));
+        }
     }
     const Results results = time_stages(gpu, stages, timing, std::cref(progress), peers ? &*peers : nullptr);
 
@@ -78,6 +93,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     document.tables = is_sweep(options.problem.regime) ? comparison_tables(results) : timing_tables(results);
     document.notes.push_back("Medians. Marked: where the stage's change should show.");
     if (peers) document.notes.push_back("Over a peer: its time / the stage's. Above 1 the stage is faster.");
+    document.notes.insert(document.notes.end(), missing.begin(), missing.end());
     if (const std::string foreign = foreign_architecture(results.hardware); !foreign.empty()) {
         document.notes.push_back("Not to be recorded: " + foreign);
     }
@@ -129,9 +145,10 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
 
 Document run(const TimeOptions& options) {
     options.problem.check();
+    options.named_peers({});
     std::string why_no_gpu;
     if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
-    if (options.peers) throw CannotRun("--peers needs a GPU: " + why_no_gpu);
+    if (!options.peers.empty()) throw CannotRun("--peers needs a GPU: " + why_no_gpu);
     return count_on_cpu(*open_first({Backend::cpu}), why_no_gpu, options);
 }
 

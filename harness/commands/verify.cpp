@@ -15,6 +15,7 @@
 #include "harness/ladder/library.h"
 #include "harness/problem/random.h"
 #include "harness/problem/shape.h"
+#include "harness/time/results.h"
 #include "harness/verify/verification.h"
 
 namespace ladder {
@@ -119,6 +120,17 @@ std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
     return cases;
 }
 
+// What a recording needs to say of the run.
+void add_record(Document& document, const std::vector<Verification>& verifications) {
+    document.data = {{"kind", "verification"}, {"date", utc_now()}, {"commit", current_commit()}};
+    Table kernels("kernels", "", {{"stage", "stage"}, {"fingerprint", "fingerprint"}});
+    for (const Verification& v : verifications) {
+        const std::string folder = v.stage->folder();
+        if (find_stage(v.stage->number) == v.stage) kernels.add_row({folder, kernel_fingerprint(folder)});
+    }
+    document.data_tables.push_back(kernels);
+}
+
 Document run(const VerifyOptions& options) {
     const ProgressLine progress;
     std::vector<Verification> verifications;
@@ -150,6 +162,8 @@ Document run(const VerifyOptions& options) {
     document.facts = {{"backend", name(device->backend())}, {"device", device->description()}};
     if (options.problem.shape) document.facts.emplace_back("case", described_case(options).description());
     document.tables = {verification_table(verifications)};
+    document.data_tables = {error_table(verifications)};
+    if (device->backend() == Backend::gpu) add_record(document, verifications);
     document.listings = failure_reports(verifications);
     if (options.random > 0) {
         for (Listing& listing : smallest_failures(*device, verifications, runs, std::cref(progress)))

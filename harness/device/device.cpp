@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "harness/problem/shape.h"
 
 namespace ladder {
@@ -33,6 +36,13 @@ bool has_device(Backend backend, std::string* why_not) {
         if (why_not != nullptr) *why_not = reason.what();
         return false;
     }
+}
+
+void Device::fill(void* device, unsigned char byte, std::size_t bytes) {
+    const std::vector<unsigned char> chunk(std::min(bytes, std::size_t{16} << 20), byte);
+    for (std::size_t first = 0; first < bytes; first += chunk.size())
+        upload(static_cast<unsigned char*>(device) + first, chunk.data(),
+               std::min(chunk.size(), bytes - first));
 }
 
 void require_memory(const Shape& shape, const Device& device) {

@@ -33,6 +33,8 @@ class Device {
     virtual void* allocate(std::size_t bytes, const char* name, bool writable) = 0;
     virtual void release(void* memory) = 0;
     virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
+    /// Sets every byte.
+    virtual void fill(void* device, unsigned char byte, std::size_t bytes);
     virtual void download(void* host, const void* device, std::size_t bytes) = 0;
 
     /// The stage with its functions, as this device runs it: its kernel compiled for this back-end, now if it

@@ -116,6 +116,11 @@ struct Clock {
         check(cudaMemset(flush.data(), 0, flush.bytes()), "clear memory");
     }
 
+    void flush_cache(int sm_count) const {
+        read_all<<<8 * sm_count, 256>>>(static_cast<uint4*>(flush.data()), flush.bytes() / sizeof(uint4));
+        check(cudaGetLastError(), "flush the cache");
+    }
+
     Event start, stop;
     Buffer flush;
     int flushes = 1;
@@ -218,6 +223,9 @@ class GpuDevice final : public Device, public KernelObserver {
     void upload(void* device, const void* host, std::size_t bytes) override {
         check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copy to the GPU");
     }
+    void fill(void* device, unsigned char byte, std::size_t bytes) override {
+        check(cudaMemset(device, byte, bytes), "fill memory");
+    }
     void download(void* host, const void* device, std::size_t bytes) override {
         check(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "copy from the GPU");
     }
@@ -261,6 +269,7 @@ class GpuDevice final : public Device, public KernelObserver {
 
     std::vector<KernelProfile> observe(const Stage& stage, const Problem& problem) override {
         std::vector<KernelProfile> kernels;
+        the_clock().flush_cache(sm_count());  // what the profiler sees starts with none of its inputs there
         const Listening listening([&](const Launch& launch) { kernels.push_back(profile_of(launch)); });
         run(stage, problem);
         return kernels;
@@ -309,26 +318,26 @@ class GpuDevice final : public Device, public KernelObserver {
         return kernel;
     }
 
+    Clock& the_clock() {
+        if (!clock_)
+            clock_.emplace(*this, std::max<std::size_t>(std::size_t(4) * properties_.l2CacheSize, 256 << 20));
+        return *clock_;
+    }
+
     /// Milliseconds of f, which launches kernels, with the L2 cache full of something else.
     template <class F>
     double time_cold(F f) {
-        if (!clock_)
-            clock_.emplace(*this, std::max<std::size_t>(std::size_t(4) * properties_.l2CacheSize, 256 << 20));
-        auto& [start, stop, flush, flushes] = *clock_;
-        for (;; flushes *= 2) {
-            for (int i = 0; i < flushes; ++i) {
-                read_all<<<8 * sm_count(), 256>>>(static_cast<uint4*>(flush.data()),
-                                                  flush.bytes() / sizeof(uint4));
-            }
-            check(cudaGetLastError(), "flush the cache");
-            start.record();
+        Clock& clock = the_clock();
+        for (;; clock.flushes *= 2) {
+            for (int i = 0; i < clock.flushes; ++i) clock.flush_cache(sm_count());
+            clock.start.record();
             f();
             check(cudaGetLastError(), "launch");
-            stop.record();
-            const bool host_was_late = start.has_happened();
-            const double milliseconds = stop.milliseconds_since(start);
+            clock.stop.record();
+            const bool host_was_late = clock.start.has_happened();
+            const double milliseconds = clock.stop.milliseconds_since(clock.start);
             // What waits for the GPU itself is late however long the queue.
-            if (!host_was_late || flushes >= 64) return milliseconds;
+            if (!host_was_late || clock.flushes >= 64) return milliseconds;
         }
     }
 
@@ -396,7 +405,7 @@ class GpuDevice final : public Device, public KernelObserver {
 
     cudaDeviceProp properties_{};
     cudaFuncAttributes code_{};
-    std::optional<Clock> clock_;  // made by the first time_cold()
+    std::optional<Clock> clock_;  // made when it is first needed
 };
 
 }  // namespace

@@ -23,19 +23,15 @@ Workspace::Workspace(Device& device, const Stage& stage, const Shape& shape)
     : device_(device),
       buffer_(device, bytes(device, stage, shape), "workspace", true),
       counters_(buffer_.bytes() - ask(device.ready(stage).counter_bytes, device, shape)) {
-    upload(counters_, buffer_.bytes(), 0);
+    fill(counters_, buffer_.bytes(), 0);
 }
 
 void Workspace::poison() {
-    upload(0, counters_, 0xff);
+    fill(0, counters_, 0xff);
 }
 
-void Workspace::upload(std::size_t first, std::size_t end, unsigned char byte) {
-    const std::vector<unsigned char> chunk(std::min(end - first, std::size_t{16} << 20), byte);
-    for (; first < end; first += chunk.size()) {
-        device_.upload(static_cast<unsigned char*>(data()) + first, chunk.data(),
-                       std::min(chunk.size(), end - first));
-    }
+void Workspace::fill(std::size_t first, std::size_t end, unsigned char byte) {
+    if (first < end) device_.fill(static_cast<unsigned char*>(data()) + first, byte, end - first);
 }
 
 void Workspace::check_counters() const {

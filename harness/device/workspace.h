@@ -25,7 +25,7 @@ class Workspace {
     void check_counters() const;
 
   private:
-    void upload(std::size_t first, std::size_t end, unsigned char byte);
+    void fill(std::size_t first, std::size_t end, unsigned char byte);
 
     Device& device_;
     Buffer buffer_;

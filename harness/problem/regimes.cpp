@@ -58,6 +58,17 @@ std::vector<Regime::Problem> odd_serving_problems() {
     return problems;
 }
 
+// The problems of FlashAttention-1's benchmarks (arXiv 2205.14135, appendix E: 16 sequences, 8 heads of 64)
+// and the same with heads of 128: for 01, whose grid is one block per head, always one block for nearly each
+// of an H200's multiprocessors.
+std::vector<Regime::Problem> standard_problems() {
+    std::vector<Regime::Problem> problems;
+    for (const int d : {64, 128}) {
+        for (int N = 64; N <= 16384; N *= 2) problems.push_back(self_attention(16, 8, N, false, d));
+    }
+    return problems;
+}
+
 // Scores that rise from key to key: the maximum moves at every tile, as it does not with N(0, 1).
 std::vector<Regime::Problem> rising_problems() {
     std::vector<Regime::Problem> problems{self_attention(8, 16, 2048, false),
@@ -99,6 +110,7 @@ const std::vector<Regime>& regimes() {
         {"serving", "decode for 1 to 64 requests, 32 heads over 8 and over 32", serving_problems(), true},
         {"serving-odd", "decode for 1 to 40 requests of 1500 to 100000 keys, 24 heads over 8",
          odd_serving_problems(), true},
+        {"standard", "16 sequences of 64 to 16k, 8 heads of 64 and of 128", standard_problems(), true},
         {"rising", "train, narrow and 4k tokens at d = 256, with scores that rise from key to key",
          rising_problems(), true},
         {"causal-small", "two sequences of 512 to 4k, 4 heads of 64, under a causal mask",

@@ -93,6 +93,17 @@ std::string profiled_label(const Profile& profile) {
 
 }  // namespace
 
+std::optional<double> total(const ProfileRow& row, const std::string& key) {
+    if (row.kernels.empty()) return std::nullopt;
+    double sum = 0;
+    for (const KernelProfile& kernel : row.kernels) {
+        const auto found = kernel.metrics.find(key);
+        if (found == kernel.metrics.end()) return std::nullopt;
+        sum += found->second;
+    }
+    return sum;
+}
+
 std::vector<Table> profile_tables(const Profile& profile) {
     std::vector<Table> tables;
     for (std::size_t i = 0; i < profile.rows.size(); ++i) {
@@ -126,6 +137,26 @@ std::vector<Table> profile_tables(const Profile& profile) {
         }
     }
     return tables;
+}
+
+Table bytes_table(const Profile& profile) {
+    Table table("bytes", "What each stage moved",
+                {{"problem", "problem"},
+                 {"stage", "stage"},
+                 {"kernels", "kernels", Align::right},
+                 {"hbm_read_bytes", "HBM read", Align::right},
+                 {"hbm_write_bytes", "HBM written", Align::right},
+                 {"why_not", ""}});
+    for (const ProfileRow& row : profile.rows) {
+        const auto bytes = [&](const char* key) {
+            const auto moved = total(row, key);
+            return moved ? Cell(Value(*moved), human_bytes(*moved)) : not_available();
+        };
+        table.add_row({long_name(row), Cell(row.folder, row.shows_here ? Tone::marked : Tone::plain),
+                       Cell::count(row.kernels.size()), bytes("hbm_read_bytes"), bytes("hbm_write_bytes"),
+                       row.why_not.empty() ? Cell() : Cell(row.why_not)});
+    }
+    return table;
 }
 
 Table occupancy_table(const Profile& profile, bool all) {

@@ -39,11 +39,17 @@ Metric stall(const std::string& reason) {
             {fmt::format("smsp__average_warps_issue_stalled_{}_per_issue_active.ratio", reason)}};
 }
 
-std::vector<std::string> all_names() {
+// What ncu calls them.
+std::vector<std::string> names_of(Asked asked) {
     std::vector<std::string> names;
     for (const auto* list : {&metrics(), &stalls()}) {
-        for (const Metric& metric : *list)
-            names.insert(names.end(), metric.names.begin(), metric.names.end());
+        for (const Metric& metric : *list) {
+            // These fit one pass. More would have ncu save and restore a stage's whole workspace.
+            const bool of_bytes = metric.key == "duration_ns" || metric.key == "hbm_read_bytes" ||
+                                  metric.key == "hbm_write_bytes";
+            if (asked == Asked::all || of_bytes)
+                names.insert(names.end(), metric.names.begin(), metric.names.end());
+        }
     }
     return names;
 }
@@ -283,16 +289,18 @@ std::string find_ncu() {
         "it");
 }
 
-Profile profile_with_nsight(const std::string& ncu, const std::vector<std::string>& lab, unsigned limit) {
+Profile profile_with_nsight(const std::string& ncu, const std::vector<std::string>& lab, unsigned limit,
+                            Asked asked) {
     const TemporaryFolder folder("lab-profile-");
     const fs::path file = folder.path() / "profile.json";
-    std::vector<std::string> names = all_names();
+    std::vector<std::string> names = names_of(asked);
     for (;;) {
         // Profiled is what runs between cudaProfilerStart and cudaProfilerStop.
         const std::vector<std::string> ncu_options = words_of(
             "--csv --page raw --print-units base --clock-control none --profile-from-start off "
-            "--target-processes application-only --metrics " +
-            fmt::format("{}", fmt::join(names, ",")));
+            "--target-processes application-only " +
+            fmt::format("--cache-control {} --metrics {}", asked == Asked::bytes ? "none" : "all",
+                        fmt::join(names, ",")));
         std::vector<std::string> command{"env", "LC_ALL=C", ncu};  // numbers with a decimal point
         for (const auto* options : {&ncu_options, &lab})
             command.insert(command.end(), options->begin(), options->end());

@@ -2,6 +2,7 @@
 /// Nsight Compute: which of its metrics `lab profile` asks for, how it is run, and how its output is read.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -40,10 +41,17 @@ std::vector<NsightLaunch> parse_nsight(const std::string& text);
 /// Where ncu is: on PATH, in /usr/local/cuda/bin or under /opt/nvidia/nsight-compute. Throws CannotRun.
 std::string find_ncu();
 
+/// What `lab profile` asks Nsight Compute for.
+enum class Asked : std::uint8_t {
+    all,   ///< metrics() and stalls(), each kernel several times, from an empty L2 cache
+    bytes  ///< time and HBM traffic alone, each kernel once, after those that the stage launched before it
+};
+
 /// Runs the command of a `lab` under ncu for `limit` seconds at most; `--occupancy --json FILE`, which makes
 /// it write its profile without metrics, is added. Returns that profile with metrics. A metric that this ncu
 /// or GPU does not know is left out. Throws CannotRun if ncu cannot measure here or takes too long,
 /// CheckFailed if what it ran failed or its output makes no sense.
-Profile profile_with_nsight(const std::string& ncu, const std::vector<std::string>& lab, unsigned limit);
+Profile profile_with_nsight(const std::string& ncu, const std::vector<std::string>& lab, unsigned limit,
+                            Asked asked = Asked::all);
 
 }  // namespace ladder

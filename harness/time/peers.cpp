@@ -1,10 +1,13 @@
 #include "harness/time/peers.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "harness/problem/shape.h"
 #include "stages/errors.h"
@@ -29,9 +32,31 @@ auto answer(Coprocess& program, double limit_s, F read) {
 
 }  // namespace
 
-const std::vector<std::string>& Peers::names() {
+const std::vector<std::string>& Peers::usual() {
     static const std::vector<std::string> list{"FlashAttention-2", "cuDNN", slow};
     return list;
+}
+
+const std::vector<std::string>& Peers::further() {
+    static const std::vector<std::string> list{"efficient", "flex", "FlashAttention-3"};
+    return list;
+}
+
+std::vector<std::string> Peers::named(const std::string& words, const std::vector<std::string>& usual) {
+    std::vector<std::string> all = Peers::usual(), names;
+    all.insert(all.end(), further().begin(), further().end());
+    if (words == "all") {
+        names = usual;
+        names.insert(names.end(), further().begin(), further().end());
+        return names;
+    }
+    std::istringstream parts(words + ",");
+    for (std::string word; std::getline(parts, word, ',');) {
+        if (std::find(all.begin(), all.end(), word) == all.end())
+            throw BadUsage(fmt::format("unknown peer '{}': there are {}", word, fmt::join(all, ", ")));
+        names.push_back(word);
+    }
+    return names;
 }
 
 std::vector<std::string> Peers::command() {
@@ -44,6 +69,7 @@ Peers::Peers(const std::vector<std::string>& command, double limit_s) : program_
     answer(program_, limit_s_, [&](const Json& hello) {
         hello.at("device").get_to(device_);
         hello.at("libraries").get_to(libraries_);
+        if (hello.contains("missing")) hello.at("missing").get_to(missing_);
     });
 }
 

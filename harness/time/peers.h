@@ -11,12 +11,18 @@
 
 namespace ladder {
 
-/// The back-ends of PyTorch's scaled_dot_product_attention, run by harness/time/peers.py. Whatever fails
-/// there (no PyTorch, a program that dies, hangs or answers nonsense) throws CannotRun.
+/// Attention as PyTorch has it, run by harness/time/peers.py. Whatever fails there (no PyTorch, a program
+/// that dies, hangs or answers nonsense) throws CannotRun.
 class Peers {
   public:
-    /// Fused ones first: "FlashAttention-2", "cuDNN", "unfused".
-    static const std::vector<std::string>& names();
+    /// Back-ends of scaled_dot_product_attention, fused ones first: "FlashAttention-2", "cuDNN", "unfused".
+    static const std::vector<std::string>& usual();
+    /// Those that are timed only if they are asked for: "efficient", the memory-efficient back-end;
+    /// "flex", flex_attention compiled to a Triton kernel, which takes seconds for each problem; and
+    /// "FlashAttention-3", which PyTorch does not bring.
+    static const std::vector<std::string>& further();
+    /// What a user asks for: "all" for `usual` and further(), "cuDNN,flex" for these. Throws BadUsage.
+    static std::vector<std::string> named(const std::string& words, const std::vector<std::string>& usual);
     /// The one of them that is slow on purpose: sweeps and plots leave it out.
     static constexpr const char* slow = "unfused";
 
@@ -24,12 +30,14 @@ class Peers {
     static std::vector<std::string> command();
 
     /// Starts the program and waits for its greeting. No answer may take longer than `limit_s` seconds.
-    explicit Peers(const std::vector<std::string>& command = Peers::command(), double limit_s = 120);
+    explicit Peers(const std::vector<std::string>& command = Peers::command(), double limit_s = 300);
 
     /// The GPU that they run on: "NVIDIA H200".
     const std::string& device() const { return device_; }
     /// What they are made of: "PyTorch" -> "2.11.0+cu130".
     const std::map<std::string, std::string>& libraries() const { return libraries_; }
+    /// By name, why a peer is not there at all: "FlashAttention-3" -> "the module .. is not installed".
+    const std::map<std::string, std::string>& missing() const { return missing_; }
 
     /// Makes N(0, 1) inputs of the case and warms up. Returns for each name why that peer cannot run, in one
     /// line, empty if it can.
@@ -44,6 +52,7 @@ class Peers {
     double limit_s_;
     std::string device_;
     std::map<std::string, std::string> libraries_;
+    std::map<std::string, std::string> missing_;
 };
 
 }  // namespace ladder

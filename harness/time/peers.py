@@ -1,7 +1,7 @@
 """Times PyTorch's attention for `lab time --peers`, which starts this program (see harness/time/peers.h).
 
-It talks in lines of JSON. It greets with the device and the versions of the libraries; then it answers each line from
-standard input with one on standard output:
+It talks in lines of JSON. It greets with the device, the versions of the libraries, and why some peers are missing here,
+by name; then it answers each line from standard input with one on standard output:
 
     {"do": "prepare", "B": .., "H": .., "Hkv": .., "Nq": .., "Nk": .., "d": .., "dtype": "bf16", "causal": false,
      "peers": ["cuDNN", ..]}                   {"why_not": {"cuDNN": ""}}    why it cannot run; empty if it can
@@ -11,10 +11,12 @@ standard input with one on standard output:
 A line {"error": ".."} may come instead, and is the last.
 """
 
+import importlib.util
 import json
 import os
 import sys
 import warnings
+from contextlib import nullcontext
 
 # Standard output carries answers only. What else is printed, by a library say, goes to standard error.
 answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -52,7 +54,11 @@ try:
 except (ImportError, AttributeError):
     fail(f"PyTorch {torch.__version__} is too old: 2.6 lets its attention back-ends be chosen")
 
-BACKENDS = {"FlashAttention-2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "unfused": "MATH"}
+# Those that scaled_dot_product_attention chooses from.
+BACKENDS = {"FlashAttention-2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "unfused": "MATH",
+            "efficient": "EFFICIENT_ATTENTION"}
+# What other peers need beside PyTorch.
+MODULES = {"flex": "triton", "FlashAttention-3": "flash_attn_interface"}
 WARM_UPS = 3
 
 
@@ -83,7 +89,8 @@ class Clock:
 class Peers:
     def __init__(self):
         self.clock = Clock()
-        self.call = None
+        self.inputs = None
+        self.calls = {}
 
     def prepare(self, request):
         """Makes inputs and calls each peer a few times. Returns why not, by name."""
@@ -92,51 +99,83 @@ class Peers:
         dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[request["dtype"]]
         torch.manual_seed(1)
         try:
-            query, key, value = (
-                torch.randn(size["B"], size[heads], size[rows], size["d"], dtype=dtype, device="cuda")
-                for heads, rows in (("H", "Nq"), ("Hkv", "Nk"), ("Hkv", "Nk")))
+            self.inputs = [torch.randn(size["B"], size[heads], size[rows], size["d"], dtype=dtype, device="cuda")
+                           for heads, rows in (("H", "Nq"), ("Hkv", "Nk"), ("Hkv", "Nk"))]
         except torch.cuda.OutOfMemoryError as error:
             self.release()
             return {name: out_of_memory(error) for name in request["peers"]}
-        options = {"is_causal": request["causal"]}
-        if size["H"] != size["Hkv"]:
-            options["enable_gqa"] = True
-        self.call = lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
-        return {name: self.warm_up(name) for name in request["peers"]}
+        return {name: self.warm_up(name, request["causal"]) for name in request["peers"]}
 
-    def warm_up(self, name):
+    def warm_up(self, name, causal):
         """Why this peer cannot run, in one line; empty if it can."""
         with warnings.catch_warnings(record=True) as reasons:
             warnings.simplefilter("always")
             try:
                 with torch.inference_mode(), only(name):
+                    self.calls[name] = MAKERS.get(name, chosen)(*self.inputs, causal)
                     for _ in range(WARM_UPS):
-                        self.call()
+                        self.calls[name]()
                 torch.cuda.synchronize()
                 return ""
             except torch.cuda.OutOfMemoryError as error:
                 torch.cuda.empty_cache()
                 return out_of_memory(error)
-            except (RuntimeError, TypeError) as error:
+            except Exception as error:  # what a compiler throws is of many types
                 torch.cuda.synchronize()  # a device error would last, and no later answer be true
                 return refusal(name, [str(reason.message) for reason in reasons]) or one_line(error)
 
     def time(self, name):
         with torch.inference_mode(), only(name):
-            return self.clock.milliseconds(self.call)
+            return self.clock.milliseconds(self.calls[name])
 
     def release(self):
-        self.call = None
+        self.inputs = None
+        self.calls = {}
         torch.cuda.empty_cache()
 
 
 def only(name):
-    return sdpa_kernel(getattr(SDPBackend, BACKENDS[name]))
+    """Leaves PyTorch this one to choose."""
+    return sdpa_kernel(getattr(SDPBackend, BACKENDS[name])) if name in BACKENDS else nullcontext()
+
+
+# Each takes Q, K, V (B, heads, N, d) and whether there is a causal mask, and returns a call without arguments.
+
+
+def chosen(query, key, value, causal):
+    """The back-end that only() leaves."""
+    options = {"is_causal": causal}
+    if query.shape[1] != key.shape[1]:
+        options["enable_gqa"] = True
+    return lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
+
+
+def flex(query, key, value, causal):
+    """flex_attention as torch.compile makes it: one Triton kernel for these sizes, which takes seconds."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    torch._dynamo.reset()  # after a few sizes it would compile no more, and run PyTorch's unfused form instead
+    mask = None
+    if causal:
+        rows, keys = query.shape[2], key.shape[2]
+        mask = create_block_mask(lambda b, h, row, key: row >= key, None, None, rows, keys, device="cuda")
+    compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
+    gqa = query.shape[1] != key.shape[1]
+    return lambda: compiled(query, key, value, block_mask=mask, enable_gqa=gqa)
+
+
+def flash_attention_3(query, key, value, causal):
+    """The FlashAttention project's kernel for Hopper, whose tensors are (B, N, heads, d)."""
+    from flash_attn_interface import flash_attn_func
+    query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
+    return lambda: flash_attn_func(query, key, value, causal=causal)
+
+
+MAKERS = {"flex": flex, "FlashAttention-3": flash_attention_3}
 
 
 def refusal(name, warned):
     """PyTorch warns "Flash attention kernel not used because:", then of each reason, and so on for each back-end."""
-    header = {"FlashAttention-2": "flash", "cuDNN": "cudnn"}.get(name)
+    header = {"FlashAttention-2": "flash", "cuDNN": "cudnn", "efficient": "memory efficient"}.get(name)
     mine = False
     for text in (one_line(text).partition(" (Triggered")[0] for text in warned):
         if text.endswith("not used because:"):
@@ -151,7 +190,9 @@ def main():
     major = 10000 if cudnn >= 90000 else 1000
     answer(device=torch.cuda.get_device_name(0),
            libraries={"PyTorch": torch.__version__,
-                      "cuDNN": f"{cudnn // major}.{cudnn % major // 100}.{cudnn % 100}"})
+                      "cuDNN": f"{cudnn // major}.{cudnn % major // 100}.{cudnn % 100}"},
+           missing={name: f"the module {module} is not installed" for name, module in MODULES.items()
+                    if importlib.util.find_spec(module) is None})
     peers = Peers()
     for line in sys.stdin:
         request = json.loads(line)

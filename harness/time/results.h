@@ -85,7 +85,7 @@ struct Row : Measurement, StageLabel {
 
 /// One peer, a library's attention, on one problem: a yardstick in the same rounds as the stages.
 struct PeerRow : Measurement {
-    std::string peer;  ///< one of Peers::names()
+    std::string peer;  ///< one of Peers::usual() or Peers::further()
 
     /// Derived by derive(): this time / the stage's time, by the stage's folder. Above 1 the stage is faster.
     std::map<std::string, Ratio> stage_speedups;

@@ -33,7 +33,7 @@ StageLabel label_of(const Stage& stage, const TimedCase& timed);
 /// What to time and for how long.
 struct TimingOptions {
     std::vector<TimedCase> cases;
-    std::vector<std::string> peers = Peers::names();  ///< which of them, if there are any
+    std::vector<std::string> peers = Peers::usual();  ///< which of them, if there are any
     double target_noise = 0.005;                      ///< stop repeating once Timing::noise is this small ...
     int min_repeats = 10;                             ///< ... but not before this many repeats,
     int max_repeats = 200;                            ///< nor go on after so many

@@ -22,6 +22,7 @@ void verify_one(Device& device, Verification& verification, Reference& reference
         const Verdict verdict = verify(device, stage, reference, runs);
         // A NaN is worse than any number.
         if (!(verdict.max_error <= verification.worst.max_error)) verification.worst = verdict;
+        verification.errors[{c.dtype, c.input}].add(verdict);
         if (verdict.passed) {
             ++verification.passed;
         } else {
@@ -62,6 +63,18 @@ std::string scientific(double value) {
 }
 
 }  // namespace
+
+void Errors::add(const Verdict& verdict) {
+    const auto raise = [](double& largest, double value) {
+        const bool larger = !(value <= largest);  // a NaN is larger than any number
+        if (larger) largest = value;
+        return larger;
+    };
+    ++cases;
+    if (raise(max_error, verdict.max_error) || cases == 1) standard_max_error = verdict.standard_max_error;
+    raise(relative_l2, verdict.relative_l2);
+    raise(max_L_error, verdict.max_L_error);
+}
 
 void verify_all(Device& device, std::vector<Verification>& verifications, const OnStep& on_step, Runs runs) {
     int done = 0, total = 0, ran = 0;
@@ -109,6 +122,29 @@ Table verification_table(const std::vector<Verification>& verifications) {
         row.resize(table.columns().size() - 1);
         row.push_back(v.why_not.empty() ? Cell() : Cell(v.why_not));
         table.add_row(std::move(row));
+    }
+    return table;
+}
+
+Table error_table(const std::vector<Verification>& verifications) {
+    Table table("errors", "",
+                {{"stage", "stage"},
+                 {"dtype", "type"},
+                 {"input", "input"},
+                 {"cases", "cases", Align::right},
+                 {"max_error", "largest error of O", Align::right},
+                 {"standard_max_error", "standard attention's", Align::right},
+                 {"relative_l2", "relative L2", Align::right},
+                 {"max_L_error", "error of L", Align::right}});
+    for (const Verification& v : verifications) {
+        for (const auto& [kind, errors] : v.errors) {
+            std::vector<Cell> row{v.stage->folder(), name(kind.first), kind.second,
+                                  Cell::count(static_cast<std::uint64_t>(errors.cases))};
+            for (const double value :
+                 {errors.max_error, errors.standard_max_error, errors.relative_l2, errors.max_L_error})
+                row.push_back({Value(value), scientific(value)});
+            table.add_row(std::move(row));
+        }
     }
     return table;
 }

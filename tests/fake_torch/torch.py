@@ -1,7 +1,8 @@
 """As much of PyTorch as harness/time/peers.py needs, without a GPU, for tests/test_peers.cpp.
 
-FlashAttention takes 1.5 ms, cuDNN refuses, and the unfused back-end runs out of memory. FAKE_TORCH makes it "old" or
-"blind" (without a GPU), or lets the device "crash".
+FlashAttention takes 1.5 ms, cuDNN refuses, and the unfused back-end runs out of memory. The memory-efficient one refuses
+groups of heads, flex_attention compiles, and Triton is there but flash_attn_interface is not. FAKE_TORCH makes it "old"
+or "blind" (without a GPU), lets the device "crash", brings "flash3", or takes away "triton".
 """
 
 import os
@@ -15,6 +16,7 @@ __version__ = "2.11.0"
 float16, bfloat16, float32 = "float16", "bfloat16", "float32"
 inference_mode = nullcontext
 chosen = None  # back-end
+compiled = 0  # since the last reset
 flushes = 0  # since the last event
 
 
@@ -43,7 +45,7 @@ class Event:
         pass
 
     def elapsed_time(self, stop):
-        assert chosen == "FLASH_ATTENTION" and self.flushes == 4 and stop.flushes == 0
+        assert chosen in ("FLASH_ATTENTION", None) and self.flushes == 4 and stop.flushes == 0
         return 1.5
 
 
@@ -60,11 +62,21 @@ def randn(*sizes, dtype, device):
     assert device == "cuda"
     if sizes[2] > 1 << 20:
         raise OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. GPU 0 has 1 GiB free.\nMore")
-    return sizes, dtype
+    return Sizes(sizes)
+
+
+class Sizes:
+    def __init__(self, sizes):
+        self.shape = sizes
+
+    def transpose(self, a, b):
+        sizes = list(self.shape)
+        sizes[a], sizes[b] = sizes[b], sizes[a]
+        return Sizes(sizes)
 
 
 def scaled_dot_product_attention(query, key, value, is_causal, enable_gqa=False):
-    assert key == value and enable_gqa == (query[0][1] != key[0][1])
+    assert key.shape == value.shape and enable_gqa == (query.shape[1] != key.shape[1])
     if MODE == "crash":
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
     if chosen == "CUDNN_ATTENTION":
@@ -72,8 +84,41 @@ def scaled_dot_product_attention(query, key, value, is_causal, enable_gqa=False)
                        "CuDNN attention kernel not used because:", "cuDNN does not like it."):
             warnings.warn(reason + " (Triggered internally at sdp_utils.cpp:1.)")
         raise RuntimeError("No available kernel. Aborting execution.")
+    if chosen == "EFFICIENT_ATTENTION" and enable_gqa:
+        for reason in ("Memory efficient kernel not used because:", "It has no groups of heads.",
+                       "Flash attention kernel not used because:", "Flash attention has been runtime disabled."):
+            warnings.warn(reason + " (Triggered internally at sdp_utils.cpp:1.)")
+        raise RuntimeError("No available kernel. Aborting execution.")
     if chosen == "MATH":
         raise OutOfMemoryError("CUDA out of memory. Tried to allocate 32 GiB. GPU 0 has 1 GiB free.\nMore")
+
+
+def flex_attention(query, key, value, block_mask, enable_gqa):
+    assert key.shape == value.shape and enable_gqa == (query.shape[1] != key.shape[1])
+    assert block_mask is None or block_mask == (query.shape[2], key.shape[2])
+
+
+def create_block_mask(visible, batches, heads, rows, keys, device):
+    assert (batches, heads, device) == (None, None, "cuda")
+    assert visible(0, 0, 5, 5) and visible(0, 0, 5, 4) and not visible(0, 0, 5, 6)
+    return rows, keys
+
+
+def compile(function, fullgraph, dynamic):
+    global compiled
+    assert function is flex_attention and fullgraph and not dynamic
+    compiled += 1
+    assert compiled == 1, "the next one would run unfused"
+    return function
+
+
+def reset():
+    global compiled
+    compiled = 0
+
+
+def flash_attn_func(query, key, value, causal):
+    assert key.shape == value.shape and query.shape[1] == 24 and key.shape[1] == 40 and causal in (False, True)
 
 
 def synchronize():
@@ -85,8 +130,10 @@ def synchronize():
 def sdpa_kernel(backend):
     global chosen
     chosen = backend
-    yield
-    chosen = None
+    try:
+        yield
+    finally:
+        chosen = None
 
 
 print("noise that is no answer")
@@ -99,7 +146,14 @@ backends = types.SimpleNamespace(
     cudnn=types.SimpleNamespace(version=lambda: 91002))
 nn = types.SimpleNamespace(
     functional=types.SimpleNamespace(scaled_dot_product_attention=scaled_dot_product_attention))
+_dynamo = types.SimpleNamespace(reset=reset)
+if MODE == "flash3":
+    sys.modules["flash_attn_interface"] = types.SimpleNamespace(__spec__="there", flash_attn_func=flash_attn_func)
+if MODE != "triton":
+    sys.modules["triton"] = types.SimpleNamespace(__spec__="there")
+sys.modules["torch.nn.attention.flex_attention"] = types.SimpleNamespace(
+    flex_attention=flex_attention, create_block_mask=create_block_mask)
 if MODE != "old":
-    names = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "MATH")
+    names = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "MATH", "EFFICIENT_ATTENTION")
     sys.modules["torch.nn.attention"] = types.SimpleNamespace(
         sdpa_kernel=sdpa_kernel, SDPBackend=types.SimpleNamespace(**{name: name for name in names}))
