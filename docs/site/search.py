@@ -1,0 +1,61 @@
+"""What the site's search looks through, as a script for search.js: the text of all pages, and the symbols' names."""
+
+import html
+import json
+import re
+from xml.etree import ElementTree
+
+GLOSSARY = "docs/glossary.md"
+# Around a lesson's text, and of its own making; a lesson's tables have the same rows everywhere.
+FRAME = re.compile(r'<(nav) class="steps">.*?</nav>|<(dl) class="family">.*?</dl>', re.S)
+TABLE = re.compile(r'<div class="table">.*?</table></div>', re.S)
+
+
+def text_of(body):
+    """HTML as a reader sees it, in one line."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", FRAME.sub("", body))).split())
+
+
+def in_reading_order(pages, lessons):
+    """Lessons as a reader climbs, the glossary, the notebooks, and then the others."""
+    climbed = {page.path: n for n, page in enumerate(lessons)}
+
+    def place(page):
+        kind = 0 if page.path in climbed else 1 if page.path == GLOSSARY else 2 if page.path.endswith(".ipynb") else 3
+        return kind, climbed.get(page.path, 0), page.path
+
+    return sorted(pages, key=place)
+
+
+def page_entries(pages, lessons):
+    """For each page its file, its title and its sections: anchor, heading, text. Kernels and diffs, which no text is
+    made of, are left out: of them the symbols are found."""
+    entries = []
+    for page in in_reading_order(pages, lessons):
+        sections = [[section.anchor, section.heading,
+                     text_of(TABLE.sub("", section.body) if page in lessons else section.body)]
+                    for section in page.sections if section.level == 0 or section.tokens]
+        entries.append([page.file, page.title, sections])
+    return entries
+
+
+def symbol_entries(tags):
+    """Of each symbol in Doxygen's tag file its name, what it is, and where its page is."""
+    def page(name):
+        return name if name.endswith(".html") else f"{name}.html"
+
+    entries = {}
+    for compound in ElementTree.parse(tags).getroot():
+        kind, name = compound.get("kind"), compound.findtext("name")
+        if kind in ("class", "struct", "file"):
+            entries[page(compound.findtext("filename"))] = [name, kind]
+        for member in compound.findall("member") if kind in ("class", "struct", "file", "namespace") else ():
+            url = f"{page(member.findtext('anchorfile'))}#{member.findtext('anchor')}"
+            entries[url] = [member.findtext("name"), f"{member.get('kind')} of {name}"]
+    return sorted([name, kind, url] for url, (name, kind) in entries.items())
+
+
+def search_index(pages, lessons, tags):
+    """The script. `lessons` are the pages that a reader climbs, in order; `tags` is Doxygen's tag file."""
+    index = {"pages": page_entries(pages, lessons), "symbols": symbol_entries(tags)}
+    return "const searchIndex = " + json.dumps(index, ensure_ascii=False, separators=(",", ":")) + ";\n"
