@@ -170,7 +170,7 @@ TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[
                 const auto& [tile, first_phase, start, length] = block.visits[v];
                 const int rows = std::min(tile.rows, c.shape.Nq * tile.group - tile.query_tile * tile.rows);
                 const int keys = std::min(tile.keys, c.shape.Nk - tile.key_tile * tile.keys);
-                std::map<std::pair<int, int>, int> scores;
+                std::vector<int> scores(static_cast<std::size_t>(tile.rows * tile.keys));
                 std::set<int> values;
                 const int end = v + 1 < block.visits.size() ? block.visits[v + 1].first_phase
                                                             : static_cast<int>(block.record.phases.size());
@@ -181,7 +181,8 @@ TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[
                         for (const auto& [row, row_end] : share.rows) {
                             for (const auto& [key, key_end] : share.keys) {
                                 for (int i = row; i < row_end; ++i) {
-                                    for (int j = key; j < key_end; ++j) scores[{i, j}] += 1;
+                                    for (int j = key; j < key_end; ++j)
+                                        ++scores[static_cast<std::size_t>(i * tile.keys + j)];
                                 }
                             }
                         }
@@ -190,9 +191,10 @@ TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[
                         }
                     }
                 }
-                rows_and_keys_once &= scores.size() == static_cast<std::size_t>(rows * keys);
-                for (const auto& [where, times] : scores) {
-                    rows_and_keys_once &= times == 1 && where.first < rows && where.second < keys;
+                int n = 0;
+                for (const int times : scores) {
+                    rows_and_keys_once &= times == (n / tile.keys < rows && n % tile.keys < keys ? 1 : 0);
+                    ++n;
                 }
                 all_values &= stage.number == 0 || values.size() == static_cast<std::size_t>(keys);
             }

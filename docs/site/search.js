@@ -36,7 +36,7 @@ const Search = {
         const hasAll = text => each.every(word => text.match(word));
         const count = text => (text.match(phrase) ?? []).length;
         const found = [];
-        for (const [file, title, sections] of index.pages) {
+        for (const [kind, file, title, sections] of index.pages) {
             let best = null, matches = 0;
             for (const [anchor, heading, text] of sections) {
                 const own = count(text);
@@ -50,11 +50,13 @@ const Search = {
             if (ofTitle === 9 && !best) continue;
             const tier = Math.min(ofTitle, best ? best.tier : 9);
             const {anchor, heading, text} = best && ofTitle > 0 ? best : {anchor: "", heading: "", text: best?.text ?? sections[0][2]};
-            found.push({tier, matches, title, heading, text: Search.excerpt(text, phrase, each),
+            found.push({tier, kind, matches, title, heading, text: Search.excerpt(text, phrase, each),
                         address: file + (anchor ? `#${anchor}` : "")});
         }
         // Sorting keeps the order of reading among equals. Titles are short, so they are equals.
-        return found.sort((a, b) => a.tier - b.tier || (a.tier > 0 ? b.matches - a.matches : 0));
+        const isOther = page => page.kind === "page";
+        return found.sort((a, b) => a.tier - b.tier || isOther(a) - isOther(b) ||
+                                    (a.tier > 0 ? b.matches - a.matches : 0));
     },
 
     // The text around the first match: pieces, every other one of them a match.
@@ -90,7 +92,7 @@ if (typeof document !== "undefined") document.addEventListener("DOMContentLoaded
     function show() {
         if (!index || box.value.trim() === "") return close();
         const found = Search.find(box.value, index);
-        results.replaceChildren(...found.map(({title, heading, text, address}) => {
+        results.replaceChildren(...found.map(({kind, title, heading, text, address}) => {
             const item = document.createElement("li"), link = document.createElement("a");
             const add = (tag, ...content) => {
                 const element = document.createElement(tag);
@@ -99,6 +101,7 @@ if (typeof document !== "undefined") document.addEventListener("DOMContentLoaded
             };
             link.href = address;
             add("b", title);
+            if (kind === "notebook") add("span", "notebook");
             if (heading) add("span", heading);
             if (text.length > 0) add("p", ...text.map((piece, k) => {
                 if (k % 2 === 0) return piece;
@@ -112,8 +115,8 @@ if (typeof document !== "undefined") document.addEventListener("DOMContentLoaded
         if (found.length === 0) results.innerHTML = "<li class='none'>Nothing has these words.</li>";
         const place = box.getBoundingClientRect();
         results.style.top = `${place.bottom + 4}px`;
-        results.style.left = `${Math.max(8, place.left)}px`;
         results.hidden = false;
+        results.style.left = `${Math.max(8, Math.min(place.left, innerWidth - results.offsetWidth - 8))}px`;
         box.setAttribute("aria-expanded", "true");
         choose(-1);
     }

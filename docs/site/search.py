@@ -8,34 +8,35 @@ from xml.etree import ElementTree
 GLOSSARY = "docs/glossary.md"
 # Around a lesson's text, and of its own making; a lesson's tables have the same rows everywhere.
 FRAME = re.compile(r'<(nav) class="steps">.*?</nav>|<(dl) class="family">.*?</dl>', re.S)
-TABLE = re.compile(r'<div class="table">.*?</table></div>', re.S)
+TABLE = re.compile(r'<div class="table[^>]*>.*?</table></div>', re.S)
+INLINE = re.compile(r"</?(?:a|b|code|em|i|span|strong|sub|sup)\b[^>]*>|\\[()\[\]]")  # no space between words; a formula's ends
+KINDS = ("lesson", "glossary", "notebook", "page")
 
 
 def text_of(body):
     """HTML as a reader sees it, in one line."""
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", FRAME.sub("", body))).split())
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", INLINE.sub("", FRAME.sub("", body)))).split())
 
 
-def in_reading_order(pages, lessons):
-    """Lessons as a reader climbs, the glossary, the notebooks, and then the others."""
-    climbed = {page.path: n for n, page in enumerate(lessons)}
-
-    def place(page):
-        kind = 0 if page.path in climbed else 1 if page.path == GLOSSARY else 2 if page.path.endswith(".ipynb") else 3
-        return kind, climbed.get(page.path, 0), page.path
-
-    return sorted(pages, key=place)
+def kind_of(page, lessons):
+    if page in lessons:
+        return "lesson"
+    return "glossary" if page.path == GLOSSARY else "notebook" if page.path.endswith(".ipynb") else "page"
 
 
 def page_entries(pages, lessons):
-    """For each page its file, its title and its sections: anchor, heading, text. Kernels and diffs, which no text is
-    made of, are left out: of them the symbols are found."""
+    """For each page its kind, its file, its title and its sections (anchor, heading, text): lessons as a reader climbs,
+    the glossary, the notebooks, and then the others. Kernels and diffs, which no text is made of, are left out: of them
+    the symbols are found."""
+    def place(page):
+        return KINDS.index(kind_of(page, lessons)), lessons.index(page) if page in lessons else 0, page.path
+
     entries = []
-    for page in in_reading_order(pages, lessons):
+    for page in sorted(pages, key=place):
         sections = [[section.anchor, section.heading,
                      text_of(TABLE.sub("", section.body) if page in lessons else section.body)]
                     for section in page.sections if section.level == 0 or section.tokens]
-        entries.append([page.file, page.title, sections])
+        entries.append([kind_of(page, lessons), page.file, page.title, sections])
     return entries
 
 
