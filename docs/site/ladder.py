@@ -147,8 +147,8 @@ class Ladder:
         """The page of `lab trace` in a frame; nothing where there is no CPU back-end to record with."""
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "page.html"
-            done = subprocess.run([self.lab, "trace", *arguments.split(), "--html", page], capture_output=True, text=True,
-                                  check=False)
+            done = subprocess.run([self.lab, "trace", *arguments.split(), "--html", page], capture_output=True,
+                                  text=True, check=False)
             if done.returncode == 3:
                 return ""
             if done.returncode != 0:

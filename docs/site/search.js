@@ -49,7 +49,8 @@ const Search = {
             const ofTitle = count(title) > 0 ? 0 : hasAll(title) ? 3 : 9;
             if (ofTitle === 9 && !best) continue;
             const tier = Math.min(ofTitle, best ? best.tier : 9);
-            const {anchor, heading, text} = best && ofTitle > 0 ? best : {anchor: "", heading: "", text: best?.text ?? sections[0][2]};
+            const top = {anchor: "", heading: "", text: best?.text ?? sections[0][2]};
+            const {anchor, heading, text} = ofTitle === 0 || !best ? top : best;
             found.push({tier, kind, matches, title, heading, text: Search.excerpt(text, phrase, each),
                         address: file + (anchor ? `#${anchor}` : "")});
         }
@@ -63,7 +64,8 @@ const Search = {
     excerpt(text, phrase, each) {
         const marked = text.match(phrase) ? phrase : new RegExp(each.map(word => word.source).join("|"), "giu");
         const at = Math.max(0, text.search(marked)), first = at < 60 ? 0 : text.indexOf(" ", at - 60) + 1;
-        const shown = (first > 0 ? "… " : "") + text.slice(first, first + 170) + (first + 170 < text.length ? " …" : "");
+        const end = first + 170;
+        const shown = (first > 0 ? "… " : "") + text.slice(first, end) + (end < text.length ? " …" : "");
         return shown.split(new RegExp(`(${marked.source})`, "giu"));
     },
 };
@@ -116,7 +118,8 @@ if (typeof document !== "undefined") document.addEventListener("DOMContentLoaded
         const place = box.getBoundingClientRect();
         results.style.top = `${place.bottom + 4}px`;
         results.hidden = false;
-        results.style.left = `${Math.max(8, Math.min(place.left, innerWidth - results.offsetWidth - 8))}px`;
+        const room = document.documentElement.clientWidth - results.offsetWidth - 8;
+        results.style.left = `${Math.max(8, Math.min(place.left, room))}px`;
         box.setAttribute("aria-expanded", "true");
         choose(-1);
     }

@@ -9,11 +9,11 @@ GLOSSARY = "docs/glossary.md"
 # Around a lesson's text, and of its own making; a lesson's tables have the same rows everywhere.
 FRAME = re.compile(r'<(nav) class="steps">.*?</nav>|<(dl) class="family">.*?</dl>', re.S)
 TABLE = re.compile(r'<div class="table[^>]*>.*?</table></div>', re.S)
-INLINE = re.compile(r"</?(?:a|b|code|em|i|span|strong|sub|sup)\b[^>]*>|\\[()\[\]]")  # no space between words; a formula's ends
+INLINE = re.compile(r"</?(?:a|b|code|em|i|span|strong|sub|sup)\b[^>]*>|\\[()\[\]]")  # and a formula's ends
 KINDS = ("lesson", "glossary", "notebook", "page")
 
 
-def text_of(body):
+def text_in(body):
     """HTML as a reader sees it, in one line."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", INLINE.sub("", FRAME.sub("", body)))).split())
 
@@ -34,7 +34,7 @@ def page_entries(pages, lessons):
     entries = []
     for page in sorted(pages, key=place):
         sections = [[section.anchor, section.heading,
-                     text_of(TABLE.sub("", section.body) if page in lessons else section.body)]
+                     text_in(TABLE.sub("", section.body) if page in lessons else section.body)]
                     for section in page.sections if section.level == 0 or section.tokens]
         entries.append([kind_of(page, lessons), page.file, page.title, sections])
     return entries
