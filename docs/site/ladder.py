@@ -124,16 +124,8 @@ class Ladder:
         while len(stage.children) == 1:
             stage = stage.children[0]
             cards.append(self.card(stage))
-        # Where a part tries several things on one stage, they stand together, below each other.
-        alone = {}
-        for child in stage.children:
-            if not child.children:
-                alone.setdefault(child.number[0], []).append(child)
-        together = [group for group in alone.values() if len(group) > 1]
-        branches = [self.column(child) for child in stage.children if not any(child in group for group in together)]
-        branches += [f'<div class="column"><ol class="siblings">{"".join(map(self.card, group))}</ol></div>'
-                     for group in together]
-        below = f'<div class="branches">{"".join(branches)}</div>' if branches else ""
+        branches = "".join(map(self.column, stage.children))
+        below = f'<div class="branches">{branches}</div>' if branches else ""
         return f'<div class="column"><ol>{"".join(cards)}</ol>{below}</div>'
 
     def card(self, stage, moves=""):
