@@ -189,9 +189,11 @@ else
 fi
 
 if has_cpu && have chromium && have chromedriver && browser_python=$(tests/find_python.sh selenium); then
-    step 'the schedule explorer in Chromium' "$browser_python" tests/explorer.py "$build/lab"
+    site=()
+    if [ -e "$build/docs/html/search_index.js" ]; then site=(--site "$build/docs/html"); fi
+    step 'the schedule explorer and the site in Chromium' "$browser_python" tests/explorer.py "$build/lab" "${site[@]}"
 else
-    skip 'the schedule explorer in Chromium' 'chromium, chromium-driver or python3-selenium is missing'
+    skip 'the schedule explorer and the site in Chromium' 'chromium, chromium-driver or python3-selenium is missing'
 fi
 
 # --- The course, as a newcomer follows it ---------------------------------------------------------------------------
