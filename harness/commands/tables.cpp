@@ -57,6 +57,7 @@ class Generator {
         if (name == "part" && page.part) return part_block(*page.part);
         if (name == "times") return times_block();
         if (name == "headline") return headline_block();
+        if (name == "leave_one_out") return leave_one_out_block();
         if (name == "climbs" && stage == nullptr) return climbs_block(page);
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
@@ -126,12 +127,21 @@ class Generator {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
         int last = 0;
         for (const Stage& stage : stages()) {
-            if (!is_decoding(stage.shows_in) && stage.has_head_dim(128) &&
+            if (!is_ablation(stage.number) && !is_decoding(stage.shows_in) && stage.has_head_dim(128) &&
                 recorded_->kernels.count(stage.folder()) > 0)
                 last = stage.number;
         }
         return fmt::format("{}; {}:\n\n{}", recorded_label(*recorded_), libraries(*recorded_),
                            to_markdown(speedup_table(*recorded_, 1, {5, last})));
+    }
+
+    // What each change of 05 gained where it came, and what 05 gains by it when it has all the others.
+    std::string leave_one_out_block() const {
+        const std::vector<LeftOut> changes{{2, 90}, {3, 92}, {4, 91}, {5, 4}};
+        const Table table =
+            recorded_ ? leave_one_out_table(*recorded_, 5, changes) : Table("leave_one_out", "", {});
+        if (table.rows().empty()) return "No GPU time of these stages has been recorded yet.\n";
+        return fmt::format("{}:\n\n{}", recorded_label(*recorded_), to_markdown(table));
     }
 
     // The plots, on a part's page of what it is about; there is room for one on a phone, and for two side by
@@ -164,8 +174,9 @@ class Generator {
 
     std::string measured_block(const Stage& stage) const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
-        return fmt::format("{}:\n\n{}{}", recorded_label(*recorded_),
-                           to_markdown(stage_timing_table(*recorded_, stage)), legend);
+        const Table table = stage_timing_table(*recorded_, stage);
+        if (table.rows().empty()) return "No GPU time of this stage has been recorded yet.\n";
+        return fmt::format("{}:\n\n{}{}", recorded_label(*recorded_), to_markdown(table), legend);
     }
 
     // "record h200-8k": the tables of docs/results/h200-8k.json, whatever its date

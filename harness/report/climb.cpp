@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "harness/base/table.h"
+#include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
 #include "harness/report/problem_rows.h"
 #include "harness/time/peers.h"
@@ -22,6 +23,7 @@ std::vector<const Row*> path(const std::vector<ProblemRows>& problems, const Pro
         if (counts_bytes(p.first->shape) != counts_bytes(problem.first->shape)) continue;
         for (const Row* row : p.rows) {
             const Row* here = problem.row(row->stage);
+            if (is_ablation(row->stage)) continue;
             if (row->shows_here && here != nullptr && here->timing) last = std::max(last, row->stage);
         }
     }
