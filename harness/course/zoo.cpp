@@ -53,7 +53,8 @@ std::vector<Puzzle> zoo() {
     }
     std::stable_sort(puzzles.begin(), puzzles.end(),
                      [](const Puzzle& a, const Puzzle& b) { return rank(a) < rank(b); });
-    for (int number = 0; Puzzle & puzzle : puzzles) puzzle.number = ++number;
+    int number = 0;
+    for (Puzzle& puzzle : puzzles) puzzle.number = ++number;
     return puzzles;
 }
 
@@ -72,7 +73,8 @@ std::string fix_as_diff(const Puzzle& puzzle) {
 }
 
 PuzzleFolder start_puzzle(const Puzzle& puzzle, const fs::path& path) {
-    require_new_folder(path, "; name another folder with --dir");
+    require_new_folder(path,
+                       fmt::format("; lab zoo {} --check looks at it, --dir names another", puzzle.number));
     const std::string kernel = wrong_kernel(read_file(kernel_path(*puzzle.stage)), puzzle.mutant);
     const PuzzleFolder folder{path, puzzle.id};
     std::error_code error;
@@ -84,8 +86,8 @@ PuzzleFolder start_puzzle(const Puzzle& puzzle, const fs::path& path) {
 }
 
 PuzzleFolder open_puzzle_folder(const Puzzle& puzzle, const fs::path& path) {
-    if (!fs::exists(path))
-        throw BadUsage(fmt::format("there is no {}: lab zoo {} makes it", path.string(), puzzle.number));
+    if (const fs::path kernel = path / "kernel.cu"; !fs::exists(kernel))
+        throw BadUsage(fmt::format("there is no {}: lab zoo {} makes it", kernel.string(), puzzle.number));
     if (!fs::exists(state_file(path))) throw BadUsage(fmt::format("{} is no puzzle's folder", path.string()));
     const PuzzleFolder folder = read_state(path);
     if (folder.puzzle != puzzle.id)
