@@ -12,7 +12,9 @@
 #include "harness/ladder/ladder.h"
 #include "harness/report/climb.h"
 #include "harness/report/diff.h"
+#include "harness/report/parts.h"
 #include "harness/report/profile_tables.h"
+#include "harness/report/roofline.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
 #include "reference/tiled.h"
@@ -54,8 +56,11 @@ class Generator {
     std::string block(std::string_view name, const Page& page) {
         const Stage* stage = page.stage;
         if (name == "ladder" && stage == nullptr) return ladder_block();
-        if (name == "part" && page.part) return part_block(*page.part);
-        if (name == "times") return times_block();
+        if (name == "part" && page.part) return part_block(*page.part, page);
+        if (name == "algorithm" && stage == nullptr) return part_block(0, page);
+        if (name == "parts" && stage == nullptr) return parts_block(page);
+        if (name == "times") return page.part ? times_of_part_block(*page.part) : times_block();
+        if (name == "roofline" && stage == nullptr) return roofline_block(page);
         if (name == "headline") return headline_block();
         if (name == "climbs" && stage == nullptr) return climbs_block(page);
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
@@ -73,6 +78,10 @@ class Generator {
     // What the plots show; none before the first recording.
     std::vector<Climb> recorded_climbs() const {
         return recorded_ ? climbs(*recorded_) : std::vector<Climb>();
+    }
+
+    std::optional<Roofline> recorded_roofline() const {
+        return recorded_ && profiled_ ? roofline(*recorded_, *profiled_) : std::nullopt;
     }
 
   private:
@@ -93,7 +102,8 @@ class Generator {
     }
 
     // What each change of a part gained over its parent, where it should show.
-    std::string part_block(int part) const {
+    std::string part_block(int part, const Page& page) const {
+        const std::string stages_folder = relative_to(page, "stages");
         Table table("part", "",
                     {{"stage", "stage"},
                      {"change", "the one change"},
@@ -102,12 +112,39 @@ class Generator {
         for (const Stage& stage : stages()) {
             if (part_of(stage.number) != part) continue;
             const Stage* parent = find_stage(stage.parent);
-            table.add_row({fmt::format("[{0}]({0}/README.md)", stage.folder()), stage.change,
+            const std::string lesson =
+                (fs::path(stages_folder) / stage.folder() / "README.md").lexically_normal().string();
+            table.add_row({fmt::format("[{}]({})", stage.folder(), lesson), stage.change,
                            parent != nullptr ? std::to_string(count_changed_lines(*parent, stage)) : "",
                            recorded_ ? speedups_where_it_shows(*recorded_, stage) : ""});
         }
         if (!recorded_) return to_markdown(table);
         return fmt::format("{}:\n\n{}", recorded_label(*recorded_), to_markdown(table));
+    }
+
+    // What each part teaches and reaches.
+    std::string parts_block(const Page& page) const {
+        const Results none;
+        const Results& results = recorded_ ? *recorded_ : none;
+        return to_markdown(parts_table(results, page.path.parent_path().string()));
+    }
+
+    // The stages of a part where their changes should show, beside the stage that it starts from and the
+    // peers.
+    std::string times_of_part_block(int part) const {
+        const Results own = recorded_ ? of_part(*recorded_, part) : Results();
+        if (own.rows.empty()) return "No GPU time has been recorded yet.\n";
+        std::string text = fmt::format("{}; {}:\n", recorded_label(own), libraries(own));
+        for (const Table& table : rate_tables(own))
+            text += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
+        return text + legend;
+    }
+
+    std::string roofline_block(const Page& page) const {
+        const auto roofline = recorded_roofline();
+        if (!roofline) return "No GPU time has been recorded yet.\n";
+        return fmt::format("<p align=\"center\">\n{}</p>\n",
+                           to_html("roofline", to_words(*roofline), relative_to(page, plots_folder), 480));
     }
 
     std::string times_block() const {
@@ -138,8 +175,7 @@ class Generator {
     // side elsewhere.
     std::string climbs_block(const Page& page) const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
-        const std::string folder =
-            fs::path(plots_folder).lexically_relative(page.path.parent_path()).string();
+        const std::string folder = relative_to(page, plots_folder);
         std::string text = "<p align=\"center\">\n";
         for (const Climb& climb : climbs(*recorded_)) {
             const bool of_part = std::any_of(climb.steps.begin(), climb.steps.end(), [&](const auto& step) {
@@ -192,6 +228,11 @@ class Generator {
         return text;
     }
 
+    // A folder of the root as links of this page name it.
+    static std::string relative_to(const Page& page, const fs::path& folder) {
+        return folder.lexically_relative(page.path.parent_path()).string();
+    }
+
     static Results recorded(std::string_view file) {
         return load_results(results_folder() / fmt::format("{}.json", file));
     }
@@ -225,7 +266,7 @@ std::string regenerated(const std::string& text, const Page& page, Generator& ge
 std::vector<File> pages(Generator& generator) {
     std::vector<File> files;
     const fs::path ladder = "stages";
-    std::vector<Page> all{{"README.md"}, {ladder / "README.md"}};
+    std::vector<Page> all{{"README.md"}, {ladder / "README.md"}, {"docs/results.md"}};
     for (const auto& [part, name] : part_pages()) all.push_back({ladder / name, nullptr, part});
     for (const Stage& stage : stages()) all.push_back({ladder / stage.folder() / "README.md", &stage});
     for (const Page& page : all) {
@@ -235,11 +276,22 @@ std::vector<File> pages(Generator& generator) {
     return files;
 }
 
+// Plots by the name of their files, and the line of data that each shows.
+using Plots = std::vector<std::pair<std::string, std::string>>;
+
+Plots recorded_plots(const Generator& generator) {
+    Plots plots;
+    for (const Climb& climb : generator.recorded_climbs()) plots.emplace_back(climb.name, to_line(climb));
+    if (const auto roofline = generator.recorded_roofline())
+        plots.emplace_back("roofline", to_line(*roofline));
+    return plots;
+}
+
 // The data of the plots, a line for each.
-File plotted(const std::vector<Climb>& climbs) {
+File plotted(const Plots& plots) {
     std::vector<std::string> lines;
-    for (const Climb& climb : climbs) lines.push_back(to_line(climb));
-    return {fs::path(plots_folder) / "climbs.json", fmt::format("[\n{}\n]\n", fmt::join(lines, ",\n"))};
+    for (const auto& [name, line] : plots) lines.push_back(line);
+    return {fs::path(plots_folder) / "plots.json", fmt::format("[\n{}\n]\n", fmt::join(lines, ",\n"))};
 }
 
 // Makes the plots of their data.
@@ -262,19 +314,19 @@ Document run(const TablesOptions& options) {
                                                       : Cell("rewritten")});
     };
     Generator generator;
-    const auto climbs = generator.recorded_climbs();
+    const Plots plots = recorded_plots(generator);
     std::vector<File> files = pages(generator);
-    if (!climbs.empty()) files.push_back(plotted(climbs));
+    if (!plots.empty()) files.push_back(plotted(plots));
     for (const auto& [path, content] : files) {
         const bool same = fs::exists(root / path) && read_file(root / path) == content;
         if (!same && !options.check) OutputFile(root / path).write(content);
         add(path, same);
     }
     bool redraw = false;
-    for (const Climb& climb : climbs) {
-        for (const std::string& plot : file_names(climb)) {
+    for (const auto& [name, line] : plots) {
+        for (const std::string& plot : file_names(name)) {
             const fs::path path = fs::path(plots_folder) / plot;
-            const bool same = fs::exists(root / path) && is_shown(climb, read_file(root / path));
+            const bool same = fs::exists(root / path) && is_shown(line, read_file(root / path));
             redraw = redraw || !same;
             add(path, same);
         }

@@ -130,13 +130,9 @@ std::vector<Climb> climbs(const Results& results) {
     }
     std::vector<Climb> climbs;
     for (const char* regime : {"train", "causal", "decode"}) {
-        std::vector<const ProblemRows*> candidates;
-        for (const ProblemRows& problem : problems) {
-            if (problem.first->regime == regime) candidates.push_back(&problem);
-        }
-        if (candidates.empty()) continue;
-        const ProblemRows& problem = *candidates[candidates.size() / 2];
-        const Climb climb = make_climb(results, problem, path(problems, problem), shared);
+        const ProblemRows* problem = telling_problem(problems, regime);
+        if (problem == nullptr) continue;
+        const Climb climb = make_climb(results, *problem, path(problems, *problem), shared);
         const bool timed = std::any_of(climb.steps.begin(), climb.steps.end(),
                                        [](const auto& step) { return step.rate.has_value(); });
         if (timed) climbs.push_back(climb);
@@ -144,8 +140,12 @@ std::vector<Climb> climbs(const Results& results) {
     return climbs;
 }
 
+std::vector<std::string> file_names(const std::string& name) {
+    return {name + "-light.svg", name + "-dark.svg"};
+}
+
 std::vector<std::string> file_names(const Climb& climb) {
-    return {climb.name + "-light.svg", climb.name + "-dark.svg"};
+    return file_names(climb.name);
 }
 
 std::string to_line(const Climb& climb) {
@@ -168,7 +168,10 @@ std::string to_line(const Climb& climb) {
 }
 
 bool is_shown(const Climb& climb, const std::string& svg) {
-    std::string description = to_line(climb);
+    return is_shown(to_line(climb), svg);
+}
+
+bool is_shown(std::string description, const std::string& svg) {
     for (const auto& [plain, entity] : {std::pair{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}}) {
         for (std::size_t at = 0; (at = description.find(plain, at)) != description.npos; at += 2)
             description.replace(at, 1, entity);
@@ -177,10 +180,14 @@ bool is_shown(const Climb& climb, const std::string& svg) {
 }
 
 std::string to_html(const Climb& climb, const std::string& folder) {
+    return to_html(climb.name, to_words(climb), folder, 400);
+}
+
+std::string to_html(const std::string& name, const std::string& words, const std::string& folder, int width) {
     return fmt::format(
         "<picture>\n<source media=\"(prefers-color-scheme: dark)\" srcset=\"{0}/{1}\">\n"
-        "<img width=\"400\" alt=\"{2}\" src=\"{0}/{3}\">\n</picture>\n",
-        folder, file_names(climb)[1], escaped(to_words(climb)), file_names(climb)[0]);
+        "<img width=\"{4}\" alt=\"{2}\" src=\"{0}/{3}\">\n</picture>\n",
+        folder, file_names(name)[1], escaped(words), file_names(name)[0], width);
 }
 
 std::string to_words(const Climb& climb) {

@@ -54,4 +54,10 @@ std::string to_html(const Climb& climb, const std::string& folder);
 /// The same in words, in one line, for those who do not see it.
 std::string to_words(const Climb& climb);
 
+/// The same of any plot: its files, whether an SVG is of that line of data, and both as HTML, `width` pixels
+/// wide.
+std::vector<std::string> file_names(const std::string& name);
+bool is_shown(std::string line, const std::string& svg);
+std::string to_html(const std::string& name, const std::string& words, const std::string& folder, int width);
+
 }  // namespace ladder
