@@ -75,8 +75,8 @@ class Figure:
             self.text(x, y + step * i, words, **style)
 
     def note(self, y, words):
-        """A paragraph below a picture, as wide as it."""
-        self.lines(0, y, textwrap.wrap(words, 64), size=SMALL)
+        """A paragraph below a picture, as wide as it; where ~ is no line ends."""
+        self.lines(0, y, [line.replace("~", " ") for line in textwrap.wrap(words, 64)], size=SMALL)
 
     def label(self, x, y, width, height, words, **style):
         """Words in the middle of a box."""
@@ -180,7 +180,7 @@ def naive(f):
     f.text(104, 112, "once", size=SMALL)
     f.text(174, 106, "3 times", size=SMALL)
     f.text(222, 124, "once", size=SMALL)
-    f.note(284, "Per head. Q, K, V and O are N × d, drawn narrow; S and P are N × N. Arrows are what the kernels ask for.")
+    f.note(284, "Per head. Q, K, V and O are N~×~d, drawn narrow; S and P are N~×~N. Arrows are what the kernels ask for.")
 
 
 @figure("01-loops", "Key tiles in the outer loop, query tiles in the inner one")
@@ -211,7 +211,7 @@ def loops(f):
     f.label(x + 36, y0, 38, 4 * size, "HBM")
     f.note(284, "Step 7: K_1 and V_1 stay in shared memory while the query tiles come by. At each step Q_i comes from "
            "HBM, and O_i, m and l come in fp32 and go back. Of S and P one tile exists at a time, in registers: the "
-           "N × N matrix is never written.")
+           "N~×~N matrix is never written.")
 
 
 @figure("02-division", "Where O is divided by l: at every key tile, or once")
@@ -343,7 +343,7 @@ def causal(f):
         f.box(x, 214, 13, 13, color, 0.35, dashed=not color, line="faint")
         f.text(x + 18, 225, words, size=SMALL)
     f.note(250, "04 computes all 36 tiles and masks each of them; 05 computes 21 and masks 6. With whole tiles and Nq = Nk "
-           "these are Tr (Tr + 1) / 2 of Tr^2, and one masked tile per query tile.")
+           "these are Tr~(Tr~+~1)~/~2 of Tr^2, and one masked tile per query tile.")
 
 
 @figure("06-split-keys", "The keys split over blocks, and the merge by log-sum-exp")

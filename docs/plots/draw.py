@@ -139,8 +139,8 @@ def groups_of(points):
     """Points that would cover each other are one: (stages, x, y) with the mean of their places."""
     groups = []
     for point in points:
-        near = next((group for group in groups if group[0]["problem"] == point["problem"]
-                     and all(abs(math.log10(group[0][key] / point[key])) < 0.06 for key in ("intensity", "tflops"))), None)
+        near = next((group for group in groups if group[0]["problem"] == point["problem"] and
+                     all(abs(math.log10(group[0][key] / point[key])) < 0.06 for key in ("intensity", "tflops"))), None)
         if near:
             near.append(point)
         else:
@@ -153,7 +153,7 @@ def draw_roofline(roof, colors):
     picture = Picture(ROOF_HEIGHT, colors)
     small = {"fontsize": 9.5}
     left, right, top, bottom = 34, WIDTH - 8, 50, ROOF_HEIGHT - 34
-    low_x, high_x = 1, 10 ** math.ceil(math.log10(max(p["intensity"] for p in roof["points"]) * 1.2))
+    low_x, high_x = 1, 4 * max(point["intensity"] for point in roof["points"])
     low_y = 10 ** math.floor(math.log10(min(p["tflops"] for p in roof["points"])))
     high_y = 10 ** math.ceil(math.log10(roof["tflops"] * 1.1))
 
@@ -165,10 +165,9 @@ def draw_roofline(roof, colors):
 
     picture.text(0, 16, "Roofline", fontsize=14, weight="bold")
     picture.text(0, 33, "TFLOP/s against operations per byte of HBM", "faint", **small)
-    for power in range(int(math.log10(high_x / low_x)) + 1):
+    for power in range(math.floor(math.log10(high_x / low_x)) + 1):
         picture.line(at_x(low_x * 10**power), top, bottom, "grid", zorder=0)
-        picture.text(min(at_x(low_x * 10**power), right - 12), bottom + 14, f"{low_x * 10**power:g}", "faint", ha="center",
-                     **small)
+        picture.text(at_x(low_x * 10**power), bottom + 14, f"{low_x * 10**power:g}", "faint", ha="center", **small)
     for power in range(round(math.log10(high_y / low_y)) + 1):
         y = at_y(low_y * 10**power)
         picture.axes.plot([left, right], [y, y], color=colors["grid"], linewidth=1, zorder=0)
@@ -179,13 +178,18 @@ def draw_roofline(roof, colors):
                       [at_y(roof["gbs"] * start / 1000), at_y(roof["tflops"]), at_y(roof["tflops"])],
                       color=colors["text"], linewidth=1.5)
     picture.text(right, at_y(roof["tflops"]) - 5, f"a GEMM: {roof['tflops']:.0f} TFLOP/s", "faint", ha="right", **small)
-    picture.text(at_x(ridge) - 34, at_y(roof["tflops"]) + 22, f"a copy: {roof['gbs']:.0f} GB/s", "faint", ha="right", **small)
+    picture.text(at_x(ridge) - 46, at_y(roof["tflops"]) + 22, f"a copy: {roof['gbs']:.0f} GB/s", "faint", ha="right",
+                 **small)
     problems = list(dict.fromkeys(point["problem"] for point in roof["points"]))
-    for group in groups_of(roof["points"]):
+    room = {}  # below what each column of labels may go on, from the slowest upwards
+    for group in sorted(groups_of(roof["points"]), key=lambda group: group[0]["tflops"]):
         x, y = at_x(group[0]["intensity"]), at_y(group[0]["tflops"])
+        column = round(x / 40)
+        baseline = min(y + 3.5, room.get(column, bottom))
+        room[column] = baseline - 13
         color = colors["shared" if group[0]["problem"] == problems[0] else "own"]
         picture.axes.plot([x], [y], "o", color=color, markersize=6)
-        picture.text(x + 7, y + 3.5, ", ".join(point["stage"][:2] for point in group), weight="bold")
+        picture.text(x + 7, baseline, ", ".join(point["stage"][:2] for point in group), weight="bold")
     for number, problem in enumerate(problems):
         x = left + 14 + 90 * number
         picture.axes.plot([x], [ROOF_HEIGHT - 7], "o", color=colors[("shared", "own")[min(number, 1)]], markersize=6)
