@@ -61,7 +61,7 @@ Table parts_table(const Results& results, const std::string& folder) {
                  {"start", "starts from"},
                  {"teaches", "what it teaches"},
                  {"gain", "what it reaches", Align::right},
-                 {"peer", "of FlashAttention-2", Align::right}});
+                 {"peer", "of FlashAttention-2's speed", Align::right}});
     const auto problems = by_problem(results);
     for (const auto& [part, page] : part_pages()) {
         const auto own = stages_of(part);
