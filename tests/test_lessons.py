@@ -19,9 +19,10 @@ ORDER = ["The complaint", "The change", "The prediction", "The measurement", "Wh
 
 
 def prose_of(text):
-    """A page without what programs wrote, without pictures, and without code."""
+    """A page without what programs wrote, and without pictures, formulas and code that stand alone."""
     text = GENERATED.sub("", text)
     text = re.sub(r"<picture>.*?</picture>", "", text, flags=re.S)
+    text = re.sub(r"^ *\$\$.*\$\$$", "", text, flags=re.M)
     text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
     return re.sub(r"^    .*$", "", text, flags=re.M)
 

@@ -19,7 +19,10 @@ import matplotlib.pyplot as plt
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
-from themes import THEMES
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "figures"))
+sys.dont_write_bytecode = True
+
+from themes import THEMES  # noqa: E402
 
 WIDTH = 370  # in the pixels of a narrow phone, nearly; a page may show it larger
 ROOF_HEIGHT = 300
