@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -349,10 +350,10 @@ TEST_CASE("a plot is known by the recording that it shows", "[commands]") {
     std::string description = to_line(train);
     description.replace(description.find("<A & B>"), 7, "&lt;A &amp; B&gt;");
     const std::string svg = "<svg><dc:description>" + description + "</dc:description></svg>";
-    CHECK(is_shown(train, svg));
-    CHECK(!is_shown(both[1], svg));
+    CHECK(is_shown(picture_of(train), svg));
+    CHECK(!is_shown(picture_of(both[1]), svg));
     Climb newer = train;
     *newer.steps[1].rate += 0.001;
-    CHECK(!is_shown(newer, svg));
-    CHECK(to_html(train, "f").find("srcset=\"f/train-dark.svg\"") != std::string::npos);
+    CHECK(!is_shown(picture_of(newer), svg));
+    CHECK(to_html(picture_of(train), "f").find("srcset=\"f/train-dark.svg\"") != std::string::npos);
 }

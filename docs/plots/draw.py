@@ -1,10 +1,10 @@
-"""Draws plots.json in a light and a dark version: how fast the stages are on one problem, one after the other, and the
+"""Draws pictures.json in a light and a dark version: how fast the stages are on one problem, one after the other, and the
 roofline.
 
-    draw.py [FOLDER]    reads FOLDER/plots.json and writes FOLDER/*.svg; this folder if none is named
+    draw.py [FOLDER]    reads FOLDER/pictures.json and writes FOLDER/*.svg; this folder if none is named
 
-`lab tables` makes plots.json of the recordings and runs this. The same input gives the same bytes. Each picture holds
-the line of plots.json that it shows, as its description, by which a stale one is known.
+`lab tables` makes pictures.json of the recordings and runs this. The same input gives the same bytes. Each picture holds
+the line of pictures.json that it shows, as its description, by which a stale one is known.
 """
 
 import json
@@ -86,7 +86,7 @@ def width_of(words, weight):
     return TextPath((0, 0), words, prop=font).get_extents().width
 
 
-def draw(climb, colors):
+def draw_climb(climb, colors):
     steps, yardsticks = climb["steps"], climb["yardsticks"]
     header_end = TITLE_END + LINE * max(len(yardsticks), 2)
     top = header_end + 8
@@ -166,7 +166,7 @@ def draw_roofline(roof, colors):
     def at_y(tflops):
         return bottom - (bottom - top) * math.log10(tflops / low_y) / math.log10(high_y / low_y)
 
-    picture.text(0, 16, "Roofline", fontsize=14, weight="bold")
+    picture.text(0, 16, roof["title"], fontsize=14, weight="bold")
     picture.text(0, 33, "TFLOP/s against operations per byte of HBM", "faint", **small)
     for power in range(math.floor(math.log10(high_x / low_x)) + 1):
         picture.line(at_x(low_x * 10**power), top, bottom, "grid", zorder=0)
@@ -202,16 +202,15 @@ def draw_roofline(roof, colors):
 
 def main():
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent
-    for line in (folder / "plots.json").read_text().splitlines():
+    for line in (folder / "pictures.json").read_text().splitlines():
         if line in "[]":
             continue
         line = line.rstrip(",")
-        plot = json.loads(line)
+        picture = json.loads(line)
         for theme, colors in THEMES.items():
-            figure = draw(plot, colors) if "steps" in plot else draw_roofline(plot, colors)
-            figure.savefig(folder / f"{plot['name']}-{theme}.svg", transparent=True,
-                           metadata={"Date": None, "Creator": None, "Title": plot.get("title", "Roofline"),
-                                     "Description": line})
+            figure = draw_climb(picture, colors) if "steps" in picture else draw_roofline(picture, colors)
+            figure.savefig(folder / f"{picture['name']}-{theme}.svg", transparent=True,
+                           metadata={"Date": None, "Creator": None, "Title": picture["title"], "Description": line})
             plt.close(figure)
 
 

@@ -75,13 +75,14 @@ class Generator {
         throw BadUsage(fmt::format("there is no generated block '{}' here", name));
     }
 
-    // What the plots show; none before the first recording.
-    std::vector<Climb> recorded_climbs() const {
-        return recorded_ ? climbs(*recorded_) : std::vector<Climb>();
-    }
-
-    std::optional<Roofline> recorded_roofline() const {
-        return recorded_ && profiled_ ? roofline(*recorded_, *profiled_) : std::nullopt;
+    // All of the recordings; none before the first.
+    std::vector<Picture> pictures() {
+        std::vector<Picture> all;
+        if (recorded_) {
+            for (const Climb& climb : climbs(*recorded_)) all.push_back(picture_of(climb));
+        }
+        if (const auto found = recorded_roofline()) all.push_back(picture_of(*found));
+        return all;
     }
 
   private:
@@ -103,7 +104,7 @@ class Generator {
 
     // What each change of a part gained over its parent, where it should show.
     std::string part_block(int part, const Page& page) const {
-        const std::string stages_folder = relative_to(page, "stages");
+        const fs::path stages_folder = fs::path("stages").lexically_relative(page.path.parent_path());
         Table table("part", "",
                     {{"stage", "stage"},
                      {"change", "the one change"},
@@ -112,9 +113,8 @@ class Generator {
         for (const Stage& stage : stages()) {
             if (part_of(stage.number) != part) continue;
             const Stage* parent = find_stage(stage.parent);
-            const std::string lesson =
-                (fs::path(stages_folder) / stage.folder() / "README.md").lexically_normal().string();
-            table.add_row({fmt::format("[{}]({})", stage.folder(), lesson), stage.change,
+            const fs::path lesson = (stages_folder / stage.folder() / "README.md").lexically_normal();
+            table.add_row({fmt::format("[{}]({})", in_words(stage.folder()), lesson.string()), stage.change,
                            parent != nullptr ? std::to_string(count_changed_lines(*parent, stage)) : "",
                            recorded_ ? speedups_where_it_shows(*recorded_, stage) : ""});
         }
@@ -140,11 +140,13 @@ class Generator {
         return text + legend;
     }
 
+    std::optional<Roofline> recorded_roofline() const {
+        return recorded_ && profiled_ ? roofline(*recorded_, *profiled_) : std::nullopt;
+    }
+
     std::string roofline_block(const Page& page) const {
-        const auto roofline = recorded_roofline();
-        if (!roofline) return "No GPU time has been recorded yet.\n";
-        return fmt::format("<p align=\"center\">\n{}</p>\n",
-                           to_html("roofline", to_words(*roofline), relative_to(page, plots_folder), 480));
+        const auto found = recorded_roofline();
+        return found ? centered(picture_of(*found), page) : "No GPU time has been recorded yet.\n";
     }
 
     std::string times_block() const {
@@ -175,15 +177,22 @@ class Generator {
     // side elsewhere.
     std::string climbs_block(const Page& page) const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
-        const std::string folder = relative_to(page, plots_folder);
         std::string text = "<p align=\"center\">\n";
         for (const Climb& climb : climbs(*recorded_)) {
             const bool of_part = std::any_of(climb.steps.begin(), climb.steps.end(), [&](const auto& step) {
                 return part_of(std::stoi(step.folder)) == page.part;
             });
-            if (!page.part || of_part) text += to_html(climb, folder);
+            if (!page.part || of_part) text += to_html(picture_of(climb), plots_from(page));
         }
         return text + "</p>\n";
+    }
+
+    static std::string plots_from(const Page& page) {
+        return fs::path(plots_folder).lexically_relative(page.path.parent_path()).string();
+    }
+
+    static std::string centered(const Picture& picture, const Page& page) {
+        return fmt::format("<p align=\"center\">\n{}</p>\n", to_html(picture, plots_from(page)));
     }
 
     std::string counters_block(const Stage& stage) {
@@ -226,11 +235,6 @@ class Generator {
             text += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
         }
         return text;
-    }
-
-    // A folder of the root as links of this page name it.
-    static std::string relative_to(const Page& page, const fs::path& folder) {
-        return folder.lexically_relative(page.path.parent_path()).string();
     }
 
     static Results recorded(std::string_view file) {
@@ -276,22 +280,11 @@ std::vector<File> pages(Generator& generator) {
     return files;
 }
 
-// Plots by the name of their files, and the line of data that each shows.
-using Plots = std::vector<std::pair<std::string, std::string>>;
-
-Plots recorded_plots(const Generator& generator) {
-    Plots plots;
-    for (const Climb& climb : generator.recorded_climbs()) plots.emplace_back(climb.name, to_line(climb));
-    if (const auto roofline = generator.recorded_roofline())
-        plots.emplace_back("roofline", to_line(*roofline));
-    return plots;
-}
-
-// The data of the plots, a line for each.
-File plotted(const Plots& plots) {
+// The data of the pictures, a line for each.
+File plotted(const std::vector<Picture>& pictures) {
     std::vector<std::string> lines;
-    for (const auto& [name, line] : plots) lines.push_back(line);
-    return {fs::path(plots_folder) / "plots.json", fmt::format("[\n{}\n]\n", fmt::join(lines, ",\n"))};
+    for (const Picture& picture : pictures) lines.push_back(picture.data);
+    return {fs::path(plots_folder) / "pictures.json", fmt::format("[\n{}\n]\n", fmt::join(lines, ",\n"))};
 }
 
 // Makes the plots of their data.
@@ -314,19 +307,19 @@ Document run(const TablesOptions& options) {
                                                       : Cell("rewritten")});
     };
     Generator generator;
-    const Plots plots = recorded_plots(generator);
+    const auto pictures = generator.pictures();
     std::vector<File> files = pages(generator);
-    if (!plots.empty()) files.push_back(plotted(plots));
+    if (!pictures.empty()) files.push_back(plotted(pictures));
     for (const auto& [path, content] : files) {
         const bool same = fs::exists(root / path) && read_file(root / path) == content;
         if (!same && !options.check) OutputFile(root / path).write(content);
         add(path, same);
     }
     bool redraw = false;
-    for (const auto& [name, line] : plots) {
-        for (const std::string& plot : file_names(name)) {
+    for (const Picture& picture : pictures) {
+        for (const std::string& plot : file_names(picture)) {
             const fs::path path = fs::path(plots_folder) / plot;
-            const bool same = fs::exists(root / path) && is_shown(line, read_file(root / path));
+            const bool same = fs::exists(root / path) && is_shown(picture, read_file(root / path));
             redraw = redraw || !same;
             add(path, same);
         }

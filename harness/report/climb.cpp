@@ -92,30 +92,6 @@ std::string speedup_text(double speedup) {
     return fmt::format("{:.{}f}x", speedup, speedup < 10 ? 2 : 0);
 }
 
-// As XML and HTML want it, also between quotes.
-std::string escaped(const std::string& text) {
-    std::string result;
-    for (const char c : text) {
-        switch (c) {
-            case '&':
-                result += "&amp;";
-                break;
-            case '<':
-                result += "&lt;";
-                break;
-            case '>':
-                result += "&gt;";
-                break;
-            case '"':
-                result += "&quot;";
-                break;
-            default:
-                result += c;
-        }
-    }
-    return result;
-}
-
 }  // namespace
 
 std::vector<Climb> climbs(const Results& results) {
@@ -140,14 +116,6 @@ std::vector<Climb> climbs(const Results& results) {
     return climbs;
 }
 
-std::vector<std::string> file_names(const std::string& name) {
-    return {name + "-light.svg", name + "-dark.svg"};
-}
-
-std::vector<std::string> file_names(const Climb& climb) {
-    return file_names(climb.name);
-}
-
 std::string to_line(const Climb& climb) {
     nlohmann::ordered_json line{{"name", climb.name},
                                 {"title", climb.title},
@@ -167,27 +135,8 @@ std::string to_line(const Climb& climb) {
     return line.dump();
 }
 
-bool is_shown(const Climb& climb, const std::string& svg) {
-    return is_shown(to_line(climb), svg);
-}
-
-bool is_shown(std::string description, const std::string& svg) {
-    for (const auto& [plain, entity] : {std::pair{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}}) {
-        for (std::size_t at = 0; (at = description.find(plain, at)) != description.npos; at += 2)
-            description.replace(at, 1, entity);
-    }
-    return svg.find(">" + description + "<") != svg.npos;
-}
-
-std::string to_html(const Climb& climb, const std::string& folder) {
-    return to_html(climb.name, to_words(climb), folder, 400);
-}
-
-std::string to_html(const std::string& name, const std::string& words, const std::string& folder, int width) {
-    return fmt::format(
-        "<picture>\n<source media=\"(prefers-color-scheme: dark)\" srcset=\"{0}/{1}\">\n"
-        "<img width=\"{4}\" alt=\"{2}\" src=\"{0}/{3}\">\n</picture>\n",
-        folder, file_names(name)[1], escaped(words), file_names(name)[0], width);
+Picture picture_of(const Climb& climb) {
+    return {.name = climb.name, .data = to_line(climb), .words = to_words(climb)};
 }
 
 std::string to_words(const Climb& climb) {

@@ -60,13 +60,15 @@ Table parts_table(const Results& results, const std::string& folder) {
                 {{"part", "part"},
                  {"start", "starts from"},
                  {"teaches", "what it teaches"},
-                 {"gain", "what it reaches", Align::right},
+                 {"gain", "what it reaches"},
                  {"peer", "of FlashAttention-2's speed", Align::right}});
     const auto problems = by_problem(results);
     for (const auto& [part, page] : part_pages()) {
         const auto own = stages_of(part);
         if (own.empty()) continue;
         const Stage& start = *start_of(part);
+        const bool is_chain = std::all_of(
+            own.begin(), own.end(), [&](const Stage* stage) { return descends_from(*stage, *own.front()); });
         std::string gain, peer;
         for (const char* regime : {"train", "decode"}) {
             const ProblemRows* problem = telling_problem(problems, regime);
@@ -75,8 +77,7 @@ Table parts_table(const Results& results, const std::string& folder) {
             for (const Stage* stage : own) {
                 const bool in_its_field = is_decoding(stage->shows_in) == is_decoding(regime);
                 const Row* row = problem != nullptr ? problem->row(stage->number) : nullptr;
-                const bool follows = descends_from(*stage, *own.front());
-                if (in_its_field && follows && row != nullptr && row->timing) last = row;
+                if (is_chain && in_its_field && row != nullptr && row->timing) last = row;
             }
             if (first == nullptr || last == nullptr || !first->timing) continue;
             const char* separator = gain.empty() ? "" : ", ";

@@ -30,6 +30,32 @@ double hbm_bytes(const Profile& profile, const Row& row) {
     return bytes;
 }
 
+std::string to_line(const Roofline& roofline) {
+    nlohmann::ordered_json line{{"name", "roofline"},
+                                {"title", "Roofline"},
+                                {"machine", roofline.machine},
+                                {"tflops", roofline.tflops},
+                                {"gbs", roofline.gbs}};
+    for (const Roofline::Point& point : roofline.points) {
+        line["points"].push_back({{"stage", point.folder},
+                                  {"problem", point.problem},
+                                  {"intensity", point.intensity},
+                                  {"tflops", point.tflops}});
+    }
+    return line.dump();
+}
+
+std::string to_words(const Roofline& roofline) {
+    std::string words = fmt::format("Roofline of {}: {:.0f} GB/s of a copy, {:.0f} TFLOP/s of a GEMM.",
+                                    roofline.machine, roofline.gbs, roofline.tflops);
+    for (const Roofline::Point& point : roofline.points) {
+        words += fmt::format(" {} ({}): {:.0f} operations per byte, {:.{}f} TFLOP/s;", in_words(point.folder),
+                             point.problem, point.intensity, point.tflops, point.tflops < 10 ? 1 : 0);
+    }
+    words.back() = '.';
+    return words;
+}
+
 }  // namespace
 
 std::optional<Roofline> roofline(const Results& results, const Profile& profile) {
@@ -58,29 +84,8 @@ std::optional<Roofline> roofline(const Results& results, const Profile& profile)
     return roofline.points.empty() ? std::nullopt : std::optional(roofline);
 }
 
-std::string to_line(const Roofline& roofline) {
-    nlohmann::ordered_json line{{"name", "roofline"},
-                                {"machine", roofline.machine},
-                                {"tflops", roofline.tflops},
-                                {"gbs", roofline.gbs}};
-    for (const Roofline::Point& point : roofline.points) {
-        line["points"].push_back({{"stage", point.folder},
-                                  {"problem", point.problem},
-                                  {"intensity", point.intensity},
-                                  {"tflops", point.tflops}});
-    }
-    return line.dump();
-}
-
-std::string to_words(const Roofline& roofline) {
-    std::string words = fmt::format("Roofline of {}: {:.0f} GB/s of a copy, {:.0f} TFLOP/s of a GEMM.",
-                                    roofline.machine, roofline.gbs, roofline.tflops);
-    for (const Roofline::Point& point : roofline.points) {
-        words += fmt::format(" {} ({}): {:.0f} operations per byte, {:.{}f} TFLOP/s;", in_words(point.folder),
-                             point.problem, point.intensity, point.tflops, point.tflops < 10 ? 1 : 0);
-    }
-    words.back() = '.';
-    return words;
+Picture picture_of(const Roofline& roofline) {
+    return {.name = "roofline", .data = to_line(roofline), .words = to_words(roofline), .width = 480};
 }
 
 }  // namespace ladder

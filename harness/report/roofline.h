@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/report/picture.h"
 #include "harness/time/profile.h"
 #include "harness/time/results.h"
 
@@ -32,10 +33,6 @@ struct Roofline {
 /// missing or no stage is left.
 std::optional<Roofline> roofline(const Results& results, const Profile& profile);
 
-/// All of it as one line of JSON: what docs/plots/draw.py reads.
-std::string to_line(const Roofline& roofline);
-
-/// The same in words, in one line, for those who do not see it.
-std::string to_words(const Roofline& roofline);
+Picture picture_of(const Roofline& roofline);
 
 }  // namespace ladder
