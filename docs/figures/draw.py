@@ -125,7 +125,7 @@ def grid(f, x, y, rows, columns, size, cell):
 
 @figure("00s-memory", "The memories of a GPU, and the way of a tile through them")
 def memories(f):
-    f.text(0, 14, "where it is, and how much there is", bold=True, size=HEAD)
+    f.text(0, 14, "where it is, on an H200", bold=True, size=HEAD)
     f.text(WIDTH, 14, "a tile's way", bold=True, size=HEAD, anchor="end")
     levels = [("HBM", "for all SMs: Q, K, V, O", "faint", 0, 260),
               ("L2 cache", "60 MB for all 132 SMs", "faint", 18, 224),

@@ -114,7 +114,7 @@ class Generator {
             if (part_of(stage.number) != part) continue;
             const Stage* parent = find_stage(stage.parent);
             const fs::path lesson = (stages_folder / stage.folder() / "README.md").lexically_normal();
-            table.add_row({fmt::format("[{}]({})", in_words(stage.folder()), lesson.string()), stage.change,
+            table.add_row({fmt::format("[{}]({})", title_of(stage), lesson.string()), stage.change,
                            parent != nullptr ? std::to_string(count_changed_lines(*parent, stage)) : "",
                            recorded_ ? speedups_where_it_shows(*recorded_, stage) : ""});
         }

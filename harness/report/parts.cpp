@@ -95,6 +95,13 @@ Table parts_table(const Results& results, const std::string& folder) {
     return table;
 }
 
+std::string title_of(const Stage& stage) {
+    const fs::path lesson = stages_folder() / stage.folder() / "README.md";
+    if (!fs::exists(lesson)) return in_words(stage.folder());
+    const std::string text = read_file(lesson);
+    return text.substr(2, text.find_first_of(":\n") - 2);
+}
+
 Results of_part(const Results& results, int part) {
     const Stage* start = start_of(part);
     std::set<std::string> units;

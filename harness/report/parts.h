@@ -6,6 +6,7 @@
 
 #include "harness/base/table.h"
 #include "harness/time/results.h"
+#include "stages/stage.h"
 
 namespace ladder {
 
@@ -13,6 +14,9 @@ namespace ladder {
 /// that it starts from, what it teaches (the first sentence of its page), and how many times as fast its last
 /// stage is as the one that it starts from, and as the peer FlashAttention-2.
 Table parts_table(const Results& results, const std::string& folder);
+
+/// What the heading of its lesson calls a stage: "04 split-Q"; its folder in words if it has no lesson.
+std::string title_of(const Stage& stage);
 
 /// The recording without what is not of this part: its stages and the one that it starts from stay, on the
 /// problems whose rate has a unit in which some stage of the part should show.
