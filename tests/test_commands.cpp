@@ -12,6 +12,8 @@
 #include "harness/count/counting.h"
 #include "harness/ladder/ladder.h"
 #include "harness/report/climb.h"
+#include "harness/report/parts.h"
+#include "harness/report/roofline.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
 #include "harness/verify/verification.h"
@@ -340,6 +342,65 @@ TEST_CASE("gains on the way up stand beside what they are worth at the end", "[c
     CHECK(leave_one_out_table(results, 3, {{2, 90}, {3, 92}}).rows().empty());
 }
 
+TEST_CASE("a roofline has operations per byte, and what was timed and profiled alone", "[commands]") {
+    Results results;
+    results.ceilings.bf16_tflops = 800;
+    results.ceilings.copy_gbs = 4000;
+    Row row;
+    row.regime = "train";
+    row.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = 1000, .Nk = 1000, .d = 64};
+    for (const char* folder : {"04_split_q", "05_causal_skip", "22_async_copies"}) {
+        row.folder = folder;
+        row.stage = std::stoi(row.folder);
+        row.timing = Timing{.median_ms = 0.001 * (row.stage + 1)};
+        results.rows.push_back(row);
+    }
+    Profile profile;
+    for (const char* folder : {"04_split_q", "22_async_copies"}) {
+        ProfileRow profiled;
+        static_cast<ProblemLabel&>(profiled) = row;
+        profiled.folder = folder;
+        profiled.kernels.resize(2);
+        for (KernelProfile& kernel : profiled.kernels)
+            kernel.metrics = {{"hbm_read_bytes", 1e6}, {"hbm_write_bytes", 3e6}};
+        profile.rows.push_back(profiled);
+    }
+    const auto found = roofline(results, profile);
+    REQUIRE(found);
+    REQUIRE(found->points.size() == 1);  // 05 was not profiled, 22 is not the last of its part
+    CHECK(found->points[0].folder == "04_split_q");
+    CHECK(found->points[0].intensity == 32);  // 4 x 1000 x 1000 x 64 operations, 8 MB
+    CHECK(std::abs(found->points[0].tflops - 51.2) < 1e-9);
+    results.ceilings.copy_gbs.reset();
+    CHECK(!roofline(results, profile));
+}
+
+TEST_CASE("a part's share of a recording: its stages, where it starts, and its kind of problem",
+          "[commands]") {
+    Results results;
+    for (const auto& [stage, regime, unit, shows] : {std::tuple{5, "train", "TFLOP/s", false},
+                                                     {5, "decode", "GB/s", false},
+                                                     {6, "decode", "GB/s", true},
+                                                     {10, "train", "TFLOP/s", false},
+                                                     {10, "decode", "GB/s", true},
+                                                     {20, "train", "TFLOP/s", true}}) {
+        Row row;
+        row.stage = stage;
+        row.regime = regime;
+        row.unit = unit;
+        row.shows_here = shows;
+        results.rows.push_back(row);
+    }
+    const auto stages_in = [&](int part) {
+        std::vector<int> numbers;
+        for (const Row& row : of_part(results, part).rows) numbers.push_back(row.stage);
+        return numbers;
+    };
+    CHECK(stages_in(10) == std::vector<int>{6, 10});
+    CHECK(stages_in(20) == std::vector<int>{5, 20});
+    CHECK(stages_in(0) == std::vector<int>{5, 6});
+}
+
 TEST_CASE("a plot is known by the recording that it shows", "[commands]") {
     const auto both = climbs(branched_results());
     const Climb& train = both[0];
@@ -353,10 +414,10 @@ TEST_CASE("a plot is known by the recording that it shows", "[commands]") {
     std::string description = to_line(train);
     description.replace(description.find("<A & B>"), 7, "&lt;A &amp; B&gt;");
     const std::string svg = "<svg><dc:description>" + description + "</dc:description></svg>";
-    CHECK(is_shown(train, svg));
-    CHECK(!is_shown(both[1], svg));
+    CHECK(is_shown(picture_of(train), svg));
+    CHECK(!is_shown(picture_of(both[1]), svg));
     Climb newer = train;
     *newer.steps[1].rate += 0.001;
-    CHECK(!is_shown(newer, svg));
-    CHECK(to_html(train, "f").find("srcset=\"f/train-dark.svg\"") != std::string::npos);
+    CHECK(!is_shown(picture_of(newer), svg));
+    CHECK(to_html(picture_of(train), "f").find("srcset=\"f/train-dark.svg\"") != std::string::npos);
 }

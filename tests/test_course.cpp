@@ -368,6 +368,8 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
          {"05_causal_skip/kernel.cu", "05_causal_skip/README.md", "06_flash_decoding", "26_mbarriers"})
         CHECK(!fs::exists(folder / (std::string("out/stages/") + name)));
     CHECK(!fs::exists(folder / "out/stages/05_causal_skip/mutants"));
+    CHECK(fs::exists(folder / "out/docs/figures/04-split-q-light.svg"));
+    CHECK(!fs::exists(folder / "out/docs/figures/05-causal-light.svg"));
     CHECK(fs::exists(folder / "out/stages/04_split_q/mutants/missing_wait.txt"));
     CHECK(contains(folder.read("out/stages/05_causal_skip/exercise.md"), "## The complaint"));
     CHECK(fs::exists(folder / "out/stages/05_causal_skip/claims.cpp"));  // what a check holds them to

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Tests what the site is made of: diffs side by side, links, Markdown. Usage: test_site.py"""
+"""Tests what the site is made of: diffs side by side, links, Markdown, figures. Usage: test_site.py"""
 
 import re
+import runpy
 import sys
 import tempfile
 import unittest
@@ -233,6 +234,25 @@ class MarkdownTest(unittest.TestCase):
     def test_formulas_are_left_to_katex(self):
         self.assertIn(r"\(m_i &lt; 1\)", self.render("$m_i < 1$"))
         self.assertIn("costs $5 and $6", self.render("costs $5 and $6"))
+
+
+class FiguresTest(unittest.TestCase):
+    FOLDER = ROOT / "docs/figures"
+
+    def test_they_are_what_the_script_draws(self):
+        drawn = dict(runpy.run_path(str(self.FOLDER / "draw.py"))["files"]())
+        found = {path.name: path.read_text(encoding="utf-8") for path in self.FOLDER.glob("*.svg")}
+        self.assertEqual(sorted(found), sorted(drawn))
+        for name, text in drawn.items():
+            self.assertTrue(found[name] == text, f"docs/figures/{name} is out of date: run docs/figures/draw.py")
+
+    def test_each_is_shown_light_and_dark_and_in_words(self):
+        shown = re.findall(r'srcset="[./]*docs/figures/([\w-]+)-dark.svg">\n<img width="\d+" alt="([^"]+)" '
+                           r'src="[./]*docs/figures/([\w-]+)-light.svg">',
+                           "".join(page.read_text(encoding="utf-8") for page in ROOT.glob("stages/**/*.md")))
+        self.assertEqual([dark for dark, _, light in shown if dark != light], [])
+        self.assertEqual(sorted({light for *_, light in shown}),
+                         sorted(path.name[:-10] for path in self.FOLDER.glob("*-light.svg")))
 
 
 if __name__ == "__main__":

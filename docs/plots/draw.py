@@ -1,9 +1,10 @@
-"""Draws climbs.json: how fast the stages are on one problem, one after the other, in a light and a dark version.
+"""Draws pictures.json in a light and a dark version: how fast the stages are on one problem, one after the other, and the
+roofline.
 
-    draw.py [FOLDER]    reads FOLDER/climbs.json and writes FOLDER/*.svg; this folder if none is named
+    draw.py [FOLDER]    reads FOLDER/pictures.json and writes FOLDER/*.svg; this folder if none is named
 
-`lab tables` makes climbs.json of the recordings and runs this. The same input gives the same bytes. Each picture holds
-the line of climbs.json that it shows, as its description, by which a stale one is known.
+`lab tables` makes pictures.json of the recordings and runs this. The same input gives the same bytes. Each picture holds
+the line of pictures.json that it shows, as its description, by which a stale one is known.
 """
 
 import json
@@ -18,17 +19,16 @@ import matplotlib.pyplot as plt
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "figures"))
+sys.dont_write_bytecode = True
+
+from themes import THEMES  # noqa: E402
+
 WIDTH = 370  # in the pixels of a narrow phone, nearly; a page may show it larger
+ROOF_HEIGHT = 300
 TITLE_END, LINE, ROW, BAR = 40, 15, 21, 13
 SPEEDUP_WIDTH = 44
 
-# Blue for what all branches share and orange for what is a branch's own: also apart for the colour-blind.
-THEMES = {
-    "light": {"page": "#ffffff", "text": "#1f2328", "faint": "#59636e", "grid": "#d1d9e0", "shared": "#0072b2",
-              "own": "#d55e00"},
-    "dark": {"page": "#0d1117", "text": "#e6edf3", "faint": "#9198a1", "grid": "#3d444d", "shared": "#56b4e9",
-             "own": "#e69f00"},
-}
 plt.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "flash-ladder", "font.family": "DejaVu Sans",
                      "font.size": 10.5, "figure.dpi": 72})
 
@@ -86,7 +86,7 @@ def width_of(words, weight):
     return TextPath((0, 0), words, prop=font).get_extents().width
 
 
-def draw(climb, colors):
+def draw_climb(climb, colors):
     steps, yardsticks = climb["steps"], climb["yardsticks"]
     header_end = TITLE_END + LINE * max(len(yardsticks), 2)
     top = header_end + 8
@@ -138,17 +138,79 @@ def draw(climb, colors):
     return picture.figure
 
 
+def groups_of(points):
+    """Points that would cover each other are one: (stages, x, y) with the mean of their places."""
+    groups = []
+    for point in points:
+        near = next((group for group in groups if group[0]["problem"] == point["problem"] and
+                     all(abs(math.log10(group[0][key] / point[key])) < 0.06 for key in ("intensity", "tflops"))), None)
+        if near:
+            near.append(point)
+        else:
+            groups.append([point])
+    return groups
+
+
+def draw_roofline(roof, colors):
+    """Operations per second against operations per byte of HBM, both logarithmic, under the two ceilings."""
+    picture = Picture(ROOF_HEIGHT, colors)
+    small = {"fontsize": 9.5}
+    left, right, top, bottom = 34, WIDTH - 8, 50, ROOF_HEIGHT - 34
+    low_x, high_x = 1, 4 * max(point["intensity"] for point in roof["points"])
+    low_y = 10 ** math.floor(math.log10(min(p["tflops"] for p in roof["points"])))
+    high_y = 10 ** math.ceil(math.log10(roof["tflops"] * 1.1))
+
+    def at_x(intensity):
+        return left + (right - left) * math.log10(intensity / low_x) / math.log10(high_x / low_x)
+
+    def at_y(tflops):
+        return bottom - (bottom - top) * math.log10(tflops / low_y) / math.log10(high_y / low_y)
+
+    picture.text(0, 16, roof["title"], fontsize=14, weight="bold")
+    picture.text(0, 33, "TFLOP/s against operations per byte of HBM", "faint", **small)
+    for power in range(math.floor(math.log10(high_x / low_x)) + 1):
+        picture.line(at_x(low_x * 10**power), top, bottom, "grid", zorder=0)
+        picture.text(at_x(low_x * 10**power), bottom + 14, f"{low_x * 10**power:g}", "faint", ha="center", **small)
+    for power in range(round(math.log10(high_y / low_y)) + 1):
+        y = at_y(low_y * 10**power)
+        picture.axes.plot([left, right], [y, y], color=colors["grid"], linewidth=1, zorder=0)
+        picture.text(left - 5, y + 3.5, f"{low_y * 10**power:g}", "faint", ha="right", **small)
+    ridge = roof["tflops"] * 1000 / roof["gbs"]
+    start = max(low_x, low_y * 1000 / roof["gbs"])
+    picture.axes.plot([at_x(start), at_x(ridge), right],
+                      [at_y(roof["gbs"] * start / 1000), at_y(roof["tflops"]), at_y(roof["tflops"])],
+                      color=colors["text"], linewidth=1.5)
+    picture.text(right, at_y(roof["tflops"]) - 5, f"a GEMM: {roof['tflops']:.0f} TFLOP/s", "faint", ha="right", **small)
+    picture.text(at_x(ridge) - 46, at_y(roof["tflops"]) + 22, f"a copy: {roof['gbs']:.0f} GB/s", "faint", ha="right",
+                 **small)
+    problems = list(dict.fromkeys(point["problem"] for point in roof["points"]))
+    room = {}  # below what each column of labels may go on, from the slowest upwards
+    for group in sorted(groups_of(roof["points"]), key=lambda group: group[0]["tflops"]):
+        x, y = at_x(group[0]["intensity"]), at_y(group[0]["tflops"])
+        column = round(x / 40)
+        baseline = min(y + 3.5, room.get(column, bottom))
+        room[column] = baseline - 13
+        color = colors["shared" if group[0]["problem"] == problems[0] else "own"]
+        picture.axes.plot([x], [y], "o", color=color, markersize=6)
+        picture.text(x + 7, baseline, ", ".join(point["stage"][:2] for point in group), weight="bold")
+    for number, problem in enumerate(problems):
+        x = left + 14 + 90 * number
+        picture.axes.plot([x], [ROOF_HEIGHT - 7], "o", color=colors[("shared", "own")[min(number, 1)]], markersize=6)
+        picture.text(x + 8, ROOF_HEIGHT - 3.5, problem, "faint", **small)
+    return picture.figure
+
+
 def main():
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent
-    for line in (folder / "climbs.json").read_text().splitlines():
+    for line in (folder / "pictures.json").read_text().splitlines():
         if line in "[]":
             continue
         line = line.rstrip(",")
-        climb = json.loads(line)
+        picture = json.loads(line)
         for theme, colors in THEMES.items():
-            figure = draw(climb, colors)
-            figure.savefig(folder / f"{climb['name']}-{theme}.svg", transparent=True,
-                           metadata={"Date": None, "Creator": None, "Title": climb["title"], "Description": line})
+            figure = draw_climb(picture, colors) if "steps" in picture else draw_roofline(picture, colors)
+            figure.savefig(folder / f"{picture['name']}-{theme}.svg", transparent=True,
+                           metadata={"Date": None, "Creator": None, "Title": picture["title"], "Description": line})
             plt.close(figure)
 
 

@@ -12,7 +12,9 @@
 #include "harness/ladder/ladder.h"
 #include "harness/report/climb.h"
 #include "harness/report/diff.h"
+#include "harness/report/parts.h"
 #include "harness/report/profile_tables.h"
+#include "harness/report/roofline.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
 #include "reference/tiled.h"
@@ -54,8 +56,11 @@ class Generator {
     std::string block(std::string_view name, const Page& page) {
         const Stage* stage = page.stage;
         if (name == "ladder" && stage == nullptr) return ladder_block();
-        if (name == "part" && page.part) return part_block(*page.part);
-        if (name == "times") return times_block();
+        if (name == "part" && page.part) return part_block(*page.part, page);
+        if (name == "algorithm" && stage == nullptr) return part_block(0, page);
+        if (name == "parts" && stage == nullptr) return parts_block(page);
+        if (name == "times") return page.part ? times_of_part_block(*page.part) : times_block();
+        if (name == "roofline" && stage == nullptr) return roofline_block(page);
         if (name == "headline") return headline_block();
         if (name == "leave_one_out") return leave_one_out_block();
         if (name == "climbs" && stage == nullptr) return climbs_block(page);
@@ -71,9 +76,14 @@ class Generator {
         throw BadUsage(fmt::format("there is no generated block '{}' here", name));
     }
 
-    // What the plots show; none before the first recording.
-    std::vector<Climb> recorded_climbs() const {
-        return recorded_ ? climbs(*recorded_) : std::vector<Climb>();
+    // All of the recordings; none before the first.
+    std::vector<Picture> pictures() {
+        std::vector<Picture> all;
+        if (recorded_) {
+            for (const Climb& climb : climbs(*recorded_)) all.push_back(picture_of(climb));
+        }
+        if (const auto found = recorded_roofline()) all.push_back(picture_of(*found));
+        return all;
     }
 
   private:
@@ -94,7 +104,8 @@ class Generator {
     }
 
     // What each change of a part gained over its parent, where it should show.
-    std::string part_block(int part) const {
+    std::string part_block(int part, const Page& page) const {
+        const fs::path stages_folder = fs::path("stages").lexically_relative(page.path.parent_path());
         Table table("part", "",
                     {{"stage", "stage"},
                      {"change", "the one change"},
@@ -103,12 +114,40 @@ class Generator {
         for (const Stage& stage : stages()) {
             if (part_of(stage.number) != part) continue;
             const Stage* parent = find_stage(stage.parent);
-            table.add_row({fmt::format("[{0}]({0}/README.md)", stage.folder()), stage.change,
+            const fs::path lesson = (stages_folder / stage.folder() / "README.md").lexically_normal();
+            table.add_row({fmt::format("[{}]({})", title_of(stage), lesson.string()), stage.change,
                            parent != nullptr ? std::to_string(count_changed_lines(*parent, stage)) : "",
                            recorded_ ? speedups_where_it_shows(*recorded_, stage) : ""});
         }
         if (!recorded_) return to_markdown(table);
         return fmt::format("{}:\n\n{}", recorded_label(*recorded_), to_markdown(table));
+    }
+
+    // What each part teaches and reaches.
+    std::string parts_block(const Page& page) const {
+        const Results none;
+        const Results& results = recorded_ ? *recorded_ : none;
+        return to_markdown(parts_table(results, page.path.parent_path().string()));
+    }
+
+    // The stages of a part where their changes should show, beside the stage that it starts from and the
+    // peers.
+    std::string times_of_part_block(int part) const {
+        const Results own = recorded_ ? of_part(*recorded_, part) : Results();
+        if (own.rows.empty()) return "No GPU time has been recorded yet.\n";
+        std::string text = fmt::format("{}; {}:\n", recorded_label(own), libraries(own));
+        for (const Table& table : rate_tables(own))
+            text += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
+        return text + legend;
+    }
+
+    std::optional<Roofline> recorded_roofline() const {
+        return recorded_ && profiled_ ? roofline(*recorded_, *profiled_) : std::nullopt;
+    }
+
+    std::string roofline_block(const Page& page) const {
+        const auto found = recorded_roofline();
+        return found ? centered(picture_of(*found), page) : "No GPU time has been recorded yet.\n";
     }
 
     std::string times_block() const {
@@ -148,16 +187,22 @@ class Generator {
     // side elsewhere.
     std::string climbs_block(const Page& page) const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
-        const std::string folder =
-            fs::path(plots_folder).lexically_relative(page.path.parent_path()).string();
         std::string text = "<p align=\"center\">\n";
         for (const Climb& climb : climbs(*recorded_)) {
             const bool of_part = std::any_of(climb.steps.begin(), climb.steps.end(), [&](const auto& step) {
                 return part_of(std::stoi(step.folder)) == page.part;
             });
-            if (!page.part || of_part) text += to_html(climb, folder);
+            if (!page.part || of_part) text += to_html(picture_of(climb), plots_from(page));
         }
         return text + "</p>\n";
+    }
+
+    static std::string plots_from(const Page& page) {
+        return fs::path(plots_folder).lexically_relative(page.path.parent_path()).string();
+    }
+
+    static std::string centered(const Picture& picture, const Page& page) {
+        return fmt::format("<p align=\"center\">\n{}</p>\n", to_html(picture, plots_from(page)));
     }
 
     std::string counters_block(const Stage& stage) {
@@ -236,7 +281,7 @@ std::string regenerated(const std::string& text, const Page& page, Generator& ge
 std::vector<File> pages(Generator& generator) {
     std::vector<File> files;
     const fs::path ladder = "stages";
-    std::vector<Page> all{{"README.md"}, {ladder / "README.md"}};
+    std::vector<Page> all{{"README.md"}, {ladder / "README.md"}, {"docs/results.md"}};
     for (const auto& [part, name] : part_pages()) all.push_back({ladder / name, nullptr, part});
     for (const Stage& stage : stages()) all.push_back({ladder / stage.folder() / "README.md", &stage});
     for (const Page& page : all) {
@@ -246,11 +291,11 @@ std::vector<File> pages(Generator& generator) {
     return files;
 }
 
-// The data of the plots, a line for each.
-File plotted(const std::vector<Climb>& climbs) {
+// The data of the pictures, a line for each.
+File plotted(const std::vector<Picture>& pictures) {
     std::vector<std::string> lines;
-    for (const Climb& climb : climbs) lines.push_back(to_line(climb));
-    return {fs::path(plots_folder) / "climbs.json", fmt::format("[\n{}\n]\n", fmt::join(lines, ",\n"))};
+    for (const Picture& picture : pictures) lines.push_back(picture.data);
+    return {fs::path(plots_folder) / "pictures.json", fmt::format("[\n{}\n]\n", fmt::join(lines, ",\n"))};
 }
 
 // Makes the plots of their data.
@@ -273,19 +318,19 @@ Document run(const TablesOptions& options) {
                                                       : Cell("rewritten")});
     };
     Generator generator;
-    const auto climbs = generator.recorded_climbs();
+    const auto pictures = generator.pictures();
     std::vector<File> files = pages(generator);
-    if (!climbs.empty()) files.push_back(plotted(climbs));
+    if (!pictures.empty()) files.push_back(plotted(pictures));
     for (const auto& [path, content] : files) {
         const bool same = fs::exists(root / path) && read_file(root / path) == content;
         if (!same && !options.check) OutputFile(root / path).write(content);
         add(path, same);
     }
     bool redraw = false;
-    for (const Climb& climb : climbs) {
-        for (const std::string& plot : file_names(climb)) {
+    for (const Picture& picture : pictures) {
+        for (const std::string& plot : file_names(picture)) {
             const fs::path path = fs::path(plots_folder) / plot;
-            const bool same = fs::exists(root / path) && is_shown(climb, read_file(root / path));
+            const bool same = fs::exists(root / path) && is_shown(picture, read_file(root / path));
             redraw = redraw || !same;
             add(path, same);
         }

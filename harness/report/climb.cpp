@@ -94,30 +94,6 @@ std::string speedup_text(double speedup) {
     return fmt::format("{:.{}f}x", speedup, speedup < 10 ? 2 : 0);
 }
 
-// As XML and HTML want it, also between quotes.
-std::string escaped(const std::string& text) {
-    std::string result;
-    for (const char c : text) {
-        switch (c) {
-            case '&':
-                result += "&amp;";
-                break;
-            case '<':
-                result += "&lt;";
-                break;
-            case '>':
-                result += "&gt;";
-                break;
-            case '"':
-                result += "&quot;";
-                break;
-            default:
-                result += c;
-        }
-    }
-    return result;
-}
-
 }  // namespace
 
 std::vector<Climb> climbs(const Results& results) {
@@ -132,22 +108,14 @@ std::vector<Climb> climbs(const Results& results) {
     }
     std::vector<Climb> climbs;
     for (const char* regime : {"train", "causal", "decode"}) {
-        std::vector<const ProblemRows*> candidates;
-        for (const ProblemRows& problem : problems) {
-            if (problem.first->regime == regime) candidates.push_back(&problem);
-        }
-        if (candidates.empty()) continue;
-        const ProblemRows& problem = *candidates[candidates.size() / 2];
-        const Climb climb = make_climb(results, problem, path(problems, problem), shared);
+        const ProblemRows* problem = telling_problem(problems, regime);
+        if (problem == nullptr) continue;
+        const Climb climb = make_climb(results, *problem, path(problems, *problem), shared);
         const bool timed = std::any_of(climb.steps.begin(), climb.steps.end(),
                                        [](const auto& step) { return step.rate.has_value(); });
         if (timed) climbs.push_back(climb);
     }
     return climbs;
-}
-
-std::vector<std::string> file_names(const Climb& climb) {
-    return {climb.name + "-light.svg", climb.name + "-dark.svg"};
 }
 
 std::string to_line(const Climb& climb) {
@@ -169,20 +137,8 @@ std::string to_line(const Climb& climb) {
     return line.dump();
 }
 
-bool is_shown(const Climb& climb, const std::string& svg) {
-    std::string description = to_line(climb);
-    for (const auto& [plain, entity] : {std::pair{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}}) {
-        for (std::size_t at = 0; (at = description.find(plain, at)) != description.npos; at += 2)
-            description.replace(at, 1, entity);
-    }
-    return svg.find(">" + description + "<") != svg.npos;
-}
-
-std::string to_html(const Climb& climb, const std::string& folder) {
-    return fmt::format(
-        "<picture>\n<source media=\"(prefers-color-scheme: dark)\" srcset=\"{0}/{1}\">\n"
-        "<img width=\"400\" alt=\"{2}\" src=\"{0}/{3}\">\n</picture>\n",
-        folder, file_names(climb)[1], escaped(to_words(climb)), file_names(climb)[0]);
+Picture picture_of(const Climb& climb) {
+    return {.name = climb.name, .data = to_line(climb), .words = to_words(climb)};
 }
 
 std::string to_words(const Climb& climb) {
