@@ -1,14 +1,16 @@
-"""Draws climbs.json: how fast the stages are on one problem, one after the other, in a light and a dark version.
+"""Draws pictures.json, a line for each picture, in a light and a dark version: climbs, which are how fast the stages are
+on one problem, one after the other, and charts, which are panels of lines against N.
 
-    draw.py [FOLDER]    reads FOLDER/climbs.json and writes FOLDER/*.svg; this folder if none is named
+    draw.py [FOLDER]    reads FOLDER/pictures.json and writes FOLDER/*.svg; this folder if none is named
 
-`lab tables` makes climbs.json of the recordings and runs this. The same input gives the same bytes. Each picture holds
-the line of climbs.json that it shows, as its description, by which a stale one is known.
+`lab tables` makes pictures.json of the recordings and runs this. The same input gives the same bytes. Each picture holds
+the line of pictures.json that it shows, as its description, by which a stale one is known.
 """
 
 import json
 import math
 import sys
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib
@@ -22,13 +24,21 @@ WIDTH = 370  # in the pixels of a narrow phone, nearly; a page may show it large
 TITLE_END, LINE, ROW, BAR = 40, 15, 21, 13
 SPEEDUP_WIDTH = 44
 
-# Blue for what all branches share and orange for what is a branch's own: also apart for the colour-blind.
+# Charts, in pixels: two panels beside each other.
+CHART_WIDTH, PANEL_HEIGHT, PANEL_GAP, LEGEND_COLUMNS = 620, 172, 46, 3
+MARGINS = {"left": 44, "right": 8, "bottom": 40}
+
+# Blue for what all branches share and orange for what is a branch's own: also apart for the colour-blind, as are the
+# lines of charts, which have markers of their own too.
 THEMES = {
     "light": {"page": "#ffffff", "text": "#1f2328", "faint": "#59636e", "grid": "#d1d9e0", "shared": "#0072b2",
-              "own": "#d55e00"},
+              "own": "#d55e00", "stages": ["#59636e", "#d55e00", "#0072b2", "#007a5a"],
+              "others": ["#a8558a", "#7a5c00", "#b07800", "#1f2328", "#7d7fc4"]},
     "dark": {"page": "#0d1117", "text": "#e6edf3", "faint": "#9198a1", "grid": "#3d444d", "shared": "#56b4e9",
-             "own": "#e69f00"},
+             "own": "#e69f00", "stages": ["#9198a1", "#ff8f40", "#56b4e9", "#2fc79a"],
+             "others": ["#e39ac6", "#c8ad62", "#f5c542", "#e6edf3", "#a5a7ee"]},
 }
+MARKERS = "osD^v<>P*"
 plt.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "flash-ladder", "font.family": "DejaVu Sans",
                      "font.size": 10.5, "figure.dpi": 72})
 
@@ -86,7 +96,63 @@ def width_of(words, weight):
     return TextPath((0, 0), words, prop=font).get_extents().width
 
 
-def draw(climb, colors):
+def size_text(n):
+    return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
+
+
+def draw_chart(chart, colors):
+    """Panels of lines over N, two in a row, all of one scale. Measured stages are solid lines, all else is dashed."""
+    rows = (len(chart["panels"]) + 1) // 2
+    header = 40 + 17 * ((len(chart["lines"]) + LEGEND_COLUMNS - 1) // LEGEND_COLUMNS) + 22
+    height = header + rows * PANEL_HEIGHT + (rows - 1) * PANEL_GAP + MARGINS["bottom"]
+    figure, axes = plt.subplots(rows, 2, sharex=True, sharey=True, squeeze=False,
+                                figsize=(CHART_WIDTH / 72, height / 72))
+    figure.subplots_adjust(left=MARGINS["left"] / CHART_WIDTH, right=1 - MARGINS["right"] / CHART_WIDTH,
+                           bottom=MARGINS["bottom"] / height, top=1 - header / height, wspace=0.06,
+                           hspace=PANEL_GAP / PANEL_HEIGHT)
+    figure.text(0, 1 - 16 / height, chart["title"], color=colors["text"], fontsize=14, weight="bold")
+    figure.text(0, 1 - 33 / height, chart["problem"], color=colors["faint"], fontsize=9.5)
+    x = chart["N"]
+    for panel, axis in zip(chart["panels"], axes.flat):
+        styles = {"stage": cycle(colors["stages"]), "other": cycle(colors["others"])}
+        for line, values, marker in zip(chart["lines"], panel["values"], cycle(MARKERS)):
+            stage = line["kind"] == "stage"
+            color = next(styles["stage" if stage else "other"])
+            points = [(n, value) for n, value in zip(x, values) if value is not None]
+            axis.plot([n for n, _ in points], [value for _, value in points], label=line["name"], color=color,
+                      linestyle="-" if stage else (0, (4, 2)), linewidth=1.6, marker=marker, markersize=4.5,
+                      markerfacecolor=color if stage else colors["page"])
+        axis.set_title(panel["title"], color=colors["text"], fontsize=10.5, loc="left")
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(x, [size_text(n) for n in x])
+        axis.minorticks_off()
+        if chart["log"]:
+            axis.set_yscale("log", base=2)
+            axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+            axis.axhline(1, color=colors["faint"], linewidth=1)
+        axis.grid(color=colors["grid"], linewidth=0.6)
+        axis.set_axisbelow(True)
+        axis.tick_params(colors=colors["faint"], labelsize=9, length=0, labelbottom=True)
+        axis.set_facecolor("none")
+        for spine in axis.spines.values():
+            spine.set_visible(False)
+    if not chart["log"]:
+        axis.set_ylim(bottom=0)
+    for axis in axes[-1]:
+        axis.set_xlabel("N", color=colors["faint"], fontsize=9.5)
+    for axis in axes.flat[len(chart["panels"]):]:
+        axis.set_visible(False)
+    handles, names = axes.flat[0].get_legend_handles_labels()
+    # A legend fills its columns from the top; these names read along the rows.
+    order = [i for column in range(LEGEND_COLUMNS) for i in range(column, len(names), LEGEND_COLUMNS)]
+    figure.legend([handles[i] for i in order], [names[i] for i in order], loc="upper left",
+                  bbox_to_anchor=(0, 1 - 42 / height), ncols=LEGEND_COLUMNS, frameon=False, fontsize=9.5,
+                  labelcolor=colors["text"], borderpad=0, borderaxespad=0, handlelength=3, labelspacing=0.4,
+                  columnspacing=1.5)
+    return figure
+
+
+def draw_climb(climb, colors):
     steps, yardsticks = climb["steps"], climb["yardsticks"]
     header_end = TITLE_END + LINE * max(len(yardsticks), 2)
     top = header_end + 8
@@ -140,15 +206,15 @@ def draw(climb, colors):
 
 def main():
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent
-    for line in (folder / "climbs.json").read_text().splitlines():
+    for line in (folder / "pictures.json").read_text().splitlines():
         if line in "[]":
             continue
         line = line.rstrip(",")
-        climb = json.loads(line)
+        picture = json.loads(line)
         for theme, colors in THEMES.items():
-            figure = draw(climb, colors)
-            figure.savefig(folder / f"{climb['name']}-{theme}.svg", transparent=True,
-                           metadata={"Date": None, "Creator": None, "Title": climb["title"], "Description": line})
+            figure = draw_climb(picture, colors) if "steps" in picture else draw_chart(picture, colors)
+            figure.savefig(folder / f"{picture['name']}-{theme}.svg", transparent=True,
+                           metadata={"Date": None, "Creator": None, "Title": picture["title"], "Description": line})
             plt.close(figure)
 
 

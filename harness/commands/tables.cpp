@@ -10,9 +10,12 @@
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
 #include "harness/ladder/ladder.h"
+#include "harness/report/chart.h"
 #include "harness/report/climb.h"
 #include "harness/report/diff.h"
+#include "harness/report/errors.h"
 #include "harness/report/profile_tables.h"
+#include "harness/report/standard.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
 #include "reference/tiled.h"
@@ -32,6 +35,7 @@ struct TablesOptions {
 
 const fs::path root = LADDER_SOURCE_DIR;
 constexpr const char* plots_folder = "docs/plots";
+constexpr const char* not_recorded = "Not recorded yet.\n";
 constexpr const char* legend = "\nBold: where the stage's change should show.\n";
 constexpr std::string_view opening = "<!-- generated: ", closing = "<!-- end -->";
 
@@ -58,6 +62,9 @@ class Generator {
         if (name == "times") return times_block();
         if (name == "headline") return headline_block();
         if (name == "climbs" && stage == nullptr) return climbs_block(page);
+        if (name == "papers") return papers_block(page);
+        if (name == "standard") return standard_block(page);
+        if (name == "errors") return recorded_errors_block();
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
         if (name == "profile" && stage != nullptr) return profile_block(profiled_, *stage);
@@ -70,9 +77,15 @@ class Generator {
         throw BadUsage(fmt::format("there is no generated block '{}' here", name));
     }
 
-    // What the plots show; none before the first recording.
-    std::vector<Climb> recorded_climbs() const {
-        return recorded_ ? climbs(*recorded_) : std::vector<Climb>();
+    // All of the recordings; none before the first.
+    std::vector<Picture> pictures() {
+        std::vector<Picture> all;
+        if (recorded_) {
+            for (const Climb& climb : climbs(*recorded_)) all.push_back(picture_of(climb));
+        }
+        if (papers_) all.push_back(picture_of(benchmark_chart(*papers_)));
+        if (standard_) all.push_back(picture_of(standard_chart(standard(), standard_->hardware.gpu)));
+        return all;
     }
 
   private:
@@ -138,22 +151,67 @@ class Generator {
     // side elsewhere.
     std::string climbs_block(const Page& page) const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
-        const std::string folder =
-            fs::path(plots_folder).lexically_relative(page.path.parent_path()).string();
         std::string text = "<p align=\"center\">\n";
         for (const Climb& climb : climbs(*recorded_)) {
             const bool of_part = std::any_of(climb.steps.begin(), climb.steps.end(), [&](const auto& step) {
                 return part_of(std::stoi(step.folder)) == page.part;
             });
-            if (!page.part || of_part) text += to_html(climb, folder);
+            if (!page.part || of_part) text += to_html(picture_of(climb), plots_from(page));
         }
         return text + "</p>\n";
     }
 
-    std::string counters_block(const Stage& stage) {
+    static std::string plots_from(const Page& page) {
+        return fs::path(plots_folder).lexically_relative(page.path.parent_path()).string();
+    }
+
+    static std::string centered(const Picture& picture, const Page& page) {
+        return fmt::format("<p align=\"center\">\n{}</p>\n", to_html(picture, plots_from(page)));
+    }
+
+    // The figure of the papers, and its numbers.
+    std::string papers_block(const Page& page) const {
+        if (!papers_) return not_recorded;
+        const std::string reasons = peer_reasons(*papers_);
+        return fmt::format("{}; {}.\n\n{}\n{}{}", recorded_label(*papers_), libraries(*papers_),
+                           centered(picture_of(benchmark_chart(*papers_)), page),
+                           to_markdown(rates_by_problem(*papers_)),
+                           reasons.empty() ? "" : fmt::format("\nNot timed: {}.\n", reasons));
+    }
+
+    // FlashAttention-1 against standard attention.
+    std::string standard_block(const Page& page) {
+        if (!standard_) return not_recorded;
+        const auto& rows = standard();
+        const std::string bytes = standard_bytes_
+                                      ? fmt::format("; bytes moved: {} on {}", standard_bytes_->profiler,
+                                                    machine_label(*standard_bytes_))
+                                      : "; bytes moved: not recorded yet";
+        return fmt::format("{}{}.\n\n{}\n{}\n{}\n{}", recorded_label(*standard_), bytes,
+                           centered(picture_of(standard_chart(rows, standard_->hardware.gpu)), page),
+                           crossovers(rows), to_markdown(standard_times(rows)),
+                           to_markdown(standard_bytes(rows)));
+    }
+
+    const std::vector<StandardRow>& standard() {
+        if (standard_rows_.empty())
+            standard_rows_ = standard_rows(*standard_, standard_bytes_, counting_device());
+        return standard_rows_;
+    }
+
+    static std::string recorded_errors_block() {
+        const fs::path file = file_of("h200-verify");
+        return fs::exists(file) ? errors_block(file) : not_recorded;
+    }
+
+    Device& counting_device() {
         if (!cpu_) cpu_ = open_counting_device();
+        return *cpu_;
+    }
+
+    std::string counters_block(const Stage& stage) {
         const auto changes =
-            count_changes(*cpu_, {&stage}, telling_case, [](const std::string&, int, int) {});
+            count_changes(counting_device(), {&stage}, telling_case, [](const std::string&, int, int) {});
         const Change& change = changes.front();
         if (!change.after.why_not.empty()) throw CannotRun(change.after.why_not);
         const std::string problem = fmt::format("Counted on {}:\n\n", change.problem.description());
@@ -192,8 +250,12 @@ class Generator {
         return text;
     }
 
-    static Results recorded(std::string_view file) {
-        return load_results(results_folder() / fmt::format("{}.json", file));
+    static fs::path file_of(std::string_view name) { return results_folder() / fmt::format("{}.json", name); }
+
+    static Results recorded(std::string_view file) { return load_results(file_of(file)); }
+
+    static std::optional<Results> recorded_if_there(std::string_view file) {
+        return fs::exists(file_of(file)) ? std::optional(recorded(file)) : std::nullopt;
     }
 
     static constexpr std::string_view record = "record ", peers = "peers ", peer_means = "peer_means ";
@@ -201,6 +263,10 @@ class Generator {
     std::unique_ptr<Device> cpu_;
     std::optional<Results> recorded_ = newest_results(results_folder());
     std::optional<Profile> profiled_ = recorded_profile();
+    std::optional<Results> papers_ = recorded_if_there("h200-papers");
+    std::optional<Results> standard_ = recorded_if_there("h200-standard");
+    std::optional<Profile> standard_bytes_ = recorded_profile("h200-standard-bytes");
+    std::vector<StandardRow> standard_rows_;
 };
 
 // The text with every generated block made anew.
@@ -225,7 +291,11 @@ std::string regenerated(const std::string& text, const Page& page, Generator& ge
 std::vector<File> pages(Generator& generator) {
     std::vector<File> files;
     const fs::path ladder = "stages";
-    std::vector<Page> all{{"README.md"}, {ladder / "README.md"}};
+    std::vector<Page> all{{"README.md"},
+                          {ladder / "README.md"},
+                          {"docs/results.md"},
+                          {"docs/benchmark.md"},
+                          {"docs/standard_attention.md"}};
     for (const auto& [part, name] : part_pages()) all.push_back({ladder / name, nullptr, part});
     for (const Stage& stage : stages()) all.push_back({ladder / stage.folder() / "README.md", &stage});
     for (const Page& page : all) {
@@ -235,11 +305,11 @@ std::vector<File> pages(Generator& generator) {
     return files;
 }
 
-// The data of the plots, a line for each.
-File plotted(const std::vector<Climb>& climbs) {
+// The data of the pictures, a line for each.
+File plotted(const std::vector<Picture>& pictures) {
     std::vector<std::string> lines;
-    for (const Climb& climb : climbs) lines.push_back(to_line(climb));
-    return {fs::path(plots_folder) / "climbs.json", fmt::format("[\n{}\n]\n", fmt::join(lines, ",\n"))};
+    for (const Picture& picture : pictures) lines.push_back(picture.data);
+    return {fs::path(plots_folder) / "pictures.json", fmt::format("[\n{}\n]\n", fmt::join(lines, ",\n"))};
 }
 
 // Makes the plots of their data.
@@ -262,19 +332,19 @@ Document run(const TablesOptions& options) {
                                                       : Cell("rewritten")});
     };
     Generator generator;
-    const auto climbs = generator.recorded_climbs();
+    const auto pictures = generator.pictures();
     std::vector<File> files = pages(generator);
-    if (!climbs.empty()) files.push_back(plotted(climbs));
+    if (!pictures.empty()) files.push_back(plotted(pictures));
     for (const auto& [path, content] : files) {
         const bool same = fs::exists(root / path) && read_file(root / path) == content;
         if (!same && !options.check) OutputFile(root / path).write(content);
         add(path, same);
     }
     bool redraw = false;
-    for (const Climb& climb : climbs) {
-        for (const std::string& plot : file_names(climb)) {
+    for (const Picture& picture : pictures) {
+        for (const std::string& plot : file_names(picture)) {
             const fs::path path = fs::path(plots_folder) / plot;
-            const bool same = fs::exists(root / path) && is_shown(climb, read_file(root / path));
+            const bool same = fs::exists(root / path) && is_shown(picture, read_file(root / path));
             redraw = redraw || !same;
             add(path, same);
         }

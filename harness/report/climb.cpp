@@ -92,30 +92,6 @@ std::string speedup_text(double speedup) {
     return fmt::format("{:.{}f}x", speedup, speedup < 10 ? 2 : 0);
 }
 
-// As XML and HTML want it, also between quotes.
-std::string escaped(const std::string& text) {
-    std::string result;
-    for (const char c : text) {
-        switch (c) {
-            case '&':
-                result += "&amp;";
-                break;
-            case '<':
-                result += "&lt;";
-                break;
-            case '>':
-                result += "&gt;";
-                break;
-            case '"':
-                result += "&quot;";
-                break;
-            default:
-                result += c;
-        }
-    }
-    return result;
-}
-
 }  // namespace
 
 std::vector<Climb> climbs(const Results& results) {
@@ -144,10 +120,6 @@ std::vector<Climb> climbs(const Results& results) {
     return climbs;
 }
 
-std::vector<std::string> file_names(const Climb& climb) {
-    return {climb.name + "-light.svg", climb.name + "-dark.svg"};
-}
-
 std::string to_line(const Climb& climb) {
     nlohmann::ordered_json line{{"name", climb.name},
                                 {"title", climb.title},
@@ -167,20 +139,8 @@ std::string to_line(const Climb& climb) {
     return line.dump();
 }
 
-bool is_shown(const Climb& climb, const std::string& svg) {
-    std::string description = to_line(climb);
-    for (const auto& [plain, entity] : {std::pair{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}}) {
-        for (std::size_t at = 0; (at = description.find(plain, at)) != description.npos; at += 2)
-            description.replace(at, 1, entity);
-    }
-    return svg.find(">" + description + "<") != svg.npos;
-}
-
-std::string to_html(const Climb& climb, const std::string& folder) {
-    return fmt::format(
-        "<picture>\n<source media=\"(prefers-color-scheme: dark)\" srcset=\"{0}/{1}\">\n"
-        "<img width=\"400\" alt=\"{2}\" src=\"{0}/{3}\">\n</picture>\n",
-        folder, file_names(climb)[1], escaped(to_words(climb)), file_names(climb)[0]);
+Picture picture_of(const Climb& climb) {
+    return {.name = climb.name, .data = to_line(climb), .words = to_words(climb)};
 }
 
 std::string to_words(const Climb& climb) {

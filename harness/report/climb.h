@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/report/picture.h"
 #include "harness/time/results.h"
 
 namespace ladder {
@@ -39,19 +40,12 @@ struct Climb {
 /// stage is in it if it lies on the way to the last stage whose change shows in a problem of that unit.
 std::vector<Climb> climbs(const Results& results);
 
-/// The files of its pictures, which docs/plots/draw.py draws: for light pages, for dark ones.
-std::vector<std::string> file_names(const Climb& climb);
-
 /// All of it as one line of JSON: what draw.py reads.
 std::string to_line(const Climb& climb);
 
-/// Whether draw.py made the picture of this climb, and not of an older one.
-bool is_shown(const Climb& climb, const std::string& svg);
-
-/// Both pictures, in that folder, as HTML: the browser takes the one of its reader's theme.
-std::string to_html(const Climb& climb, const std::string& folder);
-
 /// The same in words, in one line, for those who do not see it.
 std::string to_words(const Climb& climb);
+
+Picture picture_of(const Climb& climb);
 
 }  // namespace ladder
