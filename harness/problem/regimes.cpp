@@ -32,6 +32,15 @@ std::vector<Regime::Problem> prefill_problems() {
     return problems;
 }
 
+// The benchmark of the FlashAttention papers (arXiv 2307.08691, section 4.1), forward.
+std::vector<Regime::Problem> papers_problems() {
+    std::vector<Regime::Problem> problems;
+    for (const Regime::Problem& problem : prefill_problems()) {
+        if (problem.shape.d <= 128 && problem.shape.H == problem.shape.Hkv) problems.push_back(problem);
+    }
+    return problems;
+}
+
 // Many requests at once, up to 40 GB of keys and values.
 std::vector<Regime::Problem> serving_problems() {
     std::vector<Regime::Problem> problems;
@@ -107,6 +116,9 @@ const std::vector<Regime>& regimes() {
         {"prefill",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then 64 heads over 8; with and without a mask",
          prefill_problems(), true},
+        {"papers",
+         "those of prefill that the FlashAttention papers time: d = 64 and 128, as many heads of K and V",
+         papers_problems(), true},
         {"serving", "decode for 1 to 64 requests, 32 heads over 8 and over 32", serving_problems(), true},
         {"serving-odd", "decode for 1 to 40 requests of 1500 to 100000 keys, 24 heads over 8",
          odd_serving_problems(), true},

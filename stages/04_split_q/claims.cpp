@@ -1,5 +1,5 @@
 // Exchanges nothing between warps.
-#include "harness/count/claims.h"
+#include "claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;
@@ -8,10 +8,7 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    // Per slice, each warp writes P V (16 x d), 16 maxima and 16 sums; P V is read once, each maximum
-    // and sum by the 4 lanes of its row in all 4 warps.
-    const Count slice = warps * 16 * (p.d() * 4 * 2 + 2 * 4 * (1 + in_a_quad * warps));
-    c.parent_is("shared_exchange_bytes", p.slice_tiles() * slice);
+    c.parent_is("shared_exchange_bytes", exchanged_by_slices(p.slice_tiles(), p));
     c.is("shared_exchange_bytes", 0);
     c.is("barriers", p.tiles() * 2);
     // A maximum and a sum by two shuffles each, for the two rows of a lane; by every warp, or by the

@@ -1,0 +1,179 @@
+// Stage 90: 05 without deferred normalization (02). O is normalized at every key tile, as in FlashAttention
+// (arXiv 2205.14135), algorithm 1.
+
+#include "stages/device.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr int Br = 64, Bc = 64;  // query rows and keys of a tile
+constexpr int threads = 128;     // 4 warps
+constexpr int pad = 8;           // rows start one 16-byte bank apart: ldmatrix has no conflicts
+
+template <class T, int d>
+struct Shared {
+    T Q[Br][d + pad];
+    T K[Bc][d + pad];
+    T V[Bc][d + pad];
+};
+
+/// Starts copying rows first .. first + 63 of X (N, d) into a tile. Rows from N on become 0.
+template <class T, int d>
+__device__ void load_tile(T (&tile)[64][d + pad], const T* X, std::int64_t stride, int first, int N) {
+    const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
+    const T* source = X + (first + row) * stride + column;
+#pragma unroll
+    for (int n = 0; n < 64; n += threads * 8 / d) {
+        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
+    }
+}
+
+__device__ bool visible(const Problem& p, int row, int key) {
+    return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
+}
+
+/// Folds key tile j into this warp's 16 rows of query tile i (algorithm 1, lines 9 to 12).
+/// A warp takes all 64 keys, and O (16, d) is its own. Lanes hold rows g and g + 8.
+template <class T, int d>
+__device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, bool masked,  //
+                       float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float scale = p.scale * log2_e;  // scores and m count in base 2
+
+    // S = Q K^T: (16, 64)
+    float S[8][4] = {};
+#pragma unroll
+    for (int k = 0; k < d; k += 16) {
+        std::uint32_t q[4], kt[4];
+        ldmatrix(q, &shared.Q[16 * warp + lane % 16][k + lane / 16 * 8]);
+#pragma unroll
+        for (int n = 0; n < Bc; n += 16) {
+            ldmatrix(kt, &shared.K[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+            mma<T>(S[n / 8], q, kt[0], kt[1]);
+            mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < 32; ++c) S[c / 4][c % 4] *= scale;
+    if (masked) {
+        const int row = i * Br + 16 * warp + g, key = j * Bc + 2 * t;
+#pragma unroll
+        for (int c = 0; c < 32; ++c) {
+            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+        }
+    }
+
+    // m = max(m, rowmax(S))
+    float alpha[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float row_max = -inf;
+#pragma unroll
+        for (int n = 0; n < 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 1));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
+        const float m_old = m[r];
+        m[r] = fmaxf(m[r], row_max);
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
+        alpha[r] = fast_exp2(m_old - m_used);
+
+        // P = exp(S - m), in place of S
+        float row_sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+            S[n][2 * r] = fast_exp2(S[n][2 * r] - m_used);
+            S[n][2 * r + 1] = fast_exp2(S[n][2 * r + 1] - m_used);
+            row_sum += S[n][2 * r] + S[n][2 * r + 1];
+        }
+        row_sum += __shfl_xor_sync(~0u, row_sum, 1);
+        row_sum += __shfl_xor_sync(~0u, row_sum, 2);
+
+        // l = alpha l + rowsum(P) and O = (alpha l_old O + P V) / l
+        const float alpha_l = alpha[r] * l[r];
+        l[r] = alpha_l + row_sum;
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            O[n][2 * r] *= alpha_l;
+            O[n][2 * r + 1] *= alpha_l;
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < 8; k += 2) {
+        const std::uint32_t P[4] = {pack<T>(S[k][0], S[k][1]), pack<T>(S[k][2], S[k][3]),  //
+                                    pack<T>(S[k + 1][0], S[k + 1][1]), pack<T>(S[k + 1][2], S[k + 1][3])};
+#pragma unroll
+        for (int n = 0; n < d; n += 16) {
+            std::uint32_t v[4];
+            ldmatrix_transposed(v, &shared.V[8 * k + lane % 16][n + lane / 16 * 8]);
+            mma<T>(O[n / 8], P, v[0], v[1]);
+            mma<T>(O[n / 8 + 1], P, v[2], v[3]);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            O[n][2 * r] *= inverse_l;
+            O[n][2 * r + 1] *= inverse_l;
+        }
+    }
+}
+
+/// Writes O (rows g and g + 8 of this warp) and L = m + log(l).
+template <class T, int d>
+__device__ void write_rows(const Problem& p, int b, int h, int first_row, const float (&O)[d / 8][4],
+                           const float (&m)[2], const float (&l)[2]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int row = first_row + g + 8 * r;
+        if (row >= p.Nq) continue;
+        T* O_row = matrix<T>(p.O, b, h) + row * p.O.row + 2 * t;
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            const std::uint32_t pair = pack<T>(O[n][2 * r], O[n][2 * r + 1]);
+            store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pair);
+        }
+        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        if (t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
+    }
+}
+
+template <class T, int d>
+__global__ void __launch_bounds__(threads, resident_blocks) attention(const Problem p) {
+    auto& shared = shared_memory<Shared<T, d>>();
+    const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
+    const int diagonal = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
+    const int Tc = ceil_div(min(p.Nk, diagonal + Br), Bc);        // what the tile's last row sees
+
+    const int first_row = i * Br + 16 * (threadIdx.x / 32);
+    float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
+    load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
+    for (int j = 0; j < Tc; ++j) {
+        __syncthreads();  // the previous K and V have been read
+        load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
+        load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
+        copy_wait();
+        __syncthreads();  // Q, K and V are there, whoever copied them
+        const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+        note_tile(shared, b, h, i, j, masked);
+        if (first_row >= p.Nq) continue;  // no rows
+        attend<T, d>(shared, p, i, j, masked, O, m, l);
+        note_rows(first_row, m, l);
+    }
+    write_rows<T, d>(p, b, h, first_row, O, m, l);
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    launch(attention<T, d>, dim3(ceil_div(p.Nq, Br), p.H, p.B), threads, sizeof(Shared<T, d>), p);
+}
+
+using Dims = HeadDims<64, 128>;
+LADDER_STAGE(forward, Dims, .number = 90, .name = "divide_in_loop", .parent = 5,
+             .change = "05 without what 02 changed: O is divided by l at every key tile",
+             .shows_in = "train");
+
+}  // namespace

@@ -1,0 +1,200 @@
+// Stage 91: 05 without split-Q (04). The four warps share the keys of a tile and exchange maxima, sums and P
+// V through shared memory: FlashAttention's sliced-K (FlashAttention-2, arXiv 2307.08691, section 3.3).
+
+#include "stages/device.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr int Br = 64, Bc = 64;  // query rows and keys of a tile
+constexpr int threads = 128;     // 4 warps
+constexpr int pad = 8;           // rows start one 16-byte bank apart: ldmatrix has no conflicts
+
+template <class T, int d>
+struct Shared {
+    T Q[Br][d + pad];
+    T K[Bc][d + pad];
+    T V[Bc][d + pad];
+    float row_max[4][16], row_sum[4][16];  // of a slice, over the keys of each warp
+    float PV[4][16][d + pad];              // of a slice, over the keys of each warp
+};
+
+/// Starts copying rows first .. first + 63 of X (N, d) into a tile. Rows from N on become 0.
+template <class T, int d>
+__device__ void load_tile(T (&tile)[64][d + pad], const T* X, std::int64_t stride, int first, int N) {
+    const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
+    const T* source = X + (first + row) * stride + column;
+#pragma unroll
+    for (int n = 0; n < 64; n += threads * 8 / d) {
+        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
+    }
+}
+
+__device__ bool visible(const Problem& p, int row, int key) {
+    return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
+}
+
+/// Folds key tile j into a slice of 16 rows of query tile i (algorithm 1, lines 8 to 10).
+/// A warp takes 16 of the 64 keys; O (16, d / 4) are the columns that it sums up.
+/// Lanes hold rows g and g + 8.
+template <class T, int d>
+__device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int slice, bool masked,
+                       float (&O)[d / 32][4], float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float scale = p.scale * log2_e;  // scores and m count in base 2
+
+    // S = Q K^T: (16, 16)
+    float S[2][4] = {};
+#pragma unroll
+    for (int k = 0; k < d; k += 16) {
+        std::uint32_t q[4], kt[4];
+        ldmatrix(q, &shared.Q[16 * slice + lane % 16][k + lane / 16 * 8]);
+        ldmatrix(kt, &shared.K[16 * warp + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+        mma<T>(S[0], q, kt[0], kt[1]);
+        mma<T>(S[1], q, kt[2], kt[3]);
+    }
+#pragma unroll
+    for (int c = 0; c < 8; ++c) S[c / 4][c % 4] *= scale;
+    if (masked) {
+        const int row = i * Br + 16 * slice + g, key = j * Bc + 16 * warp + 2 * t;
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+        }
+    }
+
+    // m = max(m, rowmax(S)), over the keys of all warps
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float row_max = -inf;
+#pragma unroll
+        for (int n = 0; n < 2; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 1));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
+        if (t == 0) store(&shared.row_max[warp][g + 8 * r], row_max);
+    }
+    __syncthreads();  // all maxima are there; the previous slice's sums and products have been read
+    float alpha[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const float m_old = m[r];
+#pragma unroll
+        for (int w = 0; w < 4; ++w) m[r] = fmaxf(m[r], load(&shared.row_max[w][g + 8 * r]));
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
+        alpha[r] = fast_exp2(m_old - m_used);
+
+        // P = exp(S - m), in place of S
+        float row_sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+            S[n][2 * r] = fast_exp2(S[n][2 * r] - m_used);
+            S[n][2 * r + 1] = fast_exp2(S[n][2 * r + 1] - m_used);
+            row_sum += S[n][2 * r] + S[n][2 * r + 1];
+        }
+        row_sum += __shfl_xor_sync(~0u, row_sum, 1);
+        row_sum += __shfl_xor_sync(~0u, row_sum, 2);
+        if (t == 0) store(&shared.row_sum[warp][g + 8 * r], row_sum);
+    }
+
+    // P V over this warp's keys: (16, d)
+    const std::uint32_t P[4] = {pack<T>(S[0][0], S[0][1]), pack<T>(S[0][2], S[0][3]),  //
+                                pack<T>(S[1][0], S[1][1]), pack<T>(S[1][2], S[1][3])};
+#pragma unroll
+    for (int n = 0; n < d; n += 16) {
+        std::uint32_t v[4];
+        ldmatrix_transposed(v, &shared.V[16 * warp + lane % 16][n + lane / 16 * 8]);
+        float PV[2][4] = {};
+        mma<T>(PV[0], P, v[0], v[1]);
+        mma<T>(PV[1], P, v[2], v[3]);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            float* pair = &shared.PV[warp][g + c % 2 * 8][n + c / 2 * 8 + 2 * t];
+            store(reinterpret_cast<float2*>(pair), {PV[c / 2][c % 2 * 2], PV[c / 2][c % 2 * 2 + 1]});
+        }
+    }
+    __syncthreads();  // all sums and products are there; the maxima, Q, K and V have been read
+
+    // l = alpha l + rowsum(P) and O = alpha O + P V, over the keys of all warps
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        l[r] *= alpha[r];
+#pragma unroll
+        for (int w = 0; w < 4; ++w) l[r] += load(&shared.row_sum[w][g + 8 * r]);
+#pragma unroll
+        for (int n = 0; n < d / 32; ++n) {
+            O[n][2 * r] *= alpha[r];
+            O[n][2 * r + 1] *= alpha[r];
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                const float* pair = &shared.PV[w][g + 8 * r][d / 4 * warp + 8 * n + 2 * t];
+                const float2 PV = load(reinterpret_cast<const float2*>(pair));
+                O[n][2 * r] += PV.x;
+                O[n][2 * r + 1] += PV.y;
+            }
+        }
+    }
+}
+
+/// Writes O / l (rows g and g + 8 of a slice, this warp's columns) and L = m + log(l).
+template <class T, int d>
+__device__ void write_slice(const Problem& p, int b, int h, int first_row, const float (&O)[d / 32][4],
+                            const float (&m)[2], const float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int row = first_row + g + 8 * r;
+        if (row >= p.Nq) continue;
+        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
+        T* O_row = matrix<T>(p.O, b, h) + row * p.O.row + d / 4 * warp + 2 * t;
+#pragma unroll
+        for (int n = 0; n < d / 32; ++n) {
+            const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
+            store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pair);
+        }
+        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        if (warp == 0 && t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
+    }
+}
+
+template <class T, int d>
+__global__ void __launch_bounds__(threads, resident_blocks) attention(const Problem p) {
+    auto& shared = shared_memory<Shared<T, d>>();
+    const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
+    const int diagonal = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
+    const int Tc = ceil_div(min(p.Nk, diagonal + Br), Bc);        // what the tile's last row sees
+
+    float O[4][d / 32][4] = {}, m[4][2], l[4][2] = {};  // of each slice
+    for (auto& m_slice : m) m_slice[0] = m_slice[1] = -inf;
+    load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
+    for (int j = 0; j < Tc; ++j) {
+        load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
+        load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
+        copy_wait();
+        __syncthreads();  // Q, K and V are there, whoever copied them
+        const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+        note_tile(shared, b, h, i, j, masked);
+#pragma unroll
+        for (int slice = 0; slice < 4; ++slice) {
+            if (i * Br + 16 * slice >= p.Nq) break;  // no rows
+            attend<T, d>(shared, p, i, j, slice, masked, O[slice], m[slice], l[slice]);
+            note_rows(i * Br + 16 * slice, m[slice], l[slice]);
+        }
+    }
+#pragma unroll
+    for (int slice = 0; slice < 4; ++slice) {
+        write_slice<T, d>(p, b, h, i * Br + 16 * slice, O[slice], m[slice], l[slice]);
+    }
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    launch(attention<T, d>, dim3(ceil_div(p.Nq, Br), p.H, p.B), threads, sizeof(Shared<T, d>), p);
+}
+
+using Dims = HeadDims<64, 128>;
+LADDER_STAGE(forward, Dims, .number = 91, .name = "sliced_keys", .parent = 5,
+             .change = "05 without what 04 changed: warps slice a tile's keys, and exchange their results",
+             .shows_in = "train", .diff_budget = 100);
+
+}  // namespace
