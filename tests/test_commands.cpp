@@ -392,6 +392,13 @@ TEST_CASE("a benchmark's chart has a panel for each head dimension and mask", "[
     CHECK(cell(rates, 1, "A & B").text == "34.4");
     CHECK(cell(rates, 2, "00_naive").text == "WRONG");
     CHECK(peer_reasons(results) == "A & B: does not like it");
+
+    results.hardware.sm_count = 512;
+    const Table grid = grid_table(results);
+    CHECK(cell(grid, 0, "01 SMs with a block").text == "25%");
+    CHECK(cell(grid, 1, "05 blocks").text == "2,048");
+    CHECK(cell(grid, 1, "05 SMs with a block").text == "100%");
+    CHECK(cell(grid, 1, "05 TFLOP/s").text == "34");
 }
 
 TEST_CASE("bytes requested are a quadratic in N", "[commands]") {
@@ -405,6 +412,7 @@ TEST_CASE("bytes requested are a quadratic in N", "[commands]") {
         const auto counted = count_work(*cpu, stage, c, make_inputs(c)).counters;
         CHECK(RequestedBytes(*cpu, stage, c.dtype, 64).of(320) ==
               double(counted.global_load_bytes + counted.global_store_bytes));
+        if (number != 0) CHECK(counted.blocks == (number == 1 ? 1 : 5));  // what grid_table() says
     }
 }
 

@@ -1,10 +1,10 @@
-"""Draws pictures.json, a line for each picture, in a light and a dark version: climbs, which are how fast the stages are
-on one problem, one after the other, and charts, which are panels of lines against N.
+"""Draws pictures.json, a line for each picture, in a light and a dark version: climbs, which are how fast the stages
+are on one problem, one after the other, and charts, which are panels of lines against N.
 
     draw.py [FOLDER]    reads FOLDER/pictures.json and writes FOLDER/*.svg; this folder if none is named
 
-`lab tables` makes pictures.json of the recordings and runs this. The same input gives the same bytes. Each picture holds
-the line of pictures.json that it shows, as its description, by which a stale one is known.
+`lab tables` makes pictures.json of the recordings and runs this. The same input gives the same bytes. Each picture
+holds the line of pictures.json that it shows, as its description, by which a stale one is known.
 """
 
 import json

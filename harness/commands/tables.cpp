@@ -63,6 +63,7 @@ class Generator {
         if (name == "headline") return headline_block();
         if (name == "climbs" && stage == nullptr) return climbs_block(page);
         if (name == "papers") return papers_block(page);
+        if (name == "grid") return papers_ ? to_markdown(grid_table(*papers_)) : not_recorded;
         if (name == "standard") return standard_block(page);
         if (name == "errors") return recorded_errors_block();
         if (name == "counters" && stage != nullptr) return counters_block(*stage);

@@ -174,6 +174,35 @@ Table standard_bytes(const std::vector<StandardRow>& rows) {
     return table;
 }
 
+Table grid_table(const Results& results) {
+    std::vector<Column> columns{{"problem", "problem"}, {"heads", "B H", Align::right}};
+    for (const int stage : {flash_attention_1_stage, on_chip_stage}) {
+        for (const char* what : {"blocks", "SMs with a block", "TFLOP/s"})
+            columns.push_back({numbered(stage, what), numbered(stage, what), Align::right});
+    }
+    Table table("grid", "", columns);
+    for (const ProblemRows& problem : by_problem(results)) {
+        const Shape& s = problem.first->shape;
+        const bool timed =
+            problem.row(flash_attention_1_stage) != nullptr && problem.row(on_chip_stage) != nullptr;
+        if (problem.first->causal || !timed) continue;
+        std::vector<Cell> cells{short_problem(s), Cell::count(static_cast<std::uint64_t>(heads(s)))};
+        for (const int stage : {flash_attention_1_stage, on_chip_stage}) {
+            const Row& row = *problem.row(stage);
+            const double blocks = heads(s) * (stage == on_chip_stage ? (s.Nq + 63) / 64 : 1);
+            const double fill = std::min(1.0, blocks / results.hardware.sm_count);
+            cells.push_back(Cell::count(static_cast<std::uint64_t>(blocks)));
+            cells.push_back({Value(fill), fmt::format("{:.0f}%", 100 * fill)});
+            const bool valid = row.timing && row.verified;
+            cells.push_back(
+                valid ? Cell(Value(row.rate), fmt::format("{:.{}f}", row.rate, row.rate < 10 ? 1 : 0))
+                      : Cell(Value(), "-", Tone::faint));
+        }
+        table.add_row(std::move(cells));
+    }
+    return table;
+}
+
 std::string crossovers(const std::vector<StandardRow>& rows) {
     std::set<int> dims;
     for (const StandardRow& row : rows) dims.insert(row.shape.d);

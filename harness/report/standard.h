@@ -66,6 +66,9 @@ Table standard_times(const std::vector<StandardRow>& rows);
 Table standard_bytes(const std::vector<StandardRow>& rows);
 /// "d = 64: 01 is faster than 00 at N = 64 and 128.", a line for each head dimension
 std::string crossovers(const std::vector<StandardRow>& rows);
+/// Of a sweep's problems without a mask: how many blocks 01 and 05 have, the share of the multiprocessors
+/// that gets one, and how fast they are.
+Table grid_table(const Results& results);
 /// Ratios to 00.
 Chart standard_chart(const std::vector<StandardRow>& rows, const std::string& gpu);
 
