@@ -114,7 +114,8 @@ def draw_chart(chart, colors):
     figure.text(0, 1 - 33 / height, chart["problem"], color=colors["faint"], fontsize=9.5)
     x = chart["N"]
     for panel, axis in zip(chart["panels"], axes.flat):
-        styles = {"stage": cycle(colors["stages"]), "other": cycle(colors["others"])}
+        # Ratios are to the first stage, which is then no line; the others keep their colours.
+        styles = {"stage": cycle(colors["stages"][chart["log"]:]), "other": cycle(colors["others"])}
         for line, values, marker in zip(chart["lines"], panel["values"], cycle(MARKERS)):
             stage = line["kind"] == "stage"
             color = next(styles["stage" if stage else "other"])
