@@ -11,14 +11,18 @@
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
 #include "harness/ladder/ladder.h"
+#include "harness/report/chart.h"
 #include "harness/report/climb.h"
+#include "harness/report/errors.h"
 #include "harness/report/parts.h"
 #include "harness/report/roofline.h"
+#include "harness/report/standard.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
 #include "harness/verify/verification.h"
 #include "stages/errors.h"
 #include "tests/catch.h"
+#include "tests/folder.h"
 #include "tests/skip.h"
 
 using namespace ladder;
@@ -420,4 +424,153 @@ TEST_CASE("a plot is known by the recording that it shows", "[commands]") {
     *newer.steps[1].rate += 0.001;
     CHECK(!is_shown(picture_of(newer), svg));
     CHECK(to_html(picture_of(train), "f").find("srcset=\"f/train-dark.svg\"") != std::string::npos);
+}
+
+namespace {
+
+// 00, 01 and 05 on 16 x 8 heads of 64, at these N; 01 takes twice the time of 00 at every length but the
+// first.
+Results standard_results(const std::vector<int>& lengths) {
+    Results results;
+    results.hardware.gpu = "Test GPU";
+    for (const int N : lengths) {
+        for (const int number : {0, 1, 5}) {
+            Row row;
+            row.regime = "standard";
+            row.shape = {.B = 16, .H = 8, .Hkv = 8, .Nq = N, .Nk = N, .d = 64};
+            row.stage = number;
+            row.folder = find_stage(number)->folder();
+            row.parent = find_stage(number)->parent;
+            row.timing = Timing{number == 1 ? N == lengths[0] ? 0.5 : 2 : 1, 1, 1, 0, 3};
+            row.verified = true;
+            results.rows.push_back(row);
+        }
+    }
+    derive(results);
+    return results;
+}
+
+}  // namespace
+
+TEST_CASE("a benchmark's chart has a panel for each head dimension and mask", "[commands]") {
+    Results results = standard_results({512, 1024});
+    PeerRow peer;
+    static_cast<ProblemLabel&>(peer) = results.rows[3];  // N = 1024
+    peer.peer = "A & B";
+    peer.timing = Timing{1, 1, 1, 0, 3};
+    results.peers.push_back(peer);
+    peer.timing.reset();
+    static_cast<ProblemLabel&>(peer) = results.rows[0];
+    peer.why_not = "does not like it";
+    results.peers.push_back(peer);
+    Row masked = results.rows[3];
+    masked.causal = true;
+    masked.verified = false;
+    results.rows.push_back(masked);
+    Row grouped = results.rows[0];
+    grouped.shape.Hkv = 1;
+    results.rows.push_back(grouped);
+    derive(results);
+
+    const Chart chart = benchmark_chart(results);
+    CHECK(chart.N == std::vector<int>{512, 1024});
+    REQUIRE(chart.lines.size() == 4);
+    CHECK(chart.lines[3].name == "A & B");
+    REQUIRE(chart.panels.size() == 2);
+    CHECK(chart.panels[0].values[0][1] == results.rows[3].rate);
+    CHECK_FALSE(chart.panels[0].values[3][0]);
+    CHECK(chart.panels[0].values[3][1] == results.peers[0].rate);
+    CHECK(chart.panels[1].title == "d = 64, causal mask");
+    CHECK_FALSE(chart.panels[1].values[0][1]);  // a wrong answer has no rate
+
+    const Picture picture = picture_of(chart);
+    CHECK(nlohmann::json::parse(picture.data)["panels"][0]["values"][3][0].is_null());
+    CHECK(picture.words.find("At N = 512 1k. d = 64, no mask: 00 naive 8.6 34, ") != std::string::npos);
+    CHECK(picture.words.find("A & B - 34; d = 64, causal mask: ") != std::string::npos);
+    CHECK(to_html(picture, "plots").find("A &amp; B - 34;") != std::string::npos);
+
+    const Table rates = rates_by_problem(results);
+    CHECK(cell(rates, 0, "A & B").text == "-");
+    CHECK(cell(rates, 1, "A & B").text == "34.4");
+    CHECK(cell(rates, 2, "00_naive").text == "WRONG");
+    CHECK(peer_reasons(results) == "A & B: does not like it");
+
+    results.hardware.sm_count = 512;
+    const Table grid = grid_table(results);
+    CHECK(cell(grid, 0, "01 SMs with a block").text == "25%");
+    CHECK(cell(grid, 1, "05 blocks").text == "2,048");
+    CHECK(cell(grid, 1, "05 SMs with a block").text == "100%");
+    CHECK(cell(grid, 1, "05 TFLOP/s").text == "34");
+}
+
+TEST_CASE("bytes requested are a quadratic in N", "[commands]") {
+    if (!test::available(Backend::cpu)) return;
+    const auto cpu = open_device(Backend::cpu);
+    Case c;
+    c.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = 320, .Nk = 320, .d = 64};
+    for (const int number : {0, 1, 5}) {
+        INFO(number);
+        const Stage& stage = *find_stage(number);
+        const auto counted = count_work(*cpu, stage, c, make_inputs(c)).counters;
+        CHECK(RequestedBytes(*cpu, stage, c.dtype, 64).of(320) ==
+              double(counted.global_load_bytes + counted.global_store_bytes));
+        if (number != 0) CHECK(counted.blocks == (number == 1 ? 1 : 5));  // what grid_table() says
+    }
+}
+
+TEST_CASE("FlashAttention-1 beside standard attention", "[commands]") {
+    CHECK(standard_accesses(2048, 128) == 2048 * 2048 + 2048 * 128);
+    CHECK(sram_of(128, 64) == 32768);
+    CHECK(flash_attention_accesses(2048, 128, sram_of(128, 64)) == 2048 * 2048 / 2);
+    if (!test::available(Backend::cpu)) return;
+    const auto cpu = open_device(Backend::cpu);
+    Results results = standard_results({64, 128, 256});
+    for (Row& row : results.rows) {
+        if (row.stage == 0 && row.shape.Nk == 256) row.timing.reset();
+    }
+    Profile bytes;
+    for (const Row& row : results.rows) {
+        ProfileRow profiled;
+        static_cast<ProblemLabel&>(profiled) = row;
+        profiled.stage = row.stage;
+        profiled.kernels.resize(row.stage == 0 ? 3 : 1);
+        for (KernelProfile& kernel : profiled.kernels)
+            kernel.metrics = {{"hbm_read_bytes", 1024}, {"hbm_write_bytes", 2048}};
+        if (row.shape.Nk != 128) bytes.rows.push_back(profiled);
+    }
+
+    const auto rows = standard_rows(results, bytes, *cpu);
+    REQUIRE(rows.size() == 3);
+    CHECK(rows[0].stages.at(0).moved == 3 * 3072);
+    CHECK_FALSE(rows[1].stages.at(0).moved);
+    CHECK(rows[0].stages.at(0).workspace == 16 * 8 * 6 * 64 * 64);
+    CHECK(crossovers(rows) == "- d = 64: 01 is faster than 00 at N = 64, and slower at N = 128.\n");
+
+    const Table times = standard_times(rows), table = standard_bytes(rows);
+    CHECK(cell(times, 0, "01 over 00").text == "2.00x");
+    CHECK(cell(times, 2, "01 over 00").text == "-");
+    CHECK(cell(times, 2, "00 workspace").text == "48 MiB");
+    CHECK(cell(table, 0, "01 / 00, moved").text == "0.33x");
+    CHECK(cell(table, 1, "01 / 00, moved").text == "-");
+    CHECK(cell(table, 2, "01 / 00, formulas").text == "0.20x");  // 1/4 of N^2 over N^2 + 64 N
+
+    const Chart chart = standard_chart(rows, "Test GPU");
+    CHECK(picture_of(chart).words.find("01, time 0.5x 2x -") != std::string::npos);
+    CHECK(standard_rows(results, {}, *cpu)[0].stages.at(1).requested == rows[0].stages.at(1).requested);
+}
+
+TEST_CASE("recorded errors: N(0, 1) and all inputs", "[commands]") {
+    const test::Folder folder;
+    const std::string file = folder.write("verify.json", R"({"kind": "verification", "device": "Test GPU",
+        "date": "2026-11-21T07:52:00Z", "commit": "0123456789", "errors": [
+        {"stage": "01", "dtype": "fp16", "input": "normal", "max_error": 1e-3, "standard_max_error": 2e-3,
+         "relative_l2": 3e-4},
+        {"stage": "01", "dtype": "fp16", "input": "huge", "max_error": 8, "standard_max_error": 9,
+         "relative_l2": 1e-4}]})");
+    const std::string block = errors_block(file);
+    CHECK(block.find("Recorded on Test GPU, 2026-11-21, commit 0123456:\n") == 0);
+    CHECK(block.find("| 01 | 1.0e-03 | 2.0e-03 | 3.0e-04 | | | |") != std::string::npos);
+    CHECK(block.find("| 01 | 8.0e+00 | 9.0e+00 | 3.0e-04 | | | |") != std::string::npos);
+    CHECK_THROWS_AS(errors_block(folder.write("other.json", R"({"kind": "timing"})")), BadUsage);
+    CHECK_THROWS_AS(errors_block(folder.write("torn.json", R"({"kind": "verification"})")), BadUsage);
 }

@@ -148,7 +148,7 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
     CHECK(timing_options(DType::bf16, "causal-small").cases.size() == 4);
     for (const TimedCase& timed : timing_options(DType::bf16, "standard").cases)
         CHECK(timed.problem.shape.B * timed.problem.shape.H == 128);  // one block of 01 for each
-    for (const char* name : {"prefill", "serving", "serving-odd", "standard", "rising", "causal-small"})
+    for (const char* name : {"prefill", "serving", "serving-odd", "papers", "standard", "rising", "causal-small"})
         CHECK(is_sweep(name));
     for (const char* name : {"train", "custom", ""}) CHECK_FALSE(is_sweep(name));
 }

@@ -10,11 +10,14 @@
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
 #include "harness/ladder/ladder.h"
+#include "harness/report/chart.h"
 #include "harness/report/climb.h"
 #include "harness/report/diff.h"
+#include "harness/report/errors.h"
 #include "harness/report/parts.h"
 #include "harness/report/profile_tables.h"
 #include "harness/report/roofline.h"
+#include "harness/report/standard.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
 #include "reference/tiled.h"
@@ -34,6 +37,7 @@ struct TablesOptions {
 
 const fs::path root = LADDER_SOURCE_DIR;
 constexpr const char* plots_folder = "docs/plots";
+constexpr const char* not_recorded = "Not recorded yet.\n";
 constexpr const char* legend = "\nBold: where the stage's change should show.\n";
 constexpr std::string_view opening = "<!-- generated: ", closing = "<!-- end -->";
 
@@ -64,6 +68,10 @@ class Generator {
         if (name == "headline") return headline_block();
         if (name == "leave_one_out") return leave_one_out_block();
         if (name == "climbs" && stage == nullptr) return climbs_block(page);
+        if (name == "papers") return papers_block(page);
+        if (name == "grid") return papers_ ? to_markdown(grid_table(*papers_)) : not_recorded;
+        if (name == "standard") return standard_block(page);
+        if (name == "errors") return recorded_errors_block();
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
         if (name == "profile" && stage != nullptr) return profile_block(profiled_, *stage);
@@ -83,6 +91,8 @@ class Generator {
             for (const Climb& climb : climbs(*recorded_)) all.push_back(picture_of(climb));
         }
         if (const auto found = recorded_roofline()) all.push_back(picture_of(*found));
+        if (papers_) all.push_back(picture_of(benchmark_chart(*papers_)));
+        if (standard_) all.push_back(picture_of(standard_chart(standard(), standard_->hardware.gpu)));
         return all;
     }
 
@@ -205,10 +215,49 @@ class Generator {
         return fmt::format("<p align=\"center\">\n{}</p>\n", to_html(picture, plots_from(page)));
     }
 
-    std::string counters_block(const Stage& stage) {
+    // The figure of the papers, and its numbers.
+    std::string papers_block(const Page& page) const {
+        if (!papers_) return not_recorded;
+        const std::string reasons = peer_reasons(*papers_);
+        return fmt::format("{}; {}.\n\n{}\n{}{}", recorded_label(*papers_), libraries(*papers_),
+                           centered(picture_of(benchmark_chart(*papers_)), page),
+                           to_markdown(rates_by_problem(*papers_)),
+                           reasons.empty() ? "" : fmt::format("\nNot timed: {}.\n", reasons));
+    }
+
+    // FlashAttention-1 against standard attention.
+    std::string standard_block(const Page& page) {
+        if (!standard_) return not_recorded;
+        const auto& rows = standard();
+        const std::string bytes = standard_bytes_
+                                      ? fmt::format("; bytes moved: {} on {}", standard_bytes_->profiler,
+                                                    machine_label(*standard_bytes_))
+                                      : "; bytes moved: not recorded yet";
+        return fmt::format("{}{}.\n\n{}\n{}\n{}\n{}", recorded_label(*standard_), bytes,
+                           centered(picture_of(standard_chart(rows, standard_->hardware.gpu)), page),
+                           crossovers(rows), to_markdown(standard_times(rows)),
+                           to_markdown(standard_bytes(rows)));
+    }
+
+    const std::vector<StandardRow>& standard() {
+        if (standard_rows_.empty())
+            standard_rows_ = standard_rows(*standard_, standard_bytes_, counting_device());
+        return standard_rows_;
+    }
+
+    static std::string recorded_errors_block() {
+        const fs::path file = file_of("h200-verify");
+        return fs::exists(file) ? errors_block(file) : not_recorded;
+    }
+
+    Device& counting_device() {
         if (!cpu_) cpu_ = open_counting_device();
+        return *cpu_;
+    }
+
+    std::string counters_block(const Stage& stage) {
         const auto changes =
-            count_changes(*cpu_, {&stage}, telling_case, [](const std::string&, int, int) {});
+            count_changes(counting_device(), {&stage}, telling_case, [](const std::string&, int, int) {});
         const Change& change = changes.front();
         if (!change.after.why_not.empty()) throw CannotRun(change.after.why_not);
         const std::string problem = fmt::format("Counted on {}:\n\n", change.problem.description());
@@ -248,8 +297,12 @@ class Generator {
         return text;
     }
 
-    static Results recorded(std::string_view file) {
-        return load_results(results_folder() / fmt::format("{}.json", file));
+    static fs::path file_of(std::string_view name) { return results_folder() / fmt::format("{}.json", name); }
+
+    static Results recorded(std::string_view file) { return load_results(file_of(file)); }
+
+    static std::optional<Results> recorded_if_there(std::string_view file) {
+        return fs::exists(file_of(file)) ? std::optional(recorded(file)) : std::nullopt;
     }
 
     static constexpr std::string_view record = "record ", peers = "peers ", peer_means = "peer_means ";
@@ -257,6 +310,10 @@ class Generator {
     std::unique_ptr<Device> cpu_;
     std::optional<Results> recorded_ = newest_results(results_folder());
     std::optional<Profile> profiled_ = recorded_profile();
+    std::optional<Results> papers_ = recorded_if_there("h200-papers");
+    std::optional<Results> standard_ = recorded_if_there("h200-standard");
+    std::optional<Profile> standard_bytes_ = recorded_profile("h200-standard-bytes");
+    std::vector<StandardRow> standard_rows_;
 };
 
 // The text with every generated block made anew.
@@ -281,7 +338,11 @@ std::string regenerated(const std::string& text, const Page& page, Generator& ge
 std::vector<File> pages(Generator& generator) {
     std::vector<File> files;
     const fs::path ladder = "stages";
-    std::vector<Page> all{{"README.md"}, {ladder / "README.md"}, {"docs/results.md"}};
+    std::vector<Page> all{{"README.md"},
+                          {ladder / "README.md"},
+                          {"docs/results.md"},
+                          {"docs/benchmark.md"},
+                          {"docs/standard_attention.md"}};
     for (const auto& [part, name] : part_pages()) all.push_back({ladder / name, nullptr, part});
     for (const Stage& stage : stages()) all.push_back({ladder / stage.folder() / "README.md", &stage});
     for (const Page& page : all) {

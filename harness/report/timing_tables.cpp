@@ -384,6 +384,37 @@ std::vector<Table> comparison_tables(const Results& results, const Stage* only, 
     return tables;
 }
 
+Table rates_by_problem(const Results& results) {
+    const auto problems = by_problem(results);
+    const auto peers = peer_names(results);
+    std::vector<Column> columns{{"problem", "problem"}};
+    if (!problems.empty()) {
+        for (const Row* row : problems.front().rows)
+            columns.push_back({row->folder, in_words(row->folder), Align::right});
+    }
+    for (const std::string& peer : peers) columns.push_back({peer, peer, Align::right});
+    Table table("rates", "", columns);
+    for (const ProblemRows& problem : problems) {
+        std::vector<Cell> cells{problem_name(problem)};
+        for (const Row* row : problem.rows)
+            cells.push_back(row->timing && !row->verified ? Cell(Value(), "WRONG", Tone::bad)
+                                                          : rate_or_dash(row));
+        for (const std::string& peer : peers) cells.push_back(rate_or_dash(problem.peer(peer)));
+        table.add_row(std::move(cells));
+    }
+    return table;
+}
+
+std::string peer_reasons(const Results& results) {
+    std::vector<std::string> list;
+    for (const PeerRow& row : results.peers) {
+        const std::string reason = fmt::format("{}: {}", row.peer, row.why_not);
+        if (!row.why_not.empty() && std::find(list.begin(), list.end(), reason) == list.end())
+            list.push_back(reason);
+    }
+    return fmt::format("{}", fmt::join(list, "; "));
+}
+
 Table stage_timing_table(const Results& results, const Stage& stage) {
     Table table("measured", "",
                 {{"problem", "problem"},

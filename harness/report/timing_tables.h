@@ -37,6 +37,12 @@ std::vector<Table> rate_tables(const Results& results, const std::string& regime
 std::vector<Table> comparison_tables(const Results& results, const Stage* only = nullptr,
                                      std::size_t few = 3);
 
+/// The rates alone, a row for each problem, a column for each stage and peer.
+Table rates_by_problem(const Results& results);
+
+/// Why peers could not be timed on some problems of it, each reason once, in one line; empty if all were.
+std::string peer_reasons(const Results& results);
+
 /// One stage against its parent, a row for each problem.
 Table stage_timing_table(const Results& results, const Stage& stage);
 

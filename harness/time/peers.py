@@ -1,7 +1,7 @@
 """Times PyTorch's attention for `lab time --peers`, which starts this program (see harness/time/peers.h).
 
-It talks in lines of JSON. It greets with the device, the versions of the libraries, and why some peers are missing here,
-by name; then it answers each line from standard input with one on standard output:
+It talks in lines of JSON. It greets with the device, the versions of the libraries, and why some peers are missing
+here, by name; then it answers each line from standard input with one on standard output:
 
     {"do": "prepare", "B": .., "H": .., "Hkv": .., "Nq": .., "Nk": .., "d": .., "dtype": "bf16", "causal": false,
      "peers": ["cuDNN", ..]}                   {"why_not": {"cuDNN": ""}}    why it cannot run; empty if it can

@@ -1,8 +1,8 @@
 """As much of PyTorch as harness/time/peers.py needs, without a GPU, for tests/test_peers.cpp.
 
-FlashAttention takes 1.5 ms, cuDNN refuses, and the unfused back-end runs out of memory. The memory-efficient one refuses
-groups of heads, flex_attention compiles, and Triton is there but flash_attn_interface is not. FAKE_TORCH makes it "old"
-or "blind" (without a GPU), lets the device "crash", brings "flash3", or takes away "triton".
+FlashAttention takes 1.5 ms, cuDNN refuses, and the unfused back-end runs out of memory. The memory-efficient one
+refuses groups of heads, flex_attention compiles, and Triton is there but flash_attn_interface is not. FAKE_TORCH makes
+it "old" or "blind" (without a GPU), lets the device "crash", brings "flash3", or takes away "triton".
 """
 
 import os
