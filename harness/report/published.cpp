@@ -154,14 +154,14 @@ Table published_table(const Recordings& recordings) {
     Table table("published", "Claimed and measured",
                 {{"what", "what"},
                  {"published", "published"},
-                 {"where", "where"},
                  {"here", "here"},
                  {"verdict", "verdict"},
-                 {"why", "why"}});
+                 {"why", "why"},
+                 {"where", "where it stands"}});
     const char* section = "";  // of the page, which says why
     const auto add = [&](const char* what, const char* published, const std::string& where,
                          const std::string& here, const std::string& verdict) {
-        table.add_row({what, published, where, here, verdict, fmt::format("[why](#{})", section)});
+        table.add_row({what, published, here, verdict, fmt::format("[why](#{})", section), where});
     };
     // What is a range here, over problems: of ratios, or of shares.
     const auto compare = [&](const char* what, const char* published, Range claimed, const std::string& where,
