@@ -15,6 +15,7 @@
 #include "harness/report/climb.h"
 #include "harness/report/errors.h"
 #include "harness/report/parts.h"
+#include "harness/report/published.h"
 #include "harness/report/roofline.h"
 #include "harness/report/standard.h"
 #include "harness/report/timing_tables.h"
@@ -573,4 +574,30 @@ TEST_CASE("recorded errors: N(0, 1) and all inputs", "[commands]") {
     CHECK(block.find("| 01 | 8.0e+00 | 9.0e+00 | 3.0e-04 | | | |") != std::string::npos);
     CHECK_THROWS_AS(errors_block(folder.write("other.json", R"({"kind": "timing"})")), BadUsage);
     CHECK_THROWS_AS(errors_block(folder.write("torn.json", R"({"kind": "verification"})")), BadUsage);
+}
+
+TEST_CASE("published numbers stand beside what the recordings say", "[commands]") {
+    Results all = newest_results(results_folder()).value();
+    const Results prefill = load_results(results_folder() / "h200-prefill.json"),
+                  few_heads = load_results(results_folder() / "h200-causal-small.json");
+    const Profile profile = recorded_profile().value();
+    const auto table = [&] { return published_table({all, prefill, few_heads, profile}); };
+    // The papers' "1.7 to 1.8x": 05 without a mask over 05 with one.
+    const auto masked = [&](double without_mask) {
+        for (Row& row : all.rows) {
+            if (row.stage == 5 && row.timing) row.timing->median_ms = row.causal ? 1 : without_mask;
+        }
+        const Table now = table();
+        for (std::size_t n = 0; n < now.rows().size(); ++n) {
+            if (cell(now, n, "here").text.ends_with("x (05)"))
+                return cell(now, n, "here").text + ": " + cell(now, n, "verdict").text;
+        }
+        return std::string("not there");
+    };
+    CHECK(masked(1.75) == "1.75x (05): same");
+    CHECK(masked(1.6) == "1.60x (05): same");  // within a tenth
+    CHECK(masked(1.5) == "1.50x (05): less");
+    CHECK(masked(2.0) == "2.00x (05): more");
+    all.rows.clear();
+    CHECK_THROWS_AS(table(), CannotRun);
 }
