@@ -45,7 +45,7 @@ class ProgressLine {
         if (tenth == tenth_) return;
         tenth_ = tenth;
         if (tenth > 0 && std::chrono::duration<double>(Clock::now() - begun_).count() >= quiet_s_)
-            std::fprintf(out_, "%d%%: %s\n", 10 * tenth, what.c_str());
+            std::fprintf(out_, "lab: %d%%, %s\n", 10 * tenth, what.c_str());
     }
 
   private:

@@ -163,17 +163,22 @@ std::vector<std::vector<Fitted>> blocks_of(const std::vector<Fitted>& columns, s
     return blocks;
 }
 
-// Gives titles of several lines what is left of the width.
+// Makes titles of several lines shorter, the tallest first, as far as what is left of the width allows.
 void widen_titles(const Table& table, std::vector<Fitted>& columns, std::size_t width) {
-    while (total_width(columns) < width) {
+    for (;;) {
         Fitted* tallest = nullptr;
-        std::size_t most = 1;
+        std::size_t most = 1, better = 0;
         for (Fitted& column : columns) {
-            const std::size_t lines = wrapped(table.columns()[column.index].title, column.width).size();
-            if (lines > most) tallest = &column, most = lines;
+            const std::string& title = table.columns()[column.index].title;
+            const std::size_t lines = wrapped(title, column.width).size();
+            if (lines <= most) continue;
+            std::size_t wider = column.width + 1;
+            while (wrapped(title, wider).size() == lines) ++wider;
+            if (total_width(columns) - column.width + wider > width) continue;
+            tallest = &column, most = lines, better = wider;
         }
         if (tallest == nullptr) return;
-        tallest->width += 1;
+        tallest->width = better;
     }
 }
 

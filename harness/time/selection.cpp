@@ -9,7 +9,9 @@
 namespace ladder {
 
 bool Selection::takes_part(const Stage& stage, const Shape& shape) const {
-    return whole || named || is_core(stage) || is_decoding(stage.shows_in) == counts_bytes(shape);
+    if (whole || named) return true;
+    const bool for_such = is_core(stage) || is_decoding(stage.shows_in) == counts_bytes(shape);
+    return for_such && stage.has_head_dim(shape.d);
 }
 
 bool Selection::matters(const std::string& regime) const {

@@ -19,8 +19,8 @@ struct Selection {
     bool named = false;         ///< somebody named stages
     bool beside_peers = false;  ///< if they are here
 
-    /// Whether the stage takes part in problems of this shape: where nobody named it, a stage behind the
-    /// algorithm's is for many query rows or for one.
+    /// Whether the stage takes part in problems of this shape. Where nobody named it, it must have the head
+    /// dimension, and one behind the algorithm's is for many query rows or for one.
     bool takes_part(const Stage& stage, const Shape& shape) const;
     /// Whether a change of the stages shown should show in the regime.
     bool matters(const std::string& regime) const;
