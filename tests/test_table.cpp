@@ -148,7 +148,7 @@ TEST_CASE("progress: one line that fits the terminal; in a log a line for each t
         progress("verify 04_split_q, and so on", 6, 30);
     }
     std::fclose(out);
-    CHECK(terminal.said() == "\r\x1b[K[7/30] verify 04_…\r\x1b[K");
+    CHECK(terminal.said() == "\r\x1b[K[7/30] verify 04_s…\r\x1b[K");
 
     const auto logged = [](double quiet_s) {
         const ladder::test::Folder folder;
