@@ -19,10 +19,12 @@
 #include "harness/report/roofline.h"
 #include "harness/report/standard.h"
 #include "harness/report/timing_tables.h"
+#include "harness/time/selection.h"
 #include "harness/time/timing.h"
 #include "harness/verify/verification.h"
 #include "stages/errors.h"
 #include "tests/catch.h"
+#include "tests/fake_gpu.h"
 #include "tests/folder.h"
 #include "tests/skip.h"
 
@@ -600,4 +602,68 @@ TEST_CASE("published numbers stand beside what the recordings say", "[commands]"
     CHECK(masked(2.0) == "2.00x (05): more");
     all.rows.clear();
     CHECK_THROWS_AS(table(), CannotRun);
+}
+
+TEST_CASE("lab time shows what can be seen: some stages, where their changes should show, or all",
+          "[commands]") {
+    const auto folders = [](const Selection& selection) {
+        std::vector<std::string> names;
+        for (const Stage* stage : selection.stages) names.push_back(stage->folder());
+        return names;
+    };
+    const Stage &split_q = *find_stage(4), &decoding = *find_stage(17), &long_queries = *find_stage(26);
+    const Shape many{.Nq = 64}, one{.Nq = 1};
+
+    const Selection few = select_timed({}, false, "", true);
+    REQUIRE(few.stages.size() > 8);
+    CHECK(folders(few)[6] == "06_flash_decoding");
+    CHECK(few.beside_peers);
+    CHECK((few.takes_part(decoding, one) && !few.takes_part(decoding, many)));
+    CHECK((!few.takes_part(long_queries, one) && few.takes_part(long_queries, many)));
+    CHECK((few.takes_part(split_q, one) && few.takes_part(split_q, many)));
+    CHECK((!few.takes_part(split_q, {.d = 256}) && few.takes_part(long_queries, {.Nq = 64, .d = 256})));
+    CHECK((few.matters("train") && few.matters("decode") && !few.matters("narrow")));
+    CHECK(select_timed({}, false, "", false).stages.size() == 7);
+
+    const Selection single = select_timed({&split_q}, false, "", true);
+    CHECK(folders(single) == std::vector<std::string>{"03_sequence_parallel", "04_split_q"});
+    CHECK(single.beside_peers);
+    CHECK((single.matters("train") && !single.matters("long")));  // where its parent's shows
+    const Selection sweep = select_timed({&split_q}, false, "prefill", true);
+    CHECK((sweep.stages.size() == 1 && !sweep.beside_peers));
+
+    const Selection two = select_timed({&split_q, &decoding}, false, "", true);
+    CHECK((two.stages.size() == 2 && !two.beside_peers && two.takes_part(decoding, many)));
+    const Selection all = select_timed({}, true, "", true);
+    CHECK((all.stages.size() == stages().size() && !all.beside_peers && all.matters("narrow")));
+    CHECK(all.takes_part(long_queries, one));
+    Stage own = split_q;
+    own.shows_in = "nowhere";
+    CHECK(select_timed({&own}, false, "", true).matters("train"));
+
+    Results results = branched_results();  // 00, 01, 02 and 18 in train and decode, and peers in train
+    const Stage &flash = *find_stage(1), &deferred = *find_stage(2);
+    select_timed({&flash, &deferred}, false, "", true).filter(results, "");
+    REQUIRE(results.rows.size() == 2);
+    CHECK((results.rows[0].regime == "train" && results.rows[0].stage == 1 && results.rows[1].stage == 2));
+    CHECK(results.peers.size() == 2);
+    results = branched_results();
+    select_timed({}, true, "", true).filter(results, "decode");
+    CHECK((results.rows.size() == 3 && results.peers.empty()));  // there is no stage 18
+}
+
+TEST_CASE("a stage that takes no part in a problem has no row there", "[commands]") {
+    test::FakeGpu gpu;
+    gpu.milliseconds = {{3, 2.0}, {4, 1.0}};
+    TimingOptions options = test::small_options();
+    options.cases.push_back(test::small_case(17));
+    options.takes_part = [](const Stage& stage, const Case& c) {
+        return stage.number == 4 || c.shape.Nq == 17;
+    };
+    const Results results = time_stages(gpu, {*find_stage(3), *find_stage(4)}, options);
+    REQUIRE(results.rows.size() == 3);
+    CHECK((results.rows[0].stage == 4 && results.rows[1].stage == 3 && results.rows[2].stage == 4));
+    CHECK(!results.rows[0].over_parent);
+    CHECK(std::abs(results.rows[2].over_parent->value - 2) < 1e-9);
+    for (const Row& row : results.rows) CHECK(row.verified);
 }
