@@ -63,6 +63,11 @@ def select(results, peers=False, **wanted):
     return [row for row in rows if row["timing"] and all(value(row, key) == wanted[key] for key in wanted)]
 
 
+def stages(least=0, most=99):
+    """The stages numbered `least` to `most`, as `lab list` has them: {"04_split_q": {"parent": "03_...", ...}}."""
+    return {row["stage"]: row for row in lab("list")["stages"] if least <= int(row["stage"][:2]) <= most}
+
+
 def ms(row):
     return row["timing"]["median_ms"]
 
@@ -81,8 +86,13 @@ def color(stage):
     return (BLUE, GREEN, ORANGE)[part] if part < 3 else GREY
 
 
+def legend(ax, **options):
+    """Beside the plot, where it covers no line."""
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, **options)
+
+
 plt.rcParams.update({
-    "figure.dpi": 80, "figure.figsize": (7, 4), "figure.constrained_layout.use": True,
+    "figure.dpi": 150, "figure.figsize": (7, 4), "figure.constrained_layout.use": True,
     "axes.grid": True, "axes.axisbelow": True, "grid.color": "#dddddd", "axes.spines.top": False,
     "axes.spines.right": False, "font.size": 10, "legend.frameon": False, "axes.titlesize": 11,
 })

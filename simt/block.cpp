@@ -50,6 +50,7 @@ void Block::begin_launch(const Launch& config, void (*call)(const void*), const 
 
 void Block::run(std::uint64_t number, BlockTrace* trace) {
     trace_ = trace;
+    if (trace_ != nullptr) origins_.begin_block();
     const dim3 grid = config_->grid;
     const dim3 index(number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y);
     begin(number, index);
@@ -145,8 +146,26 @@ BlockTrace::Phase& Block::phase() {
 /// What was counted since the last call is the running warp's.
 void Block::record_work() {
     if (trace_ == nullptr) return;
-    phase().warps[scheduler_.current() / 32].work += tally - recorded_;
+    warp_record().work += tally - recorded_;
     recorded_ = tally;
+}
+
+void Block::record_read(const void* row) {
+    if (!in_shared_memory(row)) return;
+    const Place place = place_in_global_memory(origins_.source(place_of(row)));
+    if (place.allocation != nullptr) warp_record().read[place.allocation].add(place.byte, Origins::copied);
+}
+
+void Block::record_exchange(const void* address, std::size_t bytes, bool write) {
+    if (!in_shared_memory(address)) return;
+    if (write) {
+        origins_.store(place_of(address), bytes, scheduler_.current() / 32);
+    } else {
+        for (std::size_t n = 0; n < bytes; ++n) {
+            const int warp = origins_.warp(place_of(address) + n);
+            if (warp != Origins::nobody) warp_record().received[warp] += 1;
+        }
+    }
 }
 
 /// Masking takes a comparison for each score, of its key with a bound that the run knows; all else takes far
@@ -177,7 +196,7 @@ void Block::note_tile(const Tile& tile) {
 
 void Block::note_row(int row, float m, float l) {
     if (trace_ == nullptr) return;
-    RowState& state = phase().warps[scheduler_.current() / 32].rows[row];
+    RowState& state = warp_record().rows[row];
     state.m = m;
     state.l_of_lanes[scheduler_.current() % 4] = l;
 }
@@ -281,6 +300,8 @@ void Block::start_copy(void* shared, const void* global, bool valid, bool evict_
         tally.copied_lines += anew;
         copied = anew ? part : copied | part;
     }
+    if (trace_ != nullptr && in_shared_memory(shared))
+        origins_.copy(place_of(shared), valid ? global : nullptr);
     // sm_75 has no asynchronous copy: there, it is done when it is started.
     const bool at_once = options().compute_capability < 80;
     CopyQueue& copies = self().copies;

@@ -15,6 +15,7 @@
 #include "simt/checker.h"
 #include "simt/clocks.h"
 #include "simt/cuda.h"
+#include "simt/origins.h"
 #include "simt/scheduler.h"
 
 namespace simt {
@@ -77,13 +78,17 @@ class Block final : Scheduler::Program {
         shows_comparisons_ = true;
     }
     void note_row(int row, float m, float l);
+    /// For the trace, if there is one: a row of ldmatrix, and what load() and store() move.
+    void record_matrix_row(const void* row) {
+        if (trace_ != nullptr) record_read(row);
+    }
+    void record_access(const void* address, std::size_t bytes, bool write) {
+        if (trace_ != nullptr) record_exchange(address, bytes, write);
+    }
 
     bool is_checked() const { return config_->checked; }
     void* shared_memory() { return shared_.get(); }
-    bool in_shared_memory(const void* address) const {
-        return static_cast<std::size_t>(static_cast<const std::byte*>(address) - shared_.get()) <
-               shared_bytes_;
-    }
+    bool in_shared_memory(const void* address) const { return place_of(address) < shared_bytes_; }
 
     Counters tally;
 
@@ -128,7 +133,13 @@ class Block final : Scheduler::Program {
     std::unique_lock<std::mutex> checked(const void* address, std::size_t bytes, bool write, Via via,
                                          Epoch copy, std::uintptr_t caller);
     BlockTrace::Phase& phase();
+    BlockTrace::Warp& warp_record() { return phase().warps[scheduler_.current() / 32]; }
     void record_work();
+    void record_read(const void* row);
+    void record_exchange(const void* address, std::size_t bytes, bool write);
+    std::size_t place_of(const void* address) const {
+        return static_cast<std::size_t>(static_cast<const std::byte*>(address) - shared_.get());
+    }
     void end_tile(Thread& thread);
     void finish_copies(Epoch n, std::uintptr_t caller);
     [[noreturn]] void fail_on_two_waits(std::uintptr_t caller);
@@ -161,6 +172,7 @@ class Block final : Scheduler::Program {
     std::vector<bool>
         compared_;  ///< tiles, in the order of their notes, in which a thread compared for each score
     BlockTrace* trace_ = nullptr;  ///< of the running block, or null
+    Origins origins_;              ///< of its shared memory
     Counters recorded_;            ///< what the tally was when the trace took it over
 };
 

@@ -45,6 +45,16 @@ void forget_allocation(void* data) {
     allocations().remove_if([data](const Shadow& shadow) { return shadow.data == data; });
 }
 
+Place place_in_global_memory(const void* address) {
+    for (const Shadow& shadow : allocations()) {
+        if (shadow.contains(address, 1)) {
+            return {shadow.name,
+                    static_cast<std::size_t>(static_cast<const std::byte*>(address) - shadow.data)};
+        }
+    }
+    return {};
+}
+
 Shadow::Shadow(const void* memory, std::size_t size, const char* label, bool can_write, bool is_global)
     : data(static_cast<const std::byte*>(memory)),
       bytes(size),

@@ -27,6 +27,13 @@ struct Access {
     Moment at() const { return {block, epoch, static_cast<Agent>(agent)}; }
 };
 
+/// A byte of an allocation, or of none (null).
+struct Place {
+    const char* allocation = nullptr;  ///< its name
+    std::size_t byte = 0;
+};
+Place place_in_global_memory(const void* address);
+
 /// The history of a piece of memory.
 struct Shadow {
     static constexpr std::size_t unit = 2;   ///< bytes of a cell: the smallest element that kernels share

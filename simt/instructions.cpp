@@ -171,6 +171,7 @@ void sync_warp_body(void* const (&)[32], std::uint32_t) {
 void load(const void* address, void* value, std::size_t bytes) {
     Block& block = *running_block;
     block.check(address, bytes, false, Via::wrapper, SIMT_CALLER);
+    block.record_access(address, bytes, false);
     (block.in_shared_memory(address) ? block.tally.shared_exchange_bytes : block.tally.global_load_bytes) +=
         bytes;
     std::memcpy(value, address, bytes);
@@ -179,6 +180,7 @@ void load(const void* address, void* value, std::size_t bytes) {
 void store(void* address, const void* value, std::size_t bytes) {
     Block& block = *running_block;
     block.check(address, bytes, true, Via::wrapper, SIMT_CALLER);
+    block.record_access(address, bytes, true);
     (block.in_shared_memory(address) ? block.tally.shared_exchange_bytes : block.tally.global_store_bytes) +=
         bytes;
     std::memcpy(address, value, bytes);
@@ -243,6 +245,7 @@ void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site
                    fmt::format("ldmatrix of a row that is not 16-byte aligned, at {}", to_string(site)));
     }
     block.check(row, 16, false, Via::wrapper, SIMT_CALLER);
+    block.record_matrix_row(row);
     block.tally.shared_tile_bytes += 16;
     MatrixOperands operands{r, row};
     if (transposed) {

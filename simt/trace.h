@@ -2,9 +2,13 @@
 /// What one block did, as the CPU back-end records it for Options::on_trace.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "simt/counters.h"
@@ -21,12 +25,40 @@ struct RowState {
     bool operator==(const RowState&) const = default;
 };
 
+/// Some of the bytes of an allocation: pieces that do not touch each other, each from its first byte to one
+/// past its last.
+class ByteSet {
+  public:
+    void add(std::size_t first, std::size_t bytes) {
+        std::size_t end = first + bytes;
+        auto next = pieces_.upper_bound(first);
+        if (next != pieces_.begin() && std::prev(next)->second >= first) --next;
+        while (next != pieces_.end() && next->first <= end) {
+            first = std::min(first, next->first);
+            end = std::max(end, next->second);
+            next = pieces_.erase(next);
+        }
+        pieces_.emplace_hint(next, first, end);
+    }
+    const std::map<std::size_t, std::size_t>& pieces() const { return pieces_; }
+
+    bool operator==(const ByteSet&) const = default;
+
+  private:
+    std::map<std::size_t, std::size_t> pieces_;
+};
+
 /// What a block did. Of the order in which threads ran, nothing shows but what their atomics returned.
 struct BlockTrace {
     struct Warp {
         /// All but launches, blocks and barriers, which are no warp's own.
         Counters work;
         std::map<int, RowState> rows;  ///< by their number in the matrix that the tile is part of
+        /// By the name of its allocation, the global memory that ldmatrix read by way of a copy to shared
+        /// memory.
+        std::map<std::string, ByteSet> read;
+        /// Bytes of shared memory that it loaded, by the warp that had stored them.
+        std::map<int, std::uint64_t> received;
 
         bool operator==(const Warp&) const = default;
     };

@@ -96,7 +96,8 @@ cpu_build() {
 has_cpu() { grep -q '^LADDER_CPU:BOOL=\(ON\|TRUE\|1\)' "$build/CMakeCache.txt"; }
 
 # nvcc_stage KERNEL: compiles for what a GPU is that times it. The algorithm's stages, and the last one of each part,
-# which has every instruction of it, are compiled for the oldest, too: between these ends no code differs. The
+# which has every instruction of it, are compiled for the oldest, too: between these ends no code differs, and the 90s
+# have no instruction that the algorithm has not. The
 # algorithm's also for the middle, since they must not spill registers anywhere.
 nvcc_stage() {
     local log stage last core=no
@@ -107,7 +108,7 @@ nvcc_stage() {
     if [ "${stage:0:1}" = 0 ]; then
         core=yes
         architectures+=("$oldest" '-gencode=arch=compute_80,code=sm_80')
-    elif [ "$1" = "$last" ]; then
+    elif [ "$1" = "$last" ] && [ "${stage:0:1}" != 9 ]; then
         architectures+=("$oldest")
     fi
     log=$("$nvcc" -std=c++20 -Werror=all-warnings -DLADDER_BACKEND=gpu -I "$root" -Xptxas -v \
@@ -189,9 +190,11 @@ else
 fi
 
 if has_cpu && have chromium && have chromedriver && browser_python=$(tests/find_python.sh selenium); then
-    step 'the schedule explorer in Chromium' "$browser_python" tests/explorer.py "$build/lab"
+    site=()
+    if [ -e "$build/docs/html/search_index.js" ]; then site=(--site "$build/docs/html"); fi
+    step 'the schedule explorer and the site in Chromium' "$browser_python" tests/explorer.py "$build/lab" "${site[@]}"
 else
-    skip 'the schedule explorer in Chromium' 'chromium, chromium-driver or python3-selenium is missing'
+    skip 'the schedule explorer and the site in Chromium' 'chromium, chromium-driver or python3-selenium is missing'
 fi
 
 # --- The course, as a newcomer follows it ---------------------------------------------------------------------------

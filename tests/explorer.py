@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Opens the page of `lab trace` in a headless Chromium and uses it as a reader would.
+"""Opens the page of `lab trace`, and the site, in a headless Chromium and uses them as a reader would.
 
-Usage: explorer.py LAB [--screenshots FOLDER]: LAB is the program; what the page looks like goes to FOLDER.
+Usage: explorer.py LAB [--site SITE] [--screenshots FOLDER]: LAB is the program, SITE what `lab docs` made; what the
+pages of `lab trace` look like goes to FOLDER.
 Needs Debian's chromium, chromium-driver and python3-selenium. Exit codes: 0 ok, 1 a check failed, 3 cannot run here.
 """
 
@@ -233,6 +234,95 @@ def test_playing(browser, page):
     browser.quiet()
 
 
+def test_shares(browser, page, data):
+    """The enlarged tile tells sliced keys (03) from split-Q (04), and the page opens on the last row."""
+    end = max(trace["end"] for trace in data["traces"])
+    browser.open(page)
+    browser.press(Keys.END)
+    browser.press(Keys.HOME)
+    check(browser.hash() == f"#t=0&row={data['shape']['Nq'] - 1}", f"the page opens on {browser.hash()}")
+    browser.open(page, f"#t={end / 2}")
+    tiles = [element.get_attribute("aria-label") for element in browser.find("canvas.tile")]
+    for warp in range(4):
+        rows, keys = f"rows {16 * warp} to {16 * warp + 15}", f"keys {16 * warp} to {16 * warp + 15}"
+        check(all(f"warp {warp} rows {16 * slice} to {16 * slice + 15}, {keys}" in tiles[0] for slice in range(4)),
+              f"03, warp {warp}: {tiles[0]}")
+        check(re.findall(rf"warp {warp} ([^;.]*)", tiles[1]) == [f"{rows}, keys 0 to 63"],
+              f"04, warp {warp}: {tiles[1]}")
+    check("bytes through shared memory" in tiles[0] and "no warp reads" in tiles[1], f"the exchange: {tiles}")
+    barriers = [element.get_attribute("aria-label") for element in browser.find("canvas.warps")]
+    check("9 barriers" in barriers[0] and "2 barriers" in barriers[1], f"the barriers: {barriers}")
+    check("mma and nothing else" in browser.find("#unit")[0].text, "the unit of time is not explained")
+
+
+def test_following(browser, page, data):
+    """When the row's block is done, a block at work is shown."""
+    first = next(block for launch in data["traces"][1]["launches"] for block in launch["blocks"]
+                 if {visit["i"] for visit in block["visits"]} == {0})
+    for t, words in ((first["start"], "which has row 0"), (first["end"], "no block is at row 0 now")):
+        browser.open(page, f"#t={t}&head={first['visits'][0]['head']}&row=0")
+        check(words in browser.texts(".work-title")[1], f"at {t}: {browser.texts('.work-title')}")
+        check(browser.find("article:nth-child(2) .work .warp"), f"at {t} no warp is shown")
+
+
+def search(browser, query):
+    """What the site's search finds: the names of the pages, the best first."""
+    box = browser.find("#site-search")[0]
+    box.clear()
+    box.send_keys(query)
+    for _ in range(50):  # the first search loads the index
+        links = browser.find("#site-results a")
+        if links or browser.find("#site-results .none"):
+            break
+        time.sleep(0.1)
+    return [re.search(r"([^/]*)\.html", link.get_attribute("href"))[1] for link in links]
+
+
+def test_search(browser, site):
+    """What a student types leads to the lesson of it."""
+    browser.driver.get((site / "docs_glossary.html").as_uri())
+    for query, first in (("split-Q", ["stages_04_split_q"]), ("splitq", ["stages_04_split_q"]),
+                         ("bank conflict", ["stages_15_swizzle", "stages_21_xor_swizzle"]),
+                         ("softmax", ["stages_01_flash_attention_1", "notebooks_01_online_softmax"]), ("xyzzy", [])):
+        found = search(browser, query)
+        check(found[:len(first)] == first and bool(found) == bool(first), f"{query} finds {found}")
+    found = search(browser, "counters")
+    symbols = [re.search("^(struct|class)|_8", name) is not None for name in found]
+    check(symbols == sorted(symbols) and set(symbols) == {False, True}, f"symbols are not last: {found}")
+    search(browser, "split-Q")
+    browser.find("#site-search")[0].send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    for _ in range(50):
+        if "stages_04" in browser.driver.current_url:
+            break
+        time.sleep(0.1)
+    check("stages_04_split_q" in browser.driver.current_url, f"Enter leads to {browser.driver.current_url}")
+    frame = browser.find("iframe.explorer")
+    check(frame, "lesson 04 has no explorer")
+    browser.script("arguments[0].loading = 'eager'", frame[0])
+    browser.driver.switch_to.frame(frame[0])
+    check(len(browser.find("article canvas.tile")) == 2, "the explorer in lesson 04 has no two tiles")
+    browser.driver.switch_to.default_content()
+    said = browser.driver.get_log("browser")
+    check(not said, f"the console says {said}")
+
+
+def test_pages(browser, site, size):
+    """Nothing of a page of any kind sticks out of the window, and the ladder is cards."""
+    for kind in ("index.html", "stages.html", "stages_*s_*.html", "stages_04_*.html", "docs_glossary.html",
+                 "docs_results.html", "notebooks_*.html", "docs_course_*.html", "files.html", "*_8h.html"):
+        page = sorted(site.glob(kind))[0]
+        browser.driver.get(page.as_uri())
+        wide = browser.script("return document.documentElement.scrollWidth")
+        check(wide <= size[0], f"{page.name} is {wide} wide in a window of {size[0]}")
+        if kind in ("index.html", "stages.html"):
+            check(len(browser.find(".ladder .card")) > 20, f"{page.name} has no cards")
+            drawn = [text for text in browser.texts("pre") if re.search(r"^\d\d \w.*\n +\|", text)]
+            check(not drawn, f"{page.name} draws the ladder in letters: {drawn}")
+    search(browser, "mma")
+    box = browser.script("return document.getElementById('site-results').getBoundingClientRect().toJSON()")
+    check(box["left"] >= 0 and box["right"] <= size[0], f"what is found goes from {box['left']} to {box['right']}")
+
+
 def test_fits(browser, page, data):
     """Nothing sticks out of the window, and everything is drawn."""
     browser.open(page, f"#t={data['traces'][0]['end'] / 3}")
@@ -252,6 +342,7 @@ def test_fits(browser, page, data):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("lab", type=Path)
+    parser.add_argument("--site", type=Path)
     parser.add_argument("--screenshots", type=Path)
     arguments = parser.parse_args()
     for program in ("chromium", "chromedriver"):
@@ -262,6 +353,7 @@ def main():
         folder = Path(temporary)
         lab = arguments.lab.resolve()
         causal = make(lab, folder, "causal", "4", "5", "--shape", "1,2,2,256,256,64", "--causal", "--sms", "2")
+        split = make(lab, folder, "split", "3", "4", "--shape", "1,1,1,128,256,64")
         others = {
             "naive": make(lab, folder, "naive", "0", "--shape", "1,1,1,130,130,64"),
             "grouped": make(lab, folder, "grouped", "6", "13", "--shape", "1,8,2,1,1024,64", "--sms", "8"),
@@ -275,12 +367,18 @@ def main():
                 test_row(browser, *causal)
                 test_address(browser, *causal)
                 test_playing(browser, causal[0])
-                for name, (page, data) in {"causal": causal, **others}.items():
+                test_shares(browser, *split)
+                test_following(browser, *causal)
+                if arguments.site and size == wide:
+                    test_search(browser, arguments.site.resolve())
+                if arguments.site and size == narrow:
+                    test_pages(browser, arguments.site.resolve(), size)
+                for name, (page, data) in {"causal": causal, "split": split, **others}.items():
                     test_fits(browser, page, data)
                     if arguments.screenshots:
                         arguments.screenshots.mkdir(parents=True, exist_ok=True)
                         browser.driver.save_screenshot(str(arguments.screenshots / f"{name}_{size[0]}.png"))
-    print("the explorer works in Chromium")
+    print("the explorer works in Chromium" + (", and so does the site" if arguments.site else ""))
 
 
 main()

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "harness/count/claims.h"
@@ -13,6 +14,8 @@
 #include "harness/report/chart.h"
 #include "harness/report/climb.h"
 #include "harness/report/errors.h"
+#include "harness/report/parts.h"
+#include "harness/report/roofline.h"
 #include "harness/report/standard.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
@@ -277,6 +280,15 @@ TEST_CASE("a climb follows the parents up to the last stage of its branch", "[co
     CHECK(both[0].steps[1].shows_here);
     CHECK(!both[1].steps[1].shows_here);
 
+    Results with_ablation = branched_results();
+    Row ablation = with_ablation.rows[3];  // of 18, in train
+    ablation.stage = 90;
+    ablation.folder = "90_stage";
+    with_ablation.rows.push_back(ablation);
+    derive(with_ablation);
+    CHECK(to_words(climbs(with_ablation)[0]) == to_words(both[0]));
+    for (const Stage& stage : stages()) CHECK(!(is_ablation(stage.number) && is_last_of_part(stage)));
+
     const Climb of_some = climbs(sample_results()).at(0);  // 00 could not run
     CHECK(to_words(of_some).find("00 naive not timed, 01 flash attention 1 ") != std::string::npos);
     CHECK(climbs(Results()).empty());
@@ -301,6 +313,96 @@ TEST_CASE("a climb ends with a stage whose change shows where 00 cannot run", "[
     }
     derive(results);
     CHECK(climbs(results).at(0).steps.back().folder == "21_stage");
+}
+
+TEST_CASE("gains on the way up stand beside what they are worth at the end", "[commands]") {
+    Results results;
+    const std::map<int, double> times{{1, 24}, {2, 12}, {3, 4}, {90, 5}, {92, 16}};
+    for (const bool causal : {false, true}) {
+        for (const auto& [stage, ms] : times) {
+            if (causal && stage == 92) continue;  // a problem that not all have is left out
+            Row row;
+            row.regime = causal ? "causal" : "train";
+            row.shape = {.B = 8, .H = 16, .Hkv = 16, .Nq = 2048, .Nk = 2048, .d = 128};
+            row.causal = causal;
+            row.stage = stage;
+            row.timing = Timing{ms, ms, ms, 0.01, 10};
+            row.verified = true;
+            results.rows.push_back(row);
+        }
+    }
+    const Table table = leave_one_out_table(results, 3, {{2, 90}, {3, 92}});
+    REQUIRE(table.rows().size() == 3);
+    using Texts = std::vector<std::string>;
+    const auto texts = [&](std::size_t row) {
+        Texts of_cells;
+        for (const Cell& c : table.rows()[row]) of_cells.push_back(c.text);
+        return of_cells;
+    };
+    CHECK(texts(0) == Texts{"train 2k", "02_deferred_normalization", "2.00x", "1.25x", "12.000", "1.000"});
+    CHECK(texts(1) == Texts{"train 2k", "03_sequence_parallel", "3.00x", "4.00x", "8.000", "12.000"});
+    CHECK(texts(2) == Texts{"train 2k", "all of them", "6.00x", "5.00x", "20.000", "13.000"});
+    results.rows.front().verified = false;
+    CHECK(leave_one_out_table(results, 3, {{2, 90}, {3, 92}}).rows().empty());
+}
+
+TEST_CASE("a roofline has operations per byte, and what was timed and profiled alone", "[commands]") {
+    Results results;
+    results.ceilings.bf16_tflops = 800;
+    results.ceilings.copy_gbs = 4000;
+    Row row;
+    row.regime = "train";
+    row.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = 1000, .Nk = 1000, .d = 64};
+    for (const char* folder : {"04_split_q", "05_causal_skip", "22_async_copies"}) {
+        row.folder = folder;
+        row.stage = std::stoi(row.folder);
+        row.timing = Timing{.median_ms = 0.001 * (row.stage + 1)};
+        results.rows.push_back(row);
+    }
+    Profile profile;
+    for (const char* folder : {"04_split_q", "22_async_copies"}) {
+        ProfileRow profiled;
+        static_cast<ProblemLabel&>(profiled) = row;
+        profiled.folder = folder;
+        profiled.kernels.resize(2);
+        for (KernelProfile& kernel : profiled.kernels)
+            kernel.metrics = {{"hbm_read_bytes", 1e6}, {"hbm_write_bytes", 3e6}};
+        profile.rows.push_back(profiled);
+    }
+    const auto found = roofline(results, profile);
+    REQUIRE(found);
+    REQUIRE(found->points.size() == 1);  // 05 was not profiled, 22 is not the last of its part
+    CHECK(found->points[0].folder == "04_split_q");
+    CHECK(found->points[0].intensity == 32);  // 4 x 1000 x 1000 x 64 operations, 8 MB
+    CHECK(std::abs(found->points[0].tflops - 51.2) < 1e-9);
+    results.ceilings.copy_gbs.reset();
+    CHECK(!roofline(results, profile));
+}
+
+TEST_CASE("a part's share of a recording: its stages, where it starts, and its kind of problem",
+          "[commands]") {
+    Results results;
+    for (const auto& [stage, regime, unit, shows] : {std::tuple{5, "train", "TFLOP/s", false},
+                                                     {5, "decode", "GB/s", false},
+                                                     {6, "decode", "GB/s", true},
+                                                     {10, "train", "TFLOP/s", false},
+                                                     {10, "decode", "GB/s", true},
+                                                     {20, "train", "TFLOP/s", true}}) {
+        Row row;
+        row.stage = stage;
+        row.regime = regime;
+        row.unit = unit;
+        row.shows_here = shows;
+        results.rows.push_back(row);
+    }
+    const auto stages_in = [&](int part) {
+        std::vector<int> numbers;
+        for (const Row& row : of_part(results, part).rows) numbers.push_back(row.stage);
+        return numbers;
+    };
+    CHECK(stages_in(10) == std::vector<int>{6, 10});
+    CHECK(stages_in(20) == std::vector<int>{5, 20});
+    CHECK(stages_in(0) == std::vector<int>{5, 6});
 }
 
 TEST_CASE("a plot is known by the recording that it shows", "[commands]") {

@@ -177,10 +177,14 @@ void check_gradescope(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("course: every stage with a parent is an exercise, with a task and three hints", "[course]") {
+TEST_CASE("course: every rung with a parent is an exercise, with a task and three hints", "[course]") {
     for (const Stage& stage : stages()) {
         if (stage.parent < 0) continue;
         INFO(stage.folder());
+        if (is_ablation(stage.number)) {
+            CHECK_THROWS_AS(load_exercise(std::to_string(stage.number)), BadUsage);
+            continue;
+        }
         const Exercise e = load_exercise(std::to_string(stage.number));
         CHECK(e.folder() == stage.folder());
         CHECK(e.complaint.size() > 200);
@@ -271,30 +275,67 @@ TEST_CASE("course: solutions pass their own checks", "[course][slow]") {
     }
 }
 
-TEST_CASE("course: the zoo shows a symptom, and knows a fix", "[course]") {
+TEST_CASE("course: the zoo shows a symptom, gives hints, and knows a fix", "[course]") {
     const auto puzzles = zoo();
     REQUIRE(puzzles.size() > 40);
     const auto puzzle = std::find_if(puzzles.begin(), puzzles.end(), [](const Puzzle& p) {
         return contains(p.mutant.bug, "aligned to the first key");
     });
     REQUIRE(puzzle != puzzles.end());
-    const auto& [bug, symptom, problem, report, replacements] = puzzle->mutant;
-    CHECK(contains(lab({"zoo"}).out, symptom));
-    CHECK(!contains(lab({"zoo"}).out, bug));
+    const auto& [bug, symptom, problem, report, difficulty, hints, replacements] = puzzle->mutant;
     const Folder folder;
     const std::string number = std::to_string(puzzle->number), dir = folder / "zoo";
+    CHECK(lab({"zoo", number, "--dir", dir, "--hint"}).status == 2);
     const ProcessResult first = lab({"zoo", number, "--dir", dir});
     CHECK(first.status == 0);
     CHECK(contains(first.out, problem.description()));
     CHECK(says(first.out, report));
     CHECK(!contains(first.out, bug));
     CHECK(lab({"zoo", number, "--dir", dir, "--check"}).status == 1);
-    folder.write("zoo/kernel.cu", kernel_of(5));
+    CHECK(lab({"zoo", "1", "--dir", dir, "--check"}).status == 2);  // another puzzle's folder
+    for (const std::string& hint : hints)
+        CHECK(contains(lab({"zoo", number, "--dir", dir, "--hint"}).out, hint));
+    CHECK(contains(lab({"zoo", number, "--dir", dir, "--hint"}).out, "the last one already"));
+    // Which puzzles are solved is what their folders say.
+    CHECK(solved_puzzles(folder / "").empty());
+    PuzzleFolder mine = open_puzzle_folder(*puzzle, dir);
+    mine.solved = true;
+    save(mine);
+    CHECK(solved_puzzles(folder / "") == std::set<std::string>{puzzle->id});
     const ProcessResult given_up = lab({"zoo", number, "--give-up"});
     CHECK(contains(given_up.out, bug));
-    CHECK(contains(given_up.out, "\n+" + replacements.front().to));
+    CHECK(says(given_up.out, "\n-" + replacements.front().to + " ... +" + replacements.front().from));
     CHECK(lab({"zoo", "0"}).status == 2);
     CHECK(lab({"zoo", "999"}).status == 2);
+}
+
+TEST_CASE("course: the zoo begins with puzzles that have hints, in the order of their difficulty",
+          "[course]") {
+    // What a user sees is in a symptom, not what is wrong with the code.
+    const std::regex gives_away(
+        "barrier|wait|fence|commit|mask(ed)? by|not rescaled|overwrit|read before|twice");
+    std::vector<std::string> order;
+    const ProcessResult few = lab({"zoo"}), all = lab({"zoo", "--all"});
+    for (const Puzzle& puzzle : zoo()) {
+        INFO(puzzle.id);
+        const Mutant& mutant = puzzle.mutant;
+        CHECK(!std::regex_search(mutant.symptom, gives_away));
+        CHECK(!contains(few.out, mutant.bug));
+        CHECK(contains(all.out, mutant.symptom));
+        if (mutant.difficulty.empty()) continue;
+        order.push_back(mutant.difficulty);
+        CHECK(puzzle.number == static_cast<int>(order.size()));
+        CHECK(contains(few.out, mutant.symptom));
+        CHECK(!mutant.hints.empty());
+        for (const std::string& hint : mutant.hints) CHECK(hint.size() <= 80);
+    }
+    CHECK(order.size() >= 20);
+    CHECK(std::is_sorted(order.begin(), order.end(), [](const auto& a, const auto& b) {
+        const auto& names = difficulties();
+        return std::find(names.begin(), names.end(), a) < std::find(names.begin(), names.end(), b);
+    }));
+    std::istringstream lines(few.out);
+    for (std::string line; std::getline(lines, line);) CHECK(display_width(line) <= 80);
 }
 
 TEST_CASE("course: a hand-out holds no solution", "[course]") {
@@ -327,6 +368,8 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
          {"05_causal_skip/kernel.cu", "05_causal_skip/README.md", "06_flash_decoding", "26_mbarriers"})
         CHECK(!fs::exists(folder / (std::string("out/stages/") + name)));
     CHECK(!fs::exists(folder / "out/stages/05_causal_skip/mutants"));
+    CHECK(fs::exists(folder / "out/docs/figures/04-split-q-light.svg"));
+    CHECK(!fs::exists(folder / "out/docs/figures/05-causal-light.svg"));
     CHECK(fs::exists(folder / "out/stages/04_split_q/mutants/missing_wait.txt"));
     CHECK(contains(folder.read("out/stages/05_causal_skip/exercise.md"), "## The complaint"));
     CHECK(fs::exists(folder / "out/stages/05_causal_skip/claims.cpp"));  // what a check holds them to

@@ -19,8 +19,10 @@ ORDER = ["The complaint", "The change", "The prediction", "The measurement", "Wh
 
 
 def prose_of(text):
-    """A page without what programs wrote, and without code."""
+    """A page without what programs wrote, and without pictures, formulas and code that stand alone."""
     text = GENERATED.sub("", text)
+    text = re.sub(r"<picture>.*?</picture>", "", text, flags=re.S)
+    text = re.sub(r"^ *\$\$.*\$\$$", "", text, flags=re.M)
     text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
     return re.sub(r"^    .*$", "", text, flags=re.M)
 
@@ -49,6 +51,9 @@ class LessonsTest(unittest.TestCase):
             with self.subTest(page=page.parent.name + "/" + page.name):
                 self.assertLessEqual(len(prose_of(page.read_text(encoding="utf-8")).split()), MOST_WORDS)
 
+    def test_the_first_page_is_read_in_five_minutes(self):
+        self.assertLessEqual(len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()), 250)
+
     def test_lessons_have_one_order(self):
         for page in LESSONS:
             headings = re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.M)
@@ -56,7 +61,7 @@ class LessonsTest(unittest.TestCase):
                 self.assertEqual([heading for heading in headings if heading in ORDER], ORDER)
 
     def test_no_measured_number_is_typed(self):
-        for page in [ROOT / "README.md", ROOT / "stages/README.md", *PARTS, *LESSONS]:
+        for page in [ROOT / "README.md", ROOT / "docs/results.md", ROOT / "stages/README.md", *PARTS, *LESSONS]:
             with self.subTest(page=str(page.relative_to(ROOT))):
                 self.assertEqual(typed_numbers(page.read_text(encoding="utf-8")), [])
 

@@ -1,7 +1,7 @@
 /// @file
 /// The form of mutants, how they are applied, and that the program that holds them to their word does so.
 
-#ifdef LADDER_HAS_COURSE
+#ifdef LADDER_HAS_CPU
 
 #    include <algorithm>
 #    include <functional>
@@ -25,6 +25,9 @@ namespace {
 const std::string head =
     "Bug: adds twice\n"
     "Symptom: too much\n"
+    "Difficulty: hard\n"
+    "Hint: count\n"
+    "Hint: count: twice\n"
     "Case: --shape 2,4,2,65,37,64 --causal --dtype bf16 --layout bnhd --input rising --seed 7 --scale -0.5\n"
     "Report: O is wrong ... every row\n";
 
@@ -74,6 +77,8 @@ TEST_CASE("mutants: what is read is what is written") {
     CHECK(mutant.bug == "adds twice");
     CHECK(mutant.symptom == "too much");
     CHECK(mutant.report == "O is wrong ... every row");
+    CHECK(mutant.difficulty == "hard");
+    CHECK(mutant.hints == std::vector<std::string>{"count", "count: twice"});
     CHECK(mutant.problem.description() ==
           "B=2 H=4 Hkv=2 Nq=65 Nk=37 d=64 bf16 causal bnhd rising scale=-0.5 seed=7");
     REQUIRE(mutant.replacements.size() == 1);
@@ -93,6 +98,9 @@ TEST_CASE("mutants: a file that is none is refused, with its name and what is wr
     CHECK(complaint_about(head + body).empty());
     CHECK(contains(complaint_about(head + "Bug: another\n" + body), "Bug: another"));
     CHECK(contains(complaint_about(head + "Stage: 4\n" + body), "'Stage'"));
+    CHECK(complaint_about(without_line(without_line(head, "Difficulty"), "Hint") + body).empty());
+    CHECK(contains(complaint_about(without_line(head, "Difficulty") + "Difficulty: 3\n" + body),
+                   "Difficulty: 3"));
     CHECK(contains(complaint_about(head + "no field\n" + body), "no field"));
     CHECK(contains(complaint_about(head), "replaces nothing"));
     CHECK(contains(complaint_about(head + "\n+ b;\n"), "where"));
@@ -164,7 +172,7 @@ TEST_CASE("mutants: each fits its kernel") {
             CHECK(complaint([&] { CHECK(wrong_kernel(right, read_mutant(file)) != right); }).empty());
         }
     }
-    CHECK(mutants > 90);
+    CHECK(mutants > 70);
 }
 
 TEST_CASE("mutants: one that is not as it says fails, and no other", "[slow]") {

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Tests what the site is made of: diffs side by side, links, Markdown. Usage: test_site.py"""
+"""Tests what the site is made of: diffs side by side, links, Markdown, figures. Usage: test_site.py"""
 
 import re
+import runpy
 import sys
 import tempfile
 import unittest
 from difflib import unified_diff
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs/site"))
@@ -15,8 +17,10 @@ sys.dont_write_bytecode = True
 
 from check_links import check_links  # noqa: E402
 from kernels import definitions, enclosing, explain  # noqa: E402
+from ladder import Ladder  # noqa: E402
 from markup import Markdown, slug, tokens_by_line  # noqa: E402
-from pages import Pages  # noqa: E402
+from pages import Page, Pages  # noqa: E402
+from search import page_entries, symbol_entries, text_in  # noqa: E402
 from side_by_side import CONTEXT, SideBySide, mark, pair, parse  # noqa: E402
 
 KERNELS = sorted(path.read_text(encoding="utf-8") for path in ROOT.glob("stages/*/kernel.cu"))
@@ -144,6 +148,70 @@ class LinksTest(unittest.TestCase):
         self.assertEqual(pages.problems, ["README.md: there is no nowhere.md", "README.md: there is no ../outside.md"])
 
 
+class LadderTest(unittest.TestCase):
+    def prepared(self, text):
+        """The text as the site shows it, of a ladder of two stages."""
+        stages = [SimpleNamespace(folder=f"{number}_{name}", number=number, title=f"{number} {name}", change=f"{name}!",
+                                  page=Page(f"stages/{number}_{name}/README.md"), speedups=[])
+                  for number, name in (("03", "slices"), ("04", "split"))]
+        ladder = Ladder.__new__(Ladder)
+        ladder.stages = {stage.folder: stage for stage in stages}
+        ladder.explorer = lambda arguments: f"<iframe of {arguments}>"
+        markdown = Markdown(lambda target: target)
+        tokens = markdown.parse(text)
+        ladder.prepare(tokens)
+        return markdown.render(tokens)
+
+    def test_a_drawing_of_stages_becomes_cards(self):
+        page = self.prepared("    03 the slices      9 barriers\n     |\n     v\n    04 split           2 barriers\n")
+        self.assertEqual(re.findall('class="moves">(.*?)<', page), ["9 barriers", "2 barriers"])
+        self.assertEqual(re.findall('href="(.*?)"', page), ["stages_03_slices.html", "stages_04_split.html"])
+        self.assertNotIn("<pre", page)
+        for other in ("    04 split\n", "    03 slices\n    77 no stage\n"):
+            self.assertIn("<pre", self.prepared(other))
+
+    def test_the_explorer_stands_below_the_paragraph_that_names_it(self):
+        page = self.prepared("Before.\n\nSee it: `./lab trace 3 4 --causal` writes it.\n\nBehind.\n")
+        self.assertRegex(page, r"(?s)writes it\.</p>\s*<iframe of 3 4 --causal>\s*<p>Behind")
+        self.assertNotIn("iframe", self.prepared("`./lab trace 3 4` is a command.\n"))
+
+    def test_what_a_phone_has_no_room_for_is_marked(self):
+        for columns, mark in ((3, 'class="table"'), (4, 'class="table many"')):
+            self.assertIn(mark, self.prepared(f"{'| a ' * columns}|\n{'|---' * columns}|\n{'| 1 ' * columns}|\n"))
+
+
+class SearchTest(unittest.TestCase):
+    def test_text_is_what_a_reader_sees(self):
+        body = '<nav class="steps">x</nav><p>split-<b>Q</b>,\n<code>a &lt; b</code></p><p>\\(m\\)</p>'
+        self.assertEqual(text_in(body), "split-Q, a < b m")
+
+    def test_lessons_come_first_and_code_is_no_text(self):
+        sources = {"README.md": "# Start\n", "docs/glossary.md": "# Glossary\n\n| a |\n|---|\n| row |\n",
+                   "stages/03_b/README.md": "# 03\n\n## Why\n\nsoftmax\n\n| a |\n|---|\n| row |\n",
+                   "stages/20s_a.md": "# 20s\n"}
+        pages = Pages()
+        pages.by_path = {path: Page(path) for path in sources}
+        for path, text in sources.items():
+            pages.add_markdown(pages[path], text)
+        lessons = [pages["stages/03_b/README.md"], pages["stages/20s_a.md"]]
+        lessons[0].sections.append(lessons[0].new_section(2, "The kernel", "code"))
+        entries = page_entries(pages, lessons)
+        self.assertEqual([entry[:3] for entry in entries],
+                         [["lesson", "stages_03_b.html", "03"], ["lesson", "stages_20s_a.html", "20s"],
+                          ["glossary", "docs_glossary.html", "Glossary"], ["page", "index.html", "Start"]])
+        self.assertEqual(entries[0][3], [["", "", ""], ["stages_03_b_why", "Why", "softmax"]])
+        self.assertEqual(entries[2][3], [["", "", "a row"]])
+
+    def test_symbols(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tags = Path(folder) / "tags"
+            tags.write_text("""<tagfile><compound kind="file"><name>a.h</name><filename>a_8h.html</filename>
+                <member kind="function"><name>f</name><anchorfile>a_8h</anchorfile><anchor>x1</anchor></member>
+                </compound><compound kind="page"><name>p</name><filename>p</filename></compound></tagfile>""")
+            self.assertEqual(symbol_entries(tags),
+                             [["a.h", "file", "a_8h.html"], ["f", "function of a.h", "a_8h.html#x1"]])
+
+
 class MarkdownTest(unittest.TestCase):
     def render(self, text):
         markdown = Markdown(lambda target: f"to/{target}")
@@ -166,6 +234,25 @@ class MarkdownTest(unittest.TestCase):
     def test_formulas_are_left_to_katex(self):
         self.assertIn(r"\(m_i &lt; 1\)", self.render("$m_i < 1$"))
         self.assertIn("costs $5 and $6", self.render("costs $5 and $6"))
+
+
+class FiguresTest(unittest.TestCase):
+    FOLDER = ROOT / "docs/figures"
+
+    def test_they_are_what_the_script_draws(self):
+        drawn = dict(runpy.run_path(str(self.FOLDER / "draw.py"))["files"]())
+        found = {path.name: path.read_text(encoding="utf-8") for path in self.FOLDER.glob("*.svg")}
+        self.assertEqual(sorted(found), sorted(drawn))
+        for name, text in drawn.items():
+            self.assertTrue(found[name] == text, f"docs/figures/{name} is out of date: run docs/figures/draw.py")
+
+    def test_each_is_shown_light_and_dark_and_in_words(self):
+        shown = re.findall(r'srcset="[./]*docs/figures/([\w-]+)-dark.svg">\n<img width="\d+" alt="([^"]+)" '
+                           r'src="[./]*docs/figures/([\w-]+)-light.svg">',
+                           "".join(page.read_text(encoding="utf-8") for page in ROOT.glob("stages/**/*.md")))
+        self.assertEqual([dark for dark, _, light in shown if dark != light], [])
+        self.assertEqual(sorted({light for *_, light in shown}),
+                         sorted(path.name[:-10] for path in self.FOLDER.glob("*-light.svg")))
 
 
 if __name__ == "__main__":

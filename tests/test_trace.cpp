@@ -162,6 +162,86 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
     });
 }
 
+TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[trace][ladder]") {
+    for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
+        bool rows_and_keys_once = true, all_values = true;
+        for (const TracedBlock& block : trace.launches.front().blocks) {
+            for (std::size_t v = 0; v < block.visits.size(); ++v) {
+                const auto& [tile, first_phase, start, length] = block.visits[v];
+                const int rows = std::min(tile.rows, c.shape.Nq * tile.group - tile.query_tile * tile.rows);
+                const int keys = std::min(tile.keys, c.shape.Nk - tile.key_tile * tile.keys);
+                std::vector<int> scores(static_cast<std::size_t>(tile.rows * tile.keys));
+                std::set<int> values;
+                const int end = v + 1 < block.visits.size() ? block.visits[v + 1].first_phase
+                                                            : static_cast<int>(block.record.phases.size());
+                for (int phase = first_phase; phase < end; ++phase) {
+                    const auto shares =
+                        shares_of(block.record.phases[static_cast<std::size_t>(phase)], tile, c);
+                    for (const Share& share : shares) {
+                        for (const auto& [row, row_end] : share.rows) {
+                            for (const auto& [key, key_end] : share.keys) {
+                                for (int i = row; i < row_end; ++i) {
+                                    for (int j = key; j < key_end; ++j)
+                                        ++scores[static_cast<std::size_t>(i * tile.keys + j)];
+                                }
+                            }
+                        }
+                        for (const auto& [key, key_end] : share.value_keys) {
+                            for (int j = key; j < key_end; ++j) values.insert(j);
+                        }
+                    }
+                }
+                int n = 0;
+                for (const int times : scores) {
+                    rows_and_keys_once &= times == (n / tile.keys < rows && n % tile.keys < keys ? 1 : 0);
+                    ++n;
+                }
+                all_values &= stage.number == 0 || values.size() == static_cast<std::size_t>(keys);
+            }
+        }
+        CHECK(rows_and_keys_once);
+        CHECK(all_values);  // 00 multiplies by V in another kernel
+    });
+}
+
+TEST_CASE("trace: sliced keys are exchanged between warps, and split-Q exchanges nothing", "[trace]") {
+    const Case c = make_case({1, 1, 1, 64, 128, 64}, false);
+    for (const int number : {3, 4}) {
+        INFO(number);
+        const Trace trace = trace_of(*find_stage(number), c);
+        const TracedBlock& block = trace.launches.front().blocks.front();
+        std::vector<std::set<Ranges>> rows(4), keys(4);
+        std::uint64_t received = 0, from_others = 0;
+        for (const auto& phase : block.record.phases) {
+            const auto shares = shares_of(phase, block.visits.front().tile, c);
+            for (std::size_t w = 0; w < shares.size(); ++w) {
+                if (!shares[w].rows.empty()) rows[w].insert(shares[w].rows);
+                if (!shares[w].keys.empty()) keys[w].insert(shares[w].keys);
+                for (std::size_t other = 0; other < shares[w].received.size(); ++other) {
+                    received += shares[w].received[other];
+                    from_others += other == w ? 0 : shares[w].received[other];
+                }
+            }
+        }
+        for (int w = 0; w < 4; ++w) {
+            const Ranges own{{16 * w, 16 * w + 16}}, all{{0, 64}};
+            const auto& [mine, sliced] =
+                std::tie(rows[static_cast<std::size_t>(w)], keys[static_cast<std::size_t>(w)]);
+            CHECK(mine.size() == (number == 3 ? 4u : 1u));
+            CHECK(sliced == std::set<Ranges>{number == 3 ? own : all});
+            if (number == 4) CHECK(mine == std::set<Ranges>{own});
+        }
+        // Of each of 2 tiles, for each of 64 rows and by each of 4 warps: a maximum and a sum of each warp,
+        // by each of the 4 lanes that hold the row; and a quarter of the 64 sums of each warp's P V.
+        const std::uint64_t all = 2 * 64 * 4 * (4 * 4 * (4 + 4) + 4 * 16 * 4);
+        CHECK(received == (number == 3 ? all : 0));
+        CHECK(from_others == (number == 3 ? all / 4 * 3 : 0));
+        if (number == 4) continue;
+        const auto shares = shares_of(block.record.phases.front(), block.visits.front().tile, c);
+        CHECK(shares.front() == Share{});  // K and Q are being copied
+    }
+}
+
 TEST_CASE("trace: blocks, warps and rows are in range, and no place has two blocks at once",
           "[trace][ladder]") {
     for_each_trace([](const Stage&, const Case& c, const Trace& trace) {
@@ -353,7 +433,7 @@ TEST_CASE("trace: the JSON form has every time in order and every index in range
         CHECK(json["counters"].size() == simt::counter_fields.size());
         const auto& own = json["traces"][0];
         std::vector<std::uint64_t> sum(simt::counter_fields.size());
-        std::size_t blocks = 0, visits = 0;
+        std::size_t blocks = 0, visits = 0, barriers = 0;
         for (const auto& launch : own["launches"]) {
             blocks += launch["blocks"].size() + launch["idle_blocks"].get<std::size_t>();
             for (const auto& block : launch["blocks"]) {
@@ -370,12 +450,18 @@ TEST_CASE("trace: the JSON form has every time in order and every index in range
                         }
                     }
                     for (const auto& rows : phase["rows"]) CHECK(rows["m"].size() == rows["l"].size());
+                    CHECK(phase["shares"].size() == phase["work"].size());
+                    for (const auto& share : phase["shares"]) {
+                        CHECK(share.get<std::size_t>() < own["shares"].size());
+                    }
+                    barriers += phase["barrier"].get<bool>();
                 }
                 CHECK(block["end"] == before);
             }
         }
         CHECK(blocks == trace.counters.blocks);
         CHECK(visits == trace.counters.tiles);
+        CHECK(barriers == trace.counters.barriers);
         for (std::size_t k = 0; k < sum.size(); ++k) {
             const std::string name = simt::counter_fields[k].name;
             INFO(name);

@@ -1,5 +1,5 @@
 """Draws pictures.json, a line for each picture, in a light and a dark version: climbs, which are how fast the stages
-are on one problem, one after the other, and charts, which are panels of lines against N.
+are on one problem, one after the other; the roofline; and charts, which are panels of lines against N.
 
     draw.py [FOLDER]    reads FOLDER/pictures.json and writes FOLDER/*.svg; this folder if none is named
 
@@ -20,25 +20,27 @@ import matplotlib.pyplot as plt
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "figures"))
+sys.dont_write_bytecode = True
+
+from themes import THEMES  # noqa: E402
+
 WIDTH = 370  # in the pixels of a narrow phone, nearly; a page may show it larger
+ROOF_HEIGHT = 300
 TITLE_END, LINE, ROW, BAR = 40, 15, 21, 13
 SPEEDUP_WIDTH = 44
-
 # Charts, in pixels: two panels beside each other.
 CHART_WIDTH, PANEL_HEIGHT, PANEL_GAP, LEGEND_COLUMNS = 620, 172, 46, 3
 MARGINS = {"left": 44, "right": 8, "bottom": 40}
-
-# Blue for what all branches share and orange for what is a branch's own: also apart for the colour-blind, as are the
-# lines of charts, which have markers of their own too.
-THEMES = {
-    "light": {"page": "#ffffff", "text": "#1f2328", "faint": "#59636e", "grid": "#d1d9e0", "shared": "#0072b2",
-              "own": "#d55e00", "stages": ["#59636e", "#d55e00", "#0072b2", "#007a5a"],
+# Of a chart's lines, also apart for the colour-blind; each has a marker of its own too.
+LINE_COLORS = {
+    "light": {"stages": ["#59636e", "#d55e00", "#0072b2", "#007a5a"],
               "others": ["#a8558a", "#7a5c00", "#b07800", "#1f2328", "#7d7fc4"]},
-    "dark": {"page": "#0d1117", "text": "#e6edf3", "faint": "#9198a1", "grid": "#3d444d", "shared": "#56b4e9",
-             "own": "#e69f00", "stages": ["#9198a1", "#ff8f40", "#56b4e9", "#2fc79a"],
+    "dark": {"stages": ["#9198a1", "#ff8f40", "#56b4e9", "#2fc79a"],
              "others": ["#e39ac6", "#c8ad62", "#f5c542", "#e6edf3", "#a5a7ee"]},
 }
 MARKERS = "osD^v<>P*"
+
 plt.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "flash-ladder", "font.family": "DejaVu Sans",
                      "font.size": 10.5, "figure.dpi": 72})
 
@@ -94,6 +96,120 @@ class Picture:
 def width_of(words, weight):
     font = FontProperties(weight=weight, size=plt.rcParams["font.size"])
     return TextPath((0, 0), words, prop=font).get_extents().width
+
+
+def draw_climb(climb, colors):
+    steps, yardsticks = climb["steps"], climb["yardsticks"]
+    header_end = TITLE_END + LINE * max(len(yardsticks), 2)
+    top = header_end + 8
+    bottom = top + ROW * len(steps)
+    picture = Picture(bottom + 26, colors)
+
+    longest = max(step["rate"] or 0 for step in steps)
+    fastest = max([longest] + [yardstick["rate"] for yardstick in yardsticks])
+    left = 8 + max(width_of(words_of(step["stage"]), weight_of(step)) for step in steps)
+    room = WIDTH - 14 - left  # half a number of the axis
+    per_rate = min(room / fastest, (room - SPEEDUP_WIDTH) / longest)
+
+    def at(rate):
+        return left + per_rate * rate
+
+    small = {"fontsize": 9.5}
+    picture.text(0, 16, f"{climb['title']}: {climb['unit']}", fontsize=14, weight="bold")
+    picture.text(0, 33, climb["problem"], "faint", **small)
+    picture.bar(0, 9, header_end - LINE - 8.5, 9, "own")
+    picture.text(14, header_end - LINE, "gained by the change", "faint", **small)
+    picture.lost(0.5, 8.5, header_end - 8, 8)
+    picture.text(14, header_end, "lost by it", "faint", **small)
+    step_of_axis = tick(fastest)
+    for i in range(int(fastest / step_of_axis) + 1):
+        x = at(i * step_of_axis)
+        picture.line(x, top, bottom, "grid", zorder=0)
+        picture.text(x, bottom + 14, f"{i * step_of_axis:g}", "faint", ha="center", **small)
+    for i, yardstick in enumerate(yardsticks):
+        y, x = header_end - LINE * i, at(yardstick["rate"])
+        picture.line(x, y - 10, bottom, "faint", linestyle=(0, (4, 3)), zorder=0)
+        picture.text(x - 4, y, f"{yardstick['name']} {rate_text(yardstick['rate'])}", "faint", ha="right", **small)
+    for i, step in enumerate(steps):
+        y = top + ROW * i + (ROW - BAR) / 2
+        baseline = y + BAR - 2.5
+        picture.text(0, baseline, words_of(step["stage"]), weight=weight_of(step))
+        if step["rate"] is None:
+            continue
+        end, speedup = at(step["rate"]), step["over_parent"]
+        before = at(step["rate"] / speedup) if speedup else end
+        color = "shared" if step["shared"] else "own"
+        picture.bar(left, min(before, end), y, BAR, color, alpha=0.45, linewidth=0)
+        if end > before:
+            picture.bar(before, end, y, BAR, color, linewidth=0)
+        if end < before:
+            picture.lost(end, before, y + 0.5, BAR - 1)
+        picture.text(max(before, end) + 5, baseline,
+                     speedup_text(speedup) if speedup else f"{rate_text(step['rate'])} {climb['unit']}",
+                     "text" if step["shows_here"] else "faint", weight=weight_of(step), **small)
+    return picture.figure
+
+
+def groups_of(points):
+    """Points that would cover each other are one: (stages, x, y) with the mean of their places."""
+    groups = []
+    for point in points:
+        near = next((group for group in groups if group[0]["problem"] == point["problem"] and
+                     all(abs(math.log10(group[0][key] / point[key])) < 0.06 for key in ("intensity", "tflops"))), None)
+        if near:
+            near.append(point)
+        else:
+            groups.append([point])
+    return groups
+
+
+def draw_roofline(roof, colors):
+    """Operations per second against operations per byte of HBM, both logarithmic, under the two ceilings."""
+    picture = Picture(ROOF_HEIGHT, colors)
+    small = {"fontsize": 9.5}
+    left, right, top, bottom = 34, WIDTH - 8, 50, ROOF_HEIGHT - 34
+    low_x, high_x = 1, 4 * max(point["intensity"] for point in roof["points"])
+    low_y = 10 ** math.floor(math.log10(min(p["tflops"] for p in roof["points"])))
+    high_y = 10 ** math.ceil(math.log10(roof["tflops"] * 1.1))
+
+    def at_x(intensity):
+        return left + (right - left) * math.log10(intensity / low_x) / math.log10(high_x / low_x)
+
+    def at_y(tflops):
+        return bottom - (bottom - top) * math.log10(tflops / low_y) / math.log10(high_y / low_y)
+
+    picture.text(0, 16, roof["title"], fontsize=14, weight="bold")
+    picture.text(0, 33, "TFLOP/s against operations per byte of HBM", "faint", **small)
+    for power in range(math.floor(math.log10(high_x / low_x)) + 1):
+        picture.line(at_x(low_x * 10**power), top, bottom, "grid", zorder=0)
+        picture.text(at_x(low_x * 10**power), bottom + 14, f"{low_x * 10**power:g}", "faint", ha="center", **small)
+    for power in range(round(math.log10(high_y / low_y)) + 1):
+        y = at_y(low_y * 10**power)
+        picture.axes.plot([left, right], [y, y], color=colors["grid"], linewidth=1, zorder=0)
+        picture.text(left - 5, y + 3.5, f"{low_y * 10**power:g}", "faint", ha="right", **small)
+    ridge = roof["tflops"] * 1000 / roof["gbs"]
+    start = max(low_x, low_y * 1000 / roof["gbs"])
+    picture.axes.plot([at_x(start), at_x(ridge), right],
+                      [at_y(roof["gbs"] * start / 1000), at_y(roof["tflops"]), at_y(roof["tflops"])],
+                      color=colors["text"], linewidth=1.5)
+    picture.text(right, at_y(roof["tflops"]) - 5, f"a GEMM: {roof['tflops']:.0f} TFLOP/s", "faint", ha="right", **small)
+    picture.text(at_x(ridge) - 46, at_y(roof["tflops"]) + 22, f"a copy: {roof['gbs']:.0f} GB/s", "faint", ha="right",
+                 **small)
+    problems = list(dict.fromkeys(point["problem"] for point in roof["points"]))
+    room = {}  # below what each column of labels may go on, from the slowest upwards
+    for group in sorted(groups_of(roof["points"]), key=lambda group: group[0]["tflops"]):
+        x, y = at_x(group[0]["intensity"]), at_y(group[0]["tflops"])
+        column = round(x / 40)
+        baseline = min(y + 3.5, room.get(column, bottom))
+        room[column] = baseline - 13
+        color = colors["shared" if group[0]["problem"] == problems[0] else "own"]
+        picture.axes.plot([x], [y], "o", color=color, markersize=6)
+        picture.text(x + 7, baseline, ", ".join(point["stage"][:2] for point in group), weight="bold")
+    for number, problem in enumerate(problems):
+        x = left + 14 + 90 * number
+        picture.axes.plot([x], [ROOF_HEIGHT - 7], "o", color=colors[("shared", "own")[min(number, 1)]], markersize=6)
+        picture.text(x + 8, ROOF_HEIGHT - 3.5, problem, "faint", **small)
+    return picture.figure
 
 
 def size_text(n):
@@ -153,56 +269,8 @@ def draw_chart(chart, colors):
     return figure
 
 
-def draw_climb(climb, colors):
-    steps, yardsticks = climb["steps"], climb["yardsticks"]
-    header_end = TITLE_END + LINE * max(len(yardsticks), 2)
-    top = header_end + 8
-    bottom = top + ROW * len(steps)
-    picture = Picture(bottom + 26, colors)
-
-    longest = max(step["rate"] or 0 for step in steps)
-    fastest = max([longest] + [yardstick["rate"] for yardstick in yardsticks])
-    left = 8 + max(width_of(words_of(step["stage"]), weight_of(step)) for step in steps)
-    room = WIDTH - 14 - left  # half a number of the axis
-    per_rate = min(room / fastest, (room - SPEEDUP_WIDTH) / longest)
-
-    def at(rate):
-        return left + per_rate * rate
-
-    small = {"fontsize": 9.5}
-    picture.text(0, 16, f"{climb['title']}: {climb['unit']}", fontsize=14, weight="bold")
-    picture.text(0, 33, climb["problem"], "faint", **small)
-    picture.bar(0, 9, header_end - LINE - 8.5, 9, "own")
-    picture.text(14, header_end - LINE, "gained by the change", "faint", **small)
-    picture.lost(0.5, 8.5, header_end - 8, 8)
-    picture.text(14, header_end, "lost by it", "faint", **small)
-    step_of_axis = tick(fastest)
-    for i in range(int(fastest / step_of_axis) + 1):
-        x = at(i * step_of_axis)
-        picture.line(x, top, bottom, "grid", zorder=0)
-        picture.text(x, bottom + 14, f"{i * step_of_axis:g}", "faint", ha="center", **small)
-    for i, yardstick in enumerate(yardsticks):
-        y, x = header_end - LINE * i, at(yardstick["rate"])
-        picture.line(x, y - 10, bottom, "faint", linestyle=(0, (4, 3)), zorder=0)
-        picture.text(x - 4, y, f"{yardstick['name']} {rate_text(yardstick['rate'])}", "faint", ha="right", **small)
-    for i, step in enumerate(steps):
-        y = top + ROW * i + (ROW - BAR) / 2
-        baseline = y + BAR - 2.5
-        picture.text(0, baseline, words_of(step["stage"]), weight=weight_of(step))
-        if step["rate"] is None:
-            continue
-        end, speedup = at(step["rate"]), step["over_parent"]
-        before = at(step["rate"] / speedup) if speedup else end
-        color = "shared" if step["shared"] else "own"
-        picture.bar(left, min(before, end), y, BAR, color, alpha=0.45, linewidth=0)
-        if end > before:
-            picture.bar(before, end, y, BAR, color, linewidth=0)
-        if end < before:
-            picture.lost(end, before, y + 0.5, BAR - 1)
-        picture.text(max(before, end) + 5, baseline,
-                     speedup_text(speedup) if speedup else f"{rate_text(step['rate'])} {climb['unit']}",
-                     "text" if step["shows_here"] else "faint", weight=weight_of(step), **small)
-    return picture.figure
+# By what tells the kinds of picture apart.
+DRAWN_BY = {"steps": draw_climb, "points": draw_roofline, "panels": draw_chart}
 
 
 def main():
@@ -213,7 +281,8 @@ def main():
         line = line.rstrip(",")
         picture = json.loads(line)
         for theme, colors in THEMES.items():
-            figure = draw_climb(picture, colors) if "steps" in picture else draw_chart(picture, colors)
+            draw = next(draw for key, draw in DRAWN_BY.items() if key in picture)
+            figure = draw(picture, colors | LINE_COLORS[theme])
             figure.savefig(folder / f"{picture['name']}-{theme}.svg", transparent=True,
                            metadata={"Date": None, "Creator": None, "Title": picture["title"], "Description": line})
             plt.close(figure)

@@ -19,6 +19,7 @@ try:
     from check_links import check_links
     from ladder import Ladder
     from pages import REFERENCE, ROOT, Failure, Pages, Section, read
+    from search import search_index
 except ModuleNotFoundError as missing:
     print(f"lab docs: {sys.executable} has no {missing.name}; on Debian and Ubuntu: "
           "apt-get install python3-markdown-it python3-mdit-py-plugins python3-pygments", file=sys.stderr)
@@ -40,6 +41,13 @@ HEAD = """<link rel="stylesheet" href="$relpath^katex/katex.min.css">
 addEventListener("DOMContentLoaded", () => renderMathInElement(document.querySelector("div.contents"), {
   delimiters: [{left: "\\\\(", right: "\\\\)", display: false}, {left: "\\\\[", right: "\\\\]", display: true}]}));
 </script>
+<script defer src="$relpath^search.js"></script>
+"""
+
+# In the place of Doxygen's own search, which knows symbols only.
+SEARCH = """<div id="search-place"><input id="site-search" type="search" placeholder="Search" autocomplete="off"
+aria-label="Search the site" aria-controls="site-results" aria-expanded="false"
+data-index="$relpath^search_index.js"></div>
 """
 
 
@@ -65,11 +73,12 @@ def write_pages(pages, work):
     for page in pages:
         label = "mainpage" if page.path == "README.md" else page.label
         lines = [f"# {for_doxygen(page.title)} {{#{label}}}", ""]
+        sections = page.sections
         if label == "mainpage":
-            page.sections = [Section(0, body="".join(map(as_html, page.sections)))]
-        elif sum(section.level == 2 for section in page.sections) > 1:
+            sections = [Section(0, body="".join(map(as_html, sections)))]
+        elif sum(section.level == 2 for section in sections) > 1:
             lines += ["@tableofcontents", ""]
-        for number, section in enumerate(page.sections):
+        for number, section in enumerate(sections):
             if section.level:
                 lines += [f"{'#' * section.level} {for_doxygen(section.heading)} {{#{section.anchor}}}", ""]
             if section.body.strip():
@@ -111,14 +120,18 @@ def run_doxygen(work):
     settings = {"INPUT": [work / "pages", *REFERENCE], "EXAMPLE_PATH": [work / "parts"],
                 "STRIP_FROM_PATH": [ROOT, work], "OUTPUT_DIRECTORY": [work], "LAYOUT_FILE": [work / "layout.xml"],
                 "HTML_HEADER": [work / "header.html"], "HTML_EXTRA_STYLESHEET": style,
-                "WARN_LOGFILE": [work / "warnings"]}
+                "WARN_LOGFILE": [work / "warnings"], "GENERATE_TAGFILE": [work / "tags"]}
     config = work / "Doxyfile"
     config.write_text("@INCLUDE = docs/Doxyfile\n", encoding="utf-8")
     quiet = {"cwd": ROOT, "capture_output": True, "text": True, "check": False}
     # The header of the Doxygen that is here, with a few lines of ours.
     subprocess.run(["doxygen", "-w", "html", work / "header.html", work / "footer.html", work / "style.css", config],
                    **quiet)
-    header = (work / "header.html").read_text(encoding="utf-8").replace("</head>", HEAD + "</head>")
+    header = (work / "header.html").read_text(encoding="utf-8")
+    for place, ours in (("</head>", HEAD), ("<!-- end header part -->", SEARCH)):
+        if place not in header:
+            raise Failure(f"Doxygen's header has no {place}")
+        header = header.replace(place, ours + place)
     (work / "header.html").write_text(header, encoding="utf-8")
     lines = [f"{name} = " + " ".join(f'"{value}"' for value in values) for name, values in settings.items()]
     config.write_text("\n".join(["@INCLUDE = docs/Doxyfile", *lines, ""]), encoding="utf-8")
@@ -148,6 +161,9 @@ def build(lab, work):
     write_pages(pages, work)
     (work / "layout.xml").write_text(layout(pages, ladder), encoding="utf-8")
     problems = pages.problems + run_doxygen(work)
+    if (work / "tags").is_file():
+        pages.files["search_index.js"] = search_index(pages, ladder.order, work / "tags").encode()
+    pages.files["search.js"] = (SITE / "search.js").read_bytes()
 
     site = work / "html"
     if not site.is_dir():

@@ -8,12 +8,15 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+from markdown_it.token import Token
+
 from kernels import definitions, enclosing, explain
 from markup import span, tokens_by_line
 from pages import ROOT, Failure, read
 from side_by_side import SideBySide
 
 RESULTS = "docs/results"
+PLOTS = "docs/plots"
 
 
 class Ladder:
@@ -57,7 +60,7 @@ class Ladder:
             measured = re.search("<!-- generated: measured -->.*?Recorded on ([^,\n]*)(.*?)<!-- end -->", lesson, re.S)
             stage.gpu, table = measured.groups() if measured else ("", "")
             stage.speedups = [float(value) for value in re.findall(r"\*\*([\d.]+)x\*\*", table)]
-            if stage.parent:
+            if stage.parent and stage.number[0] != "9":  # the 90s take a change away, and nobody climbs to them
                 stage.parent.children.append(stage)
             stages[folder] = stage
         return stages
@@ -86,21 +89,23 @@ class Ladder:
         return f'<a href="{stage.page.file}">{text or stage.title}</a>'
 
     def prepare(self, tokens):
-        """Cells of a table that name a stage, and lines of a drawing that begin with one, become links. The map, and
-        the table of results, stand where a page asks for them."""
+        """Cells of a table that name a stage become links, and a drawing of stages below each other becomes cards. The
+        map, and the table of results, stand where a page asks for them; the schedule explorer stands below a paragraph
+        that says how to make it."""
         by_number = {stage.number: stage for stage in self.stages.values()}
-
-        def begin_of_line(match):
-            return self.link(by_number[match[1]], match[0]) if match[1] in by_number else match[0]
-
+        for n in reversed(range(len(tokens))):
+            token = tokens[n]
+            if token.type == "inline" and (shown := re.match("See it: `./lab trace ([^`]+)`", token.content)):
+                tokens.insert(n + 2, Token("site_html", "", 0, content=self.explorer(shown[1])))
         for n, token in enumerate(tokens):
             if token.type == "inline" and token.content in self.stages and tokens[n - 1].type == "td_open":
                 token.children[0].type = "site_html"
                 token.children[0].content = self.link(self.stages[token.content], token.content)
             elif token.type == "code_block":
-                drawing = re.sub(r"^(\d\d) \S+( \S+)*", begin_of_line, html.escape(token.content), flags=re.M)
-                if "<a " in drawing:
-                    token.type, token.content = "site_html", f'<pre class="fragment wide">{drawing}</pre>\n'
+                drawn = re.findall(r"^(\d\d) .*?(?:  +(.*))?$", token.content, re.M)
+                if len(drawn) > 1 and all(number in by_number for number, _ in drawn):
+                    cards = "".join(self.card(by_number[number], moves) for number, moves in drawn)
+                    token.type, token.content = "site_html", f'<div class="ladder"><ol>{cards}</ol></div>\n'
             elif token.type == "html_block" and (asked := re.search("<!-- site: (ladder|results) -->", token.content)):
                 made = {"ladder": self.overview, "results": self.results_table}[asked[1]]
                 token.type, token.content = "site_html", made()
@@ -123,10 +128,27 @@ class Ladder:
         below = f'<div class="branches">{branches}</div>' if branches else ""
         return f'<div class="column"><ol>{"".join(cards)}</ol>{below}</div>'
 
-    def card(self, stage):
+    def card(self, stage, moves=""):
+        """A stage, its change, and what that moves in words of a page's own."""
+        moves = f'<span class="moves">{html.escape(moves)}</span>' if moves else ""
         text = (f'<span class="number">{stage.number}</span> <span class="words"><b>{html.escape(stage.title[3:])}</b> '
-                f'<span>{html.escape(stage.change)}</span></span> {self.badge(stage)}')
+                f'<span>{html.escape(stage.change)}</span>{moves}</span> {self.badge(stage)}')
         return f'<li class="card">{self.link(stage, text)}</li>'
+
+    def explorer(self, arguments):
+        """The page of `lab trace` in a frame; nothing where there is no CPU back-end to record with."""
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "page.html"
+            done = subprocess.run([self.lab, "trace", *arguments.split(), "--html", page], capture_output=True,
+                                  text=True, check=False)
+            if done.returncode == 3:
+                return ""
+            if done.returncode != 0:
+                raise Failure(f"lab trace {arguments} failed: {done.stderr.strip()}")
+            name = f"trace{re.sub('[^0-9A-Za-z]+', '_', ' ' + arguments)}.html"
+            self.pages.files[name] = page.read_bytes()
+        return (f'<iframe class="explorer wide" src="{name}" loading="lazy" title="The schedule explorer: lab trace '
+                f'{html.escape(arguments)}"></iframe>\n')
 
     def badge(self, stage):
         """The recorded speedups where the change should show."""
@@ -151,8 +173,25 @@ class Ladder:
             rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
         head = "".join(f"<th>{title}</th>" for title in
                        ("file", "kind", "regimes", "stages", "GPU", "driver", "date", "commit"))
-        return ('<p>What each file says of itself:</p>\n<div class="table"><table class="markdownTable">'
-                f'<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>\n')
+        return ('<p>What each file says of itself:</p>\n<div class="table many"><table class="markdownTable">'
+                f'<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>\n' + self.plots())
+
+    def plots(self):
+        """Every plot that has a light and a dark form, with the words that some page has for it."""
+        words = {}
+        for page in self.pages:
+            if page.path.endswith(".md"):
+                words.update((src, alt) for alt, src in re.findall(r'alt="([^"]*)"\s+src="[^"]*?(plots/[^"]*)"',
+                                                                   read(page.path)))
+        shown = []
+        for light in sorted((ROOT / PLOTS).glob("*-light.svg")):
+            dark = light.with_name(light.name.replace("-light", "-dark"))
+            if dark.exists():
+                light, dark = (self.pages.copy(f"{PLOTS}/{file.name}") for file in (light, dark))
+                alt = words.get(light.removeprefix("docs/"), light)
+                shown.append(f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+                             f'<img alt="{alt}" src="{light}"></picture>')
+        return f'<p>Drawn from them:</p>\n<div class="plots">{"".join(shown)}</div>\n' if shown else ""
 
     # A part's page, and a stage's
 

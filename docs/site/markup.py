@@ -81,7 +81,7 @@ class Markdown:
         self.parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
         rules = {"site_html": lambda tokens, i, *_: tokens[i].content,  # of the site's own making
                  "fence": self.fence, "code_block": self.fence, "html_block": self.raw, "html_inline": self.raw,
-                 "table_open": lambda *_: '<div class="table"><table class="markdownTable">\n',
+                 "table_open": self.table,
                  "table_close": lambda *_: "</table></div>\n",
                  "math_inline": lambda tokens, i, *_: rf"\({html.escape(tokens[i].content)}\)",
                  "math_block": lambda tokens, i, *_: rf"<p>\[{html.escape(tokens[i].content)}\]</p>" + "\n"}
@@ -89,6 +89,13 @@ class Markdown:
 
     def fence(self, tokens, i, *_):
         return highlight(tokens[i].content, tokens[i].info.strip())
+
+    @staticmethod
+    def table(tokens, i, *_):
+        """One with many columns is marked, since a phone has no room for them."""
+        row = [token.type for token in tokens[i:]]
+        many = " many" if row[:row.index("tr_close")].count("th_open") > 3 else ""
+        return f'<div class="table{many}"><table class="markdownTable">\n'
 
     def raw(self, tokens, i, *_):
         text = re.sub(r"<!--.*?-->", "", tokens[i].content, flags=re.S)

@@ -14,7 +14,9 @@
 #include "harness/report/climb.h"
 #include "harness/report/diff.h"
 #include "harness/report/errors.h"
+#include "harness/report/parts.h"
 #include "harness/report/profile_tables.h"
+#include "harness/report/roofline.h"
 #include "harness/report/standard.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
@@ -58,9 +60,13 @@ class Generator {
     std::string block(std::string_view name, const Page& page) {
         const Stage* stage = page.stage;
         if (name == "ladder" && stage == nullptr) return ladder_block();
-        if (name == "part" && page.part) return part_block(*page.part);
-        if (name == "times") return times_block();
+        if (name == "part" && page.part) return part_block(*page.part, page);
+        if (name == "algorithm" && stage == nullptr) return part_block(0, page);
+        if (name == "parts" && stage == nullptr) return parts_block(page);
+        if (name == "times") return page.part ? times_of_part_block(*page.part) : times_block();
+        if (name == "roofline" && stage == nullptr) return roofline_block(page);
         if (name == "headline") return headline_block();
+        if (name == "leave_one_out") return leave_one_out_block();
         if (name == "climbs" && stage == nullptr) return climbs_block(page);
         if (name == "papers") return papers_block(page);
         if (name == "grid") return papers_ ? to_markdown(grid_table(*papers_)) : not_recorded;
@@ -84,6 +90,7 @@ class Generator {
         if (recorded_) {
             for (const Climb& climb : climbs(*recorded_)) all.push_back(picture_of(climb));
         }
+        if (const auto found = recorded_roofline()) all.push_back(picture_of(*found));
         if (papers_) all.push_back(picture_of(benchmark_chart(*papers_)));
         if (standard_) all.push_back(picture_of(standard_chart(standard(), standard_->hardware.gpu)));
         return all;
@@ -107,7 +114,8 @@ class Generator {
     }
 
     // What each change of a part gained over its parent, where it should show.
-    std::string part_block(int part) const {
+    std::string part_block(int part, const Page& page) const {
+        const fs::path stages_folder = fs::path("stages").lexically_relative(page.path.parent_path());
         Table table("part", "",
                     {{"stage", "stage"},
                      {"change", "the one change"},
@@ -116,12 +124,40 @@ class Generator {
         for (const Stage& stage : stages()) {
             if (part_of(stage.number) != part) continue;
             const Stage* parent = find_stage(stage.parent);
-            table.add_row({fmt::format("[{0}]({0}/README.md)", stage.folder()), stage.change,
+            const fs::path lesson = (stages_folder / stage.folder() / "README.md").lexically_normal();
+            table.add_row({fmt::format("[{}]({})", title_of(stage), lesson.string()), stage.change,
                            parent != nullptr ? std::to_string(count_changed_lines(*parent, stage)) : "",
                            recorded_ ? speedups_where_it_shows(*recorded_, stage) : ""});
         }
         if (!recorded_) return to_markdown(table);
         return fmt::format("{}:\n\n{}", recorded_label(*recorded_), to_markdown(table));
+    }
+
+    // What each part teaches and reaches.
+    std::string parts_block(const Page& page) const {
+        const Results none;
+        const Results& results = recorded_ ? *recorded_ : none;
+        return to_markdown(parts_table(results, page.path.parent_path().string()));
+    }
+
+    // The stages of a part where their changes should show, beside the stage that it starts from and the
+    // peers.
+    std::string times_of_part_block(int part) const {
+        const Results own = recorded_ ? of_part(*recorded_, part) : Results();
+        if (own.rows.empty()) return "No GPU time has been recorded yet.\n";
+        std::string text = fmt::format("{}; {}:\n", recorded_label(own), libraries(own));
+        for (const Table& table : rate_tables(own))
+            text += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
+        return text + legend;
+    }
+
+    std::optional<Roofline> recorded_roofline() const {
+        return recorded_ && profiled_ ? roofline(*recorded_, *profiled_) : std::nullopt;
+    }
+
+    std::string roofline_block(const Page& page) const {
+        const auto found = recorded_roofline();
+        return found ? centered(picture_of(*found), page) : "No GPU time has been recorded yet.\n";
     }
 
     std::string times_block() const {
@@ -140,12 +176,21 @@ class Generator {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
         int last = 0;
         for (const Stage& stage : stages()) {
-            if (!is_decoding(stage.shows_in) && stage.has_head_dim(128) &&
+            if (!is_ablation(stage.number) && !is_decoding(stage.shows_in) && stage.has_head_dim(128) &&
                 recorded_->kernels.count(stage.folder()) > 0)
                 last = stage.number;
         }
         return fmt::format("{}; {}:\n\n{}", recorded_label(*recorded_), libraries(*recorded_),
                            to_markdown(speedup_table(*recorded_, 1, {5, last})));
+    }
+
+    // What each change of 05 gained where it came, and what 05 gains by it when it has all the others.
+    std::string leave_one_out_block() const {
+        const std::vector<LeftOut> changes{{2, 90}, {3, 92}, {4, 91}, {5, 4}};
+        const Table table =
+            recorded_ ? leave_one_out_table(*recorded_, 5, changes) : Table("leave_one_out", "", {});
+        if (table.rows().empty()) return "No GPU time of these stages has been recorded yet.\n";
+        return fmt::format("{}:\n\n{}", recorded_label(*recorded_), to_markdown(table));
     }
 
     // The plots, on a part's page of what it is about; there is room for one on a phone, and for two side by
@@ -223,8 +268,9 @@ class Generator {
 
     std::string measured_block(const Stage& stage) const {
         if (!recorded_) return "No GPU time has been recorded yet.\n";
-        return fmt::format("{}:\n\n{}{}", recorded_label(*recorded_),
-                           to_markdown(stage_timing_table(*recorded_, stage)), legend);
+        const Table table = stage_timing_table(*recorded_, stage);
+        if (table.rows().empty()) return "No GPU time of this stage has been recorded yet.\n";
+        return fmt::format("{}:\n\n{}{}", recorded_label(*recorded_), to_markdown(table), legend);
     }
 
     // "record h200-8k": the tables of docs/results/h200-8k.json, whatever its date

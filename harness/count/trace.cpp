@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "harness/base/file.h"
 #include "harness/count/schedule.h"
@@ -88,6 +89,27 @@ void lay_out(TracedLaunch& launch, int d, int multiprocessors) {
     }
 }
 
+// Where a byte of a tensor is.
+struct Element {
+    int batch, head, row;
+};
+
+// Tensors have no gaps, so each index follows from its stride.
+Element element_at(std::size_t byte, const View& view, int heads, int N, const Shape& s) {
+    const auto at = static_cast<std::int64_t>(byte / sizeof(std::uint16_t));
+    return {static_cast<int>(at / view.batch % s.B), static_cast<int>(at / view.head % heads),
+            static_cast<int>(at / view.row % N)};
+}
+
+Ranges ranges_of(const std::set<int>& numbers) {
+    Ranges ranges;
+    for (const int n : numbers) {
+        if (ranges.empty() || ranges.back().second != n) ranges.emplace_back(n, n);
+        ranges.back().second = n + 1;
+    }
+    return ranges;
+}
+
 // With the digits that a float has, and null for what JSON cannot write.
 ordered_json number(float value) {
     if (!std::isfinite(value)) return nullptr;
@@ -102,7 +124,7 @@ double rounded(double value) {
 /// Writes one trace.
 class TraceWriter {
   public:
-    TraceWriter(const Trace& trace, const Shape& shape) : trace_(trace), shape_(shape) {}
+    TraceWriter(const Trace& trace, const Case& c) : trace_(trace), case_(c), shape_(c.shape) {}
 
     ordered_json write() {
         ordered_json launches = ordered_json::array();
@@ -133,6 +155,7 @@ class TraceWriter {
                 {"total", list(trace_.counters)},
                 {"L", std::move(L)},
                 {"work", std::move(work_)},
+                {"shares", std::move(shares_)},
                 {"launches", std::move(launches)}};
     }
 
@@ -151,10 +174,25 @@ class TraceWriter {
         return place->second;
     }
 
+    std::size_t index_of(const Share& share) {
+        const auto [place, added] = known_shares_.try_emplace(share, known_shares_.size());
+        if (!added) return place->second;
+        ordered_json written = ordered_json::object();
+        const auto add = [&](const char* key, const auto& list) {
+            if (!list.empty()) written[key] = list;
+        };
+        add("rows", share.rows);
+        add("keys", share.keys);
+        add("value_keys", share.value_keys);
+        add("received", share.received);
+        shares_.push_back(std::move(written));
+        return place->second;
+    }
+
     ordered_json block_json(const TracedBlock& block) {
         ordered_json visits = ordered_json::array(), phases = ordered_json::array();
         if (block.visits.empty()) {
-            add_phases(phases, block, -1, 0, block.record.phases.size(), block.start, block.length);
+            add_phases(phases, block, -1, {}, 0, block.record.phases.size(), block.start, block.length);
         }
         for (std::size_t v = 0; v < block.visits.size(); ++v) {
             const auto& [tile, first, start, length] = block.visits[v];
@@ -168,8 +206,8 @@ class TraceWriter {
                               {"end", units(start + length)},
                               {"rows", tile.rows},
                               {"keys", tile.keys}});
-            add_phases(phases, block, static_cast<int>(v), static_cast<std::size_t>(first), end_of(block, v),
-                       start, length);
+            add_phases(phases, block, static_cast<int>(v), tile, static_cast<std::size_t>(first),
+                       end_of(block, v), start, length);
         }
         return {{"number", block.record.number},
                 {"multiprocessor", block.multiprocessor},
@@ -180,8 +218,8 @@ class TraceWriter {
                 {"phases", std::move(phases)}};
     }
 
-    void add_phases(ordered_json& phases, const TracedBlock& block, int visit, std::size_t first,
-                    std::size_t end, std::uint64_t start, std::uint64_t length) {
+    void add_phases(ordered_json& phases, const TracedBlock& block, int visit, const simt::Tile& tile,
+                    std::size_t first, std::size_t end, std::uint64_t start, std::uint64_t length) {
         const int group = block.visits.empty() ? 1 : block.visits.front().tile.group;
         for (std::size_t k = first; k < end; ++k) {
             const auto& phase = block.record.phases[k];
@@ -189,12 +227,15 @@ class TraceWriter {
                 return units(start +
                              length * static_cast<double>(n - first) / static_cast<double>(end - first));
             };
-            ordered_json work = ordered_json::array();
+            ordered_json work = ordered_json::array(), shares = ordered_json::array();
             for (const auto& warp : phase.warps) work.push_back(index_of(warp.work));
+            for (const Share& share : shares_of(phase, tile, case_)) shares.push_back(index_of(share));
             phases.push_back({{"start", at(k)},
                               {"end", at(k + 1)},
                               {"visit", visit},
+                              {"barrier", phase.behind_barrier},
                               {"work", std::move(work)},
+                              {"shares", std::move(shares)},
                               {"rows", rows_json(phase, shape_.Nq * group)}});
         }
     }
@@ -224,9 +265,12 @@ class TraceWriter {
     }
 
     const Trace& trace_;
+    const Case& case_;
     const Shape& shape_;
     std::map<std::vector<std::uint64_t>, std::size_t> known_;
     ordered_json work_ = ordered_json::array();
+    std::map<Share, std::size_t> known_shares_;
+    ordered_json shares_ = ordered_json::array();
 };
 
 }  // namespace
@@ -240,6 +284,42 @@ void require_traceable(const Shape& s) {
                         "heads, query rows or keys show the same",
                         count, most_traced_tiles));
     }
+}
+
+std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::Tile& tile, const Case& c) {
+    const Shape& s = c.shape;
+    const Problem problem = make_problem(c, nullptr, nullptr, nullptr, nullptr, nullptr);
+    const auto row_of = [&](const Element& at) {
+        if (at.head / tile.group != tile.head) return -1;
+        return at.row * tile.group + at.head % tile.group - tile.query_tile * tile.rows;
+    };
+    const auto key_of = [&](const Element& at) { return at.row - tile.key_tile * tile.keys; };
+    std::vector<Share> shares;
+    for (const auto& warp : phase.warps) {
+        // The rows of the tile, numbered by `number_of`, of which the warp read anything of that tensor.
+        const auto read_of = [&](const char* name, const View& view, int heads, int N, int rows,
+                                 auto number_of) {
+            std::set<int> numbers;
+            const auto found = warp.read.find(name);
+            if (found == warp.read.end()) return ranges_of(numbers);
+            for (const auto& [first, end] : found->second.pieces()) {
+                for (std::size_t byte = first; byte < end; byte += 16) {  // a copy's
+                    const Element at = element_at(byte, view, heads, N, s);
+                    const int number = number_of(at);
+                    if (at.batch == tile.batch && number >= 0 && number < rows) numbers.insert(number);
+                }
+            }
+            return ranges_of(numbers);
+        };
+        Share& share = shares.emplace_back();
+        share.rows = read_of("Q", problem.Q, s.H, s.Nq, tile.rows, row_of);
+        share.keys = read_of("K", problem.K, s.Hkv, s.Nk, tile.keys, key_of);
+        share.value_keys = read_of("V", problem.V, s.Hkv, s.Nk, tile.keys, key_of);
+        if (!warp.received.empty()) share.received.resize(phase.warps.size());
+        for (const auto& [other, bytes] : warp.received)
+            share.received[static_cast<std::size_t>(other)] = bytes;
+    }
+    return shares;
 }
 
 Trace record_trace(Device& device, const Stage& stage, const Case& c, int multiprocessors) {
@@ -283,7 +363,7 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
 ordered_json to_json(const Case& c, int multiprocessors, const std::vector<Trace>& traces) {
     ordered_json counters = ordered_json::array(), written = ordered_json::array();
     for (const auto& field : simt::counter_fields) counters.push_back(field.name);
-    for (const Trace& trace : traces) written.push_back(TraceWriter(trace, c.shape).write());
+    for (const Trace& trace : traces) written.push_back(TraceWriter(trace, c).write());
     return {{"kind", "trace"},
             {"shape", nlohmann::json(c.shape)},
             {"dtype", name(c.dtype)},

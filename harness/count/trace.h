@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/device/device.h"
@@ -43,6 +44,23 @@ struct TracedLaunch {
     std::uint64_t start = 0, end = 0;  ///< in mma: it starts when the one before it ends
     std::vector<TracedBlock> blocks;   ///< by their number
 };
+
+/// Rows and columns of a matrix, as ranges [first, end) that do not touch each other.
+using Ranges = std::vector<std::pair<int, int>>;
+
+/// What one warp touched in one phase, as its accesses say; places count from the corner of the tile.
+struct Share {
+    Ranges rows;                          ///< query rows whose Q it read for matrix products
+    Ranges keys;                          ///< keys whose K it read for them: with the rows, its part of S
+    Ranges value_keys;                    ///< keys whose V it read for them
+    std::vector<std::uint64_t> received;  ///< bytes of shared memory that it loaded, by the warp that stored
+                                          ///< them; as many as the block has warps, or none
+
+    auto operator<=>(const Share&) const = default;
+};
+
+/// The part of each warp in a phase of a visit of `tile`.
+std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::Tile& tile, const Case& c);
 
 /// A run of a stage.
 ///
@@ -83,6 +101,8 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
 ///       total              its counters
 ///       L[]                (B, H, Nq) as the kernels wrote it, null for -inf
 ///       work[]             each list of counters that occurs; phases name them by index
+///       shares[]           each Share that occurs, without what is empty; phases name them by index.
+///                          Ranges are pairs: first, end
 ///       launches[]
 ///         grid, threads, shared_bytes, blocks_per_multiprocessor, start, end
 ///         idle_blocks      that found nothing to do, and are not among the
@@ -94,7 +114,9 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
 ///           phases[]       from one barrier to the next; those of a visit share its time evenly
 ///             start, end
 ///             visit        an index into visits; -1 in a block without any
+///             barrier      whether it begins behind a barrier of the block
 ///             work[]       for each warp an index into the trace's work
+///             shares[]     for each warp an index into the trace's shares
 ///             rows[]       warp, first, m[], l[]: the state of rows first, first + 1 ... when the warp had
 ///                          folded the tile, m in base 2 and null for -inf. A warp that holds the same rows
 ///                          with the same values as one before it is left out

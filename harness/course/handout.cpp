@@ -117,6 +117,13 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
         copy.file(file);
     for (const char* sources : {"harness", "simt", "reference"}) copy.folder(sources);
     for (const auto& [part, page] : part_pages()) copy.file(fs::path("stages") / page);
+    // The pictures of the lessons that are there: "04-split-q-light.svg" is of stage 04, "20s-..." of a part.
+    const fs::path figures = fs::path("docs") / "figures";
+    for (const auto& entry : fs::directory_iterator(source_folder() / figures)) {
+        const std::string name = entry.path().filename().string();
+        const int number = name.find('-') == 2 ? std::stoi(name) : -1;
+        if (entry.path().extension() == ".svg" && !hidden.contains(number)) copy.file(figures / name);
+    }
     for (const Stage& stage : stages()) {
         if (hidden.contains(stage.number)) {
             handout.hidden.push_back(stage.folder());

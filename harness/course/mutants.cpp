@@ -90,9 +90,13 @@ Mutant parse_mutant(const std::string& text) {
     const auto is_empty = [](const std::string& line) { return without_space(line).empty(); };
     const auto body = std::find_if(lines.begin(), lines.end(), is_empty);
     std::map<std::string, std::string> head;
+    std::vector<std::string> hints;
     std::for_each(lines.begin(), body, [&](const std::string& line) {
         const std::size_t colon = line.find(": ");
-        if (colon == line.npos || !head.emplace(line.substr(0, colon), line.substr(colon + 2)).second)
+        const std::string name = line.substr(0, colon);
+        if (colon != line.npos && name == "Hint")
+            hints.push_back(line.substr(colon + 2, line.size() - colon - 3));
+        else if (colon == line.npos || !head.emplace(name, line.substr(colon + 2)).second)
             throw BadUsage(fmt::format("not a line of the head: {}", line));
     });
     const auto take = [&](const char* name) {
@@ -101,9 +105,16 @@ Mutant parse_mutant(const std::string& text) {
         field.mapped().pop_back();
         return field.mapped();
     };
-    Mutant mutant{take("Bug"), take("Symptom"), parse_case(take("Case")), take("Report"), {}};
+    Mutant mutant{take("Bug"), take("Symptom"), parse_case(take("Case")), take("Report"), {}, hints, {}};
+    if (head.contains("Difficulty")) {
+        mutant.difficulty = take("Difficulty");
+        const auto& known = difficulties();
+        if (std::find(known.begin(), known.end(), mutant.difficulty) == known.end())
+            throw BadUsage(fmt::format("there is no Difficulty: {}", mutant.difficulty));
+    }
     if (!head.empty())
-        throw BadUsage(fmt::format("'{}' is none of Bug, Symptom, Case, Report", head.begin()->first));
+        throw BadUsage(
+            fmt::format("'{}' is none of Bug, Symptom, Difficulty, Hint, Case, Report", head.begin()->first));
 
     bool inside = false;  // a replacement
     std::for_each(body, lines.end(), [&](const std::string& line) {
@@ -166,6 +177,11 @@ Limits run_limits() {
 }
 
 }  // namespace
+
+const std::vector<std::string>& difficulties() {
+    static const std::vector<std::string> names{"easy", "medium", "hard"};
+    return names;
+}
 
 std::vector<fs::path> mutant_files(const fs::path& stage_folder) {
     std::vector<fs::path> files;

@@ -4,13 +4,17 @@
 ///
 ///     Bug: nothing waits for the asynchronous copies
 ///     Symptom: right in most runs on a GPU, wrong under load
+///     Difficulty: medium
+///     Hint: copy_async returns before anything has arrived.
 ///     Case: --shape 1,1,1,1,1,64
 ///     Report: asynchronous copy ... no wait
 ///
 ///     -        copy_wait();
 ///
 /// The case, in the words of `lab verify`, is one on which the kernel passes and the mutant does not, and the
-/// report must then hold the parts between " ... ", in this order.
+/// report must then hold the parts between " ... ", in this order. A difficulty (easy, medium or hard) makes
+/// it one of the puzzles that the zoo shows first. Hints, one a line, are optional too; each says more than
+/// the one before.
 ///
 /// Below the head come replacements, each after an empty line: lines that go (-), lines that come (+), and
 /// around them, where those that go look like others, some that stay (a space). What goes and stays must be
@@ -37,8 +41,13 @@ struct Mutant {
     std::string bug, symptom;  ///< one line each
     Case problem;              ///< on which it shows
     std::string report;        ///< what the verdict on that case says of it, in parts
+    std::string difficulty;    ///< of difficulties(); empty if the zoo does not show it first
+    std::vector<std::string> hints;
     std::vector<Replacement> replacements;
 };
+
+/// What a mutant's difficulty can be, in order.
+const std::vector<std::string>& difficulties();
 
 /// The files with the mutants of the stage in this folder, by name; none if it has none.
 std::vector<std::filesystem::path> mutant_files(const std::filesystem::path& stage_folder);

@@ -171,10 +171,15 @@ bool is_core(const Stage& stage) {
     return part_of(stage.number) == 0;
 }
 
+bool is_ablation(int number) {
+    return part_of(number) == 90;
+}
+
 bool is_last_of_part(const Stage& stage) {
-    return std::none_of(stages().begin(), stages().end(), [&](const Stage& other) {
-        return part_of(other.number) == part_of(stage.number) && other.number > stage.number;
-    });
+    return !is_ablation(stage.number) &&
+           std::none_of(stages().begin(), stages().end(), [&](const Stage& other) {
+               return part_of(other.number) == part_of(stage.number) && other.number > stage.number;
+           });
 }
 
 std::map<int, fs::path> part_pages() {

@@ -34,7 +34,11 @@ int part_of(int number);
 /// Whether it is one of the seven stages that derive the algorithm, 00 to 06.
 bool is_core(const Stage& stage);
 
-/// Whether no stage of its part comes after it.
+/// Whether a stage with this number takes a change away, to show what that was worth: the 90s. It is no rung
+/// of the ladder: nobody climbs to it, no part ends with it, and it is no exercise.
+bool is_ablation(int number);
+
+/// Whether it is where its part arrives: no stage of the part comes after it. Never an ablation.
 bool is_last_of_part(const Stage& stage);
 
 /// The pages that open the parts, "10s_decoding.md" in stages_folder(), by the part's first number.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "harness/base/table.h"
+#include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
 #include "harness/report/problem_rows.h"
 #include "harness/time/peers.h"
@@ -22,6 +23,7 @@ std::vector<const Row*> path(const std::vector<ProblemRows>& problems, const Pro
         if (counts_bytes(p.first->shape) != counts_bytes(problem.first->shape)) continue;
         for (const Row* row : p.rows) {
             const Row* here = problem.row(row->stage);
+            if (is_ablation(row->stage)) continue;
             if (row->shows_here && here != nullptr && here->timing) last = std::max(last, row->stage);
         }
     }
@@ -106,13 +108,9 @@ std::vector<Climb> climbs(const Results& results) {
     }
     std::vector<Climb> climbs;
     for (const char* regime : {"train", "causal", "decode"}) {
-        std::vector<const ProblemRows*> candidates;
-        for (const ProblemRows& problem : problems) {
-            if (problem.first->regime == regime) candidates.push_back(&problem);
-        }
-        if (candidates.empty()) continue;
-        const ProblemRows& problem = *candidates[candidates.size() / 2];
-        const Climb climb = make_climb(results, problem, path(problems, problem), shared);
+        const ProblemRows* problem = telling_problem(problems, regime);
+        if (problem == nullptr) continue;
+        const Climb climb = make_climb(results, *problem, path(problems, *problem), shared);
         const bool timed = std::any_of(climb.steps.begin(), climb.steps.end(),
                                        [](const auto& step) { return step.rate.has_value(); });
         if (timed) climbs.push_back(climb);

@@ -476,6 +476,45 @@ Table speedup_table(const Results& results, int from, const std::vector<int>& to
     return table;
 }
 
+Table leave_one_out_table(const Results& results, int all, const std::vector<LeftOut>& changes) {
+    Table table("leave_one_out", "",
+                {{"problem", "problem"},
+                 {"change", "change"},
+                 {"over_parent", "over its parent", Align::right},
+                 {"over_without", fmt::format("{:02} over {:02} without it", all, all), Align::right},
+                 {"saved_over_parent", "ms saved over its parent", Align::right},
+                 {"saved_over_without", "ms that it saves in " + fmt::format("{:02}", all), Align::right}});
+    for (const ProblemRows& group : of_unit(by_problem(results), "TFLOP/s")) {
+        const auto ms = [&](int number) -> std::optional<double> {
+            const Row* row = group.row(number);
+            return row != nullptr && row->timing && row->verified ? std::optional(row->timing->median_ms)
+                                                                  : std::nullopt;
+        };
+        const auto parent_of = [](int number) { return find_stage(number)->parent; };
+        const bool timed = ms(all) && std::all_of(changes.begin(), changes.end(), [&](const LeftOut& c) {
+                               return ms(c.change) && ms(parent_of(c.change)) && ms(c.without);
+                           });
+        if (!timed) continue;
+        const auto add_row = [&](const std::string& name, double climbed, double left_out, double saved,
+                                 double saved_at_the_end) {
+            const auto in_ms = [](double value) { return Cell(Value(value), fmt::format("{:.3f}", value)); };
+            table.add_row({group.short_name(), name, ratio(climbed), ratio(left_out), in_ms(saved),
+                           in_ms(saved_at_the_end)});
+        };
+        double product = 1, sum = 0;
+        for (const auto& [change, without] : changes) {
+            const double before = *ms(parent_of(change)), after = *ms(change), at_the_end = *ms(without);
+            product *= at_the_end / *ms(all);
+            sum += at_the_end - *ms(all);
+            add_row(find_stage(change)->folder(), before / after, at_the_end / *ms(all), before - after,
+                    at_the_end - *ms(all));
+        }
+        const double first = *ms(parent_of(changes.front().change));
+        add_row("all of them", first / *ms(all), product, first - *ms(all), sum);
+    }
+    return table;
+}
+
 std::string libraries(const Results& results) {
     std::vector<std::string> names;
     for (const auto& [library, version] : results.libraries)

@@ -54,6 +54,19 @@ std::string speedups_where_it_shows(const Results& results, const Stage& stage);
 /// each problem whose rate counts operations.
 Table speedup_table(const Results& results, int from, const std::vector<int>& to);
 
+/// A change, by the stage that made it first, and the stage that has all changes but this one.
+struct LeftOut {
+    int change = 0;
+    int without = 0;
+};
+
+/// Whether gains add or multiply: what each of these changes gained over the parent of the stage that made
+/// it, and what the stage `all`, which has them all, gains over the one without it; as a ratio and in
+/// milliseconds. For each problem whose rate counts operations, and that all of these stages got right: a row
+/// for each change, and one for all. That has what was gained from the parent of the first change to `all`,
+/// and beside it the product of the ratios and the sum of the milliseconds of the rows above.
+Table leave_one_out_table(const Results& results, int all, const std::vector<LeftOut>& changes);
+
 /// What the peers are made of: "PyTorch 2.11.0, cuDNN 9.10.2".
 std::string libraries(const Results& results);
 

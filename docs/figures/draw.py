@@ -1,0 +1,530 @@
+"""Draws the figures of the lessons as SVG, in a light and a dark version.
+
+    draw.py [FOLDER]    writes FOLDER/*.svg; this folder if none is named
+
+Plain text is written, so the same script gives the same bytes; a test compares them with the files. A figure is WIDTH
+pixels wide, which fits a phone, and its words have 12 pixels at least. A page may show it larger.
+"""
+
+import re
+import sys
+import textwrap
+from html import escape
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.dont_write_bytecode = True
+
+from themes import THEMES  # noqa: E402
+
+WIDTH = 420
+SMALL, PLAIN, HEAD = 12, 13, 14
+WARPS = ("shared", "own", "green", "pink")  # four that share something: warps, blocks, heads
+FIGURES = {}
+
+
+def figure(name, title):
+    """Decorates a function that draws on a Figure; `name` is that of its files."""
+    def register(draw):
+        FIGURES[name] = (draw, title)
+        return draw
+    return register
+
+
+def number(value):
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def words_of(words):
+    """Text as SVG: what follows _ or ^, one letter or several in braces, is an index or an exponent."""
+    parts = re.split(r"([_^])(\w|\{[^}]*\})", words)
+    text = escape(parts[0], quote=False)
+    for mark, small, after in zip(parts[1::3], parts[2::3], parts[3::3]):
+        shift = 3 if mark == "_" else -4
+        text += f'<tspan dy="{shift}" font-size="75%">{escape(small.strip("{}"), quote=False)}</tspan>'
+        text += f'<tspan dy="{-shift}">{escape(after, quote=False)}</tspan>' if after else ""
+    return text
+
+
+class Figure:
+    """Shapes and words; units are pixels from the upper left corner, and colours are names of a theme."""
+
+    def __init__(self):
+        self.elements = []
+        self.bottom = 0  # of all that is drawn
+
+    def add(self, tag, body="", **attributes):
+        text = "".join(f' {name.replace("_", "-")}="{number(value) if isinstance(value, (int, float)) else value}"'
+                       for name, value in attributes.items() if value is not None)
+        self.elements.append(f"<{tag}{text}>{body}</{tag}>" if body else f"<{tag}{text}/>")
+
+    def box(self, x, y, width, height, fill=None, opacity=0.25, line="faint", dashed=False, thick=1, round=0):
+        self.bottom = max(self.bottom, y + height)
+        self.add("rect", x=x, y=y, width=width, height=height, rx=round or None, fill=f"@{fill}" if fill else "none",
+                 fill_opacity=opacity if fill else None, stroke=f"@{line}" if line else None,
+                 stroke_width=thick if line and thick != 1 else None, stroke_dasharray="4 3" if dashed else None)
+
+    def text(self, x, y, words, color="text", size=PLAIN, anchor="start", bold=False):
+        """Words on the baseline y."""
+        self.bottom = max(self.bottom, y + 4)
+        self.add("text", words_of(words), x=x, y=y, fill=f"@{color}", font_size=size if size != PLAIN else None,
+                 text_anchor=anchor if anchor != "start" else None, font_weight="bold" if bold else None)
+
+    def lines(self, x, y, lines, step=16, **style):
+        for i, words in enumerate(lines):
+            self.text(x, y + step * i, words, **style)
+
+    def note(self, y, words):
+        """A paragraph below a picture, as wide as it; where ~ is no line ends."""
+        self.lines(0, y, [line.replace("~", " ") for line in textwrap.wrap(words, 64)], size=SMALL)
+
+    def label(self, x, y, width, height, words, **style):
+        """Words in the middle of a box."""
+        size = style.get("size", PLAIN)
+        self.text(x + width / 2, y + height / 2 + 0.36 * size, words, anchor="middle", **style)
+
+    def cell(self, x, y, width, height, words, fill=None, opacity=0.25, color="text", size=PLAIN, bold=False, **style):
+        self.box(x, y, width, height, fill, opacity, **style)
+        self.label(x, y, width, height, words, color=color, size=size, bold=bold)
+
+    def line(self, *points, color="faint", thick=1.2, dashed=False):
+        path = "M" + " L".join(f"{number(x)} {number(y)}" for x, y in points)
+        self.add("path", d=path, fill="none", stroke=f"@{color}", stroke_width=thick,
+                 stroke_dasharray="4 3" if dashed else None)
+
+    def arrow(self, *points, color="faint", thick=1.5, both=False):
+        """A line along the points, with a head at the end, or at both."""
+        self.line(*points, color=color, thick=thick)
+        for (x0, y0), (x, y) in [(points[-2], points[-1])] + ([(points[1], points[0])] if both else []):
+            length = ((x - x0) ** 2 + (y - y0) ** 2) ** 0.5
+            ux, uy = (x - x0) / length * 7, (y - y0) / length * 7
+            corners = ((x, y), (x - ux - uy / 2, y - uy + ux / 2), (x - ux + uy / 2, y - uy - ux / 2))
+            self.add("path", d="M" + " L".join(f"{number(a)} {number(b)}" for a, b in corners) + " Z",
+                     fill=f"@{color}")
+
+    def svg(self, title, colors):
+        height = number(self.bottom + 2)
+        body = "\n".join(self.elements)
+        body = re.sub(r'"@(\w+)"', lambda match: f'"{colors[match[1]]}"', body)
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+                f'viewBox="0 0 {WIDTH} {height}" font-size="{PLAIN}" '
+                'font-family="system-ui, -apple-system, \'Segoe UI\', Helvetica, Arial, sans-serif">\n'
+                f"<title>{escape(title, quote=False)}</title>\n{body}\n</svg>\n")
+
+
+def grid(f, x, y, rows, columns, size, cell):
+    """A table of squares; cell(row, column) gives (words, fill), or more as keyword arguments."""
+    for r in range(rows):
+        for c in range(columns):
+            words, fill, *style = cell(r, c)
+            f.cell(x + size * c, y + size * r, size, size, words, fill, **(style[0] if style else {"size": SMALL}))
+
+
+# --- The algorithm ---------------------------------------------------------------------------------------------------
+
+
+@figure("00s-memory", "The memories of a GPU, and the way of a tile through them")
+def memories(f):
+    f.text(0, 14, "where it is, on an H200", bold=True, size=HEAD)
+    f.text(WIDTH, 14, "a tile's way", bold=True, size=HEAD, anchor="end")
+    levels = [("HBM", "for all SMs: Q, K, V, O", "faint", 0, 260),
+              ("L2 cache", "60 MB for all 132 SMs", "faint", 18, 224),
+              ("shared memory", "228 KB per SM: tiles of Q, K, V", "shared", 18, 224),
+              ("registers", "256 KB per SM: S, P, O, m, l", "own", 18, 224),
+              ("tensor cores", "4 per SM: mma", "green", 18, 224)]
+    f.box(0, 145, 260, 190, dashed=True)
+    f.text(18, 162, "one SM (multiprocessor)", "faint", SMALL)
+    tops = [26, 84, 170, 226, 282]
+    for (name, what, color, x, width), y in zip(levels, tops):
+        f.box(x, y, width, 44, color, 0.18)
+        f.text(x + 10, y + 18, name, bold=True)
+        f.text(x + 10, y + 35, what, "faint", SMALL)
+    ways = [(70, 84, 26, 170, "cp.async: K, V", 48, 192), (214, 226, 192, 248, "ldmatrix", 200, 240),
+            (270, 282, 248, 304, "mma: S, then P V", 260, 300)]
+    for *_, words, start, end in ways:
+        f.arrow((268, start), (282, start), (282, end), (266, end), color="shared", thick=1.8)
+        f.text(289, (start + end) / 2 + 4, words, "shared", SMALL)
+    f.arrow((8, 248), (8, 240), (8, 74), color="own", thick=1.8)
+    f.line((18, 248), (8, 248), color="own", thick=1.8)
+    f.note(354, "Upwards: from 03 on O leaves once. 01 and 02 take O, m and l through HBM at every key tile, and 00 "
+           "takes S and P there and back.")
+
+
+@figure("00-naive", "Three kernels, with S and P in global memory between them")
+def naive(f):
+    for x, width, name, what in ((4, 122, "scores", "S = scale Q K^T"), (152, 112, "softmax", "P, L, row by row"),
+                                 (290, 126, "output", "O = P V")):
+        f.box(x, 22, width, 44, "shared", 0.18)
+        f.label(x, 24, width, 22, name, bold=True)
+        f.label(x, 42, width, 22, what, color="faint", size=SMALL)
+    f.text(0, 14, "on the SMs", "faint", SMALL)
+    f.box(0, 142, WIDTH, 122, "faint", 0.1)
+    f.text(361, 200, "HBM", "faint", PLAIN, "middle", bold=True)
+    places = {"Q": (10, 13), "K": (38, 13), "S": (82, 90), "P": (200, 90), "V": (322, 13), "O": (386, 13)}
+    for name, (x, width) in places.items():
+        wide = width > 13
+        f.cell(x, 152, width, 90, name if wide else "", "own" if wide else "shared", 0.3 if wide else 0.45, size=20)
+        if not wide:
+            f.text(x + width / 2, 257, name, anchor="middle")
+    f.text(127, 232, "4 N^2 bytes", anchor="middle", size=SMALL)
+    f.text(245, 232, "2 N^2 bytes", anchor="middle", size=SMALL)
+    for x in (16, 44):
+        f.arrow((x, 150), (x, 68))
+    f.arrow((98, 68), (98, 150), color="own")
+    for x in (157, 162, 167):
+        f.arrow((x, 150), (x, 68), color="own")
+    f.arrow((216, 68), (216, 150), color="own")
+    f.arrow((284, 150), (300, 68), color="own")
+    f.arrow((328, 150), (346, 68))
+    f.arrow((392, 68), (392, 150))
+    f.text(104, 112, "once", size=SMALL)
+    f.text(174, 106, "3 times", size=SMALL)
+    f.text(222, 124, "once", size=SMALL)
+    f.note(284, "Per head. Q, K, V and O are N~×~d, drawn narrow; S and P are N~×~N. Arrows are what the kernels ask for.")
+
+
+@figure("01-loops", "Key tiles in the outer loop, query tiles in the inner one")
+def loops(f):
+    x0, y0, size = 104, 92, 42
+    f.text(x0 + 2 * size, 14, "outer loop: key tiles j", bold=True, anchor="middle")
+    f.arrow((x0, 24), (x0 + 4 * size, 24), color="shared", thick=2)
+    for j in range(4):
+        now = j == 1
+        f.cell(x0 + size * j, 34, size, 22, f"K_{j}", "shared" if now else None, 0.45)
+        f.cell(x0 + size * j, 58, size, 22, f"V_{j}", "shared" if now else None, 0.45)
+    for i in range(4):
+        now = i == 2
+        f.cell(x0 - 44, y0 + size * i, 32, size, f"Q_{i}", "shared" if now else None, 0.45)
+        f.cell(x0 + 4 * size + 12, y0 + size * i, 54, size, f"O_{i}, m, l", "own" if now else None, 0.45, size=SMALL)
+
+    def step(i, j):
+        n = 4 * j + i
+        return str(n + 1), "own" if n == 6 else ("shared" if n < 6 else None), \
+            {"opacity": 0.5 if n == 6 else 0.15, "bold": n == 6, "size": SMALL, "dashed": n > 6}
+    grid(f, x0, y0, 4, 4, size, step)
+    f.lines(0, y0 + 58, ["inner", "loop:", "query", "tiles i"], bold=True)
+    f.arrow((52, y0), (52, y0 + 4 * size), color="shared", thick=2)
+    x = x0 + 4 * size + 70
+    y = y0 + 2.5 * size
+    f.arrow((x, y), (x + 32, y), color="own", thick=2, both=True)
+    f.box(x + 36, y0, 38, 4 * size, "faint", 0.15)
+    f.label(x + 36, y0, 38, 4 * size, "HBM")
+    f.note(284, "Step 7: K_1 and V_1 stay in shared memory while the query tiles come by. At each step Q_i comes from "
+           "HBM, and O_i, m and l come in fp32 and go back. Of S and P one tile exists at a time, in registers: the "
+           "N~×~N matrix is never written.")
+
+
+@figure("02-division", "Where O is divided by l: at every key tile, or once")
+def division(f):
+    def chain(y, steps, last, title):
+        f.text(0, y, title, bold=True)
+        height = 24 * len(steps)
+        for n, name in enumerate(("tile 0", "tile 1", "last tile")):
+            x = 8 + 124 * n
+            f.text(x + 40, y + 20, name, "faint", SMALL, "middle")
+            for r, (words, extra) in enumerate(steps):
+                f.cell(x, y + 26 + 24 * r, 80, 24, words, "own" if extra else "shared", 0.4 if extra else 0.15)
+            if n < 2:
+                f.arrow((x + 84, y + 26 + height / 2), (x + 120, y + 26 + height / 2), thick=1.8)
+                if n == 1:
+                    f.text(x + 102, y + 19 + height / 2, "O, m, l", "faint", SMALL, "middle")
+                    f.text(x + 102, y + 43 + height / 2, "...", "faint", anchor="middle")
+        if last:
+            f.arrow((340, y + 26 + height / 2), (358, y + 26 + height / 2), thick=1.8)
+            f.cell(360, y + 14 + height / 2, 52, 24, "÷ l", "own", 0.4)
+    chain(14, [("× l", True), ("× α", False), ("+ P V", False), ("÷ l'", True)], False,
+          "01: O is normalized after every tile")
+    f.line((88, 124), (110, 124), (110, 52), (132, 52), color="own", thick=1.8, dashed=True)
+    f.text(116, 150, "the same l: ÷ l, and then × l", "own", SMALL)
+    f.line((110, 124), (110, 146), color="own", dashed=True)
+    chain(186, [("× α", False), ("+ P V", False)], True, "02: O is a plain sum until the end")
+    f.note(292, "α = exp (m − m') follows the maximum, and stays. What goes is the pair of a division at one tile and a "
+           "multiplication by the same l at the next.")
+
+
+@figure("03-grid", "The loops swapped: one block per head, or a block for each query tile")
+def swapped(f):
+    size = 38
+    for x, title in ((0, "02: one block per head"), (230, "03: a block per query tile")):
+        f.text(x, 14, title, bold=True)
+        for j in range(4):
+            f.text(x + 30 + size * j + size / 2, 34, f"K_{j} V_{j}", "faint", SMALL, "middle")
+        for i in range(4):
+            f.text(x, 40 + size * i + size / 2 + 4, f"Q_{i}", "faint", SMALL)
+    grid(f, 30, 40, 4, 4, size, lambda i, j: (str(4 * j + i + 1), "shared"))
+    grid(f, 260, 40, 4, 4, size, lambda i, j: (str(j + 1), WARPS[i], {"opacity": 0.4, "size": SMALL}))
+    f.text(0, 212, "16 steps, one after the other.", size=SMALL)
+    f.text(0, 228, "O, m, l of all rows wait in HBM.", size=SMALL)
+    f.text(230, 212, "4 steps, all rows at once.", size=SMALL)
+    f.text(230, 228, "O, m, l stay in registers.", size=SMALL)
+    for x, used, words in ((0, 4, "long: 4 blocks, 4 SMs of 132"), (230, 132, "long: 1024 blocks, all SMs")):
+        for n in range(132):
+            f.box(x + n % 22 * 8, 250 + n // 22 * 8, 6.5, 6.5, "own" if n < used else None, 0.8,
+                  line=None if n < used else "grid")
+        f.text(x, 315, words, size=SMALL)
+
+
+@figure("04-split-q", "Who owns what of a tile of scores: sliced-K and split-Q")
+def split_q(f):
+    size = 168
+    for x, title in ((0, "01 to 03: sliced-K"), (236, "04: split-Q")):
+        f.text(x, 14, title, bold=True)
+    for w in range(4):
+        part = size / 4
+        f.cell(part * w, 46, part, size, "", WARPS[w], 0.35)
+        f.text(part * w + part / 2, 38, f"w {w}", anchor="middle", size=SMALL)
+        f.cell(236, 46 + part * w, size, part, f"w {w}", WARPS[w], 0.35, size=SMALL)
+        if w:
+            f.line((0, 46 + part * w), (size, 46 + part * w), dashed=True)
+    for slice_ in range(4):
+        f.text(size + 6, 46 + 42 * slice_ + 25, f"slice {slice_}", "faint", SMALL)
+    f.text(236 + size / 2, 38, "64 keys", "faint", SMALL, "middle")
+    f.arrow((8, 236), (160, 236), color="own", thick=2, both=True)
+    f.lines(0, 260, ["A row is in four warps w.", "For each slice they exchange", "maxima, sums and parts of P V",
+                     "through shared memory:", "8 barriers per tile, and one", "after the copies."], size=SMALL)
+    f.lines(236, 260, ["A row is in four lanes of", "one warp: two shuffles and", "no barrier. 2 barriers per",
+                       "tile, both for the copies."], size=SMALL)
+    f.text(84, 229, "exchange", "own", SMALL, "middle")
+    f.text(236 + size / 2, 240, "nothing to exchange", "shared", SMALL, "middle")
+
+
+@figure("04-fragments", "The layout of mma m16n8k16: which lane holds which element")
+def fragments(f):
+    g0, t0 = 2, 1
+    f.text(0, 14, "S, and as P the next A", bold=True)
+    f.text(0, 31, "16 rows × 16 keys", "faint", SMALL)
+    x0, y0, width, height = 34, 56, 22, 17
+    for c in range(8):
+        f.text(x0 + width * c + width / 2, y0 - 5, f"{2 * c}", "faint", SMALL, "middle")
+    for r in range(16):
+        g = r % 8
+        f.text(x0 - 6, y0 + height * r + 13, "g" if r == g0 else ("g+8" if r == g0 + 8 else ""), "own", SMALL, "end")
+        for c in range(8):
+            t = c % 4
+            mine = (g, t) == (g0, t0)
+            f.cell(x0 + width * c, y0 + height * r, width, height, str(4 * g + t), "own" if mine else "shared",
+                   0.75 if mine else (0.12 if (r < 8) == (c < 4) else 0.24), size=SMALL, bold=mine, line="grid")
+    f.text(x0 + width * 1.5, y0 + 16 * height + 15, "t", "own", SMALL, "middle")
+    f.text(x0 + width * 5.5, y0 + 16 * height + 15, "t", "own", SMALL, "middle")
+    f.text(250, 14, "V, the next B", bold=True)
+    f.text(250, 31, "16 keys × 8 columns", "faint", SMALL)
+    x1, width1, height1 = 258, 20, 34
+    for c in range(8):
+        f.text(x1 + width1 * c + width1 / 2, y0 - 5, "g" if c == g0 else "", "own", SMALL, "middle")
+    for p in range(8):
+        f.text(x1 - 5, y0 + height1 * p + 22, f"{2 * p}", "faint", SMALL, "end")
+        for c in range(8):
+            mine = (c, p % 4) == (g0, t0)
+            f.cell(x1 + width1 * c, y0 + height1 * p, width1, height1, str(4 * c + p % 4), "own" if mine else "shared",
+                   0.75 if mine else (0.12 if p < 4 else 0.24), size=SMALL, bold=mine, line="grid")
+    f.note(366, "A cell is two neighbours, of a row of S or of a column of V. Its number is the lane that holds them, "
+           "lane = 4 g + t. In orange lane 9, g = 2 and t = 1: rows g and g + 8, columns 2t and 2t + 1, and the same 8 "
+           "further on. S leaves an mma as P enters the next one, and a row is in the four lanes of one g.")
+
+
+@figure("05-causal", "The tiles under a causal mask in 04 and in 05")
+def causal(f):
+    size, count = 30, 6
+    for x, title, skips in ((0, "04", False), (236, "05", True)):
+        f.text(x, 14, title, bold=True)
+        f.text(x + 90, 14, "key tiles j", "faint", SMALL, "middle")
+        for i in range(count):
+            for j in range(count):
+                left, top = x + size * j, 22 + size * i
+                if skips and j > i:
+                    f.box(left, top, size, size, line="grid", dashed=True)
+                else:
+                    masked = not skips or i == j
+                    f.box(left, top, size, size, "own" if masked else "shared", 0.35 if masked else 0.3)
+        f.line((x, 22), (x + size * count, 22 + size * count), color="text", thick=1.8)
+    f.lines(188, 100, ["query", "tiles i"], color="faint", size=SMALL)
+    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked"),
+                            (216, None, "skipped: never started")):
+        f.box(x, 214, 13, 13, color, 0.35, dashed=not color, line="faint")
+        f.text(x + 18, 225, words, size=SMALL)
+    f.note(250, "04 computes all 36 tiles and masks each of them; 05 computes 21 and masks 6. With whole tiles and Nq = Nk "
+           "these are Tr~(Tr~+~1)~/~2 of Tr^2, and one masked tile per query tile.")
+
+
+@figure("06-split-keys", "The keys split over blocks, and the merge by log-sum-exp")
+def split_keys(f):
+    f.text(0, 14, "keys: 12 tiles of K and V", bold=True)
+    for n in range(12):
+        f.cell(35 * n, 22, 35, 26, f"{n}", WARPS[n // 3], 0.35, size=SMALL)
+    for s in range(4):
+        x = 105 * s
+        f.arrow((x + 52, 50), (x + 52, 74))
+        f.box(x + 8, 76, 88, 46, WARPS[s], 0.2)
+        f.label(x + 8, 78, 88, 22, f"block {s}", bold=True)
+        f.label(x + 8, 98, 88, 20, "q, one row", color="faint", size=SMALL)
+        f.arrow((x + 52, 124), (x + 52, 148))
+        f.cell(x + 8, 150, 88, 26, f"O_{s} , L_{s}", WARPS[s], 0.35)
+        f.arrow((x + 52, 178), (210 + (s - 1.5) * 50, 214))
+    f.text(0, 200, "fp32, in HBM", "faint", SMALL)
+    f.box(60, 216, 300, 62, "faint", 0.12)
+    f.label(60, 216, 300, 24, "second kernel: the merge", bold=True)
+    f.label(60, 236, 300, 20, "L = log Σ exp (L_s)")
+    f.label(60, 256, 300, 20, "O = Σ exp (L_s − L) O_s")
+    f.note(302, "Each block computes attention over its own keys, with its own m and l. L_s = m + log l is the weight of "
+           "its keys; a part that sees no key has L_s = −∞ and weighs nothing.")
+
+
+# --- Decoding --------------------------------------------------------------------------------------------------------
+
+
+@figure("10s-packed", "Four query heads on one key/value head: a tile each, or the rows of one tile")
+def packed(f):
+    for x, title in ((0, "06: a tile for each head"), (236, "10: the rows of one tile")):
+        f.text(x, 14, title, bold=True)
+        f.cell(x, 26, 184, 26, "K and V of the group", "shared", 0.3)
+    for h in range(4):
+        x = 47 * h
+        f.arrow((x + 20, 54), (x + 20, 84), thick=2)
+        f.box(x, 86, 41, 112)
+        f.box(x, 86, 41, 7, WARPS[h], 0.8, line=None)
+        f.text(x + 20, 214, f"head {h}", anchor="middle", size=SMALL)
+    f.arrow((328, 54), (328, 84), thick=2)
+    f.box(284, 86, 88, 112)
+    for h in range(4):
+        f.box(284, 86 + 7 * h, 88, 7, WARPS[h], 0.8, line=None)
+    f.text(328, 214, "heads 0 to 3", anchor="middle", size=SMALL)
+    f.text(328, 160, "64 rows", "faint", SMALL, "middle")
+    f.lines(0, 240, ["K and V are asked for 4 times;", "of 64 rows 1 is in use"], size=SMALL)
+    f.lines(236, 240, ["K and V are asked for once;", "of 64 rows 4 are in use"], size=SMALL)
+
+
+@figure("10s-stream-k", "Six query tiles on four places: whole tiles in waves, or even shares")
+def stream_k(f):
+    tiles, length, places = 6, 8, 4
+    tints = ["faint", "text", *WARPS]
+    unit, left = 20, 62
+
+    def bar(y, place, start, tile, first, last):
+        f.cell(left + unit * start, y + 24 * place, unit * (last - first), 20, f"tile {tile}", tints[tile], 0.35,
+               size=SMALL)
+
+    for y, title in ((26, "a block for each query tile: two waves"), (172, "even shares: as many blocks as places")):
+        f.text(0, y - 10, title, bold=True)
+        for place in range(places):
+            f.text(0, y + 24 * place + 15, f"place {place}", "faint", SMALL)
+    for tile in range(tiles):
+        bar(26, tile % places, length * (tile // places), tile, 0, length)
+    for place in (2, 3):
+        f.box(left + unit * length, 26 + 24 * place, unit * length, 20, dashed=True)
+        f.label(left + unit * length, 26 + 24 * place, unit * length, 20, "idle", color="faint", size=SMALL)
+    share = (tiles - places) * length // places  # of what whole tiles leave over
+    for place in range(places):
+        bar(172, place, 0, place * share // length, 0, share)
+        bar(172, place, share, tiles - places + place, 0, length)
+    f.line((left + unit * 12, 166), (left + unit * 12, 272), color="text", dashed=True)
+    f.line((left + unit * 16, 20), (left + unit * 16, 126), color="text", dashed=True)
+    f.text(left + unit * 16, 142, "16 key tiles", anchor="end", size=SMALL)
+    f.text(left + unit * 12, 288, "12 key tiles", anchor="end", size=SMALL)
+    f.note(310, "Each query tile has 8 key tiles. 2 to 5 stay whole. The key tiles of 0 and 1 are cut into four equal "
+           "shares, which come first; these two are merged of two parts each.")
+
+
+# --- Long queries ----------------------------------------------------------------------------------------------------
+
+
+@figure("20s-wide-warps", "One fragment of K serves one slice of 16 query rows, or two")
+def wide_warps(f):
+    for x, title, slices in ((0, "05: 16 rows per warp", 1), (236, "20: 32 rows per warp", 2)):
+        f.text(x, 14, title, bold=True)
+        f.cell(x + 62, 26, 110, 40, "K, V", "shared", 0.15)
+        f.box(x + 62, 26, 26, 40, "own", 0.7)
+        f.text(x, 44, "shared", "faint", SMALL)
+        f.text(x, 59, "memory", "faint", SMALL)
+        f.arrow((x + 75, 68), (x + 75, 100), color="own", thick=2)
+        f.text(x + 84, 89, "ldmatrix, once", "own", SMALL)
+        f.cell(x + 62, 102, 26, 24, "", "own", 0.7)
+        f.text(x, 118, "registers", "faint", SMALL)
+        for s in range(slices):
+            y = 150 + 48 * s
+            f.cell(x, y, 46, 34, f"Q {s}" if slices > 1 else "Q", "shared", 0.3, size=SMALL)
+            f.cell(x + 62, y, 80, 34, f"S {s}" if slices > 1 else "S", None, size=SMALL)
+            f.box(x + 62, y, 26, 34, "green", 0.6)
+            f.arrow((x + 62, 114), (x + 54, 114), (x + 54, y + 17), (x + 61, y + 17), color="green", thick=1.8)
+            f.text(x + 147, y + 21, "mma", "green", SMALL)
+    f.text(0, 262, "per tile, d = 128:", size=SMALL)
+    f.text(0, 279, "72 ldmatrix for 128 mma", size=SMALL)
+    f.text(236, 262, "per tile, d = 128:", size=SMALL)
+    f.text(236, 279, "80 ldmatrix for 256 mma", size=SMALL)
+
+
+@figure("20s-swizzle", "The XOR swizzle: where the pieces of eight rows are")
+def swizzle(f):
+    size = 21
+    for x, title, place in ((18, "as they come: place c", lambda r, c: c),
+                            (250, "swizzled: place c XOR r", lambda r, c: c ^ r)):
+        f.text(x - 18, 14, title, bold=True)
+        for c in range(8):
+            f.text(x + size * c + size / 2, 36, str(c), "faint", SMALL, "middle")
+        for r in range(8):
+            f.text(x - 12, 42 + size * r + 15, str(r), "faint", SMALL, "middle")
+            for c in range(8):
+                mine = c == 2
+                f.cell(x + size * place(r, c), 42 + size * r, size, size, str(c), "own" if mine else "shared",
+                       0.7 if mine else 0.1, size=SMALL, bold=mine, line="grid")
+    f.text(0, 232, "piece 2 of 8 rows: one place,", size=SMALL)
+    f.text(0, 248, "4 banks, 8 turns", size=SMALL)
+    f.text(232, 232, "piece 2 of 8 rows: 8 places,", size=SMALL)
+    f.text(232, 248, "32 banks, 1 turn", size=SMALL)
+    f.note(274, "Rows r down, places of 16 bytes across; a place is 4 of the 32 banks of shared memory. In a cell is the "
+           "piece c that lies there. ldmatrix reads a piece of each of 8 rows at once; a copy still writes whole lines, "
+           "their pieces in another order.")
+
+
+@figure("20s-pipeline", "When the copies run: before the arithmetic, or during it")
+def pipeline(f):
+    left, right = 66, WIDTH
+
+    def lanes(y, title):
+        f.text(0, y, title, bold=True)
+        f.text(0, y + 25, "copies", "faint", SMALL)
+        f.text(0, y + 53, "compute", "faint", SMALL)
+        f.line((left, y + 66), (right, y + 66), color="grid")
+
+    def bar(y, start, end, words, color):
+        f.cell(left + start, y, end - start, 22, words, color, 0.35, size=SMALL)
+
+    lanes(14, "21: copy, wait, compute")
+    for start, j in ((0, "j"), (178, "{j+1}")):
+        bar(24, start, start + 74, f"K_{j} , V_{j}", "shared")
+        bar(52, start + 76, start + 112, "S", "own")
+        bar(52, start + 112, start + 142, "P", "own")
+        bar(52, start + 142, start + 176, "P V", "own")
+    f.text(left + 37, 68, "idle", "faint", SMALL, "middle")
+    f.text(left + 215, 68, "idle", "faint", SMALL, "middle")
+    lanes(118, "22: each copy during what does not need its place")
+    for n, (j, after) in enumerate((("j", "{j+1}"), ("{j+1}", "{j+2}"), ("{j+2}", "{j+3}"))):
+        start = 112 * n
+        bar(128, start, start + 38, f"V_{j}", "shared")
+        bar(128, start + 46, start + 84, f"K_{after}", "shared")
+        bar(156, start, start + 44, f"S_{j}", "own")
+        bar(156, start + 46, start + 72, "P", "own")
+        bar(156, start + 72, start + 108, "P V", "own")
+        for x in (start - 1, start + 45):
+            f.line((left + x, 124), (left + x, 182), color="text", thick=1.8)
+    f.note(214, "Time runs to the right, not to scale. There is one buffer for K and one for V. S = Q K^T reads K while "
+           "V arrives. The softmax (P) and P V no longer need K, so the next K arrives meanwhile. Thick lines are "
+           "barriers: what was asked for is there, and what will be overwritten has been read.")
+
+
+def files():
+    """The pictures: (name of the file, its text)."""
+    for name, (draw, title) in FIGURES.items():
+        drawn = Figure()
+        draw(drawn)
+        for theme, colors in THEMES.items():
+            yield f"{name}-{theme}.svg", drawn.svg(title, colors)
+
+
+def main():
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent
+    for name, text in files():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
