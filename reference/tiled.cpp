@@ -1,7 +1,5 @@
 #include "reference/tiled.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -44,57 +42,6 @@ Result tiled_attention(const Matrix& Q, const Matrix& K, const Matrix& V, double
         }
     }
     return result;
-}
-
-WorkedExample worked_example() {
-    WorkedExample example{Matrix(8, 4), Matrix(8, 4), Matrix(8, 4)};
-    // Chosen so that the second key tile raises the maximum of four rows, ties with it in one and stays below
-    // it in three.
-    // clang-format off
-    example.Q << -1,  0,  1, -1,
-                 -1, -2, -2, -1,
-                 -1,  2, -1,  1,
-                 -2,  1,  1,  1,
-                  1,  1,  2, -1,
-                  1, -2,  1, -1,
-                 -2,  0,  2,  1,
-                  1,  1, -2,  0;
-    example.K << -2, -2,  1,  2,
-                  1, -2, -2,  0,
-                 -1, -2,  1,  2,
-                 -1,  2, -1,  2,
-                 -2,  2, -2,  1,
-                 -1, -1,  2,  1,
-                  2,  1,  0,  2,
-                  0,  1, -1, -1;
-    example.V <<  2, -2,  2,  0,
-                  0,  1,  2,  2,
-                 -1,  0, -1,  0,
-                  2,  0,  2, -2,
-                  2,  2, -1,  0,
-                 -1, -2,  0,  0,
-                 -1,  0, -2,  1,
-                  0,  1,  0,  1;
-    // clang-format on
-    return example;
-}
-
-std::string format_steps(const WorkedExample& e) {
-    std::string text = "i j row        m  rescale        l\n";
-    const auto observe = [&](const Step& step) {
-        for (Eigen::Index r = 0; r < step.m.size(); ++r) {
-            text += fmt::format("{} {} {:3} {:8.4f} {:8.4f} {:8.4f}\n", step.i, step.j, step.i * e.Br + r,
-                                step.m[r], step.rescale[r], step.l[r]);
-        }
-    };
-    const Result result = tiled_attention(e.Q, e.K, e.V, e.scale, e.mask, e.Br, e.Bc, observe);
-    text += "row        L  O\n";
-    for (Eigen::Index row = 0; row < result.L.size(); ++row) {
-        text += fmt::format("{:3} {:8.4f} ", row, result.L[row]);
-        for (const double o : result.O.row(row)) text += fmt::format(" {:8.4f}", o);
-        text += '\n';
-    }
-    return text;
 }
 
 }  // namespace reference

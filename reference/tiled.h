@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "reference/attention.h"
 
@@ -27,21 +26,5 @@ using Observer = std::function<void(const Step&)>;
 /// diag(rescale); that is a misprint.)
 Result tiled_attention(const Matrix& Q, const Matrix& K, const Matrix& V, double scale, const Mask& mask,
                        int Br, int Bc, const Observer& observe = {});
-
-/// A problem small enough to follow by hand: N = 8, d = 4, tiles of 4 x 4, scale = 1/2, no mask.
-struct WorkedExample {
-    Matrix Q, K, V;  ///< (8, 4), small integers
-    double scale = 0.5;
-    Mask mask{.causal = false, .Nq = 8, .Nk = 8};
-    int Br = 4, Bc = 4;
-};
-WorkedExample worked_example();
-
-/// Every step of the example as text, one line per query row, four decimals:
-///
-///     i j row      m  rescale       l
-///
-/// and then each row's O and L.
-std::string format_steps(const WorkedExample& example);
 
 }  // namespace reference

@@ -37,11 +37,13 @@ std::vector<fs::path> files_at(const fs::path& path) {
 }
 
 /// The verdict on a stage's own kernel, once for each case.
-const Verdict& verdict_on_original(const Stage& stage, const Case& c) {
+const Verdict& verdict_on_original(const Stage& stage, const Mutant& mutant) {
     static const auto device = open_device(Backend::checked);
     static std::map<std::string, Verdict> verdicts;
-    const auto [at, is_new] = verdicts.try_emplace(stage.folder() + " " + c.description());
-    if (is_new) at->second = verify(*device, stage, c);
+    const bool about_work = mutant.report.starts_with("counted");
+    const auto [at, is_new] = verdicts.try_emplace(
+        fmt::format("{} {}{}", stage.folder(), mutant.problem.description(), about_work ? ", counted" : ""));
+    if (is_new) at->second = verify(*device, stage, mutant);
     return at->second;
 }
 
@@ -61,9 +63,9 @@ void check(const fs::path& file) {
     const fs::path kernel = work.path() / "kernel.cu";
     OutputFile(kernel).write(
         only(mutant.problem.shape.d, wrong_kernel(read_file(stage_folder / "kernel.cu"), mutant)));
-    if (const Verdict& original = verdict_on_original(stage, mutant.problem); !original.passed)
+    if (const Verdict& original = verdict_on_original(stage, mutant); !original.passed)
         throw CheckFailed("the stage itself fails on this case\n" + original.report);
-    const Verdict verdict = CheckedKernel(kernel, work.path(), run_limit_s).verify(mutant.problem);
+    const Verdict verdict = CheckedKernel(kernel, work.path(), run_limit_s).verify(mutant);
     if (verdict.passed) throw CheckFailed("accepted: the suite does not notice");
     if (!says(verdict.report, mutant.report))
         throw CheckFailed(fmt::format("rejected, but not for \"{}\"\n{}", mutant.report, verdict.report));

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "harness/base/npy.h"
 #include "harness/base/process.h"
+#include "harness/base/terminal.h"
 #include "harness/ladder/ladder.h"
 #include "harness/verify/verify.h"
 #include "reference/attention.h"
@@ -17,6 +19,7 @@
 #include "tests/catch.h"
 #include "tests/folder.h"
 #include "tests/skip.h"
+#include "tests/terminal.h"
 
 using namespace ladder;
 using ladder::test::Folder;
@@ -38,6 +41,23 @@ void expect_failure(const std::vector<std::string>& arguments, int exit_code, co
     CHECK(result.err.find(words) != std::string::npos);
     CHECK(result.err.find("lab: ") == 0);
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+}
+
+std::size_t widest_line(const std::string& text) {
+    std::istringstream lines(text);
+    std::size_t widest = 0;
+    for (std::string line; std::getline(lines, line);) widest = std::max(widest, display_width(line));
+    return widest;
+}
+
+// What a terminal of so many columns shows of a command, in black and white.
+std::string shown(unsigned short columns, const std::string& arguments) {
+    test::Terminal terminal(columns);
+    const ProcessResult result =
+        run_process({"env", "-u", "COLUMNS", "NO_COLOR=1", "sh", "-c",
+                     "'" LADDER_LAB "' " + arguments + " > " + terminal.path() + " 2>&1"});
+    CHECK(result.status == 0);
+    return terminal.said();
 }
 
 nlohmann::json json_of(const Folder& folder, std::vector<std::string> arguments) {
@@ -157,14 +177,26 @@ TEST_CASE("lab: without a command it shows what there is", "[cli]") {
         CHECK(help.out.find(std::string("\n  ") + command) != std::string::npos);
         const ProcessResult own = lab({command, "--help"});
         CHECK(own.status == 0);
+        CHECK(own.out.find(std::string("Usage: ./lab ") + command) != std::string::npos);
+        CHECK(own.out.find_first_of("{}") == std::string::npos);  // CLI11's words for types
+        CHECK(widest_line(own.out) <= 80);
         if (!std::set<std::string>{"docs", "notebooks", "test"}.contains(command)) {
             CHECK(own.out.find("--json") != std::string::npos);
             CHECK(own.out.find("--markdown") != std::string::npos);
         }
     }
-    expect_failure({}, 2, "subcommand");
-    expect_failure({"dance"}, 2, "dance");
-    expect_failure({"list", "--loud"}, 2, "--loud");
+    CHECK(widest_line(help.out) <= 80);
+    CHECK(lab({"help"}).out == help.out);
+    CHECK(lab({"help", "time"}).out == lab({"time", "--help"}).out);
+    CHECK(lab({"diff", "--help"}).out.find("lab diff [OPTIONS] STAGE [STAGE]\n") != std::string::npos);
+    CHECK(lab({"run", "--help"}).out.find("  --q FILE (needed) ") != std::string::npos);
+    CHECK(lab({"--version"}).out.find("Flash Ladder ") == 0);
+    expect_failure({}, 2, "name a command; see ./lab --help");
+    expect_failure({"--loud"}, 2, "name a command before --loud; see ./lab --help");
+    expect_failure({"dance"}, 2, "there is no command 'dance'; see ./lab --help");
+    expect_failure({"tiem", "4"}, 2, "there is no command 'tiem' (did you mean 'time'?)");
+    expect_failure({"help", "tiem"}, 2, "did you mean 'time'?");
+    expect_failure({"list", "--loud"}, 2, "--loud; see ./lab list --help");
     expect_failure({"test"}, 2, "./lab test");
     expect_failure({"notebooks", "--check"}, 2, "./lab notebooks");
     expect_failure({"docs", "--open"}, 2, "./lab docs");
@@ -179,11 +211,20 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);
     CHECK(markdown.out.find("| **04_split_q** | 03_sequence_parallel |") != std::string::npos);
-    CHECK(lab({"list"}).out.find('\x1b') == std::string::npos);  // no colour into a pipe
+    const std::string piped = lab({"list"}).out;
+    CHECK(piped.find('\x1b') == std::string::npos);  // no colour into a pipe, nor a bound to its lines
+    CHECK(widest_line(piped) > 120);
+    for (const unsigned short columns : {80, 120}) {
+        const std::string list = shown(columns, "list");
+        CHECK(widest_line(list) <= columns);
+        CHECK(list.find("04_split_q                 a warp owns 16 query rows") != std::string::npos);
+        CHECK(list.find("Left out, for a terminal of " + std::to_string(columns)) != std::string::npos);
+    }
 }
 
 TEST_CASE("lab: a stage that is not there", "[cli]") {
-    expect_failure({"verify", "99"}, 2, "there is no stage '99'; there are 00_naive");
+    expect_failure({"verify", "99"}, 2, "there is no stage '99'; see ./lab list");
+    expect_failure({"verify", "splitq"}, 2, "there is no stage 'splitq' (did you mean 'split_q'?)");
     expect_failure({"verify", "flash"}, 2, "there is no stage 'flash'");
     expect_failure({"verify", "3-1"}, 2, "there is no stage '3-1'");
     expect_failure({"verify", "1-99"}, 2, "there is no stage '1-99'");
@@ -224,6 +265,7 @@ TEST_CASE("lab: options that make no sense", "[cli]") {
     expect_failure({"verify", "--layout", "hbnd"}, 2, "--layout");
     expect_failure({"verify", "--input", "odd"}, 2, "--input");
     expect_failure({"verify", "--seed", "x"}, 2, "--seed");
+    expect_failure({"count", "--seed", "-1"}, 2, "--seed: -1 is below 0; see ./lab count --help");
     expect_failure({"verify", "--backend", "tpu"}, 2, "--backend");
     expect_failure({"verify", "--order", "random"}, 2, "--order");
     expect_failure({"verify", "--workers", "-1"}, 2, "--workers");
@@ -252,6 +294,11 @@ TEST_CASE("lab: tensors that no memory holds", "[cli]") {
     if (!test::available(Backend::cpu)) return;
     expect_failure({"verify", "4", "--backend", "cpu", "--shape", "64,1024,1024,1048576,1048576,128"}, 2,
                    "Q, K, V, O and L take");
+    // Tensors that fit, and what makes and checks them does not.
+    const double fits = 0.9 * static_cast<double>(open_device(Backend::cpu)->free_memory());
+    const auto keys = std::to_string(std::min(1 << 30, static_cast<int>(fits / (16 * 2 * 64 * 2))));
+    expect_failure({"count", "6", "--shape", "16,1,1,1," + keys + ",64"}, 2, "and running on them");
+    expect_failure({"count", "5", "--shape", "16,1,1," + keys + ",1,64"}, 2, "and running on them");
 }
 
 TEST_CASE("lab: a back-end that is not here", "[cli]") {
@@ -321,7 +368,7 @@ TEST_CASE("lab trace: what it refuses", "[cli]") {
         words.insert(words.end(), {"--html", page});
         expect_failure(words, 2, why);
     };
-    refused({}, "STAGES");
+    refused({}, "STAGE is required");
     refused({"1", "2", "3"}, "3");
     refused({"1-3"}, "one stage, or two");
     refused({"99"}, "there is no stage '99'");
@@ -517,8 +564,15 @@ TEST_CASE("lab run: outputs that cannot be written", "[cli]") {
     out = files.folder / ".";
     expect_failure(command, 2, "cannot write");
     expect_failure(files.command({"--lse", files.folder / "missing/l.npy"}), 2, "there is no folder");
-    expect_failure(files.command({"--lse", files.folder / "o.npy"}), 2, "name the same file");
+    expect_failure(files.command({"--lse", files.folder / "o.npy"}), 2, "--out and --lse name the same file");
+    expect_failure(files.command({"--json", files.folder / "k.npy"}), 2, "--k and --json name the same file");
+    out = files.folder / "../" + std::filesystem::path(files.folder / "").parent_path().filename().string() +
+          "/q.npy";
+    expect_failure(command, 2, "--q and --out name the same file");
     CHECK(files.folder.files() == 3);
+    std::filesystem::create_hard_link(files.folder / "v.npy", files.folder / "another.npy");
+    out = files.folder / "another.npy";
+    expect_failure(command, 2, "--v and --out name the same file");
 }
 
 TEST_CASE("a stage is its folder: a new one is listed, compared, verified, counted and held to its claims",

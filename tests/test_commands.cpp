@@ -15,13 +15,16 @@
 #include "harness/report/climb.h"
 #include "harness/report/errors.h"
 #include "harness/report/parts.h"
+#include "harness/report/published.h"
 #include "harness/report/roofline.h"
 #include "harness/report/standard.h"
 #include "harness/report/timing_tables.h"
+#include "harness/time/selection.h"
 #include "harness/time/timing.h"
 #include "harness/verify/verification.h"
 #include "stages/errors.h"
 #include "tests/catch.h"
+#include "tests/fake_gpu.h"
 #include "tests/folder.h"
 #include "tests/skip.h"
 
@@ -573,4 +576,94 @@ TEST_CASE("recorded errors: N(0, 1) and all inputs", "[commands]") {
     CHECK(block.find("| 01 | 8.0e+00 | 9.0e+00 | 3.0e-04 | | | |") != std::string::npos);
     CHECK_THROWS_AS(errors_block(folder.write("other.json", R"({"kind": "timing"})")), BadUsage);
     CHECK_THROWS_AS(errors_block(folder.write("torn.json", R"({"kind": "verification"})")), BadUsage);
+}
+
+TEST_CASE("published numbers stand beside what the recordings say", "[commands]") {
+    Results all = newest_results(results_folder()).value();
+    const Results prefill = load_results(results_folder() / "h200-prefill.json"),
+                  few_heads = load_results(results_folder() / "h200-causal-small.json");
+    const Profile profile = recorded_profile().value();
+    const auto table = [&] { return published_table({all, prefill, few_heads, profile}); };
+    // The papers' "1.7 to 1.8x": 05 without a mask over 05 with one.
+    const auto masked = [&](double without_mask) {
+        for (Row& row : all.rows) {
+            if (row.stage == 5 && row.timing) row.timing->median_ms = row.causal ? 1 : without_mask;
+        }
+        const Table now = table();
+        for (std::size_t n = 0; n < now.rows().size(); ++n) {
+            if (cell(now, n, "here").text.ends_with("x (05)"))
+                return cell(now, n, "here").text + ": " + cell(now, n, "verdict").text;
+        }
+        return std::string("not there");
+    };
+    CHECK(masked(1.75) == "1.75x (05): same");
+    CHECK(masked(1.6) == "1.60x (05): same");  // within a tenth
+    CHECK(masked(1.5) == "1.50x (05): less");
+    CHECK(masked(2.0) == "2.00x (05): more");
+    all.rows.clear();
+    CHECK_THROWS_AS(table(), CannotRun);
+}
+
+TEST_CASE("lab time shows what can be seen: some stages, where their changes should show, or all",
+          "[commands]") {
+    const auto folders = [](const Selection& selection) {
+        std::vector<std::string> names;
+        for (const Stage* stage : selection.stages) names.push_back(stage->folder());
+        return names;
+    };
+    const Stage &split_q = *find_stage(4), &decoding = *find_stage(17), &long_queries = *find_stage(26);
+    const Shape many{.Nq = 64}, one{.Nq = 1};
+
+    const Selection few = select_timed({}, false, "", true);
+    REQUIRE(few.stages.size() > 8);
+    CHECK(folders(few)[6] == "06_flash_decoding");
+    CHECK(few.beside_peers);
+    CHECK((few.takes_part(decoding, one) && !few.takes_part(decoding, many)));
+    CHECK((!few.takes_part(long_queries, one) && few.takes_part(long_queries, many)));
+    CHECK((few.takes_part(split_q, one) && few.takes_part(split_q, many)));
+    CHECK((!few.takes_part(split_q, {.d = 256}) && few.takes_part(long_queries, {.Nq = 64, .d = 256})));
+    CHECK((few.matters("train") && few.matters("decode") && !few.matters("narrow")));
+    CHECK(select_timed({}, false, "", false).stages.size() == 7);
+
+    const Selection single = select_timed({&split_q}, false, "", true);
+    CHECK(folders(single) == std::vector<std::string>{"03_sequence_parallel", "04_split_q"});
+    CHECK(single.beside_peers);
+    CHECK((single.matters("train") && !single.matters("long")));  // where its parent's shows
+    const Selection sweep = select_timed({&split_q}, false, "prefill", true);
+    CHECK((sweep.stages.size() == 1 && !sweep.beside_peers));
+
+    const Selection two = select_timed({&split_q, &decoding}, false, "", true);
+    CHECK((two.stages.size() == 2 && !two.beside_peers && two.takes_part(decoding, many)));
+    const Selection all = select_timed({}, true, "", true);
+    CHECK((all.stages.size() == stages().size() && !all.beside_peers && all.matters("narrow")));
+    CHECK(all.takes_part(long_queries, one));
+    Stage own = split_q;
+    own.shows_in = "nowhere";
+    CHECK(select_timed({&own}, false, "", true).matters("train"));
+
+    Results results = branched_results();  // 00, 01, 02 and 18 in train and decode, and peers in train
+    const Stage &flash = *find_stage(1), &deferred = *find_stage(2);
+    select_timed({&flash, &deferred}, false, "", true).filter(results, "");
+    REQUIRE(results.rows.size() == 2);
+    CHECK((results.rows[0].regime == "train" && results.rows[0].stage == 1 && results.rows[1].stage == 2));
+    CHECK(results.peers.size() == 2);
+    results = branched_results();
+    select_timed({}, true, "", true).filter(results, "decode");
+    CHECK((results.rows.size() == 3 && results.peers.empty()));  // there is no stage 18
+}
+
+TEST_CASE("a stage that takes no part in a problem has no row there", "[commands]") {
+    test::FakeGpu gpu;
+    gpu.milliseconds = {{3, 2.0}, {4, 1.0}};
+    TimingOptions options = test::small_options();
+    options.cases.push_back(test::small_case(17));
+    options.takes_part = [](const Stage& stage, const Case& c) {
+        return stage.number == 4 || c.shape.Nq == 17;
+    };
+    const Results results = time_stages(gpu, {*find_stage(3), *find_stage(4)}, options);
+    REQUIRE(results.rows.size() == 3);
+    CHECK((results.rows[0].stage == 4 && results.rows[1].stage == 3 && results.rows[2].stage == 4));
+    CHECK(!results.rows[0].over_parent);
+    CHECK(std::abs(results.rows[2].over_parent->value - 2) < 1e-9);
+    for (const Row& row : results.rows) CHECK(row.verified);
 }

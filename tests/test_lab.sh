@@ -122,6 +122,29 @@ ln -s "$lab" "$work/a link"
 status=$?
 expect 7 out '<list>'
 
+title='a long build in a log: a line for each tenth'
+# shellcheck disable=SC2016  # expanded by the stub
+stub cmake "$cmake_stub"'
+n=0; while [ $n -lt 40 ]; do n=$((n + 1)); [ "$1" != --build ] || echo "[$n/40] Building"; done'
+fresh
+run list
+expect 7 err 'building: 10%' err 'building: 50%' err 'building: 100%'
+[ "$(grep -c 'building: ' "$work/err")" = 10 ] || { status='other than ten lines'; expect 7; }
+stub cmake "$cmake_stub"
+
+if command -v flock > /dev/null; then
+    title='another lab is building'
+    ln -s "$(command -v flock)" "$bin/flock"
+    fresh
+    mkdir -p "$LADDER_BUILD"
+    flock "$LADDER_BUILD/lab.lock" sleep 0.3 &
+    until ! flock -n "$LADDER_BUILD/lab.lock" true; do :; done
+    run list
+    expect 7 out '<list>' err 'another lab is building: waiting for it'
+    wait
+    rm "$bin/flock"
+fi
+
 title='an nvcc without C++20'
 stub nvcc 'echo "Cuda compilation tools, release 11.8, V11.8.89"'
 fresh

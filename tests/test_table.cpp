@@ -2,10 +2,17 @@
 
 #include "harness/base/table.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "harness/base/progress.h"
+#include "harness/base/terminal.h"
 #include "tests/catch.h"
+#include "tests/folder.h"
+#include "tests/terminal.h"
 
 using namespace ladder;
 
@@ -30,6 +37,26 @@ Document sample_document() {
     return document;
 }
 
+// A title of two words, a column that may go, text that may be wrapped, and numbers.
+Table wide_table() {
+    Table table("rows", "",
+                {{"name", "name"},
+                 {"spare", "spare one", Align::left, 2},
+                 {"first", "goes first", Align::right, 1},
+                 {"text", "text"},
+                 {"ms", "median ms", Align::right}});
+    table.add_row({"02_deferred", "abcdefgh", Cell::count(12), "one two three four five six", "1.5"});
+    table.add_row({"03", "x", Cell::count(3), "seven", "22.25"});
+    return table;
+}
+
+std::size_t widest_line(const std::string& text) {
+    std::istringstream lines(text);
+    std::size_t widest = 0;
+    for (std::string line; std::getline(lines, line);) widest = std::max(widest, display_width(line));
+    return widest;
+}
+
 }  // namespace
 
 TEST_CASE("table: columns align by characters and not by bytes", "[table]") {
@@ -49,6 +76,95 @@ TEST_CASE("table: marks are arrows in a terminal and bold in Markdown, and keep 
           " 1.00x ←  a ←   end\n"
           "12.50x    bc    end\n");
     CHECK(to_markdown(table).find("| **1.00x** | **a** | end |") != std::string::npos);
+}
+
+TEST_CASE("table: what is too wide is made to fit, in the order that it says", "[table]") {
+    const std::string all = to_terminal(wide_table(), false);
+    CHECK(widest_line(all) == 74);
+    CHECK(to_terminal(wide_table(), false, 74) == all);
+    CHECK(to_terminal(wide_table(), false, 68) ==
+          "name         spare one   goes  text                         median\n"
+          "                        first                                   ms\n"
+          "02_deferred  abcdefgh      12  one two three four five six     1.5\n"
+          "03           x              3  seven                         22.25\n");
+    CHECK(to_terminal(wide_table(), false, 46) ==
+          "name         text                       median\n"
+          "                                            ms\n"
+          "02_deferred  one two three four five       1.5\n"
+          "             six\n"
+          "03           seven                       22.25\n");
+    CHECK(to_terminal(wide_table(), false, 30) ==
+          "name         text\n"
+          "02_deferred  one two three\n"
+          "             four five six\n"
+          "03           seven\n"
+          "\n"
+          "name         median ms\n"
+          "02_deferred        1.5\n"
+          "03               22.25\n");
+    for (std::size_t width = 24; width < 80; ++width) {
+        CAPTURE(width);
+        CHECK(widest_line(to_terminal(wide_table(), false, width)) <= width);
+    }
+}
+
+TEST_CASE("document: facts, notes and prose are wrapped, and columns that went are named", "[table]") {
+    Document document = sample_document();
+    document.facts.emplace_back("compiled by", "a compiler of many words, and more of them");
+    document.tables = {wide_table()};
+    document.notes = {"a note that is too long for a line of this terminal"};
+    document.listings.push_back({"hint", "one\nparagraph of two lines\n\nand another\n", "", nullptr, true});
+    const std::string text = to_terminal(document, false, 40);
+    CHECK(widest_line(text) <= 40);
+    CHECK(text.find("compiled by  a compiler of many words,\n             and more of them\n") != text.npos);
+    CHECK(text.find("a note that is too long for a line of\nthis terminal\n") != text.npos);
+    CHECK(text.find("one paragraph of two lines\n\nand another\n") != text.npos);
+    CHECK(text.find("goes first, spare one.") != text.npos);
+    CHECK(to_terminal(document, false).find("Left out") == std::string::npos);
+}
+
+TEST_CASE("terminal: words are wrapped and cut by columns, and a mistyped one is recognized", "[table]") {
+    CHECK(wrapped("", 5) == std::vector<std::string>{""});
+    CHECK(wrapped("αβ γδ ε", 5) == std::vector<std::string>{"αβ γδ", "ε"});
+    CHECK(wrapped("  a longer_than_that b", 6) == std::vector<std::string>{"  a", "longer_than_that", "b"});
+    CHECK(wrapped("as it is", 0) == std::vector<std::string>{"as it is"});
+    CHECK(cut_to("αβγδ", 4) == "αβγδ");
+    CHECK(cut_to("αβγδ", 3) == "αβ…");
+    const std::vector<std::string> there{"time", "trace", "split_q", "flash_attention_1", "flash_decoding"};
+    CHECK(did_you_mean("tiem", there) == " (did you mean 'time'?)");
+    CHECK(did_you_mean("split-q", there) == " (did you mean 'split_q'?)");
+    CHECK(did_you_mean("decoding", there) == " (did you mean 'flash_decoding'?)");
+    for (const char* word : {"", "t", "flash", "dance", "99"}) CHECK(did_you_mean(word, there).empty());
+}
+
+TEST_CASE("progress: one line that fits the terminal; in a log a line for each tenth of what takes long",
+          "[table]") {
+    unsetenv("COLUMNS");
+    ladder::test::Terminal terminal(20);
+    std::FILE* out = std::fopen(terminal.path().c_str(), "w");
+    REQUIRE(out != nullptr);
+    {
+        const ProgressLine progress(out);
+        progress("verify 04_split_q, and so on", 6, 30);
+    }
+    std::fclose(out);
+    CHECK(terminal.said() == "\r\x1b[K[7/30] verify 04_s…\r\x1b[K");
+
+    const auto logged = [](double quiet_s) {
+        const ladder::test::Folder folder;
+        std::FILE* log = std::fopen((folder / "log").c_str(), "w");
+        REQUIRE(log != nullptr);
+        const ProgressLine progress(log, quiet_s);
+        for (int phase = 0; phase < 2; ++phase) {
+            for (int done = 0; done < 40; ++done) progress("step " + std::to_string(done), done, 40);
+        }
+        std::fclose(log);
+        return folder.read("log");
+    };
+    const std::string lines = logged(0);
+    CHECK(std::count(lines.begin(), lines.end(), '\n') == 18);
+    CHECK(lines.starts_with("lab: 10%, step 4\nlab: 20%, step 8\n"));
+    CHECK(logged(3600).empty());
 }
 
 TEST_CASE("table: colour adds escapes and nothing else", "[table]") {

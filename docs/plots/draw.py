@@ -1,5 +1,5 @@
 """Draws pictures.json, a line for each picture, in a light and a dark version: climbs, which are how fast the stages
-are on one problem, one after the other; the roofline; and charts, which are panels of lines against N.
+are on one problem, one after the other; charts, which are panels of lines against N; and the roofline.
 
     draw.py [FOLDER]    reads FOLDER/pictures.json and writes FOLDER/*.svg; this folder if none is named
 
@@ -29,18 +29,12 @@ WIDTH = 370  # in the pixels of a narrow phone, nearly; a page may show it large
 ROOF_HEIGHT = 300
 TITLE_END, LINE, ROW, BAR = 40, 15, 21, 13
 SPEEDUP_WIDTH = 44
+
 # Charts, in pixels: two panels beside each other.
 CHART_WIDTH, PANEL_HEIGHT, PANEL_GAP, LEGEND_COLUMNS = 620, 172, 46, 3
 MARGINS = {"left": 44, "right": 8, "bottom": 40}
-# Of a chart's lines, also apart for the colour-blind; each has a marker of its own too.
-LINE_COLORS = {
-    "light": {"stages": ["#59636e", "#d55e00", "#0072b2", "#007a5a"],
-              "others": ["#a8558a", "#7a5c00", "#b07800", "#1f2328", "#7d7fc4"]},
-    "dark": {"stages": ["#9198a1", "#ff8f40", "#56b4e9", "#2fc79a"],
-             "others": ["#e39ac6", "#c8ad62", "#f5c542", "#e6edf3", "#a5a7ee"]},
-}
-MARKERS = "osD^v<>P*"
 
+MARKERS = "osD^v<>P*"
 plt.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "flash-ladder", "font.family": "DejaVu Sans",
                      "font.size": 10.5, "figure.dpi": 72})
 
@@ -96,6 +90,63 @@ class Picture:
 def width_of(words, weight):
     font = FontProperties(weight=weight, size=plt.rcParams["font.size"])
     return TextPath((0, 0), words, prop=font).get_extents().width
+
+
+def size_text(n):
+    return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
+
+
+def draw_chart(chart, colors):
+    """Panels of lines over N, two in a row, all of one scale. Measured stages are solid lines, all else is dashed."""
+    rows = (len(chart["panels"]) + 1) // 2
+    header = 40 + 17 * ((len(chart["lines"]) + LEGEND_COLUMNS - 1) // LEGEND_COLUMNS) + 22
+    height = header + rows * PANEL_HEIGHT + (rows - 1) * PANEL_GAP + MARGINS["bottom"]
+    figure, axes = plt.subplots(rows, 2, sharex=True, sharey=True, squeeze=False,
+                                figsize=(CHART_WIDTH / 72, height / 72))
+    figure.subplots_adjust(left=MARGINS["left"] / CHART_WIDTH, right=1 - MARGINS["right"] / CHART_WIDTH,
+                           bottom=MARGINS["bottom"] / height, top=1 - header / height, wspace=0.06,
+                           hspace=PANEL_GAP / PANEL_HEIGHT)
+    figure.text(0, 1 - 16 / height, chart["title"], color=colors["text"], fontsize=14, weight="bold")
+    figure.text(0, 1 - 33 / height, chart["problem"], color=colors["faint"], fontsize=9.5)
+    x = chart["N"]
+    for panel, axis in zip(chart["panels"], axes.flat):
+        # Ratios are to the first stage, which is then no line; the others keep their colours.
+        styles = {"stage": cycle(colors["stages"][chart["log"]:]), "other": cycle(colors["others"])}
+        for line, values, marker in zip(chart["lines"], panel["values"], cycle(MARKERS)):
+            stage = line["kind"] == "stage"
+            color = next(styles["stage" if stage else "other"])
+            points = [(n, value) for n, value in zip(x, values) if value is not None]
+            axis.plot([n for n, _ in points], [value for _, value in points], label=line["name"], color=color,
+                      linestyle="-" if stage else (0, (4, 2)), linewidth=1.6, marker=marker, markersize=4.5,
+                      markerfacecolor=color if stage else colors["page"])
+        axis.set_title(panel["title"], color=colors["text"], fontsize=10.5, loc="left")
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(x, [size_text(n) for n in x])
+        axis.minorticks_off()
+        if chart["log"]:
+            axis.set_yscale("log", base=2)
+            axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+            axis.axhline(1, color=colors["faint"], linewidth=1)
+        axis.grid(color=colors["grid"], linewidth=0.6)
+        axis.set_axisbelow(True)
+        axis.tick_params(colors=colors["faint"], labelsize=9, length=0, labelbottom=True)
+        axis.set_facecolor("none")
+        for spine in axis.spines.values():
+            spine.set_visible(False)
+    if not chart["log"]:
+        axis.set_ylim(bottom=0)
+    for axis in axes[-1]:
+        axis.set_xlabel("N", color=colors["faint"], fontsize=9.5)
+    for axis in axes.flat[len(chart["panels"]):]:
+        axis.set_visible(False)
+    handles, names = axes.flat[0].get_legend_handles_labels()
+    # A legend fills its columns from the top; these names read along the rows.
+    order = [i for column in range(LEGEND_COLUMNS) for i in range(column, len(names), LEGEND_COLUMNS)]
+    figure.legend([handles[i] for i in order], [names[i] for i in order], loc="upper left",
+                  bbox_to_anchor=(0, 1 - 42 / height), ncols=LEGEND_COLUMNS, frameon=False, fontsize=9.5,
+                  labelcolor=colors["text"], borderpad=0, borderaxespad=0, handlelength=3, labelspacing=0.4,
+                  columnspacing=1.5)
+    return figure
 
 
 def draw_climb(climb, colors):
@@ -212,67 +263,6 @@ def draw_roofline(roof, colors):
     return picture.figure
 
 
-def size_text(n):
-    return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
-
-
-def draw_chart(chart, colors):
-    """Panels of lines over N, two in a row, all of one scale. Measured stages are solid lines, all else is dashed."""
-    rows = (len(chart["panels"]) + 1) // 2
-    header = 40 + 17 * ((len(chart["lines"]) + LEGEND_COLUMNS - 1) // LEGEND_COLUMNS) + 22
-    height = header + rows * PANEL_HEIGHT + (rows - 1) * PANEL_GAP + MARGINS["bottom"]
-    figure, axes = plt.subplots(rows, 2, sharex=True, sharey=True, squeeze=False,
-                                figsize=(CHART_WIDTH / 72, height / 72))
-    figure.subplots_adjust(left=MARGINS["left"] / CHART_WIDTH, right=1 - MARGINS["right"] / CHART_WIDTH,
-                           bottom=MARGINS["bottom"] / height, top=1 - header / height, wspace=0.06,
-                           hspace=PANEL_GAP / PANEL_HEIGHT)
-    figure.text(0, 1 - 16 / height, chart["title"], color=colors["text"], fontsize=14, weight="bold")
-    figure.text(0, 1 - 33 / height, chart["problem"], color=colors["faint"], fontsize=9.5)
-    x = chart["N"]
-    for panel, axis in zip(chart["panels"], axes.flat):
-        # Ratios are to the first stage, which is then no line; the others keep their colours.
-        styles = {"stage": cycle(colors["stages"][chart["log"]:]), "other": cycle(colors["others"])}
-        for line, values, marker in zip(chart["lines"], panel["values"], cycle(MARKERS)):
-            stage = line["kind"] == "stage"
-            color = next(styles["stage" if stage else "other"])
-            points = [(n, value) for n, value in zip(x, values) if value is not None]
-            axis.plot([n for n, _ in points], [value for _, value in points], label=line["name"], color=color,
-                      linestyle="-" if stage else (0, (4, 2)), linewidth=1.6, marker=marker, markersize=4.5,
-                      markerfacecolor=color if stage else colors["page"])
-        axis.set_title(panel["title"], color=colors["text"], fontsize=10.5, loc="left")
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(x, [size_text(n) for n in x])
-        axis.minorticks_off()
-        if chart["log"]:
-            axis.set_yscale("log", base=2)
-            axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
-            axis.axhline(1, color=colors["faint"], linewidth=1)
-        axis.grid(color=colors["grid"], linewidth=0.6)
-        axis.set_axisbelow(True)
-        axis.tick_params(colors=colors["faint"], labelsize=9, length=0, labelbottom=True)
-        axis.set_facecolor("none")
-        for spine in axis.spines.values():
-            spine.set_visible(False)
-    if not chart["log"]:
-        axis.set_ylim(bottom=0)
-    for axis in axes[-1]:
-        axis.set_xlabel("N", color=colors["faint"], fontsize=9.5)
-    for axis in axes.flat[len(chart["panels"]):]:
-        axis.set_visible(False)
-    handles, names = axes.flat[0].get_legend_handles_labels()
-    # A legend fills its columns from the top; these names read along the rows.
-    order = [i for column in range(LEGEND_COLUMNS) for i in range(column, len(names), LEGEND_COLUMNS)]
-    figure.legend([handles[i] for i in order], [names[i] for i in order], loc="upper left",
-                  bbox_to_anchor=(0, 1 - 42 / height), ncols=LEGEND_COLUMNS, frameon=False, fontsize=9.5,
-                  labelcolor=colors["text"], borderpad=0, borderaxespad=0, handlelength=3, labelspacing=0.4,
-                  columnspacing=1.5)
-    return figure
-
-
-# By what tells the kinds of picture apart.
-DRAWN_BY = {"steps": draw_climb, "points": draw_roofline, "panels": draw_chart}
-
-
 def main():
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent
     for line in (folder / "pictures.json").read_text().splitlines():
@@ -281,8 +271,8 @@ def main():
         line = line.rstrip(",")
         picture = json.loads(line)
         for theme, colors in THEMES.items():
-            draw = next(draw for key, draw in DRAWN_BY.items() if key in picture)
-            figure = draw(picture, colors | LINE_COLORS[theme])
+            draw = draw_climb if "steps" in picture else draw_chart if "panels" in picture else draw_roofline
+            figure = draw(picture, colors)
             figure.savefig(folder / f"{picture['name']}-{theme}.svg", transparent=True,
                            metadata={"Date": None, "Creator": None, "Title": picture["title"], "Description": line})
             plt.close(figure)

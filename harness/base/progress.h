@@ -4,32 +4,58 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <string>
+
+#include "harness/base/terminal.h"
 
 namespace ladder {
 
 /// Called before each step with one line about it, the steps done and the steps in all.
 using OnStep = std::function<void(const std::string& what, int done, int total)>;
 
-/// Shows it in one line on stderr; silent unless that is a terminal. Gone without a trace when the work is
-/// done.
+/// Shows it on stderr. In a terminal that is one line, never longer than the terminal is wide, and gone
+/// without a trace when the work is done. Elsewhere, in a log, it is a line for each tenth of the steps, and
+/// none for what is soon over.
 class ProgressLine {
   public:
-    ProgressLine() = default;
+    static constexpr double soon_s = 20;
+
+    explicit ProgressLine(std::FILE* out = stderr, double quiet_s = soon_s)
+        : out_(out), terminal_(isatty(fileno(out)) == 1), quiet_s_(quiet_s) {}
     ProgressLine(const ProgressLine&) = delete;
     ProgressLine& operator=(const ProgressLine&) = delete;
     ~ProgressLine() {
-        if (shown_) std::fputs("\r\x1b[K", stderr);
+        if (terminal_) std::fputs("\r\x1b[K", out_);
     }
 
     void operator()(const std::string& what, int done, int total) const {
-        if (shown_) std::fprintf(stderr, "\r\x1b[K[%d/%d] %.100s", done + 1, total, what.c_str());
+        if (terminal_) {
+            const std::string line =
+                "[" + std::to_string(done + 1) + "/" + std::to_string(total) + "] " + what;
+            // The last column stays free: some terminals begin a new line in it.
+            const std::size_t width = terminal_width(fileno(out_));
+            std::fprintf(out_, "\r\x1b[K%s", cut_to(line, width > 1 ? width - 1 : 100).c_str());
+            std::fflush(out_);
+            return;
+        }
+        const int tenth = total > 0 ? 10 * done / total : 0;
+        if (tenth == tenth_) return;
+        tenth_ = tenth;
+        if (tenth > 0 && std::chrono::duration<double>(Clock::now() - begun_).count() >= quiet_s_)
+            std::fprintf(out_, "lab: %d%%, %s\n", 10 * tenth, what.c_str());
     }
 
   private:
-    bool shown_ = isatty(STDERR_FILENO) == 1;
+    using Clock = std::chrono::steady_clock;
+
+    std::FILE* out_;
+    bool terminal_;
+    double quiet_s_;
+    Clock::time_point begun_ = Clock::now();
+    mutable int tenth_ = 0;  ///< of the steps, when it was called last
 };
 
 }  // namespace ladder

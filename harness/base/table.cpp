@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <stdexcept>
+
+#include "harness/base/terminal.h"
 
 namespace ladder {
 namespace {
@@ -62,6 +65,220 @@ std::string markdown_cell(std::string_view text) {
     return escaped;
 }
 
+constexpr std::string_view arrow = " ←";
+constexpr std::size_t column_gap = 2;   // between columns
+constexpr std::size_t least_text = 12;  // no narrower than this is text for the sake of the others
+
+// A column of a table as it is printed.
+struct Fitted {
+    std::size_t index;
+    std::size_t width;        // of its cells, without marks
+    std::size_t mark_width;   // a column without marks needs no room for one
+    std::size_t least_width;  // of its longest word
+
+    std::size_t all() const { return width + mark_width; }
+};
+
+std::size_t longest_word(const std::string& text) {
+    std::size_t longest = 0;
+    for (const std::string& word : wrapped(text, 1)) longest = std::max(longest, display_width(word));
+    return longest;
+}
+
+std::vector<Fitted> fitted_columns(const Table& table) {
+    std::vector<Fitted> columns;
+    for (std::size_t i = 0; i < table.columns().size(); ++i) {
+        const Column& column = table.columns()[i];
+        Fitted fitted{i, display_width(column.title), 0, longest_word(column.title)};
+        for (const auto& row : table.rows()) {
+            fitted.width = std::max(fitted.width, display_width(row[i].text));
+            // Numbers stay in one line.
+            fitted.least_width =
+                std::max(fitted.least_width, column.align == Align::left ? longest_word(row[i].text)
+                                                                         : display_width(row[i].text));
+            if (row[i].tone == Tone::marked) fitted.mark_width = display_width(arrow);
+        }
+        columns.push_back(fitted);
+    }
+    return columns;
+}
+
+std::size_t total_width(const std::vector<Fitted>& columns) {
+    std::size_t sum = 0;
+    for (const Fitted& column : columns) sum += column.all() == 0 ? 0 : column.all() + column_gap;
+    return sum == 0 ? 0 : sum - column_gap;
+}
+
+// Lets titles take several lines.
+void wrap_titles(const Table& table, std::vector<Fitted>& columns) {
+    for (Fitted& column : columns) {
+        std::size_t cells = longest_word(table.columns()[column.index].title);
+        for (const auto& row : table.rows()) cells = std::max(cells, display_width(row[column.index].text));
+        column.width = cells;
+    }
+}
+
+// Lets the widest text take several lines, until all fit or no text can be narrower.
+void wrap_text(std::vector<Fitted>& columns, std::size_t width) {
+    while (total_width(columns) > width) {
+        Fitted* widest = nullptr;
+        for (Fitted& column : columns) {
+            const bool can_be_narrower = column.width > std::max(column.least_width, least_text);
+            if (can_be_narrower && (widest == nullptr || column.width > widest->width)) widest = &column;
+        }
+        if (widest == nullptr) return;
+        widest->width -= 1;
+    }
+}
+
+// Takes away the spare column that goes first. False if there is none.
+bool drop_a_spare(const Table& table, std::vector<Fitted>& columns, std::vector<std::string>& left_out) {
+    const auto spare = [&](const Fitted& column) { return table.columns()[column.index].spare; };
+    auto first = columns.end();
+    for (auto column = columns.begin(); column != columns.end(); ++column) {
+        if (spare(*column) > 0 && (first == columns.end() || spare(*column) < spare(*first))) first = column;
+    }
+    if (first == columns.end()) return false;
+    const std::string& title = table.columns()[first->index].title;
+    if (!title.empty() && std::find(left_out.begin(), left_out.end(), title) == left_out.end())
+        left_out.push_back(title);
+    columns.erase(first);
+    return true;
+}
+
+// Blocks of columns that fit, each beginning with the first column.
+std::vector<std::vector<Fitted>> blocks_of(const std::vector<Fitted>& columns, std::size_t width) {
+    std::vector<std::vector<Fitted>> blocks;
+    for (std::size_t i = 1; i < columns.size(); ++i) {
+        if (!blocks.empty()) {
+            auto longer = blocks.back();
+            longer.push_back(columns[i]);
+            if (total_width(longer) <= width) {
+                blocks.back() = std::move(longer);
+                continue;
+            }
+        }
+        blocks.push_back({columns.front(), columns[i]});
+    }
+    return blocks;
+}
+
+// Makes titles of several lines shorter, the tallest first, as far as what is left of the width allows.
+void widen_titles(const Table& table, std::vector<Fitted>& columns, std::size_t width) {
+    for (;;) {
+        Fitted* tallest = nullptr;
+        std::size_t most = 1, better = 0;
+        for (Fitted& column : columns) {
+            const std::string& title = table.columns()[column.index].title;
+            const std::size_t lines = wrapped(title, column.width).size();
+            if (lines <= most) continue;
+            std::size_t wider = column.width + 1;
+            while (wrapped(title, wider).size() == lines) ++wider;
+            if (total_width(columns) - column.width + wider > width) continue;
+            tallest = &column, most = lines, better = wider;
+        }
+        if (tallest == nullptr) return;
+        tallest->width = better;
+    }
+}
+
+// The columns of a table, in one block or several below each other.
+std::vector<std::vector<Fitted>> fit(const Table& table, std::size_t width,
+                                     std::vector<std::string>& left_out) {
+    std::vector<Fitted> columns = fitted_columns(table);
+    const auto fits = [&] { return width == 0 || total_width(columns) <= width; };
+    if (fits()) return {columns};
+    wrap_titles(table, columns);
+    while (!fits() && drop_a_spare(table, columns, left_out)) continue;
+    std::vector<std::vector<Fitted>> blocks{columns};
+    wrap_text(blocks.front(), width);
+    if (total_width(blocks.front()) > width && columns.size() > 2) {
+        blocks = blocks_of(columns, width);
+        for (auto& block : blocks) wrap_text(block, width);
+    }
+    for (auto& block : blocks) widen_titles(table, block, width);
+    return blocks;
+}
+
+// One row of a table, or its titles: as many lines as its longest cell takes.
+template <class TextOf, class ToneOf>
+std::string print_row(const Table& table, const std::vector<Fitted>& columns, bool colour,
+                      const TextOf& text_of, const ToneOf& tone_of) {
+    std::vector<std::vector<std::string>> cells;
+    std::size_t height = 1;
+    for (const Fitted& column : columns) {
+        cells.push_back(wrapped(text_of(column.index), column.width));
+        height = std::max(height, cells.back().size());
+    }
+    const auto blanks = [](std::size_t n) { return std::string(n, ' '); };
+    std::string result;
+    for (std::size_t l = 0; l < height; ++l) {
+        std::string held;  // blanks are held back until something follows them
+        for (std::size_t i = 0; i < columns.size(); ++i) {
+            const Fitted& column = columns[i];
+            const std::string text = l < cells[i].size() ? cells[i][l] : "";
+            const Tone tone = tone_of(column.index);
+            const bool marked = tone == Tone::marked && l + 1 == cells[i].size();
+            const std::size_t taken = display_width(text);
+            const std::size_t padding = column.width > taken ? column.width - taken : 0,
+                              after = (marked ? 0 : column.mark_width) + column_gap;
+            if (text.empty()) {
+                held += blanks(column.all() == 0 ? 0 : padding + after);
+                continue;
+            }
+            const bool right = table.columns()[column.index].align == Align::right;
+            if (right) held += blanks(padding);
+            result += held + paint(marked ? fmt::format("{}{}", text, arrow) : text, tone, colour);
+            held = blanks(right ? after : padding + after);
+        }
+        result += "\n";
+    }
+    return result;
+}
+
+// Paragraphs with lines of another length.
+std::string reflowed(const std::string& text, std::size_t width) {
+    if (width == 0) return text;
+    std::string result, paragraph;
+    const auto finish = [&] {
+        if (!paragraph.empty()) result += fmt::format("{}\n", fmt::join(wrapped(paragraph, width), "\n"));
+        paragraph.clear();
+    };
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        if (line.empty()) {
+            finish();
+            result += "\n";
+        } else {
+            paragraph += (paragraph.empty() ? "" : " ") + line;
+        }
+    }
+    finish();
+    return result;
+}
+
+std::string print(const Table& table, bool colour, std::size_t width, std::vector<std::string>& left_out) {
+    std::string result;
+    if (!table.title().empty()) {
+        for (const std::string& line : wrapped(table.title(), width))
+            result += paint(line, Tone::strong, colour) + "\n";
+    }
+    const auto blocks = fit(table, width, left_out);
+    for (const auto& columns : blocks) {
+        if (&columns != &blocks.front()) result += "\n";
+        result += print_row(
+            table, columns, colour,
+            [&](std::size_t i) -> const std::string& { return table.columns()[i].title; },
+            [](std::size_t) { return Tone::faint; });
+        for (const auto& row : table.rows()) {
+            result += print_row(
+                table, columns, colour, [&](std::size_t i) -> const std::string& { return row[i].text; },
+                [&](std::size_t i) { return row[i].tone; });
+        }
+    }
+    return result;
+}
+
 }  // namespace
 
 Cell Cell::count(std::uint64_t n) {
@@ -86,63 +303,42 @@ void Table::add_row(std::vector<Cell> row) {
     rows_.push_back(std::move(row));
 }
 
-std::string to_terminal(const Table& table, bool colour) {
-    constexpr std::string_view mark = " ←";
-    const std::size_t columns = table.columns().size();
-    std::vector<std::size_t> widths(columns),
-        mark_widths(columns);  // a column without marks needs no room for one
-    for (std::size_t i = 0; i < columns; ++i) {
-        widths[i] = display_width(table.columns()[i].title);
-        for (const auto& row : table.rows()) {
-            widths[i] = std::max(widths[i], display_width(row[i].text));
-            if (row[i].tone == Tone::marked) mark_widths[i] = display_width(mark);
-        }
-    }
-    const auto line = [&](const auto& text_of, const auto& tone_of) {
-        std::string result, gap;  // blanks are held back until something follows them
-        const auto blanks = [](std::size_t n) { return std::string(n, ' '); };
-        for (std::size_t i = 0; i < columns; ++i) {
-            const std::string& text = text_of(i);
-            const bool marked = tone_of(i) == Tone::marked;
-            const std::size_t padding = widths[i] - display_width(text),
-                              after = (marked ? 0 : mark_widths[i]) + 2;
-            if (text.empty()) {
-                gap += blanks(padding + after);
-                continue;
-            }
-            const bool right = table.columns()[i].align == Align::right;
-            if (right) gap += blanks(padding);
-            result += gap + paint(marked ? fmt::format("{}{}", text, mark) : text, tone_of(i), colour);
-            gap = blanks(right ? after : padding + after);
-        }
-        return result + "\n";
-    };
-    std::string result;
-    if (!table.title().empty()) result += paint(table.title(), Tone::strong, colour) + "\n";
-    result += line([&](std::size_t i) -> const std::string& { return table.columns()[i].title; },
-                   [](std::size_t) { return Tone::faint; });
-    for (const auto& row : table.rows()) {
-        result += line([&](std::size_t i) -> const std::string& { return row[i].text; },
-                       [&](std::size_t i) { return row[i].tone; });
-    }
-    return result;
+std::string to_terminal(const Table& table, bool colour, std::size_t width) {
+    std::vector<std::string> left_out;
+    return print(table, colour, width, left_out);
 }
 
-std::string to_terminal(const Document& document, bool colour) {
-    std::size_t width = 0;
-    for (const auto& [key, cell] : document.facts) width = std::max(width, display_width(key));
+std::string to_terminal(const Document& document, bool colour, std::size_t width) {
+    std::size_t keys = 0;
+    for (const auto& [key, cell] : document.facts) keys = std::max(keys, display_width(key));
     std::vector<std::string> parts;
     std::string facts;
     for (const auto& [key, cell] : document.facts) {
-        facts += paint(key, Tone::faint, colour) + std::string(width - display_width(key), ' ') + "  " +
-                 paint(cell.text, cell.tone, colour) + "\n";
+        const std::size_t room = width == 0 ? 0 : std::max(width, keys + 2 + least_text) - keys - 2;
+        std::string name = paint(key, Tone::faint, colour) + std::string(keys - display_width(key), ' ');
+        for (const std::string& line : wrapped(cell.text, room)) {
+            facts += name + "  " + paint(line, cell.tone, colour) + "\n";
+            name = std::string(keys, ' ');
+        }
     }
     if (!facts.empty()) parts.push_back(facts);
-    for (const Table& table : document.tables) parts.push_back(to_terminal(table, colour));
+    std::vector<std::string> left_out;
+    for (const Table& table : document.tables) parts.push_back(print(table, colour, width, left_out));
     for (const Listing& listing : document.listings) {
-        parts.push_back(colour && listing.colour ? listing.colour(listing.text) : listing.text);
+        parts.push_back(listing.prose              ? reflowed(listing.text, width)
+                        : colour && listing.colour ? listing.colour(listing.text)
+                                                   : listing.text);
     }
-    if (!document.notes.empty()) parts.push_back(fmt::format("{}\n", fmt::join(document.notes, "\n")));
+    const auto paragraph = [&](const std::string& text) {
+        return fmt::format("{}\n", fmt::join(wrapped(text, width), "\n"));
+    };
+    std::string notes;
+    for (const std::string& note : document.notes) notes += paragraph(note);
+    if (!left_out.empty()) {
+        notes += paragraph(fmt::format("Left out, for a terminal of {} columns: {}. --markdown shows all.",
+                                       width, fmt::join(left_out, ", ")));
+    }
+    if (!notes.empty()) parts.push_back(notes);
     return fmt::format("{}", fmt::join(parts, "\n"));
 }
 
@@ -203,19 +399,6 @@ Json to_json(const Document& document) {
     if (!document.notes.empty()) json["notes"] = document.notes;
     if (!document.failure.empty()) json["failure"] = document.failure;
     return json;
-}
-
-std::size_t display_width(std::string_view utf8) {
-    std::size_t width = 0;
-    for (std::size_t i = 0; i < utf8.size(); ++i) {
-        const auto byte = static_cast<unsigned char>(utf8[i]);
-        const bool continues = (byte & 0xc0) == 0x80;
-        // U+0300 to U+036F, the combining marks, sit on the character before them.
-        const auto next = i + 1 < utf8.size() ? static_cast<unsigned char>(utf8[i + 1]) : 0;
-        const bool combines = byte == 0xcc || (byte == 0xcd && next < 0xb0);
-        width += !continues && !combines;
-    }
-    return width;
 }
 
 }  // namespace ladder

@@ -58,6 +58,7 @@ struct Column {
     std::string key;
     std::string title;
     Align align = Align::left;
+    int spare = 0;  ///< where a terminal is too narrow, columns go in this order, 1 first; 0 for never
 };
 
 /// Rows of cells under columns.
@@ -83,13 +84,14 @@ class Table {
     std::vector<std::vector<Cell>> rows_;
 };
 
-/// Text whose lines matter: a diff, a report.
+/// Text whose lines matter: a diff, a report; or paragraphs.
 struct Listing {
     std::string key;  ///< in JSON
     std::string text;
     std::string language;  ///< of the Markdown block, such as "diff"
     std::string (*colour)(const std::string&) =
-        nullptr;  ///< its form for a terminal in colour; null for plain
+        nullptr;         ///< its form for a terminal in colour; null for plain
+    bool prose = false;  ///< paragraphs, whose lines may end elsewhere
 };
 
 /// Everything that one command has to say, in the order in which it is printed.
@@ -106,9 +108,14 @@ struct Document {
     std::function<void(const OutputFile&)> save;
 };
 
-/// Aligned columns; with `colour`, tones become ANSI colours.
-std::string to_terminal(const Table& table, bool colour);
-std::string to_terminal(const Document& document, bool colour);
+/// Aligned columns; with `colour`, tones become ANSI colours. What is wider than `width` columns, unless that
+/// is 0, is made to fit: first titles take several lines, then spare columns go, in their order, then the
+/// widest cells of text take several lines; at last the columns come in several blocks below each other, each
+/// beginning with the first column.
+std::string to_terminal(const Table& table, bool colour, std::size_t width = 0);
+/// The same of its tables, with a line that says which columns went. Facts, notes and
+/// prose are wrapped; other listings are as they are.
+std::string to_terminal(const Document& document, bool colour, std::size_t width = 0);
 
 std::string to_markdown(const Table& table);
 std::string to_markdown(const Document& document);
@@ -116,8 +123,5 @@ std::string to_markdown(const Document& document);
 /// An array of one object per row.
 nlohmann::ordered_json to_json(const Table& table);
 nlohmann::ordered_json to_json(const Document& document);
-
-/// Columns that a UTF-8 text takes in a terminal.
-std::size_t display_width(std::string_view utf8);
 
 }  // namespace ladder

@@ -22,7 +22,7 @@ class Argument {
     Argument& required();
     /// How many words it takes.
     Argument& expected(int least, int most);
-    /// The word for its value in the help.
+    /// The word for its value in the help; N for numbers and TEXT for other values unless it is set.
     Argument& type_name(const std::string& word);
     Argument& one_of(const std::vector<std::string>& words);
     Argument& within(int least, int most);
@@ -57,6 +57,8 @@ class Command {
     void group(const std::string& heading);
     /// Whether the option was on the command line.
     bool given(const std::string& name) const;
+    /// The word that was given for an option, or nothing.
+    std::string value(const std::string& name) const;
 
   private:
     CLI::App* app_;
@@ -65,11 +67,14 @@ class Command {
 /// `lab` and its commands.
 class CommandLine {
   public:
-    CommandLine(const std::string& description, const std::string& footer);
+    /// `version` is asked for when --version is.
+    CommandLine(const std::string& description, const std::string& footer,
+                std::function<std::string()> version);
     ~CommandLine();
     Command add(const std::string& name, const std::string& description);
-    /// Runs the command that the words name, or prints the help that they ask for. Throws BadUsage for words
-    /// that mean nothing, and what the command throws.
+    /// Runs the command that the words name, or prints the help or version that they ask for: "help time" is
+    /// "time --help". Throws BadUsage for words that mean nothing, naming the help that says what does, and
+    /// what the command throws.
     void run(int argc, const char* const* argv);
 
   private:

@@ -1,5 +1,9 @@
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
@@ -7,6 +11,9 @@
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
+#ifdef LADDER_HAS_CPU
+#    include "simt/simt.h"
+#endif
 
 namespace ladder {
 namespace {
@@ -20,6 +27,44 @@ struct CountOptions {
     CaseOptions problem;
 };
 
+// Says of each stage that is counted how many of its blocks have run: of a large problem there are many.
+class BlockProgress {
+  public:
+    explicit BlockProgress(const ProgressLine& progress) : progress_(progress) {
+#ifdef LADDER_HAS_CPU
+        simt::options().on_block = [this](std::uint64_t, const simt::Counters&) { on_block(); };
+#endif
+    }
+
+    void operator()(const std::string& what, int done, int total) {
+        const std::lock_guard lock(mutex_);
+        what_ = what, done_ = done, total_ = total, blocks_ = 0;
+        progress_(what_, done_, total_);
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    // Workers call it, several at a time.
+    void on_block() {
+        const std::lock_guard lock(mutex_);
+        blocks_ += 1;
+        if (Clock::now() - shown_ < std::chrono::milliseconds(100)) return;
+        shown_ = Clock::now();
+        progress_(fmt::format("{}, {} blocks done", what_, with_separators(blocks_)), done_, total_);
+    }
+
+    const ProgressLine& progress_;
+#ifdef LADDER_HAS_CPU
+    const simt::KeptOptions kept_;
+#endif
+    std::mutex mutex_;
+    std::string what_;
+    int done_ = 0, total_ = 1;
+    std::uint64_t blocks_ = 0;
+    Clock::time_point shown_ = Clock::now();
+};
+
 Document run(const CountOptions& options) {
     const Case c = options.problem.with_default(counted_shape);
     const auto selected = options.stages.selected();  // a wrong name is wrong on every machine
@@ -27,8 +72,9 @@ Document run(const CountOptions& options) {
     require_memory(c.shape, *device);
     const ProgressLine progress;
     compile_stages(with_parents(selected), device->backend(), std::cref(progress));
+    BlockProgress blocks(progress);
     const auto changes = count_changes(
-        *device, selected, [&](const Stage&) { return c; }, std::cref(progress));
+        *device, selected, [&](const Stage&) { return c; }, std::ref(blocks));
 
     Document document;
     document.facts = {{"backend", name(device->backend())}, {"case", c.description()}};

@@ -11,10 +11,12 @@ namespace {
 
 struct DiffOptions {
     explicit DiffOptions(Command& command) {
-        command.option("STAGES", stages, "[A] B: from A to B; from its parent to B if A is left out")
+        command
+            .option(
+                "STAGE", stages,
+                "The stage whose change is shown, against its parent; of two, from the first to the second")
             .required()
-            .expected(1, 2)
-            .type_name("");
+            .expected(1, 2);
     }
 
     std::vector<std::string> stages;

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "harness/base/process.h"
 #include "harness/base/progress.h"
@@ -80,6 +82,21 @@ std::string version_line(const std::vector<std::string>& command, const std::str
     return "";
 }
 
+// "13.0.88" of "release 13.0, V13.0.88": a person needs the last number with a dot in it. All of a line that
+// has none, or that names a GPU.
+Cell shown(const Tool& tool, const std::string& found) {
+    if (found.empty()) return {Value(), "no", Tone::faint};
+    std::string number;
+    std::istringstream words(found);
+    for (std::string word; words >> word;) {
+        const std::size_t digit = word.find_first_of("0123456789");
+        const std::size_t end = word.find_first_not_of("0123456789.", std::min(digit, word.size()));
+        if (digit <= 1 && end == word.npos && word.find('.') != word.npos) number = word.substr(digit);
+    }
+    const bool whole = number.empty() || tool.name == std::string("nvidia-smi");
+    return {Value(found), whole ? found : number, Tone::good};
+}
+
 Table tool_table() {
     Table table("tools", "Tools",
                 {{"tool", "tool"}, {"found", "found"}, {"purpose", "what for"}, {"install", "install"}});
@@ -87,8 +104,8 @@ Table tool_table() {
         std::string found = version_line(tool.version, tool.line_with);
         if (found.empty() && !tool.alternatives.empty())
             found = version_line(tool.alternatives, tool.line_with);
-        table.add_row({tool.name, found.empty() ? Cell(Value(), "no", Tone::faint) : Cell(found, Tone::good),
-                       tool.purpose, found.empty() ? Cell(tool.package) : Cell()});
+        table.add_row(
+            {tool.name, shown(tool, found), tool.purpose, found.empty() ? Cell(tool.package) : Cell()});
     }
     return table;
 }

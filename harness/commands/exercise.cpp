@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #ifdef LADDER_HAS_CPU
 #    include "harness/base/process.h"
 #    include "harness/base/progress.h"
+#    include "harness/base/terminal.h"
 #    include "harness/course/check.h"
 #    include "harness/course/exercise.h"
 #    include "harness/course/speed.h"
@@ -31,7 +33,7 @@ namespace {
 
 struct StartOptions {
     explicit StartOptions(Command& command) {
-        command.option("STAGE", stage, "The stage to make: a number or a name").required().type_name("");
+        command.option("STAGE", stage, "The stage to make: a number or a name").required();
         command.option("--dir", folder, "The folder to make (default: my)").type_name("DIR");
     }
     std::string stage, folder = "my";
@@ -40,9 +42,8 @@ struct StartOptions {
 /// [DIR]
 struct FolderOptions {
     explicit FolderOptions(Command& command) {
-        command
-            .option("DIR", folder, "The folder that lab start made (default: this one if it is one, else my)")
-            .type_name("");
+        command.option("DIR", folder,
+                       "The folder that lab start made (default: this one if it is one, else my)");
     }
     std::string path() const {
         return !folder.empty() ? folder : fs::exists(".lab/exercise.json") ? "." : "my";
@@ -157,7 +158,7 @@ Document check(const CheckCommandOptions& options) {
             std::string text;
             try {
                 const Document document = check_once(folder, options);
-                text = to_terminal(document, false) +
+                text = to_terminal(document, false, terminal_width(STDOUT_FILENO)) +
                        (document.failure.empty() ? "" : "lab: " + document.failure + "\n");
             } catch (const BadUsage& failure) {  // an editor may take the file away for a moment
                 text = std::string(failure.what()) + "\n";
@@ -179,7 +180,7 @@ Document hint(const FolderOptions& options) {
     Document document;
     document.facts = {{"hint", fmt::format("{} of {} for {}", folder.hints, count, exercise.folder())}};
     document.listings.push_back(
-        {"hint", exercise.hints[static_cast<std::size_t>(folder.hints - 1)] + "\n", "", nullptr});
+        {"hint", exercise.hints[static_cast<std::size_t>(folder.hints - 1)] + "\n", "", nullptr, true});
     if (all_given) document.notes.emplace_back("that was the last one already");
     return document;
 }

@@ -32,9 +32,7 @@ namespace {
 
 struct GradeOptions {
     explicit GradeOptions(Command& command) {
-        command.option("DIR", folder, "A submission, with kernel.cu, or a folder of submissions")
-            .required()
-            .type_name("");
+        command.option("DIR", folder, "A submission, with kernel.cu, or a folder of submissions").required();
         command.option("--stage", stage, "The exercise (default: the rubric's)").type_name("N");
         command.option("--rubric", rubric, "Points and seed, as JSON").type_name("FILE");
         command.option("--gradescope", gradescope, "Write one submission's grade in Gradescope's format")

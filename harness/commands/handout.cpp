@@ -17,7 +17,7 @@ namespace {
 
 struct HandoutOptions {
     explicit HandoutOptions(Command& command) {
-        command.option("STAGES", stages, "The stages to solve: numbers or names").required().type_name("");
+        command.option("STAGES", stages, "The stages to solve: numbers or names").required();
         command.option("--out", folder, "The folder to write").required().type_name("DIR");
     }
     std::vector<std::string> stages;

@@ -15,11 +15,11 @@ struct ListOptions {
 Document run(const ListOptions&) {
     Table table("stages", "",
                 {{"stage", "stage"},
-                 {"parent", "parent"},
+                 {"parent", "parent", Align::left, 3},
                  {"change", "the one change"},
-                 {"shows_in", "shows in"},
-                 {"head_dims", "head dims"},
-                 {"dtypes", "types"}});
+                 {"shows_in", "shows in", Align::left, 4},
+                 {"head_dims", "head dims", Align::left, 2},
+                 {"dtypes", "types", Align::left, 1}});
     for (const Stage& stage : stages()) {
         const Stage* parent = find_stage(stage.parent);
         table.add_row({Cell(stage.folder(), Tone::strong),

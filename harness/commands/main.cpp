@@ -3,15 +3,35 @@
 
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "harness/commands/commands.h"
+#include "harness/time/results.h"
 #include "stages/errors.h"
 
 namespace {
+
+// "Flash Ladder 2026-11-23, commit 0123456": the newest entry of the changelog, and what is known of the
+// sources. A hand-out has neither.
+std::string version() {
+    std::string text = "Flash Ladder";
+    std::ifstream changelog(LADDER_SOURCE_DIR "/CHANGELOG.md");
+    const std::string heading = "## ";
+    for (std::string line; std::getline(changelog, line);) {
+        if (!line.starts_with(heading)) continue;
+        text += " " + line.substr(heading.size());
+        break;
+    }
+    const std::string commit = ladder::current_commit();
+    if (commit == "unknown") return text;
+    const std::size_t dash = commit.find('-');
+    return text + ", commit " + commit.substr(0, 7) +
+           (dash == commit.npos ? "" : ", with changes that are not committed");
+}
 
 int fail(int exit_code, const std::string& message) {
     std::fprintf(stderr, "lab: %s\n", message.c_str());
@@ -32,7 +52,7 @@ void add_scripted(ladder::CommandLine& lab, const std::string& name, const std::
 
 int main(int argc, char** argv) {
     ladder::CommandLine lab("Flash Ladder: FlashAttention-2, derived one change at a time.",
-                            "Exit codes: 0 ok, 1 a check failed, 2 bad usage, 3 cannot run here.");
+                            "Exit codes: 0 ok, 1 a check failed, 2 bad usage, 3 cannot run here.", version);
     ladder::add_doctor(lab);
     ladder::add_list(lab);
     ladder::add_time(lab);

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "harness/base/file.h"
+#include "harness/base/terminal.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
@@ -25,14 +26,10 @@ namespace fs = std::filesystem;
 namespace ladder {
 namespace {
 
-std::string stage_names() {
-    std::vector<std::string> names;
-    for (const Stage& stage : stages()) names.push_back(stage.folder());
-    return fmt::format("{}", fmt::join(names, ", "));
-}
-
 [[noreturn]] void no_such_stage(const std::string& word) {
-    throw BadUsage(fmt::format("there is no stage '{}'; there are {}", word, stage_names()));
+    std::vector<std::string> names;
+    for (const Stage& stage : stages()) names.push_back(stage.name);
+    throw BadUsage(fmt::format("there is no stage '{}'{}; see ./lab list", word, did_you_mean(word, names)));
 }
 
 bool is_number(const std::string& word) {
@@ -236,7 +233,8 @@ void OutputOptions::check() const {
 }
 
 void OutputOptions::print(const Document& document) const {
-    const std::string text = markdown ? to_markdown(document) : to_terminal(document, colour_wanted());
+    const std::string text = markdown ? to_markdown(document)
+                                      : to_terminal(document, colour_wanted(), terminal_width(STDOUT_FILENO));
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
     if (!json.empty()) {

@@ -20,7 +20,7 @@ namespace ladder {
 namespace {
 
 struct RunOptions {
-    explicit RunOptions(Command& command) : backend(command) {
+    explicit RunOptions(Command& app) : command(app), backend(command) {
         command.option("STAGE", stage, "Number or name").required();
         command.option("--q", q, "Q: .npy, float16 or float32, (B, H, Nq, d)").required().type_name("FILE");
         command.option("--k", k, "K: the same type, (B, Hkv, Nk, d)").required().type_name("FILE");
@@ -33,6 +33,7 @@ struct RunOptions {
         add_layout(command, layout);
     }
 
+    Command command;
     BackendOptions backend;
     std::string stage, q, k, v, out, lse;
     bool causal = false;
@@ -119,12 +120,30 @@ Shape shape_of(const NpyArray& q, const NpyArray& k, const NpyArray& v, Layout l
     return shape;
 }
 
+// However they spell it, and wherever links lead.
+bool same_file(const fs::path& a, const fs::path& b) {
+    std::error_code error;
+    return fs::equivalent(a, b, error) || fs::weakly_canonical(a, error) == fs::weakly_canonical(b, error);
+}
+
+// Throws BadUsage if an output is another, or an input, which it would overwrite.
+void keep_apart(const Command& command) {
+    const std::vector<std::string> outputs{"--out", "--lse", "--json"};
+    std::vector<std::string> others{"--q", "--k", "--v"};
+    for (const std::string& output : outputs) {
+        for (const std::string& other : others) {
+            if (command.given(output) && command.given(other) &&
+                same_file(command.value(output), command.value(other)))
+                throw BadUsage(fmt::format("{} and {} name the same file", other, output));
+        }
+        others.push_back(output);
+    }
+}
+
 Document run(const RunOptions& options) {
     const Stage& stage = select_stage(options.stage);
     if (options.scale && !std::isfinite(*options.scale)) throw BadUsage("--scale must be a finite number");
-    // However they spell it, and also where links lead.
-    if (!options.lse.empty() && fs::weakly_canonical(options.lse) == fs::weakly_canonical(options.out))
-        throw BadUsage("--out and --lse name the same file");
+    keep_apart(options.command);
     const OutputFile out(options.out);
     const std::optional<OutputFile> lse =
         options.lse.empty() ? std::nullopt : std::optional<OutputFile>(options.lse);

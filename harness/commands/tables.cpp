@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <map>
+#include <sstream>
 
 #include "harness/base/file.h"
 #include "harness/base/process.h"
@@ -16,11 +19,12 @@
 #include "harness/report/errors.h"
 #include "harness/report/parts.h"
 #include "harness/report/profile_tables.h"
+#include "harness/report/published.h"
 #include "harness/report/roofline.h"
 #include "harness/report/standard.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
-#include "reference/tiled.h"
+#include "reference/worked_example.h"
 
 namespace ladder {
 namespace {
@@ -76,8 +80,10 @@ class Generator {
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
         if (name == "profile" && stage != nullptr) return profile_block(profiled_, *stage);
         if (name == "occupancy") return occupancy_block(profiled_);
-        if (name == "worked_example")
-            return fmt::format("```text\n{}```\n", reference::format_steps(reference::worked_example()));
+        if (name == "published") return published_block();
+        if (name.starts_with(worked_example)) return worked_example_block(name.substr(worked_example.size()));
+        if (name.starts_with(counters)) return counters_block(numbers_in(name.substr(counters.size())));
+        if (name.starts_with(moved)) return moved_block(numbers_in(name.substr(moved.size())));
         if (name.starts_with(record)) return record_block(name.substr(record.size()));
         if (name.starts_with(peers)) return peers_block(name.substr(peers.size()), stage, false);
         if (name.starts_with(peer_means)) return peers_block(name.substr(peer_means.size()), stage, true);
@@ -255,15 +261,69 @@ class Generator {
         return *cpu_;
     }
 
+    std::vector<Change> counted(const std::vector<const Stage*>& stages,
+                                const std::function<Case(const Stage&)>& problem_of) {
+        auto changes =
+            count_changes(counting_device(), stages, problem_of, [](const std::string&, int, int) {});
+        for (const Change& change : changes) {
+            if (!change.after.why_not.empty()) throw CannotRun(change.after.why_not);
+        }
+        return changes;
+    }
+
+    static std::string change_block(const Change& change) {
+        return fmt::format("Counted on {}:\n\n{}\nUnchanged: {}.\n", change.problem.description(),
+                           to_markdown(change_table(change)), unchanged_counters(change));
+    }
+
     std::string counters_block(const Stage& stage) {
-        const auto changes =
-            count_changes(counting_device(), {&stage}, telling_case, [](const std::string&, int, int) {});
-        const Change& change = changes.front();
-        if (!change.after.why_not.empty()) throw CannotRun(change.after.why_not);
-        const std::string problem = fmt::format("Counted on {}:\n\n", change.problem.description());
-        if (change.parent == nullptr) return problem + to_markdown(work_table(changes));
-        return fmt::format("{}{}\nUnchanged: {}.\n", problem, to_markdown(change_table(change)),
-                           unchanged_counters(change));
+        const auto changes = counted({&stage}, telling_case);
+        if (changes.front().parent != nullptr) return change_block(changes.front());
+        return fmt::format("Counted on {}:\n\n{}", changes.front().problem.description(),
+                           to_markdown(work_table(changes)));
+    }
+
+    // "counters 1 5": the second stage against the first, whatever lies between, on the problem of the second
+    std::string counters_block(const std::vector<int>& numbers) {
+        std::vector<const Stage*> stages;
+        for (const int number : numbers) stages.push_back(find_stage(number));
+        const Case problem = telling_case(*stages.at(1));
+        const auto changes = counted(stages, [&](const Stage&) { return problem; });
+        return change_block({stages[1], stages[0], problem, changes[0].after, changes[1].after});
+    }
+
+    // "moved 0 1 5": what HBM and L2 moved for these stages
+    std::string moved_block(const std::vector<int>& numbers) const {
+        if (!profiled_) return "Not profiled yet.\n";
+        return fmt::format("{}, {} on {}:\n\n{}", long_name(profiled_->rows.front()), profiled_->profiler,
+                           machine_label(*profiled_), to_markdown(moved_table(*profiled_, numbers)));
+    }
+
+    // What others report, beside the recordings.
+    std::string published_block() const {
+        if (!recorded_ || !profiled_) return "No GPU time has been recorded yet.\n";
+        const Results prefill = recorded("h200-prefill"), few_heads = recorded("h200-causal-small");
+        return fmt::format("{}; {}:\n\n{}", recorded_label(*recorded_), libraries(*recorded_),
+                           to_markdown(published_table({*recorded_, prefill, few_heads, *profiled_})));
+    }
+
+    // "worked_example", "worked_example scores", "worked_example row 0"
+    static std::string worked_example_block(std::string_view part) {
+        using namespace reference;
+        const WorkedExample e = reference::worked_example();
+        const std::map<std::string_view, std::string (*)(const WorkedExample&)> parts{
+            {"", format_steps},           {" inputs", format_inputs},   {" scores", format_scores},
+            {" weights", format_weights}, {" outputs", format_outputs}, {" merge", format_merge}};
+        constexpr std::string_view row = " row ";
+        std::string text;
+        if (const auto found = parts.find(part); found != parts.end()) {
+            text = found->second(e);
+        } else if (part.starts_with(row)) {
+            text = format_row(e, numbers_in(part.substr(row.size())).at(0));
+        } else {
+            throw BadUsage(fmt::format("the worked example has no part '{}'", part));
+        }
+        return fmt::format("```text\n{}```\n", text);
     }
 
     std::string measured_block(const Stage& stage) const {
@@ -305,7 +365,18 @@ class Generator {
         return fs::exists(file_of(file)) ? std::optional(recorded(file)) : std::nullopt;
     }
 
-    static constexpr std::string_view record = "record ", peers = "peers ", peer_means = "peer_means ";
+    // "1 5" as {1, 5}
+    static std::vector<int> numbers_in(std::string_view text) {
+        std::istringstream words{std::string(text)};
+        std::vector<int> numbers;
+        for (int number; words >> number;) numbers.push_back(number);
+        if (numbers.empty()) throw BadUsage(fmt::format("no numbers in '{}'", text));
+        return numbers;
+    }
+
+    static constexpr std::string_view record = "record ", peers = "peers ", peer_means = "peer_means ",
+                                      counters = "counters ", moved = "moved ",
+                                      worked_example = "worked_example";
 
     std::unique_ptr<Device> cpu_;
     std::optional<Results> recorded_ = newest_results(results_folder());
@@ -338,11 +409,10 @@ std::string regenerated(const std::string& text, const Page& page, Generator& ge
 std::vector<File> pages(Generator& generator) {
     std::vector<File> files;
     const fs::path ladder = "stages";
-    std::vector<Page> all{{"README.md"},
-                          {ladder / "README.md"},
-                          {"docs/results.md"},
-                          {"docs/benchmark.md"},
-                          {"docs/standard_attention.md"}};
+    std::vector<Page> all{{"README.md"}, {ladder / "README.md"}};
+    for (const char* name : {"results.md", "benchmark.md", "standard_attention.md", "claimed_and_measured.md",
+                             "flash_attention_1_and_2.md", "worked_example.md"})
+        all.push_back({fs::path("docs") / name});
     for (const auto& [part, name] : part_pages()) all.push_back({ladder / name, nullptr, part});
     for (const Stage& stage : stages()) all.push_back({ladder / stage.folder() / "README.md", &stage});
     for (const Page& page : all) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "harness/base/progress.h"
@@ -9,8 +10,10 @@
 #include "harness/count/counting.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
+#include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 #include "harness/report/timing_tables.h"
+#include "harness/time/selection.h"
 #include "harness/time/timing.h"
 #include "harness/verify/verification.h"
 
@@ -23,6 +26,9 @@ struct TimeOptions {
                      "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention; "
                      "--peers=all its memory-efficient and flex attention and FlashAttention-3 as well; "
                      "or a list: --peers=cuDNN,flex");
+        command.flag("--all", all,
+                     "All stages, unless some are named, in all regimes. Without it: the algorithm's and the "
+                     "last of each part, or one with its parent, where their changes should show");
     }
 
     StageOptions stages;
@@ -34,17 +40,14 @@ struct TimeOptions {
 
     static constexpr const char* without_value = "true";
     std::string peers;  // empty for none
+    bool all = false;
 };
 
-// Those that were named, or else the algorithm's and, where that costs seconds only, the last of each part.
-std::vector<const Stage*> selected_stages(const TimeOptions& options, bool with_last_ones) {
-    auto selected = options.stages.selected();
-    if (options.stages.words.empty()) {
-        std::erase_if(selected, [&](const Stage* stage) {
-            return !is_core(*stage) && !(with_last_ones && is_last_of_part(*stage));
-        });
-    }
-    return selected;
+Selection selection_of(const TimeOptions& options, bool last_ones) {
+    const auto& words = options.stages.words;
+    const bool whole = options.all || std::find(words.begin(), words.end(), "all") != words.end();
+    return select_timed(words.empty() ? std::vector<const Stage*>() : select_stages(words), whole,
+                        options.problem.regime, last_ones);
 }
 
 // "2 of 7 stages gave wrong answers: ..."
@@ -56,34 +59,61 @@ std::string failure_of(const Results& results) {
     return wrong.empty() ? "" : fmt::format("wrong answers from {}", fmt::join(wrong, ", "));
 }
 
+// How to see the rest, if there is one.
+std::string more_than(const Selection& selection, const TimeOptions& options) {
+    if (selection.whole || options.problem.shape || !options.problem.regime.empty()) return "";
+    return "These are the regimes where a change of these stages should show; --all has the others.";
+}
+
 Document time_on_gpu(Device& gpu, const TimeOptions& options) {
+    const Selection selection = selection_of(options, true);
     TimingOptions timing;
     if (options.problem.shape) {
         require_memory(*options.problem.shape, gpu);
         timing.cases = {{"custom", options.problem.custom_case()}};
     } else {
         timing = timing_options(options.problem.dtype_or_default(), options.problem.regime);
+        if (options.problem.regime.empty())
+            std::erase_if(timing.cases, [&](const TimedCase& c) { return !selection.matters(c.regime); });
     }
+    timing.takes_part = [&](const Stage& stage, const Case& c) {
+        return selection.takes_part(stage, c.shape);
+    };
     std::vector<Stage> stages;
     for (const TimedCase& timed : timing.cases) {
         if (!options.peers.empty() && timed.problem.input != "normal")
             throw BadUsage(
                 fmt::format("--peers: libraries get N(0, 1) inputs, and '{}' has others", timed.regime));
     }
-    const auto selected = selected_stages(options, true);
     const ProgressLine progress;
-    compile_stages(selected, gpu.backend(), std::cref(progress));
-    for (const Stage* stage : selected) stages.push_back(gpu.ready(*stage));
+    compile_stages(selection.stages, gpu.backend(), std::cref(progress));
+    for (const Stage* stage : selection.stages) stages.push_back(gpu.ready(*stage));
     std::optional<Peers> peers;
-    std::vector<std::string> missing;
-    if (!options.peers.empty()) {
+    std::vector<std::string> without;  // what is not timed, and why
+    if (!options.peers.empty() || selection.beside_peers) {
+        const bool asked = !options.peers.empty();
         progress("start PyTorch", 0, 1);
-        peers.emplace();
-        timing.peers = options.named_peers(timing.peers);
-        for (const auto& [name, why] : peers->missing()) {
-            if (std::erase(timing.peers, name) == 0) continue;
-            if (options.peers != "all") throw CannotRun(fmt::format("{} cannot be timed: {}", name, why));
-            missing.push_back(fmt::format("Not timed: {}, since {}.", name, why));
+        try {
+            peers.emplace();
+        } catch (const CannotRun& reason) {
+            if (asked) throw;
+            without.push_back(fmt::format("Without the libraries of --peers: {}", reason.what()));
+        }
+        const std::string here = dynamic_cast<Stopwatch&>(gpu).hardware().gpu;
+        if (!asked && peers && peers->device() != here) {
+            without.push_back(
+                fmt::format("Without the libraries of --peers: the stages run on {}, but PyTorch on {}", here,
+                            peers->device()));
+            peers.reset();
+        }
+        if (peers) {
+            timing.peers = options.named_peers(timing.peers);
+            for (const auto& [name, why] : peers->missing()) {
+                if (std::erase(timing.peers, name) == 0) continue;
+                if (asked && options.peers != "all")
+                    throw CannotRun(fmt::format("{} cannot be timed: {}", name, why));
+                without.push_back(fmt::format("Not timed: {}, since {}.", name, why));
+            }
         }
     }
     const Results results = time_stages(gpu, stages, timing, std::cref(progress), peers ? &*peers : nullptr);
@@ -93,10 +123,11 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     document.tables = is_sweep(options.problem.regime) ? comparison_tables(results) : timing_tables(results);
     document.notes.push_back("Medians. Marked: where the stage's change should show.");
     if (peers) document.notes.push_back("Over a peer: its time / the stage's. Above 1 the stage is faster.");
-    document.notes.insert(document.notes.end(), missing.begin(), missing.end());
+    document.notes.insert(document.notes.end(), without.begin(), without.end());
     if (const std::string foreign = foreign_architecture(results.hardware); !foreign.empty()) {
         document.notes.push_back("Not to be recorded: " + foreign);
     }
+    if (const std::string more = more_than(selection, options); !more.empty()) document.notes.push_back(more);
     document.failure = failure_of(results);
     document.save = [results](const OutputFile& file) { save_results(results, file); };
     return document;
@@ -104,7 +135,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
 
 // Without a GPU there is no time to measure, but all else that the table says.
 Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOptions& options) {
-    const auto stages = selected_stages(options, false);
+    const auto stages = selection_of(options, false).shown;
     if (options.problem.shape) require_memory(*options.problem.shape, cpu);
     const ProgressLine progress;
     compile_stages(with_parents(stages), cpu.backend(), std::cref(progress));
@@ -129,14 +160,20 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
     document.tables.push_back(change_table(changes));
     document.tables.back().set_title(
         "Counted here: what each stage changes against its parent, on a problem where it shows");
-    if (const auto recorded = newest_results(results_folder()); !recorded) {
+    if (document.tables.back().rows().empty()) document.tables.pop_back();  // 00 alone
+    if (auto recorded = newest_results(results_folder()); !recorded) {
         document.notes.push_back("There is no recorded GPU time in docs/results.");
     } else if (!options.problem.shape) {
-        for (Table& table : rate_tables(*recorded, options.problem.regime)) {
-            table.set_title(recorded_label(*recorded) + ": " + table.title());
+        const std::string label = recorded_label(*recorded);
+        const Selection selection = selection_of(options, true);
+        selection.filter(*recorded, options.problem.regime);
+        for (Table& table : rate_tables(*recorded)) {
+            table.set_title(label + ": " + table.title());
             document.tables.push_back(std::move(table));
         }
         document.notes.push_back("Nothing was timed here. Marked: where the stage's change should show.");
+        if (const std::string more = more_than(selection, options); !more.empty())
+            document.notes.push_back(more);
     }
     document.listings = failure_reports(verifications);
     document.failure = failure_of(verifications);

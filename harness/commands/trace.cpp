@@ -18,10 +18,9 @@ constexpr Shape traced_shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d 
 
 struct TraceOptions {
     explicit TraceOptions(Command& app) : command(app), problem(app) {
-        app.option("STAGES", stages, "One stage, or two to compare: numbers or names")
+        app.option("STAGE", stages, "One stage, or two to compare: numbers or names")
             .required()
-            .expected(1, 2)
-            .type_name("");
+            .expected(1, 2);
         app.option("--sms", multiprocessors,
                    "Multiprocessors of the machine that is shown, and for which stages from 06 split keys")
             .within(1, 132)

@@ -11,6 +11,9 @@
 #include <utility>
 
 #include "harness/base/file.h"
+#include "harness/base/table.h"
+#include "harness/count/claims.h"
+#include "harness/count/counting.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/inputs.h"
 #include "harness/problem/shape.h"
@@ -233,6 +236,21 @@ bool says(const std::string& report, const std::string& expected) {
         part = end + between.size();
     }
     return true;
+}
+
+Verdict verify(Device& device, const Stage& stage, const Mutant& mutant) {
+    const Case& c = mutant.problem;
+    Verdict verdict = verify(device, stage, c);
+    if (!verdict.passed || !mutant.report.starts_with("counted")) return verdict;
+    const Work work = count_work(device, stage, c, make_inputs(c));
+    if (!work.why_not.empty()) throw CannotRun(work.why_not);
+    for (const Claim& claim : claims(stage.folder(), c, device.sm_count(), {}, work)) {
+        if (claim.of_parent || claim.stays || claim.holds()) continue;
+        verdict.report += fmt::format("counted {} {}, not {}\n", with_separators(claim.got),
+                                      in_words(claim.counter), with_separators(claim.expected));
+    }
+    verdict.passed = verdict.report.empty();
+    return verdict;
 }
 
 CheckedKernel::CheckedKernel(const fs::path& kernel, const fs::path& folder, double run_limit_s)

@@ -12,9 +12,10 @@
 ///     -        copy_wait();
 ///
 /// The case, in the words of `lab verify`, is one on which the kernel passes and the mutant does not, and the
-/// report must then hold the parts between " ... ", in this order. A difficulty (easy, medium or hard) makes
-/// it one of the puzzles that the zoo shows first. Hints, one a line, are optional too; each says more than
-/// the one before.
+/// report must then hold the parts between " ... ", in this order. A mutant that is right and does too much
+/// has a report that begins with "counted": its work on the case is then held to what the stage claims of its
+/// own. A difficulty (easy, medium or hard) makes it one of the puzzles that the zoo shows first. Hints, one a
+/// line, are optional too; each says more than the one before.
 ///
 /// Below the head come replacements, each after an empty line: lines that go (-), lines that come (+), and
 /// around them, where those that go look like others, some that stay (a space). What goes and stays must be
@@ -62,6 +63,10 @@ std::string wrong_kernel(const std::string& kernel, const Mutant& mutant);
 /// Whether a report says what a mutant's does: every part, in order.
 bool says(const std::string& report, const std::string& expected);
 
+/// Verifies a kernel on a mutant's case, and if that is about work and the results are right, counts. `stage`
+/// is the kernel as it declares itself.
+Verdict verify(Device& device, const Stage& stage, const Mutant& mutant);
+
 /// A kernel that may crash or hang, on the race-checked CPU back-end in a process of its own.
 class CheckedKernel {
   public:
@@ -74,6 +79,7 @@ class CheckedKernel {
     const Stage& stage() const { return stage_; }
 
     Verdict verify(const Case& c) { return ladder::verify(device_, stage_, c); }
+    Verdict verify(const Mutant& mutant) { return ladder::verify(device_, stage_, mutant); }
 
   private:
     RemoteDevice device_;

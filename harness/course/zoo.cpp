@@ -137,7 +137,9 @@ std::string first_failure(const Puzzle& puzzle, const PuzzleFolder& folder, cons
                 if (quick) cases.insert(cases.begin(), puzzle.mutant.problem);
                 for (std::size_t k = 0; k < cases.size() && failure.empty(); ++k) {
                     on_step(cases[k].description(), static_cast<int>(k), static_cast<int>(cases.size()));
-                    const std::string report = kernel->verify(cases[k]).report;
+                    const bool own = quick && k == 0;
+                    const Verdict verdict = own ? kernel->verify(puzzle.mutant) : kernel->verify(cases[k]);
+                    const std::string& report = verdict.report;
                     if (!report.empty()) failure = fmt::format("{}\n{}\n", cases[k].description(), report);
                 }
             }

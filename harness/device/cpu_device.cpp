@@ -42,6 +42,9 @@ class CpuDevice final : public Device {
         return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) *
                static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     }
+    // See Shadow in simt/checker.h: 64 bytes for a line of 16, and 48 for each 2 of those that were not
+    // written as one.
+    std::size_t shadow_bytes() const override { return backend_ == Backend::checked ? 64 / 16 + 48 / 2 : 0; }
 
     void* allocate(std::size_t bytes, const char* name, bool writable) override {
         const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;

@@ -27,6 +27,9 @@ class Device {
     virtual int compute_capability() const = 0;
     /// Bytes that an allocation could get now.
     virtual std::size_t free_memory() const = 0;
+    /// Bytes of memory that each byte of writable memory takes beside itself: what a race checker knows of
+    /// it.
+    virtual std::size_t shadow_bytes() const { return 0; }
 
     /// Device memory, 256-byte aligned. `name` is what a race report calls it; a kernel that writes to
     /// memory with writable == false is reported. Throws CannotRun when there is not enough.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -129,9 +130,12 @@ std::string first_errors(const std::string& said, const fs::path& source) {
 /// One compiler at a time in a folder, also if several programs ask for the same library at once.
 class FolderLock {
   public:
-    explicit FolderLock(const fs::path& folder)
+    /// Calls `on_wait` if another has it, and waits.
+    FolderLock(const fs::path& folder, const std::function<void()>& on_wait)
         : file_(open((folder / ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
-        if (file_ >= 0) flock(file_, LOCK_EX);
+        if (file_ < 0 || flock(file_, LOCK_EX | LOCK_NB) == 0) return;
+        on_wait();
+        flock(file_, LOCK_EX);
     }
     FolderLock(const FolderLock&) = delete;
     FolderLock& operator=(const FolderLock&) = delete;
@@ -155,7 +159,7 @@ std::string run_tool(const Words& command, const Limits& limits, const fs::path&
                : said + "the compiler: " + how_it_ended + "\n";
 }
 
-std::string compile_one(const Compilation& c, const Limits& limits) {
+std::string compile_one(const Compilation& c, const Limits& limits, const std::function<void()>& on_wait) {
     const Recipe recipe = recipe_of(c.recipe, c.source);
     const auto with = [](Words command, const Words& more) {
         command.insert(command.end(), more.begin(), more.end());
@@ -163,7 +167,7 @@ std::string compile_one(const Compilation& c, const Limits& limits) {
     };
     std::error_code error;
     fs::create_directories(c.folder, error);
-    const FolderLock lock(c.folder / "");
+    const FolderLock lock(c.folder / "", on_wait);
     if (is_up_to_date(c, recipe)) return "";
     const fs::path library = c.library(), named = dependency_file(c), fresh = library.string() + ".new";
     fs::remove(library, error);
@@ -259,14 +263,20 @@ std::vector<std::string> compile(const std::vector<Compilation>& compilations, c
     const auto work = [&] {
         for (std::size_t i = next++; i < compilations.size(); i = next++) {
             const Compilation& c = compilations[i];
+            int step = 0;
+            const auto say = [&](const char* what) {
+                if (!on_step) return;
+                const std::lock_guard lock(mutex);
+                on_step(fmt::format("{} {}", what, fs::path(c.source).parent_path().filename().string()),
+                        step, static_cast<int>(compilations.size()));
+            };
             {
                 const std::lock_guard lock(mutex);
-                if (on_step)
-                    on_step(fmt::format("compile {}", fs::path(c.source).parent_path().filename().string()),
-                            done++, static_cast<int>(compilations.size()));
+                step = done++;
             }
+            say("compile");
             try {
-                errors[i] = compile_one(c, limits);
+                errors[i] = compile_one(c, limits, [&] { say("another lab is building: wait for"); });
             } catch (...) {
                 const std::lock_guard lock(mutex);
                 if (!failure) failure = std::current_exception();

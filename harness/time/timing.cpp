@@ -332,19 +332,25 @@ Results time_stages(Device& device, const std::vector<Stage>& stages, const Timi
             results.kernels[stage.folder()] = kernel_fingerprint(stage.folder());
     }
     const std::size_t peers_per_case = peers == nullptr ? 0 : options.peers.size();
+    std::vector<std::vector<Stage>> stages_of;  // by case
     for (const TimedCase& timed : options.cases) {
-        for (const Stage& stage : stages) results.rows.push_back(empty_row(timed, stage));
+        std::vector<Stage>& chosen = stages_of.emplace_back();
+        for (const Stage& stage : stages) {
+            if (options.takes_part && !options.takes_part(stage, timed.problem)) continue;
+            chosen.push_back(stage);
+            results.rows.push_back(empty_row(timed, stage));
+        }
         for (std::size_t i = 0; i < peers_per_case; ++i)
             results.peers.push_back(empty_row(timed, options.peers[i]));
     }
     if (peers != nullptr) results.libraries = peers->libraries();
-    for (std::size_t i = 0; i < options.cases.size(); ++i) {
+    for (std::size_t i = 0, row = 0; i < options.cases.size(); row += stages_of[i++].size()) {
         const TimedCase& timed = options.cases[i];
         const auto on_phase = [&](const char* phase) {
             next_step(fmt::format("{} {}: {}", phase, timed.regime, timed.problem.description()));
         };
-        time_case({device, *stopwatch, peers}, stages, timed.problem, options,
-                  std::span(results.rows).subspan(i * stages.size(), stages.size()),
+        time_case({device, *stopwatch, peers}, stages_of[i], timed.problem, options,
+                  std::span(results.rows).subspan(row, stages_of[i].size()),
                   std::span(results.peers).subspan(i * peers_per_case, peers_per_case), on_phase);
     }
     derive(results);

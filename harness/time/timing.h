@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -33,6 +34,8 @@ StageLabel label_of(const Stage& stage, const TimedCase& timed);
 /// What to time and for how long.
 struct TimingOptions {
     std::vector<TimedCase> cases;
+    /// Which stages are timed on a case; all of them if it is empty.
+    std::function<bool(const Stage&, const Case&)> takes_part = {};
     std::vector<std::string> peers = Peers::usual();  ///< which of them, if there are any
     double target_noise = 0.005;                      ///< stop repeating once Timing::noise is this small ...
     int min_repeats = 10;                             ///< ... but not before this many repeats,

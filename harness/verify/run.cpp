@@ -105,9 +105,10 @@ void require_room(const Device& device, const Stage& stage, const Case& c) {
     const Shape& s = c.shape;
     const std::size_t rows = query_rows(c), keys = static_cast<std::size_t>(s.B) * s.Hkv * s.Nk;
     const std::size_t workspace = Workspace::bytes(device, stage, s);
-    const std::size_t needed = (rows + 2 * keys) * s.d * sizeof(std::uint16_t) +
-                               Guarded<std::uint16_t>::bytes(rows * s.d) + Guarded<float>::bytes(rows) +
-                               workspace;
+    const std::size_t written =
+        Guarded<std::uint16_t>::bytes(rows * s.d) + Guarded<float>::bytes(rows) + workspace;
+    const std::size_t needed =
+        (rows + 2 * keys) * s.d * sizeof(std::uint16_t) + written * (1 + device.shadow_bytes());
     if (const std::size_t there = device.free_memory(); needed > there) {
         throw CannotRun(
             fmt::format("{} on {} needs {} ({} bytes), {} of it workspace; {} has {} ({} bytes) free",
