@@ -102,6 +102,12 @@ TEST_CASE("table: what is too wide is made to fit, in the order that it says", "
           "name         median ms\n"
           "02_deferred        1.5\n"
           "03               22.25\n");
+    Table stages("stages", "", {{"n", ""}, {"02", "02_deferred_normalization", Align::right}});
+    stages.add_row({"blocks", Cell::count(16)});
+    CHECK(to_terminal(stages, false, 22) ==
+          "         02_deferred_\n"
+          "        normalization\n"
+          "blocks             16\n");
     for (std::size_t width = 24; width < 80; ++width) {
         CAPTURE(width);
         CHECK(widest_line(to_terminal(wide_table(), false, width)) <= width);

@@ -79,22 +79,35 @@ struct Fitted {
     std::size_t all() const { return width + mark_width; }
 };
 
-std::size_t longest_word(const std::string& text) {
-    std::size_t longest = 0;
-    for (const std::string& word : wrapped(text, 1)) longest = std::max(longest, display_width(word));
-    return longest;
+// The lines of a title. One may also end behind an underscore, since the names of stages are long.
+std::vector<std::string> title_lines(const std::string& title, std::size_t width) {
+    if (width == 0 || display_width(title) <= width) return {title};
+    const auto replaced = [](std::string text, std::string_view from, std::string_view to) {
+        for (std::size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size())
+            text.replace(at, from.size(), to);
+        return text;
+    };
+    std::vector<std::string> lines = wrapped(replaced(title, "_", "_ "), width);
+    for (std::string& line : lines) line = replaced(line, "_ ", "_");
+    return lines;
+}
+
+std::size_t widest(const std::vector<std::string>& lines) {
+    std::size_t width = 0;
+    for (const std::string& line : lines) width = std::max(width, display_width(line));
+    return width;
 }
 
 std::vector<Fitted> fitted_columns(const Table& table) {
     std::vector<Fitted> columns;
     for (std::size_t i = 0; i < table.columns().size(); ++i) {
         const Column& column = table.columns()[i];
-        Fitted fitted{i, display_width(column.title), 0, longest_word(column.title)};
+        Fitted fitted{i, display_width(column.title), 0, widest(title_lines(column.title, 1))};
         for (const auto& row : table.rows()) {
             fitted.width = std::max(fitted.width, display_width(row[i].text));
             // Numbers stay in one line.
             fitted.least_width =
-                std::max(fitted.least_width, column.align == Align::left ? longest_word(row[i].text)
+                std::max(fitted.least_width, column.align == Align::left ? widest(wrapped(row[i].text, 1))
                                                                          : display_width(row[i].text));
             if (row[i].tone == Tone::marked) fitted.mark_width = display_width(arrow);
         }
@@ -112,7 +125,7 @@ std::size_t total_width(const std::vector<Fitted>& columns) {
 // Lets titles take several lines.
 void wrap_titles(const Table& table, std::vector<Fitted>& columns) {
     for (Fitted& column : columns) {
-        std::size_t cells = longest_word(table.columns()[column.index].title);
+        std::size_t cells = widest(title_lines(table.columns()[column.index].title, 1));
         for (const auto& row : table.rows()) cells = std::max(cells, display_width(row[column.index].text));
         column.width = cells;
     }
@@ -170,10 +183,10 @@ void widen_titles(const Table& table, std::vector<Fitted>& columns, std::size_t 
         std::size_t most = 1, better = 0;
         for (Fitted& column : columns) {
             const std::string& title = table.columns()[column.index].title;
-            const std::size_t lines = wrapped(title, column.width).size();
+            const std::size_t lines = title_lines(title, column.width).size();
             if (lines <= most) continue;
             std::size_t wider = column.width + 1;
-            while (wrapped(title, wider).size() == lines) ++wider;
+            while (title_lines(title, wider).size() == lines) ++wider;
             if (total_width(columns) - column.width + wider > width) continue;
             tallest = &column, most = lines, better = wider;
         }
@@ -201,13 +214,13 @@ std::vector<std::vector<Fitted>> fit(const Table& table, std::size_t width,
 }
 
 // One row of a table, or its titles: as many lines as its longest cell takes.
-template <class TextOf, class ToneOf>
+template <class LinesOf, class ToneOf>
 std::string print_row(const Table& table, const std::vector<Fitted>& columns, bool colour,
-                      const TextOf& text_of, const ToneOf& tone_of) {
+                      const LinesOf& lines_of, const ToneOf& tone_of) {
     std::vector<std::vector<std::string>> cells;
     std::size_t height = 1;
     for (const Fitted& column : columns) {
-        cells.push_back(wrapped(text_of(column.index), column.width));
+        cells.push_back(lines_of(column));
         height = std::max(height, cells.back().size());
     }
     const auto blanks = [](std::size_t n) { return std::string(n, ' '); };
@@ -268,11 +281,11 @@ std::string print(const Table& table, bool colour, std::size_t width, std::vecto
         if (&columns != &blocks.front()) result += "\n";
         result += print_row(
             table, columns, colour,
-            [&](std::size_t i) -> const std::string& { return table.columns()[i].title; },
+            [&](const Fitted& c) { return title_lines(table.columns()[c.index].title, c.width); },
             [](std::size_t) { return Tone::faint; });
         for (const auto& row : table.rows()) {
             result += print_row(
-                table, columns, colour, [&](std::size_t i) -> const std::string& { return row[i].text; },
+                table, columns, colour, [&](const Fitted& c) { return wrapped(row[c.index].text, c.width); },
                 [&](std::size_t i) { return row[i].tone; });
         }
     }

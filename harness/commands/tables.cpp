@@ -121,6 +121,7 @@ class Generator {
 
     // What each change of a part gained over its parent, where it should show.
     std::string part_block(int part, const Page& page) const {
+        const auto& results = recording_of(part);
         const fs::path stages_folder = fs::path("stages").lexically_relative(page.path.parent_path());
         Table table("part", "",
                     {{"stage", "stage"},
@@ -133,10 +134,10 @@ class Generator {
             const fs::path lesson = (stages_folder / stage.folder() / "README.md").lexically_normal();
             table.add_row({fmt::format("[{}]({})", title_of(stage), lesson.string()), stage.change,
                            parent != nullptr ? std::to_string(count_changed_lines(*parent, stage)) : "",
-                           recorded_ ? speedups_where_it_shows(*recorded_, stage) : ""});
+                           results ? speedups_where_it_shows(*results, stage) : ""});
         }
-        if (!recorded_) return to_markdown(table);
-        return fmt::format("{}:\n\n{}", recorded_label(*recorded_), to_markdown(table));
+        if (!results) return to_markdown(table);
+        return fmt::format("{}:\n\n{}", recorded_label(*results), to_markdown(table));
     }
 
     // What each part teaches and reaches.
@@ -193,10 +194,9 @@ class Generator {
     // What each change of 05 gained where it came, and what 05 gains by it when it has all the others.
     std::string leave_one_out_block() const {
         const std::vector<LeftOut> changes{{2, 90}, {3, 92}, {4, 91}, {5, 4}};
-        const Table table =
-            recorded_ ? leave_one_out_table(*recorded_, 5, changes) : Table("leave_one_out", "", {});
-        if (table.rows().empty()) return "No GPU time of these stages has been recorded yet.\n";
-        return fmt::format("{}:\n\n{}", recorded_label(*recorded_), to_markdown(table));
+        if (!ablations_) return "No GPU time of these stages has been recorded yet.\n";
+        return fmt::format("{}:\n\n{}", recorded_label(*ablations_),
+                           to_markdown(leave_one_out_table(*ablations_, 5, changes)));
     }
 
     // The plots, on a part's page of what it is about; there is room for one on a phone, and for two side by
@@ -327,10 +327,11 @@ class Generator {
     }
 
     std::string measured_block(const Stage& stage) const {
-        if (!recorded_) return "No GPU time has been recorded yet.\n";
-        const Table table = stage_timing_table(*recorded_, stage);
+        const auto& results = recording_of(stage.number);
+        if (!results) return "No GPU time has been recorded yet.\n";
+        const Table table = stage_timing_table(*results, stage);
         if (table.rows().empty()) return "No GPU time of this stage has been recorded yet.\n";
-        return fmt::format("{}:\n\n{}{}", recorded_label(*recorded_), to_markdown(table), legend);
+        return fmt::format("{}:\n\n{}{}", recorded_label(*results), to_markdown(table), legend);
     }
 
     // "record h200-8k": the tables of docs/results/h200-8k.json, whatever its date
@@ -357,6 +358,11 @@ class Generator {
         return text;
     }
 
+    // Of the stage with this number
+    const std::optional<Results>& recording_of(int number) const {
+        return is_ablation(number) ? ablations_ : recorded_;
+    }
+
     static fs::path file_of(std::string_view name) { return results_folder() / fmt::format("{}.json", name); }
 
     static Results recorded(std::string_view file) { return load_results(file_of(file)); }
@@ -380,6 +386,7 @@ class Generator {
 
     std::unique_ptr<Device> cpu_;
     std::optional<Results> recorded_ = newest_results(results_folder());
+    std::optional<Results> ablations_ = recorded_if_there("h200-leave-one-out");
     std::optional<Profile> profiled_ = recorded_profile();
     std::optional<Results> papers_ = recorded_if_there("h200-papers");
     std::optional<Results> standard_ = recorded_if_there("h200-standard");

@@ -47,10 +47,11 @@ void from_json(const nlohmann::json& json, Results& results) {
 
 namespace {
 
-bool covers_default_run(const Results& results) {
+bool covers_every_regime(const Results& results) {
     return std::all_of(regimes().begin(), regimes().end(), [&](const Regime& regime) {
-        return regime.sweep || std::any_of(results.rows.begin(), results.rows.end(),
-                                           [&](const Row& row) { return row.regime == regime.name; });
+        return regime.sweep || std::any_of(results.rows.begin(), results.rows.end(), [&](const Row& row) {
+                   return row.regime == regime.name && row.shows_here;
+               });
     });
 }
 
@@ -167,7 +168,7 @@ std::optional<Results> newest_results(const fs::path& folder) {
         if (entry.path().extension() != ".json" || !is_record(read_json(entry.path()), "timing")) continue;
         Results results = load_results(entry.path());
         // ISO 8601 dates of one time zone sort as text.
-        if (covers_default_run(results) && (!newest || newest->date < results.date))
+        if (covers_every_regime(results) && (!newest || newest->date < results.date))
             newest = std::move(results);
     }
     return newest;
