@@ -20,14 +20,14 @@ have() { command -v "$1" > /dev/null 2>&1; }
 begin() { title=$1; printf '%-58s ' "$1"; }
 finish() {
     local wall cpu
-    read -r wall cpu < "$logs/time.txt"
+    read -r wall cpu < "$logs/time$side.txt"
     printf '%s (%d s, %d s of processors)\n' "$1" "$wall" "$cpu"
     printf '%6d %6d  %s\n' "$wall" "$cpu" "$title" >> "$logs/seconds.txt"
 }
 timed() {
     local status=0 TIMEFORMAT='%R %U %S'
-    { time "$@" 2>&3; } 3>&2 2> "$logs/raw.txt" || status=$?
-    awk '{ printf "%d %d\n", $1 + 0.5, $2 + $3 + 0.5 }' "$logs/raw.txt" > "$logs/time.txt"
+    { time "$@" 2>&3; } 3>&2 2> "$logs/raw$side.txt" || status=$?
+    awk '{ printf "%d %d\n", $1 + 0.5, $2 + $3 + 0.5 }' "$logs/raw$side.txt" > "$logs/time$side.txt"
     return $status
 }
 
@@ -76,6 +76,33 @@ suite() {
     fi
 }
 
+# side_by_side FUNCTION FUNCTION: the steps of both at once, since some of them keep one processor alone. What the first
+# prints comes when all is done. Each is a shell of its own, whose `time` sees its own children only.
+side=
+side_by_side() {
+    local passed_there failed_there skipped_there function beside
+    set -m  # a group of processes of its own, which an interrupt can end
+    counted "$1" > "$logs/$1.txt" < /dev/null &
+    beside=$!
+    set +m
+    trap 'kill -- -$beside; exit 130' INT TERM
+    (counted "$2")
+    wait $beside
+    trap - INT TERM
+    cat "$logs/$1.txt"
+    for function in "$@"; do
+        read -r passed_there failed_there skipped_there < "$logs/$function.counts"
+        passed=$((passed + passed_there)) failed=$((failed + failed_there)) skipped=$((skipped + skipped_there))
+    done
+}
+# The steps of a function, and how many passed, failed and were skipped.
+counted() {
+    passed=0 failed=0 skipped=0 side=.$1
+    echo '0 1 0' > "$logs/$1.counts"  # if it does not come to its end
+    "$1"
+    echo "$passed $failed $skipped" > "$logs/$1.counts"
+}
+
 # A number in the head of CTest's report; 0 if there is no report.
 attribute() {
     local value
@@ -97,8 +124,8 @@ has_cpu() { grep -q '^LADDER_CPU:BOOL=\(ON\|TRUE\|1\)' "$build/CMakeCache.txt"; 
 
 # nvcc_stage KERNEL: compiles for what a GPU is that times it. The algorithm's stages, and the last one of each part,
 # which has every instruction of it, are compiled for the oldest, too: between these ends no code differs, and the 90s
-# have no instruction that the algorithm has not. The
-# algorithm's also for the middle, since they must not spill registers anywhere.
+# have no instruction that the algorithm has not. The algorithm's also for the middle, since they must not spill
+# registers anywhere.
 nvcc_stage() {
     local log stage last core=no
     local architectures=('-gencode=arch=compute_90a,code=sm_90a')
@@ -151,59 +178,64 @@ else
         suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick -E '^(course|claims|trace): '
         step 'the algorithm, quick cases, clang++ and sanitizers' "$build/with-clang/lab" verify 0-6 --quick --backend cpu
     fi
-    step 'every stage, quick cases, race-checked, in all orders' "$build/lab" verify --quick --backend checked --orders
-    step 'every stage, quick cases, race-checked, other inputs' \
-        "$build/lab" verify --quick --backend checked --order shuffled --order-seed 3 --seed 2
-    step 'every stage, all cases' "$build/lab" verify --backend cpu
+    race_checked() {
+        step 'every stage, quick cases, race-checked, in all orders' "$build/lab" verify --quick --backend checked --orders
+        step 'every stage, quick cases, race-checked, other inputs' \
+            "$build/lab" verify --quick --backend checked --order shuffled --order-seed 3 --seed 2
+    }
+    all_cases() { step 'every stage, all cases' "$build/lab" verify --backend cpu; }
+    side_by_side all_cases race_checked
 fi
 
-# --- The sources ---------------------------------------------------------------------------------------------------
+# --- The sources, the notebooks and the pages; and the course, as a newcomer follows it ------------------------------
 
-mapfile -t sources < <(find harness reference simt stages tests \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | sort)
-# Releases of clang-format differ in details, so one of them decides: Debian 12's.
-if clang-format --version 2> /dev/null | grep -q 'version 14\.'; then
-    step 'clang-format' clang-format --dry-run -Werror "${sources[@]}"
-else
-    skip 'clang-format' 'there is no clang-format 14'
-fi
-mapfile -t scripts < <(find lab .ci/run notebooks tests docs/course -name '*.sh' -o -path lab -o -path .ci/run -o -name run_autograder | sort)
-if have shellcheck; then
-    step 'shellcheck' shellcheck "${scripts[@]}"
-else
-    skip 'shellcheck' 'there is no shellcheck'
-fi
+pages() {
+    mapfile -t sources < <(find harness reference simt stages tests \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | sort)
+    # Releases of clang-format differ in details, so one of them decides: Debian 12's.
+    if clang-format --version 2> /dev/null | grep -q 'version 14\.'; then
+        step 'clang-format' clang-format --dry-run -Werror "${sources[@]}"
+    else
+        skip 'clang-format' 'there is no clang-format 14'
+    fi
+    mapfile -t scripts < <(find lab .ci/run notebooks tests docs/course -name '*.sh' -o -path lab -o -path .ci/run -o -name run_autograder | sort)
+    if have shellcheck; then
+        step 'shellcheck' shellcheck "${scripts[@]}"
+    else
+        skip 'shellcheck' 'there is no shellcheck'
+    fi
 
-if ! have doxygen || [ ! -d /usr/share/javascript/katex ]; then
-    skip 'site' 'there is no doxygen or no KaTeX'
-elif ! site_python=$(tests/find_python.sh markdown_it mdit_py_plugins pygments); then
-    skip 'site' 'markdown-it, mdit-py-plugins or Pygments is missing'
-else
-    step 'site: its parts' "$site_python" tests/test_site.py
-    step 'site: no warning, and every link leads somewhere' \
-        "$site_python" docs/site/build.py "$build/lab" "$build/docs/html"
-fi
+    if ! have doxygen || [ ! -d /usr/share/javascript/katex ]; then
+        skip 'site' 'there is no doxygen or no KaTeX'
+    elif ! site_python=$(tests/find_python.sh markdown_it mdit_py_plugins pygments); then
+        skip 'site' 'markdown-it, mdit-py-plugins or Pygments is missing'
+    else
+        step 'site: its parts' "$site_python" tests/test_site.py
+        step 'site: no warning, and every link leads somewhere' \
+            "$site_python" docs/site/build.py "$build/lab" "$build/docs/html"
+    fi
 
-if has_cpu && notebooks/find_python.sh > /dev/null; then
-    step 'notebooks' tests/notebooks.sh "$build"
-else
-    skip 'notebooks' 'ipykernel, matplotlib, nbclient, nbformat or numpy is missing'
-fi
+    if has_cpu && notebooks/find_python.sh > /dev/null; then
+        step 'notebooks' tests/notebooks.sh "$build"
+    else
+        skip 'notebooks' 'ipykernel, matplotlib, nbclient, nbformat or numpy is missing'
+    fi
 
-if has_cpu && have chromium && have chromedriver && browser_python=$(tests/find_python.sh selenium); then
-    site=()
-    if [ -e "$build/docs/html/search_index.js" ]; then site=(--site "$build/docs/html"); fi
-    step 'the schedule explorer and the site in Chromium' "$browser_python" tests/explorer.py "$build/lab" "${site[@]}"
-else
-    skip 'the schedule explorer and the site in Chromium' 'chromium, chromium-driver or python3-selenium is missing'
-fi
-
-# --- The course, as a newcomer follows it ---------------------------------------------------------------------------
-
-if has_cpu; then
-    step 'guides and a hand-out of their own' tests/guides.sh "$build"
-else
-    skip 'guides and a hand-out of their own' 'Boost.Context is not installed'
-fi
+    if has_cpu && have chromium && have chromedriver && browser_python=$(tests/find_python.sh selenium); then
+        site=()
+        if [ -e "$build/docs/html/search_index.js" ]; then site=(--site "$build/docs/html"); fi
+        step 'the schedule explorer and the site in Chromium' "$browser_python" tests/explorer.py "$build/lab" "${site[@]}"
+    else
+        skip 'the schedule explorer and the site in Chromium' 'chromium, chromium-driver or python3-selenium is missing'
+    fi
+}
+guides() {
+    if has_cpu; then
+        step 'guides and a hand-out of their own' tests/guides.sh "$build"
+    else
+        skip 'guides and a hand-out of their own' 'Boost.Context is not installed'
+    fi
+}
+side_by_side guides pages
 
 # --- The kernels under nvcc ----------------------------------------------------------------------------------------
 
