@@ -31,8 +31,9 @@ KATEX = Path("/usr/share/javascript/katex")
 MARKER = ".flash-ladder-site"  # tells a site, which may be replaced, from a folder of somebody's own
 
 # The way that a reader climbs. Other pages come after these, in a group of their own.
-ORDER = ["README.md", "stages/README.md", "docs/glossary.md", "docs/results.md", "notebooks/README.md",
-         "docs/course/README.md", "docs/how_it_runs.md", "docs/add_a_stage.md", "CHANGELOG.md"]
+ORDER = ["README.md", "stages/README.md", "docs/glossary.md", "docs/flash_attention_1_and_2.md", "docs/worked_example.md",
+         "docs/results.md", "docs/benchmark.md", "docs/standard_attention.md", "docs/claimed_and_measured.md",
+         "notebooks/README.md", "docs/course/README.md", "docs/how_it_runs.md", "docs/add_a_stage.md", "CHANGELOG.md"]
 
 HEAD = """<link rel="stylesheet" href="$relpath^katex/katex.min.css">
 <script defer src="$relpath^katex/katex.min.js"></script>
@@ -49,6 +50,11 @@ SEARCH = """<div id="search-place"><input id="site-search" type="search" placeho
 aria-label="Search the site" aria-controls="site-results" aria-expanded="false"
 data-index="$relpath^search_index.js"></div>
 """
+
+
+def xml_text(text):
+    """For an attribute in double quotes: Doxygen's XML knows no numbered entities."""
+    return html.escape(text).replace("&#x27;", "'")
 
 
 def say(words):
@@ -93,7 +99,7 @@ def layout(pages, ladder):
     def tab(page, below=()):
         kind = "usergroup" if below else "user"
         title = re.split("[:,]", page.title)[0]
-        return f'<tab type="{kind}" url="{page.file}" title="{html.escape(title)}">{"".join(below)}</tab>\n'
+        return f'<tab type="{kind}" url="{page.file}" title="{xml_text(title)}">{"".join(below)}</tab>\n'
 
     below = {"stages/README.md": [tab(part.page, [tab(stage.page) for stage in part.stages])
                                   for part in ladder.parts.values()],
