@@ -402,20 +402,28 @@ bool HopperBlock::watches_registers() const {
 }
 
 void HopperBlock::touch(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {
-    auto& all = self().registers_of_products;
+    Thread& thread = self();
+    auto& all = thread.registers_of_products;
     const auto* first = static_cast<const std::byte*>(address);
-    auto found = std::upper_bound(all.begin(), all.end(), first, [](const std::byte* a, const Registers& r) {
-        return a < r.begin + r.bytes;
-    });
-    for (; found != all.end() && found->begin < first + bytes; ++found) {
-        if (found->in_flight > 0) {
-            block_.fail(Report::Kind::registers_in_flight,
-                        fmt::format("thread {} {} {} at {} before the wgmma at {} was waited for",
-                                    block_.scheduler_.current(), write ? "writes" : "reads", found->what,
-                                    source_of(caller), to_string(found->product)));
-        }
-        found->touched = found->touched || write;
+    const auto holds = [=](const Registers& r) {
+        return static_cast<std::size_t>(first - r.begin) < r.bytes;
+    };
+    // Mostly, a thread goes through one array.
+    if (thread.touched_last >= all.size() || !holds(all[thread.touched_last])) {
+        const auto found =
+            std::upper_bound(all.begin(), all.end(), first,
+                             [](const std::byte* a, const Registers& r) { return a < r.begin + r.bytes; });
+        if (found == all.end() || found->begin >= first + bytes) return;
+        thread.touched_last = static_cast<std::size_t>(found - all.begin());
     }
+    Registers& registers = all[thread.touched_last];
+    if (registers.in_flight > 0) {
+        block_.fail(Report::Kind::registers_in_flight,
+                    fmt::format("thread {} {} {} at {} before the wgmma at {} was waited for",
+                                block_.scheduler_.current(), write ? "writes" : "reads", registers.what,
+                                source_of(caller), to_string(registers.product)));
+    }
+    registers.touched = registers.touched || write;
 }
 
 HopperBlock::Registers& HopperBlock::registers_of(int id, const void* begin, std::size_t bytes,

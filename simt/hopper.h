@@ -15,7 +15,7 @@ namespace simt {
 
 /// What a bulk copy knows of a tensor of 16-bit elements in global memory, and of the box of it that one copy
 /// moves. Dimensions are counted from the innermost, whose elements lie side by side.
-struct alignas(64) TensorMap {
+struct TensorMap {
     static constexpr int dims = 5;
     using Index = std::array<int, dims>;
 

@@ -91,7 +91,8 @@ class HopperBlock {
         Agent reads = 0, writes = 0;      ///< the agents of its stores; 0: it has had none
         int registers = 0;
         std::size_t register_changes = 0;
-        bool fenced = false;                           ///< wgmma_fence since the last wait
+        bool fenced = false;  ///< wgmma_fence since the last wait
+        std::size_t touched_last = 0;
         std::vector<Registers> registers_of_products;  ///< by address
     };
     /// The accumulators of products in flight: what they will be.
