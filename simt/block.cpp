@@ -18,8 +18,18 @@ const char* name(Op op) {
             return "ldmatrix";
         case Op::ldmatrix_transposed:
             return "ldmatrix_transposed";
+        case Op::stmatrix:
+            return "stmatrix";
         case Op::mma:
             return "mma";
+        case Op::wgmma:
+            return "wgmma";
+        case Op::wgmma_fence:
+            return "wgmma_fence";
+        case Op::wgmma_commit:
+            return "wgmma_commit";
+        case Op::wgmma_wait:
+            return "wgmma_wait";
         case Op::shuffle:
             return "shuffle";
         case Op::vote:
@@ -68,9 +78,11 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
     }
     if (scheduler_.failure()) std::rethrow_exception(scheduler_.failure());
     if (live_ > 0) {
-        throw Report(Report::Kind::deadlock, fmt::format("deadlock in block ({}, {}, {}): {}", index.x,
-                                                         index.y, index.z, scheduler_.describe_waiting()));
+        throw Report(Report::Kind::deadlock,
+                     fmt::format("deadlock in block ({}, {}, {}): {}{}", index.x, index.y, index.z,
+                                 scheduler_.describe_waiting(), hopper.describe_waiting()));
     }
+    hopper.end();
 }
 
 void Block::begin(std::uint64_t number, dim3 index) {
@@ -93,6 +105,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
     builtins = {.thread = {}, .block = index, .block_extent = extent, .grid_extent = config_->grid};
     for (auto& meetings : meetings_) meetings.clear();
     mbarriers_.clear();
+    hopper.begin();
     for (int id = 0; id < count; ++id) {
         Thread& thread = threads_[id];
         const unsigned u = static_cast<unsigned>(id);
@@ -116,6 +129,7 @@ void Block::end_turn() {
 
 void Block::main(int id) {
     call_(parameters_);
+    hopper.end_thread();
     threads_[id].finished = true;
     live_ -= 1;
     release_barrier_if_complete();
@@ -125,11 +139,11 @@ void Block::fail(const Report& report) {
     scheduler_.fail(std::make_exception_ptr(report));
 }
 
-std::unique_lock<std::mutex> Block::checked(const void* address, std::size_t bytes, bool write, Via via,
-                                            Epoch copy, std::uintptr_t caller) {
+std::unique_lock<std::mutex> Block::checked(const Moment& at, const void* address, std::size_t bytes,
+                                            bool write, Via via, std::uintptr_t caller, int thread) {
     std::optional<Report> fault;
     try {
-        return checker_.access(scheduler_.current(), address, bytes, write, via, copy, caller);
+        return checker_.access(thread, at, address, bytes, write, via, caller);
     } catch (const Report& report) {
         fault = report;  // a thread that fails never leaves fail(), and must not stay in here
     }
@@ -307,9 +321,11 @@ void Block::start_copy(void* shared, const void* global, bool valid, bool evict_
     CopyQueue& copies = self().copies;
     const Epoch number = copies.start({.reads = valid ? global : nullptr, .writes = shared, .bytes = 16});
     if (config_->checked) {
+        const int thread = scheduler_.current();
         const Via via = at_once ? Via::wrapper : Via::copy;
-        if (valid) checked(global, 16, false, via, number, caller);
-        checked(shared, 16, true, via, number, caller);
+        const Moment at = at_once ? clocks_.now(thread) : clocks_.copy(thread, number);
+        if (valid) checked(at, global, 16, false, via, caller);
+        checked(at, shared, 16, true, via, caller);
     }
     if (at_once || !options().late_copies) copies[copies.in_flight() - 1].land();
 }
@@ -319,6 +335,7 @@ void Block::land_some() {
     CopyQueue& copies = threads_[scheduler_.draw(static_cast<int>(threads_.size()))].copies;
     const int in_flight = static_cast<int>(copies.in_flight());
     if (in_flight > 0) copies[scheduler_.draw(in_flight)].land();
+    hopper.land_some();
 }
 
 void Block::wait_for_groups(int pending, std::uintptr_t caller) {
@@ -373,7 +390,9 @@ void Block::init_mbarrier(void* address, int arrivals, std::uintptr_t caller) {
                           .landed = std::vector<Epoch>(threads_.size(), 0),
                           .arrived = {},
                           .released = {},
-                          .waiting = {}});
+                          .waiting = {},
+                          .loads = {},
+                          .set_up_by = scheduler_.current()});
 }
 
 std::vector<Block::Mbarrier>::iterator Block::mbarrier_at(const void* address) {
@@ -394,6 +413,13 @@ Block::Mbarrier& Block::find_mbarrier(void* address, std::uintptr_t caller) {
 
 void Block::arrive(void* address, bool behind_copies, std::uintptr_t caller) {
     Mbarrier& mbarrier = find_mbarrier(address, caller);
+    complete_if_over(mbarrier, true, caller);
+    if (mbarrier.missing == 0) {
+        fail(Report::Kind::wrong_phase,
+             fmt::format("thread {} arrives at {} at an mbarrier whose phase {} has all its arrivals, and "
+                         "waits for bytes",
+                         scheduler_.current(), source_of(caller), mbarrier.phase));
+    }
     tally.mbarrier_arrivals += 1;
     const int thread = scheduler_.current();
     if (behind_copies) {
@@ -406,7 +432,22 @@ void Block::arrive(void* address, bool behind_copies, std::uintptr_t caller) {
         clocks_.release(thread, mbarrier.arrived);
     }
     mbarrier.missing -= 1;
-    if (mbarrier.missing == 0) complete_phase(mbarrier);
+    complete_if_over(mbarrier, false, caller);
+}
+
+void Block::complete_if_over(Mbarrier& mbarrier, bool must, std::uintptr_t caller) {
+    if (mbarrier.missing > 0) return;
+    if (mbarrier.started > mbarrier.expected) {
+        fail(
+            Report::Kind::wrong_bytes,
+            fmt::format("the mbarrier at byte {} of shared memory expects {} bytes in its phase {}, and bulk "
+                        "loads bring {}, seen at {}",
+                        place_of(mbarrier.address), mbarrier.expected, mbarrier.phase, mbarrier.started,
+                        source_of(caller)));
+    }
+    if (mbarrier.started < mbarrier.expected) return;
+    const bool late = options().late_copies && !mbarrier.loads.empty();
+    if (!late || must || !mbarrier.waiting.empty()) complete_phase(mbarrier);
 }
 
 /// All have arrived, so the copies that some of them waited for have landed.
@@ -417,7 +458,12 @@ void Block::complete_phase(Mbarrier& mbarrier) {
         threads_[id].copies.land(mbarrier.landed[id]);
         if (config_->checked) checker_.copies_are_over(id, mbarrier.landed[id], true);
     }
+    for (BulkCopy& load : mbarrier.loads) load.land();
+    mbarrier.loads.clear();
+    mbarrier.expected = mbarrier.started = 0;
     mbarrier.phase += 1;
+    if (config_->checked && mbarrier.agent != 0)
+        clocks_.release(mbarrier.agent, mbarrier.phase, mbarrier.arrived);
     mbarrier.missing = mbarrier.arrivals;
     mbarrier.released = mbarrier.arrived;
     for (const int id : std::exchange(mbarrier.waiting, {})) {
@@ -437,6 +483,10 @@ void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t 
                          scheduler_.current(), to_string(site), number, present));
     }
     if (number == present) {
+        // The last one to be missing may be a bulk load that nobody has waited for.
+        complete_if_over(mbarrier, true, caller);
+    }
+    if (number == static_cast<int>(mbarrier.phase)) {
         mbarrier.waiting.push_back(scheduler_.current());
         scheduler_.wait("an mbarrier", site);
     } else {

@@ -15,13 +15,26 @@
 #include "simt/checker.h"
 #include "simt/clocks.h"
 #include "simt/cuda.h"
+#include "simt/hopper_block.h"
 #include "simt/origins.h"
 #include "simt/scheduler.h"
 
 namespace simt {
 
 /// A warp instruction that lanes execute together.
-enum class Op : std::uint8_t { ldmatrix, ldmatrix_transposed, mma, shuffle, vote, sync_warp };
+enum class Op : std::uint8_t {
+    ldmatrix,
+    ldmatrix_transposed,
+    stmatrix,
+    mma,
+    wgmma,
+    wgmma_fence,
+    wgmma_commit,
+    wgmma_wait,
+    shuffle,
+    vote,
+    sync_warp
+};
 
 /// What a warp instruction does once all lanes of `mask` have brought their operands.
 using MeetingBody = void (*)(void* const (&operands)[32], std::uint32_t mask);
@@ -54,8 +67,12 @@ class Block final : Scheduler::Program {
     /// locks stays locked while the caller holds what this returns.
     std::unique_lock<std::mutex> check(const void* address, std::size_t bytes, bool write, Via via,
                                        std::uintptr_t caller) {
-        if (!config_->checked || scheduler_.on_a_stack(address)) return {};
-        return checked(address, bytes, write, via, 0, caller);
+        if (!config_->checked) return {};
+        if (scheduler_.on_a_stack(address)) {
+            if (via == Via::plain && hopper.watches_registers()) hopper.touch(address, bytes, write, caller);
+            return {};
+        }
+        return checked(clocks_.now(scheduler_.current()), address, bytes, write, via, caller);
     }
 
     void start_copy(void* shared, const void* global, bool valid, bool evict_first, std::uintptr_t caller);
@@ -91,8 +108,10 @@ class Block final : Scheduler::Program {
     bool in_shared_memory(const void* address) const { return place_of(address) < shared_bytes_; }
 
     Counters tally;
+    HopperBlock hopper{*this};
 
   private:
+    friend class HopperBlock;
     struct Thread {
         dim3 index;
         bool finished = false;
@@ -115,6 +134,13 @@ class Block final : Scheduler::Program {
         /// complete.
         ClockRef arrived, released;
         std::vector<int> waiting;  ///< threads
+
+        // Bulk loads signal it.
+        std::int64_t expected = 0, started = 0;  ///< bytes, in the present phase
+        std::vector<BulkCopy> loads;             ///< of the present phase
+        Agent agent = 0;                         ///< they; 0: there have been none
+        int set_up_by = 0;                       ///< thread
+        bool is_visible = false;                 ///< fence_mbarrier_init by that thread
     };
     struct Meeting {
         std::uint32_t mask = 0;
@@ -130,8 +156,12 @@ class Block final : Scheduler::Program {
     void begin_turn(int id) override;
     void end_turn() override;
     void land_some();
-    std::unique_lock<std::mutex> checked(const void* address, std::size_t bytes, bool write, Via via,
-                                         Epoch copy, std::uintptr_t caller);
+    std::unique_lock<std::mutex> checked(const Moment& at, const void* address, std::size_t bytes, bool write,
+                                         Via via, std::uintptr_t caller, int thread);
+    std::unique_lock<std::mutex> checked(const Moment& at, const void* address, std::size_t bytes, bool write,
+                                         Via via, std::uintptr_t caller) {
+        return checked(at, address, bytes, write, via, caller, scheduler_.current());
+    }
     BlockTrace::Phase& phase();
     BlockTrace::Warp& warp_record() { return phase().warps[scheduler_.current() / 32]; }
     void record_work();
@@ -145,6 +175,9 @@ class Block final : Scheduler::Program {
     [[noreturn]] void fail_on_two_waits(std::uintptr_t caller);
     std::vector<Mbarrier>::iterator mbarrier_at(const void* address);
     Mbarrier& find_mbarrier(void* address, std::uintptr_t caller);
+    /// Completes the phase if nothing is missing. Bulk loads land as late as they may: when somebody waits
+    /// for them, or the next phase must begin.
+    void complete_if_over(Mbarrier& mbarrier, bool must, std::uintptr_t caller);
     void complete_phase(Mbarrier& mbarrier);
     void acquire(int thread, const Mbarrier& mbarrier);
     void release_barrier_if_complete();

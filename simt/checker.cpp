@@ -77,14 +77,19 @@ void Checker::begin_launch(const void* parameters, std::size_t parameter_bytes, 
 
 void Checker::begin_block(int threads) {
     copies_.assign(threads, {});
+    named_agents_.clear();
+}
+
+void Checker::name_agent(Agent agent, const char* what, int thread) {
+    named_agents_.push_back({agent, what, thread});
 }
 
 void Checker::copies_are_over(int thread, Epoch n, bool by_mbarrier) {
     copies_[thread] = {std::max(n, copies_[thread].over), by_mbarrier};
 }
 
-std::unique_lock<std::mutex> Checker::access(int thread, const void* address, std::size_t bytes, bool write,
-                                             Via via, Epoch copy, std::uintptr_t caller) {
+std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const void* address,
+                                             std::size_t bytes, bool write, Via via, std::uintptr_t caller) {
     const auto* first = static_cast<const std::byte*>(address);
     Shadow* shadow = find(first, bytes);
     if (shadow == nullptr) {
@@ -104,7 +109,6 @@ std::unique_lock<std::mutex> Checker::access(int thread, const void* address, st
                      fmt::format("atomic on {} at {}: only global memory has them here", shadow->name,
                                  source_of(caller)));
     }
-    const Moment at = via == Via::copy ? clocks_.copy(thread, copy) : clocks_.now(thread);
     Attempt now{{.block = at.block, .epoch = at.epoch}, thread, write, via};
     now.access.agent = at.agent & 0x7fff;
     now.access.atomic = via == Via::atomic;
@@ -195,6 +199,7 @@ void Checker::read(const Shadow& shadow, Shadow::Cell& cell, const std::byte* ad
                                  describe(shadow, address), source_of(now.access.caller), now.thread));
     }
     if (!knows(shadow, now, cell.write)) conflict(shadow, cell.write, "write", "", address, now);
+    check_proxy(shadow, cell.write, address, now);
 
     auto& reads = cell.reads;
     for (Access& before : reads) {
@@ -213,6 +218,7 @@ void Checker::write(const Shadow& shadow, Shadow::Cell& cell, const std::byte* a
     const bool both_atomic = cell.write.atomic != 0 && now.access.atomic != 0;
     if (!both_atomic && !knows(shadow, now, cell.write))
         conflict(shadow, cell.write, "write", "", address, now);
+    check_proxy(shadow, cell.write, address, now);
     const auto unknown = [&](const Access& before) { return !knows(shadow, now, before); };
     const auto found = std::find_if(cell.reads.begin(), cell.reads.end(), unknown);
     if (found != cell.reads.end()) {
@@ -223,11 +229,37 @@ void Checker::write(const Shadow& shadow, Shadow::Cell& cell, const std::byte* a
     cell.reads.clear();
 }
 
+void Checker::check_proxy(const Shadow& shadow, const Access& before, const std::byte* address,
+                          const Attempt& now) const {
+    if ((now.via != Via::bulk && now.via != Via::product) || shadow.global) return;
+    const Moment at = before.at();
+    if (!clocks_.of_this_block(at) || !clocks_.is_thread(at) || clocks_.is_fenced(now.thread, at)) return;
+    throw Report(Report::Kind::missing_fence,
+                 fmt::format("{} of {} at {} by thread {} behind the write at {} by thread {}, with no "
+                             "fence_proxy_async by that thread between them",
+                             now.via == Via::product ? "wgmma" : "bulk copy", describe(shadow, address),
+                             source_of(now.access.caller), now.thread, source_of(before.caller),
+                             clocks_.thread_of(at)));
+}
+
 void Checker::conflict(const Shadow& shadow, const Access& before, const char* before_kind,
                        const char* others, const std::byte* address, const Attempt& now) const {
     const Moment at = before.at();
-    const int thread = clocks_.thread_of(at);
     const bool same_block = clocks_.of_this_block(at), by_copy = same_block && clocks_.is_copy(at);
+    const char* kind = now.via == Via::product ? "wgmma"
+                       : now.via == Via::bulk  ? "bulk copy"
+                       : now.write             ? "write"
+                                               : "read";
+    const auto agent = std::find_if(named_agents_.begin(), named_agents_.end(),
+                                    [&](const NamedAgent& named) { return named.agent == at.agent; });
+    if (same_block && agent != named_agents_.end()) {
+        throw Report(
+            Report::Kind::copy_in_flight,
+            fmt::format("{} of {} at {} by thread {} before the {} at {} by thread {} was waited for", kind,
+                        describe(shadow, address), source_of(now.access.caller), now.thread, agent->what,
+                        source_of(before.caller), agent->thread));
+    }
+    const int thread = clocks_.thread_of(at);
     const Copies& copies = copies_[thread];
     if (by_copy && copies.over < at.epoch) {
         const char* what = now.via != Via::copy ? (now.write ? "write of" : "read of")
@@ -245,8 +277,8 @@ void Checker::conflict(const Shadow& shadow, const Access& before, const char* b
                  fmt::format("race on {}: {} at {} by thread {}{}{}, {} at {} by thread "
                              "{}, and {}",
                              describe(shadow, address), before_kind, source_of(before.caller), thread, others,
-                             same_block ? "" : " of another block", now.write ? "write" : "read",
-                             source_of(now.access.caller), now.thread, missing));
+                             same_block ? "" : " of another block", kind, source_of(now.access.caller),
+                             now.thread, missing));
 }
 
 }  // namespace simt

@@ -73,6 +73,8 @@ enum class Via : std::uint8_t {
     wrapper,  ///< the CUDA layer, which counts it
     plain,    ///< an ordinary C++ access, which nothing counts
     copy,     ///< an asynchronous copy, when it starts
+    bulk,     ///< a bulk copy, when it starts
+    product,  ///< a product of a warpgroup (wgmma), when a warp starts its part
     atomic    ///< an atomic of the CUDA layer
 };
 
@@ -89,11 +91,14 @@ class Checker {
     /// A block begins.
     void begin_block(int threads);
 
-    /// One access by a thread of the block, at its present moment or as its copy number `copy`. Throws a
-    /// Report if it is a fault. While the lock that it returns is held no other block accesses that
-    /// allocation; an atomic takes place under it.
-    std::unique_lock<std::mutex> access(int thread, const void* address, std::size_t bytes, bool write,
-                                        Via via, Epoch copy, std::uintptr_t caller);
+    /// Whom an agent behind the threads and their copies acts for, and what it does: "bulk load".
+    void name_agent(Agent agent, const char* what, int thread);
+
+    /// One access by a thread of the block, or by what it has started, at that moment. Throws a Report if it
+    /// is a fault. While the lock that it returns is held no other block accesses that allocation; an atomic
+    /// takes place under it.
+    std::unique_lock<std::mutex> access(int thread, const Moment& at, const void* address, std::size_t bytes,
+                                        bool write, Via via, std::uintptr_t caller);
 
     /// The thread's first n copies are over, for those who have waited for them: for the thread, or for the
     /// phase of an mbarrier at which they arrived.
@@ -123,14 +128,25 @@ class Checker {
     /// Does the earlier access come before this one? Shared memory has nothing to do with what it was to
     /// other blocks.
     bool knows(const Shadow& shadow, const Attempt& now, const Access& before) const {
-        return clocks_.knows(now.thread, before.at()) ||
-               (!shadow.global && !clocks_.of_this_block(before.at()));
+        const bool before_it = now.via == Via::product ? clocks_.has_told(now.thread, before.at())
+                                                       : clocks_.knows(now.thread, before.at());
+        return before_it || (!shadow.global && !clocks_.of_this_block(before.at()));
     }
     [[noreturn]] void conflict(const Shadow& shadow, const Access& before, const char* before_kind,
                                const char* others, const std::byte* address, const Attempt& now) const;
 
+    /// What a thread wrote is not fit for bulk copies and products unless it has said so.
+    void check_proxy(const Shadow& shadow, const Access& before, const std::byte* address,
+                     const Attempt& now) const;
+
+    struct NamedAgent {
+        Agent agent;
+        const char* what;
+        int thread;
+    };
     Clocks& clocks_;
     std::uint64_t& bypassed_bytes_;
+    std::vector<NamedAgent> named_agents_;
     std::unique_ptr<Shadow> dynamic_shared_;
     std::vector<std::unique_ptr<Shadow>> static_shared_;  ///< of each program or library that has some
     Shadow* last_found_ = nullptr;                        ///< global memory, or null

@@ -57,7 +57,9 @@ void Clocks::begin(std::uint32_t block, std::uint32_t launch, int threads) {
     before_ = from_ = after_ = nullptr;
     const ClockRef nothing = new Clock;
     nothing->own.resize(2 * threads);
-    threads_.assign(threads, {.epoch = 1, .copies = 0, .known = nothing, .fenced = {}, .told = {}});
+    next_agent_ = static_cast<Agent>(2 * threads);
+    threads_.assign(
+        threads, {.epoch = 1, .copies = 0, .known = nothing, .fenced = {}, .told = {}, .proxy_fences = {}});
 }
 
 /// What only the thread itself knew; and its next epoch begins.
@@ -98,6 +100,37 @@ void Clocks::release_copies(int thread, Epoch n, ClockRef& into) {
     Clock& clock = own_copy(into);
     clock.own.resize(2 * threads_.size());
     raise(clock.own[copies_of(thread)], n);
+}
+
+void Clocks::release(Agent agent, Epoch epoch, ClockRef& into) {
+    Clock& clock = own_copy(into);
+    clock.own.resize(std::max<std::size_t>({clock.own.size(), 2 * threads_.size(), agent + std::size_t{1}}));
+    raise(clock.own[agent], epoch);
+}
+
+void Clocks::learn(std::span<const int> threads, Agent agent, Epoch epoch) {
+    ClockRef before, after;
+    for (const int thread : threads) {
+        ClockRef& known = threads_[thread].known;
+        if (known_of(threads_[thread], agent) >= epoch) continue;
+        if (known != before) {
+            before = after = known;
+            release(agent, epoch, after);
+        }
+        known = after;
+    }
+}
+
+void Clocks::fence_proxy(int thread) {
+    Thread& self = threads_[thread];
+    self.proxy_fences.push_back(self.epoch);
+    self.epoch += 1;
+}
+
+bool Clocks::is_fenced(int thread, const Moment& write) const {
+    const Epochs& fences = threads_[write.agent].proxy_fences;
+    const auto first = std::lower_bound(fences.begin(), fences.end(), write.epoch);
+    return first != fences.end() && knows(thread, {block_, *first, write.agent});
 }
 
 void Clocks::acquire(int thread, const ClockRef& from) {

@@ -22,7 +22,8 @@ namespace simt {
 
 /// A number within a block. Thread t is agent t, and the asynchronous copies that it has started, which pass
 /// in the order in which it started them, are agent `threads + t`. What else acts by itself comes behind
-/// these.
+/// these: the bulk loads that signal one mbarrier, of which those of phase p are epoch p + 1; the bulk stores
+/// of a thread; the products of a warp (wgmma).
 using Agent = std::uint16_t;
 
 /// A thread's epoch ends where it tells others. Each copy is an epoch of its own. 0 is before all.
@@ -68,10 +69,16 @@ class Clocks {
     Moment now(int thread) const { return {block_, threads_[thread].epoch, static_cast<Agent>(thread)}; }
     /// The moment of a thread's n-th copy, from 1 on.
     Moment copy(int thread, Epoch n) const { return {block_, n, copies_of(thread)}; }
-    bool is_copy(const Moment& moment) const { return moment.agent >= threads_.size(); }
-    /// The thread that did it, or whose copy did.
+    /// Behind those of the threads and their copies.
+    Agent add_agent() { return next_agent_++; }
+    bool is_thread(const Moment& moment) const { return moment.agent < threads_.size(); }
+    bool is_copy(const Moment& moment) const {
+        return !is_thread(moment) && moment.agent < 2 * threads_.size();
+    }
+    /// The thread that did it, or whose copy did. Not of other agents.
     int thread_of(const Moment& moment) const {
-        return static_cast<int>(moment.agent - (is_copy(moment) ? threads_.size() : 0));
+        const std::size_t first = is_copy(moment) ? threads_.size() : 0;
+        return is_thread(moment) || is_copy(moment) ? static_cast<int>(moment.agent - first) : 0;
     }
     bool of_this_block(const Moment& moment) const { return moment.block == block_; }
     bool of_this_launch(const Moment& moment) const { return moment.block >= launch_; }
@@ -82,8 +89,20 @@ class Clocks {
         if (moment.block != block_) return moment.block < launch_ || self.known->others.knows(moment);
         if (moment.agent == thread) return true;
         if (moment.agent == copies_of(thread)) return moment.epoch <= self.copies;
-        return moment.epoch <= self.known->own[moment.agent];
+        return moment.epoch <= known_of(self, moment.agent);
     }
+    /// The same, though the thread has done it itself: do its others who have met it know it too?
+    bool has_told(int thread, const Moment& moment) const {
+        if (moment.block != block_ || moment.agent != thread) return knows(thread, moment);
+        return moment.epoch <= known_of(threads_[thread], moment.agent);
+    }
+    /// Two threads for which this is the same know the same of others.
+    const Clock* known(int thread) const { return threads_[thread].known.get(); }
+
+    /// A fence.proxy.async: what the thread did before is fit for asynchronous copies and products.
+    void fence_proxy(int thread);
+    /// Does `thread` know of such a fence of whoever wrote, behind the write?
+    bool is_fenced(int thread, const Moment& write) const;
 
     /// These threads have met: each knows what one of them did or knew.
     void meet(std::span<const int> threads);
@@ -92,6 +111,9 @@ class Clocks {
     /// `into` learns what the thread did and knows; or that its first n copies are over.
     void release(int thread, ClockRef& into);
     void release_copies(int thread, Epoch n, ClockRef& into);
+    /// `into` learns that an agent's epoch is over; or some threads do.
+    void release(Agent agent, Epoch epoch, ClockRef& into);
+    void learn(std::span<const int> threads, Agent agent, Epoch epoch);
     /// The thread learns what `from` knows, which may be null.
     void acquire(int thread, const ClockRef& from);
     /// A __threadfence. What the thread did and knows is fit to be told by its next atomic, and it may rely
@@ -106,12 +128,17 @@ class Clocks {
         Epoch copies;    ///< that it has waited for
         ClockRef known;  ///< of others; of itself, it knows all
         KnownBlocks fenced, told;
+        Epochs proxy_fences;  ///< that ended with one
     };
+    static Epoch known_of(const Thread& thread, Agent agent) {
+        return agent < thread.known->own.size() ? thread.known->own[agent] : 0;
+    }
     Agent copies_of(int thread) const { return static_cast<Agent>(threads_.size() + thread); }
     void add_own(int thread, Epochs& to);
 
     std::uint32_t block_ = 0, launch_ = 0;
     std::vector<Thread> threads_;
+    Agent next_agent_ = 0;
     /// The last acquire: mostly, all lanes of a warp learn the same and knew the same.
     ClockRef before_, from_, after_;
 };

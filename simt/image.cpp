@@ -89,7 +89,8 @@ std::string source_of(std::uintptr_t caller) {
             frame = frame.substr(frame.find_last_of('/') + 1);
             frame = frame.substr(0, frame.find_first_of(" \n"));
             // The wrappers are inlined, so the kernel is the first frame outside the CUDA layer.
-            if (source.empty() || source.starts_with("device.cuh") || source.starts_with("cuda.h"))
+            if (source.empty() || source.starts_with("device.cuh") || source.starts_with("hopper.cuh") ||
+                source.starts_with("cuda.h"))
                 source = frame;
         }
         pclose(frames);

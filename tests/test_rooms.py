@@ -33,8 +33,8 @@ def allowed(file, other):
             return target in ("stages", "simt", "reference")
         return ROOMS.index(other.parts[1]) <= ROOMS.index(file.parts[1])
     if top == "stages":
-        if other.as_posix() == "simt/cuda.h":
-            return file.name == "device.cuh"
+        if other.as_posix() in ("simt/cuda.h", "simt/hopper.h"):
+            return file.name in ("device.cuh", "hopper.cuh")
         # A stage's claims are about what harness/count counts; its kernel and the shared headers know nothing of it.
         return target == "stages" or (file.stem == "claims" and target in ("harness", "simt"))
     return target in {"simt": ("simt", "stages"), "reference": ("reference", "stages")}[top]

@@ -79,7 +79,9 @@ class Ladder:
     @staticmethod
     def find_instructions():
         """The CUDA layer's functions by name."""
-        code = read("stages/device.cuh").replace(" LADDER_SITE)", ")").replace("__host__ __device__", "__device__")
+        code = read("stages/device.cuh") + read("stages/hopper.cuh")
+        code = code.replace(" LADDER_SITE)", ")").replace("LADDER_ONLY_SITE", "")
+        code = code.replace("__host__ __device__", "__device__")
         return {d.name: d for d in definitions(code) if d.doc}
 
     # Links to stages

@@ -206,7 +206,7 @@ Limits sandboxed_compiler_limits(const fs::path& kernel, const fs::path& folder)
     limits.memory = sandboxed_compiler_memory;
     limits.sandbox = true;
     limits.readable = {kernel, source_folder() / "simt"};
-    for (const char* header : {"device.cuh", "errors.h", "launch.h", "stage.h"})
+    for (const char* header : {"device.cuh", "hopper.cuh", "errors.h", "launch.h", "stage.h"})
         limits.readable.push_back(source_folder() / "stages" / header);
     // A compiler that is none of the system's has its parts beside it: /opt/gcc for /opt/gcc/bin/g++.
     for (const Backend backend : {Backend::cpu, Backend::gpu}) {
@@ -231,7 +231,8 @@ std::string source_line(const fs::path& library, const std::string& address) {
         frame = frame.substr(frame.find_last_of('/') + 1);
         frame = frame.substr(0, frame.find(' '));
         // What is inlined comes first.
-        if (source.empty() || source.starts_with("device.cuh") || source.starts_with("cuda.h"))
+        if (source.empty() || source.starts_with("device.cuh") || source.starts_with("hopper.cuh") ||
+            source.starts_with("cuda.h"))
             source = frame;
     }
     return source.empty() || source.find('?') != source.npos ? "code address " + address : source;

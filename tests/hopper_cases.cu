@@ -1,0 +1,143 @@
+#include "tests/hopper_cases.h"
+
+#include "simt/simt.h"
+#include "stages/hopper.cuh"
+#include "tests/simt_array.h"
+
+namespace simt_cases {
+namespace {
+
+using namespace ladder;
+
+constexpr int rows = 60, keys = 100, d = 64;
+
+struct Tiles {
+    alignas(1024) fp16 Q[64][d];
+    alignas(1024) fp16 K[64][d];
+    alignas(1024) fp16 O[64][d];
+    Mbarrier there, read;
+};
+
+struct Maps {
+    TensorMap Q, K, O;
+};
+
+template <Wrong wrong>
+__global__ void hopper_kernel(const __grid_constant__ Maps maps) {
+    auto& shared = aligned_shared_memory<Tiles>();
+    const int group = uniform(static_cast<int>(threadIdx.x) / 128);
+    const int thread = static_cast<int>(threadIdx.x) % 128, warp = thread / 32, lane = thread % 32;
+    if (threadIdx.x == 0) {
+        mbarrier_init(&shared.there, 1);
+        mbarrier_init(&shared.read, 1);
+        if (wrong != Wrong::no_init_fence) mbarrier_fence_init();
+    }
+    __syncthreads();
+    if (group == 0) {
+        if (wrong != Wrong::no_released_registers) release_registers<24>();
+        if (thread != 0) return;
+        for (int j = 0; j < 2; ++j) {
+            if (wrong != Wrong::no_wait_for_readers) mbarrier_try_wait(&shared.read, j - 1);
+            int bytes = sizeof shared.K + (j == 0 ? sizeof shared.Q : 0);
+            bytes += wrong == Wrong::too_many_bytes ? 16 : 0;
+            bytes -= wrong == Wrong::too_few_bytes ? sizeof shared.K : 0;
+            mbarrier_expect(&shared.there, bytes);
+            if (j == 0) bulk_load(shared.Q, &maps.Q, 0, 0, 0, &shared.there);
+            bulk_load(shared.K, &maps.K, 64 * j, 0, 0, &shared.there);
+        }
+        return;
+    }
+    claim_registers<256>();
+    float S[32], O[32];
+    std::uint32_t P[16];
+    for (float& x : O) x = 0.0f;
+    for (int j = 0; j < 2; ++j) {
+        if (wrong != Wrong::no_wait_for_load) mbarrier_try_wait(&shared.there, j);
+        if (wrong == Wrong::generic_operand && j == 0) {
+            if (thread < 64) store(&shared.K[thread][0], load(&shared.K[thread][0]));
+            named_barrier_sync(3, 128);
+        }
+        const std::uint64_t Q = matrix_descriptor(shared.Q, 0, 1024);
+        const std::uint64_t K = matrix_descriptor(shared.K, 0, 1024) + (wrong == Wrong::descriptor ? 64 : 0);
+        if (wrong != Wrong::no_wgmma_fence) wgmma_fence();
+        for (int k = 0; k < d; k += 16) {
+            if (wrong == Wrong::one_warp_behind && j == 1 && k == 48 && warp == 3) continue;
+            wgmma<fp16, 64, false>(S, Q + 2 * k / 16, K + 2 * k / 16, k > 0);
+        }
+        wgmma_commit();
+        if (wrong != Wrong::no_product_wait) wgmma_wait<0>(S);
+        for (int c = 0; c < 16; ++c) P[c] = pack<fp16>(S[2 * c], S[2 * c + 1]);
+        if (wrong != Wrong::no_second_fence) wgmma_fence();
+        for (int k = 0; k < 64; k += 16) wgmma<fp16, d, true>(O, &P[k / 4], K + k * 128 / 16, true);
+        wgmma_commit();
+        if (wrong == Wrong::accumulator_written) O[thread % 32] *= 2.0f;
+        if (wrong == Wrong::A_written) P[thread % 16] = 0;
+        const auto tell = [&] {
+            if (thread == 0) mbarrier_arrive(&shared.read);
+        };
+        if (wrong == Wrong::told_too_early) {
+            tell();
+            mbarrier_try_wait(&shared.there, 1);
+        }
+        wgmma_wait<0>(O);
+        hold(P);
+        if (wrong != Wrong::told_too_early) tell();
+    }
+    for (int round = 0; round < 2; ++round) {
+        for (int c = 0; c < 4; ++c) {
+            std::uint32_t x[4];
+            for (int k = 0; k < 4; ++k) x[k] = pack<fp16>(O[8 * c + 2 * k], O[8 * c + 2 * k + 1]);
+            const int row = 16 * warp + lane % 16, column = 16 * c + lane / 16 * 8;
+            stmatrix(&shared.O[row][column ^ row % 8 * 8], x);
+        }
+        if (wrong != Wrong::no_proxy_fence) fence_proxy_async();
+        if (wrong != Wrong::no_barrier) named_barrier_sync(2, wrong == Wrong::barrier_count ? 256 : 128);
+        if (thread == 0) {
+            bulk_store(&maps.O, shared.O, 0, 0, 0, 0);
+            bulk_commit();
+            if (round == 0 && wrong != Wrong::store_wait_too_late) bulk_wait<0>();  // O is stored twice
+            if (round == 1 && wrong != Wrong::no_store_wait) bulk_wait_read<0>();
+        }
+        named_barrier_sync(2, 128);
+    }
+}
+
+template <Wrong wrong>
+std::vector<float> run() {
+    Array<fp16> Q(rows * d, false), K(keys * d, false), O(rows * d);
+    for (int i = 0; i < rows * d; ++i) Q.data()[i] = simt::round_to<fp16>(hopper_element(false, i));
+    for (int i = 0; i < keys * d; ++i) K.data()[i] = simt::round_to<fp16>(hopper_element(true, i));
+    const auto map = [](fp16* data, int N) {
+        return tensor_map<fp16, d>({data, N * d, N * d, d}, 1, 1, N, 64);
+    };
+    const Maps maps{map(Q.data(), rows), map(K.data(), keys), map(O.data(), rows)};
+    launch(hopper_kernel<wrong>, dim3(1), 256, sizeof(Tiles), maps);
+    std::vector<float> result;
+    for (const fp16 x : O.first(rows * d)) result.push_back(simt::value_of(x));
+    return result;
+}
+
+template <int first = 0>
+std::vector<float> run_if(Wrong wrong) {
+    constexpr int count = static_cast<int>(Wrong::no_released_registers) + 1;
+    if constexpr (first < count) {
+        if (wrong == static_cast<Wrong>(first)) return run<static_cast<Wrong>(first)>();
+        return run_if<first + 1>(wrong);
+    } else {
+        return {};
+    }
+}
+
+}  // namespace
+
+float hopper_element(bool is_K, int i) {
+    auto x = static_cast<std::uint32_t>(2 * i + is_K + 1) * 2654435761u;
+    x = (x ^ x >> 15) * 2246822519u;
+    return static_cast<float>((x >> 20) % 3) - 1.0f;
+}
+
+std::vector<float> run_hopper_kernel(Wrong wrong) {
+    return run_if(wrong);
+}
+
+}  // namespace simt_cases

@@ -1,0 +1,41 @@
+/// @file
+/// A small kernel of Hopper's instructions for the tests of the CPU back-end, whole or with one thing wrong.
+/// hopper_cases.cu defines it for the checked back-end, and so race-checked.
+#pragma once
+
+#include <vector>
+
+namespace simt_cases {
+
+/// What is wrong with the kernel.
+enum class Wrong {
+    nothing,
+    no_init_fence,        ///< no fence behind mbarrier_init
+    no_wait_for_load,     ///< K used before it has come
+    no_wait_for_readers,  ///< K loaded anew while it may be in use
+    told_too_early,       ///< says that K has been read before it waits for the product that reads it
+    too_many_bytes,       ///< expected of the bulk loads
+    too_few_bytes,
+    no_wgmma_fence,
+    no_second_fence,      ///< P changes behind the first wgmma_fence
+    no_product_wait,      ///< S read before its product is over
+    accumulator_written,  ///< O scaled while a product adds to it
+    A_written,            ///< P changes while a product reads it
+    no_proxy_fence,       ///< O stored by threads, then by a bulk store
+    no_barrier,           ///< between these two
+    no_store_wait,        ///< leaves the kernel
+    store_wait_too_late,  ///< O overwritten before the bulk store has read it
+    barrier_count,
+    descriptor,       ///< leaves its tile
+    generic_operand,  ///< K stored by threads, with no fence_proxy_async
+    one_warp_behind,  ///< a warp leaves out a product
+    no_released_registers
+};
+
+/// The last 60 of 64 rows are Q's, 100 keys in two tiles: O = (Q K^T) K, 60 x 64 in fp16, row by row. The
+/// elements are -1, 0, 1.
+std::vector<float> run_hopper_kernel(Wrong wrong);
+/// Element i of Q, or of K.
+float hopper_element(bool is_K, int i);
+
+}  // namespace simt_cases

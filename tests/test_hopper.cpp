@@ -1,0 +1,131 @@
+/// @file
+/// The CPU back-end with Hopper's instructions: a small kernel of them, and every report on what may be wrong
+/// with it.
+#ifdef LADDER_HAS_CPU
+
+#    include <set>
+
+#    include "simt/simt.h"
+#    include "tests/catch.h"
+#    include "tests/hopper_cases.h"
+
+using simt::Order;
+using simt::Report;
+using namespace simt_cases;
+
+namespace {
+
+/// O of the kernel, by a plain formula. All numbers are whole, and small enough for fp16.
+std::vector<float> formula() {
+    constexpr int rows = 60, keys = 100, d = 64;
+    std::vector<float> O(rows * d);
+    for (int i = 0; i < rows; ++i) {
+        for (int j = 0; j < keys; ++j) {
+            float s = 0.0f;
+            for (int c = 0; c < d; ++c)
+                s += hopper_element(false, i * d + c) * hopper_element(true, j * d + c);
+            for (int c = 0; c < d; ++c) O[i * d + c] += s * hopper_element(true, j * d + c);
+        }
+    }
+    return O;
+}
+
+struct Expectation {
+    Wrong wrong;
+    std::set<Report::Kind> kinds;
+    std::vector<std::string> parts;  ///< of the message
+};
+
+void check(const Expectation& expected) {
+    INFO("wrong: " << static_cast<int>(expected.wrong));
+    try {
+        run_hopper_kernel(expected.wrong);
+        FAIL_CHECK("the kernel ran without a report");
+    } catch (const Report& report) {
+        INFO(report.what());
+        CHECK(expected.kinds.count(report.kind) == 1);
+        for (const std::string& part : expected.parts)
+            CHECK(std::string(report.what()).find(part) != std::string::npos);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("hopper: loads, products and stores give what a plain formula says, whatever the order", "[simt]") {
+    const simt::KeptOptions kept;
+    const std::vector<float> expected = formula();
+    for (const bool late : {true, false}) {
+        for (const auto order : {Order::forward, Order::reversed, Order::shuffled}) {
+            simt::options().order = order;
+            simt::options().late_copies = late;
+            simt::reset_counters();
+            CHECK(run_hopper_kernel(Wrong::nothing) == expected);
+            const simt::Counters counted = simt::counters();
+            CHECK(counted.bulk_copies == 3 + 2);
+            CHECK(counted.bulk_bytes == 5 * 64 * 128);
+            CHECK(counted.global_load_bytes == (60 + 100) * 128);
+            CHECK(counted.global_store_bytes == 2 * 60 * 128);
+            CHECK(counted.wgmma == 2 * 2 * 4);
+            CHECK(counted.wgmma_columns == 64 * 2 * 2 * 4);
+            CHECK(counted.stmatrix == 2 * 4 * 4);
+            CHECK(counted.named_barriers == 2 * 2 * 128);
+            CHECK(counted.registers_moved == 128 * (248 - 24) + 128 * (256 - 248));
+            CHECK(counted.bypassed_bytes == 0);
+        }
+    }
+}
+
+TEST_CASE(
+    "hopper: what is wrong with bulk copies, products, barriers and registers is found, whatever the order",
+    "[simt]") {
+    using Kind = Report::Kind;
+    const std::string here = "hopper_cases.cu:";
+    const std::vector<Expectation> expectations = {
+        {Wrong::no_init_fence, {Kind::missing_fence}, {"bulk_load at " + here, "mbarrier_fence_init"}},
+        // The load is under way, or not yet started.
+        {Wrong::no_wait_for_load, {Kind::copy_in_flight, Kind::uninitialized}, {here}},
+        {Wrong::no_wait_for_readers, {Kind::copy_in_flight, Kind::wrong_phase, Kind::race}, {here}},
+        {Wrong::told_too_early,
+         {Kind::copy_in_flight},
+         {"bulk copy of shared memory (byte 8192) at " + here, "before the wgmma at " + here}},
+        {Wrong::too_many_bytes,
+         {Kind::deadlock},
+         {"(an mbarrier)", "expects 16400 bytes in phase 0", "bring 16384"}},
+        {Wrong::too_few_bytes, {Kind::wrong_bytes, Kind::copy_in_flight, Kind::uninitialized}, {here}},
+        {Wrong::no_wgmma_fence, {Kind::missing_fence}, {"wgmma at " + here, "no wgmma_fence"}},
+        {Wrong::no_second_fence, {Kind::missing_fence}, {"wgmma at " + here, "no wgmma_fence"}},
+        {Wrong::no_product_wait,
+         {Kind::registers_in_flight},
+         {"reads an accumulator at " + here, "the wgmma at " + here}},
+        {Wrong::accumulator_written, {Kind::registers_in_flight}, {"an accumulator at " + here}},
+        {Wrong::A_written, {Kind::registers_in_flight}, {"writes a register of A at " + here}},
+        {Wrong::no_proxy_fence,
+         {Kind::missing_fence},
+         {"bulk copy of shared memory", "no fence_proxy_async"}},
+        {Wrong::no_barrier, {Kind::race, Kind::uninitialized}, {here}},
+        {Wrong::no_store_wait,
+         {Kind::copy_in_flight},
+         {"leaves the kernel before the bulk store at " + here}},
+        {Wrong::store_wait_too_late, {Kind::copy_in_flight}, {"before the bulk store at " + here}},
+        {Wrong::barrier_count,
+         {Kind::deadlock},
+         {"named barrier 2 has 128 of 256 threads", "(a named barrier)"}},
+        {Wrong::descriptor, {Kind::out_of_bounds}, {"wgmma at " + here, "outside its tile"}},
+        {Wrong::generic_operand, {Kind::missing_fence}, {"wgmma of shared memory", "no fence_proxy_async"}},
+        {Wrong::one_warp_behind, {Kind::deadlock, Kind::divergence}, {"hopper_cases.cu"}},
+        {Wrong::no_released_registers,
+         {Kind::deadlock},
+         {"(setmaxnreg)", "0 registers of the block are free"}},
+    };
+    const simt::KeptOptions kept;
+    for (const bool late : {true, false}) {
+        for (const auto order : {Order::forward, Order::reversed, Order::shuffled}) {
+            simt::options().order = order;
+            simt::options().late_copies = late;
+            CAPTURE(late, static_cast<int>(order));
+            for (const Expectation& expected : expectations) check(expected);
+        }
+    }
+}
+
+#endif
