@@ -120,6 +120,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
 
 void Block::begin_turn(int id) {
     builtins.thread = threads_[id].index;
+    hopper.begin_turn(id);
 }
 
 void Block::end_turn() {

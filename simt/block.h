@@ -69,7 +69,7 @@ class Block final : Scheduler::Program {
                                        std::uintptr_t caller) {
         if (!config_->checked) return {};
         if (scheduler_.on_a_stack(address)) {
-            if (via == Via::plain && hopper.watches_registers()) hopper.touch(address, bytes, write, caller);
+            if (via == Via::plain && hopper.watches(address)) hopper.touch(address, bytes, write, caller);
             return {};
         }
         return checked(clocks_.now(scheduler_.current()), address, bytes, write, via, caller);

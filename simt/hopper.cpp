@@ -397,10 +397,6 @@ unsigned HopperBlock::describe_tile(unsigned offset, std::size_t bytes) {
     return offset;
 }
 
-bool HopperBlock::watches_registers() const {
-    return is_used_ && !threads_[block_.scheduler_.current()].registers_of_products.empty();
-}
-
 void HopperBlock::touch(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {
     Thread& thread = self();
     auto& all = thread.registers_of_products;
@@ -413,7 +409,12 @@ void HopperBlock::touch(const void* address, std::size_t bytes, bool write, std:
         const auto found =
             std::upper_bound(all.begin(), all.end(), first,
                              [](const std::byte* a, const Registers& r) { return a < r.begin + r.bytes; });
-        if (found == all.end() || found->begin >= first + bytes) return;
+        if (found == all.end() || found->begin >= first + bytes) {
+            const Registers* before = found == all.begin() ? nullptr : &found[-1];
+            thread.gap = {before == nullptr ? first : before->begin + before->bytes,
+                          found == all.end() ? first + bytes : found->begin};
+            return;
+        }
         thread.touched_last = static_cast<std::size_t>(found - all.begin());
     }
     Registers& registers = all[thread.touched_last];
@@ -441,6 +442,7 @@ HopperBlock::Registers& HopperBlock::registers_of(int id, const void* begin, std
                                 to_string(site), id, what));
     }
     if (!known) {  // what was there before is gone
+        thread.gap = {};
         std::erase_if(
             all, [&](const Registers& r) { return r.begin < first + bytes && first < r.begin + r.bytes; });
         found = std::lower_bound(all.begin(), all.end(), first,

@@ -69,9 +69,14 @@ class HopperBlock {
     /// One warp's part of a product: 16 of its 64 rows.
     void start_product(const Wgmma* const (&lanes)[32], Site site, std::uintptr_t caller);
 
-    /// Does a product use, or has it used, registers of the running thread? Then the checker must say what it
-    /// touches on its stack.
-    bool watches_registers() const;
+    /// A turn of this thread begins.
+    void begin_turn(int id) { current_ = &threads_[static_cast<std::size_t>(id)]; }
+    /// May an access to the running thread's stack be one to registers of a product, in flight or past?
+    bool watches(const void* address) const {
+        const auto* first = static_cast<const std::byte*>(address);
+        return !current_->registers_of_products.empty() &&
+               (first < current_->gap.begin || first >= current_->gap.end);
+    }
     void touch(const void* address, std::size_t bytes, bool write, std::uintptr_t caller);
 
   private:
@@ -93,6 +98,9 @@ class HopperBlock {
         std::size_t register_changes = 0;
         bool fenced = false;  ///< wgmma_fence since the last wait
         std::size_t touched_last = 0;
+        struct {
+            const std::byte *begin = nullptr, *end = nullptr;
+        } gap;                                         ///< between two of the following, where it was last
         std::vector<Registers> registers_of_products;  ///< by address
     };
     /// The accumulators of products in flight: what they will be.
@@ -155,6 +163,7 @@ class HopperBlock {
 
     Block& block_;
     std::vector<Thread> threads_;
+    Thread* current_ = nullptr;  ///< whose turn it is
     std::vector<Warp> warps_;
     std::vector<Warpgroup> warpgroups_;
     std::array<NamedBarrier, 16> named_;
