@@ -146,7 +146,7 @@ nvcc_stage() {
         / [1-9][0-9]* bytes spill/ { print stage ": " kernel; print }' | grep .
 }
 export -f nvcc_stage
-nvcc_stages() { printf '%s\n' stages/[0-9]*/kernel.cu | xargs -P "$jobs" -I @ bash -c 'nvcc_stage @'; }
+nvcc_stages() { printf '%s\n' tests/hopper_forward/kernel.cu stages/[0-9]*/kernel.cu | xargs -P "$jobs" -I @ bash -c 'nvcc_stage @'; }
 
 summary() {
     printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped
