@@ -1,6 +1,9 @@
 #include "tests/primitives.h"
 
+#include <cstring>
+
 #include "stages/device.cuh"
+#include "stages/hopper.cuh"
 
 namespace {
 
@@ -171,9 +174,241 @@ Words result_of(Device& device, int words, void (*kernel)(V*)) {
     return result;
 }
 
+// ---------------------------------------------------------------------------------------------------------------
+// Hopper's
+
+/// An operand of a product: rows of 64 elements, or more panels of them, with 128-byte swizzle.
+template <int rows>
+struct Panels {
+    alignas(1024) std::uint16_t element[rows][64];
+};
+
+/// Element i of operand A (0), B (1).
+template <class T>
+__host__ __device__ std::uint32_t operand(int which, int row, int column) {
+    return sample<T>(static_cast<std::uint32_t>(100000 * which + 512 * row + column));
+}
+__host__ __device__ float before(int row, int column) {
+    return 0.25f * static_cast<float>(row) - static_cast<float>(column % 7);
+}
+
+template <int N, bool B_transposed>
+struct Operands {
+    Panels<64> A;
+    Panels<B_transposed ? 64 * ((N + 63) / 64) : N> B;
+};
+
+enum class A_in { memory, registers };
+
+/// A (64 x 16) is columns 16 to 31 of its tile, B rows or columns 16 to 31. In memory: twice, the first time
+/// without what D was.
+template <class T, int N, A_in A_place, bool B_transposed>
+__global__ void wgmma_kernel(float* out) {
+    auto& shared = aligned_shared_memory<Operands<N, B_transposed>>();
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+    const auto fill = [&](auto& tile, int which, int rows) {
+        for (int i = thread; i < rows * 64; i += 128) {
+            const int row = i / 64, column = i % 64;
+            // Panel p of a transposed B is columns 64 p to 64 p + 63.
+            const bool panels = which == 1 && B_transposed;
+            const std::uint32_t bits =
+                operand<T>(which, panels ? row % 64 : row, panels ? row / 64 * 64 + column : column);
+            store(&tile.element[row][column ^ row % 8 * 8], static_cast<std::uint16_t>(bits));
+        }
+    };
+    fill(shared.A, 0, 64);
+    fill(shared.B, 1, sizeof shared.B / 128);
+    fence_proxy_async();
+    __syncthreads();
+    const int first_row = 16 * warp + lane / 4, first_column = 2 * (lane % 4);
+    float D[N / 2];
+    for (int i = 0; i < N / 2; ++i)
+        D[i] = before(first_row + 8 * (i / 2 % 2), first_column + i % 2 + 8 * (i / 4));
+    std::uint32_t a[4];
+    for (int r = 0; r < 4; ++r) {
+        const int row = first_row + 8 * (r % 2), column = 16 + first_column + 8 * (r / 2);
+        a[r] = operand<T>(0, row, column) | operand<T>(0, row, column + 1) << 16;
+    }
+    const std::uint64_t A = matrix_descriptor(shared.A, 0, 1024) + 32 / 16;
+    const std::uint64_t B = matrix_descriptor(shared.B, 64 * 128, 1024) + (B_transposed ? 2048 : 32) / 16;
+    wgmma_fence();
+    if constexpr (A_place == A_in::memory) {
+        wgmma<T, N, B_transposed>(D, A, B, false);
+        wgmma<T, N, B_transposed>(D, A, B, true);
+    } else {
+        wgmma<T, N, B_transposed>(D, a, B, true);
+    }
+    wgmma_commit();
+    wgmma_wait<0>(D);
+    hold(a);
+    for (int i = 0; i < N / 2; ++i) store(&out[thread * (N / 2) + i], D[i]);
+}
+
+__global__ void stmatrix_kernel(std::uint32_t* out) {
+    auto& tile = aligned_shared_memory<Quads>();
+    const int lane = static_cast<int>(threadIdx.x);
+    std::uint32_t r[4];
+    for (int k = 0; k < 4; ++k) r[k] = sample_pair<fp16>(4 * lane + k);
+    stmatrix(reinterpret_cast<std::uint16_t*>(tile.word[(lane * 5 + 3) % 32]), r);
+    __syncwarp();
+    for (int k = 0; k < 4; ++k) store(&out[4 * lane + k], load(&tile.word[lane][k]));
+}
+
+// Bulk copies of boxes of 16 rows of 64, the last of which leave a tensor of 37 rows.
+constexpr int bulk_rows = 37, bulk_box = 16, bulk_from = 28, bulk_to = 30, words_of_row = 32;
+constexpr int bulk_words =
+    (2 * bulk_rows + bulk_box + 3) * words_of_row;  // tensor, box, tensor and 3 rows more
+
+struct Box {
+    alignas(1024) std::uint32_t word[bulk_box][words_of_row];
+    Mbarrier there;
+};
+
+__global__ void bulk_fill_kernel(std::uint32_t* out) {
+    for (int i = static_cast<int>(threadIdx.x); i < bulk_words; i += 32) store(&out[i], sample_pair<bf16>(i));
+}
+
+__global__ void bulk_kernel(std::uint32_t* box, const __grid_constant__ TensorMap from,
+                            const __grid_constant__ TensorMap to) {
+    auto& shared = aligned_shared_memory<Box>();
+    if (threadIdx.x == 0) {
+        mbarrier_init(&shared.there, 1);
+        mbarrier_fence_init();
+        mbarrier_expect(&shared.there, sizeof shared.word);
+        bulk_load(shared.word, &from, bulk_from, 0, 0, &shared.there);
+    }
+    __syncwarp();
+    mbarrier_try_wait(&shared.there, 0);
+    for (int row = 0; row < bulk_box; ++row)
+        store(&box[row * words_of_row + threadIdx.x], load(&shared.word[row][threadIdx.x]));
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        bulk_store(&to, shared.word, 0, bulk_to, 0, 0);
+        bulk_commit();
+        bulk_wait<0>();
+    }
+}
+
+__global__ void is_built_for_hopper_kernel(std::uint32_t* out) {
+#if defined(__CUDACC__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    store(out, 0u);
+#else
+    store(out, 1u);
+#endif
+}
+
+/// Runs f(address) with memory for so many words, and returns these.
+template <class F>
+Words words_of(Device& device, std::size_t count, F f) {
+    Words result(count);
+    const Buffer out(device, 4 * count, "the result", true);
+    f(out.data());
+    device.download(result.data(), out.data(), 4 * count);
+    return result;
+}
+
+template <class T, int N, A_in A_place, bool B_transposed>
+Words run_wgmma(Device& device) {
+    return words_of(device, 64 * N, [](void* out) {
+        launch(wgmma_kernel<T, N, A_place, B_transposed>, dim3(1), 128, sizeof(Operands<N, B_transposed>),
+               static_cast<float*>(out));
+    });
+}
+
+Words run_bulk(Device& device) {
+    return words_of(device, bulk_words, [](void* out) {
+        auto* words = static_cast<std::uint32_t*>(out);
+        const auto map = [](std::uint32_t* data) {
+            constexpr std::int64_t elements = std::int64_t{bulk_rows} * 64;
+            return tensor_map<bf16, 64>({data, elements, elements, 64}, 1, 1, bulk_rows, bulk_box);
+        };
+        std::uint32_t* box = words + bulk_rows * words_of_row;
+        launch(bulk_fill_kernel, dim3(1), 32, 0, words);
+        launch(bulk_kernel, dim3(1), 32, sizeof(Box), box, map(words), map(box + bulk_box * words_of_row));
+    });
+}
+
+/// Calls f<T, N, A_place, B_transposed>(name) for each product.
+template <class F>
+void each_wgmma(F f) {
+    const auto of_type = [&]<class T>(const std::string& type) {
+        const auto of_width = [&]<int N>() {
+            const std::string end = "_" + type + "_" + std::to_string(N);
+            f.template operator()<T, N, A_in::memory, false>("wgmma_ss" + end);
+            f.template operator()<T, N, A_in::memory, true>("wgmma_ss_transposed" + end);
+            f.template operator()<T, N, A_in::registers, false>("wgmma_rs" + end);
+            f.template operator()<T, N, A_in::registers, true>("wgmma_rs_transposed" + end);
+        };
+        of_width.template operator()<64>();
+        of_width.template operator()<80>();
+        of_width.template operator()<128>();
+        of_width.template operator()<256>();
+    };
+    of_type.template operator()<fp16>("fp16");
+    of_type.template operator()<bf16>("bf16");
+}
+
 }  // namespace
 
 namespace primitives {
+
+template <>
+Results run_hopper<Backend::LADDER_BACKEND>(Device& device) {
+    const auto built = [](void* out) {
+        launch(is_built_for_hopper_kernel, dim3(1), 1, 0, static_cast<std::uint32_t*>(out));
+    };
+    if (words_of(device, 1, built)[0] == 0) return {};
+    Results results;
+    each_wgmma([&]<class T, int N, A_in A_place, bool B_transposed>(const std::string& name) {
+        results[name] = run_wgmma<T, N, A_place, B_transposed>(device);
+    });
+    results["stmatrix"] = result_of(device, 4, stmatrix_kernel);
+    results["bulk"] = run_bulk(device);
+    return results;
+}
+
+#ifndef __CUDACC__
+Results hopper_by_formula() {
+    Results results;
+    each_wgmma([&]<class T, int N, A_in A_place, bool B_transposed>(const std::string& name) {
+        const auto value = [](int which, int row, int column) {
+            return simt::value_of(T{static_cast<std::uint16_t>(operand<T>(which, row, column))});
+        };
+        Words& words = results[name];
+        for (int thread = 0; thread < 128; ++thread) {
+            for (int i = 0; i < N / 2; ++i) {
+                const int row = thread / 32 * 16 + thread % 32 / 4 + 8 * (i / 2 % 2);
+                const int column = 2 * (thread % 4) + i % 2 + 8 * (i / 4);
+                double sum = 0.0;
+                for (int k = 16; k < 32; ++k)
+                    sum +=
+                        double{value(0, row, k)} * (B_transposed ? value(1, k, column) : value(1, column, k));
+                const auto D =
+                    static_cast<float>(A_place == A_in::memory ? 2 * sum : before(row, column) + sum);
+                std::memcpy(&words.emplace_back(), &D, 4);
+            }
+        }
+    });
+    Words& stored = results["stmatrix"];
+    stored.resize(32 * 4);
+    for (int lane = 0; lane < 32; ++lane) {
+        for (int k = 0; k < 4; ++k)  // in the row that lane 8 k + lane / 4 names
+            stored[static_cast<std::size_t>(((8 * k + lane / 4) * 5 + 3) % 32 * 4 + lane % 4)] =
+                sample_pair<fp16>(4 * lane + k);
+    }
+    Words& bulk = results["bulk"];
+    for (int i = 0; i < bulk_words; ++i) bulk.push_back(sample_pair<bf16>(i));
+    for (int row = 0; row < bulk_box; ++row) {
+        for (int i = 0; i < words_of_row; ++i) {
+            const int from = bulk_from + row, to = bulk_rows + bulk_box + bulk_to + row;
+            const std::uint32_t word = from < bulk_rows ? sample_pair<bf16>(from * words_of_row + i) : 0;
+            bulk[(bulk_rows + row) * words_of_row + (i ^ row % 8 * 4)] = word;
+            if (bulk_to + row < bulk_rows) bulk[to * words_of_row + i] = word;
+        }
+    }
+    return results;
+}
+#endif
 
 template <>
 Results run<Backend::LADDER_BACKEND>(Device& device) {

@@ -20,4 +20,14 @@ using Results = std::map<std::string, std::vector<std::uint32_t>>;
 template <ladder::Backend backend>
 Results run(ladder::Device& device);
 
+/// The same for the instructions of stages/hopper.cuh, by a warpgroup. None on a GPU that lacks them (compute
+/// capability 9.0), or in a build that is not for sm_90a.
+template <ladder::Backend backend>
+Results run_hopper(ladder::Device& device);
+
+#ifdef LADDER_HAS_CPU
+/// What plain formulas say that run_hopper() gives.
+Results hopper_by_formula();
+#endif
+
 }  // namespace primitives
