@@ -15,7 +15,7 @@ struct Counters {
     std::uint64_t evict_first_bytes = 0;      ///< of these, bytes whose lines leave the L2 cache first
     std::uint64_t global_store_bytes = 0;     ///< bytes sent to global memory
     std::uint64_t shared_exchange_bytes = 0;  ///< shared memory read or written by load() and store()
-    std::uint64_t shared_tile_bytes = 0;      ///< shared memory written by copies or read by ldmatrix
+    std::uint64_t shared_tile_bytes = 0;      ///< shared memory of copies, ldmatrix and stmatrix
     std::uint64_t barriers = 0;               ///< __syncthreads, once per block
     std::uint64_t warp_syncs = 0;             ///< __syncwarp, once per warp
     std::uint64_t mbarrier_arrivals = 0;      ///< arrivals at mbarriers, once per thread that arrives

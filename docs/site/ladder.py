@@ -78,11 +78,13 @@ class Ladder:
 
     @staticmethod
     def find_instructions():
-        """The CUDA layer's functions by name."""
-        code = read("stages/device.cuh") + read("stages/hopper.cuh")
-        code = code.replace(" LADDER_SITE)", ")").replace("LADDER_ONLY_SITE", "")
-        code = code.replace("__host__ __device__", "__device__")
-        return {d.name: d for d in definitions(code) if d.doc}
+        """The CUDA layer's functions by name: the page of their header, and each's definition."""
+        found = {}
+        for header in ("device", "hopper"):
+            code = read(f"stages/{header}.cuh").replace(" LADDER_SITE)", ")").replace("LADDER_ONLY_SITE", "")
+            code = code.replace("__host__ __device__", "__device__")
+            found |= {d.name: (f"{header}_8cuh_source.html", d) for d in definitions(code) if d.doc}
+        return found
 
     # Links to stages
 
@@ -289,6 +291,6 @@ class Ladder:
         return f'<div class="listing wide">{"".join(rows)}</div>\n'
 
     def instruction(self, match):
-        definition = self.instructions[match[1]]
-        return (f'<a href="device_8cuh_source.html#l{definition.first + 1:05}" title="{html.escape(definition.doc)}">'
+        page, definition = self.instructions[match[1]]
+        return (f'<a href="{page}#l{definition.first + 1:05}" title="{html.escape(definition.doc)}">'
                 f'{match[1]}</a>')

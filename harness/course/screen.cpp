@@ -174,10 +174,10 @@ class Tokens {
 // -------------------------------------------------------------------------------------------------
 
 // Double underscores are the compiler's and the system's. These are CUDA's.
-const Words cuda_words{"__global__",        "__device__",       "__host__",     "__forceinline__",
-                       "__launch_bounds__", "__shared__",       "__restrict__", "__syncthreads",
-                       "__syncwarp",        "__any_sync",       "__shfl_sync",  "__shfl_xor_sync",
-                       "__shfl_up_sync",    "__shfl_down_sync", "__threadfence"};
+const Words cuda_words{"__global__",        "__device__",     "__host__",          "__forceinline__",
+                       "__launch_bounds__", "__shared__",     "__restrict__",      "__syncthreads",
+                       "__syncwarp",        "__any_sync",     "__grid_constant__", "__shfl_sync",
+                       "__shfl_xor_sync",   "__shfl_up_sync", "__shfl_down_sync",  "__threadfence"};
 
 const Words forbidden_words{"asm",   "extern",    "import",         "module", "export", "simt",
                             "Eigen", "reference", "register_stage", "goto",   "main"};
@@ -219,16 +219,17 @@ class Screen {
             whole += tokens_[end].text;
         }
         const std::size_t words = end - at_;
-        const bool include = whole == "#include \"stages/device.cuh\"";
+        const bool include =
+            whole == "#include \"stages/device.cuh\"" || whole == "#include \"stages/hopper.cuh\"";
         const bool count = words == 4 && tokens_[at_ + 3].kind == Token::Kind::number;
         const bool count_in_brackets =
             words == 6 && is("(", 3) && tokens_[at_ + 4].kind == Token::Kind::number && is(")", 5);
         const bool unroll = is("pragma", 1) && is("unroll", 2) && (words == 3 || count || count_in_brackets);
         if (!first || (!include && !unroll)) {
-            refuse(
-                fmt::format("'{}': a kernel includes stages/device.cuh and has #pragma unroll, no other "
-                            "line that starts with #",
-                            whole.substr(0, 60)));
+            refuse(fmt::format(
+                "'{}': a kernel includes stages/device.cuh or hopper.cuh and has #pragma unroll, no other "
+                "line that starts with #",
+                whole.substr(0, 60)));
         }
         at_ = end;
     }
