@@ -16,7 +16,7 @@ struct Tile {
     static constexpr int groups = d == 64 ? 3 : 2;  // consumer warpgroups, of 64 rows each
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;
-    static constexpr int places = d == 64 ? 4 : 2;  // of K and V in shared memory
+    static constexpr int depth = d == 64 ? 4 : 2;  // places of K and V in shared memory
     static constexpr int Q_places = d <= 128 ? 2 : 1;
     static constexpr int O_panels = d == 64 ? 1 : 2;  // of 64 columns that are stored together
     static constexpr bool turns = d <= 128;           // one group multiplies while another exponentiates
@@ -28,12 +28,12 @@ struct Tile {
 template <class T, int d, class Tile = Tile<d>>
 struct Shared {
     alignas(1024) T Q[Tile::Q_places][Tile::groups][d / 64][64][64];  // panels of 64 columns
-    alignas(1024) T K[Tile::places][d / 64][Tile::Bc][64];
-    alignas(1024) T V[Tile::places][d / 64][Tile::Bc][64];
+    alignas(1024) T K[Tile::depth][d / 64][Tile::Bc][64];
+    alignas(1024) T V[Tile::depth][d / 64][Tile::Bc][64];
     alignas(1024) T O[Tile::groups * 4][Tile::O_panels][16][64];
     Mbarrier Q_there[Tile::Q_places], Q_read[Tile::Q_places];
-    Mbarrier K_there[Tile::places], K_read[Tile::places];
-    Mbarrier V_there[Tile::places], V_read[Tile::places];
+    Mbarrier K_there[Tile::depth], K_read[Tile::depth];
+    Mbarrier V_there[Tile::depth], V_read[Tile::depth];
     int4 tile[Tile::Q_places];  // the query tile whose Q it is: b, h, i; none if i < 0
 };
 
@@ -74,7 +74,7 @@ template <class T, int d, bool causal>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
     attention(const Problem p, const __grid_constant__ Maps maps, const Order order) {
     using Tile = ::Tile<d>;
-    constexpr int groups = Tile::groups, Br = Tile::Br, Bc = Tile::Bc, places = Tile::places,
+    constexpr int groups = Tile::groups, Br = Tile::Br, Bc = Tile::Bc, places = Tile::depth,
                   Q_places = Tile::Q_places;
     auto& shared = aligned_shared_memory<Shared<T, d>>();
     const int group = uniform(threadIdx.x / 128);  // 0 produces
