@@ -31,18 +31,18 @@ struct Counters {
     std::uint64_t async_copies = 0;           ///< 16-byte asynchronous copies, once per thread
     std::uint64_t copied_lines = 0;  ///< pairs of 128-byte lines, global and shared, that these connect
     std::uint64_t copies_left_in_flight = 0;  ///< copies that a wait leaves pending, at each wait
-    std::uint64_t bulk_copies = 0;      ///< bulk loads and stores
-    std::uint64_t bulk_bytes = 0;       ///< their boxes, with what lies outside of the tensor
-    std::uint64_t wgmma = 0;            ///< products of a warpgroup, m64nNk16, once per warpgroup
-    std::uint64_t wgmma_columns = 0;    ///< N of each of these
-    std::uint64_t stmatrix = 0;         ///< stmatrix.x4, once per warp
+    std::uint64_t bulk_copies = 0;            ///< bulk loads and stores
+    std::uint64_t bulk_bytes = 0;             ///< their boxes, with what lies outside of the tensor
+    std::uint64_t wgmma = 0;                  ///< products of a warpgroup, m64nNk16, once per warpgroup
+    std::uint64_t wgmma_columns = 0;          ///< N of each of these
+    std::uint64_t stmatrix = 0;               ///< stmatrix.x4, once per warp
     std::uint64_t named_barriers = 0;   ///< arrivals at named barriers, with or without a wait, per thread
     std::uint64_t registers_moved = 0;  ///< that setmaxnreg gives to a thread or takes from it
-    std::uint64_t exponentials = 0;           ///< exp2, once per thread
-    std::uint64_t divides = 0;                ///< divisions, once per thread
-    std::uint64_t tiles = 0;                  ///< key tiles visited, once per block and visit
-    std::uint64_t masked_tiles = 0;           ///< of these, the ones whose scores were masked
-    std::uint64_t bypassed_bytes = 0;  ///< traffic that no wrapper counted (checked back-end); must be 0
+    std::uint64_t exponentials = 0;     ///< exp2, once per thread
+    std::uint64_t divides = 0;          ///< divisions, once per thread
+    std::uint64_t tiles = 0;            ///< key tiles visited, once per block and visit
+    std::uint64_t masked_tiles = 0;     ///< of these, the ones whose scores were masked
+    std::uint64_t bypassed_bytes = 0;   ///< traffic that no wrapper counted (checked back-end); must be 0
 
     Counters& operator+=(const Counters& other);
     bool operator==(const Counters&) const = default;

@@ -81,10 +81,10 @@ struct Report : std::runtime_error {
         misaligned,      ///< an address that the instruction does not accept
         wrong_phase,  ///< a wait for a phase that its mbarrier cannot tell from the present one; or it is set
                       ///< up twice
-        missing_fence,  ///< nothing makes memory or registers fit for an asynchronous operation
+        missing_fence,        ///< nothing makes memory or registers fit for an asynchronous operation
         registers_in_flight,  ///< a register touched while a product may still read or write it
         wrong_bytes,          ///< bulk loads bring more bytes than their mbarrier expects
-        unsupported   ///< the device lacks the instruction or memory; or a copy is waited for in two ways
+        unsupported  ///< the device lacks the instruction or memory; or a copy is waited for in two ways
     };
     Report(Kind k, const std::string& message) : std::runtime_error(message), kind(k) {}
     Kind kind;

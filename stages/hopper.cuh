@@ -345,6 +345,7 @@ __device__ __forceinline__ void wgmma_wait([[maybe_unused]] float (&D)[n] LADDER
 }
 
 #ifdef __CUDACC__
+// clang-format off
 // The operands of an asm, by their number: names of eight registers, and the registers.
 #    define LADDER_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #    define LADDER_NAMES_16 LADDER_NAMES_8 ", " "%8, %9, %10, %11, %12, %13, %14, %15"
@@ -381,6 +382,7 @@ __device__ __forceinline__ void wgmma_wait([[maybe_unused]] float (&D)[n] LADDER
 #    define LADDER_OPERANDS_112 LADDER_OPERANDS_104, LADDER_EIGHT(104)
 #    define LADDER_OPERANDS_120 LADDER_OPERANDS_112, LADDER_EIGHT(112)
 #    define LADDER_OPERANDS_128 LADDER_OPERANDS_120, LADDER_EIGHT(120)
+// clang-format on
 // N, N / 2, then the numbers of the operands behind the accumulators
 #    define LADDER_WGMMA_SS(N, half, type, a, b, s, t)                                                       \
         LADDER_PTX("{\n.reg .pred p;\nsetp.ne.b32 p, %" #s ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N      \

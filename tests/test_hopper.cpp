@@ -77,7 +77,7 @@ TEST_CASE("hopper: loads, products and stores give what a plain formula says, wh
 
 TEST_CASE(
     "hopper: what is wrong with bulk copies, products, barriers and registers is found, whatever the order",
-    "[simt]") {
+    "[simt][slow]") {
     using Kind = Report::Kind;
     const std::string here = "hopper_cases.cu:";
     const std::vector<Expectation> expectations = {
@@ -94,11 +94,13 @@ TEST_CASE(
         {Wrong::too_few_bytes, {Kind::wrong_bytes, Kind::copy_in_flight, Kind::uninitialized}, {here}},
         {Wrong::no_wgmma_fence, {Kind::missing_fence}, {"wgmma at " + here, "no wgmma_fence"}},
         {Wrong::no_second_fence, {Kind::missing_fence}, {"wgmma at " + here, "no wgmma_fence"}},
+#    ifndef __clang__  // which keeps arrays in registers of its own: there the NaN in an accumulator must do
         {Wrong::no_product_wait,
          {Kind::registers_in_flight},
          {"reads an accumulator at " + here, "the wgmma at " + here}},
         {Wrong::accumulator_written, {Kind::registers_in_flight}, {"an accumulator at " + here}},
         {Wrong::A_written, {Kind::registers_in_flight}, {"writes a register of A at " + here}},
+#    endif
         {Wrong::no_proxy_fence,
          {Kind::missing_fence},
          {"bulk copy of shared memory", "no fence_proxy_async"}},

@@ -112,9 +112,9 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
 
     Handout handout;
     Copier copy(source_folder(), folder);
-    for (const char* file : {"lab", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "stages/device.cuh",
-                             "stages/hopper.cuh", "stages/stage.h", "stages/errors.h", "stages/launch.h",
-                             "stages/README.md"})
+    for (const char* file :
+         {"lab", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "stages/device.cuh", "stages/hopper.cuh",
+          "stages/stage.h", "stages/errors.h", "stages/launch.h", "stages/README.md"})
         copy.file(file);
     for (const char* sources : {"harness", "simt", "reference"}) copy.folder(sources);
     for (const auto& [part, page] : part_pages()) copy.file(fs::path("stages") / page);
