@@ -25,9 +25,6 @@
 namespace ladder {
 inline namespace LADDER_BACKEND {
 
-/// A warpgroup: four warps, the first of which has a number that four divides.
-constexpr int warpgroup_threads = 128;
-
 /// Tells the compiler that all lanes have the same value, which it may then keep once for the warp.
 __device__ __forceinline__ int uniform(int x LADDER_SITE) {
 #ifdef __CUDACC__
@@ -99,13 +96,6 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
 #else
     return simt::tensor_map(X.data, {64, N, d / 64, heads, B}, {2, X.row * 2, 128, X.head * 2, X.batch * 2},
                             {64, rows, panels, 1, 1});
-#endif
-}
-
-/// prefetch.tensormap: fetches the map itself, which is in global memory.
-__device__ __forceinline__ void prefetch_map([[maybe_unused]] const TensorMap* map) {
-#ifdef __CUDACC__
-    LADDER_PTX("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 #endif
 }
 

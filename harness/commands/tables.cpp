@@ -150,8 +150,9 @@ class Generator {
     // The stages of a part where their changes should show, beside the stage that it starts from and the
     // peers.
     std::string times_of_part_block(int part) const {
-        const Results own = recorded_ ? of_part(*recorded_, part) : Results();
-        if (own.rows.empty()) return "No GPU time has been recorded yet.\n";
+        const auto& results = recording_of(part);
+        const Results own = results ? of_part(*results, part) : Results();
+        if (own.rows.empty()) return not_recorded;
         std::string text = fmt::format("{}; {}:\n", recorded_label(own), libraries(own));
         for (const Table& table : rate_tables(own))
             text += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
@@ -164,11 +165,11 @@ class Generator {
 
     std::string roofline_block(const Page& page) const {
         const auto found = recorded_roofline();
-        return found ? centered(picture_of(*found), page) : "No GPU time has been recorded yet.\n";
+        return found ? centered(picture_of(*found), page) : not_recorded;
     }
 
     std::string times_block() const {
-        if (!recorded_) return "No GPU time has been recorded yet.\n";
+        if (!recorded_) return not_recorded;
         std::string text;
         for (const auto& [key, cell] : measurement_facts(*recorded_))
             text += fmt::format("- {}: {}\n", key, cell.text);
@@ -180,7 +181,7 @@ class Generator {
     // FlashAttention-1 against FlashAttention-2's algorithm and the last stage for long queries that was
     // measured.
     std::string headline_block() const {
-        if (!recorded_) return "No GPU time has been recorded yet.\n";
+        if (!recorded_) return not_recorded;
         int last = 0;
         for (const Stage& stage : stages()) {
             if (!is_ablation(stage.number) && !is_decoding(stage.shows_in) && stage.has_head_dim(128) &&
@@ -194,7 +195,7 @@ class Generator {
     // What each change of 05 gained where it came, and what 05 gains by it when it has all the others.
     std::string leave_one_out_block() const {
         const std::vector<LeftOut> changes{{2, 90}, {3, 92}, {4, 91}, {5, 4}};
-        if (!ablations_) return "No GPU time of these stages has been recorded yet.\n";
+        if (!ablations_) return not_recorded;
         return fmt::format("{}:\n\n{}", recorded_label(*ablations_),
                            to_markdown(leave_one_out_table(*ablations_, 5, changes)));
     }
@@ -202,7 +203,7 @@ class Generator {
     // The plots, on a part's page of what it is about; there is room for one on a phone, and for two side by
     // side elsewhere.
     std::string climbs_block(const Page& page) const {
-        if (!recorded_) return "No GPU time has been recorded yet.\n";
+        if (!recorded_) return not_recorded;
         std::string text = "<p align=\"center\">\n";
         for (const Climb& climb : climbs(*recorded_)) {
             const bool of_part = std::any_of(climb.steps.begin(), climb.steps.end(), [&](const auto& step) {
@@ -301,7 +302,7 @@ class Generator {
 
     // What others report, beside the recordings.
     std::string published_block() const {
-        if (!recorded_ || !profiled_) return "No GPU time has been recorded yet.\n";
+        if (!recorded_ || !profiled_) return not_recorded;
         const Results prefill = recorded("h200-prefill"), few_heads = recorded("h200-causal-small");
         return fmt::format("{}; {}:\n\n{}", recorded_label(*recorded_), libraries(*recorded_),
                            to_markdown(published_table({*recorded_, prefill, few_heads, *profiled_})));
@@ -328,9 +329,9 @@ class Generator {
 
     std::string measured_block(const Stage& stage) const {
         const auto& results = recording_of(stage.number);
-        if (!results) return "No GPU time has been recorded yet.\n";
+        if (!results) return not_recorded;
         const Table table = stage_timing_table(*results, stage);
-        if (table.rows().empty()) return "No GPU time of this stage has been recorded yet.\n";
+        if (table.rows().empty()) return not_recorded;
         return fmt::format("{}:\n\n{}{}", recorded_label(*results), to_markdown(table), legend);
     }
 
