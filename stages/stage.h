@@ -89,6 +89,9 @@ struct Stage {
     /// At each of these head dimensions, as Br, Bc and depth in its source say; filled in by whoever reads
     /// it.
     std::vector<Tiling> tilings = {};
+    /// The one compute capability that it runs on, 90 for 9.0, since it has instructions of that alone; 0 for
+    /// any. Of a GPU: the CPU back-ends run it anywhere. Filled in by whoever reads it.
+    int compute_capability = 0;
 
     /// Runs it on the back-end that its library was compiled for. Null, as the functions above, where only
     /// the declaration was read: harness/ladder/library.h compiles and loads.

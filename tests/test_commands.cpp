@@ -45,7 +45,6 @@ class SmallDevice final : public Device {
     void* allocate(std::size_t bytes, const char* name, bool writable) override {
         return cpu_->allocate(bytes, name, writable);
     }
-    const Stage& ready(const Stage& stage) const override { return cpu_->ready(stage); }
     void release(void* memory) override { cpu_->release(memory); }
     void upload(void* device, const void* host, std::size_t bytes) override {
         cpu_->upload(device, host, bytes);
@@ -57,6 +56,8 @@ class SmallDevice final : public Device {
     simt::Counters counters() const override { return cpu_->counters(); }
 
   private:
+    const Stage& with_functions(const Stage& stage) const override { return cpu_->ready(stage); }
+
     std::unique_ptr<Device> cpu_ = open_device(Backend::cpu);
     std::size_t bytes_;
 };

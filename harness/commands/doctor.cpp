@@ -159,7 +159,8 @@ Document run(const DoctorOptions& options) {
     std::map<std::string, std::set<std::string>> problems;  // by reason, so that one cause takes one line
     const ProgressLine progress;
     int done = 0;
-    for (const auto& [backend, device] : devices) compile_stages(selected, backend, std::cref(progress));
+    for (const auto& [backend, device] : devices)
+        compile_stages(runnable(selected, *device), backend, std::cref(progress));
     for (const Stage* stage : selected) {
         progress("run " + stage->folder(), done++, static_cast<int>(selected.size()));
         std::vector<Cell> row{stage->folder()};

@@ -170,6 +170,8 @@ Document run(const RunOptions& options) {
                         to_storage(v, c.dtype, options.v)};
     const auto device = options.backend.open();
     require_memory(c.shape, *device);
+    if (const std::string why = device->why_not(stage); !why.empty())
+        throw CannotRun(fmt::format("{} cannot run: {}", stage.folder(), why));
     const Outputs outputs = run_stage(*device, stage, c, inputs);
 
     out.write(format_npy({q.type, q.shape, from_storage(outputs.O, c.dtype, q.type)}));

@@ -79,15 +79,15 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     timing.takes_part = [&](const Stage& stage, const Case& c) {
         return selection.takes_part(stage, c.shape);
     };
-    std::vector<Stage> stages;
     for (const TimedCase& timed : timing.cases) {
         if (!options.peers.empty() && timed.problem.input != "normal")
             throw BadUsage(
                 fmt::format("--peers: libraries get N(0, 1) inputs, and '{}' has others", timed.regime));
     }
     const ProgressLine progress;
-    compile_stages(selection.stages, gpu.backend(), std::cref(progress));
-    for (const Stage* stage : selection.stages) stages.push_back(gpu.ready(*stage));
+    compile_stages(runnable(selection.stages, gpu), gpu.backend(), std::cref(progress));
+    std::vector<Stage> stages;
+    for (const Stage* stage : selection.stages) stages.push_back(*stage);
     std::optional<Peers> peers;
     std::vector<std::string> without;  // what is not timed, and why
     if (!options.peers.empty() || selection.beside_peers) {

@@ -154,7 +154,7 @@ Document run(const VerifyOptions& options) {
         }
     }
 
-    compile_stages(options.stages.selected(), device->backend(), std::cref(progress));
+    compile_stages(runnable(options.stages.selected(), *device), device->backend(), std::cref(progress));
     const Runs runs = options.orders ? Runs::in_all_orders : Runs::twice;
     verify_all(*device, verifications, std::cref(progress), runs);
 

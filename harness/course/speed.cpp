@@ -68,7 +68,8 @@ fs::path build_library(const fs::path& kernel, const fs::path& products, bool un
 
 Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path& products, bool untrusted,
                 const OnStep& on_step) {
-    const int compute_capability = open_device(Backend::gpu)->compute_capability();
+    const auto gpu = open_device(Backend::gpu);
+    if (const std::string why = gpu->why_not(read_declaration(kernel)); !why.empty()) throw CannotRun(why);
     on_step("compile for the GPU", 0, 2);
     const fs::path library = build_library(kernel, products, untrusted), folder = products / "timed",
                    file = folder / "time.json", lab = fs::read_symlink("/proc/self/exe");
@@ -88,7 +89,7 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
     std::vector<std::string> command{lab.string(),     "time",   std::to_string(exercise.parent),
                                      library.string(), "--json", file.string()};
     if (exercise.solved_here) command.push_back(std::to_string(exercise.number));
-    for (const std::string& word : problems(exercise, compute_capability)) command.push_back(word);
+    for (const std::string& word : problems(exercise, gpu->compute_capability())) command.push_back(word);
     on_step("time beside " + parent_of(exercise).folder(), 1, 2);
     SandboxedProcess process(command, limits);
     const std::string how_it_ended = process.wait(time_limit_s);

@@ -64,7 +64,7 @@ class CpuDevice final : public Device {
         std::memcpy(host, device, bytes);
     }
 
-    const Stage& ready(const Stage& stage) const override { return load_stage(stage, backend_); }
+    const Stage& with_functions(const Stage& stage) const override { return load_stage(stage, backend_); }
 
     void run(const Stage& stage, const Problem& problem) override {
         if (problem.dtype == DType::bf16 && compute_capability() < 80) {

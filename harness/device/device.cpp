@@ -39,6 +39,28 @@ bool has_device(Backend backend, std::string* why_not) {
     }
 }
 
+std::string dotted(int compute_capability) {
+    return fmt::format("{}.{}", compute_capability / 10, compute_capability % 10);
+}
+
+std::string Device::why_not(const Stage& stage) const {
+    const int needed = stage.compute_capability;
+    if (backend() != Backend::gpu || needed == 0 || needed == compute_capability()) return "";
+    return fmt::format("needs compute capability {}{}; this GPU has {}. --backend cpu runs it anywhere",
+                       dotted(needed), needed == 90 ? " (Hopper)" : "", dotted(compute_capability()));
+}
+
+const Stage& Device::ready(const Stage& stage) const {
+    if (const std::string why = why_not(stage); !why.empty()) throw CannotRun(why);
+    return with_functions(stage);
+}
+
+std::vector<const Stage*> runnable(const std::vector<const Stage*>& stages, const Device& device) {
+    std::vector<const Stage*> chosen = stages;
+    std::erase_if(chosen, [&](const Stage* stage) { return !device.why_not(*stage).empty(); });
+    return chosen;
+}
+
 void Device::fill(void* device, unsigned char byte, std::size_t bytes) {
     const std::vector<unsigned char> chunk(std::min(bytes, std::size_t{16} << 20), byte);
     for (std::size_t first = 0; first < bytes; first += chunk.size())

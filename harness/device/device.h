@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "simt/counters.h"
 #include "stages/errors.h"
@@ -40,10 +41,13 @@ class Device {
     virtual void fill(void* device, unsigned char byte, std::size_t bytes);
     virtual void download(void* host, const void* device, std::size_t bytes) = 0;
 
+    /// Why the stage cannot run here, whatever the problem: what it needs, and what there is. Empty if it
+    /// can.
+    std::string why_not(const Stage& stage) const;
+
     /// The stage with its functions, as this device runs it: its kernel compiled for this back-end, now if it
-    /// was not. Throws CheckFailed if it does not compile. By itself, a device runs stages that have them
-    /// already.
-    virtual const Stage& ready(const Stage& stage) const { return stage; }
+    /// was not. Throws CannotRun with why_not(), CheckFailed if it does not compile.
+    const Stage& ready(const Stage& stage) const;
 
     /// Runs the stage and waits for it. Throws CannotRun when the device lacks what the stage needs
     /// (bf16 on sm_75, shared memory), CheckFailed when the kernel fails (race, deadlock, device error).
@@ -51,6 +55,11 @@ class Device {
 
     /// What the last run() counted; zeros on a GPU.
     virtual simt::Counters counters() const { return {}; }
+
+  private:
+    /// ready() for a stage that can run here. By itself, a device runs stages that have their functions
+    /// already.
+    virtual const Stage& with_functions(const Stage& stage) const { return stage; }
 };
 
 /// Memory on a device, released with its owner.
@@ -84,6 +93,12 @@ bool has_device(Backend backend, std::string* why_not = nullptr);
 
 /// In a catch block or a terminate handler: what was thrown, in words, whatever its type.
 std::string what_was_thrown();
+
+/// "9.0", of the compute capability 90
+std::string dotted(int compute_capability);
+
+/// Those of the stages that can run on the device: see Device::why_not.
+std::vector<const Stage*> runnable(const std::vector<const Stage*>& stages, const Device& device);
 
 /// Throws BadUsage if the tensors alone exceed the device's free memory, whatever the stage.
 void require_memory(const Shape& shape, const Device& device);

@@ -37,11 +37,6 @@ std::string version(int number) {
     return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-/// "9.0", of 90
-std::string capability(int arch) {
-    return std::to_string(arch / 10) + "." + std::to_string(arch % 10);
-}
-
 /// The last step of splitmix64: a counter in, 64 random bits out.
 __device__ std::uint64_t random_bits(std::uint64_t counter) {
     std::uint64_t z = counter * 0x9e3779b97f4a7c15;
@@ -189,7 +184,7 @@ class GpuDevice final : public Device, public KernelObserver {
         if (loaded == cudaErrorNoKernelImageForDevice || loaded == cudaErrorInvalidDeviceFunction) {
             const auto arch = std::to_string(compute_capability());
             throw CannotRun("this build has no code for the GPU's compute capability " +
-                            capability(compute_capability()) +
+                            dotted(compute_capability()) +
                             ": rebuild with -DCMAKE_CUDA_ARCHITECTURES=" + arch);
         }
         if (loaded != cudaSuccess)
@@ -230,7 +225,7 @@ class GpuDevice final : public Device, public KernelObserver {
         check(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "copy from the GPU");
     }
 
-    const Stage& ready(const Stage& stage) const override { return load_stage(stage, Backend::gpu); }
+    const Stage& with_functions(const Stage& stage) const override { return load_stage(stage, Backend::gpu); }
 
     void run(const Stage& stage, const Problem& problem) override {
         in_stage(stage, [&] {
@@ -285,7 +280,7 @@ class GpuDevice final : public Device, public KernelObserver {
     Forward forward_of(const Stage& stage, const Problem& problem) const {
         if (problem.dtype == DType::bf16 && compute_capability() < 80) {
             throw CannotRun("bf16 needs compute capability 8.0; this GPU has " +
-                            capability(compute_capability()));
+                            dotted(compute_capability()));
         }
         return ready(stage).forward;
     }

@@ -202,6 +202,11 @@ std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages) 
     return all;
 }
 
+int needed_capability(std::string_view source) {
+    static constexpr std::string_view line = "\n#include \"stages/hopper.cuh\"";
+    return source.starts_with(line.substr(1)) || source.find(line) != source.npos ? 90 : 0;
+}
+
 Stage read_declaration(const fs::path& path) {
     const std::string source = read_file(path);
     const auto fail = [&](std::string_view what) {
@@ -213,6 +218,7 @@ Stage read_declaration(const fs::path& path) {
     Stage stage;
     stage.number = -1;
     stage.source = fs::absolute(path).lexically_normal().string();
+    stage.compute_capability = needed_capability(source);
     stage.head_dims = head_dims(source, declared[1]);
     for (const int d : stage.head_dims) stage.tilings.push_back(read_tiling(source, d));
     for (const std::string_view field : declared) {

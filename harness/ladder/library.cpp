@@ -44,15 +44,18 @@ const nlohmann::json& recipes() {
     return all;
 }
 
-/// How `source` is compiled. The ladder's own kernels compile without warnings where the suite runs.
+/// How `source` is compiled. The ladder's own kernels compile without warnings where the suite runs; what has
+/// instructions of one compute capability alone is compiled for that one.
 Recipe recipe_of(const std::string& name, const fs::path& source) {
     if (!has_recipe(name))
         throw CannotRun(fmt::format("this build has no compiler for the {} back-end", name));
-    const auto& recipe = recipes().at(name);
+    const bool for_gpu = name == ladder::name(Backend::gpu);
+    const int capability = for_gpu ? needed_capability(read_file(source)) : 0;
+    const auto& recipe = recipes().at(capability == 0 ? name : fmt::format("{}_{}", name, capability));
     Recipe words{recipe.at("compile").get<Words>(), recipe.at("link").get<Words>()};
     for (Words* list : {&words.compile, &words.link})
         std::erase_if(*list, [](const std::string& word) { return word.empty(); });
-    if (name != ladder::name(Backend::gpu) && has_recipe("strict") && is_own(source)) {
+    if (!for_gpu && has_recipe("strict") && is_own(source)) {
         for (const std::string& option : recipes().at("strict").get<Words>()) words.compile.push_back(option);
     }
     return words;
@@ -331,6 +334,7 @@ const Stage& load_stage(const Stage& stage, Backend backend) {
     }
     compiled.name = stage.name;
     compiled.source = stage.source;
+    compiled.compute_capability = stage.compute_capability;
     return loaded.emplace(std::pair{stage.source, backend}, std::move(compiled)).first->second;
 }
 

@@ -84,7 +84,9 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
         }
     }
     if (std::all_of(rows.begin(), rows.end(), [](const ProfileRow& row) { return !row.why_not.empty(); }))
-        throw CannotRun(rows.empty() ? "there is nothing to profile" : rows.front().why_not);
+        throw CannotRun(rows.empty()
+                            ? "there is nothing to profile"
+                            : fmt::format("{} cannot run: {}", rows.front().folder, rows.front().why_not));
     profile.rows = std::move(rows);
     return profile;
 }
