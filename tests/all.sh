@@ -122,31 +122,38 @@ cpu_build() {
 
 has_cpu() { grep -q '^LADDER_CPU:BOOL=\(ON\|TRUE\|1\)' "$build/CMakeCache.txt"; }
 
-# nvcc_stage KERNEL: compiles for what a GPU is that times it. The algorithm's stages, and the last one of each part,
-# which has every instruction of it, are compiled for the oldest, too: between these ends no code differs, and the 90s
-# have no instruction that the algorithm has not. The algorithm's also for the middle, since they must not spill
-# registers anywhere.
+# nvcc_stage FOLDER [ARCHITECTURE]...: compiles for what a GPU is that times it, and for these. The algorithm's stages
+# must not spill registers anywhere.
 nvcc_stage() {
-    local log stage last core=no
+    local log stage architecture
     local architectures=('-gencode=arch=compute_90a,code=sm_90a')
-    local oldest='-gencode=arch=compute_75,code=sm_75'
-    stage=$(basename "$(dirname "$1")")
-    last=$(printf '%s\n' stages/"${stage:0:1}"[0-9]_*/kernel.cu | tail -n 1)
-    if [ "${stage:0:1}" = 0 ]; then
-        core=yes
-        architectures+=("$oldest" '-gencode=arch=compute_80,code=sm_80')
-    elif [ "$1" = "$last" ] && [ "${stage:0:1}" != 9 ]; then
-        architectures+=("$oldest")
-    fi
+    stage=$(basename "$1")
+    for architecture in "${@:2}"; do
+        architectures+=("-gencode=arch=compute_$architecture,code=sm_$architecture")
+    done
     log=$("$nvcc" -std=c++20 -Werror=all-warnings -DLADDER_BACKEND=gpu -I "$root" -Xptxas -v \
-        "${architectures[@]}" -c -o "$logs/$stage.o" "$1" 2>&1) || { echo "$stage: $log"; return 1; }
+        "${architectures[@]}" -c -o "$logs/$stage.o" "$1/kernel.cu" 2>&1) || { echo "$stage: $log"; return 1; }
     rm -f "$logs/$stage.o"
     echo "$log" | grep -q 'bytes spill' || { echo "$stage: ptxas said nothing of registers"; return 1; }
-    [ $core = no ] || ! echo "$log" | awk -v stage="$stage" '/Compiling entry function/ { kernel = $0 }
+    [ "${stage:0:1}" != 0 ] || ! echo "$log" | awk -v stage="$stage" '/Compiling entry function/ { kernel = $0 }
         / [1-9][0-9]* bytes spill/ { print stage ": " kernel; print }' | grep .
 }
 export -f nvcc_stage
-nvcc_stages() { printf '%s\n' tests/hopper_forward/kernel.cu stages/[0-9]*/kernel.cu | xargs -P "$jobs" -I @ bash -c 'nvcc_stage @'; }
+# The algorithm's stages, and the last one of each part, which has every instruction of it, are compiled for the oldest,
+# too, unless they run on one architecture alone: between these ends no code differs, and those that take a change away
+# have no instruction that the algorithm has not. The algorithm's also for the middle.
+nvcc_stages() {
+    "$build/lab" list --json "$logs/list.json" > "$logs/list.txt" && python3 - "$logs/list.json" > "$logs/nvcc.txt" << 'END' &&
+import json, sys
+
+print("tests/hopper_forward")
+for row in json.load(open(sys.argv[1]))["properties"]:
+    core, anywhere = row["stage"].startswith("0"), row["compute_capability"] is None
+    older = ["75", "80"] if core else ["75"] if row["last_of_part"] and anywhere else []
+    print("stages/" + row["stage"], *older)
+END
+        xargs -P "$jobs" -L 1 bash -c 'nvcc_stage "$@"' nvcc_stage < "$logs/nvcc.txt"
+}
 
 summary() {
     printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped

@@ -23,6 +23,7 @@ class FakeGpu final : public Device, public Stopwatch {
     std::map<int, double> milliseconds;                                 ///< per stage
     double jitter = 0;                                                  ///< added to every other time
     std::size_t memory = 1 << 30;                                       ///< largest allocation
+    int capability = 90;                                                ///< of its computing
     int wrong_stage = -1;                                               ///< writes zeros
     std::function<void(const Problem&)> spoil = [](const Problem&) {};  ///< called at the end of a run
     std::vector<int> timed;
@@ -31,7 +32,7 @@ class FakeGpu final : public Device, public Stopwatch {
     Backend backend() const override { return Backend::gpu; }
     std::string description() const override { return "fake GPU"; }
     int sm_count() const override { return 4; }
-    int compute_capability() const override { return 90; }
+    int compute_capability() const override { return capability; }
     std::size_t free_memory() const override { return memory; }
     void* allocate(std::size_t bytes, const char* name, bool) override {
         if (bytes > memory) throw CannotRun(std::string(name) + " needs more");

@@ -208,6 +208,12 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
     REQUIRE(json["stages"].size() == stages().size());
     CHECK(json["stages"][0]["stage"] == "00_naive");
     CHECK(json["stages"][0]["parent"].is_null());
+    REQUIRE(json["properties"].size() == stages().size());
+    CHECK(json["properties"][0] == nlohmann::json{{"stage", "00_naive"},
+                                                  {"compute_capability", nullptr},
+                                                  {"ablation", false},
+                                                  {"last_of_part", false}});
+    CHECK(json["properties"].back()["ablation"] == true);
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);
     CHECK(markdown.out.find("| **04_split_q** | 03_sequence_parallel |") != std::string::npos);
@@ -591,6 +597,7 @@ TEST_CASE("a stage is its folder: a new one is listed, compared, verified, count
     };
     replace(".number = 5, .name = \"causal_skip\", .parent = 4",
             ".number = 90, .name = \"another\", .parent = 5");
+    replace("#include \"stages/device.cuh\"", "#include \"stages/hopper.cuh\"");
     fs::create_directory(folder / "90_another");
     folder.write("90_another/kernel.cu", kernel);
     const auto with_it = [&](std::vector<std::string> arguments) {
@@ -605,6 +612,7 @@ TEST_CASE("a stage is its folder: a new one is listed, compared, verified, count
     };
     const std::string list = with_it({"list"});
     CHECK(contains(list, "90_another"));
+    CHECK(contains(list, "On a GPU of compute capability 9.0 only, or on the CPU: 90."));
     CHECK(!contains(list, "10_packed_gqa"));
     CHECK(contains(with_it({"diff", "90"}), "+LADDER_STAGE(forward, Dims, .number = 90"));
     CHECK(contains(with_it({"verify", "another", "--shape", "1,2,1,65,130,64", "--causal"}), "1 of 1 cases"));

@@ -6,7 +6,9 @@
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
+#include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
+#include "harness/verify/verification.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 #include "tests/folder.h"
@@ -376,6 +378,25 @@ TEST_CASE("a stage that does not fit says so and the others run", "[timing]") {
     CHECK_FALSE(results.rows[0].timing);
     CHECK(results.rows[0].why_not == "workspace needs more");
     CHECK(results.rows[1].verified);
+
+    gpu.capability = 80;
+    Stage hopper = *find_stage(0);
+    hopper.compute_capability = 90;
+    const std::string why =
+        "needs compute capability 9.0 (Hopper); this GPU has 8.0. --backend cpu runs it anywhere";
+    const Results elsewhere = time_stages(gpu, {hopper, *find_stage(4)}, small_options());
+    CHECK(elsewhere.rows[0].why_not == why);
+    CHECK(elsewhere.rows[1].verified);
+    CHECK(to_markdown(timing_tables(elsewhere).at(0)).find("| cannot run |") != std::string::npos);
+    std::vector<Verification> verifications{{&hopper, {options.cases[0].problem}}};
+    try {
+        verify_all(gpu, verifications, [](auto...) {});
+        FAIL("it ran");
+    } catch (const CannotRun& reason) {
+        CHECK(reason.what() == hopper.folder() + " cannot run: " + why);
+    }
+    CHECK(runnable({&hopper, find_stage(4)}, gpu) == std::vector{find_stage(4)});
+    CHECK(open_device(Backend::cpu)->why_not(hopper).empty());
 
     TimingOptions other_dimension = small_options();
     other_dimension.cases[0].problem.shape.d = 72;

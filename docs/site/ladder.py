@@ -46,7 +46,9 @@ class Ladder:
     def load_stages(self):
         """The stages by folder: their places in the ladder, and what is recorded of each."""
         stages = {}
-        for row in self.ask_lab("list")["stages"]:
+        listed = self.ask_lab("list")
+        is_ablation = {row["stage"]: row["ablation"] for row in listed["properties"]}
+        for row in listed["stages"]:
             folder = row["stage"]
             stage = SimpleNamespace(folder=folder, number=folder[:2], parent=stages.get(row["parent"]), children=[],
                                     change=row["change"], shows_in=row["shows_in"], path=f"stages/{folder}/README.md")
@@ -60,7 +62,7 @@ class Ladder:
             measured = re.search("<!-- generated: measured -->.*?Recorded on ([^,\n]*)(.*?)<!-- end -->", lesson, re.S)
             stage.gpu, table = measured.groups() if measured else ("", "")
             stage.speedups = [float(value) for value in re.findall(r"\*\*([\d.]+)x\*\*", table)]
-            if stage.parent and stage.number[0] != "9":  # the 90s take a change away, and nobody climbs to them
+            if stage.parent and not is_ablation[folder]:  # it takes a change away, and nobody climbs to it
                 stage.parent.children.append(stage)
             stages[folder] = stage
         return stages
