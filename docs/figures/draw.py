@@ -575,8 +575,8 @@ def descriptor(f):
     for panel in range(2):
         f.box(left + panel * (width + 4), top, width, 2 * group, "own", 0.5)
         f.box(left + panel * (width + 4), top + 2 * group, width, 2 * group, line="own", dashed=True, thick=1.6)
-    f.arrow((left + 22, top + group), (left + 22, top + 3 * group), color="own", thick=1.8)
-    f.text(left + 28, top + 3 * group + 4, "+2048", "own", SMALL)
+    f.arrow((left + 14, top + group), (left + 14, top + 3 * group), color="own", thick=1.8)
+    f.text(left + 21, top + 3 * group + 4, "+2048", "own", SMALL)
     f.arrow((left + width / 2 + 8, bottom + 8), (left + width * 1.5 + 4, bottom + 8), color="pink", thick=1.8)
     f.text(left + width / 2, bottom + 13, "leading", "pink", SMALL, "end")
     for x, words in ((0, ["A wgmma reads 16 columns of", "all rows (orange).", "stride 1024: the next 8 rows",
