@@ -511,6 +511,191 @@ def pipeline(f):
            "barriers: what was asked for is there, and what will be overwritten has been read.")
 
 
+# --- Hopper ----------------------------------------------------------------------------------------------------------
+
+
+@figure("30s-swizzle", "A row of a tensor in panels of 128 bytes, and the 128-byte swizzle of eight rows of a panel")
+def panels(f):
+    f.text(0, 14, "one row of d = 128 in global memory: two panels", bold=True)
+    for c in range(16):
+        mine = c in (2, 3)
+        f.cell(26 * c, 22, 26, 22, str(c % 8), "own" if mine else ("shared" if c < 8 else "green"),
+               0.7 if mine and c == 2 else 0.35 if mine else 0.1, size=SMALL, bold=mine, line="grid")
+    f.line((208, 20), (208, 46), color="text", thick=1.8)
+    f.text(104, 60, "panel 0: columns 0 to 63", "faint", SMALL, "middle")
+    f.text(312, 60, "panel 1: columns 64 to 127", "faint", SMALL, "middle")
+    f.arrow((104, 66), (104, 96), color="shared", thick=2)
+    f.text(96, 86, "one bulk load", "shared", SMALL, "end")
+    f.arrow((312, 66), (312, 96), color="green", thick=2)
+    f.text(304, 86, "128 × rows further", "green", SMALL, "end")
+    size, left, top = 21, 42, 104
+    for r in range(8):
+        f.text(left - 5, top + size * r + 15, f"+{128 * r}", "faint", SMALL, "end")
+        for c in range(8):
+            f.cell(left + size * (c ^ r), top + size * r, size, size, str(c), "own" if c in (2, 3) else "shared",
+                   0.7 if c == 2 else 0.35 if c == 3 else 0.1, size=SMALL, bold=c in (2, 3), line="grid")
+    f.text(0, top + 8 * size + 18, "8 rows of panel 0 in shared memory", bold=True)
+    f.lines(222, top + 12, ["Piece c of row r is in place", "c XOR r % 8: address bits", "4 to 6 XOR bits 7 to 9.", "",
+                            "Orange: columns 16 to 31,", "a k-step: pieces 2 and 3.", "Piece 2 of eight rows is in",
+                            "eight places: all 32 banks.", "As they come it would be in", "one place, 4 banks."],
+            size=SMALL)
+
+
+@figure("30s-descriptor", "The 64 bits of a matrix descriptor, and what its offsets mean for K and for V")
+def descriptor(f):
+    f.text(0, 14, "matrix descriptor, 64 bits", bold=True)
+    bit = WIDTH / 64
+    f.box(0, 38, WIDTH, 24, line="faint")
+    for high, low, words, fill in ((63, 62, "1", "green"), (51, 49, "0", None), (45, 32, "stride / 16", "own"),
+                                   (29, 16, "leading / 16", "pink"), (13, 0, "address / 16", "shared")):
+        x, width = bit * (63 - high), bit * (high - low + 1)
+        f.cell(x, 38, width, 24, words, fill, 0.35, size=SMALL)
+        f.text(max(x + width / 2, 18), 33, f"{high}-{low}", "faint", SMALL, "middle")
+    f.text(0, 77, "128-byte swizzle", "green", SMALL)
+    f.text(118, 77, "base offset", "faint", SMALL)
+    group, width, top = 17, 70, 142
+    for x, title, what, rows in ((0, "Q, K: rows together", "K-major", "8 rows"),
+                                 (228, "V: columns together", "MN-major (transposed)", "8 keys")):
+        f.text(x, 102, title, bold=True)
+        f.text(x, 118, what, "faint", SMALL)
+        for panel in range(2):
+            left = x + 46 + panel * (width + 4)
+            f.text(left + width / 2, top - 4, f"panel {panel}", "faint", SMALL, "middle")
+            for r in range(6):
+                f.box(left, top + group * r, width, group, "shared", 0.08, line="grid")
+        for r in range(6):
+            f.text(x + 42, top + group * r + 13, rows, "faint", SMALL, "end")
+    bottom = top + 6 * group
+    step = width / 4
+    f.box(46, top, step, 6 * group, "own", 0.5)
+    f.box(46 + step, top, step, 6 * group, line="own", dashed=True, thick=1.6)
+    f.arrow((46 + step / 2, bottom + 8), (46 + 1.5 * step, bottom + 8), color="own", thick=1.8)
+    f.text(46 + 2 * step, bottom + 13, "+32", "own", SMALL)
+    left = 228 + 46
+    for panel in range(2):
+        f.box(left + panel * (width + 4), top, width, 2 * group, "own", 0.5)
+        f.box(left + panel * (width + 4), top + 2 * group, width, 2 * group, line="own", dashed=True, thick=1.6)
+    f.arrow((left + 14, top + group), (left + 14, top + 3 * group), color="own", thick=1.8)
+    f.text(left + 21, top + 3 * group + 4, "+2048", "own", SMALL)
+    f.arrow((left + width / 2 + 8, bottom + 8), (left + width * 1.5 + 4, bottom + 8), color="pink", thick=1.8)
+    f.text(left + width / 2, bottom + 13, "leading", "pink", SMALL, "end")
+    for x, words in ((0, ["A wgmma reads 16 columns of", "all rows (orange).", "stride 1024: the next 8 rows",
+                          "leading: not used", "next k-step: start + 32,", "next panel: + 128 × rows"]),
+                     (228, ["A wgmma reads 16 keys of all", "columns (orange).", "stride 1024: the next 8 keys",
+                            "leading 128 Bc: the next panel", "next k-step: start + 2048"])):
+        f.lines(x, bottom + 36, words, size=SMALL)
+    f.note(bottom + 140, "All in bytes, before the XOR, which acts on the final address: so a start may move within a "
+           "row of 128 bytes. Each group of 8 rows is 1024 bytes.")
+
+
+@figure("30s-fragment", "S leaves a wgmma in the registers in which P enters the next one")
+def accumulators(f):
+    g0, t0 = 2, 1
+    f.text(0, 14, "S of a warpgroup: 64 rows × Bc keys", bold=True)
+    for w in range(4):
+        f.cell(0, 22 + 20 * w, 200, 20, "", WARPS[w], 0.25)
+        f.text(208, 36 + 20 * w, f"warp {w}: rows {16 * w} to {16 * w + 15}", "faint", SMALL)
+    f.box(75, 42, 25, 20, "own", 0.7)
+    f.text(208, 118, "orange: 16 keys, a k-step of P V", size=SMALL)
+    f.line((75, 62), (32, 150), dashed=True)
+    f.line((100, 62), (192, 150), dashed=True)
+    width, height, top = 20, 13, 168
+    for x, title, names, fill in ((32, "fp32 accumulators of S", ("0, 1", "2, 3", "4, 5", "6, 7"), "shared"),
+                                  (258, "16-bit A of P V", ("A[0]", "A[1]", "A[2]", "A[3]"), "green")):
+        f.text(x, 163, title, bold=True)
+        f.box(x, top, 8 * width, 16 * height, fill, 0.08, line="faint")
+        f.line((x + 4 * width, top), (x + 4 * width, top + 16 * height), color="grid")
+        f.line((x, top + 8 * height), (x + 8 * width, top + 8 * height), color="grid")
+        for n, words in enumerate(names):
+            column, row = t0 + n // 2 * 4, g0 + n % 2 * 8
+            f.box(x + width * column, top + height * row, width, height, "own", 0.75, line="text")
+            f.text(x + width * column + width / 2, top + height * (row + 2) + 2, words, size=SMALL, anchor="middle")
+    for row, name in ((g0, "g"), (g0 + 8, "g+8")):
+        f.text(28, top + height * row + 11, name, "own", SMALL, "end")
+    f.arrow((196, top + 104), (254, top + 104), color="text", thick=2)
+    f.text(225, top + 96, "pack", size=SMALL, anchor="middle")
+    f.text(225, top + 122, "exp2,", "faint", SMALL, "middle")
+    f.text(225, top + 137, "round", "faint", SMALL, "middle")
+    f.note(top + 16 * height + 20, "Lane 9, g = 2 and t = 1, of its warp's 16 rows. A cell is two neighbours of a row. "
+           "Register A[i] is accumulators 2i and 2i + 1 of these 16 keys, in the same lane and at the same place: no "
+           "shuffle, and no shared memory. The next 16 keys are accumulators 8 to 15.")
+
+
+@figure("30s-ring", "A ring of places with two mbarriers each, between a producer and consumers")
+def ring(f):
+    f.cell(0, 4, WIDTH, 24, "producer: one thread. Tile n goes to place p = n % 4", "green", 0.25)
+    f.text(6, 46, "1. wait for read[p], phase n / 4 − 1: the place is free", size=SMALL)
+    f.text(6, 62, "2. expect 16 KB at there[p], and start the bulk load", size=SMALL)
+    for p, (tile, state, there, read, fill, opacity) in enumerate((
+            ("tile 4", "is there", "16 KB", "0 of 3", "shared", 0.25),
+            ("tile 5", "arrives", "8 KB", "0 of 3", "green", 0.35),
+            ("tile 2", "is read", "16 KB", "2 of 3", "own", 0.3),
+            ("tile 3", "is read", "16 KB", "0 of 3", "own", 0.3))):
+        x = 108 * p
+        f.box(x, 100, 96, 62, fill, opacity)
+        f.text(x + 48, 117, f"place {p}", "faint", SMALL, "middle")
+        f.text(x + 48, 134, tile, bold=True, anchor="middle")
+        f.text(x + 48, 152, state, anchor="middle", size=SMALL)
+        for y, name, count in ((162, "there", there), (182, "read", read)):
+            f.box(x, y, 96, 20)
+            f.text(x + 4, y + 14, name, "faint", SMALL)
+            f.text(x + 92, y + 14, count, size=SMALL, anchor="end")
+        if p < 3:
+            f.arrow((x + 97, 131), (x + 107, 131))
+    f.arrow((156, 68), (156, 97), color="green", thick=2)
+    f.arrow((372, 94), (372, 84), (48, 84), (48, 97))
+    for g, (tile, place) in enumerate((("tile 3", 3), ("tile 3", 3), ("tile 2", 2))):
+        x = 282 - 141 * g
+        f.cell(x, 244, 138, 24, f"group {g} reads {tile}", WARPS[1], 0.25, size=SMALL)
+        target = 108 * place + (72 if g == 0 else 36 if g == 1 else 48)
+        f.line((target, 203), (x + 69, 243), color="own", thick=1.8)
+    f.text(6, 286, "1. wait for there[p], phase n / 4: all bytes have come", size=SMALL)
+    f.text(6, 302, "2. wgmma, and wait for it", size=SMALL)
+    f.text(6, 318, "3. one thread of each group arrives at read[p]", size=SMALL)
+    f.note(342, "K at d = 64: four places, three consumer groups. V has a ring of its own, so that Q~K^T does not wait "
+           "for V. Next the producer wants place 2, for tile 6, and waits for the arrival that is missing there.")
+
+
+@figure("30s-turns", "In step, in turns, and in turns with the next Q K^T before P V: a schematic time line")
+def turns(f):
+    left, unit, units = 62, 25.5, 14
+
+    def bar(y, start, end, words, color, opacity, height=20, line="faint"):
+        end = min(end, units)
+        if start < end:
+            f.box(left + unit * start, y, unit * (end - start), height, color, opacity, line)
+            if words and unit * (end - start) >= 8 * len(words):
+                f.label(left + unit * start, y, unit * (end - start), height, words, size=SMALL)
+
+    def lanes(y, title, softmax, period, busy):
+        f.text(0, y, title, bold=True)
+        for n, name in enumerate(("group 0", "tensor", "group 1")):
+            f.text(0, y + 23 + 24 * n, name, WARPS[n // 2] if n != 1 else "faint", SMALL)
+        for g, first in enumerate(softmax):
+            for start in range(first - period, units, period):
+                bar(y + 9 + 48 * g, max(start, 0), start + 3, "softmax", WARPS[g], 0.2)
+        f.text(left, y + 94, f"tensor cores at work: {busy}", "faint", SMALL)
+
+    lanes(14, "in step", (2, 2), 7, "4 of 7 units")
+    for start, words in ((0, "S"), (5, "PV"), (7, "S"), (12, "PV")):
+        for g in range(2):
+            bar(47 + 10 * g, start, start + 2, "", WARPS[g], 0.55, 10, None)
+        f.box(left + unit * start, 47, 2 * unit, 20)
+        f.label(left + unit * start, 47, 2 * unit, 20, words, size=SMALL)
+    lanes(130, "in turns (ping-pong)", (2, 4), 5, "4 of 5 units")
+    for start in range(0, units, 5):
+        for n, words in enumerate(("PV", "S", "PV", "S")):
+            bar(163, start + n, start + n + 1, words, WARPS[n // 2], 0.55)
+    lanes(246, "in turns, the next S before P V", (1, 3), 4, "4 of 4 units")
+    for start in range(0, units, 4):
+        for n, words in enumerate(("S", "PV", "S", "PV")):
+            bar(279, start + n, start + n + 1, words, WARPS[n // 2], 0.55)
+    f.note(364, "Schematic, not measured: a product of one group takes one unit, a softmax three, and time runs to the "
+           "right. In step both groups multiply at once, each at half the speed, and then nobody does. In turns a "
+           "group's softmax runs while the other multiplies. With the next S first, it also runs during the group's own "
+           "P~V.")
+
+
 def files():
     """The pictures: (name of the file, its text)."""
     for name, (draw, title) in FIGURES.items():
