@@ -109,6 +109,11 @@ class Markdown:
                     target = child.attrGet(attribute)
                     if target is not None:
                         child.attrSet(attribute, self.resolve(target))
+            for formula, after in zip(token.children or [], (token.children or [])[1:]):
+                # A line may break behind a formula, so a comma becomes its last sign.
+                if formula.type == "math_inline" and after.type == "text" and after.content[:1] in (",", ".", ";"):
+                    formula.content += after.content[0]
+                    after.content = after.content[1:]
         return tokens
 
     def render(self, tokens):
