@@ -281,6 +281,11 @@ def search(browser, query):
 def test_search(browser, site):
     """What a student types leads to the lesson of it."""
     browser.driver.get((site / "docs_glossary.html").as_uri())
+    cut = browser.script("""
+        const right = document.getElementById("side-nav").getBoundingClientRect().right;
+        return [...document.querySelectorAll("#nav-tree .label")]
+            .filter(label => label.getBoundingClientRect().right > right).map(label => label.innerText)""")
+    check(not cut, f"the menu cuts {cut}")
     for query, first in (("split-Q", ["stages_04_split_q"]), ("splitq", ["stages_04_split_q"]),
                          ("bank conflict", ["stages_15_swizzle", "stages_21_xor_swizzle"]),
                          ("softmax", ["stages_01_flash_attention_1", "notebooks_01_online_softmax"]), ("xyzzy", [])):
@@ -308,13 +313,15 @@ def test_search(browser, site):
 
 def test_pages(browser, site, size):
     """Nothing of a page of any kind sticks out of the window, and the ladder is cards."""
-    for kind in ("index.html", "stages.html", "stages_*s_*.html", "stages_04_*.html", "docs_glossary.html",
-                 "docs_results.html", "notebooks_*.html", "docs_course_*.html", "files.html", "*_8h.html"):
-        page = sorted(site.glob(kind))[0]
+    kinds = ("index.html", "stages.html", "stages_*s_*.html", "stages_04_*.html", "notebooks_*.html", "files.html",
+             "*_8h.html")
+    for page in [sorted(site.glob(kind))[0] for kind in kinds] + sorted(site.glob("docs_*.html")):
         browser.driver.get(page.as_uri())
         wide = browser.script("return document.documentElement.scrollWidth")
         check(wide <= size[0], f"{page.name} is {wide} wide in a window of {size[0]}")
-        if kind in ("index.html", "stages.html"):
+        wrong = browser.script("return [...document.querySelectorAll('.katex-error')].map(formula => formula.title)")
+        check(not wrong, f"{page.name} has formulas that are not typeset: {wrong}")
+        if page.name in ("index.html", "stages.html"):
             check(len(browser.find(".ladder .card")) > 20, f"{page.name} has no cards")
             drawn = [text for text in browser.texts("pre") if re.search(r"^\d\d \w.*\n +\|", text)]
             check(not drawn, f"{page.name} draws the ladder in letters: {drawn}")

@@ -173,13 +173,13 @@ def naive(f):
     f.arrow((98, 68), (98, 150), color="own")
     for x in (157, 162, 167):
         f.arrow((x, 150), (x, 68), color="own")
-    f.arrow((216, 68), (216, 150), color="own")
+    f.arrow((228, 68), (228, 150), color="own")
     f.arrow((284, 150), (300, 68), color="own")
     f.arrow((328, 150), (346, 68))
     f.arrow((392, 68), (392, 150))
     f.text(104, 112, "once", size=SMALL)
     f.text(174, 106, "3 times", size=SMALL)
-    f.text(222, 124, "once", size=SMALL)
+    f.text(234, 124, "once", size=SMALL)
     f.note(284, "Per head. Q, K, V and O are N~×~d, drawn narrow; S and P are N~×~N. Arrows are what the kernels ask for.")
 
 

@@ -84,11 +84,20 @@ class Markdown:
                  "table_open": self.table,
                  "table_close": lambda *_: "</table></div>\n",
                  "math_inline": lambda tokens, i, *_: rf"\({html.escape(tokens[i].content)}\)",
-                 "math_block": lambda tokens, i, *_: rf"<p>\[{html.escape(tokens[i].content)}\]</p>" + "\n"}
+                 "math_block": self.math_block}
         self.parser.renderer.rules.update(rules)
 
     def fence(self, tokens, i, *_):
         return highlight(tokens[i].content, tokens[i].info.strip())
+
+    @staticmethod
+    def math_block(tokens, i, *_):
+        """Formulas beside each other, with \\qquad between them, stand below each other where there is no room."""
+        formulas = [formula for formula in re.split(r"\\qquad\b", tokens[i].content) if formula.strip()]
+        if any(formula.count("{") != formula.count("}") or r"\begin" in formula for formula in formulas):
+            formulas = [tokens[i].content]
+        shown = " ".join(rf"<span>\[{html.escape(formula)}\]</span>" for formula in formulas)
+        return f'<p class="formulas">{shown}</p>\n'
 
     @staticmethod
     def table(tokens, i, *_):
@@ -109,6 +118,11 @@ class Markdown:
                     target = child.attrGet(attribute)
                     if target is not None:
                         child.attrSet(attribute, self.resolve(target))
+            for formula, after in zip(token.children or [], (token.children or [])[1:]):
+                # A line may break behind a formula, so a comma becomes its last sign.
+                if formula.type == "math_inline" and after.type == "text" and after.content[:1] in (",", ".", ";"):
+                    formula.content += after.content[0]
+                    after.content = after.content[1:]
         return tokens
 
     def render(self, tokens):
