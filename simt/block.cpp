@@ -73,8 +73,7 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
     tally.blocks += 1;
     if (shows_comparisons_) {  // then masked tiles are seen, not told
         for (Thread& thread : threads_) end_tile(thread);
-        const auto seen = std::count(compared_.begin(), compared_.end(), true);
-        tally.masked_tiles = masked_before + static_cast<std::uint64_t>(seen);
+        tally.masked_tiles = masked_before + compared_.size();
     }
     if (scheduler_.failure()) std::rethrow_exception(scheduler_.failure());
     if (live_ > 0) {
@@ -186,18 +185,19 @@ void Block::record_exchange(const void* address, std::size_t bytes, bool write) 
 /// Masking takes a comparison for each score, of its key with a bound that the run knows; all else takes far
 /// fewer.
 void Block::end_tile(Thread& thread) {
-    if (thread.tiles > 0 && thread.comparisons >= thread.scores) {
-        compared_.resize(std::max<std::size_t>(compared_.size(), static_cast<std::size_t>(thread.tiles)));
-        compared_[static_cast<std::size_t>(thread.tiles) - 1] = true;
-    }
+    if (thread.tiles > 0 && thread.comparisons >= thread.scores)
+        compared_.emplace(thread.first, thread.tiles);
     thread.comparisons = 0;
 }
 
 void Block::note_tile(const Tile& tile) {
     end_tile(self());
+    const int sharing = tile.threads == 0 ? static_cast<int>(threads_.size()) : tile.threads;
+    const int place = scheduler_.current() % sharing;
     self().tiles += 1;
-    self().scores = tile.rows * tile.keys / static_cast<int>(threads_.size());
-    const bool is_first = scheduler_.current() == 0;
+    self().first = scheduler_.current() - place;
+    self().scores = tile.rows * tile.keys / sharing;
+    const bool is_first = place == 0;
     if (is_first) {
         tally.tiles += 1;
         tally.masked_tiles += tile.masked;

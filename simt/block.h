@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "simt/async.h"
@@ -118,7 +120,8 @@ class Block final : Scheduler::Program {
         bool has_tile = false;  ///< noted in this phase
         std::size_t phase = 0;  ///< of the trace
         int tiles = 0;          ///< noted so far
-        int scores = 0;         ///< its share of the last of them
+        int first = 0;          ///< of the threads that share the last of them
+        int scores = 0;         ///< its share of that one
         int comparisons = 0;    ///< since then
         CopyQueue copies;
     };
@@ -202,8 +205,9 @@ class Block final : Scheduler::Program {
     /// Pairs of lines that copies since the last barrier connect, and which 16 bytes of them each has had.
     std::unordered_map<std::uintptr_t, std::uint8_t> copied_lines_;
     bool shows_comparisons_ = false;
-    std::vector<bool>
-        compared_;  ///< tiles, in the order of their notes, in which a thread compared for each score
+    /// Tiles in which a thread compared for each score: the first of the threads that share it, and its
+    /// number among their notes.
+    std::set<std::pair<int, int>> compared_;
     BlockTrace* trace_ = nullptr;  ///< of the running block, or null
     Origins origins_;              ///< of its shared memory
     Counters recorded_;            ///< what the tally was when the trace took it over

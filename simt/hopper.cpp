@@ -217,7 +217,7 @@ BulkCopy HopperBlock::make_copy(const TensorMap& map, const std::byte* shared, c
             if (is_there) check(load ? reads : writes, there, piece, !load);
         }
     }
-    block_.tally.bulk_copies += 1;
+    (load ? block_.tally.bulk_loads : block_.tally.bulk_stores) += 1;
     block_.tally.bulk_bytes += rows * row_bytes;
     block_.tally.shared_tile_bytes += rows * row_bytes;
     (load ? block_.tally.global_load_bytes : block_.tally.global_store_bytes) += inside;
@@ -321,6 +321,7 @@ void HopperBlock::named_barrier(int id, int threads, bool waits, Site site) {
                     fmt::format("named barrier {} with {} threads, at {}", id, threads, to_string(site)));
     }
     block_.tally.named_barriers += 1;
+    block_.tally.named_waits += waits;
     NamedBarrier& barrier = named_[static_cast<std::size_t>(id)];
     if (barrier.arrived > 0 && barrier.threads != threads) {
         block_.fail(Report::Kind::divergence,
