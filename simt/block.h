@@ -18,6 +18,7 @@
 #include "simt/hopper_block.h"
 #include "simt/origins.h"
 #include "simt/scheduler.h"
+#include "simt/time_model.h"
 
 namespace simt {
 
@@ -88,6 +89,10 @@ class Block final : Scheduler::Program {
     /// Waits until phase `number` is complete.
     void wait_for_phase(void* address, int number, Site site, std::uintptr_t caller);
 
+    void note_exponential() {
+        tally.exponentials += 1;
+        time_.exponential(scheduler_.current());
+    }
     void note_tile(const Tile& tile);
     /// A comparison of the kernel's own, in a build that shows them.
     void note_comparison() {
@@ -206,6 +211,7 @@ class Block final : Scheduler::Program {
         compared_;  ///< tiles, in the order of their notes, in which a thread compared for each score
     BlockTrace* trace_ = nullptr;  ///< of the running block, or null
     Origins origins_;              ///< of its shared memory
+    TimeModel time_;               ///< of its steps
     Counters recorded_;            ///< what the tally was when the trace took it over
 };
 
