@@ -82,6 +82,7 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
                                  scheduler_.describe_waiting(), hopper.describe_waiting()));
     }
     hopper.end();
+    if (trace_ != nullptr) trace_->timeline = time_.times();
 }
 
 void Block::begin(std::uint64_t number, dim3 index) {
@@ -105,6 +106,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
     for (auto& meetings : meetings_) meetings.clear();
     mbarriers_.clear();
     hopper.begin();
+    time_.begin(count);
     for (int id = 0; id < count; ++id) {
         Thread& thread = threads_[id];
         const unsigned u = static_cast<unsigned>(id);
@@ -203,6 +205,7 @@ void Block::note_tile(const Tile& tile) {
         tally.masked_tiles += tile.masked;
     }
     if (trace_ == nullptr) return;
+    time_.note(scheduler_.current(), tile);
     record_work();
     if (self().has_tile) self().phase += 1;
     self().has_tile = true;
@@ -242,6 +245,7 @@ void Block::meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Si
     meeting->operands[lane] = operands;
     meeting->arrived |= 1u << lane;
     if (meeting->arrived != mask) return scheduler_.wait(name(op), site);
+    time_.meet(warp, mask);
     body(meeting->operands, mask);
     if (op == Op::sync_warp && config_->checked) {
         int lanes[32], count = 0;
@@ -255,6 +259,9 @@ void Block::meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Si
 }
 
 void Block::sync(Site site) {
+    const auto number = static_cast<int>(tally.barriers);
+    time_.signal(scheduler_.current(), &at_barrier_, number);
+    time_.await(scheduler_.current(), &at_barrier_, number);
     at_barrier_ += 1;
     if (at_barrier_ < live_) return scheduler_.wait("__syncthreads", site);
     for (const auto& other : scheduler_.waiting()) {
@@ -423,6 +430,7 @@ void Block::arrive(void* address, bool behind_copies, std::uintptr_t caller) {
     }
     tally.mbarrier_arrivals += 1;
     const int thread = scheduler_.current();
+    time_.signal(thread, address, static_cast<int>(mbarrier.phase));
     if (behind_copies) {
         CopyQueue& copies = self().copies;
         if (copies.has_groups()) fail_on_two_waits(caller);
@@ -483,6 +491,7 @@ void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t 
              fmt::format("thread {} asks at {} for phase {} of an mbarrier that is in phase {}",
                          scheduler_.current(), to_string(site), number, present));
     }
+    time_.await(scheduler_.current(), address, number);
     if (number == present) {
         // The last one to be missing may be a bulk load that nobody has waited for.
         complete_if_over(mbarrier, true, caller);

@@ -20,6 +20,7 @@
 #include "simt/hopper_block.h"
 #include "simt/origins.h"
 #include "simt/scheduler.h"
+#include "simt/time_model.h"
 
 namespace simt {
 
@@ -90,6 +91,10 @@ class Block final : Scheduler::Program {
     /// Waits until phase `number` is complete.
     void wait_for_phase(void* address, int number, Site site, std::uintptr_t caller);
 
+    void note_exponential() {
+        tally.exponentials += 1;
+        time_.exponential(scheduler_.current());
+    }
     void note_tile(const Tile& tile);
     /// A comparison of the kernel's own, in a build that shows them.
     void note_comparison() {
@@ -210,6 +215,7 @@ class Block final : Scheduler::Program {
     std::set<std::pair<int, int>> compared_;
     BlockTrace* trace_ = nullptr;  ///< of the running block, or null
     Origins origins_;              ///< of its shared memory
+    TimeModel time_;               ///< of its steps
     Counters recorded_;            ///< what the tally was when the trace took it over
 };
 

@@ -137,6 +137,7 @@ class HopperBlock {
     struct NamedBarrier {
         int threads = 0;  ///< that it takes
         int arrived = 0;
+        int uses = 0;  ///< that are complete
         Site first{};
         ClockRef told;
         std::vector<int> waiting;
@@ -150,6 +151,8 @@ class HopperBlock {
     };
 
     Thread& self();
+    /// One of Hopper's instructions.
+    void use();
     BulkCopy make_copy(const TensorMap& map, const std::byte* shared, const TensorMap::Index& first,
                        bool load, Moment reads, Moment writes, std::uintptr_t caller);
     Agent new_agent(const char* what, int thread);

@@ -294,7 +294,7 @@ void sync_block(Site site) {
 }
 
 float exp2(float x) {
-    running_block->tally.exponentials += 1;
+    running_block->note_exponential();
     return std::exp2(x);
 }
 

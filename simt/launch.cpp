@@ -116,7 +116,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
                 const std::uint64_t number =
                     o.order == Order::reversed ? blocks - 1 - i : i * stride % blocks;
                 const Counters before = block.tally;
-                BlockTrace trace{.launch = launched, .number = number, .phases = {}};
+                BlockTrace trace{.launch = launched, .number = number, .phases = {}, .timeline = {}};
                 block.run(number, o.on_trace ? &trace : nullptr);
                 if (o.on_block) o.on_block(number, block.tally - before);
                 if (o.on_trace) o.on_trace(config, std::move(trace));

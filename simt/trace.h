@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "simt/counters.h"
@@ -48,6 +49,65 @@ class ByteSet {
     std::map<std::size_t, std::size_t> pieces_;
 };
 
+/// When a block that uses Hopper's instructions did what, in the model of simt/time_model.h. Times are clocks
+/// from the block's start. Empty for other blocks.
+struct Timeline {
+    struct Span {
+        double start = 0, end = 0;
+        bool operator==(const Span&) const = default;
+    };
+    enum class For : std::uint8_t { copies, products, others, tensor_units };
+    struct Wait : Span {
+        /// Bytes of bulk loads, or products of its own, that are not there yet; other warps, at an mbarrier
+        /// or a barrier; or until a product can be issued.
+        For what = For::others;
+        bool operator==(const Wait&) const = default;
+    };
+    struct Warp {
+        std::vector<Span> exponentials;
+        std::vector<Wait> waits;
+        std::vector<std::pair<double, Tile>> tiles;  ///< as it notes them, and when
+        bool operator==(const Warp&) const = default;
+    };
+    struct Load {
+        int warp = 0;
+        int place = 0;
+        double issued = 0, landed = 0;
+        bool operator==(const Load&) const = default;
+    };
+    /// A place of shared memory that bulk loads fill, again and again: all that signals one mbarrier.
+    struct Place {
+        struct Fill {
+            double issued = 0, landed = 0;         ///< from its first load's issue to when its last has come
+            double first_read = 0, last_read = 0;  ///< by products; both 0 if none reads it
+            double freed = 0;  ///< when whoever filled it anew was told that it may; 0: nobody did
+            bool operator==(const Fill&) const = default;
+        };
+        std::string tensors;  ///< that it was filled from: "K"
+        std::vector<Fill> fills;
+        bool operator==(const Place&) const = default;
+    };
+    struct Product {
+        int warpgroup = 0;
+        int columns = 0;
+        int A = -1, B = -1;             ///< places; -1: registers, or memory that no bulk load filled
+        double issued = 0;              ///< by the last of the four warps
+        double started = 0, ended = 0;  ///< on the tensor units
+        bool operator==(const Product&) const = default;
+    };
+
+    std::vector<Warp> warps;
+    std::vector<Load> loads;  ///< in the order of their issue
+    std::vector<Place> places;
+    std::vector<Product> products;  ///< in the order in which they start
+    /// Exponentials that were computed while the tensor units had a product of another warpgroup.
+    double exponentials_beside_products = 0;
+    double end = 0;
+
+    bool empty() const { return warps.empty(); }
+    bool operator==(const Timeline&) const = default;
+};
+
 /// What a block did. Of the order in which threads ran, nothing shows but what their atomics returned.
 struct BlockTrace {
     struct Warp {
@@ -75,6 +135,7 @@ struct BlockTrace {
     std::uint64_t launch = 0;  ///< since the counters were reset, from 0
     std::uint64_t number = 0;  ///< of the block, x fastest
     std::vector<Phase> phases;
+    Timeline timeline;
 
     bool operator==(const BlockTrace&) const = default;
 };
