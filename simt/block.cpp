@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 namespace simt {
@@ -82,7 +83,14 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
                                  scheduler_.describe_waiting(), hopper.describe_waiting()));
     }
     hopper.end();
-    if (trace_ != nullptr) trace_->timeline = time_.times();
+    if (trace_ == nullptr) return;
+    trace_->timeline = time_.times();
+    for (BlockTrace::Phase& phase : trace_->phases) {  // warpgroups came to theirs in any order
+        std::sort(phase.tiles.begin(), phase.tiles.end(), [](const Tile& a, const Tile& b) {
+            return std::tie(a.batch, a.head, a.query_tile, a.key_tile) <
+                   std::tie(b.batch, b.head, b.query_tile, b.key_tile);
+        });
+    }
 }
 
 void Block::begin(std::uint64_t number, dim3 index) {
@@ -261,7 +269,7 @@ void Block::meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Si
 void Block::sync(Site site) {
     const auto number = static_cast<int>(tally.barriers);
     time_.signal(scheduler_.current(), &at_barrier_, number);
-    time_.await(scheduler_.current(), &at_barrier_, number);
+    time_.await(scheduler_.current(), &at_barrier_, number, true);
     at_barrier_ += 1;
     if (at_barrier_ < live_) return scheduler_.wait("__syncthreads", site);
     for (const auto& other : scheduler_.waiting()) {
@@ -491,7 +499,7 @@ void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t 
              fmt::format("thread {} asks at {} for phase {} of an mbarrier that is in phase {}",
                          scheduler_.current(), to_string(site), number, present));
     }
-    time_.await(scheduler_.current(), address, number);
+    time_.await(scheduler_.current(), address, number, false);
     if (number == present) {
         // The last one to be missing may be a bulk load that nobody has waited for.
         complete_if_over(mbarrier, true, caller);

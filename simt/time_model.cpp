@@ -58,10 +58,10 @@ void TimeModel::signal(int thread, const void* object, int generation) {
     add(thread, {Step::Kind::signal, event_of(object, generation)});
 }
 
-void TimeModel::await(int thread, const void* object, int generation) {
+void TimeModel::await(int thread, const void* object, int generation, bool is_barrier) {
     if (!is_on_) return;
     flush(thread);
-    add(thread, {Step::Kind::await, event_of(object, generation)});
+    add(thread, {Step::Kind::await, event_of(object, generation), 1, is_barrier});
 }
 
 void TimeModel::load(int thread, const void* mbarrier, int phase, std::size_t begin, std::size_t end,
@@ -201,7 +201,7 @@ struct TimeModel::Run {
         const Step& step = model.steps_[w][warp.next];
         const std::size_t g = w / warps_of_group;
         Timeline::Warp& record = times.warps[w];
-        auto what = Timeline::For::others;
+        auto what = Timeline::For::mbarrier;
         switch (step.kind) {
             case Step::Kind::exponentials:
                 if (!computing(w)) {
@@ -219,7 +219,8 @@ struct TimeModel::Run {
             case Step::Kind::await:
                 if (event(step.number).missing > 0) return false;
                 warp.last_awaited = event(step.number).complete;
-                if (event(step.number).has_loads) what = Timeline::For::copies;
+                if (step.is_barrier) what = Timeline::For::barrier;
+                if (event(step.number).has_loads) what = Timeline::For::loads;
                 break;
             case Step::Kind::load:
                 issue_load(step.number, w);

@@ -45,7 +45,7 @@ class TimeModel {
         if (is_on_) lanes_[static_cast<std::size_t>(thread)].exponentials += 1;
     }
     void signal(int thread, const void* object, int generation);
-    void await(int thread, const void* object, int generation);
+    void await(int thread, const void* object, int generation, bool is_barrier);
     /// A bulk load to shared memory, from byte `begin` to `end`; it signals that phase of its mbarrier.
     void load(int thread, const void* mbarrier, int phase, std::size_t begin, std::size_t end,
               const char* tensor);
@@ -71,6 +71,7 @@ class TimeModel {
         Kind kind;
         int number;     ///< of the event, load, note or product; how many products
         int count = 1;  ///< signals, or exponentials of the lane that has the most
+        bool is_barrier = false;
 
         bool same_as(const Step& other) const { return kind == other.kind && number == other.number; }
     };
