@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -82,7 +83,12 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
                                  scheduler_.describe_waiting(), hopper.describe_waiting()));
     }
     hopper.end();
-    if (trace_ != nullptr) trace_->timeline = time_.times();
+    Timeline timeline = time_.times();
+    tally.exponentials_beside_products += std::llround(timeline.exponentials_beside_products);
+    tally.exponentials_beside_own_products += std::llround(timeline.exponentials_beside_own_products);
+    tally.mbarrier_stalls += timeline.mbarrier_stalls;
+    tally.named_stalls += timeline.named_stalls;
+    if (trace_ != nullptr) trace_->timeline = std::move(timeline);
 }
 
 void Block::begin(std::uint64_t number, dim3 index) {
@@ -491,7 +497,7 @@ void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t 
              fmt::format("thread {} asks at {} for phase {} of an mbarrier that is in phase {}",
                          scheduler_.current(), to_string(site), number, present));
     }
-    time_.await(scheduler_.current(), address, number);
+    time_.await(scheduler_.current(), address, number, &Timeline::mbarrier_stalls);
     if (number == present) {
         // The last one to be missing may be a bulk load that nobody has waited for.
         complete_if_over(mbarrier, true, caller);
