@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -83,8 +84,13 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
                                  scheduler_.describe_waiting(), hopper.describe_waiting()));
     }
     hopper.end();
+    Timeline timeline = time_.times();
+    tally.exponentials_beside_products += std::llround(timeline.exponentials_beside_products);
+    tally.exponentials_beside_own_products += std::llround(timeline.exponentials_beside_own_products);
+    tally.mbarrier_stalls += timeline.mbarrier_stalls;
+    tally.named_stalls += timeline.named_stalls;
     if (trace_ == nullptr) return;
-    trace_->timeline = time_.times();
+    trace_->timeline = std::move(timeline);
     for (BlockTrace::Phase& phase : trace_->phases) {  // warpgroups came to theirs in any order
         std::sort(phase.tiles.begin(), phase.tiles.end(), [](const Tile& a, const Tile& b) {
             return std::tie(a.batch, a.head, a.query_tile, a.key_tile) <
@@ -269,7 +275,7 @@ void Block::meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Si
 void Block::sync(Site site) {
     const auto number = static_cast<int>(tally.barriers);
     time_.signal(scheduler_.current(), &at_barrier_, number);
-    time_.await(scheduler_.current(), &at_barrier_, number, true);
+    time_.await(scheduler_.current(), &at_barrier_, number);
     at_barrier_ += 1;
     if (at_barrier_ < live_) return scheduler_.wait("__syncthreads", site);
     for (const auto& other : scheduler_.waiting()) {
@@ -499,7 +505,7 @@ void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t 
              fmt::format("thread {} asks at {} for phase {} of an mbarrier that is in phase {}",
                          scheduler_.current(), to_string(site), number, present));
     }
-    time_.await(scheduler_.current(), address, number, false);
+    time_.await(scheduler_.current(), address, number, &Timeline::mbarrier_stalls);
     if (number == present) {
         // The last one to be missing may be a bulk load that nobody has waited for.
         complete_if_over(mbarrier, true, caller);

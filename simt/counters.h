@@ -42,9 +42,17 @@ struct Counters {
     std::uint64_t registers_moved = 0;        ///< that setmaxnreg gives to a thread or takes from it
     std::uint64_t exponentials = 0;           ///< exp2, once per thread
     std::uint64_t divides = 0;                ///< divisions, once per thread
-    std::uint64_t tiles =
-        0;  ///< key tiles visited, once per visit of a block, or of a warpgroup with rows of its own
-    std::uint64_t masked_tiles = 0;    ///< of these, the ones whose scores were masked
+    /// Key tiles visited, once per visit of a block, or of a warpgroup that has query rows of its own.
+    std::uint64_t tiles = 0;
+    std::uint64_t masked_tiles = 0;  ///< of these, the ones whose scores were masked
+
+    // By the model of a multiprocessor's time (simt/time_model.h), of blocks with Hopper's instructions:
+
+    std::uint64_t exponentials_beside_products = 0;      ///< while another warpgroup's product is computed
+    std::uint64_t exponentials_beside_own_products = 0;  ///< while one of the same warpgroup is
+    std::uint64_t mbarrier_stalls = 0;                   ///< waits at mbarriers that are not over at once
+    std::uint64_t named_stalls = 0;                      ///< the same at named barriers
+
     std::uint64_t bypassed_bytes = 0;  ///< traffic that no wrapper counted (checked back-end); must be 0
 
     Counters& operator+=(const Counters& other);
@@ -58,7 +66,7 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 36> counter_fields{{
+inline constexpr std::array<CounterField, 40> counter_fields{{
     {"launches", &Counters::launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
@@ -94,6 +102,10 @@ inline constexpr std::array<CounterField, 36> counter_fields{{
     {"divides", &Counters::divides},
     {"tiles", &Counters::tiles},
     {"masked_tiles", &Counters::masked_tiles},
+    {"exponentials_beside_products", &Counters::exponentials_beside_products},
+    {"exponentials_beside_own_products", &Counters::exponentials_beside_own_products},
+    {"mbarrier_stalls", &Counters::mbarrier_stalls},
+    {"named_stalls", &Counters::named_stalls},
     {"bypassed_bytes", &Counters::bypassed_bytes},
 }};
 

@@ -106,7 +106,7 @@ void HopperBlock::begin() {
 
 void HopperBlock::use() {
     is_used_ = true;
-    if (block_.trace_ != nullptr) block_.time_.start();
+    block_.time_.start();
 }
 
 void HopperBlock::end() {
@@ -346,7 +346,7 @@ void HopperBlock::named_barrier(int id, int threads, bool waits, Site site) {
     barrier.arrived += 1;
     const int thread = block_.scheduler_.current();
     block_.time_.signal(thread, &barrier, barrier.uses);
-    if (waits) block_.time_.await(thread, &barrier, barrier.uses, true);
+    if (waits) block_.time_.await(thread, &barrier, barrier.uses, &Timeline::named_stalls);
     const bool checked = block_.config_->checked;
     if (checked) block_.clocks_.release(thread, barrier.told);
     if (barrier.arrived < threads) {

@@ -35,7 +35,7 @@ void TimeModel::add(int thread, Step step) {
         const std::size_t warp_begin = static_cast<std::size_t>(thread / 32 * 32);
         for (std::size_t id = warp_begin; id < std::min(warp_begin + 32, lanes_.size()); ++id)
             lanes_[id].cursor += lanes_[id].cursor > lane.cursor;
-    } else if (step.kind == Step::Kind::signal) {
+    } else if (step.kind == Step::Kind::signal || step.kind == Step::Kind::await) {
         found->count += step.count;
     } else {
         found->count = std::max(found->count, step.count);
@@ -58,10 +58,10 @@ void TimeModel::signal(int thread, const void* object, int generation) {
     add(thread, {Step::Kind::signal, event_of(object, generation)});
 }
 
-void TimeModel::await(int thread, const void* object, int generation, bool is_barrier) {
+void TimeModel::await(int thread, const void* object, int generation, Stalls stalls) {
     if (!is_on_) return;
     flush(thread);
-    add(thread, {Step::Kind::await, event_of(object, generation), 1, is_barrier});
+    add(thread, {Step::Kind::await, event_of(object, generation), 1, stalls});
 }
 
 void TimeModel::load(int thread, const void* mbarrier, int phase, std::size_t begin, std::size_t end,
@@ -219,8 +219,10 @@ struct TimeModel::Run {
             case Step::Kind::await:
                 if (event(step.number).missing > 0) return false;
                 warp.last_awaited = event(step.number).complete;
-                if (step.is_barrier) what = Timeline::For::barrier;
+                if (step.stalls != &Timeline::mbarrier_stalls) what = Timeline::For::barrier;
                 if (event(step.number).has_loads) what = Timeline::For::loads;
+                if (step.stalls != nullptr && now > warp.since)
+                    times.*step.stalls += static_cast<std::uint64_t>(step.count);
                 break;
             case Step::Kind::load:
                 issue_load(step.number, w);
@@ -320,8 +322,9 @@ struct TimeModel::Run {
             done[w] = std::min(done[w], warps[w].left);
             warps[w].left -= done[w];
             if (warps[w].left < 1e-6) warps[w].left = 0;
-            if (busy_until < never && w / warps_of_group != last_group)
-                times.exponentials_beside_products += done[w];
+            if (busy_until < never)
+                (w / warps_of_group == last_group ? times.exponentials_beside_own_products
+                                                  : times.exponentials_beside_products) += done[w];
         }
         now = next;
         if (busy_until <= now) {

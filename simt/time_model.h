@@ -40,12 +40,13 @@ class TimeModel {
     bool is_on() const { return is_on_; }
 
     // What a thread does. `object` and `generation` name what is complete when all who signal it have: phase
-    // n of an mbarrier, the n-th use of a barrier.
+    // n of an mbarrier, the n-th use of a barrier. `stalls` counts the waits that are not over at once.
+    using Stalls = std::uint64_t Timeline::*;
     void exponential(int thread) {
         if (is_on_) lanes_[static_cast<std::size_t>(thread)].exponentials += 1;
     }
     void signal(int thread, const void* object, int generation);
-    void await(int thread, const void* object, int generation, bool is_barrier);
+    void await(int thread, const void* object, int generation, Stalls stalls = nullptr);
     /// A bulk load to shared memory, from byte `begin` to `end`; it signals that phase of its mbarrier.
     void load(int thread, const void* mbarrier, int phase, std::size_t begin, std::size_t end,
               const char* tensor);
@@ -70,8 +71,8 @@ class TimeModel {
         enum class Kind : std::uint8_t { exponentials, signal, await, load, note, product, await_products };
         Kind kind;
         int number;     ///< of the event, load, note or product; how many products
-        int count = 1;  ///< signals, or exponentials of the lane that has the most
-        bool is_barrier = false;
+        int count = 1;  ///< signals, threads that wait, or exponentials of the lane that has the most
+        Stalls stalls = nullptr;
 
         bool same_as(const Step& other) const { return kind == other.kind && number == other.number; }
     };

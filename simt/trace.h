@@ -104,8 +104,11 @@ struct Timeline {
     std::vector<Load> loads;  ///< in the order of their issue
     std::vector<Place> places;
     std::vector<Product> products;  ///< in the order in which they start
-    /// Exponentials that were computed while the tensor units had a product of another warpgroup.
-    double exponentials_beside_products = 0;
+    /// Exponentials that were computed while the tensor units had a product of another warpgroup, and of the
+    /// same one.
+    double exponentials_beside_products = 0, exponentials_beside_own_products = 0;
+    /// Waits at mbarriers and at named barriers, once per thread, that were not over at once.
+    std::uint64_t mbarrier_stalls = 0, named_stalls = 0;
     double end = 0;
 
     bool empty() const { return warps.empty(); }

@@ -54,6 +54,7 @@ void check(const Expectation& expected) {
 TEST_CASE("hopper: loads, products and stores give what a plain formula says, whatever the order", "[simt]") {
     const simt::KeptOptions kept;
     const std::vector<float> expected = formula();
+    simt::Counters first;  // the same in each order
     for (const bool late : {true, false}) {
         for (const auto order : {Order::forward, Order::reversed, Order::shuffled}) {
             simt::options().order = order;
@@ -73,6 +74,25 @@ TEST_CASE("hopper: loads, products and stores give what a plain formula says, wh
             CHECK(counted.named_waits == 2 * 2 * 128);
             CHECK(counted.registers_moved == 128 * (248 - 24) + 128 * (256 - 248));
             CHECK(counted.bypassed_bytes == 0);
+            if (first.launches == 0) first = counted;
+            CHECK(counted == first);
+        }
+    }
+}
+
+TEST_CASE("hopper: turns and the next product ahead are counts of exponentials beside products", "[simt]") {
+    const simt::KeptOptions kept;
+    for (const bool turns : {false, true}) {
+        for (const bool ahead : {false, true}) {
+            for (const auto order : {Order::forward, Order::reversed, Order::shuffled}) {
+                simt::options().order = order;
+                simt::reset_counters();
+                run_schedule_kernel(turns, ahead);
+                const simt::Counters c = simt::counters();
+                WARN(turns << ahead << " " << c.exponentials << " " << c.exponentials_beside_products << " "
+                           << c.exponentials_beside_own_products << " " << c.named_stalls << " "
+                           << c.named_waits);
+            }
         }
     }
 }

@@ -29,6 +29,17 @@ std::uint64_t mma_of(const simt::BlockTrace::Phase& phase) {
     return mma;
 }
 
+// What simt counts of a block by its timeline, and no warp does.
+simt::Counters counted_in_time(const simt::Timeline& timeline) {
+    const auto whole = [](double count) { return static_cast<std::uint64_t>(std::llround(count)); };
+    simt::Counters counted;
+    counted.exponentials_beside_products = whole(timeline.exponentials_beside_products);
+    counted.exponentials_beside_own_products = whole(timeline.exponentials_beside_own_products);
+    counted.mbarrier_stalls = timeline.mbarrier_stalls;
+    counted.named_stalls = timeline.named_stalls;
+    return counted;
+}
+
 // Divides the phases of a block among its visits, and the block's length by their mma.
 std::vector<Visit> visits_of(const simt::BlockTrace& record) {
     std::vector<Visit> visits;
@@ -307,6 +318,8 @@ class TraceWriter {
             add(own, visit.start, visit.start + visit.length, static_cast<int>(v),
                 shares_of(read, visit.tile, case_), visit.tile.group);
         }
+        if (left.empty()) left.emplace_back().warps.resize(1);
+        left.front().warps.front().work += counted_in_time(block.record.timeline);
         for (const auto& phase : left) {
             const bool is_nothing = !phase.behind_barrier &&
                                     std::all_of(phase.warps.begin(), phase.warps.end(), [](const auto& warp) {
