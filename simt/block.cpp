@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 namespace simt {
@@ -88,7 +89,14 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
     tally.exponentials_beside_own_products += std::llround(timeline.exponentials_beside_own_products);
     tally.mbarrier_stalls += timeline.mbarrier_stalls;
     tally.named_stalls += timeline.named_stalls;
-    if (trace_ != nullptr) trace_->timeline = std::move(timeline);
+    if (trace_ == nullptr) return;
+    trace_->timeline = std::move(timeline);
+    for (BlockTrace::Phase& phase : trace_->phases) {  // warpgroups came to theirs in any order
+        std::sort(phase.tiles.begin(), phase.tiles.end(), [](const Tile& a, const Tile& b) {
+            return std::tie(a.batch, a.head, a.query_tile, a.key_tile) <
+                   std::tie(b.batch, b.head, b.query_tile, b.key_tile);
+        });
+    }
 }
 
 void Block::begin(std::uint64_t number, dim3 index) {

@@ -201,7 +201,7 @@ struct TimeModel::Run {
         const Step& step = model.steps_[w][warp.next];
         const std::size_t g = w / warps_of_group;
         Timeline::Warp& record = times.warps[w];
-        auto what = Timeline::For::others;
+        auto what = Timeline::For::mbarrier;
         switch (step.kind) {
             case Step::Kind::exponentials:
                 if (!computing(w)) {
@@ -219,7 +219,8 @@ struct TimeModel::Run {
             case Step::Kind::await:
                 if (event(step.number).missing > 0) return false;
                 warp.last_awaited = event(step.number).complete;
-                if (event(step.number).has_loads) what = Timeline::For::copies;
+                if (step.stalls != &Timeline::mbarrier_stalls) what = Timeline::For::barrier;
+                if (event(step.number).has_loads) what = Timeline::For::loads;
                 if (step.stalls != nullptr && now > warp.since)
                     times.*step.stalls += static_cast<std::uint64_t>(step.count);
                 break;

@@ -56,11 +56,15 @@ struct Timeline {
         double start = 0, end = 0;
         bool operator==(const Span&) const = default;
     };
-    enum class For : std::uint8_t { copies, products, others, tensor_units };
+    enum class For : std::uint8_t {
+        loads,        ///< at an mbarrier that bulk loads signal
+        mbarrier,     ///< at another one
+        barrier,      ///< a named one, or the block's
+        products,     ///< of its own warpgroup, to be over
+        tensor_units  ///< to issue a product
+    };
     struct Wait : Span {
-        /// Bytes of bulk loads, or products of its own, that are not there yet; other warps, at an mbarrier
-        /// or a barrier; or until a product can be issued.
-        For what = For::others;
+        For what = For::mbarrier;
         bool operator==(const Wait&) const = default;
     };
     struct Warp {
@@ -128,7 +132,7 @@ struct BlockTrace {
     /// From one barrier of the block to its next; or, where there is none between two tiles, for each thread
     /// from its note of the one to that of the other.
     struct Phase {
-        std::vector<Tile> tiles;  ///< that were noted in it
+        std::vector<Tile> tiles;  ///< that were noted in it: several if warpgroups note their own
         std::vector<Warp> warps;
         bool behind_barrier = false;  ///< and not behind a note
 

@@ -167,7 +167,7 @@ TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[
         bool rows_and_keys_once = true, all_values = true;
         for (const TracedBlock& block : trace.launches.front().blocks) {
             for (std::size_t v = 0; v < block.visits.size(); ++v) {
-                const auto& [tile, first_phase, start, length] = block.visits[v];
+                const auto& [tile, first_phase, start, length, first_warp, warps] = block.visits[v];
                 const int rows = std::min(tile.rows, c.shape.Nq * tile.group - tile.query_tile * tile.rows);
                 const int keys = std::min(tile.keys, c.shape.Nk - tile.key_tile * tile.keys);
                 std::vector<int> scores(static_cast<std::size_t>(tile.rows * tile.keys));
