@@ -232,7 +232,7 @@ struct TimeModel::Run {
                 break;
             case Step::Kind::product: {
                 Group& group = groups[g];
-                if (step.number > group.started) return false;
+                if (step.number >= group.started + most_waiting) return false;
                 what = Timeline::For::tensor_units;
                 int& issued = group.issued[static_cast<std::size_t>(step.number)];
                 if (++issued == warps_of_group) {

@@ -9,7 +9,9 @@
 /// The unit is the clock of a multiprocessor of an H100. What takes time:
 /// - A product of a warpgroup takes the tensor units for as many clocks as half its columns (m64nNk16:
 ///   64 N 16 multiply-adds, 2048 a clock). They do one product at a time. Of warpgroups that both have one
-///   ready, they take turns. A warpgroup's next product is issued when the one before begins.
+///   ready, they take turns. A warpgroup has 8 products waiting for them at most (O += P V of 128 keys is so
+///   many), and issues the next when the first of these begins. How many a GPU lets wait, and whom it
+///   prefers, is not documented: this is fair to all, so warpgroups that start together stay together.
 /// - Exponentials: each quarter of a multiprocessor computes 4 a clock for its warps (n, n + 4 ...), which
 ///   share them evenly.
 /// - Bulk loads: 64 bytes a clock, one load after the other, and 600 clocks until the last byte has come.
@@ -30,6 +32,7 @@ namespace simt {
 class TimeModel {
   public:
     static constexpr double multiply_adds = 2048, exponentials_of_quarter = 4;  ///< per clock
+    static constexpr int most_waiting = 8;                                      ///< products of a warpgroup
     static constexpr double load_bytes = 64;                                    ///< per clock
     static constexpr double load_latency = 600;                                 ///< clocks
 

@@ -129,29 +129,32 @@ std::vector<float> run_if(Wrong wrong) {
 }
 
 struct Operands {
-    alignas(1024) fp16 Q[64][64];
-    alignas(1024) fp16 KV[128][64];
+    alignas(1024) fp16 Q[2][64][64];  // panels of 64 columns
+    alignas(1024) fp16 KV[2][128][64];
 };
 
 template <bool turns, bool ahead>
 __global__ void schedule_kernel() {
     auto& shared = aligned_shared_memory<Operands>();
     const int thread = static_cast<int>(threadIdx.x), group = thread / 128;
-    for (int row = thread; row < 64 + 128; row += 256) {
-        for (int c = 0; c < 64; c += 8)
-            store(reinterpret_cast<uint4*>(row < 64 ? &shared.Q[row][c] : &shared.KV[row - 64][c]), uint4{});
-    }
+    for (int i = thread; i < static_cast<int>(sizeof shared / sizeof(uint4)); i += 256)
+        store(reinterpret_cast<uint4*>(&shared) + i, uint4{});
     fence_proxy_async();
     __syncthreads();
-    const std::uint64_t Q = matrix_descriptor(shared.Q, 0, 1024), KV = matrix_descriptor(shared.KV, 0, 1024);
-    float S[64], O[32] = {};
+    const std::uint64_t Q = matrix_descriptor(shared.Q, 0, 1024), K = matrix_descriptor(shared.KV, 0, 1024),
+                        V = matrix_descriptor(shared.KV, sizeof shared.KV[0], 1024);
+    float S[64], O[64] = {};
     std::uint32_t P[32];
     const auto score = [&] {
-        for (int k = 0; k < 64; k += 16) wgmma<fp16, 128, false>(S, Q + 2 * k / 16, KV + 2 * k / 16, k > 0);
+        for (int k = 0; k < 128; k += 16) {
+            const int place = k % 64 * 2;
+            wgmma<fp16, 128, false>(S, Q + (k / 64 * sizeof shared.Q[0] + place) / 16,
+                                    K + (k / 64 * sizeof shared.KV[0] + place) / 16, k > 0);
+        }
         wgmma_commit();
     };
     const auto add_product = [&] {
-        for (int k = 0; k < 128; k += 16) wgmma<fp16, 64, true>(O, &P[k / 4], KV + k * 128 / 16, true);
+        for (int k = 0; k < 128; k += 16) wgmma<fp16, 128, true>(O, &P[k / 4], V + k * 128 / 16, true);
         wgmma_commit();
     };
     const auto exponentiate = [&] {
