@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -60,7 +59,9 @@ void Block::begin_launch(const Launch& config, void (*call)(const void*), const 
     meetings_.resize((count + 31) / 32);
 }
 
-void Block::run(std::uint64_t number, BlockTrace* trace) {
+void Block::run(std::uint64_t number, BlockTrace* trace, Turns* turns) {
+    number_ = number;
+    turns_ = turns;
     trace_ = trace;
     if (trace_ != nullptr) origins_.begin_block();
     const dim3 grid = config_->grid;
@@ -85,10 +86,7 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
     }
     hopper.end();
     Timeline timeline = time_.times();
-    tally.exponentials_beside_products += std::llround(timeline.exponentials_beside_products);
-    tally.exponentials_beside_own_products += std::llround(timeline.exponentials_beside_own_products);
-    tally.mbarrier_stalls += timeline.mbarrier_stalls;
-    tally.named_stalls += timeline.named_stalls;
+    tally += timeline.counted();
     if (trace_ == nullptr) return;
     trace_->timeline = std::move(timeline);
     for (BlockTrace::Phase& phase : trace_->phases) {  // warpgroups came to theirs in any order

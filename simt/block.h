@@ -21,6 +21,7 @@
 #include "simt/origins.h"
 #include "simt/scheduler.h"
 #include "simt/time_model.h"
+#include "simt/turns.h"
 
 namespace simt {
 
@@ -50,9 +51,9 @@ class Block final : Scheduler::Program {
     /// Prepares for the blocks of a launch.
     void begin_launch(const Launch& config, void (*call)(const void*), const void* parameters,
                       std::size_t bytes, std::uint32_t first_serial);
-    /// Runs one block to its end, recording what it does if `trace` is not null. Throws the Report of
-    /// whatever went wrong.
-    void run(std::uint64_t number, BlockTrace* trace);
+    /// Runs one block to its end, recording what it does if `trace` is not null, and doing its atomics in
+    /// turns if `turns` is not. Throws the Report of whatever went wrong.
+    void run(std::uint64_t number, BlockTrace* trace, Turns* turns);
 
     // All that follows is called by the running thread.
 
@@ -82,6 +83,15 @@ class Block final : Scheduler::Program {
     void commit_copies() { self().copies.commit(); }
     void wait_for_groups(int pending, std::uintptr_t caller);
     void wait_for_copies(std::uintptr_t caller);
+    /// Does an atomic, in the block's turn.
+    template <class F>
+    auto atomic(F f) {
+        if (turns_ == nullptr) return f();
+        turns_->begin(number_);
+        const auto result = f();
+        turns_->end(number_);
+        return result;
+    }
     /// Has a lane of the running warp started copies that it has not waited for?
     bool warp_has_copies_in_flight() const;
 
@@ -213,6 +223,8 @@ class Block final : Scheduler::Program {
     /// Tiles in which a thread compared for each score: the first of the threads that share it, and its
     /// number among their notes.
     std::set<std::pair<int, int>> compared_;
+    std::uint64_t number_ = 0;
+    Turns* turns_ = nullptr;       ///< or null
     BlockTrace* trace_ = nullptr;  ///< of the running block, or null
     Origins origins_;              ///< of its shared memory
     TimeModel time_;               ///< of its steps

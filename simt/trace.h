@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -112,6 +113,17 @@ struct Timeline {
     double end = 0;
 
     bool empty() const { return warps.empty(); }
+    /// The counters that it gives.
+    Counters counted() const {
+        Counters counters;
+        counters.exponentials_beside_products =
+            static_cast<std::uint64_t>(std::llround(exponentials_beside_products));
+        counters.exponentials_beside_own_products =
+            static_cast<std::uint64_t>(std::llround(exponentials_beside_own_products));
+        counters.mbarrier_stalls = mbarrier_stalls;
+        counters.named_stalls = named_stalls;
+        return counters;
+    }
     bool operator==(const Timeline&) const = default;
 };
 

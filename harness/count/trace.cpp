@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 
 #include "harness/base/file.h"
 #include "harness/count/schedule.h"
@@ -27,17 +28,6 @@ std::uint64_t mma_of(const simt::BlockTrace::Phase& phase) {
     std::uint64_t mma = 0;
     for (const auto& warp : phase.warps) mma += warp.work.mma;
     return mma;
-}
-
-// What simt counts of a block by its timeline, and no warp does.
-simt::Counters counted_in_time(const simt::Timeline& timeline) {
-    const auto whole = [](double count) { return static_cast<std::uint64_t>(std::llround(count)); };
-    simt::Counters counted;
-    counted.exponentials_beside_products = whole(timeline.exponentials_beside_products);
-    counted.exponentials_beside_own_products = whole(timeline.exponentials_beside_own_products);
-    counted.mbarrier_stalls = timeline.mbarrier_stalls;
-    counted.named_stalls = timeline.named_stalls;
-    return counted;
 }
 
 // Divides the phases of a block among its visits, and the block's length by their mma.
@@ -300,26 +290,14 @@ class TraceWriter {
         auto left = record;
         for (std::size_t v = 0; v < block.visits.size(); ++v) {
             const Visit& visit = block.visits[v];
-            const auto number = static_cast<std::size_t>(visit.first_phase);
-            const std::size_t warps = record[number].warps.size();
-            simt::BlockTrace::Phase own{.tiles = {visit.tile}, .warps = {}};
-            own.warps.resize(warps);
-            auto read = own;  // a tile's products of scores are issued before the note of it
-            for (auto w = static_cast<std::size_t>(visit.first_warp);
-                 w < static_cast<std::size_t>(visit.first_warp + visit.warps); ++w) {
-                own.warps[w] = std::exchange(left[number].warps[w], {});
-                read.warps[w] = own.warps[w];
-                if (number == 0) continue;
-                for (const auto& [tensor, bytes] : record[number - 1].warps[w].read) {
-                    for (const auto& [first, end] : bytes.pieces())
-                        read.warps[w].read[tensor].add(first, end - first);
-                }
-            }
+            const auto own = phases_of(block, v).front();
+            for (int w = visit.first_warp; w < visit.first_warp + visit.warps; ++w)
+                left[static_cast<std::size_t>(visit.first_phase)].warps[static_cast<std::size_t>(w)] = {};
             add(own, visit.start, visit.start + visit.length, static_cast<int>(v),
-                shares_of(read, visit.tile, case_), visit.tile.group);
+                shares_of(own, visit.tile, case_), visit.tile.group);
         }
         if (left.empty()) left.emplace_back().warps.resize(1);
-        left.front().warps.front().work += counted_in_time(block.record.timeline);
+        left.front().warps.front().work += block.record.timeline.counted();
         for (const auto& phase : left) {
             const bool is_nothing = !phase.behind_barrier &&
                                     std::all_of(phase.warps.begin(), phase.warps.end(), [](const auto& warp) {
@@ -365,6 +343,7 @@ class TraceWriter {
             }
             if (lane != nullptr) add_waits(*lane, w);
         }
+        const std::size_t first_place = lanes.size();
         std::map<std::string, int> places;  // of each tensor
         for (const auto& place : timeline.places) {
             ordered_json& lane =
@@ -379,9 +358,12 @@ class TraceWriter {
             }
         }
         // The places of Q before those of K, and these before those of V.
-        std::stable_sort(lanes.begin(), lanes.end(), [](const ordered_json& a, const ordered_json& b) {
-            return a["kind"] == "place" && b["kind"] == "place" && a["name"] < b["name"];
-        });
+        const auto rank = [](const ordered_json& lane) {
+            const auto name = lane["name"].get<std::string>();
+            return std::pair(std::string_view("QKV").find(name.front()), name);
+        };
+        std::sort(lanes.begin() + static_cast<std::ptrdiff_t>(first_place), lanes.end(),
+                  [&](const ordered_json& a, const ordered_json& b) { return rank(a) < rank(b); });
         double busy = 0;
         for (const auto& product : timeline.products) busy += product.ended - product.started;
         for (int group = 0; group < static_cast<int>(timeline.warps.size() + 3) / 4; ++group) {
@@ -482,6 +464,28 @@ void require_traceable(const Shape& s) {
     }
 }
 
+std::vector<simt::BlockTrace::Phase> phases_of(const TracedBlock& block, std::size_t number) {
+    const Visit& visit = block.visits[number];
+    const auto& record = block.record.phases;
+    const auto first = static_cast<std::size_t>(visit.first_phase);
+    if (visit.warps == 0) {
+        return {record.begin() + static_cast<std::ptrdiff_t>(first),
+                record.begin() + static_cast<std::ptrdiff_t>(end_of(block, number))};
+    }
+    simt::BlockTrace::Phase own{.tiles = {visit.tile}, .warps = {}};
+    own.warps.resize(record[first].warps.size());
+    for (int warp = visit.first_warp; warp < visit.first_warp + visit.warps; ++warp) {
+        const auto w = static_cast<std::size_t>(warp);
+        own.warps[w] = record[first].warps[w];
+        if (first == 0) continue;
+        // Its scores may have been multiplied before the note of it.
+        for (const auto& [tensor, bytes] : record[first - 1].warps[w].read) {
+            for (const auto& [begin, end] : bytes.pieces()) own.warps[w].read[tensor].add(begin, end - begin);
+        }
+    }
+    return {own};
+}
+
 std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::Tile& tile, const Case& c) {
     const Shape& s = c.shape;
     const Problem problem = make_problem(c, nullptr, nullptr, nullptr, nullptr, nullptr);
@@ -526,7 +530,11 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
     std::mutex mutex;
     simt::options().multiprocessors = multiprocessors;
     // What an atomic returns depends on who came before.
-    if (device.ready(stage).counter_bytes) simt::options().workers = 1;
+    if (device.ready(stage).counter_bytes) {
+        simt::options().workers = 1;
+        simt::options().blocks_in_turns =
+            std::min(multiprocessors, 32);  // each needs a thread and its stacks
+    }
     simt::options().on_trace = [&](const simt::Launch& config, simt::BlockTrace&& record) {
         const std::lock_guard lock(mutex);
         if (trace.launches.size() <= record.launch) {

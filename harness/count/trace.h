@@ -64,6 +64,10 @@ struct Share {
     auto operator<=>(const Share&) const = default;
 };
 
+/// The phases of a block's visit. Where warpgroups visit tiles of their own it is one, in which other warps
+/// do nothing; it has what these have read in the phase before, too.
+std::vector<simt::BlockTrace::Phase> phases_of(const TracedBlock& block, std::size_t visit);
+
 /// The part of each warp in a phase of a visit of `tile`.
 std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::Tile& tile, const Case& c);
 
