@@ -290,6 +290,7 @@ void Block::sync(Site site) {
 void Block::release_barrier_if_complete() {
     if (at_barrier_ == 0 || at_barrier_ < live_) return;
     at_barrier_ = 0;
+    time_.meet();
     record_work();
     tally.barriers += 1;
     copied_lines_.clear();

@@ -7,7 +7,8 @@
 
 namespace simt {
 
-/// Work of one or more launches. All are exact, and none depends on the order in which threads ran.
+/// Work of one or more launches. All are exact, and none depends on the order in which threads ran; those in
+/// the model's time do on that of blocks, if these take their tiles from a counter.
 struct Counters {
     std::uint64_t launches = 0;               ///< kernels started
     std::uint64_t blocks = 0;                 ///< thread blocks

@@ -414,34 +414,26 @@ unsigned HopperBlock::describe_tile(unsigned offset, std::size_t bytes) {
     return offset;
 }
 
-void HopperBlock::touch(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {
-    Thread& thread = self();
-    auto& all = thread.registers_of_products;
+void HopperBlock::touch_another(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {
+    auto& all = current_->registers_of_products;
     const auto* first = static_cast<const std::byte*>(address);
-    const auto holds = [=](const Registers& r) {
-        return static_cast<std::size_t>(first - r.begin) < r.bytes;
-    };
-    // Mostly, a thread goes through one array.
-    if (thread.touched_last >= all.size() || !holds(all[thread.touched_last])) {
-        const auto found =
-            std::upper_bound(all.begin(), all.end(), first,
-                             [](const std::byte* a, const Registers& r) { return a < r.begin + r.bytes; });
-        if (found == all.end() || found->begin >= first + bytes) {
-            const Registers* before = found == all.begin() ? nullptr : &found[-1];
-            thread.gap = {before == nullptr ? first : before->begin + before->bytes,
-                          found == all.end() ? first + bytes : found->begin};
-            return;
-        }
-        thread.touched_last = static_cast<std::size_t>(found - all.begin());
+    const auto found =
+        std::upper_bound(all.begin(), all.end(), first,
+                         [](const std::byte* a, const Registers& r) { return a < r.begin + r.bytes; });
+    if (found == all.end() || found->begin >= first + bytes) {
+        const Registers* before = found == all.begin() ? nullptr : &found[-1];
+        current_->gap = {before == nullptr ? first : before->begin + before->bytes,
+                         found == all.end() ? first + bytes : found->begin};
+        return;
     }
-    Registers& registers = all[thread.touched_last];
-    if (registers.in_flight > 0) {
+    if (found->in_flight > 0) {
         block_.fail(Report::Kind::registers_in_flight,
                     fmt::format("thread {} {} {} at {} before the wgmma at {} was waited for",
-                                block_.scheduler_.current(), write ? "writes" : "reads", registers.what,
-                                source_of(caller), to_string(registers.product)));
+                                block_.scheduler_.current(), write ? "writes" : "reads", found->what,
+                                source_of(caller), to_string(found->product)));
     }
-    registers.touched = registers.touched || write;
+    found->touched = found->touched || write;
+    current_->touched_last = &*found;
 }
 
 HopperBlock::Registers& HopperBlock::registers_of(int id, const void* begin, std::size_t bytes,
@@ -460,6 +452,7 @@ HopperBlock::Registers& HopperBlock::registers_of(int id, const void* begin, std
     }
     if (!known) {  // what was there before is gone
         thread.gap = {};
+        thread.touched_last = nullptr;
         std::erase_if(
             all, [&](const Registers& r) { return r.begin < first + bytes && first < r.begin + r.bytes; });
         found = std::lower_bound(all.begin(), all.end(), first,

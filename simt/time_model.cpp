@@ -100,6 +100,11 @@ void TimeModel::meet(int warp, std::uint32_t lanes) {
     }
 }
 
+void TimeModel::meet() {
+    for (std::size_t id = 0; is_on_ && id < lanes_.size(); ++id) flush(static_cast<int>(id));
+    for (std::size_t id = 0; is_on_ && id < lanes_.size(); ++id) lanes_[id].cursor = steps_[id / 32].size();
+}
+
 int TimeModel::place_of(std::size_t byte) const {
     const auto after = loaded_.upper_bound(byte);
     if (after == loaded_.begin()) return -1;
@@ -354,7 +359,7 @@ struct TimeModel::Run {
 
 Timeline TimeModel::times() {
     if (!is_on_) return {};
-    for (std::size_t id = 0; id < lanes_.size(); ++id) flush(static_cast<int>(id));
+    meet();
     Run run(*this);
     run.last_group = run.groups.size() - 1;
     run.go();

@@ -59,6 +59,8 @@ class TimeModel {
     // What a warp does.
     /// These lanes are at the same instruction.
     void meet(int warp, std::uint32_t lanes);
+    /// All threads are. Some may have come to it before start().
+    void meet();
     /// The warp's part of its warpgroup's next product, whose operands start at these bytes of shared memory.
     /// A is `in_registers` if it is there.
     static constexpr std::size_t in_registers = ~std::size_t{0};

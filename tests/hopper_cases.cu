@@ -162,6 +162,7 @@ __global__ void schedule_kernel() {
     };
     if (turns && group == 1) named_barrier_arrive(1, 256);  // the first turn is group 0's
     for (int j = 0; j <= 8; ++j) {
+        if (j < 8) note_tile<128>(0, 0, 64 * group, j, j == 7);
         if (turns) named_barrier_sync(1 + group, 256);
         wgmma_fence();
         if (ahead && j < 8) score();
