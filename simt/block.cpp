@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 namespace simt {
@@ -58,7 +59,9 @@ void Block::begin_launch(const Launch& config, void (*call)(const void*), const 
     meetings_.resize((count + 31) / 32);
 }
 
-void Block::run(std::uint64_t number, BlockTrace* trace) {
+void Block::run(std::uint64_t number, BlockTrace* trace, Turns* turns) {
+    number_ = number;
+    turns_ = turns;
     trace_ = trace;
     if (trace_ != nullptr) origins_.begin_block();
     const dim3 grid = config_->grid;
@@ -73,8 +76,7 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
     tally.blocks += 1;
     if (shows_comparisons_) {  // then masked tiles are seen, not told
         for (Thread& thread : threads_) end_tile(thread);
-        const auto seen = std::count(compared_.begin(), compared_.end(), true);
-        tally.masked_tiles = masked_before + static_cast<std::uint64_t>(seen);
+        tally.masked_tiles = masked_before + compared_.size();
     }
     if (scheduler_.failure()) std::rethrow_exception(scheduler_.failure());
     if (live_ > 0) {
@@ -83,6 +85,16 @@ void Block::run(std::uint64_t number, BlockTrace* trace) {
                                  scheduler_.describe_waiting(), hopper.describe_waiting()));
     }
     hopper.end();
+    Timeline timeline = time_.times();
+    tally += timeline.counted();
+    if (trace_ == nullptr) return;
+    trace_->timeline = std::move(timeline);
+    for (BlockTrace::Phase& phase : trace_->phases) {  // warpgroups came to theirs in any order
+        std::sort(phase.tiles.begin(), phase.tiles.end(), [](const Tile& a, const Tile& b) {
+            return std::tie(a.batch, a.head, a.query_tile, a.key_tile) <
+                   std::tie(b.batch, b.head, b.query_tile, b.key_tile);
+        });
+    }
 }
 
 void Block::begin(std::uint64_t number, dim3 index) {
@@ -106,6 +118,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
     for (auto& meetings : meetings_) meetings.clear();
     mbarriers_.clear();
     hopper.begin();
+    time_.begin(count);
     for (int id = 0; id < count; ++id) {
         Thread& thread = threads_[id];
         const unsigned u = static_cast<unsigned>(id);
@@ -186,23 +199,25 @@ void Block::record_exchange(const void* address, std::size_t bytes, bool write) 
 /// Masking takes a comparison for each score, of its key with a bound that the run knows; all else takes far
 /// fewer.
 void Block::end_tile(Thread& thread) {
-    if (thread.tiles > 0 && thread.comparisons >= thread.scores) {
-        compared_.resize(std::max<std::size_t>(compared_.size(), static_cast<std::size_t>(thread.tiles)));
-        compared_[static_cast<std::size_t>(thread.tiles) - 1] = true;
-    }
+    if (thread.tiles > 0 && thread.comparisons >= thread.scores)
+        compared_.emplace(thread.first, thread.tiles);
     thread.comparisons = 0;
 }
 
 void Block::note_tile(const Tile& tile) {
     end_tile(self());
+    const int sharing = tile.threads == 0 ? static_cast<int>(threads_.size()) : tile.threads;
+    const int place = scheduler_.current() % sharing;
     self().tiles += 1;
-    self().scores = tile.rows * tile.keys / static_cast<int>(threads_.size());
-    const bool is_first = scheduler_.current() == 0;
+    self().first = scheduler_.current() - place;
+    self().scores = tile.rows * tile.keys / sharing;
+    const bool is_first = place == 0;
     if (is_first) {
         tally.tiles += 1;
         tally.masked_tiles += tile.masked;
     }
     if (trace_ == nullptr) return;
+    time_.note(scheduler_.current(), tile);
     record_work();
     if (self().has_tile) self().phase += 1;
     self().has_tile = true;
@@ -242,6 +257,7 @@ void Block::meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Si
     meeting->operands[lane] = operands;
     meeting->arrived |= 1u << lane;
     if (meeting->arrived != mask) return scheduler_.wait(name(op), site);
+    time_.meet(warp, mask);
     body(meeting->operands, mask);
     if (op == Op::sync_warp && config_->checked) {
         int lanes[32], count = 0;
@@ -255,6 +271,9 @@ void Block::meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Si
 }
 
 void Block::sync(Site site) {
+    const auto number = static_cast<int>(tally.barriers);
+    time_.signal(scheduler_.current(), &at_barrier_, number);
+    time_.await(scheduler_.current(), &at_barrier_, number);
     at_barrier_ += 1;
     if (at_barrier_ < live_) return scheduler_.wait("__syncthreads", site);
     for (const auto& other : scheduler_.waiting()) {
@@ -271,6 +290,7 @@ void Block::sync(Site site) {
 void Block::release_barrier_if_complete() {
     if (at_barrier_ == 0 || at_barrier_ < live_) return;
     at_barrier_ = 0;
+    time_.meet();
     record_work();
     tally.barriers += 1;
     copied_lines_.clear();
@@ -423,6 +443,7 @@ void Block::arrive(void* address, bool behind_copies, std::uintptr_t caller) {
     }
     tally.mbarrier_arrivals += 1;
     const int thread = scheduler_.current();
+    time_.signal(thread, address, static_cast<int>(mbarrier.phase));
     if (behind_copies) {
         CopyQueue& copies = self().copies;
         if (copies.has_groups()) fail_on_two_waits(caller);
@@ -483,6 +504,7 @@ void Block::wait_for_phase(void* address, int number, Site site, std::uintptr_t 
              fmt::format("thread {} asks at {} for phase {} of an mbarrier that is in phase {}",
                          scheduler_.current(), to_string(site), number, present));
     }
+    time_.await(scheduler_.current(), address, number, &Timeline::mbarrier_stalls);
     if (number == present) {
         // The last one to be missing may be a bulk load that nobody has waited for.
         complete_if_over(mbarrier, true, caller);

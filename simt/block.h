@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "simt/async.h"
@@ -18,6 +20,8 @@
 #include "simt/hopper_block.h"
 #include "simt/origins.h"
 #include "simt/scheduler.h"
+#include "simt/time_model.h"
+#include "simt/turns.h"
 
 namespace simt {
 
@@ -47,9 +51,9 @@ class Block final : Scheduler::Program {
     /// Prepares for the blocks of a launch.
     void begin_launch(const Launch& config, void (*call)(const void*), const void* parameters,
                       std::size_t bytes, std::uint32_t first_serial);
-    /// Runs one block to its end, recording what it does if `trace` is not null. Throws the Report of
-    /// whatever went wrong.
-    void run(std::uint64_t number, BlockTrace* trace);
+    /// Runs one block to its end, recording what it does if `trace` is not null, and doing its atomics in
+    /// turns if `turns` is not. Throws the Report of whatever went wrong.
+    void run(std::uint64_t number, BlockTrace* trace, Turns* turns);
 
     // All that follows is called by the running thread.
 
@@ -79,6 +83,15 @@ class Block final : Scheduler::Program {
     void commit_copies() { self().copies.commit(); }
     void wait_for_groups(int pending, std::uintptr_t caller);
     void wait_for_copies(std::uintptr_t caller);
+    /// Does an atomic, in the block's turn.
+    template <class F>
+    auto atomic(F f) {
+        if (turns_ == nullptr) return f();
+        turns_->begin(number_);
+        const auto result = f();
+        turns_->end(number_);
+        return result;
+    }
     /// Has a lane of the running warp started copies that it has not waited for?
     bool warp_has_copies_in_flight() const;
 
@@ -88,6 +101,10 @@ class Block final : Scheduler::Program {
     /// Waits until phase `number` is complete.
     void wait_for_phase(void* address, int number, Site site, std::uintptr_t caller);
 
+    void note_exponential() {
+        tally.exponentials += 1;
+        time_.exponential(scheduler_.current());
+    }
     void note_tile(const Tile& tile);
     /// A comparison of the kernel's own, in a build that shows them.
     void note_comparison() {
@@ -118,7 +135,8 @@ class Block final : Scheduler::Program {
         bool has_tile = false;  ///< noted in this phase
         std::size_t phase = 0;  ///< of the trace
         int tiles = 0;          ///< noted so far
-        int scores = 0;         ///< its share of the last of them
+        int first = 0;          ///< of the threads that share the last of them
+        int scores = 0;         ///< its share of that one
         int comparisons = 0;    ///< since then
         CopyQueue copies;
     };
@@ -202,10 +220,14 @@ class Block final : Scheduler::Program {
     /// Pairs of lines that copies since the last barrier connect, and which 16 bytes of them each has had.
     std::unordered_map<std::uintptr_t, std::uint8_t> copied_lines_;
     bool shows_comparisons_ = false;
-    std::vector<bool>
-        compared_;  ///< tiles, in the order of their notes, in which a thread compared for each score
+    /// Tiles in which a thread compared for each score: the first of the threads that share it, and its
+    /// number among their notes.
+    std::set<std::pair<int, int>> compared_;
+    std::uint64_t number_ = 0;
+    Turns* turns_ = nullptr;       ///< or null
     BlockTrace* trace_ = nullptr;  ///< of the running block, or null
     Origins origins_;              ///< of its shared memory
+    TimeModel time_;               ///< of its steps
     Counters recorded_;            ///< what the tally was when the trace took it over
 };
 

@@ -7,7 +7,8 @@
 
 namespace simt {
 
-/// Work of one or more launches. All are exact, and none depends on the order in which threads ran.
+/// Work of one or more launches. All are exact, and none depends on the order in which threads ran; those in
+/// the model's time do on that of blocks, if these take their tiles from a counter.
 struct Counters {
     std::uint64_t launches = 0;               ///< kernels started
     std::uint64_t blocks = 0;                 ///< thread blocks
@@ -31,18 +32,29 @@ struct Counters {
     std::uint64_t async_copies = 0;           ///< 16-byte asynchronous copies, once per thread
     std::uint64_t copied_lines = 0;  ///< pairs of 128-byte lines, global and shared, that these connect
     std::uint64_t copies_left_in_flight = 0;  ///< copies that a wait leaves pending, at each wait
-    std::uint64_t bulk_copies = 0;            ///< bulk loads and stores
-    std::uint64_t bulk_bytes = 0;             ///< their boxes, with what lies outside of the tensor
+    std::uint64_t bulk_loads = 0;             ///< copies by tensor map to shared memory
+    std::uint64_t bulk_stores = 0;            ///< and from there
+    std::uint64_t bulk_bytes = 0;             ///< boxes of both, with what lies outside of the tensor
     std::uint64_t wgmma = 0;                  ///< products of a warpgroup, m64nNk16, once per warpgroup
-    std::uint64_t wgmma_columns = 0;          ///< N of each of these
+    std::uint64_t wgmma_columns = 0;          ///< N of each of these, which is 2048 N FLOPs
     std::uint64_t stmatrix = 0;               ///< stmatrix.x4, once per warp
-    std::uint64_t named_barriers = 0;   ///< arrivals at named barriers, with or without a wait, per thread
-    std::uint64_t registers_moved = 0;  ///< that setmaxnreg gives to a thread or takes from it
-    std::uint64_t exponentials = 0;     ///< exp2, once per thread
-    std::uint64_t divides = 0;          ///< divisions, once per thread
-    std::uint64_t tiles = 0;            ///< key tiles visited, once per block and visit
-    std::uint64_t masked_tiles = 0;     ///< of these, the ones whose scores were masked
-    std::uint64_t bypassed_bytes = 0;   ///< traffic that no wrapper counted (checked back-end); must be 0
+    std::uint64_t named_barriers = 0;         ///< arrivals at named barriers, once per thread
+    std::uint64_t named_waits = 0;            ///< of these, those that wait for the others
+    std::uint64_t registers_moved = 0;        ///< that setmaxnreg gives to a thread or takes from it
+    std::uint64_t exponentials = 0;           ///< exp2, once per thread
+    std::uint64_t divides = 0;                ///< divisions, once per thread
+    /// Key tiles visited, once per visit of a block, or of a warpgroup that has query rows of its own.
+    std::uint64_t tiles = 0;
+    std::uint64_t masked_tiles = 0;  ///< of these, the ones whose scores were masked
+
+    // By the model of a multiprocessor's time (simt/time_model.h), of blocks with Hopper's instructions:
+
+    std::uint64_t exponentials_beside_products = 0;      ///< while another warpgroup's product is computed
+    std::uint64_t exponentials_beside_own_products = 0;  ///< while one of the same warpgroup is
+    std::uint64_t mbarrier_stalls = 0;                   ///< waits at mbarriers that are not over at once
+    std::uint64_t named_stalls = 0;                      ///< the same at named barriers
+
+    std::uint64_t bypassed_bytes = 0;  ///< traffic that no wrapper counted (checked back-end); must be 0
 
     Counters& operator+=(const Counters& other);
     bool operator==(const Counters&) const = default;
@@ -55,7 +67,7 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 34> counter_fields{{
+inline constexpr std::array<CounterField, 40> counter_fields{{
     {"launches", &Counters::launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
@@ -78,17 +90,23 @@ inline constexpr std::array<CounterField, 34> counter_fields{{
     {"async_copies", &Counters::async_copies},
     {"copied_lines", &Counters::copied_lines},
     {"copies_left_in_flight", &Counters::copies_left_in_flight},
-    {"bulk_copies", &Counters::bulk_copies},
+    {"bulk_loads", &Counters::bulk_loads},
+    {"bulk_stores", &Counters::bulk_stores},
     {"bulk_bytes", &Counters::bulk_bytes},
     {"wgmma", &Counters::wgmma},
     {"wgmma_columns", &Counters::wgmma_columns},
     {"stmatrix", &Counters::stmatrix},
     {"named_barriers", &Counters::named_barriers},
+    {"named_waits", &Counters::named_waits},
     {"registers_moved", &Counters::registers_moved},
     {"exponentials", &Counters::exponentials},
     {"divides", &Counters::divides},
     {"tiles", &Counters::tiles},
     {"masked_tiles", &Counters::masked_tiles},
+    {"exponentials_beside_products", &Counters::exponentials_beside_products},
+    {"exponentials_beside_own_products", &Counters::exponentials_beside_own_products},
+    {"mbarrier_stalls", &Counters::mbarrier_stalls},
+    {"named_stalls", &Counters::named_stalls},
     {"bypassed_bytes", &Counters::bypassed_bytes},
 }};
 

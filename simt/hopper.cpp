@@ -104,6 +104,11 @@ void HopperBlock::begin() {
     free_registers_ = 0;
 }
 
+void HopperBlock::use() {
+    is_used_ = true;
+    block_.time_.start();
+}
+
 void HopperBlock::end() {
     if (!is_used_) return;
     for (std::size_t w = 0; w < warps_.size(); ++w) {
@@ -164,7 +169,7 @@ Agent HopperBlock::new_agent(const char* what, int thread) {
 /// The pieces of a box, checked and counted. Outside of the tensor a load writes zeros and a store nothing.
 BulkCopy HopperBlock::make_copy(const TensorMap& map, const std::byte* shared, const TensorMap::Index& first,
                                 bool load, Moment reads, Moment writes, std::uintptr_t caller) {
-    is_used_ = true;
+    use();
     const char* what = load ? "bulk_load" : "bulk_store";
     const std::size_t row_bytes = 2 * static_cast<std::size_t>(map.box[0]);
     const std::size_t rows =
@@ -217,7 +222,7 @@ BulkCopy HopperBlock::make_copy(const TensorMap& map, const std::byte* shared, c
             if (is_there) check(load ? reads : writes, there, piece, !load);
         }
     }
-    block_.tally.bulk_copies += 1;
+    (load ? block_.tally.bulk_loads : block_.tally.bulk_stores) += 1;
     block_.tally.bulk_bytes += rows * row_bytes;
     block_.tally.shared_tile_bytes += rows * row_bytes;
     (load ? block_.tally.global_load_bytes : block_.tally.global_store_bytes) += inside;
@@ -240,8 +245,15 @@ void HopperBlock::bulk_load(void* shared, const TensorMap& map, const TensorMap:
     const Moment at{block_.config_->checked ? block_.clocks_.now(thread).block : 0, mbarrier.phase + 1,
                     mbarrier.agent};
     BulkCopy load = make_copy(map, static_cast<const std::byte*>(shared), first, true, at, at, caller);
-    mbarrier.started +=
+    const auto bytes =
         2 * std::accumulate(map.box.begin(), map.box.end(), std::int64_t{1}, std::multiplies<>());
+    mbarrier.started += bytes;
+    if (block_.time_.is_on()) {
+        const std::size_t place = block_.place_of(shared);
+        const char* tensor = place_in_global_memory(map.data).allocation;
+        block_.time_.load(thread, address, static_cast<int>(mbarrier.phase), place,
+                          place + static_cast<std::size_t>(bytes), tensor == nullptr ? "?" : tensor);
+    }
     if (!options().late_copies) load.land();
     mbarrier.loads.push_back(std::move(load));
     block_.complete_if_over(mbarrier, false, caller);
@@ -255,6 +267,7 @@ void HopperBlock::expect(void* address, int bytes, std::uintptr_t caller) {
 }
 
 void HopperBlock::fence_mbarrier_init() {
+    use();
     for (Block::Mbarrier& mbarrier : block_.mbarriers_)
         mbarrier.is_visible = mbarrier.is_visible || mbarrier.set_up_by == block_.scheduler_.current();
 }
@@ -314,13 +327,14 @@ void HopperBlock::bulk_wait(std::size_t pending, bool reads_alone) {
 // Named barriers and registers
 
 void HopperBlock::named_barrier(int id, int threads, bool waits, Site site) {
-    is_used_ = true;
+    use();
     if (id < 1 || id > 15 || threads % 32 != 0 || threads < 32 ||
         threads > static_cast<int>(block_.threads_.size())) {
         block_.fail(Report::Kind::unsupported,
                     fmt::format("named barrier {} with {} threads, at {}", id, threads, to_string(site)));
     }
     block_.tally.named_barriers += 1;
+    block_.tally.named_waits += waits;
     NamedBarrier& barrier = named_[static_cast<std::size_t>(id)];
     if (barrier.arrived > 0 && barrier.threads != threads) {
         block_.fail(Report::Kind::divergence,
@@ -331,6 +345,8 @@ void HopperBlock::named_barrier(int id, int threads, bool waits, Site site) {
     barrier.threads = threads;
     barrier.arrived += 1;
     const int thread = block_.scheduler_.current();
+    block_.time_.signal(thread, &barrier, barrier.uses);
+    if (waits) block_.time_.await(thread, &barrier, barrier.uses, &Timeline::named_stalls);
     const bool checked = block_.config_->checked;
     if (checked) block_.clocks_.release(thread, barrier.told);
     if (barrier.arrived < threads) {
@@ -341,6 +357,7 @@ void HopperBlock::named_barrier(int id, int threads, bool waits, Site site) {
     const std::vector<int> waiting = std::exchange(barrier.waiting, {});
     const ClockRef told = std::exchange(barrier.told, nullptr);
     barrier.arrived = 0;
+    barrier.uses += 1;
     for (const int other : waiting) {
         if (checked) block_.clocks_.acquire(other, told);
         block_.scheduler_.make_ready(other / 32, 1u << other % 32);
@@ -349,7 +366,7 @@ void HopperBlock::named_barrier(int id, int threads, bool waits, Site site) {
 }
 
 void HopperBlock::set_registers(int count, bool more, Site site) {
-    is_used_ = true;
+    use();
     const int id = block_.scheduler_.current();
     Thread& thread = self();
     const auto refuse = [&](const std::string& why) {
@@ -397,34 +414,26 @@ unsigned HopperBlock::describe_tile(unsigned offset, std::size_t bytes) {
     return offset;
 }
 
-void HopperBlock::touch(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {
-    Thread& thread = self();
-    auto& all = thread.registers_of_products;
+void HopperBlock::touch_another(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {
+    auto& all = current_->registers_of_products;
     const auto* first = static_cast<const std::byte*>(address);
-    const auto holds = [=](const Registers& r) {
-        return static_cast<std::size_t>(first - r.begin) < r.bytes;
-    };
-    // Mostly, a thread goes through one array.
-    if (thread.touched_last >= all.size() || !holds(all[thread.touched_last])) {
-        const auto found =
-            std::upper_bound(all.begin(), all.end(), first,
-                             [](const std::byte* a, const Registers& r) { return a < r.begin + r.bytes; });
-        if (found == all.end() || found->begin >= first + bytes) {
-            const Registers* before = found == all.begin() ? nullptr : &found[-1];
-            thread.gap = {before == nullptr ? first : before->begin + before->bytes,
-                          found == all.end() ? first + bytes : found->begin};
-            return;
-        }
-        thread.touched_last = static_cast<std::size_t>(found - all.begin());
+    const auto found =
+        std::upper_bound(all.begin(), all.end(), first,
+                         [](const std::byte* a, const Registers& r) { return a < r.begin + r.bytes; });
+    if (found == all.end() || found->begin >= first + bytes) {
+        const Registers* before = found == all.begin() ? nullptr : &found[-1];
+        current_->gap = {before == nullptr ? first : before->begin + before->bytes,
+                         found == all.end() ? first + bytes : found->begin};
+        return;
     }
-    Registers& registers = all[thread.touched_last];
-    if (registers.in_flight > 0) {
+    if (found->in_flight > 0) {
         block_.fail(Report::Kind::registers_in_flight,
                     fmt::format("thread {} {} {} at {} before the wgmma at {} was waited for",
-                                block_.scheduler_.current(), write ? "writes" : "reads", registers.what,
-                                source_of(caller), to_string(registers.product)));
+                                block_.scheduler_.current(), write ? "writes" : "reads", found->what,
+                                source_of(caller), to_string(found->product)));
     }
-    registers.touched = registers.touched || write;
+    found->touched = found->touched || write;
+    current_->touched_last = &*found;
 }
 
 HopperBlock::Registers& HopperBlock::registers_of(int id, const void* begin, std::size_t bytes,
@@ -443,6 +452,7 @@ HopperBlock::Registers& HopperBlock::registers_of(int id, const void* begin, std
     }
     if (!known) {  // what was there before is gone
         thread.gap = {};
+        thread.touched_last = nullptr;
         std::erase_if(
             all, [&](const Registers& r) { return r.begin < first + bytes && first < r.begin + r.bytes; });
         found = std::lower_bound(all.begin(), all.end(), first,
@@ -454,7 +464,7 @@ HopperBlock::Registers& HopperBlock::registers_of(int id, const void* begin, std
 }
 
 void HopperBlock::fence_products() {
-    is_used_ = true;
+    use();
     const int first = block_.scheduler_.current() / 32 * 32;
     for (int id = first; id < first + 32; ++id) {
         threads_[id].fenced = true;
@@ -546,7 +556,7 @@ void HopperBlock::check_product(const Wgmma& operands, int warp, Site site, std:
 }
 
 void HopperBlock::start_product(const Wgmma* const (&lanes)[32], Site site, std::uintptr_t caller) {
-    is_used_ = true;
+    use();
     const int warp = block_.scheduler_.current() / 32;
     Warp& own = warps_[warp];
     const Wgmma& operands = *lanes[0];
@@ -586,6 +596,10 @@ void HopperBlock::start_product(const Wgmma* const (&lanes)[32], Site site, std:
     product.accumulators->product = site;
     for (int lane = 0; lane < 32; ++lane) product.A[lane] = lanes[lane]->A;
     own.products.push_back(product);
+    block_.time_.product(
+        warp, operands.columns,
+        operands.A == nullptr ? Descriptor(operands.A_descriptor).start : TimeModel::in_registers,
+        Descriptor(operands.B_descriptor).start);
     if (warp % warps_of_group == 0) {
         block_.tally.wgmma += 1;
         block_.tally.wgmma_columns += static_cast<std::uint64_t>(operands.columns);
@@ -620,6 +634,7 @@ void HopperBlock::wait_for_products(std::size_t pending) {
     Warp& own = warps_[warp];
     for (int id = 32 * warp; id < 32 * warp + 32; ++id) threads_[id].fenced = false;
     const std::size_t over = closed(own, pending), before = own.started - own.products.size();
+    block_.time_.await_products(warp, static_cast<int>(over));
     if (own.groups.size() > pending)
         own.groups.erase(own.groups.begin(), own.groups.end() - static_cast<std::ptrdiff_t>(pending));
     if (over == before) return;

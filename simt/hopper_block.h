@@ -77,7 +77,12 @@ class HopperBlock {
         return !current_->registers_of_products.empty() &&
                (first < current_->gap.begin || first >= current_->gap.end);
     }
-    void touch(const void* address, std::size_t bytes, bool write, std::uintptr_t caller);
+    void touch(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {
+        Registers* last = current_->touched_last;  // mostly, a thread goes through one array
+        if (last == nullptr || !last->holds(address) || last->in_flight > 0)
+            return touch_another(address, bytes, write, caller);
+        last->touched = last->touched || write;
+    }
 
   private:
     /// Registers of one thread that products use.
@@ -88,6 +93,10 @@ class HopperBlock {
         int in_flight = 0;     ///< products that use them
         bool touched = false;  ///< written since the thread's last wgmma_fence
         Site product{};        ///< the last one that used them
+
+        bool holds(const void* address) const {
+            return static_cast<std::size_t>(static_cast<const std::byte*>(address) - begin) < bytes;
+        }
     };
     struct Thread {
         std::vector<BulkCopy> stores;     ///< in flight, oldest first
@@ -97,7 +106,7 @@ class HopperBlock {
         int registers = 0;
         std::size_t register_changes = 0;
         bool fenced = false;  ///< wgmma_fence since the last wait
-        std::size_t touched_last = 0;
+        Registers* touched_last = nullptr;
         struct {
             const std::byte *begin = nullptr, *end = nullptr;
         } gap;                                         ///< between two of the following, where it was last
@@ -137,6 +146,7 @@ class HopperBlock {
     struct NamedBarrier {
         int threads = 0;  ///< that it takes
         int arrived = 0;
+        int uses = 0;  ///< that are complete
         Site first{};
         ClockRef told;
         std::vector<int> waiting;
@@ -150,6 +160,9 @@ class HopperBlock {
     };
 
     Thread& self();
+    void touch_another(const void* address, std::size_t bytes, bool write, std::uintptr_t caller);
+    /// One of Hopper's instructions.
+    void use();
     BulkCopy make_copy(const TensorMap& map, const std::byte* shared, const TensorMap::Index& first,
                        bool load, Moment reads, Moment writes, std::uintptr_t caller);
     Agent new_agent(const char* what, int thread);

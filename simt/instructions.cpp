@@ -227,11 +227,14 @@ unsigned atomic_inc(unsigned* counter, unsigned most) {
     block.tally.atomics += 1;
     // Blocks of other workers do it too: one at a time, and in the order in which the checker sees them.
     static std::mutex mutex;
-    const auto checked = block.check(counter, sizeof *counter, true, Via::atomic, SIMT_CALLER);
-    const auto lock = block.is_checked() ? std::unique_lock<std::mutex>() : std::unique_lock(mutex);
-    const unsigned count = *counter;
-    *counter = count >= most ? 0 : count + 1;
-    return count;
+    const auto caller = SIMT_CALLER;
+    return block.atomic([&] {
+        const auto checked = block.check(counter, sizeof *counter, true, Via::atomic, caller);
+        const auto lock = block.is_checked() ? std::unique_lock<std::mutex>() : std::unique_lock(mutex);
+        const unsigned count = *counter;
+        *counter = count >= most ? 0 : count + 1;
+        return count;
+    });
 }
 
 void fence() {
@@ -294,7 +297,7 @@ void sync_block(Site site) {
 }
 
 float exp2(float x) {
-    running_block->tally.exponentials += 1;
+    running_block->note_exponential();
     return std::exp2(x);
 }
 

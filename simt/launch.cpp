@@ -6,6 +6,7 @@
 #include <functional>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -106,6 +107,8 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
     if (o.order == Order::shuffled) {
         for (stride = 1 + (o.seed * 0x9e3779b97f4a7c15u) % blocks; std::gcd(stride, blocks) != 1;) ++stride;
     }
+    std::optional<Turns> turns;
+    if (blocks <= static_cast<std::uint64_t>(o.blocks_in_turns)) turns.emplace(blocks);
     const auto work = [&] {
         static thread_local Block block;
         block.tally = {};
@@ -116,13 +119,15 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
                 const std::uint64_t number =
                     o.order == Order::reversed ? blocks - 1 - i : i * stride % blocks;
                 const Counters before = block.tally;
-                BlockTrace trace{.launch = launched, .number = number, .phases = {}};
-                block.run(number, o.on_trace ? &trace : nullptr);
+                BlockTrace trace{.launch = launched, .number = number, .phases = {}, .timeline = {}};
+                block.run(number, o.on_trace ? &trace : nullptr, turns ? &*turns : nullptr);
+                if (turns) turns->leave(number);
                 if (o.on_block) o.on_block(number, block.tally - before);
                 if (o.on_trace) o.on_trace(config, std::move(trace));
             }
         } catch (...) {
             next = blocks;
+            if (turns) turns->give_up();
             const std::lock_guard lock(total_mutex);
             if (i < failed) failure = std::current_exception(), failed = i;
         }
@@ -132,7 +137,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
 
     static Pool pool;
     const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    const int workers = o.workers > 0 ? o.workers : cores;
+    const int workers = turns ? o.blocks_in_turns : o.workers > 0 ? o.workers : cores;
     pool.run(static_cast<int>(std::min<std::uint64_t>(workers, blocks)), work);
     {
         const std::lock_guard lock(total_mutex);

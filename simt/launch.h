@@ -35,7 +35,7 @@ void launch(const Launch& config, void (*kernel)(Parameters...), const Arguments
         config, [](const void* bound) { (*static_cast<Call*>(bound))(); }, &call, sizeof call);
 }
 
-/// A kernel's note that its block folds a tile of keys into a tile of query rows.
+/// A kernel's note that its block, or a warpgroup of it, folds a tile of keys into a tile of query rows.
 struct Tile {
     int batch = 0;
     int head = 0;   ///< or the number of the group of heads
@@ -43,6 +43,7 @@ struct Tile {
     int query_tile = 0, key_tile = 0;
     int rows = 0, keys = 0;  ///< of a whole tile
     bool masked = false;
+    int threads = 0;  ///< that share it, from a multiple of that number on; 0: all of the block
 
     bool operator==(const Tile&) const = default;
 };

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "simt/counters.h"
@@ -48,6 +50,83 @@ class ByteSet {
     std::map<std::size_t, std::size_t> pieces_;
 };
 
+/// When a block that uses Hopper's instructions did what, in the model of simt/time_model.h. Times are clocks
+/// from the block's start. Empty for other blocks.
+struct Timeline {
+    struct Span {
+        double start = 0, end = 0;
+        bool operator==(const Span&) const = default;
+    };
+    enum class For : std::uint8_t {
+        loads,        ///< at an mbarrier that bulk loads signal
+        mbarrier,     ///< at another one
+        barrier,      ///< a named one, or the block's
+        products,     ///< of its own warpgroup, to be over
+        tensor_units  ///< to issue a product
+    };
+    struct Wait : Span {
+        For what = For::mbarrier;
+        bool operator==(const Wait&) const = default;
+    };
+    struct Warp {
+        std::vector<Span> exponentials;
+        std::vector<Wait> waits;
+        std::vector<std::pair<double, Tile>> tiles;  ///< as it notes them, and when
+        bool operator==(const Warp&) const = default;
+    };
+    struct Load {
+        int warp = 0;
+        int place = 0;
+        double issued = 0, landed = 0;
+        bool operator==(const Load&) const = default;
+    };
+    /// A place of shared memory that bulk loads fill, again and again: all that signals one mbarrier.
+    struct Place {
+        struct Fill {
+            double issued = 0, landed = 0;         ///< from its first load's issue to when its last has come
+            double first_read = 0, last_read = 0;  ///< by products; both 0 if none reads it
+            double freed = 0;  ///< when whoever filled it anew was told that it may; 0: nobody did
+            bool operator==(const Fill&) const = default;
+        };
+        std::string tensors;  ///< that it was filled from: "K"
+        std::vector<Fill> fills;
+        bool operator==(const Place&) const = default;
+    };
+    struct Product {
+        int warpgroup = 0;
+        int columns = 0;
+        int A = -1, B = -1;             ///< places; -1: registers, or memory that no bulk load filled
+        double issued = 0;              ///< by the last of the four warps
+        double started = 0, ended = 0;  ///< on the tensor units
+        bool operator==(const Product&) const = default;
+    };
+
+    std::vector<Warp> warps;
+    std::vector<Load> loads;  ///< in the order of their issue
+    std::vector<Place> places;
+    std::vector<Product> products;  ///< in the order in which they start
+    /// Exponentials that were computed while the tensor units had a product of another warpgroup, and of the
+    /// same one.
+    double exponentials_beside_products = 0, exponentials_beside_own_products = 0;
+    /// Waits at mbarriers and at named barriers, once per thread, that were not over at once.
+    std::uint64_t mbarrier_stalls = 0, named_stalls = 0;
+    double end = 0;
+
+    bool empty() const { return warps.empty(); }
+    /// The counters that it gives.
+    Counters counted() const {
+        Counters counters;
+        counters.exponentials_beside_products =
+            static_cast<std::uint64_t>(std::llround(exponentials_beside_products));
+        counters.exponentials_beside_own_products =
+            static_cast<std::uint64_t>(std::llround(exponentials_beside_own_products));
+        counters.mbarrier_stalls = mbarrier_stalls;
+        counters.named_stalls = named_stalls;
+        return counters;
+    }
+    bool operator==(const Timeline&) const = default;
+};
+
 /// What a block did. Of the order in which threads ran, nothing shows but what their atomics returned.
 struct BlockTrace {
     struct Warp {
@@ -65,7 +144,7 @@ struct BlockTrace {
     /// From one barrier of the block to its next; or, where there is none between two tiles, for each thread
     /// from its note of the one to that of the other.
     struct Phase {
-        std::vector<Tile> tiles;  ///< that were noted in it
+        std::vector<Tile> tiles;  ///< that were noted in it: several if warpgroups note their own
         std::vector<Warp> warps;
         bool behind_barrier = false;  ///< and not behind a note
 
@@ -75,6 +154,7 @@ struct BlockTrace {
     std::uint64_t launch = 0;  ///< since the counters were reset, from 0
     std::uint64_t number = 0;  ///< of the block, x fastest
     std::vector<Phase> phases;
+    Timeline timeline;
 
     bool operator==(const BlockTrace&) const = default;
 };

@@ -458,5 +458,26 @@ __device__ __forceinline__ void stmatrix(T* row, const std::uint32_t (&r)[4] LAD
 #endif
 }
 
+// ---------------------------------------------------------------------------------------------------------------
+// What the CPU counts, and `lab trace` shows.
+
+/// note_tile() of device.cuh by a warpgroup, beside a producer or others: it folds key tile j, of so many
+/// keys, into `rows` query rows from first_row on. All of its threads execute it.
+template <int keys, int rows = 64>
+__device__ __forceinline__ void note_tile([[maybe_unused]] int b, [[maybe_unused]] int h,
+                                          [[maybe_unused]] int first_row, [[maybe_unused]] int j,
+                                          [[maybe_unused]] bool masked) {
+#ifndef __CUDACC__
+    simt::note_tile({.batch = b,
+                     .head = h,
+                     .query_tile = first_row / rows,
+                     .key_tile = j,
+                     .rows = rows,
+                     .keys = keys,
+                     .masked = masked,
+                     .threads = 128});
+#endif
+}
+
 }  // namespace LADDER_BACKEND
 }  // namespace ladder

@@ -265,6 +265,40 @@ def test_following(browser, page, data):
         check(browser.find("article:nth-child(2) .work .warp"), f"at {t} no warp is shown")
 
 
+def test_timeline(browser, page, data):
+    """Of a Hopper kernel there is a timeline of loads, places and warpgroups; beside it, the lanes of another stage."""
+    hopper = data["traces"][1]
+    blocks = [block for launch in hopper["launches"] for block in launch["blocks"]]
+    check(len({len(block["visits"]) for block in blocks}) == 1, "blocks that count alike have other numbers of tiles")
+    for block in blocks:
+        for lane in block["timeline"]["lanes"]:
+            spans = [span for span in lane["spans"] if span[2] != "flight"]
+            check(all(block["start"] <= a < b <= block["end"] for a, b, _ in spans), f"times of {lane['name']}: {spans}")
+            kinds = {kind for _, _, kind in spans}
+            check({"loads": "copy", "place": "read", "products": "values", "warpgroup": "exp"}[lane["kind"]] in kinds,
+                  f"{lane['name']} is never what it is for: {kinds}")
+    block = blocks[0]
+    browser.open(page, f"#t={(block['start'] + block['end']) / 2}")
+    lanes, timeline = [element.get_attribute("aria-label") for element in browser.find("canvas.warps")]
+    check("barrier" in lanes and "Timeline" not in lanes, f"26 has {lanes}")
+    check("Timeline of warp 0, Q 0, Q 1, K 0" in timeline and "group 1, group 2, group 3" in timeline, timeline)
+    check(f"tensor units at work {round(100 * block['timeline']['products'])}%" in timeline, timeline)
+    check("clocks of a multiprocessor" in browser.find("#unit")[0].text, "the unit of clocks is not explained")
+    canvas = browser.find("canvas.warps")[1]
+    browser.script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    before = browser.time()
+    ActionChains(browser.driver).move_to_element_with_offset(canvas, canvas.size["width"] // 3, 0).click().perform()
+    check(browser.time() > before, "a click in the timeline does not set the time")
+    browser.press(Keys.END)
+    names = data["counters"]
+    for row in browser.find("#counter-table tbody tr"):
+        cells = [cell.text for cell in row.find_elements(By.TAG_NAME, "td")]
+        check(cells[4] == cells[5], f"{cells[0]} ends at {cells[4]} of {cells[5]}")
+    visited = browser.tiles_visited()[1]
+    check(visited == hopper["total"][names.index("tiles")], f"{visited} tiles are visited at the end")
+    browser.quiet()
+
+
 def search(browser, query):
     """What the site's search finds: the names of the pages, the best first."""
     box = browser.find("#site-search")[0]
@@ -361,6 +395,8 @@ def main():
         lab = arguments.lab.resolve()
         causal = make(lab, folder, "causal", "4", "5", "--shape", "1,2,2,256,256,64", "--causal", "--sms", "2")
         split = make(lab, folder, "split", "3", "4", "--shape", "1,1,1,128,256,64")
+        hopper = make(lab, folder, "hopper", "26", Path(__file__).parent / "hopper_forward", "--shape",
+                      "1,2,2,384,256,64", "--sms", "2")
         others = {
             "naive": make(lab, folder, "naive", "0", "--shape", "1,1,1,130,130,64"),
             "grouped": make(lab, folder, "grouped", "6", "13", "--shape", "1,8,2,1,1024,64", "--sms", "8"),
@@ -376,11 +412,12 @@ def main():
                 test_playing(browser, causal[0])
                 test_shares(browser, *split)
                 test_following(browser, *causal)
+                test_timeline(browser, *hopper)
                 if arguments.site and size == wide:
                     test_search(browser, arguments.site.resolve())
                 if arguments.site and size == narrow:
                     test_pages(browser, arguments.site.resolve(), size)
-                for name, (page, data) in {"causal": causal, "split": split, **others}.items():
+                for name, (page, data) in {"causal": causal, "split": split, "hopper": hopper, **others}.items():
                     test_fits(browser, page, data)
                     if arguments.screenshots:
                         arguments.screenshots.mkdir(parents=True, exist_ok=True)

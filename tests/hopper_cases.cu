@@ -128,7 +128,67 @@ std::vector<float> run_if(Wrong wrong) {
     }
 }
 
+struct Operands {
+    alignas(1024) fp16 Q[2][64][64];  // panels of 64 columns
+    alignas(1024) fp16 KV[2][128][64];
+};
+
+template <bool turns, bool ahead>
+__global__ void schedule_kernel() {
+    auto& shared = aligned_shared_memory<Operands>();
+    const int thread = static_cast<int>(threadIdx.x), group = thread / 128;
+    for (int i = thread; i < static_cast<int>(sizeof shared / sizeof(uint4)); i += 256)
+        store(reinterpret_cast<uint4*>(&shared) + i, uint4{});
+    fence_proxy_async();
+    __syncthreads();
+    const std::uint64_t Q = matrix_descriptor(shared.Q, 0, 1024), K = matrix_descriptor(shared.KV, 0, 1024),
+                        V = matrix_descriptor(shared.KV, sizeof shared.KV[0], 1024);
+    float S[64], O[64] = {};
+    std::uint32_t P[32];
+    const auto score = [&] {
+        for (int k = 0; k < 128; k += 16) {
+            const int place = k % 64 * 2;
+            wgmma<fp16, 128, false>(S, Q + (k / 64 * sizeof shared.Q[0] + place) / 16,
+                                    K + (k / 64 * sizeof shared.KV[0] + place) / 16, k > 0);
+        }
+        wgmma_commit();
+    };
+    const auto add_product = [&] {
+        for (int k = 0; k < 128; k += 16) wgmma<fp16, 128, true>(O, &P[k / 4], V + k * 128 / 16, true);
+        wgmma_commit();
+    };
+    const auto exponentiate = [&] {
+        for (float& x : S) x = fast_exp2(x);
+    };
+    if (turns && group == 1) named_barrier_arrive(1, 256);  // the first turn is group 0's
+    for (int j = 0; j <= 8; ++j) {
+        if (j < 8) note_tile<128>(0, 0, 64 * group, j, j == 7);
+        if (turns) named_barrier_sync(1 + group, 256);
+        wgmma_fence();
+        if (ahead && j < 8) score();
+        if (j > 0) add_product();
+        if (!ahead && j < 8) score();
+        if (turns && (j < 8 || group == 0)) named_barrier_arrive(2 - group, 256);
+        if (ahead && 0 < j && j < 8) {
+            wgmma_wait<1>(S);
+        } else {
+            wgmma_wait<0>(S);
+        }
+        if (j < 8) exponentiate();
+        wgmma_wait<0>(O);
+        hold(P);
+        for (int c = 0; c < 32; ++c) P[c] = pack<fp16>(S[2 * c], S[2 * c + 1]);
+    }
+}
+
 }  // namespace
+
+void run_schedule_kernel(bool turns, bool ahead) {
+    const auto kernel = turns   ? ahead ? schedule_kernel<true, true> : schedule_kernel<true, false>
+                          : ahead ? schedule_kernel<false, true>
+                                : schedule_kernel<false, false>;
+    launch(kernel, dim3(1), 256, sizeof(Operands));
+}
 
 float hopper_element(bool is_K, int i) {
     auto x = static_cast<std::uint32_t>(2 * i + is_K + 1) * 2654435761u;

@@ -38,4 +38,12 @@ std::vector<float> run_hopper_kernel(Wrong wrong);
 /// Element i of Q, or of K.
 float hopper_element(bool is_K, int i);
 
+/// A kernel of products and exponentials, whose counts in the model's time are known: two warpgroups, each of
+/// which in each of 8 rounds multiplies S = Q K^T (64 x 128), exponentiates it and multiplies O += P V (64 x
+/// 128). d is 128, so each takes 512 clocks of the model if nobody else does the same. Each notes 8 key
+/// tiles, of which it says that the last one is masked.
+/// @param turns Only one of them at a time starts products: O += P V of a round and S of the next.
+/// @param ahead S of the next round comes first of these two, and O goes on beside its exponentials.
+void run_schedule_kernel(bool turns, bool ahead);
+
 }  // namespace simt_cases

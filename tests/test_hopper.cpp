@@ -9,6 +9,7 @@
 #    include "tests/catch.h"
 #    include "tests/hopper_cases.h"
 
+using Count = std::uint64_t;
 using simt::Order;
 using simt::Report;
 using namespace simt_cases;
@@ -54,6 +55,7 @@ void check(const Expectation& expected) {
 TEST_CASE("hopper: loads, products and stores give what a plain formula says, whatever the order", "[simt]") {
     const simt::KeptOptions kept;
     const std::vector<float> expected = formula();
+    simt::Counters first;  // the same in each order
     for (const bool late : {true, false}) {
         for (const auto order : {Order::forward, Order::reversed, Order::shuffled}) {
             simt::options().order = order;
@@ -61,7 +63,8 @@ TEST_CASE("hopper: loads, products and stores give what a plain formula says, wh
             simt::reset_counters();
             CHECK(run_hopper_kernel(Wrong::nothing) == expected);
             const simt::Counters counted = simt::counters();
-            CHECK(counted.bulk_copies == 3 + 2);
+            CHECK(counted.bulk_loads == 3);
+            CHECK(counted.bulk_stores == 2);
             CHECK(counted.bulk_bytes == 5 * 64 * 128);
             CHECK(counted.global_load_bytes == (60 + 100) * 128);
             CHECK(counted.global_store_bytes == 2 * 60 * 128);
@@ -69,8 +72,50 @@ TEST_CASE("hopper: loads, products and stores give what a plain formula says, wh
             CHECK(counted.wgmma_columns == 64 * 2 * 2 * 4);
             CHECK(counted.stmatrix == 2 * 4 * 4);
             CHECK(counted.named_barriers == 2 * 2 * 128);
+            CHECK(counted.named_waits == 2 * 2 * 128);
             CHECK(counted.registers_moved == 128 * (248 - 24) + 128 * (256 - 248));
             CHECK(counted.bypassed_bytes == 0);
+            if (first.launches == 0) first = counted;
+            for (const auto& field : simt::counter_fields) {
+                INFO(field.name);
+                CHECK(counted.*field.value == first.*field.value);
+            }
+        }
+    }
+}
+
+TEST_CASE("hopper: what turns, and the next product ahead, change is counted in the model's time", "[simt]") {
+    // Of two warpgroups and 8 rounds: 64 a thread. Both start together, and then go together unless they take
+    // turns: the first is ahead by one product, 64 clocks at 16 exponentials each, which it computes beside
+    // the other's last one, and the other beside its next one.
+    constexpr Count in_round = 2 * 128 * 64, edges = 2 * 64 * 16;
+    const simt::KeptOptions kept;
+    for (const auto order : {Order::forward, Order::reversed, Order::shuffled}) {
+        const auto count = [&](bool turns, bool ahead) {
+            simt::options().order = order;
+            simt::reset_counters();
+            run_schedule_kernel(turns, ahead);
+            CHECK(simt::counters().exponentials == 8 * in_round);
+            CHECK(simt::counters().tiles == 2 * 8);  // a warpgroup's own
+            CHECK(simt::counters().masked_tiles == 2);
+            return simt::counters();
+        };
+        const simt::Counters together = count(false, false), turns = count(true, false),
+                             ahead = count(false, true), both = count(true, true);
+        CHECK(together.exponentials_beside_products == 8 * edges);
+        CHECK(together.exponentials_beside_own_products == 0);
+        CHECK(together.named_waits == 0);
+        // In the first round both wait for the same K. From then on, one exponentiates while the other
+        // multiplies.
+        CHECK(turns.exponentials_beside_products == edges + 7 * in_round);
+        CHECK(turns.exponentials_beside_own_products == 0);
+        CHECK(turns.named_waits == 2 * 128 * 9);
+        CHECK(turns.named_stalls == 128);  // the second's first turn
+        // The same without turns: each exponentiates beside O += P V of both.
+        for (const simt::Counters& c : {ahead, both}) {
+            CHECK(c.exponentials_beside_products + c.exponentials_beside_own_products ==
+                  edges + 7 * in_round);
+            CHECK(c.exponentials_beside_own_products > 3 * in_round);
         }
     }
 }

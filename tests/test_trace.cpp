@@ -16,8 +16,10 @@
 #    include "harness/count/schedule.h"
 #    include "harness/ladder/ladder.h"
 #    include "harness/time/profile.h"
+#    include "simt/cuda.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"
+#    include "tests/hopper_cases.h"
 
 using namespace ladder;
 
@@ -65,6 +67,14 @@ std::vector<Visit> visits_of(const Trace& trace) {
             all.insert(all.end(), block.visits.begin(), block.visits.end());
         }
     }
+    return all;
+}
+
+// All phases of a block; where warpgroups visit tiles of their own, one for each visit.
+std::vector<simt::BlockTrace::Phase> phases_of(const TracedBlock& block) {
+    if (block.record.timeline.empty()) return block.record.phases;
+    std::vector<simt::BlockTrace::Phase> all;
+    for (std::size_t v = 0; v < block.visits.size(); ++v) all.push_back(phases_of(block, v).front());
     return all;
 }
 
@@ -119,6 +129,7 @@ TEST_CASE("trace: warps, barriers and blocks add up to what was counted", "[trac
         for (const TracedLaunch& launch : trace.launches) {
             sum.blocks += launch.blocks.size();
             for (const TracedBlock& block : launch.blocks) {
+                sum += block.record.timeline.counted();
                 for (const auto& phase : block.record.phases) {
                     sum.barriers += phase.behind_barrier;
                     for (const auto& warp : phase.warps) sum += warp.work;
@@ -167,16 +178,13 @@ TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[
         bool rows_and_keys_once = true, all_values = true;
         for (const TracedBlock& block : trace.launches.front().blocks) {
             for (std::size_t v = 0; v < block.visits.size(); ++v) {
-                const auto& [tile, first_phase, start, length] = block.visits[v];
+                const simt::Tile& tile = block.visits[v].tile;
                 const int rows = std::min(tile.rows, c.shape.Nq * tile.group - tile.query_tile * tile.rows);
                 const int keys = std::min(tile.keys, c.shape.Nk - tile.key_tile * tile.keys);
                 std::vector<int> scores(static_cast<std::size_t>(tile.rows * tile.keys));
                 std::set<int> values;
-                const int end = v + 1 < block.visits.size() ? block.visits[v + 1].first_phase
-                                                            : static_cast<int>(block.record.phases.size());
-                for (int phase = first_phase; phase < end; ++phase) {
-                    const auto shares =
-                        shares_of(block.record.phases[static_cast<std::size_t>(phase)], tile, c);
+                for (const auto& phase : phases_of(block, v)) {
+                    const auto shares = shares_of(phase, tile, c);
                     for (const Share& share : shares) {
                         for (const auto& [row, row_end] : share.rows) {
                             for (const auto& [key, key_end] : share.keys) {
@@ -266,6 +274,12 @@ TEST_CASE("trace: blocks, warps and rows are in range, and no place has two bloc
                 std::uint64_t now = block.start;
                 int first_phase = 0;
                 for (const Visit& visit : block.visits) {
+                    if (visit.warps > 0) {  // or each warpgroup's do, each a phase
+                        CHECK(visit.start >= now);
+                        CHECK(visit.start + visit.length <= block.start + block.length);
+                        now = visit.start;
+                        continue;
+                    }
                     CHECK(visit.start == now);
                     now += visit.length;
                     CHECK(visit.length > 0);
@@ -273,10 +287,11 @@ TEST_CASE("trace: blocks, warps and rows are in range, and no place has two bloc
                                                            : visit.first_phase > first_phase));
                     first_phase = visit.first_phase;
                 }
-                if (!block.visits.empty()) CHECK(now == block.start + block.length);
+                if (!block.visits.empty() && block.visits.front().warps == 0)
+                    CHECK(now == block.start + block.length);
 
                 int tile_of_rows = -1, rows_of_tile = 1;
-                for (const auto& phase : block.record.phases) {
+                for (const auto& phase : phases_of(block)) {
                     CHECK(static_cast<int>(phase.warps.size()) == launch.threads / 32);
                     for (const simt::Tile& tile : phase.tiles) {
                         tile_of_rows = tile.query_tile;
@@ -312,7 +327,7 @@ TEST_CASE("trace: m never falls, and the last m + log l of a row are its L", "[t
             // From 25 on a block can have query tiles of several heads, one after another.
             std::map<std::tuple<int, int, std::size_t, int>, float> m_before;
             std::map<std::tuple<int, int, int>, double> end;
-            for (const auto& phase : block.record.phases) {
+            for (const auto& phase : phases_of(block)) {
                 if (!phase.tiles.empty()) tile = phase.tiles.front();
                 std::map<int, double> end_of_phase;  // of the first warp that has the row
                 for (std::size_t w = 0; w < phase.warps.size(); ++w) {
@@ -412,6 +427,70 @@ TEST_CASE("trace: the same each time, though blocks count themselves", "[trace][
         };
         const std::string first = written();
         for (int time = 0; time < 4; ++time) CHECK(written() == first);
+    }
+}
+
+TEST_CASE("trace: what a block of Hopper does has one time, whatever the order of threads", "[trace]") {
+    const simt::KeptOptions kept;
+    std::vector<simt::Timeline> recorded;
+    simt::options().on_trace = [&](const simt::Launch&, simt::BlockTrace&& record) {
+        recorded.push_back(std::move(record.timeline));
+    };
+    for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+        simt::options().order = order;
+        simt_cases::run_hopper_kernel(simt_cases::Wrong::nothing);
+        simt_cases::run_schedule_kernel(true, true);
+        simt_cases::run_schedule_kernel(false, true);
+    }
+    REQUIRE(recorded.size() == 9);
+    for (std::size_t n = 3; n < recorded.size(); ++n) CHECK(recorded[n] == recorded[n % 3]);
+
+    const simt::Timeline& loads = recorded[0];
+    CHECK(loads.loads.size() == 3);
+    CHECK(loads.places.size() == 2);  // of Q, and of both tiles of K
+    CHECK(loads.products.size() == 2 * 2 * 4);
+    double before = 0;
+    for (const auto& product : loads.products) {
+        CHECK(product.issued <= product.started);
+        CHECK(product.started >= before);
+        before = product.ended;
+    }
+    for (const auto& place : loads.places) {
+        double freed = 0;
+        for (const auto& fill : place.fills) {
+            CHECK(fill.issued >= freed);
+            CHECK(fill.landed > fill.issued);
+            CHECK(fill.first_read >= fill.landed);
+            CHECK(fill.last_read > fill.first_read);
+            CHECK((fill.freed >= fill.last_read || &fill == &place.fills.back()));
+            freed = fill.freed;
+        }
+    }
+
+    // With turns the products of a warpgroup follow each other; without, they alternate with the other's.
+    const auto changes = [](const simt::Timeline& timeline) {
+        int count = 0;
+        for (std::size_t n = 1; n < timeline.products.size(); ++n)
+            count += timeline.products[n].warpgroup != timeline.products[n - 1].warpgroup;
+        return count;
+    };
+    CAPTURE(changes(recorded[1]), changes(recorded[2]));
+    CHECK(changes(recorded[1]) < 40);
+    CHECK(changes(recorded[2]) > 200);
+}
+
+TEST_CASE("trace: blocks that take work from a counter take it in turns", "[trace]") {
+    const simt::KeptOptions kept;
+    simt::options().blocks_in_turns = 4;
+    const auto take = +[](unsigned* counter, unsigned* taken) {
+        for (unsigned n = 0; n < 3; ++n)
+            taken[3 * simt::builtins.block.x + n] = simt::atomic_inc(counter, 100);
+    };
+    for (int time = 0; time < 3; ++time) {
+        unsigned counter = 0;
+        std::vector<unsigned> taken(12);
+        simt::launch({.grid = 4, .block = 1}, take, &counter, taken.data());
+        CHECK(taken == std::vector<unsigned>{0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11});
     }
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 
 #include "harness/base/file.h"
 #include "harness/count/schedule.h"
@@ -44,6 +45,38 @@ std::vector<Visit> visits_of(const simt::BlockTrace& record) {
     return visits;
 }
 
+// The same where warpgroups note their own tiles. Starts count from the block's.
+std::vector<Visit> visits_in_time(const simt::BlockTrace& record) {
+    std::vector<Visit> visits;
+    const auto clock = [](double time) { return static_cast<std::uint64_t>(std::llround(time)); };
+    for (std::size_t w = 0; w < record.timeline.warps.size(); ++w) {
+        const auto& notes = record.timeline.warps[w].tiles;
+        for (std::size_t k = 0; k < notes.size(); ++k) {
+            const auto& [time, tile] = notes[k];
+            const auto known = std::find_if(visits.begin(), visits.end(),
+                                            [tile = tile](const Visit& other) { return other.tile == tile; });
+            if (known != visits.end()) {
+                known->warps += 1;
+                continue;
+            }
+            const auto phase =
+                std::find_if(record.phases.begin(), record.phases.end(), [tile = tile](const auto& own) {
+                    return std::find(own.tiles.begin(), own.tiles.end(), tile) != own.tiles.end();
+                });
+            const double end = k + 1 < notes.size() ? notes[k + 1].first : record.timeline.end;
+            visits.push_back({.tile = tile,
+                              .first_phase = static_cast<int>(phase - record.phases.begin()),
+                              .start = clock(time),
+                              .length = clock(end) - clock(time),
+                              .first_warp = static_cast<int>(w),
+                              .warps = 1});
+        }
+    }
+    std::stable_sort(visits.begin(), visits.end(),
+                     [](const Visit& a, const Visit& b) { return a.start < b.start; });
+    return visits;
+}
+
 // One past the last phase of a visit.
 std::size_t end_of(const TracedBlock& block, std::size_t visit) {
     return visit + 1 < block.visits.size() ? static_cast<std::size_t>(block.visits[visit + 1].first_phase)
@@ -61,6 +94,12 @@ bool did_nothing(const simt::BlockTrace& record) {
 void lay_out(TracedLaunch& launch, int d, int multiprocessors) {
     std::vector<std::uint64_t> lengths;
     for (TracedBlock& block : launch.blocks) {
+        if (const simt::Timeline& timeline = block.record.timeline; !timeline.empty()) {
+            block.visits = visits_in_time(block.record);
+            block.length = static_cast<std::uint64_t>(std::llround(timeline.end));
+            lengths.push_back(block.length);
+            continue;
+        }
         block.visits = visits_of(block.record);
         for (const auto& phase : block.record.phases) block.length += mma_of(phase);
         if (block.length == 0 && !did_nothing(block.record)) block.length = static_cast<std::uint64_t>(d);
@@ -76,6 +115,10 @@ void lay_out(TracedLaunch& launch, int d, int multiprocessors) {
         block.multiprocessor = static_cast<int>(slot.place) % multiprocessors;
         block.place = static_cast<int>(slot.place) / multiprocessors;
         block.start = launch.start + slot.start;
+        if (!block.record.timeline.empty()) {
+            for (Visit& visit : block.visits) visit.start += block.start;
+            continue;
+        }
         std::uint64_t start = block.start;
         for (std::size_t v = 0; v < block.visits.size(); ++v) {
             Visit& visit = block.visits[v];
@@ -190,12 +233,15 @@ class TraceWriter {
     }
 
     ordered_json block_json(const TracedBlock& block) {
+        const bool in_time = !block.record.timeline.empty();
         ordered_json visits = ordered_json::array(), phases = ordered_json::array();
-        if (block.visits.empty()) {
+        if (in_time) {
+            add_phases_in_time(phases, block);
+        } else if (block.visits.empty()) {
             add_phases(phases, block, -1, {}, 0, block.record.phases.size(), block.start, block.length);
         }
         for (std::size_t v = 0; v < block.visits.size(); ++v) {
-            const auto& [tile, first, start, length] = block.visits[v];
+            const auto& [tile, first, start, length, first_warp, warps] = block.visits[v];
             visits.push_back({{"batch", tile.batch},
                               {"head", tile.head},
                               {"group", tile.group},
@@ -206,16 +252,148 @@ class TraceWriter {
                               {"end", units(start + length)},
                               {"rows", tile.rows},
                               {"keys", tile.keys}});
-            add_phases(phases, block, static_cast<int>(v), tile, static_cast<std::size_t>(first),
-                       end_of(block, v), start, length);
+            if (in_time) {
+                visits.back()["first_warp"] = first_warp;
+                visits.back()["warps"] = warps;
+            } else {
+                add_phases(phases, block, static_cast<int>(v), tile, static_cast<std::size_t>(first),
+                           end_of(block, v), start, length);
+            }
         }
-        return {{"number", block.record.number},
-                {"multiprocessor", block.multiprocessor},
-                {"place", block.place},
-                {"start", units(block.start)},
-                {"end", units(block.start + block.length)},
-                {"visits", std::move(visits)},
-                {"phases", std::move(phases)}};
+        ordered_json written = {{"number", block.record.number},
+                                {"multiprocessor", block.multiprocessor},
+                                {"place", block.place},
+                                {"start", units(block.start)},
+                                {"end", units(block.start + block.length)},
+                                {"visits", std::move(visits)},
+                                {"phases", std::move(phases)}};
+        if (in_time) written["timeline"] = timeline_json(block);
+        return written;
+    }
+
+    // Of each visit its warps' part of its phase; then, in phases of the whole block, what no visit has.
+    void add_phases_in_time(ordered_json& phases, const TracedBlock& block) {
+        const auto& record = block.record.phases;
+        const auto add = [&](const simt::BlockTrace::Phase& phase, double start, double end, int visit,
+                             const std::vector<Share>& shares, int group) {
+            ordered_json work = ordered_json::array(), parts = ordered_json::array();
+            for (const auto& warp : phase.warps) work.push_back(index_of(warp.work));
+            for (const Share& share : shares) parts.push_back(index_of(share));
+            phases.push_back({{"start", units(start)},
+                              {"end", units(end)},
+                              {"visit", visit},
+                              {"barrier", phase.behind_barrier},
+                              {"work", std::move(work)},
+                              {"shares", std::move(parts)},
+                              {"rows", rows_json(phase, shape_.Nq * group)}});
+        };
+        auto left = record;
+        for (std::size_t v = 0; v < block.visits.size(); ++v) {
+            const Visit& visit = block.visits[v];
+            const auto own = phases_of(block, v).front();
+            for (int w = visit.first_warp; w < visit.first_warp + visit.warps; ++w)
+                left[static_cast<std::size_t>(visit.first_phase)].warps[static_cast<std::size_t>(w)] = {};
+            add(own, visit.start, visit.start + visit.length, static_cast<int>(v),
+                shares_of(own, visit.tile, case_), visit.tile.group);
+        }
+        if (left.empty()) left.emplace_back().warps.resize(1);
+        left.front().warps.front().work += block.record.timeline.counted();
+        for (const auto& phase : left) {
+            const bool is_nothing = !phase.behind_barrier &&
+                                    std::all_of(phase.warps.begin(), phase.warps.end(), [](const auto& warp) {
+                                        return warp.work == simt::Counters{};
+                                    });
+            if (!is_nothing)
+                add(phase, block.start, block.start + block.length, -1,
+                    std::vector<Share>(phase.warps.size()), 1);
+        }
+    }
+
+    ordered_json timeline_json(const TracedBlock& block) const {
+        const simt::Timeline& timeline = block.record.timeline;
+        ordered_json lanes = ordered_json::array();
+        const auto at = [&](double time) { return units(block.start + time); };
+        const auto add_lane = [&](const char* kind, const std::string& name) -> ordered_json& {
+            lanes.push_back({{"name", name}, {"kind", kind}, {"spans", ordered_json::array()}});
+            return lanes.back();
+        };
+        // Spans of the same kind that touch are one.
+        const auto add = [&](ordered_json& lane, double start, double end, const char* what) {
+            ordered_json& spans = lane["spans"];
+            if (at(start) >= at(end)) return;
+            if (!spans.empty() && spans.back()[2] == what && spans.back()[1] >= at(start)) {
+                spans.back()[1] = std::max(spans.back()[1].get<double>(), at(end));
+            } else {
+                spans.push_back({at(start), at(end), what});
+            }
+        };
+        const auto add_waits = [&](ordered_json& lane, std::size_t warp) {
+            static constexpr const char* names[] = {"loads", "mbarrier", "barrier", "products",
+                                                    "tensor_units"};
+            for (const auto& wait : timeline.warps[warp].waits)
+                add(lane, wait.start, wait.end, names[static_cast<std::size_t>(wait.what)]);
+        };
+        for (std::size_t w = 0; w < timeline.warps.size(); ++w) {
+            ordered_json* lane = nullptr;
+            for (const auto& load : timeline.loads) {
+                if (load.warp != static_cast<int>(w)) continue;
+                if (lane == nullptr) lane = &add_lane("loads", fmt::format("warp {}", w));
+                (*lane)["start"].push_back(at(load.issued));
+                add(*lane, load.issued, load.landed, "copy");
+            }
+            if (lane != nullptr) add_waits(*lane, w);
+        }
+        const std::size_t first_place = lanes.size();
+        std::map<std::string, int> places;  // of each tensor
+        for (const auto& place : timeline.places) {
+            ordered_json& lane =
+                add_lane("place", fmt::format("{} {}", place.tensors, places[place.tensors]++));
+            for (const auto& fill : place.fills) {
+                const double freed = std::max(fill.freed, std::max(fill.landed, fill.last_read));
+                add(lane, fill.issued, fill.landed, "copy");
+                add(lane, fill.landed, fill.last_read > 0 ? std::max(fill.first_read, fill.landed) : freed,
+                    "full");
+                add(lane, fill.first_read, fill.last_read, "read");
+                if (fill.last_read > 0) add(lane, fill.last_read, freed, "full");
+            }
+        }
+        // The places of Q before those of K, and these before those of V.
+        const auto rank = [](const ordered_json& lane) {
+            const auto name = lane["name"].get<std::string>();
+            return std::pair(std::string_view("QKV").find(name.front()), name);
+        };
+        std::sort(lanes.begin() + static_cast<std::ptrdiff_t>(first_place), lanes.end(),
+                  [&](const ordered_json& a, const ordered_json& b) { return rank(a) < rank(b); });
+        double busy = 0;
+        for (const auto& product : timeline.products) busy += product.ended - product.started;
+        for (int group = 0; group < static_cast<int>(timeline.warps.size() + 3) / 4; ++group) {
+            std::vector<simt::Timeline::Product> own;
+            std::copy_if(timeline.products.begin(), timeline.products.end(), std::back_inserter(own),
+                         [&](const auto& product) { return product.warpgroup == group; });
+            if (own.empty()) continue;
+            ordered_json& products = add_lane("products", fmt::format("group {}", group));
+            for (std::size_t first = 0, next = 0; first < own.size(); first = next) {
+                while (next < own.size() && own[next].B == own[first].B && own[next].A == own[first].A)
+                    ++next;
+                products["spans"].push_back({at(own[first].issued), at(own[next - 1].ended), "flight"});
+            }
+            for (const auto& product : own) {
+                const bool by_V =
+                    product.B >= 0 && timeline.places[static_cast<std::size_t>(product.B)].tensors == "V";
+                add(products, product.started, product.ended, by_V ? "values" : "scores");
+            }
+            ordered_json& lane = add_lane("warpgroup", fmt::format("group {}", group));
+            for (const auto& span : timeline.warps[static_cast<std::size_t>(4 * group)].exponentials)
+                add(lane, span.start, span.end, "exp");
+            add_waits(lane, static_cast<std::size_t>(4 * group));
+        }
+        double exponentials = 0;
+        for (const auto& phase : block.record.phases) {
+            for (const auto& warp : phase.warps) exponentials += static_cast<double>(warp.work.exponentials);
+        }
+        return {{"products", rounded(busy / std::max(timeline.end, 1.0))},
+                {"beside", rounded(timeline.exponentials_beside_products / std::max(exponentials, 1.0))},
+                {"lanes", std::move(lanes)}};
     }
 
     void add_phases(ordered_json& phases, const TracedBlock& block, int visit, const simt::Tile& tile,
@@ -286,6 +464,28 @@ void require_traceable(const Shape& s) {
     }
 }
 
+std::vector<simt::BlockTrace::Phase> phases_of(const TracedBlock& block, std::size_t number) {
+    const Visit& visit = block.visits[number];
+    const auto& record = block.record.phases;
+    const auto first = static_cast<std::size_t>(visit.first_phase);
+    if (visit.warps == 0) {
+        return {record.begin() + static_cast<std::ptrdiff_t>(first),
+                record.begin() + static_cast<std::ptrdiff_t>(end_of(block, number))};
+    }
+    simt::BlockTrace::Phase own{.tiles = {visit.tile}, .warps = {}};
+    own.warps.resize(record[first].warps.size());
+    for (int warp = visit.first_warp; warp < visit.first_warp + visit.warps; ++warp) {
+        const auto w = static_cast<std::size_t>(warp);
+        own.warps[w] = record[first].warps[w];
+        if (first == 0) continue;
+        // Its scores may have been multiplied before the note of it.
+        for (const auto& [tensor, bytes] : record[first - 1].warps[w].read) {
+            for (const auto& [begin, end] : bytes.pieces()) own.warps[w].read[tensor].add(begin, end - begin);
+        }
+    }
+    return {own};
+}
+
 std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::Tile& tile, const Case& c) {
     const Shape& s = c.shape;
     const Problem problem = make_problem(c, nullptr, nullptr, nullptr, nullptr, nullptr);
@@ -330,7 +530,11 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
     std::mutex mutex;
     simt::options().multiprocessors = multiprocessors;
     // What an atomic returns depends on who came before.
-    if (device.ready(stage).counter_bytes) simt::options().workers = 1;
+    if (device.ready(stage).counter_bytes) {
+        simt::options().workers = 1;
+        simt::options().blocks_in_turns =
+            std::min(multiprocessors, 32);  // each needs a thread and its stacks
+    }
     simt::options().on_trace = [&](const simt::Launch& config, simt::BlockTrace&& record) {
         const std::lock_guard lock(mutex);
         if (trace.launches.size() <= record.launch) {

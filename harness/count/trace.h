@@ -17,19 +17,24 @@
 namespace ladder {
 
 /// A block's visit of one tile: the phases first_phase, first_phase + 1 ... up to the next visit's. The
-/// phases before a tile that have no mma copy it or wait for it, so they are part of its visit.
+/// phases before a tile that have no mma copy it or wait for it, so they are part of its visit. In a block
+/// with a timeline warpgroups visit tiles at the same time: a visit is one phase of these warps alone, and
+/// lasts from their note of the tile to their next one.
 struct Visit {
     simt::Tile tile;
     int first_phase = 0;
     std::uint64_t start = 0;   ///< in the launch, in mma
     std::uint64_t length = 0;  ///< its mma
+    int first_warp = 0;
+    int warps = 0;  ///< 0: all of the block
 };
 
 /// One block, at its place in the model.
 struct TracedBlock {
     simt::BlockTrace record;
-    std::uint64_t start = 0;   ///< in the launch, in mma
-    std::uint64_t length = 0;  ///< its mma
+    std::uint64_t start = 0;  ///< in the launch, in mma
+    std::uint64_t length =
+        0;  ///< its mma, or the clocks of its timeline: in one, a multiprocessor has one mma
     int multiprocessor = 0;
     int place = 0;  ///< of the multiprocessor's
     std::vector<Visit> visits;
@@ -59,6 +64,10 @@ struct Share {
     auto operator<=>(const Share&) const = default;
 };
 
+/// The phases of a block's visit. Where warpgroups visit tiles of their own it is one, in which other warps
+/// do nothing; it has what these have read in the phase before, too.
+std::vector<simt::BlockTrace::Phase> phases_of(const TracedBlock& block, std::size_t visit);
+
 /// The part of each warp in a phase of a visit of `tile`.
 std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::Tile& tile, const Case& c);
 
@@ -66,8 +75,9 @@ std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::T
 ///
 /// Its time is a model, not a measurement: a block is as long as the mma that it counted, and one without mma
 /// (softmax, merge) as long as what 16 query rows and 64 keys take, d mma; one that did nothing has no
-/// length. Blocks start in the order of their number at the first free place (harness/count/schedule.h), and
-/// kernels follow each other.
+/// length. A block that uses Hopper's instructions is as long as its timeline (simt/time_model.h). Blocks
+/// start in the order of their number at the first free place (harness/count/schedule.h), and kernels follow
+/// each other.
 struct Trace {
     const Stage* stage = nullptr;
     simt::Counters counters;  ///< of the whole run
@@ -120,6 +130,24 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
 ///             rows[]       warp, first, m[], l[]: the state of rows first, first + 1 ... when the warp had
 ///                          folded the tile, m in base 2 and null for -inf. A warp that holds the same rows
 ///                          with the same values as one before it is left out
+///           timeline       of a block that uses Hopper's instructions. Its visits have first_warp and warps
+///                          besides, and a phase each, of these warps alone; what is of no visit is in
+///                          phases as long as the block
+///             products     the part of the block's time in which its tensor units have a product
+///             beside       the part of its exponentials that it computes while they have one of another
+///                          warpgroup
+///             lanes[]      name, kind ("loads", "place", "products", "warpgroup"); start[]: when loads are
+///                          issued; spans[]: start, end, and what
+///                            loads      "copy": loads in flight
+///                            place      of shared memory that loads fill: "copy" while they do, "read" from
+///                                       the first product that reads it to the last, "full" otherwise; empty
+///                                       between spans
+///                            products   "flight" from the issue of the first product that reads the same
+///                                       place to the end of the last; "scores" or "values" while the tensor
+///                                       units have one, "values" if it multiplies by V
+///                            warpgroup  "exp": exponentials of its first warp
+///                          and in those of loads and warpgroups "loads", "mbarrier", "barrier", "products",
+///                          "tensor_units": it waits for them
 nlohmann::ordered_json to_json(const Case& c, int multiprocessors, const std::vector<Trace>& traces);
 
 /// The schedule explorer: one self-contained HTML page that shows traces in their JSON form.

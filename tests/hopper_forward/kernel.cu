@@ -176,11 +176,12 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             wgmma_commit();
         };
         // S becomes P; m, l and alpha follow if a score exceeds m by much. Says whether O must.
-        const auto softmax = [&](int i, int j) -> bool {
-            const int group_row = i * Br + 64 * g, first_row = group_row + 16 * warp + lane / 4;
+        const auto softmax = [&](const Where& w, int j) -> bool {
+            const int group_row = w.i * Br + 64 * g, first_row = group_row + 16 * warp + lane / 4;
             const int last = p.causal ? min(p.Nk - 1, group_row + p.Nk - p.Nq)
                                       : p.Nk - 1;  // what the group's first row sees
             const bool masked = (j + 1) * Bc > last + 1;
+            note_tile<Bc>(w.b, w.h, group_row, j, masked);
             bool above = !(seen[0] & seen[1]);
 #pragma unroll
             for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[c / 2 % 2];
@@ -223,6 +224,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 S[c] = fast_exp2(S[c]);
                 l[c / 2 % 2] += S[c];
             }
+            note_lane_sums(group_row + 16 * warp, m, l);
             return above;
         };
         const auto convert = [&] {
@@ -307,7 +309,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         your_turn();
         wgmma_wait<0>(S);
         has_scored(n, j == 0);
-        softmax(w.i, j);
+        softmax(w, j);
         convert();
         for (;;) {
 #pragma unroll
@@ -319,7 +321,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 your_turn();
                 wgmma_wait<1>(S);
                 has_scored(n + 1, j == 0);
-                const bool rescaled = softmax(w.i, j);
+                const bool rescaled = softmax(w, j);
                 wgmma_wait<0>(O);
                 hold(P);
                 has_read(&shared.V_read[n % places]);
@@ -344,7 +346,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             const float inverse_l[2] = {l[0], l[1]};
             m[0] = m[1] = l[0] = l[1] = 0.0f;
             seen[0] = seen[1] = false;
-            softmax(next.i, j);
+            softmax(next, j);
             wgmma_wait<0>(O);
             hold(P);
             has_read(&shared.V_read[n_last % places]);

@@ -1,0 +1,369 @@
+#include "simt/time_model.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace simt {
+namespace {
+
+constexpr int warps_of_group = 4;
+constexpr int quarters = 4;
+constexpr double never = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------------------------
+// What threads do
+
+void TimeModel::begin(int threads) {
+    *this = {};
+    lanes_.resize(static_cast<std::size_t>(threads));
+    steps_.resize((lanes_.size() + 31) / 32);
+    products_.resize((steps_.size() + warps_of_group - 1) / warps_of_group);
+    products_of_warp_.resize(steps_.size());
+}
+
+/// Lanes run one after the other, each as far as it gets, and their warp has steps in common: a step that
+/// another lane has brought already, since all of them met, is the same one.
+void TimeModel::add(int thread, Step step) {
+    auto& steps = steps_[static_cast<std::size_t>(thread / 32)];
+    Lane& lane = lanes_[static_cast<std::size_t>(thread)];
+    const auto begin = steps.begin() + static_cast<std::ptrdiff_t>(lane.cursor);
+    auto found = std::find_if(begin, steps.end(), [&](const Step& other) { return other.same_as(step); });
+    if (found == steps.end()) {
+        found = steps.insert(begin, step);
+        const std::size_t warp_begin = static_cast<std::size_t>(thread / 32 * 32);
+        for (std::size_t id = warp_begin; id < std::min(warp_begin + 32, lanes_.size()); ++id)
+            lanes_[id].cursor += lanes_[id].cursor > lane.cursor;
+    } else if (step.kind == Step::Kind::signal || step.kind == Step::Kind::await) {
+        found->count += step.count;
+    } else {
+        found->count = std::max(found->count, step.count);
+    }
+    lane.cursor = static_cast<std::size_t>(found - steps.begin()) + 1;
+}
+
+void TimeModel::flush(int thread) {
+    const int count = std::exchange(lanes_[static_cast<std::size_t>(thread)].exponentials, 0);
+    if (count > 0) add(thread, {Step::Kind::exponentials, 0, count});
+}
+
+int TimeModel::event_of(const void* object, int generation) {
+    return events_.try_emplace({object, generation}, static_cast<int>(events_.size())).first->second;
+}
+
+void TimeModel::signal(int thread, const void* object, int generation) {
+    if (!is_on_) return;
+    flush(thread);
+    add(thread, {Step::Kind::signal, event_of(object, generation)});
+}
+
+void TimeModel::await(int thread, const void* object, int generation, Stalls stalls) {
+    if (!is_on_) return;
+    flush(thread);
+    add(thread, {Step::Kind::await, event_of(object, generation), 1, stalls});
+}
+
+void TimeModel::load(int thread, const void* mbarrier, int phase, std::size_t begin, std::size_t end,
+                     const char* tensor) {
+    if (!is_on_) return;
+    flush(thread);
+    const auto [found, is_new] = place_of_mbarrier_.try_emplace(mbarrier, static_cast<int>(places_.size()));
+    const int place = found->second;
+    if (is_new) places_.emplace_back();
+    std::string& name = places_[static_cast<std::size_t>(place)];
+    if (name.find(tensor) == name.npos) name += tensor;
+    loaded_[begin] = {end, place};
+    add(thread, {Step::Kind::load, static_cast<int>(loads_.size())});
+    loads_.push_back({event_of(mbarrier, phase), place, static_cast<double>(end - begin)});
+}
+
+void TimeModel::note(int thread, const Tile& tile) {
+    if (!is_on_) return;
+    flush(thread);
+    const auto found = std::find(notes_.rbegin(), notes_.rend(), tile);
+    const auto number =
+        found == notes_.rend() ? notes_.size() : static_cast<std::size_t>(notes_.rend() - found) - 1;
+    if (found == notes_.rend()) notes_.push_back(tile);
+    add(thread, {Step::Kind::note, static_cast<int>(number)});
+}
+
+void TimeModel::meet(int warp, std::uint32_t lanes) {
+    if (!is_on_) return;
+    for (int lane = 0; lane < 32; ++lane) {
+        if ((lanes >> lane & 1) != 0) flush(32 * warp + lane);
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+        if ((lanes >> lane & 1) != 0)
+            lanes_[static_cast<std::size_t>(32 * warp + lane)].cursor =
+                steps_[static_cast<std::size_t>(warp)].size();
+    }
+}
+
+void TimeModel::meet() {
+    for (std::size_t id = 0; is_on_ && id < lanes_.size(); ++id) flush(static_cast<int>(id));
+    for (std::size_t id = 0; is_on_ && id < lanes_.size(); ++id) lanes_[id].cursor = steps_[id / 32].size();
+}
+
+int TimeModel::place_of(std::size_t byte) const {
+    const auto after = loaded_.upper_bound(byte);
+    if (after == loaded_.begin()) return -1;
+    const auto& [end, place] = std::prev(after)->second;
+    return byte < end ? place : -1;
+}
+
+void TimeModel::product(int warp, int columns, std::size_t A, std::size_t B) {
+    if (!is_on_) return;
+    auto& group = products_[static_cast<std::size_t>(warp / warps_of_group)];
+    const int number = products_of_warp_[static_cast<std::size_t>(warp)]++;
+    if (group.size() == static_cast<std::size_t>(number))
+        group.push_back({columns, {place_of(A), place_of(B)}});
+    steps_[static_cast<std::size_t>(warp)].push_back({Step::Kind::product, number});
+    meet(warp, ~0u);
+}
+
+void TimeModel::await_products(int warp, int count) {
+    if (!is_on_) return;
+    steps_[static_cast<std::size_t>(warp)].push_back({Step::Kind::await_products, count});
+    meet(warp, ~0u);
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// When they do it
+
+struct TimeModel::Run {
+    struct Event {
+        int missing = 0;  ///< signals
+        bool has_loads = false;
+        double complete = 0;
+    };
+    struct Warp {
+        std::size_t next = 0;     ///< step
+        double since = 0;         ///< it is at it
+        double left = 0;          ///< exponentials of all lanes, of the present step
+        double last_awaited = 0;  ///< when what it waited for last was complete
+    };
+    struct Group {
+        std::vector<int> issued;  ///< by how many warps, of each product
+        int waiting = 0;          ///< products issued
+        int started = 0, ended = 0;
+        std::vector<double> issued_at;
+    };
+
+    explicit Run(const TimeModel& m) : model(m), warps(m.steps_.size()), groups(m.products_.size()) {
+        for (std::size_t g = 0; g < groups.size(); ++g) {
+            groups[g].issued.resize(m.products_[g].size());
+            groups[g].issued_at.resize(m.products_[g].size());
+        }
+        events.resize(m.events_.size());
+        for (const auto& steps : m.steps_) {
+            for (const Step& step : steps) {
+                if (step.kind == Step::Kind::signal) event(step.number).missing += step.count;
+            }
+        }
+        for (const TimeModel::Load& load : m.loads_) {
+            event(load.event).missing += 1;
+            event(load.event).has_loads = true;
+        }
+        times.warps.resize(warps.size());
+        for (const std::string& name : m.places_) times.places.push_back({.tensors = name, .fills = {}});
+    }
+
+    Event& event(int number) { return events[static_cast<std::size_t>(number)]; }
+
+    void signal(int number, int count) {
+        Event& e = event(number);
+        e.missing -= count;
+        if (e.missing == 0) e.complete = now;
+    }
+
+    /// How many warps compute exponentials on this warp's quarter.
+    int sharing(std::size_t warp) const {
+        int count = 0;
+        for (std::size_t w = warp % quarters; w < warps.size(); w += quarters) count += warps[w].left > 0;
+        return count;
+    }
+
+    void issue_load(int number, std::size_t warp) {
+        const TimeModel::Load& load = model.loads_[static_cast<std::size_t>(number)];
+        copies_free = std::max(copies_free, now) + load.bytes / load_bytes;
+        const double landed = copies_free + load_latency;
+        in_flight.emplace_back(landed, load.event);
+        times.loads.push_back({static_cast<int>(warp), load.place, now, landed});
+        auto& fills = times.places[static_cast<std::size_t>(load.place)].fills;
+        const bool is_new = filled_by.try_emplace(load.event, 0).second;
+        if (is_new) {
+            if (!fills.empty()) fills.back().freed = warps[warp].last_awaited;
+            fills.emplace_back().issued = now;
+        }
+        fills.back().landed = std::max(fills.back().landed, landed);
+    }
+
+    /// The warp's present step, if it can be done now.
+    bool advance(std::size_t w) {
+        Warp& warp = warps[w];
+        if (warp.next == model.steps_[w].size()) return false;
+        const Step& step = model.steps_[w][warp.next];
+        const std::size_t g = w / warps_of_group;
+        Timeline::Warp& record = times.warps[w];
+        auto what = Timeline::For::mbarrier;
+        switch (step.kind) {
+            case Step::Kind::exponentials:
+                if (!computing(w)) {
+                    warp.left = 32.0 * step.count;
+                    is_computing[w] = true;
+                    return false;
+                }
+                if (warp.left > 0) return false;
+                is_computing[w] = false;
+                record.exponentials.push_back({warp.since, now});
+                break;
+            case Step::Kind::signal:
+                signal(step.number, step.count);
+                break;
+            case Step::Kind::await:
+                if (event(step.number).missing > 0) return false;
+                warp.last_awaited = event(step.number).complete;
+                if (step.stalls != &Timeline::mbarrier_stalls) what = Timeline::For::barrier;
+                if (event(step.number).has_loads) what = Timeline::For::loads;
+                if (step.stalls != nullptr && now > warp.since)
+                    times.*step.stalls += static_cast<std::uint64_t>(step.count);
+                break;
+            case Step::Kind::load:
+                issue_load(step.number, w);
+                break;
+            case Step::Kind::note:
+                record.tiles.emplace_back(now, model.notes_[static_cast<std::size_t>(step.number)]);
+                break;
+            case Step::Kind::product: {
+                Group& group = groups[g];
+                if (step.number >= group.started + most_waiting) return false;
+                what = Timeline::For::tensor_units;
+                int& issued = group.issued[static_cast<std::size_t>(step.number)];
+                if (++issued == warps_of_group) {
+                    group.waiting += 1;
+                    group.issued_at[static_cast<std::size_t>(step.number)] = now;
+                }
+                break;
+            }
+            case Step::Kind::await_products:
+                if (groups[g].ended < step.number) return false;
+                what = Timeline::For::products;
+                break;
+        }
+        if (step.kind != Step::Kind::exponentials && now > warp.since)
+            record.waits.push_back({{warp.since, now}, what});
+        warp.next += 1;
+        warp.since = now;
+        return true;
+    }
+
+    bool computing(std::size_t w) const { return is_computing[w]; }
+
+    /// Gives the free tensor units to the next warpgroup that has a product.
+    bool start_product() {
+        if (busy_until < never) return false;
+        for (std::size_t n = 1; n <= groups.size(); ++n) {
+            const std::size_t g = (last_group + n) % groups.size();
+            Group& group = groups[g];
+            if (group.waiting == 0) continue;
+            const auto number = static_cast<std::size_t>(group.started++);
+            const TimeModel::Product& product = model.products_[g][number];
+            group.waiting -= 1;
+            last_group = g;
+            busy_until = now + product.columns * 64.0 * 16.0 / multiply_adds;
+            times.products.push_back({.warpgroup = static_cast<int>(g),
+                                      .columns = product.columns,
+                                      .A = product.places[0],
+                                      .B = product.places[1],
+                                      .issued = group.issued_at[number],
+                                      .started = now,
+                                      .ended = busy_until});
+            for (const int place : product.places) {
+                if (place < 0 || times.places[static_cast<std::size_t>(place)].fills.empty()) continue;
+                auto& fill = times.places[static_cast<std::size_t>(place)].fills.back();
+                if (fill.last_read == 0) fill.first_read = now;
+                fill.last_read = busy_until;
+            }
+            return true;
+        }
+        return false;
+    }
+
+    void go() {
+        is_computing.resize(warps.size());
+        for (;;) {
+            for (bool moved = true; moved;) {
+                moved = false;
+                for (std::size_t w = 0; w < warps.size(); ++w) {
+                    while (advance(w)) moved = true;
+                }
+                moved |= start_product();
+            }
+            double next = busy_until;
+            for (std::size_t w = 0; w < warps.size(); ++w) {
+                if (warps[w].left > 0)
+                    next = std::min(next, now + warps[w].left * sharing(w) / exponentials_of_quarter);
+            }
+            for (const auto& [landed, number] : in_flight) next = std::min(next, landed);
+            if (next == never) break;
+            pass(next);
+        }
+        times.end = now;
+        // Lanes of one warp that wait for each other have no order of steps in common.
+        for (std::size_t w = 0; w < warps.size(); ++w) {
+            if (warps[w].next < model.steps_[w].size()) times = {};
+        }
+    }
+
+    /// Time goes on to the next moment at which something is over.
+    void pass(double next) {
+        std::vector<double> done(warps.size());
+        for (std::size_t w = 0; w < warps.size(); ++w) {
+            if (warps[w].left > 0) done[w] = (next - now) * exponentials_of_quarter / sharing(w);
+        }
+        for (std::size_t w = 0; w < warps.size(); ++w) {
+            if (warps[w].left == 0) continue;
+            done[w] = std::min(done[w], warps[w].left);
+            warps[w].left -= done[w];
+            if (warps[w].left < 1e-6) warps[w].left = 0;
+            if (busy_until < never)
+                (w / warps_of_group == last_group ? times.exponentials_beside_own_products
+                                                  : times.exponentials_beside_products) += done[w];
+        }
+        now = next;
+        if (busy_until <= now) {
+            groups[last_group].ended += 1;
+            busy_until = never;
+        }
+        std::erase_if(in_flight, [&](const auto& load) {
+            if (load.first > now) return false;
+            signal(load.second, 1);
+            return true;
+        });
+    }
+
+    const TimeModel& model;
+    std::vector<Warp> warps;
+    std::vector<bool> is_computing;  ///< of each warp
+    std::vector<Group> groups;
+    std::vector<Event> events;
+    std::vector<std::pair<double, int>> in_flight;  ///< when it lands, and its event
+    std::map<int, int> filled_by;                   ///< events of loads
+    double now = 0;
+    double copies_free = 0;     ///< when the next load's bytes can begin to come
+    double busy_until = never;  ///< the tensor units; never: they are free
+    std::size_t last_group = 0;
+    Timeline times;
+};
+
+Timeline TimeModel::times() {
+    if (!is_on_) return {};
+    meet();
+    Run run(*this);
+    run.last_group = run.groups.size() - 1;
+    run.go();
+    return std::move(run.times);
+}
+
+}  // namespace simt

@@ -1,0 +1,116 @@
+/// @file
+/// When a block of Hopper does what, in a model of one of its multiprocessors. Internal to simt/.
+///
+/// Threads tell what they do while they run, in whatever order the scheduler lets them. What a thread waited
+/// for and who signalled it is known then; when is worked out behind the block's end, by going through the
+/// steps of its warps again, all at once and in the order of the model's time. So times do not depend on the
+/// order in which threads ran.
+///
+/// The unit is the clock of a multiprocessor of an H100. What takes time:
+/// - A product of a warpgroup takes the tensor units for as many clocks as half its columns (m64nNk16:
+///   64 N 16 multiply-adds, 2048 a clock). They do one product at a time. Of warpgroups that both have one
+///   ready, they take turns. A warpgroup has 8 products waiting for them at most (O += P V of 128 keys is so
+///   many), and issues the next when the first of these begins. How many a GPU lets wait, and whom it
+///   prefers, is not documented: this is fair to all, so warpgroups that start together stay together.
+/// - Exponentials: each quarter of a multiprocessor computes 4 a clock for its warps (n, n + 4 ...), which
+///   share them evenly.
+/// - Bulk loads: 64 bytes a clock, one load after the other, and 600 clocks until the last byte has come.
+/// All else takes none.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "simt/trace.h"
+
+namespace simt {
+
+class TimeModel {
+  public:
+    static constexpr double multiply_adds = 2048, exponentials_of_quarter = 4;  ///< per clock
+    static constexpr int most_waiting = 8;                                      ///< products of a warpgroup
+    static constexpr double load_bytes = 64;                                    ///< per clock
+    static constexpr double load_latency = 600;                                 ///< clocks
+
+    /// A block begins. Nothing is recorded until start().
+    void begin(int threads);
+    /// The block uses Hopper's instructions: from here on, its steps are recorded.
+    void start() { is_on_ = true; }
+    bool is_on() const { return is_on_; }
+
+    // What a thread does. `object` and `generation` name what is complete when all who signal it have: phase
+    // n of an mbarrier, the n-th use of a barrier. `stalls` counts the waits that are not over at once.
+    using Stalls = std::uint64_t Timeline::*;
+    void exponential(int thread) {
+        if (is_on_) lanes_[static_cast<std::size_t>(thread)].exponentials += 1;
+    }
+    void signal(int thread, const void* object, int generation);
+    void await(int thread, const void* object, int generation, Stalls stalls = nullptr);
+    /// A bulk load to shared memory, from byte `begin` to `end`; it signals that phase of its mbarrier.
+    void load(int thread, const void* mbarrier, int phase, std::size_t begin, std::size_t end,
+              const char* tensor);
+    /// A note_tile.
+    void note(int thread, const Tile& tile);
+
+    // What a warp does.
+    /// These lanes are at the same instruction.
+    void meet(int warp, std::uint32_t lanes);
+    /// All threads are. Some may have come to it before start().
+    void meet();
+    /// The warp's part of its warpgroup's next product, whose operands start at these bytes of shared memory.
+    /// A is `in_registers` if it is there.
+    static constexpr std::size_t in_registers = ~std::size_t{0};
+    void product(int warp, int columns, std::size_t A, std::size_t B);
+    /// Until so many products of the warpgroup, from its first on, are over.
+    void await_products(int warp, int count);
+
+    /// The block has ended: when what was. Empty if nothing was recorded.
+    Timeline times();
+
+  private:
+    struct Step {
+        enum class Kind : std::uint8_t { exponentials, signal, await, load, note, product, await_products };
+        Kind kind;
+        int number;     ///< of the event, load, note or product; how many products
+        int count = 1;  ///< signals, threads that wait, or exponentials of the lane that has the most
+        Stalls stalls = nullptr;
+
+        bool same_as(const Step& other) const { return kind == other.kind && number == other.number; }
+    };
+    struct Lane {
+        int exponentials = 0;    ///< not yet in a step
+        std::size_t cursor = 0;  ///< in the steps of its warp
+    };
+    struct Load {
+        int event, place;
+        double bytes;
+    };
+    struct Product {
+        int columns;
+        std::array<int, 2> places;  ///< of A and B; -1: none that a bulk load filled
+    };
+    struct Run;
+
+    int event_of(const void* object, int generation);
+    int place_of(std::size_t byte) const;
+    void flush(int thread);
+    void add(int thread, Step step);
+
+    bool is_on_ = false;
+    std::vector<Lane> lanes_;
+    std::vector<std::vector<Step>> steps_;  ///< of each warp
+    std::map<std::pair<const void*, int>, int> events_;
+    std::vector<Load> loads_;
+    std::vector<Tile> notes_;
+    std::vector<std::vector<Product>> products_;  ///< of each warpgroup
+    std::vector<int> products_of_warp_;           ///< how many it has started
+    std::vector<std::string> places_;             ///< their names
+    std::map<const void*, int> place_of_mbarrier_;
+    std::map<std::size_t, std::pair<std::size_t, int>> loaded_;  ///< first byte: end, place
+};
+
+}  // namespace simt
