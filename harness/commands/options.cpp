@@ -110,10 +110,11 @@ const Stage& select_stage(const std::string& word) {
     return *selected.front();
 }
 
-StageOptions::StageOptions(Command& command) {
-    command.option(
-        "STAGES", words,
-        "Numbers (4), ranges (1-5), names (split_q), folders with a kernel.cu of your own (my/), or all");
+StageOptions::StageOptions(Command& command, const std::string& none) {
+    command.option("STAGES", words,
+                   "Numbers (4), ranges (1-5), names (split_q), folders with a kernel.cu of your own (my/), "
+                   "or all [" +
+                       none + "]");
 }
 
 CaseOptions::CaseOptions(Command& command) {
