@@ -110,11 +110,11 @@ const Stage& select_stage(const std::string& word) {
     return *selected.front();
 }
 
-StageOptions::StageOptions(Command& command, const std::string& none) {
-    command.option("STAGES", words,
-                   "Numbers (4), ranges (1-5), names (split_q), folders with a kernel.cu of your own (my/), "
-                   "or all [" +
-                       none + "]");
+StageOptions::StageOptions(Command& command, const std::string& by_default) {
+    command.option(
+        "STAGES", words,
+        "Numbers (4), ranges (1-5), names (split_q), folders with a kernel.cu of your own (my/), or all; " +
+            by_default);
 }
 
 CaseOptions::CaseOptions(Command& command) {

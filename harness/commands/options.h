@@ -26,8 +26,8 @@ const Stage& select_stage(const std::string& word);
 
 /// [STAGES]
 struct StageOptions {
-    /// `none`: which they are if none is named.
-    StageOptions(Command& command, const std::string& none);
+    /// `by_default`: which they are if none is named, in words.
+    StageOptions(Command& command, const std::string& by_default);
     std::vector<const Stage*> selected() const { return select_stages(words); }
 
     std::vector<std::string> words;
