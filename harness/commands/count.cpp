@@ -21,7 +21,7 @@ namespace {
 constexpr Shape counted_shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
 
 struct CountOptions {
-    explicit CountOptions(Command& command) : stages(command), problem(command) {}
+    explicit CountOptions(Command& command) : stages(command, "all by default"), problem(command) {}
 
     StageOptions stages;
     CaseOptions problem;

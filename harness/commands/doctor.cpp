@@ -18,7 +18,7 @@ namespace ladder {
 namespace {
 
 struct DoctorOptions {
-    explicit DoctorOptions(Command& command) : stages(command) {}
+    explicit DoctorOptions(Command& command) : stages(command, "the algorithm's by default") {}
     StageOptions stages;
 };
 

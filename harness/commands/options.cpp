@@ -110,10 +110,11 @@ const Stage& select_stage(const std::string& word) {
     return *selected.front();
 }
 
-StageOptions::StageOptions(Command& command) {
+StageOptions::StageOptions(Command& command, const std::string& by_default) {
     command.option(
         "STAGES", words,
-        "Numbers (4), ranges (1-5), names (split_q), folders with a kernel.cu of your own (my/), or all");
+        "Numbers (4), ranges (1-5), names (split_q), folders with a kernel.cu of your own (my/), or all; " +
+            by_default);
 }
 
 CaseOptions::CaseOptions(Command& command) {

@@ -26,7 +26,8 @@ const Stage& select_stage(const std::string& word);
 
 /// [STAGES]
 struct StageOptions {
-    explicit StageOptions(Command& command);
+    /// `by_default`: which they are if none is named, in words.
+    StageOptions(Command& command, const std::string& by_default);
     std::vector<const Stage*> selected() const { return select_stages(words); }
 
     std::vector<std::string> words;

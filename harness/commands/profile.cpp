@@ -16,7 +16,7 @@ namespace ladder {
 namespace {
 
 struct ProfileOptions {
-    explicit ProfileOptions(Command& command) : stages(command), problem(command) {
+    explicit ProfileOptions(Command& command) : stages(command, "all by default"), problem(command) {
         command.flag("--occupancy", occupancy,
                      "Only what CUDA says of the kernels: registers, shared memory, blocks per SM");
         command.flag("--bytes", bytes,

@@ -21,7 +21,8 @@ namespace ladder {
 namespace {
 
 struct TimeOptions {
-    explicit TimeOptions(Command& command) : stages(command), problem(command) {
+    explicit TimeOptions(Command& command)
+        : stages(command, "see --all for those by default"), problem(command) {
         command.flag("--peers", peers,
                      "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention; "
                      "--peers=all its memory-efficient and flex attention and FlashAttention-3 as well; "

@@ -22,7 +22,8 @@ namespace ladder {
 namespace {
 
 struct VerifyOptions {
-    explicit VerifyOptions(Command& command) : stages(command), problem(command), backend(command) {
+    explicit VerifyOptions(Command& command)
+        : stages(command, "all by default"), problem(command), backend(command) {
         command.flag("--quick", quick, "One case for each idea instead of all");
         command.flag("--orders", orders,
                      "CPU: each case with threads forward, reversed and shuffled, compared bit by bit");

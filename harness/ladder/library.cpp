@@ -32,6 +32,8 @@ using Words = std::vector<std::string>;
 struct Recipe {
     Words compile;  ///< the compiler and its options, all but the files' names
     Words link;     ///< the same of the linker
+    /// What every such source includes, if the compiler can keep it precompiled.
+    std::string header;
 };
 
 /// Whether a source is one of the ladder's stages, and not somebody's.
@@ -52,7 +54,8 @@ Recipe recipe_of(const std::string& name, const fs::path& source) {
     const bool for_gpu = name == ladder::name(Backend::gpu);
     const int capability = for_gpu ? needed_capability(read_file(source)) : 0;
     const auto& recipe = recipes().at(capability == 0 ? name : fmt::format("{}_{}", name, capability));
-    Recipe words{recipe.at("compile").get<Words>(), recipe.at("link").get<Words>()};
+    Recipe words{recipe.at("compile").get<Words>(), recipe.at("link").get<Words>(),
+                 recipe.value("header", "")};
     for (Words* list : {&words.compile, &words.link})
         std::erase_if(*list, [](const std::string& word) { return word.empty(); });
     if (!for_gpu && has_recipe("strict") && is_own(source)) {
@@ -103,9 +106,14 @@ std::string made_of(const Recipe& recipe, const fs::path& source, const std::vec
     return text;
 }
 
-bool is_up_to_date(const Compilation& c, const Recipe& recipe) {
-    const fs::path made = c.library().string() + ".made";
-    if (!fs::exists(c.library()) || !fs::exists(made)) return false;
+/// Where that stands of a product.
+fs::path record_of(const fs::path& product) {
+    return product.string() + ".made";
+}
+
+bool is_up_to_date(const fs::path& product, const fs::path& source, const Recipe& recipe) {
+    const fs::path made = record_of(product);
+    if (!fs::exists(product) || !fs::exists(made)) return false;
     const std::string recorded = read_file(made);
     std::istringstream lines(recorded);
     std::vector<fs::path> files;
@@ -113,7 +121,7 @@ bool is_up_to_date(const Compilation& c, const Recipe& recipe) {
     std::getline(lines, line);
     std::getline(lines, line);
     while (std::getline(lines, line)) files.emplace_back(line.substr(line.find(' ') + 1));
-    return made_of(recipe, c.source, files) == recorded;
+    return made_of(recipe, source, files) == recorded;
 }
 
 /// The first errors of a compiler, with the file's name alone.
@@ -162,24 +170,64 @@ std::string run_tool(const Words& command, const Limits& limits, const fs::path&
                : said + "the compiler: " + how_it_ended + "\n";
 }
 
+Words with(Words command, const Words& more) {
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+}
+
+/// Words of a command by which a compiler lists what it reads.
+Words listing(const fs::path& file) {
+    return {"-MMD", "-MF", file.string()};
+}
+
+/// Precompiled headers: the folder before all others in which g++ looks for them.
+fs::path headers_folder() {
+    return fs::path(LADDER_BUILD_FOLDER) / "kernels" / "headers";
+}
+
+/// What kernels take from a precompiled header.
+struct PrecompiledHeader {
+    Words options;                ///< of the compiler, for it to be found
+    std::vector<fs::path> files;  ///< that it holds, which the compiler does not list again
+};
+
+/// That of a recipe, made anew if something in it has changed. Nothing where it cannot be made: then kernels
+/// read the header itself, and its errors are theirs.
+PrecompiledHeader precompiled_header(const std::string& name) {
+    const Recipe recipe = recipe_of(name, {});
+    if (recipe.header.empty()) return {};
+    const fs::path source = source_folder() / recipe.header, folder = headers_folder() / name;
+    const fs::path product = folder / (recipe.header + ".gch"), fresh = product.string() + ".new",
+                   named = product.string() + ".d";
+    std::error_code error;
+    fs::create_directories(product.parent_path(), error);
+    const FolderLock lock(folder, [] {});
+    if (!is_up_to_date(product, source, recipe)) {
+        fs::remove(product, error);
+        const Words command = with(with(recipe.compile, listing(named)),
+                                   {"-x", "c++-header", "-o", fresh.string(), "-c", source.string()});
+        if (!run_tool(command, compiler_limits(), source).empty()) return {};
+        fs::rename(fresh, product, error);
+        if (error) return {};
+        OutputFile(record_of(product)).write(made_of(recipe, source, dependencies(named)));
+    }
+    return {{"-I" + folder.string()}, dependencies(named)};
+}
+
 std::string compile_one(const Compilation& c, const Limits& limits, const std::function<void()>& on_wait) {
     const Recipe recipe = recipe_of(c.recipe, c.source);
-    const auto with = [](Words command, const Words& more) {
-        command.insert(command.end(), more.begin(), more.end());
-        return command;
-    };
     std::error_code error;
     fs::create_directories(c.folder, error);
     const FolderLock lock(c.folder / "", on_wait);
-    if (is_up_to_date(c, recipe)) return "";
+    if (is_up_to_date(c.library(), c.source, recipe)) return "";
+    const PrecompiledHeader header = precompiled_header(c.recipe);
     const fs::path library = c.library(), named = dependency_file(c), fresh = library.string() + ".new";
     fs::remove(library, error);
     const std::string source = fingerprint_of_file(c.source);
-    if (auto said = run_tool(with(recipe.compile, {"-MMD", "-MF", named.string(), "-o", c.object().string(),
-                                                   "-c", c.source.string()}),
-                             limits, c.source);
-        !said.empty())
-        return said;
+    Words command{recipe.compile.front()};
+    command = with(with(command, header.options), {recipe.compile.begin() + 1, recipe.compile.end()});
+    command = with(with(command, listing(named)), {"-o", c.object().string(), "-c", c.source.string()});
+    if (auto said = run_tool(command, limits, c.source); !said.empty()) return said;
     if (auto said = run_tool(with({recipe.link.front(), "-o", fresh.string(), c.object().string()},
                                   {recipe.link.begin() + 1, recipe.link.end()}),
                              limits, c.source);
@@ -188,8 +236,11 @@ std::string compile_one(const Compilation& c, const Limits& limits, const std::f
     fs::rename(fresh, library, error);
     if (error) throw CannotRun(fmt::format("cannot write {}: {}", library.string(), error.message()));
     // A source that was written meanwhile is not what was compiled.
-    if (fingerprint_of_file(c.source) == source)
-        OutputFile(library.string() + ".made").write(made_of(recipe, c.source, dependencies(named)));
+    if (fingerprint_of_file(c.source) == source) {
+        std::vector<fs::path> files = dependencies(named);
+        files.insert(files.end(), header.files.begin(), header.files.end());
+        OutputFile(record_of(library)).write(made_of(recipe, c.source, files));
+    }
     return "";
 }
 
@@ -208,7 +259,7 @@ Limits sandboxed_compiler_limits(const fs::path& kernel, const fs::path& folder)
     limits.cpu_s = 120;
     limits.memory = sandboxed_compiler_memory;
     limits.sandbox = true;
-    limits.readable = {kernel, source_folder() / "simt"};
+    limits.readable = {kernel, source_folder() / "simt", headers_folder()};
     for (const char* header : {"device.cuh", "hopper.cuh", "errors.h", "launch.h", "stage.h"})
         limits.readable.push_back(source_folder() / "stages" / header);
     // A compiler that is none of the system's has its parts beside it: /opt/gcc for /opt/gcc/bin/g++.
@@ -303,7 +354,7 @@ void compile_stages(const std::vector<const Stage*>& stages, Backend backend, co
     for (const Stage* stage : stages) {
         if (stage->forward != nullptr) continue;
         const Compilation c = compilation_of(*stage, backend);
-        if (is_up_to_date(c, recipe_of(c.recipe, c.source))) continue;
+        if (is_up_to_date(c.library(), c.source, recipe_of(c.recipe, c.source))) continue;
         stale.push_back(c);
         of.push_back(stage);
     }

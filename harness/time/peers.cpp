@@ -15,17 +15,15 @@
 namespace ladder {
 namespace {
 
-using Json = nlohmann::json;
-
 // One answer, read by `read`. The program may report an error instead, or break the protocol.
 template <class F>
 auto answer(Coprocess& program, double limit_s, F read) {
     const std::string line = program.read_line(limit_s);
     try {
-        const auto json = Json::parse(line);
+        const auto json = nlohmann::json::parse(line);
         if (json.contains("error")) throw CannotRun("peers: " + json.at("error").get<std::string>());
         return read(json);
-    } catch (const Json::exception&) {
+    } catch (const nlohmann::json::exception&) {
         throw CannotRun(fmt::format("peers: no answer but '{:.80}'", line));
     }
 }
@@ -66,7 +64,7 @@ std::vector<std::string> Peers::command() {
 }
 
 Peers::Peers(const std::vector<std::string>& command, double limit_s) : program_(command), limit_s_(limit_s) {
-    answer(program_, limit_s_, [&](const Json& hello) {
+    answer(program_, limit_s_, [&](const nlohmann::json& hello) {
         hello.at("device").get_to(device_);
         hello.at("libraries").get_to(libraries_);
         if (hello.contains("missing")) hello.at("missing").get_to(missing_);
@@ -77,11 +75,11 @@ std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::st
     const Shape& s = c.shape;
     if (c.causal && s.Nq != s.Nk)
         return std::vector<std::string>(names.size(), "aligns a causal mask top-left, not bottom-right");
-    const Json request{{"do", "prepare"},    {"B", s.B},      {"H", s.H}, {"Hkv", s.Hkv},
-                       {"Nq", s.Nq},         {"Nk", s.Nk},    {"d", s.d}, {"dtype", name(c.dtype)},
-                       {"causal", c.causal}, {"peers", names}};
+    const nlohmann::json request{{"do", "prepare"},    {"B", s.B},      {"H", s.H}, {"Hkv", s.Hkv},
+                                 {"Nq", s.Nq},         {"Nk", s.Nk},    {"d", s.d}, {"dtype", name(c.dtype)},
+                                 {"causal", c.causal}, {"peers", names}};
     program_.write_line(request.dump());
-    return answer(program_, limit_s_, [&](const Json& json) {
+    return answer(program_, limit_s_, [&](const nlohmann::json& json) {
         std::vector<std::string> why_not;
         for (const std::string& name : names) why_not.push_back(json.at("why_not").at(name));
         return why_not;
@@ -89,8 +87,8 @@ std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::st
 }
 
 double Peers::time(const std::string& name) {
-    program_.write_line(Json{{"do", "time"}, {"peer", name}}.dump());
-    return answer(program_, limit_s_, [&](const Json& json) {
+    program_.write_line(nlohmann::json{{"do", "time"}, {"peer", name}}.dump());
+    return answer(program_, limit_s_, [&](const nlohmann::json& json) {
         const double milliseconds = json.at("milliseconds");
         if (!(milliseconds > 0)) throw CannotRun(fmt::format("peers: {} took {} ms", name, milliseconds));
         return milliseconds;
@@ -98,8 +96,8 @@ double Peers::time(const std::string& name) {
 }
 
 void Peers::release() {
-    program_.write_line(Json{{"do", "release"}}.dump());
-    answer(program_, limit_s_, [](const Json&) {});
+    program_.write_line(nlohmann::json{{"do", "release"}}.dump());
+    answer(program_, limit_s_, [](const nlohmann::json&) {});
 }
 
 }  // namespace ladder

@@ -1,0 +1,282 @@
+// Stage 32: ping-pong. The warpgroups take turns at the tensor cores: while one multiplies, the others take
+// exponentials.
+
+#include "stages/hopper.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
+
+/// All that depends on d.
+template <int d>
+struct Tile {
+    static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
+    static constexpr int threads = 128 * (1 + groups);
+    static constexpr int producer_registers = groups == 3 ? 32 : 40;
+    static constexpr int consumer_registers = groups == 3 ? 160 : 232;
+    static constexpr int Br = 64 * groups;
+    static constexpr int Bc = d <= 128 ? 128 : 64;
+    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
+    static constexpr int depth = d == 64 ? 4 : 2;  // places of K and V in shared memory
+};
+
+/// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+template <class T, int d>
+struct Shared {
+    alignas(1024) T Q[Tile<d>::groups][d / 64][64][64];
+    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile j is in place j % depth
+    alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
+    Mbarrier Q_there;
+    Mbarrier K_there[Tile<d>::depth], V_there[Tile<d>::depth];  // phase j / depth: tile j is there
+    Mbarrier K_read[Tile<d>::depth], V_read[Tile<d>::depth];    // phase j / depth: all have read tile j
+};
+
+struct Maps {
+    TensorMap Q, K, V, O;
+};
+
+/// Turns the scores S (64, Bc) of a warpgroup with key tile j into exponents S scale - m, with -inf where
+/// masked. Lanes hold rows g and g + 8 of their warp's 16.
+template <int d, int Bc = Tile<d>::Bc>
+__device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 2],
+                      const float (&m)[2]) {
+    const float scale = p.scale * log2_e;  // exponents and m count in base 2
+#pragma unroll
+    for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[c / 2 % 2];
+    if (masked) {
+        const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        int end[2];  // the first of this lane's columns that the row does not see
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = first_row + 16 * warp + g + 8 * r;
+            end[r] = min(p.Nk, p.causal ? row + p.Nk - p.Nq + 1 : p.Nk) - j * Bc - 2 * t;
+        }
+#pragma unroll
+        for (int c = 0; c < Bc / 2; ++c) {
+            if (c / 4 * 8 + c % 2 >= end[c / 2 % 2]) S[c] = -inf;
+        }
+    }
+}
+
+/// The largest exponent of row g + 8 r in this lane.
+template <int n>
+__device__ float lane_max(const float (&S)[n], int r) {
+    float row_max = -inf;
+#pragma unroll
+    for (int c = 2 * r; c < n; c += 4) row_max = fmaxf(row_max, fmaxf(S[c], S[c + 1]));
+    return row_max;
+}
+
+/// Raises m to the maximum of its row, and rescales to it. The first tile sets m, even to less than 0.
+template <int n, int n_O>
+__device__ void rescale(bool first, float (&S)[n], float (&O)[n_O], float (&m)[2], float (&l)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float rise = lane_max(S, r);
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 1));
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 2));
+        rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key so far: m stays 0
+        const float alpha = first ? 0.0f : fast_exp2(-rise);
+        m[r] += rise;
+        l[r] *= alpha;
+#pragma unroll
+        for (int c = 0; c < n; ++c) {
+            if (c / 2 % 2 == r) S[c] -= rise;
+        }
+#pragma unroll
+        for (int c = 0; c < n_O; ++c) {
+            if (c / 2 % 2 == r) O[c] *= alpha;
+        }
+    }
+}
+
+/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is there behind a wait.
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64], float (&S)[Bc / 2]) {
+    const std::uint64_t q = matrix_descriptor(Q, 0, 1024), k = matrix_descriptor(K, 0, 1024);
+    wgmma_fence();
+#pragma unroll
+    for (int c = 0; c < d; c += 16) {  // bytes / 16: panel by panel, 32 bytes further in a row
+        const int column = c % 64 * 2 / 16;
+        wgmma<T, Bc, false>(S, q + c / 64 * (64 * 128 / 16) + column, k + c / 64 * (Bc * 128 / 16) + column,
+                            c > 0);
+    }
+    wgmma_commit();
+}
+
+/// O += P V. Starts it.
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void add_product(const std::uint32_t (&P)[Bc / 4], const T (&V)[d / 64][Bc][64],
+                            float (&O)[d / 2]) {
+    const std::uint64_t v = matrix_descriptor(V, Bc * 128, 1024);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < Bc; k += 16) wgmma<T, d, true>(O, &P[k / 4], v + k * 128 / 16, true);
+    wgmma_commit();
+}
+
+/// P = exp(S - m), l += rowsum(P) over this lane's columns.
+template <class T, int n>
+__device__ void exponentiate(const float (&S)[n], float (&l)[2], std::uint32_t (&P)[n / 2]) {
+#pragma unroll
+    for (int c = 0; c < n / 2; ++c) {
+        const float P_0 = fast_exp2(S[2 * c]), P_1 = fast_exp2(S[2 * c + 1]);
+        l[c % 2] += P_0 + P_1;
+        P[c] = pack<T>(P_0, P_1);
+    }
+}
+
+/// Writes O / l of the warp's 16 rows over their rows of Q, and from there to global memory; and L = m +
+/// log(l), where l is the sum over the four lanes of a row.
+template <class T, int d>
+__device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h, int first_row,
+                           T (&Q)[d / 64][64][64], const float (&O)[d / 2], const float (&m)[2],
+                           const float (&lane_l)[2]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    float l[2], inverse_l[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        l[r] = lane_l[r];
+        l[r] += __shfl_xor_sync(~0u, l[r], 1);
+        l[r] += __shfl_xor_sync(~0u, l[r], 2);
+        inverse_l[r] = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
+    }
+#pragma unroll
+    for (int c = 0; c < d; c += 16) {
+        std::uint32_t x[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            const float* pair = &O[c / 2 + 2 * k];
+            x[k] = pack<T>(pair[0] * inverse_l[k % 2], pair[1] * inverse_l[k % 2]);
+        }
+        const int row = 16 * warp + lane % 16, column = c % 64 + lane / 16 * 8;
+        stmatrix(&Q[c / 64][row][column ^ row % 8 * 8], x);
+    }
+    fence_proxy_async();
+    __syncwarp();  // the warp's rows of O are there, whichever lane wrote them
+    if (lane == 0) {
+        for (int panel = 0; panel < d / 64; ++panel) {
+            bulk_store(&map, Q[panel][16 * warp], panel, first_row + 16 * warp, h, b);
+        }
+        bulk_commit();
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int row = first_row + 16 * warp + lane / 4 + 8 * r;
+        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        if (row < p.Nq && lane % 4 == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
+    }
+    if (lane == 0) bulk_wait_read<0>();
+}
+
+template <class T, int d, bool causal>
+__global__ void __launch_bounds__(Tile<d>::threads, 1)
+    attention(const Problem p, const __grid_constant__ Maps maps, [[maybe_unused]] int group_bits) {
+    constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth;
+    auto& shared = aligned_shared_memory<Shared<T, d>>();
+    int i = blockIdx.x, h = blockIdx.y;
+    const int b = blockIdx.z;
+    if constexpr (causal) {  // 2^group_bits heads together: the last query tile of each, then the one before
+        i = (gridDim.x - 1 - blockIdx.x) >> group_bits;
+        h = (blockIdx.y << group_bits) + (blockIdx.x & ((1 << group_bits) - 1));
+        if (h >= p.H) return;
+    }
+    const int h_kv = h / (p.H / p.Hkv);
+    const int end = p.causal ? i * Br + Br + p.Nk - p.Nq : p.Nk;  // of the keys that the tile's last row sees
+    const int Tc = max(1, ceil_div(min(p.Nk, end), Bc));          // if it sees none, one that is masked
+
+    if (threadIdx.x == 0) {
+        mbarrier_init(&shared.Q_there, 1);
+        for (int place = 0; place < depth; ++place) {
+            mbarrier_init(&shared.K_there[place], 1);
+            mbarrier_init(&shared.V_there[place], 1);
+            mbarrier_init(&shared.K_read[place], groups);
+            mbarrier_init(&shared.V_read[place], groups);
+        }
+        mbarrier_fence_init();
+    }
+    __syncthreads();  // the mbarriers are set up
+    const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* there, Mbarrier* read) {
+        const int place = j % depth;
+        mbarrier_try_wait(&read[place], j / depth - 1);  // tile j - depth has been read: its place is free
+        mbarrier_expect(&there[place], sizeof ring[place]);
+        bulk_load(ring[place], &map, j * Bc, h_kv, b, &there[place]);
+    };
+    const auto has_read = [&](int j, Mbarrier* read) {  // of a product that the warpgroup has waited for
+        if (threadIdx.x % 128 == 0) mbarrier_arrive(&read[j % depth]);
+    };
+    const int group = uniform(threadIdx.x / 128);
+    if (group == 0) {
+        release_registers<Tile<d>::producer_registers>();
+        if (threadIdx.x > 0) return;
+        mbarrier_expect(&shared.Q_there, sizeof shared.Q);
+        for (int g = 0; g < groups; ++g)
+            bulk_load(shared.Q[g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_there);
+#pragma unroll 1
+        for (int j = 0; j < Tc; ++j) {
+            copy(shared.K, maps.K, j, shared.K_there, shared.K_read);
+            copy(shared.V, maps.V, j, shared.V_there, shared.V_read);
+        }
+        return;
+    }
+
+    claim_registers<Tile<d>::consumer_registers>();
+    const int g = group - 1, first_row = i * Br + 64 * g;
+    const int diagonal = p.causal ? first_row + p.Nk - p.Nq : p.Nk;  // the last key that first_row sees
+    const auto my_turn = [&] {
+        if (Tile<d>::turns) named_barrier_sync(1 + g, 256);
+    };
+    const auto your_turn = [&] {  // the next warpgroup's
+        if (Tile<d>::turns) named_barrier_arrive(1 + (g + 1) % groups, 256);
+    };
+    if (g == groups - 1) your_turn();  // the first turn is warpgroup 0's
+    float S[Bc / 2], O[d / 2] = {}, m[2] = {}, l[2] = {};
+    std::uint32_t P[Bc / 4];
+    mbarrier_try_wait(&shared.Q_there, 0);
+    my_turn();
+#pragma unroll 1
+    for (int j = 0; j < Tc; ++j) {
+        const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+        note_tile<Bc>(b, h, first_row, j, masked);
+        mbarrier_try_wait(&shared.K_there[j % depth], j / depth);
+        score<T, d>(shared.Q[g], shared.K[j % depth], S);
+        your_turn();
+        wgmma_wait<0>(S);
+        has_read(j, shared.K_read);
+        shift<d>(p, first_row, j, masked, S, m);
+        const bool above = (j == 0) | (lane_max(S, 0) > threshold) | (lane_max(S, 1) > threshold);
+        if (__any_sync(~0u, above)) rescale(j == 0, S, O, m, l);
+        exponentiate<T>(S, l, P);
+        mbarrier_try_wait(&shared.V_there[j % depth], j / depth);
+        my_turn();  // for this product and the next scores
+        add_product<T, d>(P, shared.V[j % depth], O);
+        wgmma_wait<0>(O);
+        hold(P);
+        has_read(j, shared.V_read);
+        note_lane_sums(first_row + threadIdx.x / 32 % 4 * 16, m, l);
+    }
+    your_turn();
+    write_rows<T, d>(p, maps.O, b, h, first_row, shared.Q[g], O, m, l);
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    const Maps maps = {
+        tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, 64), tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+        tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, Tile<d>::Bc), tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, 1)};
+    const int Tr = ceil_div(p.Nq, Tile<d>::Br);
+    int group_bits = 0;  // enough blocks for about two rounds; more heads would not share the L2 cache
+    while (p.causal && 1 << group_bits < p.H && Tr << group_bits < 3 * p.sm_count) ++group_bits;
+    const dim3 grid(Tr << group_bits, ceil_div(p.H, 1 << group_bits), p.B);
+    const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;
+    launch(kernel, grid, Tile<d>::threads, sizeof(Shared<T, d>), p, maps, group_bits);
+}
+
+using Dims = HeadDims<64, 128, 256>;
+LADDER_STAGE(forward, Dims, .number = 32, .name = "ping_pong", .parent = 31,
+             .change = "warpgroups take turns: one multiplies while the others take exponentials",
+             .shows_in = "narrow");
+
+}  // namespace

@@ -1,0 +1,323 @@
+// Stage 34: persistent blocks. One per multiprocessor stays and takes one query tile after another, so that
+// the first copies of a tile, and the store of the last one's O, run beside products.
+
+#include "stages/hopper.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
+
+/// All that depends on d.
+template <int d>
+struct Tile {
+    static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
+    static constexpr int threads = 128 * (1 + groups);
+    static constexpr int producer_registers = groups == 3 ? 32 : 40;
+    static constexpr int consumer_registers = groups == 3 ? 160 : 232;
+    static constexpr int Br = 64 * groups;
+    static constexpr int Bc = d <= 128 ? 128 : 64;
+    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
+    static constexpr int depth = d == 64 ? 4 : 2;  // places of K and V in shared memory
+    static constexpr int Q_places = d <= 128 ? 2 : 1;
+    static constexpr int O_panels = d == 64 ? 1 : 2;  // that a warp stores together
+};
+
+/// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+template <class T, int d>
+struct Shared {
+    alignas(1024) T Q[Tile<d>::Q_places][Tile<d>::groups][d / 64][64][64];
+    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // the block's tile k is in place k % depth
+    alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
+    alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // a warp's rows on their way out
+    Mbarrier Q_there[Tile<d>::Q_places], Q_read[Tile<d>::Q_places];
+    Mbarrier K_there[Tile<d>::depth], V_there[Tile<d>::depth];  // phase k / depth: tile k is there
+    Mbarrier K_read[Tile<d>::depth], V_read[Tile<d>::depth];    // phase k / depth: all have read tile k
+};
+
+struct Maps {
+    TensorMap Q, K, V, O;
+};
+
+/// Turns the scores S (64, Bc) of a warpgroup with key tile j into exponents S scale - m, with -inf where
+/// masked. Lanes hold rows g and g + 8 of their warp's 16.
+template <int d, int Bc = Tile<d>::Bc>
+__device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 2],
+                      const float (&m)[2]) {
+    const float scale = p.scale * log2_e;  // exponents and m count in base 2
+#pragma unroll
+    for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[c / 2 % 2];
+    if (masked) {
+        const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        int end[2];  // the first of this lane's columns that the row does not see
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = first_row + 16 * warp + g + 8 * r;
+            end[r] = min(p.Nk, p.causal ? row + p.Nk - p.Nq + 1 : p.Nk) - j * Bc - 2 * t;
+        }
+#pragma unroll
+        for (int c = 0; c < Bc / 2; ++c) {
+            if (c / 4 * 8 + c % 2 >= end[c / 2 % 2]) S[c] = -inf;
+        }
+    }
+}
+
+/// The largest exponent of row g + 8 r in this lane.
+template <int n>
+__device__ float lane_max(const float (&S)[n], int r) {
+    float row_max = -inf;
+#pragma unroll
+    for (int c = 2 * r; c < n; c += 4) row_max = fmaxf(row_max, fmaxf(S[c], S[c + 1]));
+    return row_max;
+}
+
+/// Raises m to the maximum of its row, and rescales S and l to it; O is to be multiplied by alpha. The first
+/// tile sets m, even to less than 0.
+template <int n>
+__device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)[2], float (&l)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float rise = lane_max(S, r);
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 1));
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 2));
+        rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key so far: m stays 0
+        alpha[r] = first ? 0.0f : fast_exp2(-rise);
+        m[r] += rise;
+        l[r] *= alpha[r];
+#pragma unroll
+        for (int c = 0; c < n; ++c) {
+            if (c / 2 % 2 == r) S[c] -= rise;
+        }
+    }
+}
+
+/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is there behind a wait.
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64], float (&S)[Bc / 2]) {
+    const std::uint64_t q = matrix_descriptor(Q, 0, 1024), k = matrix_descriptor(K, 0, 1024);
+    wgmma_fence();
+#pragma unroll
+    for (int c = 0; c < d; c += 16) {  // bytes / 16: panel by panel, 32 bytes further in a row
+        const int column = c % 64 * 2 / 16;
+        wgmma<T, Bc, false>(S, q + c / 64 * (64 * 128 / 16) + column, k + c / 64 * (Bc * 128 / 16) + column,
+                            c > 0);
+    }
+    wgmma_commit();
+}
+
+/// O += P V. Starts it.
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void add_product(const std::uint32_t (&P)[Bc / 4], const T (&V)[d / 64][Bc][64],
+                            float (&O)[d / 2]) {
+    const std::uint64_t v = matrix_descriptor(V, Bc * 128, 1024);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < Bc; k += 16) wgmma<T, d, true>(O, &P[k / 4], v + k * 128 / 16, true);
+    wgmma_commit();
+}
+
+/// S becomes P = exp(S - m), l += rowsum(P) over this lane's columns.
+template <int n>
+__device__ void exponentiate(float (&S)[n], float (&l)[2]) {
+#pragma unroll
+    for (int c = 0; c < n; ++c) {
+        S[c] = fast_exp2(S[c]);
+        l[c / 2 % 2] += S[c];
+    }
+}
+
+template <class T, int n>
+__device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
+#pragma unroll
+    for (int c = 0; c < n / 2; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
+}
+
+/// Writes O / l of the warp's 16 rows to global memory by way of its O_tile, some panels at a time; and
+/// L = m + log(l), where l is the sum over the four lanes of a row.
+template <class T, int d, int panels = Tile<d>::O_panels>
+__device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h, int first_row,
+                           T (&O_tile)[panels][16][64], const float (&O)[d / 2], const float (&m)[2],
+                           const float (&lane_l)[2]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    float inverse_l[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float l = lane_l[r];
+        l += __shfl_xor_sync(~0u, l, 1);
+        l += __shfl_xor_sync(~0u, l, 2);
+        inverse_l[r] = l == 0.0f ? 0.0f : divide(1.0f, l);
+        const int row = first_row + 16 * warp + lane / 4 + 8 * r;
+        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        if (row < p.Nq && lane % 4 == 0) store(L, (m[r] + log2f(l)) * ln_2);
+    }
+#pragma unroll
+    for (int panel = 0; panel < d / 64; panel += panels) {
+        if (lane == 0) bulk_wait_read<0>();  // the store before has read the tile
+        __syncwarp();
+#pragma unroll
+        for (int c = 0; c < 64 * panels; c += 16) {
+            std::uint32_t x[4];
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const float* pair = &O[(64 * panel + c) / 2 + 2 * k];
+                x[k] = pack<T>(pair[0] * inverse_l[k % 2], pair[1] * inverse_l[k % 2]);
+            }
+            const int row = lane % 16, column = c % 64 + lane / 16 * 8;
+            stmatrix(&O_tile[c / 64][row][column ^ row % 8 * 8], x);
+        }
+        fence_proxy_async();
+        __syncwarp();  // the warp's rows of O are there, whichever lane wrote them
+        if (lane == 0) {
+            bulk_store(&map, O_tile, panel, first_row + 16 * warp, h, b);
+            bulk_commit();
+        }
+    }
+}
+
+template <class T, int d>
+__global__ void __launch_bounds__(Tile<d>::threads, 1)
+    attention(const Problem p, const __grid_constant__ Maps maps, int Tr) {
+    constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth,
+                  Q_places = Tile<d>::Q_places;
+    auto& shared = aligned_shared_memory<Shared<T, d>>();
+    if (threadIdx.x == 0) {
+        for (int place = 0; place < Q_places; ++place) {
+            mbarrier_init(&shared.Q_there[place], 1);
+            mbarrier_init(&shared.Q_read[place], groups);
+        }
+        for (int place = 0; place < depth; ++place) {
+            mbarrier_init(&shared.K_there[place], 1);
+            mbarrier_init(&shared.V_there[place], 1);
+            mbarrier_init(&shared.K_read[place], groups);
+            mbarrier_init(&shared.V_read[place], groups);
+        }
+        mbarrier_fence_init();
+    }
+    __syncthreads();  // the mbarriers are set up
+    // Key tiles that query tile i sees; if it sees none, one that is masked
+    const auto key_tiles = [&](int i) {
+        const int end = p.causal ? i * Br + Br + p.Nk - p.Nq : p.Nk;
+        return max(1, ceil_div(min(p.Nk, end), Bc));
+    };
+    const int tiles = Tr * p.H * p.B;  // query tiles of all heads
+    const int group = uniform(threadIdx.x / 128);
+    if (group == 0) {
+        release_registers<Tile<d>::producer_registers>();
+        if (threadIdx.x > 0) return;
+        for (int k = 0, q = 0, n = blockIdx.x; n < tiles; ++q, n += gridDim.x) {  // k: of all key tiles
+            const int i = n % Tr, h = n / Tr % p.H, b = n / Tr / p.H, h_kv = h / (p.H / p.Hkv),
+                      Tc = key_tiles(i);
+            const int Q_place = q % Q_places;
+            mbarrier_try_wait(&shared.Q_read[Q_place], q / Q_places - 1);
+            mbarrier_expect(&shared.Q_there[Q_place], sizeof shared.Q[Q_place]);
+            for (int g = 0; g < groups; ++g) {
+                bulk_load(shared.Q[Q_place][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_there[Q_place]);
+            }
+            const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* there, Mbarrier* read) {
+                const int place = k % depth;
+                mbarrier_try_wait(&read[place], k / depth - 1);  // tile k - depth has been read
+                mbarrier_expect(&there[place], sizeof ring[place]);
+                bulk_load(ring[place], &map, j * Bc, h_kv, b, &there[place]);
+            };
+#pragma unroll 1
+            for (int j = 0; j < Tc; ++j, ++k) {
+                copy(shared.K, maps.K, j, shared.K_there, shared.K_read);
+                copy(shared.V, maps.V, j, shared.V_there, shared.V_read);
+            }
+        }
+        return;
+    }
+
+    claim_registers<Tile<d>::consumer_registers>();
+    const int g = group - 1, lane = threadIdx.x % 32;
+    const auto my_turn = [&] {
+        if (Tile<d>::turns) named_barrier_sync(1 + g, 256);
+    };
+    const auto your_turn = [&] {  // the next warpgroup's
+        if (Tile<d>::turns) named_barrier_arrive(1 + (g + 1) % groups, 256);
+    };
+    if (g == groups - 1) your_turn();  // the first turn is warpgroup 0's
+
+    const auto has_read = [&](int k, Mbarrier* read) {  // of a product that the warpgroup has waited for
+        if (threadIdx.x % 128 == 0) mbarrier_arrive(&read[k % depth]);
+    };
+    for (int k = 0, q = 0, n = blockIdx.x; n < tiles; ++q, n += gridDim.x) {  // k: of all key tiles
+        const int i = n % Tr, h = n / Tr % p.H, b = n / Tr / p.H, Tc = key_tiles(i),
+                  first_row = i * Br + 64 * g;
+        const int Q_place = q % Q_places;
+        mbarrier_try_wait(&shared.Q_there[Q_place], q / Q_places);
+        const int diagonal = p.causal ? first_row + p.Nk - p.Nq : p.Nk;  // the last key that first_row sees
+        float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
+        std::uint32_t P[Bc / 4];
+        const auto start_scores = [&](int j) {
+            const int here = k + j;
+            mbarrier_try_wait(&shared.K_there[here % depth], here / depth);
+            score<T, d>(shared.Q[Q_place][g], shared.K[here % depth], S);
+        };
+        const auto start_product = [&](int j) {
+            const int here = k + j;
+            mbarrier_try_wait(&shared.V_there[here % depth], here / depth);
+            add_product<T, d>(P, shared.V[here % depth], O);
+        };
+        const auto softmax = [&](int j) {  // S becomes P. Does m rise, so that O has to be rescaled?
+            const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+            note_tile<Bc>(b, h, first_row, j, masked);
+            shift<d>(p, first_row, j, masked, S, m);
+            const bool above = (j == 0) | (lane_max(S, 0) > threshold) | (lane_max(S, 1) > threshold);
+            const bool rises = __any_sync(~0u, above);
+            if (rises) rescale(j == 0, S, alpha, m, l);
+            exponentiate(S, l);
+            note_lane_sums(first_row + threadIdx.x / 32 % 4 * 16, m, l);
+            return rises;
+        };
+        start_scores(0);
+        wgmma_wait<0>(S);
+        has_read(k, shared.K_read);
+        softmax(0);
+        convert<T>(S, P);
+#pragma unroll 1
+        for (int j = 1; j < Tc; ++j) {
+            my_turn();
+            start_scores(j);
+            start_product(j - 1);
+            your_turn();
+            wgmma_wait<1>(S);
+            has_read(k + j, shared.K_read);
+            const bool rises = softmax(j);  // while P V of the tile before goes on
+            wgmma_wait<0>(O);
+            hold(P);
+            has_read(k + j - 1, shared.V_read);
+            convert<T>(S, P);
+            if (rises) {
+#pragma unroll
+                for (int c = 0; c < d / 2; ++c) O[c] *= alpha[c / 2 % 2];
+            }
+        }
+        if (threadIdx.x % 128 == 0) mbarrier_arrive(&shared.Q_read[Q_place]);
+        start_product(Tc - 1);
+        wgmma_wait<0>(O);
+        hold(P);
+        has_read(k + Tc - 1, shared.V_read);
+        write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l);
+        k += Tc;
+    }
+    if (lane == 0) bulk_wait_read<0>();
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    const Maps maps = {tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, 64),
+                       tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+                       tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+                       tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, Tile<d>::O_panels)};
+    const int Tr = ceil_div(p.Nq, Tile<d>::Br), blocks = std::min(p.sm_count, Tr * p.H * p.B);
+    launch(attention<T, d>, dim3(blocks), Tile<d>::threads, sizeof(Shared<T, d>), p, maps, Tr);
+}
+
+using Dims = HeadDims<64, 128, 256>;
+LADDER_STAGE(forward, Dims, .number = 34, .name = "persistent", .parent = 33,
+             .change = "a block per multiprocessor stays, and copies for its next query tile early",
+             .shows_in = "narrow", .diff_budget = 150);
+
+}  // namespace

@@ -1,0 +1,373 @@
+// Stage 36: each warpgroup stops at its own diagonal. The 64 rows of a warpgroup may see fewer key tiles than
+// the block's last row, or lie behind the last row altogether. Tiles that it does not see it does not wait
+// for or multiply by.
+
+#include "stages/hopper.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
+
+/// All that depends on d.
+template <int d>
+struct Tile {
+    static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
+    static constexpr int threads = 128 * (1 + groups);
+    static constexpr int producer_registers = groups == 3 ? 32 : 40;
+    static constexpr int consumer_registers = groups == 3 ? 160 : 232;
+    static constexpr int Br = 64 * groups;
+    static constexpr int Bc = d <= 128 ? 128 : 64;
+    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
+    static constexpr int depth = d == 64 ? 4 : 2;  // places of K and V in shared memory
+    static constexpr int Q_places = d <= 128 ? 2 : 1;
+    static constexpr int O_panels = d == 64 ? 1 : 2;  // that a warp stores together
+};
+
+/// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+template <class T, int d>
+struct Shared {
+    alignas(1024) T Q[Tile<d>::Q_places][Tile<d>::groups][d / 64][64][64];
+    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // the block's tile k is in place k % depth
+    alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
+    alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // a warp's rows on their way out
+    int4 tile[Tile<d>::Q_places];  // whose Q it is: batch entry, head, query tile; none if that is < 0
+    Mbarrier Q_there[Tile<d>::Q_places], Q_read[Tile<d>::Q_places];
+    Mbarrier K_there[Tile<d>::depth], V_there[Tile<d>::depth];  // phase k / depth: tile k is there
+    Mbarrier K_read[Tile<d>::depth], V_read[Tile<d>::depth];    // phase k / depth: all have read tile k
+};
+
+struct Maps {
+    TensorMap Q, K, V, O;
+};
+
+/// The query tiles of all heads, in the order in which blocks take them: without a mask head by head; with
+/// one the longest first, of `section` heads together.
+struct Tiles {
+    int Tr, heads, section, total;  // heads = B H, total = Tr heads
+    unsigned* taken;                // beside the first of each block; 0 before and after
+
+    /// Batch entry, head and query tile of number n
+    template <bool causal>
+    __device__ int4 at(const Problem& p, int n) const {
+        int head = n / Tr, i = n % Tr;
+        if constexpr (causal) {
+            const int first = n / (section * Tr) * section, r = n % (section * Tr);
+            const int together = min(section, heads - first);
+            head = first + r % together;
+            i = Tr - 1 - r / together;
+        }
+        return make_int4(head / p.H, head % p.H, i, 0);
+    }
+};
+
+/// Turns the scores S (64, Bc) of a warpgroup with key tile j into exponents S scale - m, with -inf where
+/// masked. Lanes hold rows g and g + 8 of their warp's 16.
+template <int d, int Bc = Tile<d>::Bc>
+__device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 2],
+                      const float (&m)[2]) {
+    const float scale = p.scale * log2_e;  // exponents and m count in base 2
+#pragma unroll
+    for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[c / 2 % 2];
+    if (masked) {
+        const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        int end[2];  // the first of this lane's columns that the row does not see
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = first_row + 16 * warp + g + 8 * r;
+            end[r] = min(p.Nk, p.causal ? row + p.Nk - p.Nq + 1 : p.Nk) - j * Bc - 2 * t;
+        }
+#pragma unroll
+        for (int c = 0; c < Bc / 2; ++c) {
+            if (c / 4 * 8 + c % 2 >= end[c / 2 % 2]) S[c] = -inf;
+        }
+    }
+}
+
+/// The largest exponent of row g + 8 r in this lane.
+template <int n>
+__device__ float lane_max(const float (&S)[n], int r) {
+    float row_max = -inf;
+#pragma unroll
+    for (int c = 2 * r; c < n; c += 4) row_max = fmaxf(row_max, fmaxf(S[c], S[c + 1]));
+    return row_max;
+}
+
+/// Raises m to the maximum of its row, and rescales S and l to it; O is to be multiplied by alpha. The first
+/// tile sets m, even to less than 0.
+template <int n>
+__device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)[2], float (&l)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float rise = lane_max(S, r);
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 1));
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 2));
+        rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key so far: m stays 0
+        alpha[r] = first ? 0.0f : fast_exp2(-rise);
+        m[r] += rise;
+        l[r] *= alpha[r];
+#pragma unroll
+        for (int c = 0; c < n; ++c) {
+            if (c / 2 % 2 == r) S[c] -= rise;
+        }
+    }
+}
+
+/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is there behind a wait.
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64], float (&S)[Bc / 2]) {
+    const std::uint64_t q = matrix_descriptor(Q, 0, 1024), k = matrix_descriptor(K, 0, 1024);
+    wgmma_fence();
+#pragma unroll
+    for (int c = 0; c < d; c += 16) {  // bytes / 16: panel by panel, 32 bytes further in a row
+        const int column = c % 64 * 2 / 16;
+        wgmma<T, Bc, false>(S, q + c / 64 * (64 * 128 / 16) + column, k + c / 64 * (Bc * 128 / 16) + column,
+                            c > 0);
+    }
+    wgmma_commit();
+}
+
+/// O += P V. Starts it.
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void add_product(const std::uint32_t (&P)[Bc / 4], const T (&V)[d / 64][Bc][64],
+                            float (&O)[d / 2]) {
+    const std::uint64_t v = matrix_descriptor(V, Bc * 128, 1024);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < Bc; k += 16) wgmma<T, d, true>(O, &P[k / 4], v + k * 128 / 16, true);
+    wgmma_commit();
+}
+
+/// S becomes P = exp(S - m), l += rowsum(P) over this lane's columns.
+template <int n>
+__device__ void exponentiate(float (&S)[n], float (&l)[2]) {
+#pragma unroll
+    for (int c = 0; c < n; ++c) {
+        S[c] = fast_exp2(S[c]);
+        l[c / 2 % 2] += S[c];
+    }
+}
+
+template <class T, int n>
+__device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
+#pragma unroll
+    for (int c = 0; c < n / 2; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
+}
+
+/// Writes O / l of the warp's 16 rows to global memory by way of its O_tile, some panels at a time; and
+/// L = m + log(l), where l is the sum over the four lanes of a row.
+template <class T, int d, int panels = Tile<d>::O_panels>
+__device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h, int first_row,
+                           T (&O_tile)[panels][16][64], const float (&O)[d / 2], const float (&m)[2],
+                           const float (&lane_l)[2]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    float inverse_l[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float l = lane_l[r];
+        l += __shfl_xor_sync(~0u, l, 1);
+        l += __shfl_xor_sync(~0u, l, 2);
+        inverse_l[r] = l == 0.0f ? 0.0f : divide(1.0f, l);
+        const int row = first_row + 16 * warp + lane / 4 + 8 * r;
+        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        if (row < p.Nq && lane % 4 == 0) store(L, (m[r] + log2f(l)) * ln_2);
+    }
+#pragma unroll
+    for (int panel = 0; panel < d / 64; panel += panels) {
+        if (lane == 0) bulk_wait_read<0>();  // the store before has read the tile
+        __syncwarp();
+#pragma unroll
+        for (int c = 0; c < 64 * panels; c += 16) {
+            std::uint32_t x[4];
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const float* pair = &O[(64 * panel + c) / 2 + 2 * k];
+                x[k] = pack<T>(pair[0] * inverse_l[k % 2], pair[1] * inverse_l[k % 2]);
+            }
+            const int row = lane % 16, column = c % 64 + lane / 16 * 8;
+            stmatrix(&O_tile[c / 64][row][column ^ row % 8 * 8], x);
+        }
+        fence_proxy_async();
+        __syncwarp();  // the warp's rows of O are there, whichever lane wrote them
+        if (lane == 0) {
+            bulk_store(&map, O_tile, panel, first_row + 16 * warp, h, b);
+            bulk_commit();
+        }
+    }
+}
+
+template <class T, int d, bool causal>
+__global__ void __launch_bounds__(Tile<d>::threads, 1)
+    attention(const Problem p, const __grid_constant__ Maps maps, const Tiles tiles) {
+    constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth,
+                  Q_places = Tile<d>::Q_places;
+    auto& shared = aligned_shared_memory<Shared<T, d>>();
+    if (threadIdx.x == 0) {
+        for (int place = 0; place < Q_places; ++place) {
+            mbarrier_init(&shared.Q_there[place], 1);
+            mbarrier_init(&shared.Q_read[place], 4 * groups);  // by each warp
+        }
+        for (int place = 0; place < depth; ++place) {
+            mbarrier_init(&shared.K_there[place], 1);
+            mbarrier_init(&shared.V_there[place], 1);
+            mbarrier_init(&shared.K_read[place], groups);
+            mbarrier_init(&shared.V_read[place], groups);
+        }
+        mbarrier_fence_init();
+    }
+    __syncthreads();  // the mbarriers are set up
+    // Key tiles that these rows see; if they see none, one that is masked; 0 if there are no rows
+    const auto key_tiles = [&](int first_row, int rows) {
+        const int end = p.causal ? min(p.Nq, first_row + rows) + p.Nk - p.Nq : p.Nk;
+        return first_row >= p.Nq ? 0 : max(1, ceil_div(min(p.Nk, end), Bc));
+    };
+    const int group = uniform(threadIdx.x / 128);
+    if (group == 0) {
+        release_registers<Tile<d>::producer_registers>();
+        if (threadIdx.x > 0) return;
+        for (int k = 0, q = 0, n = blockIdx.x;; ++q) {  // key tiles and query tiles of this block; of all
+            const int Q_place = q % Q_places;
+            mbarrier_try_wait(&shared.Q_read[Q_place], q / Q_places - 1);
+            if (n >= tiles.total) {
+                store(&shared.tile[Q_place], make_int4(0, 0, -1, 0));
+                mbarrier_arrive(&shared.Q_there[Q_place]);
+                return;
+            }
+            const int4 tile = tiles.at<causal>(p, n);
+            const int b = tile.x, h = tile.y, i = tile.z, h_kv = h / (p.H / p.Hkv);
+            int Tc[groups];
+            for (int g = 0; g < groups; ++g) Tc[g] = key_tiles(i * Br + 64 * g, 64);
+            store(&shared.tile[Q_place], tile);
+            mbarrier_expect(&shared.Q_there[Q_place], sizeof shared.Q[Q_place]);
+            for (int g = 0; g < groups; ++g) {
+                bulk_load(shared.Q[Q_place][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_there[Q_place]);
+            }
+            const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* there, Mbarrier* read) {
+                const int place = k % depth;
+                mbarrier_try_wait(&read[place], k / depth - 1);  // tile k - depth has been read
+                mbarrier_expect(&there[place], sizeof ring[place]);
+                bulk_load(ring[place], &map, j * Bc, h_kv, b, &there[place]);
+                for (int g = 0; g < groups; ++g) {  // who does not see the tile does not wait for it
+                    if (j >= Tc[g]) mbarrier_arrive(&read[place]);
+                }
+            };
+#pragma unroll 1
+            for (int j = 0; j < key_tiles(i * Br, Br); ++j, ++k) {
+                copy(shared.K, maps.K, j, shared.K_there, shared.K_read);
+                copy(shared.V, maps.V, j, shared.V_there, shared.V_read);
+            }
+            n = gridDim.x + atomicInc(tiles.taken, tiles.total - 1);  // the last block to ask leaves 0
+        }
+    }
+
+    claim_registers<Tile<d>::consumer_registers>();
+    const int g = group - 1, lane = threadIdx.x % 32;
+    const auto my_turn = [&] {
+        if (Tile<d>::turns) named_barrier_sync(1 + g, 256);
+    };
+    const auto your_turn = [&] {  // the next warpgroup's
+        if (Tile<d>::turns) named_barrier_arrive(1 + (g + 1) % groups, 256);
+    };
+    if (g == groups - 1) your_turn();  // the first turn is warpgroup 0's
+
+    const auto has_read = [&](int k, Mbarrier* read) {  // of a product that the warpgroup has waited for
+        if (threadIdx.x % 128 == 0) mbarrier_arrive(&read[k % depth]);
+    };
+    for (int k = 0, q = 0;; ++q) {  // k: key tiles of this block before the query tile
+        const int Q_place = q % Q_places;
+        mbarrier_try_wait(&shared.Q_there[Q_place], q / Q_places);
+        const int4 tile = load(&shared.tile[Q_place]);
+        const int b = uniform(tile.x), h = uniform(tile.y), i = uniform(tile.z);
+        if (i < 0) break;
+        const int first_row = i * Br + 64 * g;
+        const int Tc = key_tiles(first_row, 64), block_Tc = key_tiles(i * Br, Br);
+        const int diagonal = p.causal ? first_row + p.Nk - p.Nq : p.Nk;  // the last key that first_row sees
+        float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
+        std::uint32_t P[Bc / 4];
+        const auto start_scores = [&](int j) {
+            const int here = uniform(k + j), Q_here = uniform(q) % Q_places;
+            mbarrier_try_wait(&shared.K_there[here % depth], here / depth);
+            score<T, d>(shared.Q[Q_here][g], shared.K[here % depth], S);
+        };
+        const auto start_product = [&](int j) {
+            const int here = uniform(k + j);
+            mbarrier_try_wait(&shared.V_there[here % depth], here / depth);
+            add_product<T, d>(P, shared.V[here % depth], O);
+        };
+        const auto softmax = [&](int j) {  // S becomes P. Does m rise, so that O has to be rescaled?
+            const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+            note_tile<Bc>(b, h, first_row, j, masked);
+            shift<d>(p, first_row, j, masked, S, m);
+            const bool above = (j == 0) | (lane_max(S, 0) > threshold) | (lane_max(S, 1) > threshold);
+            const bool rises = __any_sync(~0u, above);
+            if (rises) rescale(j == 0, S, alpha, m, l);
+            exponentiate(S, l);
+            note_lane_sums(first_row + threadIdx.x / 32 % 4 * 16, m, l);
+            return rises;
+        };
+        if (Tc > 0) {
+            start_scores(0);
+            wgmma_wait<0>(S);
+            has_read(k, shared.K_read);
+            softmax(0);
+            convert<T>(S, P);
+        }
+#pragma unroll 1
+        for (int j = 1; j < Tc; ++j) {
+            my_turn();
+            start_scores(j);
+            start_product(j - 1);
+            your_turn();
+            wgmma_wait<1>(S);
+            has_read(k + j, shared.K_read);
+            const bool rises = softmax(j);  // while P V of the tile before goes on
+            wgmma_wait<0>(O);
+            hold(P);
+            has_read(k + j - 1, shared.V_read);
+            convert<T>(S, P);
+            if (rises) {
+#pragma unroll
+                for (int c = 0; c < d / 2; ++c) O[c] *= alpha[c / 2 % 2];
+            }
+        }
+        __syncwarp();  // all lanes have read `tile`
+        if (lane == 0) mbarrier_arrive(&shared.Q_read[Q_place]);
+        if (Tc > 0) {
+            start_product(Tc - 1);
+            wgmma_wait<0>(O);
+            hold(P);
+            has_read(k + Tc - 1, shared.V_read);
+            write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l);
+        }
+        for (int j = max(1, Tc); j < block_Tc; ++j) my_turn(), your_turn();  // for tiles that others see
+        k += block_Tc;
+    }
+    if (lane == 0) bulk_wait_read<0>();
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    const Maps maps = {tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, 64),
+                       tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+                       tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+                       tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, Tile<d>::O_panels)};
+    const int Tr = ceil_div(p.Nq, Tile<d>::Br), heads = p.B * p.H;
+    const double KV_bytes = 4.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
+    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));
+    const Tiles tiles = {Tr, heads, section, Tr * heads, static_cast<unsigned*>(p.workspace)};
+    const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;
+    launch(kernel, dim3(std::min(p.sm_count, tiles.total)), Tile<d>::threads, sizeof(Shared<T, d>), p, maps,
+           tiles);
+}
+
+std::size_t counter_bytes(const Shape&, int) {
+    return sizeof(unsigned);
+}
+
+using Dims = HeadDims<64, 128, 256>;
+LADDER_STAGE(forward, Dims, .number = 36, .name = "own_diagonal", .parent = 35,
+             .change = "each warpgroup stops at its own diagonal, and one without rows does nothing",
+             .shows_in = "narrow", .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
+
+}  // namespace
