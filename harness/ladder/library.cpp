@@ -52,7 +52,7 @@ Recipe recipe_of(const std::string& name, const fs::path& source) {
     if (!has_recipe(name))
         throw CannotRun(fmt::format("this build has no compiler for the {} back-end", name));
     const bool for_gpu = name == ladder::name(Backend::gpu);
-    const int capability = for_gpu ? needed_capability(read_file(source)) : 0;
+    const int capability = for_gpu && !source.empty() ? needed_capability(read_file(source)) : 0;
     const auto& recipe = recipes().at(capability == 0 ? name : fmt::format("{}_{}", name, capability));
     Recipe words{recipe.at("compile").get<Words>(), recipe.at("link").get<Words>(),
                  recipe.value("header", "")};
