@@ -79,7 +79,6 @@ void TimeModel::load(int thread, const void* mbarrier, int phase, std::size_t be
 }
 
 void TimeModel::note(int thread, const Tile& tile) {
-    if (!is_on_) return;
     flush(thread);
     const auto found = std::find(notes_.rbegin(), notes_.rend(), tile);
     const auto number =

@@ -53,7 +53,7 @@ class TimeModel {
     /// A bulk load to shared memory, from byte `begin` to `end`; it signals that phase of its mbarrier.
     void load(int thread, const void* mbarrier, int phase, std::size_t begin, std::size_t end,
               const char* tensor);
-    /// A note_tile.
+    /// A note_tile, which may come before start().
     void note(int thread, const Tile& tile);
 
     // What a warp does.

@@ -273,28 +273,15 @@ class TraceWriter {
 
     // Of each visit its warps' part of its phase; then, in phases of the whole block, what no visit has.
     void add_phases_in_time(ordered_json& phases, const TracedBlock& block) {
-        const auto& record = block.record.phases;
-        const auto add = [&](const simt::BlockTrace::Phase& phase, double start, double end, int visit,
-                             const std::vector<Share>& shares, int group) {
-            ordered_json work = ordered_json::array(), parts = ordered_json::array();
-            for (const auto& warp : phase.warps) work.push_back(index_of(warp.work));
-            for (const Share& share : shares) parts.push_back(index_of(share));
-            phases.push_back({{"start", units(start)},
-                              {"end", units(end)},
-                              {"visit", visit},
-                              {"barrier", phase.behind_barrier},
-                              {"work", std::move(work)},
-                              {"shares", std::move(parts)},
-                              {"rows", rows_json(phase, shape_.Nq * group)}});
-        };
-        auto left = record;
+        auto left = block.record.phases;
         for (std::size_t v = 0; v < block.visits.size(); ++v) {
             const Visit& visit = block.visits[v];
             const auto own = phases_of(block, v).front();
             for (int w = visit.first_warp; w < visit.first_warp + visit.warps; ++w)
                 left[static_cast<std::size_t>(visit.first_phase)].warps[static_cast<std::size_t>(w)] = {};
-            add(own, visit.start, visit.start + visit.length, static_cast<int>(v),
-                shares_of(own, visit.tile, case_), visit.tile.group);
+            phases.push_back(phase_json(own, units(visit.start), units(visit.start + visit.length),
+                                        static_cast<int>(v), shares_of(own, visit.tile, case_),
+                                        visit.tile.group));
         }
         if (left.empty()) left.emplace_back().warps.resize(1);
         left.front().warps.front().work += block.record.timeline.counted();
@@ -303,9 +290,9 @@ class TraceWriter {
                                     std::all_of(phase.warps.begin(), phase.warps.end(), [](const auto& warp) {
                                         return warp.work == simt::Counters{};
                                     });
-            if (!is_nothing)
-                add(phase, block.start, block.start + block.length, -1,
-                    std::vector<Share>(phase.warps.size()), 1);
+            if (is_nothing) continue;
+            phases.push_back(phase_json(phase, units(block.start), units(block.start + block.length), -1,
+                                        std::vector<Share>(phase.warps.size()), 1));
         }
     }
 
@@ -391,9 +378,11 @@ class TraceWriter {
         for (const auto& phase : block.record.phases) {
             for (const auto& warp : phase.warps) exponentials += static_cast<double>(warp.work.exponentials);
         }
-        return {{"products", rounded(busy / std::max(timeline.end, 1.0))},
-                {"beside", rounded(timeline.exponentials_beside_products / std::max(exponentials, 1.0))},
-                {"lanes", std::move(lanes)}};
+        return {
+            {"products", rounded(busy / std::max(timeline.end, 1.0))},
+            {"beside", rounded(timeline.exponentials_beside_products / std::max(exponentials, 1.0))},
+            {"beside_own", rounded(timeline.exponentials_beside_own_products / std::max(exponentials, 1.0))},
+            {"lanes", std::move(lanes)}};
     }
 
     void add_phases(ordered_json& phases, const TracedBlock& block, int visit, const simt::Tile& tile,
@@ -405,17 +394,23 @@ class TraceWriter {
                 return units(start +
                              length * static_cast<double>(n - first) / static_cast<double>(end - first));
             };
-            ordered_json work = ordered_json::array(), shares = ordered_json::array();
-            for (const auto& warp : phase.warps) work.push_back(index_of(warp.work));
-            for (const Share& share : shares_of(phase, tile, case_)) shares.push_back(index_of(share));
-            phases.push_back({{"start", at(k)},
-                              {"end", at(k + 1)},
-                              {"visit", visit},
-                              {"barrier", phase.behind_barrier},
-                              {"work", std::move(work)},
-                              {"shares", std::move(shares)},
-                              {"rows", rows_json(phase, shape_.Nq * group)}});
+            phases.push_back(
+                phase_json(phase, at(k), at(k + 1), visit, shares_of(phase, tile, case_), group));
         }
+    }
+
+    ordered_json phase_json(const simt::BlockTrace::Phase& phase, double start, double end, int visit,
+                            const std::vector<Share>& shares, int group) {
+        ordered_json work = ordered_json::array(), parts = ordered_json::array();
+        for (const auto& warp : phase.warps) work.push_back(index_of(warp.work));
+        for (const Share& share : shares) parts.push_back(index_of(share));
+        return {{"start", start},
+                {"end", end},
+                {"visit", visit},
+                {"barrier", phase.behind_barrier},
+                {"work", std::move(work)},
+                {"shares", std::move(parts)},
+                {"rows", rows_json(phase, shape_.Nq * group)}};
     }
 
     static ordered_json rows_json(const simt::BlockTrace::Phase& phase, int row_count) {
