@@ -76,9 +76,13 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
     static const Encode encode = [] {
         void* f = nullptr;
         cudaDriverEntryPointQueryResult found;
-        if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault,
-                                             &found) != cudaSuccess ||
-            found != cudaDriverEntryPointSuccess)
+#    if CUDART_VERSION >= 12050
+        const auto error =
+            cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found);
+#    else
+        const auto error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, cudaEnableDefault, &found);
+#    endif
+        if (error != cudaSuccess || found != cudaDriverEntryPointSuccess)
             throw CannotRun("the driver has no tensor maps");
         return reinterpret_cast<Encode>(f);
     }();

@@ -9,7 +9,7 @@
 # (B = 2, 16 heads of 128, N = 8k), and standard.json and standard-bytes.json (01 and 05 against standard attention).
 # With --peers it times only, beside PyTorch's attention: time.json, and the sweeps prefill.json and prefill-fp16.json
 # of the stages PREFILL, serving.json and serving-odd.json of the stages DECODE ("26", "13,14,17"), prefill-stages.json
-# of the stages for long queries without the peers, rising.json and causal-small.json, leave-one-out.json (05 without one
+# of the stages for long queries without the peers, prefill-hopper.json of the 30s, rising.json and causal-small.json, leave-one-out.json (05 without one
 # change each), and papers.json, a part of the first of these sweeps with a few stages and all peers; compiling flex
 # attention takes most of its minutes.
 # A step that fails does not keep the others from running. Exits with 1 if one did. The build is incremental: a second
@@ -68,6 +68,7 @@ if [ -n "$prefill" ]; then
     step prefill 150 "$lab" time "$prefill" --regime prefill --peers --json "$out/prefill.json"
     step prefill-fp16 150 "$lab" time "$prefill" --regime prefill --peers --dtype fp16 --json "$out/prefill-fp16.json"
     step prefill-stages 120 "$lab" time 20-26 --regime prefill --json "$out/prefill-stages.json"
+    step prefill-hopper 200 "$lab" time 26,30-36 --regime prefill --peers --json "$out/prefill-hopper.json"
     step serving 150 "$lab" time "$decode" --regime serving --peers --json "$out/serving.json"
     step serving-odd 150 "$lab" time "$decode" --regime serving-odd --peers --json "$out/serving-odd.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
@@ -81,8 +82,8 @@ else
     step time-8k-causal 60 "$lab" time all --shape 2,16,16,8192,8192,128 --causal --json "$out/time-8k-causal.json"
     step standard 120 "$lab" time 0,1,5 --regime standard --json "$out/standard.json"
     step standard-bytes 180 "$lab" profile 0,1,5 --regime standard --bytes --limit 175 --json "$out/standard-bytes.json"
-    step profile 120 "$lab" profile --limit 115 --json "$out/profile.json"
-    step sanitize 240 "$root/tests/sanitize.sh" "$lab" "$out/sanitizer.json"
+    step profile 240 "$lab" profile --limit 235 --json "$out/profile.json"
+    step sanitize 480 "$root/tests/sanitize.sh" "$lab" "$out/sanitizer.json"
     step tests 120 ctest --test-dir "$build" -L quick --output-on-failure --no-tests=error --parallel 4
 fi
 
