@@ -13,6 +13,7 @@
 #    include <string_view>
 #    include <tuple>
 
+#    include "harness/count/counting.h"
 #    include "harness/count/schedule.h"
 #    include "harness/ladder/ladder.h"
 #    include "harness/time/profile.h"
@@ -432,7 +433,7 @@ TEST_CASE("trace: the same whatever the order of threads and the number of worke
     }
 }
 
-TEST_CASE("trace: the same each time, though blocks count themselves", "[trace][ladder]") {
+TEST_CASE("trace: the same each time, and as counted, though blocks count themselves", "[trace][ladder]") {
     const simt::KeptOptions kept;
     simt::options().workers = 3;
     for (const auto& [number, c] : {std::pair{14, make_case({1, 1, 1, 1, 700, 64}, false)},
@@ -444,6 +445,11 @@ TEST_CASE("trace: the same each time, though blocks count themselves", "[trace][
         };
         const std::string first = written();
         for (int time = 0; time < 4; ++time) CHECK(written() == first);
+        Case counted = c;
+        counted.multiprocessors = multiprocessors;
+        const auto counts =
+            count_work(*open_device(Backend::cpu), *find_stage(number), counted, make_inputs(c));
+        CHECK(counts.counters == trace_of(*find_stage(number), c).counters);
     }
 }
 
