@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -25,7 +26,7 @@ def lab(*arguments):
 
 
 def count(*stages, shape=None, causal=False, **options):
-    """Counted work as {stage: {counter: value}}. shape is (B, H, Hkv, Nq, Nk, d)."""
+    """Counted work as {stage: {counter: value}}; what no stage has done is 0. shape is (B, H, Hkv, Nq, Nk, d)."""
     arguments = ["count", *stages] + (["--causal"] if causal else [])
     if shape:
         arguments += ["--shape", ",".join(map(str, shape))]
@@ -33,7 +34,7 @@ def count(*stages, shape=None, causal=False, **options):
         arguments += [f"--{name}", value]
     work = lab(*arguments)["work"]
     stages = [key for key in work[0] if key != "counter"]
-    return {stage: {row["counter"]: row[stage] for row in work} for stage in stages}
+    return {stage: Counter({row["counter"]: row[stage] for row in work}) for stage in stages}
 
 
 def run(stage, Q, K, V, causal=False):

@@ -64,6 +64,7 @@ struct Counters {
 struct CounterField {
     const char* name;
     std::uint64_t Counters::*value;
+    bool in_model_time = false;  ///< so it depends on which block took which tile, if they take them
 };
 
 /// Every counter, in the order in which tables show them.
@@ -103,10 +104,10 @@ inline constexpr std::array<CounterField, 40> counter_fields{{
     {"divides", &Counters::divides},
     {"tiles", &Counters::tiles},
     {"masked_tiles", &Counters::masked_tiles},
-    {"exponentials_beside_products", &Counters::exponentials_beside_products},
-    {"exponentials_beside_own_products", &Counters::exponentials_beside_own_products},
-    {"mbarrier_stalls", &Counters::mbarrier_stalls},
-    {"named_stalls", &Counters::named_stalls},
+    {"exponentials_beside_products", &Counters::exponentials_beside_products, true},
+    {"exponentials_beside_own_products", &Counters::exponentials_beside_own_products, true},
+    {"mbarrier_stalls", &Counters::mbarrier_stalls, true},
+    {"named_stalls", &Counters::named_stalls, true},
     {"bypassed_bytes", &Counters::bypassed_bytes},
 }};
 

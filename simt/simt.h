@@ -41,6 +41,9 @@ struct Machine {
     int multiprocessors = 8;
     /// What a launch may ask for, per block; no more than the default.
     std::size_t most_shared_bytes = hopper_shared_bytes;
+    /// The blocks of a launch that has no more run at once and do their atomics in turns, so that none is
+    /// quicker to take work from a counter.
+    int blocks_in_turns = 0;
 };
 static_assert(std::is_trivially_copyable_v<Machine>);
 
@@ -50,10 +53,6 @@ struct Options : Machine {
     std::function<void(std::uint64_t number, const Counters& work)> on_block = {};
     /// If set, blocks record what they do, and it is called behind each; by the worker that ran it.
     std::function<void(const Launch& launch, BlockTrace&& trace)> on_trace = {};
-    /// The blocks of a launch that has no more run at once and do their atomics in turns, so that none is
-    /// quicker to take work from a counter.
-    int blocks_in_turns = 0;
-
     /// Another machine; who is told stays.
     Options& operator=(const Machine& machine) {
         static_cast<Machine&>(*this) = machine;

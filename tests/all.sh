@@ -146,7 +146,6 @@ nvcc_stages() {
     "$build/lab" list --json "$logs/list.json" > "$logs/list.txt" && python3 - "$logs/list.json" > "$logs/nvcc.txt" << 'END' &&
 import json, sys
 
-print("tests/hopper_forward")
 for row in json.load(open(sys.argv[1]))["properties"]:
     core, anywhere = row["stage"].startswith("0"), row["compute_capability"] is None
     older = ["75", "80"] if core else ["75"] if row["last_of_part"] and anywhere else []

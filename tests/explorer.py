@@ -299,6 +299,18 @@ def test_timeline(browser, page, data):
     browser.quiet()
 
 
+def test_no_rows(browser, page, data):
+    """Tiles of 35 behind the last row are beside the others, visited in vain; 36 has none."""
+    browser.open(page)
+    browser.press(Keys.END)
+    wasted, own = browser.tiles_visited()
+    check((wasted, own) == (18, 12), f"{wasted} and {own} tiles are visited")
+    first, second = browser.texts(".status")
+    check("6 in vain" in first and "in vain" not in second, f"{first} | {second}")
+    shown = browser.script("return [...document.querySelectorAll('canvas.grid')].map(canvas => canvas.clientHeight)")
+    check(shown[0] > shown[1], f"the grids are {shown} high")
+
+
 def search(browser, query):
     """What the site's search finds: the names of the pages, the best first."""
     box = browser.find("#site-search")[0]
@@ -395,13 +407,13 @@ def main():
         lab = arguments.lab.resolve()
         causal = make(lab, folder, "causal", "4", "5", "--shape", "1,2,2,256,256,64", "--causal", "--sms", "2")
         split = make(lab, folder, "split", "3", "4", "--shape", "1,1,1,128,256,64")
-        hopper = make(lab, folder, "hopper", "26", Path(__file__).parent / "hopper_forward", "--shape",
-                      "1,2,2,384,256,64", "--sms", "2")
+        hopper = make(lab, folder, "hopper", "26", "36", "--shape", "1,2,2,384,256,64", "--sms", "2")
         others = {
             "naive": make(lab, folder, "naive", "0", "--shape", "1,1,1,130,130,64"),
             "grouped": make(lab, folder, "grouped", "6", "13", "--shape", "1,8,2,1,1024,64", "--sms", "8"),
             "batches": make(lab, folder, "batches", "1", "25", "--shape", "2,2,1,100,150,128", "--sms", "132"),
             "no_keys": make(lab, folder, "no_keys", "5", "25", "--shape", "1,3,3,300,70,64", "--causal"),
+            "no_rows": make(lab, folder, "no_rows", "35", "36", "--shape", "1,2,2,100,300,64", "--sms", "2"),
         }
         for size, dark in ((wide, False), (narrow, True)):
             with Browser(size, dark) as browser:
@@ -413,6 +425,7 @@ def main():
                 test_shares(browser, *split)
                 test_following(browser, *causal)
                 test_timeline(browser, *hopper)
+                test_no_rows(browser, *others["no_rows"])
                 if arguments.site and size == wide:
                     test_search(browser, arguments.site.resolve())
                 if arguments.site and size == narrow:

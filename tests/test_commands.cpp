@@ -623,7 +623,7 @@ TEST_CASE("lab time shows what can be seen: some stages, where their changes sho
     CHECK((!few.takes_part(long_queries, one) && few.takes_part(long_queries, many)));
     CHECK((few.takes_part(split_q, one) && few.takes_part(split_q, many)));
     CHECK((!few.takes_part(split_q, {.d = 256}) && few.takes_part(long_queries, {.Nq = 64, .d = 256})));
-    CHECK((few.matters("train") && few.matters("decode") && !few.matters("narrow")));
+    CHECK((few.matters("train") && few.matters("decode") && !few.matters("batch")));
     CHECK(select_timed({}, false, "", false).stages.size() == 7);
 
     const Selection single = select_timed({&split_q}, false, "", true);

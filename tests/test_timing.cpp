@@ -106,7 +106,7 @@ TEST_CASE("regimes are those of the design", "[timing]") {
         for (const auto& [shape, causal, input] : regime.problems) {
             INFO(regime.name);
             CHECK(shape.d == (names.back() == "narrow" ? 64 : names.back() == "wide" ? 256 : 128));
-            CHECK(causal == (names.back() == "causal" || (names.back() == "wide" && shape.Nq == 512)));
+            CHECK(causal == (names.back() == "causal" || shape.Nq == 512));
             CHECK(input == std::string("normal"));
             CHECK((shape.Nq == 1) == is_decoding(names.back()));
             CHECK((shape.Nq == 1 || shape.B * shape.Nq == 16384));
@@ -114,7 +114,7 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     }
     CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 15);
+    CHECK(timing_options(DType::bf16).cases.size() == 16);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);
     CHECK_THROWS_AS(timing_options(DType::bf16, "nonsense"), BadUsage);

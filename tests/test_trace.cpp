@@ -13,6 +13,7 @@
 #    include <string_view>
 #    include <tuple>
 
+#    include "harness/count/counting.h"
 #    include "harness/count/schedule.h"
 #    include "harness/ladder/ladder.h"
 #    include "harness/time/profile.h"
@@ -78,26 +79,42 @@ std::vector<simt::BlockTrace::Phase> phases_of(const TracedBlock& block) {
     return all;
 }
 
+int Br(const Stage& stage, int d) {
+    const auto dim = std::find(stage.head_dims.begin(), stage.head_dims.end(), d) - stage.head_dims.begin();
+    return stage.tilings.at(static_cast<std::size_t>(dim)).Br;
+}
+
 // The key tiles that the stages from 05 visit, and of these the masked ones, by asking every query row and
-// key.
+// key. Where warpgroups have tiles of their own, they go on as long as any row of their block sees a key, be
+// it behind the last row, and see one tile at least; from 36 on as long as their own rows do.
 struct Tiles {
     std::uint64_t seen = 0, masked = 0;
+    int query_rows;  ///< of whole blocks
 
-    Tiles(const Case& c, const simt::Tile& size) {
+    Tiles(const Stage& stage, const Case& c, const simt::Tile& size) {
         const Shape& s = c.shape;
-        for (int first_row = 0; first_row < s.Nq * size.group; first_row += size.rows) {
+        const int rows = s.Nq * size.group;
+        const bool by_warpgroup = size.threads > 0;
+        const int together = by_warpgroup && stage.number < 36 ? Br(stage, s.d) : size.rows;
+        query_rows = (rows + together - 1) / together * together;
+        for (int block_row = 0; block_row < query_rows; block_row += together) {
             for (int first_key = 0; first_key < s.Nk; first_key += size.keys) {
-                bool any = false, all = true;
-                for (int row = first_row; row < first_row + size.rows; ++row) {
-                    for (int key = first_key; key < first_key + size.keys; ++key) {
-                        const bool visible =
-                            key < s.Nk && (!c.causal || key <= row / size.group + s.Nk - s.Nq);
-                        any |= visible;
-                        all &= visible;
+                bool any = by_warpgroup && first_key == 0;
+                std::uint64_t not_all = 0;
+                for (int first_row = block_row; first_row < block_row + together; first_row += size.rows) {
+                    bool all = true;
+                    for (int row = first_row; row < first_row + size.rows; ++row) {
+                        for (int key = first_key; key < first_key + size.keys; ++key) {
+                            const bool visible =
+                                key < s.Nk && (!c.causal || key <= row / size.group + s.Nk - s.Nq);
+                            any |= visible;
+                            all &= visible;
+                        }
                     }
+                    not_all += !all;
                 }
-                seen += any;
-                masked += any && !all;
+                seen += any ? static_cast<std::uint64_t>(together / size.rows) : 0;
+                masked += any ? not_all : 0;
             }
         }
         const auto grids = static_cast<std::uint64_t>(s.B * s.H / size.group);
@@ -152,6 +169,9 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
         const simt::Tile size = visits.front().tile;
         const bool packed = stage.number >= 7 && is_decoding(stage.shows_in);
         CHECK(size.group == (packed ? c.shape.H / c.shape.Hkv : 1));
+        Case all = c;
+        all.causal = c.causal && stage.number >= 5;
+        const Tiles expected(stage, all, size);
         std::set<std::tuple<int, int, int, int>> places;
         bool in_range = true;
         for (const auto& visit : visits) {
@@ -159,17 +179,14 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
             places.emplace(t.batch, t.head, t.query_tile, t.key_tile);
             in_range &= t.batch >= 0 && t.batch < c.shape.B && t.head >= 0 &&
                         t.head < c.shape.H / size.group && t.query_tile >= 0 &&
-                        t.query_tile * size.rows < c.shape.Nq * size.group && t.key_tile >= 0 &&
+                        t.query_tile * size.rows < expected.query_rows && t.key_tile >= 0 &&
                         t.key_tile * size.keys < c.shape.Nk &&
                         std::tie(t.rows, t.keys, t.group) == std::tie(size.rows, size.keys, size.group);
         }
         CHECK(in_range);
         CHECK(places.size() == visits.size());
-
-        Case all = c;
-        all.causal = c.causal && stage.number >= 5;
-        CHECK(visits.size() == Tiles(all, size).seen);
-        if (stage.number >= 5) CHECK(trace.counters.masked_tiles == Tiles(c, size).masked);
+        CHECK(visits.size() == expected.seen);
+        if (stage.number >= 5) CHECK(trace.counters.masked_tiles == expected.masked);
     });
 }
 
@@ -416,17 +433,23 @@ TEST_CASE("trace: the same whatever the order of threads and the number of worke
     }
 }
 
-TEST_CASE("trace: the same each time, though blocks count themselves", "[trace][ladder]") {
+TEST_CASE("trace: the same each time, and as counted, though blocks count themselves", "[trace][ladder]") {
     const simt::KeptOptions kept;
     simt::options().workers = 3;
     for (const auto& [number, c] : {std::pair{14, make_case({1, 1, 1, 1, 700, 64}, false)},
-                                    std::pair{16, make_case({11, 2, 1, 3, 700, 64}, true)}}) {
+                                    std::pair{16, make_case({11, 2, 1, 3, 700, 64}, true)},
+                                    std::pair{36, make_case({1, 5, 1, 140, 200, 64}, true)}}) {
         INFO(number);
         const auto written = [&, stage = find_stage(number), c = c] {
             return to_json(c, multiprocessors, {trace_of(*stage, c)}).dump();
         };
         const std::string first = written();
         for (int time = 0; time < 4; ++time) CHECK(written() == first);
+        Case counted = c;
+        counted.multiprocessors = multiprocessors;
+        const auto counts =
+            count_work(*open_device(Backend::cpu), *find_stage(number), counted, make_inputs(c));
+        CHECK(counts.counters == trace_of(*find_stage(number), c).counters);
     }
 }
 

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 
 #include "harness/device/workspace.h"
 #include "harness/ladder/ladder.h"
+#ifdef LADDER_HAS_CPU
+#    include "simt/simt.h"
+#endif
 
 namespace ladder {
 namespace {
@@ -26,11 +30,23 @@ bool counted(const Change& change) {
 
 }  // namespace
 
+void take_turns([[maybe_unused]] Device& device, [[maybe_unused]] const Stage& stage,
+                [[maybe_unused]] const Case& c) {
+#ifdef LADDER_HAS_CPU
+    const int multiprocessors = c.multiprocessors > 0 ? c.multiprocessors : device.sm_count();
+    simt::options().blocks_in_turns = device.ready(stage).counter_bytes ? std::min(multiprocessors, 32) : 0;
+#endif
+}
+
 Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs) {
     Work work;
+#ifdef LADDER_HAS_CPU
+    const simt::KeptOptions kept;
+#endif
     try {
         if (!stage.has_head_dim(c.shape.d))
             throw CannotRun(fmt::format("it has no head dimension {}", c.shape.d));
+        take_turns(device, stage, c);
         run_stage(device, stage, c, inputs);
         work.counters = device.counters();
         work.workspace_bytes = Workspace::bytes(device, stage, c.shape);
@@ -83,6 +99,8 @@ Table work_table(const std::vector<Change>& changes) {
     }
     Table table("work", "Work counted", columns);
     for_each_counter([&](const char* counter, const auto& of) {
+        const auto is_0 = [&](const Change& change) { return of(change.after) == 0; };
+        if (std::all_of(changes.begin(), changes.end(), is_0)) return;
         std::vector<Cell> row{{Value(std::string(counter)), in_words(counter)}};
         for (const Change& change : changes) {
             row.push_back(change.after.why_not.empty() ? Cell::count(of(change.after))

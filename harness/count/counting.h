@@ -14,7 +14,12 @@
 
 namespace ladder {
 
-/// Runs a stage once.
+/// Until the options of the CPU back-end are put back: blocks of the stage that take their work from a
+/// counter do so in turns, so that each gets the same in every run. Only if there are no more of them than
+/// multiprocessors, and 32: each needs a thread and its stacks.
+void take_turns(Device& device, const Stage& stage, const Case& c);
+
+/// Runs a stage once, whose blocks take their work in turns.
 Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);
 
 /// A stage's work and its parent's on the same problem.
@@ -32,7 +37,7 @@ std::vector<Change> count_changes(Device& device, const std::vector<const Stage*
 /// A small problem on which a stage's change shows: of the same kind as the regime that the stage names.
 Case telling_case(const Stage& stage);
 
-/// Counters down, stages across.
+/// Counters down, stages across, without those that are 0 for all of them.
 Table work_table(const std::vector<Change>& changes);
 
 /// One row for each counter that a stage moves against its parent.

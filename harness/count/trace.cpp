@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "harness/base/file.h"
+#include "harness/count/counting.h"
 #include "harness/count/schedule.h"
 #include "harness/problem/json.h"
 #include "stages/errors.h"
@@ -525,11 +526,8 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
     std::mutex mutex;
     simt::options().multiprocessors = multiprocessors;
     // What an atomic returns depends on who came before.
-    if (device.ready(stage).counter_bytes) {
-        simt::options().workers = 1;
-        simt::options().blocks_in_turns =
-            std::min(multiprocessors, 32);  // each needs a thread and its stacks
-    }
+    if (device.ready(stage).counter_bytes) simt::options().workers = 1;
+    take_turns(device, stage, c);
     simt::options().on_trace = [&](const simt::Launch& config, simt::BlockTrace&& record) {
         const std::lock_guard lock(mutex);
         if (trace.launches.size() <= record.launch) {
