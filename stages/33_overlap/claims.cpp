@@ -22,10 +22,13 @@ void claim(Claims& c) {
     c.parent_is("mbarrier_arrivals",
                 heads * head.sum([&](Count Tc) { return 1 + 2 * Tc + groups * 2 * Tc; }));
     c.is("mbarrier_arrivals", heads * head.sum([&](Count Tc) { return 1 + 2 * Tc + groups * (2 * Tc - 1); }));
-    // By the model of time. The first tile's exponentials have no product of their warpgroup beside them.
+    // By the model of time. The first tile's exponentials have no product of their warpgroup beside them; of
+    // the others' at least a fifth has.
+    const Count beside = c.child.counters.exponentials_beside_own_products;
+    const Count later = c.child.counters.exponentials * heads * head.sum([](Count Tc) { return Tc - 1; }) /
+                        (heads * head.sum([](Count Tc) { return Tc; }));
     c.parent_is("exponentials_beside_own_products", 0);
-    const bool several = std::ranges::any_of(head.key_tiles, [](Count Tc) { return Tc > 1; });
-    if (!several) c.is("exponentials_beside_own_products", 0);
+    c.is("exponentials_beside_own_products", later == 0 ? 0 : std::max(beside, later / 5));
     c.only_moves({"named_waits", "named_barriers", "mbarrier_arrivals", "exponentials_beside_products",
                   "exponentials_beside_own_products", "mbarrier_stalls", "named_stalls"});
 }
