@@ -38,7 +38,7 @@ BlockOrder order(const Counted& p) {
     const auto tiles = query_tiles(p, false);
     if (tiles.size() > static_cast<Count>(p.sm_count)) return {};
     std::vector<Count> head_by_head;
-    for (const QueryTile& tile : tiles) head_by_head.push_back(tile.tiles * warpgroups(p));
+    for (const QueryTile& of_block : tiles) head_by_head.push_back(of_block.tiles * warpgroups(p));
     if (!p.causal) return {head_by_head, head_by_head};
     std::vector<Count> longest_first;
     const Count Tr = tiles.size() / p.heads();

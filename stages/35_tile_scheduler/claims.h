@@ -45,17 +45,17 @@ inline std::vector<QueryTile> query_tiles(const Counted& p, bool own_diagonal) {
     std::vector<QueryTile> list;
     for (Count head = 0; head < p.heads(); ++head) {
         for (int first = 0; first < p.shape.Nq; first += Br) {
-            QueryTile tile;
-            tile.tiles = key_tiles(first, Br);
+            QueryTile of_block;
+            of_block.tiles = key_tiles(first, Br);
             for (int row = first; row < first + Br; row += 64) {
                 GroupVisit group;
-                group.tiles = !own_diagonal ? tile.tiles : row < p.shape.Nq ? key_tiles(row, 64) : 0;
+                group.tiles = !own_diagonal ? of_block.tiles : row < p.shape.Nq ? key_tiles(row, 64) : 0;
                 for (int j = 0; j < static_cast<int>(group.tiles); ++j)
                     group.masked += (j + 1) * Bc > seen_by(p, 1, row);
                 for (int r = row; r < row + 64; ++r) group.rows += group.tiles > 0 && seen_by(p, 1, r) > 0;
-                tile.groups.push_back(group);
+                of_block.groups.push_back(group);
             }
-            list.push_back(tile);
+            list.push_back(of_block);
         }
     }
     return list;
@@ -64,8 +64,8 @@ inline std::vector<QueryTile> query_tiles(const Counted& p, bool own_diagonal) {
 template <class F>
 Count sum_of_groups(const std::vector<QueryTile>& tiles, F&& f) {
     Count total = 0;
-    for (const QueryTile& tile : tiles) {
-        for (const GroupVisit& group : tile.groups) total += f(group);
+    for (const QueryTile& of_block : tiles) {
+        for (const GroupVisit& group : of_block.groups) total += f(group);
     }
     return total;
 }
@@ -73,7 +73,7 @@ Count sum_of_groups(const std::vector<QueryTile>& tiles, F&& f) {
 /// Key tiles that blocks copy
 inline Count copied_tiles(const std::vector<QueryTile>& tiles) {
     Count total = 0;
-    for (const QueryTile& tile : tiles) total += tile.tiles;
+    for (const QueryTile& of_block : tiles) total += of_block.tiles;
     return total;
 }
 
