@@ -96,7 +96,7 @@ inline Count persistent_blocks(const std::vector<QueryTile>& tiles, const Counte
 inline constexpr Shape crowded_shapes[] = {
     {3, 2, 1, 200, 130, 64}, {2, 3, 3, 130, 200, 128}, {2, 3, 1, 130, 70, 256}};
 
-/// What a warp does for its tiles: votes, shuffles and __syncwarp
+/// What all threads do for query tiles and key tiles, and at the end of their block
 inline Count persistent_shuffles(const std::vector<QueryTile>& tiles, const Counted& p) {
     const Count blocks = persistent_blocks(tiles, p), groups = warpgroups(p);
     // `uniform` is one. Each warp asks which warpgroup it is in. Those of consumers read tile slots of three
