@@ -346,8 +346,10 @@ class Generator {
     }
 
     // "peers h200-prefill": the stage of the page, or in that of the ladder all, against the peers of that
-    // file; "peer_means h200-prefill" without the single problems
-    static std::string peers_block(std::string_view file, const Stage* stage, bool only_means) {
+    // file, and "peers h200-prefill 26" that stage; "peer_means ..." without the single problems
+    static std::string peers_block(std::string_view words, const Stage* stage, bool only_means) {
+        const std::string_view file = words.substr(0, words.find(' '));
+        if (file != words) stage = find_stage(numbers_in(words.substr(file.size())).at(0));
         const Results results = recorded(file);
         if (results.peers.empty()) throw BadUsage(fmt::format("{}.json has no peers", file));
         std::string text = fmt::format("{}; {}:\n", recorded_label(results), libraries(results));
