@@ -176,8 +176,8 @@ std::string starting_kernel(const Exercise& e) {
     kernel.replace(
         0, code,
         fmt::format("// Stage {:02}: {}. To be made of {}; see TASK.md.", e.number, e.name, parent.folder()));
-    // So is the declaration at the end.
-    const std::size_t begin = kernel.rfind("LADDER_STAGE("), end = kernel.find(");", begin);
+    // So is the declaration at the end. Its text may have a ");" of its own, but not at the end of a line.
+    const std::size_t begin = kernel.rfind("LADDER_STAGE("), end = kernel.find(");\n", begin);
     if (begin == kernel.npos || end == kernel.npos)
         throw CannotRun(fmt::format("{} declares no stage", kernel_path(parent).string()));
     const std::string declaration = kernel.substr(begin, end - begin);
