@@ -53,6 +53,7 @@ struct Options : Machine {
     std::function<void(std::uint64_t number, const Counters& work)> on_block = {};
     /// If set, blocks record what they do, and it is called behind each; by the worker that ran it.
     std::function<void(const Launch& launch, BlockTrace&& trace)> on_trace = {};
+
     /// Another machine; who is told stays.
     Options& operator=(const Machine& machine) {
         static_cast<Machine&>(*this) = machine;

@@ -208,7 +208,7 @@ struct TimeModel::Run {
         auto what = Timeline::For::mbarrier;
         switch (step.kind) {
             case Step::Kind::exponentials:
-                if (!computing(w)) {
+                if (!is_computing[w]) {
                     warp.left = 32.0 * step.count;
                     is_computing[w] = true;
                     return false;
@@ -256,8 +256,6 @@ struct TimeModel::Run {
         warp.since = now;
         return true;
     }
-
-    bool computing(std::size_t w) const { return is_computing[w]; }
 
     /// Gives the free tensor units to the next warpgroup that has a product.
     bool start_product() {

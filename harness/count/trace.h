@@ -33,8 +33,8 @@ struct Visit {
 struct TracedBlock {
     simt::BlockTrace record;
     std::uint64_t start = 0;  ///< in the launch, in mma
-    std::uint64_t length =
-        0;  ///< its mma, or the clocks of its timeline: in one, a multiprocessor has one mma
+    /// Its mma, or the clocks of its timeline: in one, a multiprocessor has one mma.
+    std::uint64_t length = 0;
     int multiprocessor = 0;
     int place = 0;  ///< of the multiprocessor's
     std::vector<Visit> visits;

@@ -1,45 +1,19 @@
 // Copies boxes, multiplies tiles of a warpgroup, and keeps P in registers.
-#include "harness/count/claims.h"
+#include "claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;
 
 namespace {
 
-/// What one block does: its key tiles, and those of its warpgroups that are masked.
-struct Block {
-    Count queries = 0, keys = 0, tiles = 0, masked = 0;
-};
-
-/// The blocks that have a head. One whose rows see no key has a key tile all the same, which is masked.
-std::vector<Block> blocks_of(const Counted& p, int groups, int Bc) {
-    std::vector<Block> blocks;
-    for (int first = 0; first < p.shape.Nq; first += 64 * groups) {
-        Block block;
-        block.queries = std::min(64 * groups, p.shape.Nq - first);
-        block.tiles = std::max(1, (seen_by(p, 1, first + 64 * groups - 1) + Bc - 1) / Bc);
-        block.keys = std::min(block.tiles * Bc, p.Nk());
-        for (int g = 0; g < groups; ++g) {
-            const Count unmasked = seen_by(p, 1, first + 64 * g) / Bc;
-            block.masked += block.tiles - std::min(unmasked, block.tiles);
-        }
-        blocks.insert(blocks.end(), p.heads(), block);
-    }
-    return blocks;
-}
-
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const Count d = p.d(), groups = d == 64 ? 3 : 2, Br = 64 * groups, Bc = d == 256 ? 64 : 128;
-    const std::vector<Block> blocks = blocks_of(p, static_cast<int>(groups), static_cast<int>(Bc));
-    Count Tc = 0, masked = 0, rows_in = 0, keys_in = 0;
-    for (const Block& block : blocks) {
-        Tc += block.tiles;
-        masked += block.masked;
-        rows_in += block.queries;
-        keys_in += block.keys;
-    }
-    const Count in_block = 4 * groups, threads = 32 * in_block, tiles = groups * Tc, all = blocks.size();
+    const Count d = p.d(), groups = warpgroups(p), Br = 64 * groups, Bc = hopper_Bc(p);
+    const std::vector<QueryTile> blocks = query_tiles(p);
+    const Count Tc = copied_tiles(blocks);
+    const Count keys_in = sum_of_tiles(blocks, [&](Count tiles) { return std::min(tiles * Bc, p.Nk()); });
+    const Count in_block = 4 * groups, threads = 32 * in_block, tiles = group_tiles(blocks),
+                all = blocks.size();
     // One box for the 64 rows of Q of each warpgroup, and for each tile of K and V; one of O for each warp's
     // 16 rows of a panel of 64 columns.
     const Count boxes = (2 * all * Br + 2 * Tc * Bc) * d * 2, stmatrix = all * in_block * d / 16;
@@ -47,7 +21,7 @@ void claim(Claims& c) {
     c.is("bulk_stores", all * in_block * d / 64);
     c.is("bulk_bytes", boxes);
     c.is("async_copies", 0);
-    c.is("global_load_bytes", (rows_in + 2 * keys_in) * d * 2);
+    c.is("global_load_bytes", (p.rows() + 2 * keys_in) * d * 2);
     c.is("global_store_bytes", output_bytes(p));
     // S = Q K^T in steps of 16 columns, O += P V in steps of 16 keys.
     const Count columns = tiles * (d / 16 * Bc + Bc / 16 * d);
@@ -65,7 +39,7 @@ void claim(Claims& c) {
     // All wait for Q and each tile, and thread 0 for a free place before each copy.
     c.is("mbarrier_waits", threads * (all + 2 * Tc) + 2 * Tc);
     c.is("tiles", tiles);
-    c.is("masked_tiles", masked);
+    c.is("masked_tiles", sum_of_groups(blocks, [](auto& group) { return group.masked; }));
     c.is("votes", 4 * tiles);
     c.is("divides", in_a_quad * (all * Br - p.rows_without_keys()));
     // A warpgroup waits for its products before it goes on.

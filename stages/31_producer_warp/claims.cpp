@@ -1,7 +1,5 @@
 // Does the parent's work with a warp more, and moves registers to those who multiply.
-#include <algorithm>
-
-#include "harness/count/claims.h"
+#include "../30_tma_wgmma/claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;
@@ -10,10 +8,9 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const Count groups = p.d() == 64 ? 3 : 2, consumers = 128 * groups, producers = 128;
-    const auto blocks = visits(p, 64 * static_cast<int>(groups), p.d() <= 128 ? 128 : 64);
-    // A block whose rows see no key has one tile, which is masked.
-    const Count passes = sum(blocks, [](auto& v) { return std::max<Count>(1, v.tiles); });
+    const Count groups = warpgroups(p), consumers = 128 * groups, producers = 128;
+    const auto blocks = query_tiles(p);
+    const Count passes = copied_tiles(blocks);
     // What a thread has at the launch, what the producer keeps, and what the others get of the rest.
     const Count launched = 65536 / (producers + consumers) / 8 * 8;
     const Count kept = groups == 3 ? 32 : 40, claimed = groups == 3 ? 160 : 232;

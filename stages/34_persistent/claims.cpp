@@ -1,5 +1,5 @@
 // Has a block per multiprocessor, in which each query tile's Q and O have places of their own.
-#include "../33_overlap/claims.h"
+#include "../30_tma_wgmma/claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;
@@ -8,11 +8,12 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const HopperTiles head(p);
-    const Count groups = head.groups, threads = head.threads;
-    const Count tiles = p.heads() * head.key_tiles.size(), blocks = std::min<Count>(tiles, p.sm_count);
+    const auto query = query_tiles(p);
+    const Count groups = warpgroups(p), threads = 128 * groups;
+    const bool takes_turns = p.d() <= 128;
+    const Count tiles = query.size(), blocks = persistent_blocks(query, p);
     const Count panels = p.d() == 64 ? 1 : 2, stores = tiles * 4 * groups * p.d() / 64 / panels;
-    const auto all = [&](auto&& f) { return p.heads() * head.sum(f); };
+    const auto all = [&](auto&& f) { return sum_of_tiles(query, f); };
     c.is("blocks", blocks);
     // Once for each block, and no longer for each query tile: mbarriers set up, registers moved, first turn
     c.parent_is("barriers", tiles);
@@ -20,10 +21,10 @@ void claim(Claims& c) {
     c.is("registers_moved", c.parent.counters.registers_moved / tiles * blocks);
     // Each warp asks once which warpgroup it is of.
     c.is("shuffles", c.parent.counters.shuffles - 4 * (1 + groups) * (tiles - blocks));
-    const Count turns = head.turns ? all([&](Count Tc) { return threads * (Tc - 1); }) : 0;
+    const Count turns = takes_turns ? all([&](Count Tc) { return threads * (Tc - 1); }) : 0;
     c.stays("named_waits");
-    c.parent_is("named_barriers", 2 * turns + head.turns * 128 * tiles);
-    c.is("named_barriers", 2 * turns + head.turns * 128 * blocks);
+    c.parent_is("named_barriers", 2 * turns + takes_turns * 128 * tiles);
+    c.is("named_barriers", 2 * turns + takes_turns * 128 * blocks);
     // A place of Q is filled again, and so is that of the last V: both have been read.
     c.parent_is("mbarrier_arrivals", all([&](Count Tc) { return 1 + 2 * Tc + groups * (2 * Tc - 1); }));
     c.is("mbarrier_arrivals", all([&](Count Tc) { return 1 + 2 * Tc + groups * (2 * Tc + 1); }));
