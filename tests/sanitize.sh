@@ -1,17 +1,18 @@
 #!/bin/sh
-# Runs every stage on the GPU under compute-sanitizer and writes what it found as JSON.
+# Runs every stage, or those named, on the GPU under compute-sanitizer and writes what it found as JSON.
 #
-#     tests/sanitize.sh build/lab docs/results/sanitizer.json
+#     tests/sanitize.sh build/lab docs/results/sanitizer.json [STAGES]
 #
 # Exits with 0 if no tool reported anything and every answer was right, 1 if not, 3 if it cannot run here.
 set -eu
 
-if [ $# != 2 ]; then
-    echo "usage: $0 LAB JSON" >&2
+if [ $# -lt 2 ] || [ $# -gt 3 ]; then
+    echo "usage: $0 LAB JSON [STAGES]" >&2
     exit 2
 fi
 lab=$1
 record=$2
+stages=${3:-}
 root=$(dirname -- "$(readlink -f -- "$0")")/..
 PATH=$PATH:/usr/local/cuda/bin
 
@@ -32,6 +33,7 @@ cases='--shape 1,2,2,65,65,64 --dtype fp16
 --shape 1,2,2,1,1025,64 --dtype fp16 --causal
 --shape 1,2,1,150,97,256 --dtype bf16 --causal
 16 17 --shape 1,6,2,460,460,64 --dtype fp16 --causal
+34-36 --shape 1,48,8,600,130,64 --dtype bf16 --causal
 --shape 1,1,1,1,1,64 --dtype fp16'
 if [ "$(query compute_cap | tr -d .)" -lt 80 ]; then
     cases=$(printf '%s\n' "$cases" | grep -v bf16)
@@ -55,7 +57,8 @@ sanitize() {
         log=$work/$tool.log
         status=0
         rm -f "$log"
-        # shellcheck disable=SC2086  # a list of options
+        case $case in --*) case="$stages $case" ;; esac
+        # shellcheck disable=SC2086  # stages and options
         compute-sanitizer --tool "$tool" --error-exitcode 99 --log-file "$log" \
             "$lab" verify --backend gpu $case > "$work/$tool.out" 2>&1 < /dev/null || status=$?
         found=$(errors_in "$log")
@@ -85,7 +88,8 @@ if [ -z "${LADDER_COMMIT:-}" ] && head=$(git -C "$root" rev-parse HEAD 2> /dev/n
 fi
 
 # "a", "b", ... of lines
-quoted() { sed 's/.*/"&"/' | paste -s -d , - | sed 's/,"/, "/g'; }
+quoted() { sed 's/.*/"&"/' | paste -s -d '|' - | sed 's/|/, /g'; }
+all_stages() { cd "$root/stages" && printf '%s\n' [0-9]*/kernel.cu | cut -d / -f 1; }
 
 total=0
 outcomes=
@@ -106,7 +110,7 @@ cat > "$record.new" << END
  "gpu": "$gpu",
  "driver": "$(query driver_version)",
  "compute_sanitizer": "$(compute-sanitizer --version | sed -n 's/.*[Vv]ersion \([0-9.]*\).*/\1/p' | head -n 1)",
- "stages": [$(cd "$root/stages" && printf '%s\n' [0-9]*/kernel.cu | cut -d / -f 1 | quoted)],
+ "stages": [$(if [ "$stages" ]; then echo "$stages"; else all_stages; fi | quoted)],
  "cases": [$(printf '%s\n' "$cases" | quoted)],
  "tools": [
 $outcomes
