@@ -122,6 +122,10 @@ TEST_CASE("primitives: record", "[.record]") {
     const auto device = ladder::open_device(Backend::gpu);
     Results results = primitives::run<Backend::gpu>(*device);
     results.merge(primitives::run_hopper<Backend::gpu>(*device));
+    // Of wgmma one width: all of them are 3 MB, and differ in nothing but their number of columns.
+    std::erase_if(results, [](const auto& result) {
+        return result.first.starts_with("wgmma") && !result.first.ends_with("_80");
+    });
     const nlohmann::json record = {{"gpu", device->description()},
                                    {"compute_capability", device->compute_capability()},
                                    {"primitives", std::move(results)}};

@@ -1,5 +1,5 @@
 // Stage 31: a producer warp. Copies get a warp of their own, which waits for free places so that nobody who
-// multiplies has to. It needs few registers: its warpgroup releases the most of them, and the others claim
+// multiplies has to. It needs few registers: its warpgroup gives up most of its own, and the others claim
 // them.
 
 #include "stages/hopper.cuh"

@@ -18,16 +18,14 @@ void claim(Claims& c) {
     // Which tile it is, 16 bytes: written once, read by each thread that multiplies; and that there is none.
     c.parent_is("shared_exchange_bytes", 0);
     c.is("shared_exchange_bytes", (tiles.size() + blocks) * 16 * (1 + 128 * groups));
-    // Of Q that it is there and, of each warp, that it has been read; of K and V the same, of each warpgroup;
-    // and that there is no tile.
+    // Of Q that it is there and, of each thread, that it and `tile` have been read; of K and V the same, of
+    // each warpgroup; and that there is no tile.
     c.is("mbarrier_arrivals",
-         tiles.size() * (1 + 4 * groups) + copied_tiles(tiles) * 2 * (1 + groups) + blocks);
+         tiles.size() * (1 + 128 * groups) + copied_tiles(tiles) * 2 * (1 + groups) + blocks);
     c.is("mbarrier_waits", persistent_waits(tiles, p));
-    c.is("warp_syncs", persistent_warp_syncs(tiles, p));
     c.is("shuffles", persistent_shuffles(tiles, p));
     c.is("tiles", group_tiles(tiles));
-    c.only_moves({"atomics", "shared_exchange_bytes", "mbarrier_arrivals", "mbarrier_waits", "warp_syncs",
-                  "shuffles",
+    c.only_moves({"atomics", "shared_exchange_bytes", "mbarrier_arrivals", "mbarrier_waits", "shuffles",
                   // These depend on which block took which tile, one behind the other.
                   "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
                   "named_stalls"});

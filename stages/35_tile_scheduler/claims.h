@@ -38,8 +38,4 @@ inline Count persistent_waits(const std::vector<QueryTile>& tiles, const Counted
            128 * (warpgroups(p) * (tiles.size() + blocks) + 2 * group_tiles(tiles));
 }
 
-inline Count persistent_warp_syncs(const std::vector<QueryTile>& tiles, const Counted& p) {
-    return 4 * (warpgroups(p) * tiles.size() + writing_groups(tiles) * 2 * stores_of_warp(p));
-}
-
 }  // namespace ladder::formulas

@@ -20,7 +20,7 @@ void claim(Claims& c) {
     c.is("exponentials", computed * 64 * Bc);
     c.is("votes", computed * 4);
     c.is("shuffles", persistent_shuffles(tiles, p));
-    c.is("warp_syncs", persistent_warp_syncs(tiles, p));
+    c.is("warp_syncs", 2 * stores);
     c.is("mbarrier_waits", persistent_waits(tiles, p));
     c.is("divides", sum_of_groups(tiles, [](auto& group) { return group.rows; }) * in_a_quad);
     c.is("stmatrix", writing_warps * p.d() / 16);

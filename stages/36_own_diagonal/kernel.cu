@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     if (threadIdx.x == 0) {
         for (int place = 0; place < Q_places; ++place) {
             mbarrier_init(&shared.Q_there[place], 1);
-            mbarrier_init(&shared.Q_read[place], 4 * groups);  // by each warp
+            mbarrier_init(&shared.Q_read[place], 128 * groups);  // by all who read `tile`
         }
         for (int place = 0; place < depth; ++place) {
             mbarrier_init(&shared.K_there[place], 1);
@@ -331,8 +331,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 for (int c = 0; c < d / 2; ++c) O[c] *= alpha[c / 2 % 2];
             }
         }
-        __syncwarp();  // all lanes have read `tile`
-        if (lane == 0) mbarrier_arrive(&shared.Q_read[Q_place]);
+        mbarrier_arrive(&shared.Q_read[Q_place]);
         if (Tc > 0) {
             start_product(Tc - 1);
             wgmma_wait<0>(O);
