@@ -475,17 +475,17 @@ struct HeadDims {
     }
 };
 
-/// Declares a stage: LADDER_STAGE(run, Dims, .number = 4, .name = "split_q", ...), where run<T, d>(const
-/// Problem&) is its host side, Dims a HeadDims, and the rest initializes a Stage. Numbers and texts are
-/// literals: lists of stages read them from the source, without a compiler.
-#define LADDER_STAGE(run, dims, ...)                                    \
-    [[maybe_unused]] const bool registered = [] {                       \
-        ladder::Stage stage{__VA_ARGS__};                               \
-        stage.head_dims = dims::list();                                 \
-        stage.forward = [](const Problem& p) {                          \
-            dims::dispatch(p, [&]<class T, int d>() { run<T, d>(p); }); \
-        };                                                              \
-        return ladder::register_stage(stage);                           \
+/// Declares a stage: LADDER_STAGE(forward, Dims, .number = 4, .name = "split_q", ...), where forward<T,
+/// d>(const Problem&) is its host side, Dims a HeadDims, and the rest initializes a Stage. Numbers and texts
+/// are literals: lists of stages read them from the source, without a compiler.
+#define LADDER_STAGE(host_side, dims, ...)                                    \
+    [[maybe_unused]] const bool registered = [] {                             \
+        ladder::Stage stage{__VA_ARGS__};                                     \
+        stage.head_dims = dims::list();                                       \
+        stage.run = [](const Problem& p) {                                    \
+            dims::dispatch(p, [&]<class T, int d>() { host_side<T, d>(p); }); \
+        };                                                                    \
+        return ladder::register_stage(stage);                                 \
     }()
 
 }  // namespace LADDER_BACKEND

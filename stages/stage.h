@@ -12,8 +12,11 @@
 
 namespace ladder {
 
-/// Storage type of Q, K, V and O. Accumulation is fp32 for both.
+/// Storage type of Q, K, V, O and their gradients. Accumulation is fp32 for both.
 enum class DType : std::uint8_t { fp16, bf16 };
+
+/// What a stage computes: attention, or its gradients.
+enum class Pass : std::uint8_t { forward, backward };
 
 /// Where a stage's source was compiled for.
 enum class Backend : std::uint8_t {
@@ -23,6 +26,7 @@ enum class Backend : std::uint8_t {
 };
 
 const char* name(DType dtype);
+const char* name(Pass pass);
 const char* name(Backend backend);
 
 /// Sizes of an attention problem, in the paper's notation.
@@ -46,12 +50,15 @@ struct View {
     std::int64_t row = 0;
 };
 
-/// One attention forward: O = softmax(scale Q K^T + mask) V and L = log(sum(exp(scale Q K^T + mask))).
+/// One attention problem. Forward: O = softmax(scale Q K^T + mask) V and L = log(sum(exp(scale Q K^T +
+/// mask))). Backward: with dO, the gradient of some loss by O, and with O and L from the forward pass, the
+/// loss's gradients dQ, dK and dV by Q, K and V.
 /// A causal mask is aligned bottom-right: row i sees the keys j <= i + Nk - Nq.
-/// A row that sees no key has O = 0 and L = -inf. Kernels take it by value.
+/// A row that sees no key has O = 0, L = -inf and dQ = 0. Kernels take it by value.
 struct Problem : Shape {
     View Q, K, V, O;
-    float* L = nullptr;  ///< (B, H, Nq), natural logarithm
+    float* L = nullptr;   ///< (B, H, Nq), natural logarithm
+    View dO, dQ, dK, dV;  ///< of the backward pass alone, in the shapes of O, Q, K and V
     float scale = 1.0f;
     bool causal = false;
     DType dtype = DType::fp16;
@@ -60,7 +67,7 @@ struct Problem : Shape {
 };
 
 /// Runs a stage's kernels on p (asynchronously on a GPU). Throws std::exception on failure.
-using Forward = void (*)(const Problem& p);
+using RunStage = void (*)(const Problem& p);
 
 /// Sizes at which a kernel's code does something else.
 struct Tiling {
@@ -78,6 +85,7 @@ struct Stage {
     int parent = -1;            ///< the stage that it changes; -1 for none
     std::string change = {};    ///< the one change, in one line
     std::string shows_in = {};  ///< the timing regime where that change should show
+    Pass pass = Pass::forward;  ///< what it computes
     int diff_budget = 80;       ///< most lines added or changed against the parent; 0 for no bound
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
@@ -95,7 +103,7 @@ struct Stage {
 
     /// Runs it on the back-end that its library was compiled for. Null, as the functions above, where only
     /// the declaration was read: harness/ladder/library.h compiles and loads.
-    Forward forward = nullptr;
+    RunStage run = nullptr;
     std::string source = {};  ///< path of its kernel.cu; filled in by whoever reads or loads it
 
     /// "04_split_q": the stage's folder under stages/

@@ -767,12 +767,12 @@ TEST_CASE("course: nvcc makes a library of a kernel, beside the solution of the 
     CHECK(yours.folder() == "05_yours");
     CHECK(yours.parent == 4);
     CHECK(yours.head_dims == solution.head_dims);
-    REQUIRE(yours.forward != nullptr);
-    CHECK(yours.forward != load_stage(solution, Backend::gpu).forward);
+    REQUIRE(yours.run != nullptr);
+    CHECK(yours.run != load_stage(solution, Backend::gpu).run);
     // What a library throws is caught here as what it is.
     Problem problem;
     problem.d = 64;
-    if (!has_device(Backend::gpu)) CHECK_THROWS_AS(yours.forward(problem), CheckFailed);
+    if (!has_device(Backend::gpu)) CHECK_THROWS_AS(yours.run(problem), CheckFailed);
 
     folder.write("kernel.cu", with(kernel_of(5), "const int diagonal", "const in diagonal"));
     CHECK(contains(build(), "kernel.cu(139): error"));

@@ -539,7 +539,7 @@ TEST_CASE("trace: a wrong stage has no trace", "[trace]") {
     const simt::KeptOptions kept;
     simt::options().late_copies = true;
     Stage broken = *find_stage(4);
-    broken.forward = [](const Problem&) { throw CannotRun("it is broken"); };
+    broken.run = [](const Problem&) { throw CannotRun("it is broken"); };
     CHECK_THROWS_AS(trace_of(broken, make_case({1, 1, 1, 64, 64, 64}, false)), CannotRun);
     CHECK(simt::options().on_trace == nullptr);
 }

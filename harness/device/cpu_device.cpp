@@ -70,10 +70,10 @@ class CpuDevice final : public Device {
         if (problem.dtype == DType::bf16 && compute_capability() < 80) {
             throw CannotRun("bf16 needs compute capability 8.0");
         }
-        const Forward forward = ready(stage).forward;
+        const RunStage run_stage = ready(stage).run;
         simt::reset_counters();
         try {
-            forward(problem);
+            run_stage(problem);
         } catch (const simt::Report& report) {
             if (report.kind == simt::Report::Kind::unsupported) throw CannotRun(report.what());
             throw CheckFailed(report.what());

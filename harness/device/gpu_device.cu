@@ -229,7 +229,7 @@ class GpuDevice final : public Device, public KernelObserver {
 
     void run(const Stage& stage, const Problem& problem) override {
         in_stage(stage, [&] {
-            forward_of(stage, problem)(problem);
+            run_of(stage, problem)(problem);
             check(cudaGetLastError(), "launch");
             check(cudaDeviceSynchronize(), "run");
         });
@@ -257,8 +257,7 @@ class GpuDevice final : public Device, public KernelObserver {
 
     double time(const Stage& stage, const Problem& problem) override {
         double milliseconds = 0;
-        in_stage(stage,
-                 [&] { milliseconds = time_cold([&, f = forward_of(stage, problem)] { f(problem); }); });
+        in_stage(stage, [&] { milliseconds = time_cold([&, f = run_of(stage, problem)] { f(problem); }); });
         return milliseconds;
     }
 
@@ -277,12 +276,12 @@ class GpuDevice final : public Device, public KernelObserver {
     }
 
   private:
-    Forward forward_of(const Stage& stage, const Problem& problem) const {
+    RunStage run_of(const Stage& stage, const Problem& problem) const {
         if (problem.dtype == DType::bf16 && compute_capability() < 80) {
             throw CannotRun("bf16 needs compute capability 8.0; this GPU has " +
                             dotted(compute_capability()));
         }
-        return ready(stage).forward;
+        return ready(stage).run;
     }
 
     /// What the launch takes of a multiprocessor.

@@ -139,8 +139,9 @@ Stage RemoteDevice::stage() {
     Stage stage;
     stage.number = description.number;
     stage.name = description.stage_name;
-    stage.forward = [](const Problem&) { throw CannotRun("this stage runs in a process of its own"); };
+    stage.run = [](const Problem&) { throw CannotRun("this stage runs in a process of its own"); };
     stage.parent = description.parent;
+    stage.pass = description.pass == Pass::backward ? Pass::backward : Pass::forward;
     const std::uint32_t dims = std::min<std::uint32_t>(description.dims, std::size(description.dim));
     stage.head_dims.assign(description.dim, description.dim + dims);
     const auto ask = [this](const Shape& shape, int sm_count) {

@@ -27,6 +27,7 @@ struct Header {
 struct Description {
     char error[256] = {};  ///< why there is none; empty if all is well
     std::int32_t number = 0, parent = 0;
+    Pass pass = Pass::forward;
     char stage_name[64] = {};
     std::uint32_t dims = 0;
     std::int32_t dim[8] = {};

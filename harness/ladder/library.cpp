@@ -352,7 +352,7 @@ void compile_stages(const std::vector<const Stage*>& stages, Backend backend, co
     std::vector<Compilation> stale;
     std::vector<const Stage*> of;
     for (const Stage* stage : stages) {
-        if (stage->forward != nullptr) continue;
+        if (stage->run != nullptr) continue;
         const Compilation c = compilation_of(*stage, backend);
         if (is_up_to_date(c.library(), c.source, recipe_of(c.recipe, c.source))) continue;
         stale.push_back(c);
@@ -366,7 +366,7 @@ void compile_stages(const std::vector<const Stage*>& stages, Backend backend, co
 }
 
 const Stage& load_stage(const Stage& stage, Backend backend) {
-    if (stage.forward != nullptr) return stage;
+    if (stage.run != nullptr) return stage;
     static std::map<std::pair<std::string, Backend>, Stage> loaded;
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
@@ -377,7 +377,7 @@ const Stage& load_stage(const Stage& stage, Backend backend) {
     if (compiled.number != declared.number || compiled.name != declared.name ||
         compiled.parent != declared.parent || compiled.change != declared.change ||
         compiled.shows_in != declared.shows_in || compiled.diff_budget != declared.diff_budget ||
-        compiled.head_dims != declared.head_dims) {
+        compiled.pass != declared.pass || compiled.head_dims != declared.head_dims) {
         throw CheckFailed(
             fmt::format("{}: LADDER_STAGE says something else to the compiler than to who reads it: "
                         "write numbers and texts as they are",

@@ -24,6 +24,10 @@ const char* name(DType dtype) {
     return dtype == DType::fp16 ? "fp16" : "bf16";
 }
 
+const char* name(Pass pass) {
+    return pass == Pass::forward ? "forward" : "backward";
+}
+
 const char* name(Backend backend) {
     switch (backend) {
         case Backend::cpu:
