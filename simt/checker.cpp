@@ -104,14 +104,15 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
         throw Report(Report::Kind::read_only,
                      fmt::format("write to {}, which is an input, at {}", shadow->name, source_of(caller)));
     }
-    if (via == Via::atomic && !shadow->global) {
+    const bool is_atomic = via == Via::atomic || via == Via::addition;
+    if (is_atomic && !shadow->global) {
         throw Report(Report::Kind::unsupported,
                      fmt::format("atomic on {} at {}: only global memory has them here", shadow->name,
                                  source_of(caller)));
     }
     Attempt now{{.block = at.block, .epoch = at.epoch}, thread, write, via};
     now.access.agent = at.agent & 0x7fff;
-    now.access.atomic = via == Via::atomic;
+    now.access.atomic = is_atomic;
     now.access.caller = caller & 0xffff'ffff'ffff;  // what user space has
 
     std::unique_lock lock(shadow->mutex, std::defer_lock);

@@ -75,7 +75,8 @@ enum class Via : std::uint8_t {
     copy,     ///< an asynchronous copy, when it starts
     bulk,     ///< a bulk copy, when it starts
     product,  ///< a product of a warpgroup (wgmma), when a warp starts its part
-    atomic    ///< an atomic of the CUDA layer
+    atomic,   ///< an atomic of the CUDA layer, which orders what fences surround it
+    addition  ///< an atomic that orders nothing
 };
 
 /// Checks the accesses of one worker's blocks.

@@ -46,6 +46,7 @@ void mbarrier_arrive(void* barrier);
 void mbarrier_arrive_behind_copies(void* barrier);
 void mbarrier_wait(void* barrier, int phase, Site site);
 unsigned atomic_inc(unsigned* counter, unsigned most);
+void atomic_add(float* sum, float x);
 void fence();
 
 // Warp instructions: every lane of `mask` must execute them together.

@@ -60,4 +60,11 @@ inline float value_of(bf16 x) {
     return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
 }
 
+/// The two values that pack() made one register of.
+template <class T>
+void unpack(std::uint32_t bits, float* low, float* high) {
+    *low = value_of(T{static_cast<std::uint16_t>(bits)});
+    *high = value_of(T{static_cast<std::uint16_t>(bits >> 16)});
+}
+
 }  // namespace simt

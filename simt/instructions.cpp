@@ -70,12 +70,6 @@ struct MmaOperands {
     std::uint32_t b0, b1;
 };
 
-template <class T>
-void unpack(std::uint32_t bits, float* low, float* high) {
-    *low = value_of(T{static_cast<std::uint16_t>(bits)});
-    *high = value_of(T{static_cast<std::uint16_t>(bits >> 16)});
-}
-
 /// D += A B for the columns first_k .. first_k + depth - 1 of A.
 template <int depth>
 void multiply(const float (&A)[16][16], const float (&B)[16][8], int first_k, float (&D)[16][8]) {
@@ -235,6 +229,16 @@ unsigned atomic_inc(unsigned* counter, unsigned most) {
         *counter = count >= most ? 0 : count + 1;
         return count;
     });
+}
+
+void atomic_add(float* sum, float x) {
+    Block& block = *running_block;
+    block.tally.atomics += 1;
+    // In no turn: whoever adds up floats with atomics gets one of many sums, on a GPU, too.
+    static std::mutex mutex;
+    const auto checked = block.check(sum, sizeof *sum, true, Via::addition, SIMT_CALLER);
+    const auto lock = block.is_checked() ? std::unique_lock<std::mutex>() : std::unique_lock(mutex);
+    *sum += x;
 }
 
 void fence() {

@@ -106,6 +106,16 @@ __device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsign
 #endif
 }
 
+/// red.global.add: *sum += x, whichever other threads add to it. Nobody knows in which order they do, so two
+/// runs may round to different sums.
+__device__ __forceinline__ void atomic_add(float* sum, float x) {
+#ifdef __CUDACC__
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(sum), "f"(x) : "memory");
+#else
+    simt::atomic_add(sum, x);
+#endif
+}
+
 /// The block's dynamic shared memory, as one struct. Launch with sizeof(S) bytes. Contents undefined at
 /// first.
 template <class S>
@@ -343,6 +353,26 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
     return bits;
 #else
     return simt::pack<T>(low, high);
+#endif
+}
+
+/// What pack() packed, as fp32.
+template <class T>
+__device__ __forceinline__ float2 unpack(std::uint32_t bits) {
+#ifdef __CUDACC__
+    if constexpr (std::is_same_v<T, fp16>) {
+        __half2 pair;
+        memcpy(&pair, &bits, sizeof bits);
+        return __half22float2(pair);
+    } else {
+        __nv_bfloat162 pair;
+        memcpy(&pair, &bits, sizeof bits);
+        return __bfloat1622float2(pair);
+    }
+#else
+    float2 values;
+    simt::unpack<T>(bits, &values.x, &values.y);
+    return values;
 #endif
 }
 
