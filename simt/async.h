@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -11,6 +12,11 @@
 
 namespace simt {
 
+/// sum += x, whichever other threads of the host add to it.
+inline void add(float& sum, float x) {
+    std::atomic_ref(sum).fetch_add(x, std::memory_order_relaxed);
+}
+
 /// An asynchronous operation: it reads and writes memory at some moment between its start and the moment at
 /// which somebody who waits learns that it is over. The race checker takes it to be under way all that time,
 /// whenever its bytes land.
@@ -18,12 +24,16 @@ struct AsyncOp {
     const void* reads;  ///< null: it writes zeros
     void* writes;
     std::uint32_t bytes;
+    bool adds = false;  ///< adds floats to those that are there, whichever others do
     bool landed = false;
 
     void land() {
         if (landed) return;
         landed = true;
-        if (reads != nullptr) {
+        if (adds) {
+            for (std::uint32_t i = 0; i < bytes / sizeof(float); ++i)
+                add(static_cast<float*>(writes)[i], static_cast<const float*>(reads)[i]);
+        } else if (reads != nullptr) {
             std::memcpy(writes, reads, bytes);
         } else {
             std::memset(writes, 0, bytes);

@@ -21,6 +21,8 @@ const char* name(Op op) {
             return "ldmatrix_transposed";
         case Op::stmatrix:
             return "stmatrix";
+        case Op::stmatrix_transposed:
+            return "stmatrix_transposed";
         case Op::mma:
             return "mma";
         case Op::wgmma:

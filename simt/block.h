@@ -30,6 +30,7 @@ enum class Op : std::uint8_t {
     ldmatrix,
     ldmatrix_transposed,
     stmatrix,
+    stmatrix_transposed,
     mma,
     wgmma,
     wgmma_fence,

@@ -34,6 +34,7 @@ struct Counters {
     std::uint64_t copies_left_in_flight = 0;  ///< copies that a wait leaves pending, at each wait
     std::uint64_t bulk_loads = 0;             ///< copies by tensor map to shared memory
     std::uint64_t bulk_stores = 0;            ///< and from there
+    std::uint64_t bulk_adds = 0;              ///< and those that add to what is there
     std::uint64_t bulk_bytes = 0;             ///< boxes of both, with what lies outside of the tensor
     std::uint64_t wgmma = 0;                  ///< products of a warpgroup, m64nNk16, once per warpgroup
     std::uint64_t wgmma_columns = 0;          ///< N of each of these, which is 2048 N FLOPs
@@ -68,7 +69,7 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 40> counter_fields{{
+inline constexpr std::array<CounterField, 41> counter_fields{{
     {"launches", &Counters::launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
@@ -93,6 +94,7 @@ inline constexpr std::array<CounterField, 40> counter_fields{{
     {"copies_left_in_flight", &Counters::copies_left_in_flight},
     {"bulk_loads", &Counters::bulk_loads},
     {"bulk_stores", &Counters::bulk_stores},
+    {"bulk_adds", &Counters::bulk_adds},
     {"bulk_bytes", &Counters::bulk_bytes},
     {"wgmma", &Counters::wgmma},
     {"wgmma_columns", &Counters::wgmma_columns},

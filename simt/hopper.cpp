@@ -166,37 +166,16 @@ Agent HopperBlock::new_agent(const char* what, int thread) {
 // ---------------------------------------------------------------------------------------------------------------
 // Bulk copies
 
-/// The pieces of a box, checked and counted. Outside of the tensor a load writes zeros and a store nothing.
-BulkCopy HopperBlock::make_copy(const TensorMap& map, const std::byte* shared, const TensorMap::Index& first,
-                                bool load, Moment reads, Moment writes, std::uintptr_t caller) {
-    use();
-    const char* what = load ? "bulk_load" : "bulk_store";
+/// The pieces of a box. Outside of the tensor there is no global memory.
+HopperBlock::Place HopperBlock::box(const TensorMap& map, const void* shared, const TensorMap::Index& first) {
     const std::size_t row_bytes = 2 * static_cast<std::size_t>(map.box[0]);
     const std::size_t rows =
         static_cast<std::size_t>(std::accumulate(map.box.begin() + 1, map.box.end(), 1, std::multiplies<>()));
     const std::size_t place = block_.place_of(shared);
-    if (options().compute_capability < 80)
-        block_.fail(Report::Kind::unsupported, fmt::format("{} at {} needs sm_90", what, source_of(caller)));
-    if (place % 128 != 0) {
-        block_.fail(Report::Kind::misaligned,
-                    fmt::format("{} of shared memory that is not 128-byte aligned, at "
-                                "{}",
-                                what, source_of(caller)));
-    }
-    if (place >= block_.shared_bytes_ || rows * 128 > block_.shared_bytes_ - place) {
-        block_.fail(Report::Kind::out_of_bounds,
-                    fmt::format("{} of a box of {} bytes that leaves shared memory, at {}", what, rows * 128,
-                                source_of(caller)));
-    }
-    BulkCopy copy;
-    copy.caller = caller;
-    copy.pieces.reserve(rows * row_bytes / piece);
-    std::size_t inside = 0;
-    const auto check = [&](const Moment& at, const void* address, std::size_t bytes, bool write) {
-        if (block_.config_->checked) block_.checked(at, address, bytes, write, Via::bulk, caller);
-    };
+    Place box{.first = place, .bytes = rows * 128, .alignment = 128};
+    box.pieces.reserve(rows * row_bytes / piece);
     for (std::size_t row = 0; row < rows; ++row) {
-        const std::byte* global = map.data + 2 * std::ptrdiff_t{first[0]};
+        std::byte* global = map.data + 2 * std::ptrdiff_t{first[0]};
         bool is_inside = true;
         std::size_t left = row;
         for (int n = 1; n < TensorMap::dims; ++n) {
@@ -208,29 +187,81 @@ BulkCopy HopperBlock::make_copy(const TensorMap& map, const std::byte* shared, c
         for (std::size_t byte = 0; byte < row_bytes; byte += piece) {
             const int element = first[0] + static_cast<int>(byte / 2);
             const bool is_there = is_inside && element >= 0 && element < map.extent[0];
-            std::byte* here = block_.shared_.get() + swizzled(place + 128 * row + byte);
-            auto* there = const_cast<std::byte*>(global + byte);
-            inside += is_there ? piece : 0;
-            if (load) {
-                copy.pieces.push_back({.reads = is_there ? there : nullptr, .writes = here, .bytes = piece});
-                if (block_.trace_ != nullptr)
-                    block_.origins_.copy(block_.place_of(here), is_there ? there : nullptr);
-            } else if (is_there) {
-                copy.pieces.push_back({.reads = here, .writes = there, .bytes = piece});
-            }
-            check(load ? writes : reads, here, piece, load);
-            if (is_there) check(load ? reads : writes, there, piece, !load);
+            box.pieces.push_back({swizzled(place + 128 * row + byte), is_there ? global + byte : nullptr});
         }
     }
-    (load ? block_.tally.bulk_loads : block_.tally.bulk_stores) += 1;
-    block_.tally.bulk_bytes += rows * row_bytes;
-    block_.tally.shared_tile_bytes += rows * row_bytes;
-    (load ? block_.tally.global_load_bytes : block_.tally.global_store_bytes) += inside;
+    return box;
+}
+
+/// The pieces of bytes that lie together on both sides.
+HopperBlock::Place HopperBlock::line(const void* global, const void* shared, int bytes,
+                                     std::uintptr_t caller) {
+    const std::size_t place = block_.place_of(shared);
+    if (bytes <= 0 || bytes % piece != 0 || reinterpret_cast<std::uintptr_t>(global) % piece != 0) {
+        block_.fail(
+            Report::Kind::misaligned,
+            fmt::format("bulk copy of {} bytes of global memory at {}: the address and the bytes must be "
+                        "multiples of 16",
+                        bytes, source_of(caller)));
+    }
+    Place line{.first = place, .bytes = static_cast<std::size_t>(bytes), .alignment = piece};
+    for (std::size_t byte = 0; byte < line.bytes; byte += piece) {
+        auto* there = const_cast<std::byte*>(static_cast<const std::byte*>(global)) + byte;
+        line.pieces.push_back({place + byte, there});
+    }
+    return line;
+}
+
+/// A copy of these pieces, checked and counted. Where there is no global memory a load writes zeros and a
+/// store nothing.
+BulkCopy HopperBlock::make_copy(const Place& of, Direction direction, Moment reads, Moment writes,
+                                std::uintptr_t caller) {
+    use();
+    const bool load = direction == Direction::load;
+    const char* what = load ? "bulk_load" : direction == Direction::store ? "bulk_store" : "bulk_add";
+    if (options().compute_capability < 80)
+        block_.fail(Report::Kind::unsupported, fmt::format("{} at {} needs sm_90", what, source_of(caller)));
+    if (of.first % of.alignment != 0) {
+        block_.fail(Report::Kind::misaligned,
+                    fmt::format("{} of shared memory that is not {}-byte aligned, at {}", what, of.alignment,
+                                source_of(caller)));
+    }
+    if (of.first >= block_.shared_bytes_ || of.bytes > block_.shared_bytes_ - of.first) {
+        block_.fail(Report::Kind::out_of_bounds,
+                    fmt::format("{} of {} bytes that leaves shared memory, at {}", what, of.bytes,
+                                source_of(caller)));
+    }
+    BulkCopy copy;
+    copy.caller = caller;
+    copy.pieces.reserve(of.pieces.size());
+    std::size_t inside = 0;
+    const auto check = [&](const Moment& at, const void* address, bool write, Via via) {
+        if (block_.config_->checked) block_.checked(at, address, piece, write, via, caller);
+    };
+    for (const auto& [at, there] : of.pieces) {
+        std::byte* here = block_.shared_.get() + at;
+        inside += there != nullptr ? piece : 0;
+        if (load) {
+            copy.pieces.push_back({.reads = there, .writes = here, .bytes = piece});
+            if (block_.trace_ != nullptr) block_.origins_.copy(block_.place_of(here), there);
+        } else if (there != nullptr) {
+            copy.pieces.push_back(
+                {.reads = here, .writes = there, .bytes = piece, .adds = direction == Direction::add});
+        }
+        check(load ? writes : reads, here, load, Via::bulk);
+        if (there != nullptr)
+            check(load ? reads : writes, there, !load,
+                  direction == Direction::add ? Via::addition : Via::bulk);
+    }
+    Counters& tally = block_.tally;
+    (load ? tally.bulk_loads : direction == Direction::store ? tally.bulk_stores : tally.bulk_adds) += 1;
+    tally.bulk_bytes += of.pieces.size() * piece;
+    tally.shared_tile_bytes += of.pieces.size() * piece;
+    (load ? tally.global_load_bytes : tally.global_store_bytes) += inside;
     return copy;
 }
 
-void HopperBlock::bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* address,
-                            std::uintptr_t caller) {
+void HopperBlock::bulk_load(const Place& of, const void* tensor, void* address, std::uintptr_t caller) {
     Block::Mbarrier& mbarrier = block_.find_mbarrier(address, caller);
     block_.complete_if_over(mbarrier, true, caller);
     if (!mbarrier.is_visible) {
@@ -244,15 +275,13 @@ void HopperBlock::bulk_load(void* shared, const TensorMap& map, const TensorMap:
     if (block_.config_->checked && mbarrier.agent == 0) mbarrier.agent = new_agent("bulk load", thread);
     const Moment at{block_.config_->checked ? block_.clocks_.now(thread).block : 0, mbarrier.phase + 1,
                     mbarrier.agent};
-    BulkCopy load = make_copy(map, static_cast<const std::byte*>(shared), first, true, at, at, caller);
-    const auto bytes =
-        2 * std::accumulate(map.box.begin(), map.box.end(), std::int64_t{1}, std::multiplies<>());
-    mbarrier.started += bytes;
+    BulkCopy load = make_copy(of, Direction::load, at, at, caller);
+    const std::size_t bytes = of.pieces.size() * piece;
+    mbarrier.started += static_cast<std::int64_t>(bytes);
     if (block_.time_.is_on()) {
-        const std::size_t place = block_.place_of(shared);
-        const char* tensor = place_in_global_memory(map.data).allocation;
-        block_.time_.load(thread, address, static_cast<int>(mbarrier.phase), place,
-                          place + static_cast<std::size_t>(bytes), tensor == nullptr ? "?" : tensor);
+        const char* name = place_in_global_memory(tensor).allocation;
+        block_.time_.load(thread, address, static_cast<int>(mbarrier.phase), of.first, of.first + bytes,
+                          name == nullptr ? "?" : name);
     }
     if (!options().late_copies) load.land();
     mbarrier.loads.push_back(std::move(load));
@@ -282,8 +311,7 @@ void HopperBlock::land_some() {
     if (!loads.empty()) loads[block_.scheduler_.draw(static_cast<int>(loads.size()))].land();
 }
 
-void HopperBlock::bulk_store(const TensorMap& map, const void* shared, const TensorMap::Index& first,
-                             std::uintptr_t caller) {
+void HopperBlock::bulk_store(const Place& of, Direction direction, std::uintptr_t caller) {
     Thread& thread = self();
     const int id = block_.scheduler_.current();
     const bool checked = block_.config_->checked;
@@ -294,8 +322,8 @@ void HopperBlock::bulk_store(const TensorMap& map, const void* shared, const Ten
     thread.started += 1;
     const std::uint32_t number = checked ? block_.clocks_.now(id).block : 0;
     const auto epoch = static_cast<Epoch>(thread.started);
-    BulkCopy store = make_copy(map, static_cast<const std::byte*>(shared), first, false,
-                               {number, epoch, thread.reads}, {number, epoch, thread.writes}, caller);
+    BulkCopy store =
+        make_copy(of, direction, {number, epoch, thread.reads}, {number, epoch, thread.writes}, caller);
     if (!options().late_copies) store.land();
     thread.stores.push_back(std::move(store));
 }
@@ -750,11 +778,25 @@ TensorMap tensor_map(void* data, const TensorMap::Index& extent,
 }
 
 void bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* mbarrier) {
-    running_block->hopper.bulk_load(shared, map, first, mbarrier, SIMT_HOPPER_CALLER);
+    HopperBlock& block = running_block->hopper;
+    block.bulk_load(block.box(map, shared, first), map.data, mbarrier, SIMT_HOPPER_CALLER);
+}
+
+void bulk_load(void* shared, const void* global, int bytes, void* mbarrier) {
+    HopperBlock& block = running_block->hopper;
+    const auto caller = SIMT_HOPPER_CALLER;
+    block.bulk_load(block.line(global, shared, bytes, caller), global, mbarrier, caller);
 }
 
 void bulk_store(const TensorMap& map, const void* shared, const TensorMap::Index& first) {
-    running_block->hopper.bulk_store(map, shared, first, SIMT_HOPPER_CALLER);
+    HopperBlock& block = running_block->hopper;
+    block.bulk_store(block.box(map, shared, first), Direction::store, SIMT_HOPPER_CALLER);
+}
+
+void bulk_add(float* global, const float* shared, int bytes) {
+    HopperBlock& block = running_block->hopper;
+    const auto caller = SIMT_HOPPER_CALLER;
+    block.bulk_store(block.line(global, shared, bytes, caller), Direction::add, caller);
 }
 
 void bulk_commit() {
@@ -850,7 +892,23 @@ void wgmma(const Wgmma& product, Site site) {
         site);
 }
 
-void stmatrix(const void* row, const std::uint32_t (&r)[4], Site site) {
+template <bool transposed>
+void stmatrix_body(void* const (&all)[32], std::uint32_t) {
+    for (int lane = 0; lane < 32; ++lane) {
+        const auto& own = *static_cast<const StmatrixOperands*>(all[lane]);
+        const int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 8;
+             ++i) {  // half i % 2 of register i / 2: element (g, 2t + i % 2) of matrix i / 2
+            const int row = transposed ? 2 * t + i % 2 : g, column = transposed ? g : 2 * t + i % 2;
+            const auto& named = *static_cast<const StmatrixOperands*>(all[8 * (i / 2) + row]);
+            const auto half = static_cast<std::uint16_t>(own.r[i / 2] >> 16 * (i % 2));
+            std::memcpy(static_cast<std::byte*>(const_cast<void*>(named.row)) + 2 * column, &half, 2);
+        }
+    }
+    running_block->tally.stmatrix += 1;
+}
+
+void stmatrix(const void* row, const std::uint32_t (&r)[4], bool transposed, Site site) {
     Block& block = *running_block;
     if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
         block.fail(Report::Kind::misaligned,
@@ -860,20 +918,11 @@ void stmatrix(const void* row, const std::uint32_t (&r)[4], Site site) {
     block.record_access(row, 16, true);
     block.tally.shared_tile_bytes += 16;
     StmatrixOperands operands{r, row};
-    block.meet(
-        Op::stmatrix, all_lanes, &operands,
-        [](void* const(&all)[32], std::uint32_t) {
-            for (int lane = 0; lane < 32; ++lane) {
-                const auto& own = *static_cast<const StmatrixOperands*>(all[lane]);
-                for (int k = 0; k < 4; ++k) {  // elements (g, 2t), (g, 2t + 1) of matrix k
-                    const auto& named = *static_cast<const StmatrixOperands*>(all[8 * k + lane / 4]);
-                    auto* to = static_cast<std::byte*>(const_cast<void*>(named.row)) + lane % 4 * 4;
-                    std::memcpy(to, &own.r[k], 4);
-                }
-            }
-            running_block->tally.stmatrix += 1;
-        },
-        site);
+    if (transposed) {
+        block.meet(Op::stmatrix_transposed, all_lanes, &operands, stmatrix_body<true>, site);
+    } else {
+        block.meet(Op::stmatrix, all_lanes, &operands, stmatrix_body<false>, site);
+    }
 }
 
 }  // namespace simt

@@ -31,7 +31,9 @@ TensorMap tensor_map(void* data, const TensorMap::Index& extent,
 
 // Bulk copies and what they signal. A place that a report names is the caller's, by return address.
 void bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* mbarrier);
+void bulk_load(void* shared, const void* global, int bytes, void* mbarrier);
 void bulk_store(const TensorMap& map, const void* shared, const TensorMap::Index& first);
+void bulk_add(float* global, const float* shared, int bytes);
 void bulk_commit();
 void bulk_wait(int pending_groups, bool reads_alone);
 void fence_proxy_async();
@@ -61,7 +63,7 @@ struct Wgmma {
     bool B_transposed, add, is_fp16;
 };
 void wgmma(const Wgmma& operands, Site site);
-void stmatrix(const void* row, const std::uint32_t (&r)[4], Site site);
+void stmatrix(const void* row, const std::uint32_t (&r)[4], bool transposed, Site site);
 
 }  // namespace simt
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "simt/async.h"
@@ -30,6 +31,9 @@ struct BulkCopy {
     }
 };
 
+/// Where a bulk copy goes. Sums are of floats.
+enum class Direction : std::uint8_t { load, store, add };
+
 /// The part of Block that Hopper's instructions need. Called by the running thread, but for begin() and
 /// end().
 class HopperBlock {
@@ -44,10 +48,15 @@ class HopperBlock {
     /// What those who wait for ever wait for: "; named barrier 1 has 128 of 256 threads".
     std::string describe_waiting() const;
 
-    void bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* mbarrier,
-                   std::uintptr_t caller);
-    void bulk_store(const TensorMap& map, const void* shared, const TensorMap::Index& first,
-                    std::uintptr_t caller);
+    /// What a bulk copy moves: places of 16 bytes in shared memory, each with its global memory or null.
+    struct Place {
+        std::size_t first, bytes, alignment;  ///< of shared memory, from its start
+        std::vector<std::pair<std::size_t, std::byte*>> pieces = {};
+    };
+    Place box(const TensorMap& map, const void* shared, const TensorMap::Index& first);
+    Place line(const void* global, const void* shared, int bytes, std::uintptr_t caller);
+    void bulk_load(const Place& of, const void* tensor, void* mbarrier, std::uintptr_t caller);
+    void bulk_store(const Place& of, Direction direction, std::uintptr_t caller);
     void bulk_commit();
     void bulk_wait(std::size_t pending, bool reads_alone);
     void fence_proxy();
@@ -163,8 +172,8 @@ class HopperBlock {
     void touch_another(const void* address, std::size_t bytes, bool write, std::uintptr_t caller);
     /// One of Hopper's instructions.
     void use();
-    BulkCopy make_copy(const TensorMap& map, const std::byte* shared, const TensorMap::Index& first,
-                       bool load, Moment reads, Moment writes, std::uintptr_t caller);
+    BulkCopy make_copy(const Place& of, Direction direction, Moment reads, Moment writes,
+                       std::uintptr_t caller);
     Agent new_agent(const char* what, int thread);
     void check_product(const Wgmma& operands, int warp, Site site, std::uintptr_t caller);
     Accumulators& accumulators_of(const Wgmma* const (&lanes)[32], int warp, Site site);

@@ -138,6 +138,33 @@ __device__ __forceinline__ void bulk_store(const TensorMap* map, const void* sha
 #endif
 }
 
+/// cp.async.bulk, from global to shared memory: `bytes` bytes that lie together, a multiple of 16 at
+/// multiples of 16, in the same order. All else is as for a box.
+__device__ __forceinline__ void bulk_load(void* shared, const void* global, int bytes, Mbarrier* there) {
+#ifdef __CUDACC__
+    LADDER_PTX(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(
+            shared_address(shared)),
+        "l"(global), "r"(bytes), "r"(shared_address(there))
+        : "memory");
+#else
+    simt::bulk_load(shared, global, bytes, there);
+#endif
+}
+
+/// cp.reduce.async.bulk: adds `bytes` bytes of floats in shared memory, a multiple of 16 at multiples of 16,
+/// to those at `global`, whichever other threads add to them. Nobody knows in which order they do. All else
+/// is as for bulk_store.
+__device__ __forceinline__ void bulk_add(float* global, const float* shared, int bytes) {
+#ifdef __CUDACC__
+    LADDER_PTX("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n" ::"l"(global),
+               "r"(shared_address(shared)), "r"(bytes)
+               : "memory");
+#else
+    simt::bulk_add(global, shared, bytes);
+#endif
+}
+
 /// cp.async.bulk.commit_group: this thread's bulk stores since the last commit are a group.
 __device__ __forceinline__ void bulk_commit() {
 #ifdef __CUDACC__
@@ -458,7 +485,21 @@ __device__ __forceinline__ void stmatrix(T* row, const std::uint32_t (&r)[4] LAD
         "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
         : "memory");
 #else
-    simt::stmatrix(row, r, site);
+    simt::stmatrix(row, r, false, site);
+#endif
+}
+
+/// stmatrix.x4.trans: the same with each matrix transposed; r[k] is matrix k's elements (2t, g) and (2t + 1,
+/// g).
+template <class T>
+__device__ __forceinline__ void stmatrix_transposed(T* row, const std::uint32_t (&r)[4] LADDER_SITE) {
+#ifdef __CUDACC__
+    LADDER_PTX(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared_address(row)),
+        "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+        : "memory");
+#else
+    simt::stmatrix(row, r, true, site);
 #endif
 }
 

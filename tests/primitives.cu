@@ -244,12 +244,14 @@ __global__ void wgmma_kernel(float* out) {
     for (int i = 0; i < N / 2; ++i) store(&out[thread * (N / 2) + i], D[i]);
 }
 
+template <bool transposed>
 __global__ void stmatrix_kernel(std::uint32_t* out) {
     auto& tile = aligned_shared_memory<Quads>();
     const int lane = static_cast<int>(threadIdx.x);
     std::uint32_t r[4];
     for (int k = 0; k < 4; ++k) r[k] = sample_pair<fp16>(4 * lane + k);
-    stmatrix(reinterpret_cast<std::uint16_t*>(tile.word[(lane * 5 + 3) % 32]), r);
+    auto* row = reinterpret_cast<std::uint16_t*>(tile.word[(lane * 5 + 3) % 32]);
+    transposed ? stmatrix_transposed(row, r) : stmatrix(row, r);
     __syncwarp();
     for (int k = 0; k < 4; ++k) store(&out[4 * lane + k], load(&tile.word[lane][k]));
 }
@@ -287,6 +289,34 @@ __global__ void bulk_kernel(std::uint32_t* box, const __grid_constant__ TensorMa
         bulk_commit();
         bulk_wait<0>();
     }
+}
+
+// Floats that lie together: brought, and added to others.
+constexpr int line_words = 20;
+
+struct Line {
+    alignas(16) float value[line_words];
+    Mbarrier there;
+};
+
+__global__ void line_kernel(float* out) {
+    const int i = static_cast<int>(threadIdx.x);
+    if (i >= line_words) return;
+    store(&out[i], 1.5f * static_cast<float>(i));
+    store(&out[line_words + i], 100.0f);
+}
+
+__global__ void add_line_kernel(float* out) {
+    auto& shared = aligned_shared_memory<Line>();
+    if (threadIdx.x > 0) return;
+    mbarrier_init(&shared.there, 1);
+    mbarrier_fence_init();
+    mbarrier_expect(&shared.there, sizeof shared.value);
+    bulk_load(shared.value, out, sizeof shared.value, &shared.there);
+    mbarrier_try_wait(&shared.there, 0);
+    for (int n = 0; n < 2; ++n) bulk_add(out + line_words, shared.value, sizeof shared.value);
+    bulk_commit();
+    bulk_wait<0>();
 }
 
 __global__ void is_built_for_hopper_kernel(std::uint32_t* out) {
@@ -362,7 +392,12 @@ Results run_hopper<Backend::LADDER_BACKEND>(Device& device) {
     each_wgmma([&]<class T, int N, A_in A_place, bool B_transposed>(const std::string& name) {
         results[name] = run_wgmma<T, N, A_place, B_transposed>(device);
     });
-    results["stmatrix"] = result_of(device, 4, stmatrix_kernel);
+    results["stmatrix"] = result_of(device, 4, stmatrix_kernel<false>);
+    results["stmatrix_transposed"] = result_of(device, 4, stmatrix_kernel<true>);
+    results["bulk_add"] = words_of(device, 2 * line_words, [](void* out) {
+        launch(line_kernel, dim3(1), 32, 0, static_cast<float*>(out));
+        launch(add_line_kernel, dim3(1), 32, sizeof(Line), static_cast<float*>(out));
+    });
     results["bulk"] = run_bulk(device);
     return results;
 }
@@ -389,12 +424,26 @@ Results hopper_by_formula() {
             }
         }
     });
-    Words& stored = results["stmatrix"];
+    Words &stored = results["stmatrix"], &transposed = results["stmatrix_transposed"];
     stored.resize(32 * 4);
+    transposed.resize(32 * 4);
     for (int lane = 0; lane < 32; ++lane) {
-        for (int k = 0; k < 4; ++k)  // in the row that lane 8 k + lane / 4 names
-            stored[static_cast<std::size_t>(((8 * k + lane / 4) * 5 + 3) % 32 * 4 + lane % 4)] =
-                sample_pair<fp16>(4 * lane + k);
+        for (int k = 0; k < 4; ++k) {  // in the rows that lanes 8 k to 8 k + 7 name
+            const auto word = [&](int row, int place) {
+                return static_cast<std::size_t>(((8 * k + row) * 5 + 3) % 32 * 4 + place);
+            };
+            const std::uint32_t pair = sample_pair<fp16>(4 * lane + k);
+            stored[word(lane / 4, lane % 4)] = pair;
+            for (int i = 0; i < 2; ++i)
+                transposed[word(lane % 4 * 2 + i, lane / 8)] |= (pair >> 16 * i & 0xffff)
+                                                                << lane / 4 % 2 * 16;
+        }
+    }
+    Words& sums = results["bulk_add"];
+    for (int i = 0; i < 2 * line_words; ++i) {
+        const float brought = 1.5f * static_cast<float>(i % line_words);
+        const float value = i < line_words ? brought : 100.0f + 2 * brought;
+        std::memcpy(&sums.emplace_back(), &value, 4);
     }
     Words& bulk = results["bulk"];
     for (int i = 0; i < bulk_words; ++i) bulk.push_back(sample_pair<bf16>(i));
