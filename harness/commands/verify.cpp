@@ -156,7 +156,7 @@ Document run(const VerifyOptions& options) {
     }
 
     compile_stages(runnable(options.stages.selected(), *device), device->backend(), std::cref(progress));
-    const Runs runs = options.orders ? Runs::in_all_orders : Runs::twice;
+    const Runs runs = options.orders ? Runs::in_all_orders : Runs::usual;
     verify_all(*device, verifications, std::cref(progress), runs);
 
     Document document;

@@ -11,8 +11,8 @@ namespace {
 /// Rows made one by one; each choice in them is the one that brings most that is new.
 class Covering {
   public:
-    Covering(const Levels& levels, int together, const std::function<bool(const Levels&)>& feasible)
-        : levels_(levels), feasible_(feasible) {
+    Covering(const Levels& levels, int together, const std::function<double(const Levels&)>& cost)
+        : levels_(levels), cost_(cost) {
         // A single is a pair of a level with itself.
         for (int f = 0; f < factors(); ++f) {
             for (int g = f; g < factors(); ++g) {
@@ -60,10 +60,11 @@ class Covering {
 
     static bool holds(const Levels& row, const Pair& p) { return row[p.f] == p.a && row[p.g] == p.b; }
 
-    bool is_feasible(Levels row) const {
+    double cost(Levels row) const {
         std::replace(row.begin(), row.end(), -1, 0);
-        return feasible_(row);
+        return cost_(row);
     }
+    bool is_feasible(const Levels& row) const { return cost(row) <= 1; }
 
     /// What a row holds, of all that is decided in it.
     std::vector<Pair> pairs_of(const Levels& row) const {
@@ -77,28 +78,29 @@ class Covering {
     }
 
     /// Of those that are feasible: the level with the most open pairs, then the one whose pairs were used
-    /// least. Level 0 is the ordinary one, and may be used twice as often.
+    /// least, at the same cost. Level 0 is the ordinary one, and may be used twice as often.
     int best_level(Levels row, int f) const {
         int best = 0;
-        std::tuple<int, int> best_value{-1, 0};
+        std::tuple<int, double> best_value{-1, 0};
         for (int level = 0; level < levels_[f]; ++level) {
             row[f] = level;
-            if (!is_feasible(row)) continue;
-            int open = 0, used = 0;
+            const double row_cost = cost(row);
+            if (row_cost > 1) continue;
+            int open = 0, used = 1;
             for (const Pair& p : pairs_of(row)) {
                 if (p.f != f && p.g != f) continue;
                 open += static_cast<int>(open_.count(p));
                 const auto found = used_.find(p);
                 used += found == used_.end() ? 0 : found->second;
             }
-            const std::tuple value{open, level == 0 ? -used / 2 : -used};
+            const std::tuple value{open, -used * row_cost * (level == 0 ? 0.5 : 1)};
             if (value > best_value) std::tie(best, best_value) = std::tuple(level, value);
         }
         return best;
     }
 
     const Levels& levels_;
-    const std::function<bool(const Levels&)>& feasible_;
+    const std::function<double(const Levels&)>& cost_;
     std::set<Pair> open_;
     std::map<Pair, int> used_;  ///< how often each was chosen
 };
@@ -106,8 +108,8 @@ class Covering {
 }  // namespace
 
 std::vector<Levels> cover(const Levels& levels, int together, const std::vector<Levels>& first,
-                          const std::function<bool(const Levels&)>& feasible) {
-    Covering covering(levels, together, feasible);
+                          const std::function<double(const Levels&)>& cost) {
+    Covering covering(levels, together, cost);
     for (const Levels& row : first) covering.add(row);
     covering.add_all();
     return covering.rows;
