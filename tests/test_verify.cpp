@@ -357,7 +357,7 @@ TEST_CASE("a case describes itself") {
     CHECK(c.softmax_scale() == 0.5f);
 }
 
-TEST_CASE("the judge accepts a kernel's rounding in every verification case") {
+TEST_CASE("the judge accepts a kernel's rounding in every verification case", "[slow]") {
     for (const Case& c : verification_cases(make_stage(), Cover::all)) {
         CAPTURE(c.description());
         const Verdict verdict = answer(c, as_a_kernel).verdict();

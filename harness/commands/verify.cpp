@@ -136,6 +136,7 @@ Document run(const VerifyOptions& options) {
     const ProgressLine progress;
     std::vector<Verification> verifications;
     if (options.scale && !options.problem.shape) throw BadUsage("--scale needs --shape");
+    if (options.orders && options.backend.order != "forward") throw BadUsage("--orders runs every --order");
     if (options.random > 0) {
         const CaseOptions& wanted = options.problem;
         if (wanted.shape || wanted.causal || wanted.dtype || wanted.layout || wanted.input || options.quick)
@@ -145,7 +146,6 @@ Document run(const VerifyOptions& options) {
         for (const Stage* stage : options.stages.selected())
             verifications.emplace_back(stage, cases_of(*stage, options));
     }
-    if (options.orders && options.backend.order != "forward") throw BadUsage("--orders runs every --order");
     const auto device = options.backend.open(options.orders || options.multiprocessors != 0);
     if (options.problem.shape) require_memory(*options.problem.shape, *device);
 
