@@ -63,7 +63,11 @@ struct Descriptor {
 void values_of(const void* from, float (&values)[8], bool is_fp16) {
     std::uint16_t bits[8];
     std::memcpy(bits, from, sizeof bits);
-    for (int i = 0; i < 8; ++i) values[i] = is_fp16 ? value_of(fp16{bits[i]}) : value_of(bf16{bits[i]});
+    if (is_fp16) {
+        for (int i = 0; i < 8; ++i) values[i] = value_of(fp16{bits[i]});
+    } else {
+        for (int i = 0; i < 8; ++i) values[i] = value_of(bf16{bits[i]});
+    }
 }
 
 /// Row and column of accumulator i of a lane, in its warp's 16 rows.
@@ -667,10 +671,17 @@ void HopperBlock::wait_for_products(std::size_t pending) {
         own.groups.erase(own.groups.begin(), own.groups.end() - static_cast<std::ptrdiff_t>(pending));
     if (over == before) return;
     // They have read memory, for all four warps, who may learn of it from this one.
-    for (int other = first; other < first + warps_of_group; ++other) {
-        Warp& part = warps_[other];
-        const std::size_t oldest = part.started - part.products.size();
-        for (; part.executed < over; ++part.executed) execute(part.products[part.executed - oldest], other);
+    for (std::size_t n = own.executed; n < over; ++n) {
+        bool B_is_there = false;  // which all four read
+        for (int other = first; other < first + warps_of_group; ++other) {
+            Warp& part = warps_[other];
+            if (part.executed > n) continue;
+            const std::size_t oldest = part.started - part.products.size();
+            const Product& product = part.products[n - oldest];
+            if (!std::exchange(B_is_there, true)) read_B(product.operands);
+            execute(product, other);
+            part.executed += 1;
+        }
     }
     for (std::size_t n = 0; n < over - before; ++n) {
         const Product& product = own.products[n];
@@ -689,6 +700,24 @@ void HopperBlock::wait_for_products(std::size_t pending) {
     int lanes[32];
     std::iota(lanes, lanes + 32, 32 * warp);
     block_.clocks_.learn(lanes, warpgroups_[warp / warps_of_group].agent, static_cast<Epoch>(over));
+}
+
+/// The values of B, for execute().
+void HopperBlock::read_B(const Wgmma& o) {
+    const int N = o.columns;
+    const std::byte* shared = block_.shared_.get();
+    float values[8];
+    if (o.B_transposed) {
+        Descriptor(o.B_descriptor).by_columns(N, [&](std::size_t place, int column, int k) {
+            values_of(shared + place, values, o.is_fp16);
+            std::copy_n(values, 8, &B_[k * N + column]);
+        });
+    } else {
+        Descriptor(o.B_descriptor).by_rows(0, N, [&](std::size_t place, int column, int k) {
+            values_of(shared + place, values, o.is_fp16);
+            for (int i = 0; i < 8; ++i) B_[(k + i) * N + column] = values[i];
+        });
+    }
 }
 
 /// D = A B (+ D) for the warp's 16 rows.
@@ -714,25 +743,15 @@ void HopperBlock::execute(const Product& product, int warp) {
             }
         }
     }
-    if (o.B_transposed) {
-        Descriptor(o.B_descriptor).by_columns(N, [&](std::size_t place, int column, int k) {
-            values_of(shared + place, values, o.is_fp16);
-            std::copy_n(values, 8, &B_[k * N + column]);
-        });
-    } else {
-        Descriptor(o.B_descriptor).by_rows(0, N, [&](std::size_t place, int column, int k) {
-            values_of(shared + place, values, o.is_fp16);
-            for (int i = 0; i < 8; ++i) B_[(k + i) * N + column] = values[i];
-        });
-    }
+    const float *A = A_.data(), *B = B_.data();
     float* D = product.accumulators->value.data();
     for (int row = 0; row < 16; ++row) {
         for (int column = 0; column < N; column += 8) {
             float sum[8];  // nobody else's, so that the compiler may use vector registers
             for (int j = 0; j < 8; ++j) sum[j] = o.add ? D[row * N + column + j] : 0.0f;
             for (int k = 0; k < 16; ++k) {
-                const float a = A_[row * 16 + k];
-                for (int j = 0; j < 8; ++j) sum[j] += a * B_[k * N + column + j];
+                const float a = A[row * 16 + k];
+                for (int j = 0; j < 8; ++j) sum[j] += a * B[k * N + column + j];
             }
             for (int j = 0; j < 8; ++j) D[row * N + column + j] = sum[j];
         }

@@ -180,6 +180,7 @@ class HopperBlock {
     Registers& registers_of(int thread, const void* begin, std::size_t bytes, const char* what, Site site);
     /// Products of the warpgroup that are over when the warp waits for all its groups but the last `pending`.
     static std::size_t closed(const Warp& warp, std::size_t pending);
+    void read_B(const Wgmma& operands);
     void execute(const Product& product, int warp);
     void give_back(Accumulators& accumulators, int warp);
 

@@ -70,6 +70,14 @@ struct MmaOperands {
     std::uint32_t b0, b1;
 };
 
+/// Many at once, so that the compiler may use vector registers.
+template <class T, int rows, int columns>
+void convert(const std::uint16_t (&bits)[rows][columns], float (&values)[rows][columns]) {
+    for (int i = 0; i < rows; ++i) {
+        for (int j = 0; j < columns; ++j) values[i][j] = value_of(T{bits[i][j]});
+    }
+}
+
 /// D += A B for the columns first_k .. first_k + depth - 1 of A.
 template <int depth>
 void multiply(const float (&A)[16][16], const float (&B)[16][8], int first_k, float (&D)[16][8]) {
@@ -85,21 +93,28 @@ void multiply(const float (&A)[16][16], const float (&B)[16][8], int first_k, fl
 
 template <class T>
 void mma_body(void* const (&operands)[32], std::uint32_t) {
+    std::uint16_t A_bits[16][16], B_bits[16][8];
     float A[16][16], B[16][8], D[16][8];
     for (int lane = 0; lane < 32; ++lane) {
         const int g = lane / 4, t = lane % 4;
         const auto& [d, a, b0, b1] = *static_cast<const MmaOperands*>(operands[lane]);
-        unpack<T>(a[0], &A[g][2 * t], &A[g][2 * t + 1]);
-        unpack<T>(a[1], &A[g + 8][2 * t], &A[g + 8][2 * t + 1]);
-        unpack<T>(a[2], &A[g][2 * t + 8], &A[g][2 * t + 9]);
-        unpack<T>(a[3], &A[g + 8][2 * t + 8], &A[g + 8][2 * t + 9]);
-        unpack<T>(b0, &B[2 * t][g], &B[2 * t + 1][g]);
-        unpack<T>(b1, &B[2 * t + 8][g], &B[2 * t + 9][g]);
+        const auto unpack = [](std::uint32_t bits, std::uint16_t& low, std::uint16_t& high) {
+            low = static_cast<std::uint16_t>(bits);
+            high = static_cast<std::uint16_t>(bits >> 16);
+        };
+        unpack(a[0], A_bits[g][2 * t], A_bits[g][2 * t + 1]);
+        unpack(a[1], A_bits[g + 8][2 * t], A_bits[g + 8][2 * t + 1]);
+        unpack(a[2], A_bits[g][2 * t + 8], A_bits[g][2 * t + 9]);
+        unpack(a[3], A_bits[g + 8][2 * t + 8], A_bits[g + 8][2 * t + 9]);
+        unpack(b0, B_bits[2 * t][g], B_bits[2 * t + 1][g]);
+        unpack(b1, B_bits[2 * t + 8][g], B_bits[2 * t + 9][g]);
         D[g][2 * t] = d[0];
         D[g][2 * t + 1] = d[1];
         D[g + 8][2 * t] = d[2];
         D[g + 8][2 * t + 1] = d[3];
     }
+    convert<T>(A_bits, A);
+    convert<T>(B_bits, B);
     if (options().compute_capability >= 80) {
         multiply<16>(A, B, 0, D);
     } else {  // two m16n8k8
@@ -262,7 +277,7 @@ void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site
 
 template <class T>
 void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, Site site) {
-    if (options().compute_capability < 80 && std::is_same_v<T, bf16>) {
+    if (std::is_same_v<T, bf16> && options().compute_capability < 80) {
         running_block->fail(Report::Kind::unsupported,
                             fmt::format("mma of bf16 at {} needs sm_80", to_string(site)));
     }

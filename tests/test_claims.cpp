@@ -36,6 +36,14 @@ struct Counts {
     std::vector<Count> tiles_of_blocks;
 };
 
+/// Those of a problem, which most stages have in common.
+const Inputs& inputs_of(const Case& c) {
+    static std::map<std::string, Inputs> known;
+    const auto [place, is_new] = known.try_emplace(c.description());
+    if (is_new) place->second = make_inputs(c);
+    return place->second;
+}
+
 /// Runs a stage as simt::options() say.
 Counts count(const Stage& stage, const Case& c, Backend backend = Backend::cpu) {
     const simt::KeptOptions kept;
@@ -48,7 +56,7 @@ Counts count(const Stage& stage, const Case& c, Backend backend = Backend::cpu) 
         tiles[number] += work.tiles;
     };
     const auto device = open_device(backend);
-    counts.work = count_work(*device, stage, c, make_inputs(c));
+    counts.work = count_work(*device, stage, c, inputs_of(c));
     return counts;
 }
 

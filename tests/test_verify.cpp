@@ -179,7 +179,7 @@ class FakeDevice : public Device {
     explicit FakeDevice(std::function<void(const Problem&)> stage) : stage_(std::move(stage)) {}
     ~FakeDevice() override { CHECK(allocations.empty()); }
 
-    Backend backend() const override { return Backend::cpu; }
+    Backend backend() const override { return kind; }
     std::string description() const override { return "fake device"; }
     int sm_count() const override { return 4; }
     int compute_capability() const override { return 80; }
@@ -204,6 +204,7 @@ class FakeDevice : public Device {
         stage_(problem);
     }
 
+    Backend kind = Backend::cpu;
     std::size_t memory = std::size_t{1} << 30;
     int runs = 0;
     std::map<void*, std::size_t> allocations;
@@ -356,7 +357,7 @@ TEST_CASE("a case describes itself") {
     CHECK(c.softmax_scale() == 0.5f);
 }
 
-TEST_CASE("the judge accepts a kernel's rounding in every verification case") {
+TEST_CASE("the judge accepts a kernel's rounding in every verification case", "[slow]") {
     for (const Case& c : verification_cases(make_stage(), Cover::all)) {
         CAPTURE(c.description());
         const Verdict verdict = answer(c, as_a_kernel).verdict();
@@ -697,7 +698,7 @@ TEST_CASE("a device runs a stage, and what it wrote comes back") {
             CHECK(outputs.O == expected.outputs.O);
             CHECK(outputs.L == expected.outputs.L);
             CHECK(verify(device, make_stage(), c).passed);
-            CHECK(device.runs == 3);
+            CHECK(device.runs == 2);
         }
     }
 }
@@ -747,6 +748,7 @@ TEST_CASE("runs that differ are reported") {
         if (++runs == 2)
             static_cast<std::uint16_t*>(p.O.data)[5 * 64 + 3] ^= 1;  // the last bit, well within bounds
     });
+    device.kind = Backend::gpu;
     const Verdict verdict = verify(device, make_stage(), c);
     CHECK(!verdict.passed);
     CHECK(contains(verdict.report, "a second run changed O in 1 of 2368 elements"));
@@ -783,7 +785,7 @@ TEST_CASE("stages share the inputs of a case and what is expected") {
     CHECK(verifications[0].passed == 3);
     CHECK(verifications[1].passed == 1);
     CHECK(verifications[1].why_not == "it has no head dimension 128");
-    CHECK(device.runs == 8);
+    CHECK(device.runs == 4);
 
     Reference reference(shared);
     CHECK(reference.seconds() == 0);
@@ -816,17 +818,13 @@ TEST_CASE("a case has its own number of multiprocessors, if the machine is playe
         seen.clear();
         c.multiprocessors = multiprocessors;
         CHECK(verify(device, stage, c).passed);
-        CHECK(seen.size() > 4);
+        CHECK(seen.size() > 2);
         for (const int count : seen) CHECK(count == (multiprocessors == 0 ? usual : multiprocessors));
         CHECK(simt::options().multiprocessors == usual);
     }
 
-    class Gpu : public FakeDevice {
-      public:
-        using FakeDevice::FakeDevice;
-        Backend backend() const override { return Backend::gpu; }
-    };
-    Gpu gpu(attend_exactly);
+    FakeDevice gpu(attend_exactly);
+    gpu.kind = Backend::gpu;
     CHECK_THROWS_AS(verify(gpu, make_stage(), c), CannotRun);
     CHECK(gpu.runs == 0);
     c.multiprocessors = 0;
@@ -919,6 +917,7 @@ TEST_CASE("the workspace starts as NaN at every run") {
         std::fill_n(bytes, (16 << 20) + 100, static_cast<unsigned char>(0));
         attend(p, exact);
     });
+    device.kind = Backend::gpu;  // which runs twice
     CHECK(verify(device, stage, make_case({})).passed);
     CHECK(clean == 2);
 }
@@ -946,7 +945,8 @@ TEST_CASE("counters at the end of the workspace start at 0, and must be 0 again"
 TEST_CASE("a covering holds every two levels together, as far as that is feasible") {
     const Levels levels{3, 2, 5, 4};
     const auto feasible = [](const Levels& row) { return row[2] + row[3] < 6; };
-    const std::vector<Levels> rows = cover(levels, 2, {{2, 1, -1, 3}}, feasible);
+    const auto cost = [&](const Levels& row) { return feasible(row) ? (1 + row[0]) / 3.0 : 2; };
+    const std::vector<Levels> rows = cover(levels, 2, {{2, 1, -1, 3}}, cost);
     CHECK(rows.size() <= 26);  // 4 x 5 is the least
     REQUIRE(!rows.empty());
     CHECK((rows[0][0] == 2 && rows[0][1] == 1 && rows[0][3] == 3));
@@ -962,7 +962,12 @@ TEST_CASE("a covering holds every two levels together, as far as that is feasibl
         }
     }
     for (const Levels& row : rows) CHECK(feasible(row));
-    CHECK(cover(levels, 1, {}, feasible).size() <= 6);
+    CHECK(cover(levels, 1, {}, cost).size() <= 6);
+    // What costs more is chosen less often where either will do.
+    const auto count = [&](int level) {
+        return std::count_if(rows.begin(), rows.end(), [=](const Levels& row) { return row[0] == level; });
+    };
+    CHECK(count(1) > count(2));
 }
 
 TEST_CASE("the verification cases cover what they promise") {

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "stages/errors.h"
 
@@ -97,11 +96,9 @@ std::string read_file(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) throw BadUsage(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
     std::string content;
-    try {
-        content.assign(std::istreambuf_iterator<char>(file), {});
-    } catch (const std::ios_base::failure&) {  // what libstdc++ makes of a disk that fails
-        throw BadUsage(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
-    }
+    for (char piece[1 << 14]; file; content.append(piece, static_cast<std::size_t>(file.gcount())))
+        file.read(piece, sizeof piece);
+    if (file.bad()) throw BadUsage(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
     return content;
 }
 

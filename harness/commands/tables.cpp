@@ -257,8 +257,9 @@ class Generator {
         return fs::exists(file) ? errors_block(file) : not_recorded;
     }
 
+    /// The plain back-end: what it counts the race checker counts too, which claims hold, and it is faster.
     Device& counting_device() {
-        if (!cpu_) cpu_ = open_counting_device();
+        if (!cpu_) cpu_ = open_first({Backend::cpu});
         return *cpu_;
     }
 

@@ -136,6 +136,7 @@ Document run(const VerifyOptions& options) {
     const ProgressLine progress;
     std::vector<Verification> verifications;
     if (options.scale && !options.problem.shape) throw BadUsage("--scale needs --shape");
+    if (options.orders && options.backend.order != "forward") throw BadUsage("--orders runs every --order");
     if (options.random > 0) {
         const CaseOptions& wanted = options.problem;
         if (wanted.shape || wanted.causal || wanted.dtype || wanted.layout || wanted.input || options.quick)
@@ -145,7 +146,6 @@ Document run(const VerifyOptions& options) {
         for (const Stage* stage : options.stages.selected())
             verifications.emplace_back(stage, cases_of(*stage, options));
     }
-    if (options.orders && options.backend.order != "forward") throw BadUsage("--orders runs every --order");
     const auto device = options.backend.open(options.orders || options.multiprocessors != 0);
     if (options.problem.shape) require_memory(*options.problem.shape, *device);
 
@@ -156,7 +156,7 @@ Document run(const VerifyOptions& options) {
     }
 
     compile_stages(runnable(options.stages.selected(), *device), device->backend(), std::cref(progress));
-    const Runs runs = options.orders ? Runs::in_all_orders : Runs::twice;
+    const Runs runs = options.orders ? Runs::in_all_orders : Runs::usual;
     verify_all(*device, verifications, std::cref(progress), runs);
 
     Document document;

@@ -87,10 +87,10 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
     };
     // (16 rows, 16 keys) pieces: what a CPU computes.
     const double most = how == Cover::each ? 500 : 700;
-    const auto is_small = [&](const Levels& row) {
+    const auto cost = [&](const Levels& row) {
         const Shape s = make(row, 1).shape;
         const double pieces = double(s.B) * s.H * ((s.Nq + 15) / 16) * ((s.Nk + 15) / 16) * s.d / 64;
-        return pieces <= most * (s.d == 64 ? 1 : s.d / 128.0 + 0.5);
+        return pieces / (most * (s.d == 64 ? 1 : s.d / 128.0 + 0.5));
     };
     const Levels levels{static_cast<int>(dims.size()),
                         2 * several + 2,
@@ -103,7 +103,7 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
                         2,
                         2};
     std::vector<Case> cases;
-    for (const Levels& row : cover(levels, how == Cover::each ? 1 : 2, meetings(levels[dim]), is_small))
+    for (const Levels& row : cover(levels, how == Cover::each ? 1 : 2, meetings(levels[dim]), cost))
         cases.push_back(make(row, cases.size() + 1));
     return cases;
 }

@@ -1,8 +1,6 @@
 #include "harness/problem/cover.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <tuple>
 
 namespace ladder {
@@ -11,15 +9,21 @@ namespace {
 /// Rows made one by one; each choice in them is the one that brings most that is new.
 class Covering {
   public:
-    Covering(const Levels& levels, int together, const std::function<bool(const Levels&)>& feasible)
-        : levels_(levels), feasible_(feasible) {
+    Covering(const Levels& levels, int together, const std::function<double(const Levels&)>& cost)
+        : levels_(levels), cost_(cost) {
+        for (const int count : levels) {
+            first_.push_back(total_);
+            total_ += count;
+        }
+        open_.resize(static_cast<std::size_t>(total_) * total_);
+        used_.resize(open_.size());
         // A single is a pair of a level with itself.
         for (int f = 0; f < factors(); ++f) {
             for (int g = f; g < factors(); ++g) {
                 if ((f == g) != (together == 1)) continue;
                 for (int a = 0; a < levels[f]; ++a) {
                     for (int b = f == g ? a : 0; b < (f == g ? a + 1 : levels[g]); ++b)
-                        open_.insert({f, a, g, b});
+                        open_[pair(f, a, g, b)] = true;
                 }
             }
         }
@@ -31,83 +35,85 @@ class Covering {
         for (int f = 0; f < factors(); ++f) {
             if (row[f] < 0) row[f] = best_level(row, f);
         }
-        for (const Pair& p : pairs_of(row)) used_[p] += 1;
-        std::erase_if(open_, [&](const Pair& p) { return holds(row, p); });
+        for (int f = 0; f < factors(); ++f) {
+            for (int g = f; g < factors(); ++g) {
+                const std::size_t p = pair(f, row[f], g, row[g]);
+                used_[p] += 1;
+                open_[p] = false;
+            }
+        }
         rows.push_back(row);
     }
 
     /// Until every pair that is feasible has occurred.
     void add_all() {
-        while (!open_.empty()) {
-            const auto [f, a, g, b] = *open_.begin();
-            Levels row(levels_.size(), -1);
-            row[f] = a;
-            row[g] = b;
-            add(row);
-            open_.erase({f, a, g, b});
+        for (int f = 0; f < factors(); ++f) {
+            for (int a = 0; a < levels_[f]; ++a) {
+                for (int g = f; g < factors(); ++g) {
+                    for (int b = 0; b < levels_[g]; ++b) {
+                        if (!open_[pair(f, a, g, b)]) continue;
+                        Levels row(levels_.size(), -1);
+                        row[f] = a;
+                        row[g] = b;
+                        add(row);
+                        open_[pair(f, a, g, b)] = false;  // nor if it is not feasible
+                    }
+                }
+            }
         }
     }
 
     std::vector<Levels> rows;
 
   private:
-    struct Pair {
-        int f, a, g, b;
-        auto operator<=>(const Pair&) const = default;
-    };
-
     int factors() const { return static_cast<int>(levels_.size()); }
 
-    static bool holds(const Levels& row, const Pair& p) { return row[p.f] == p.a && row[p.g] == p.b; }
+    /// The number of a pair: level a of factor f and b of g, f <= g.
+    std::size_t pair(int f, int a, int g, int b) const {
+        return static_cast<std::size_t>(first_[f] + a) * total_ + first_[g] + b;
+    }
 
-    bool is_feasible(Levels row) const {
+    double cost(Levels row) const {
         std::replace(row.begin(), row.end(), -1, 0);
-        return feasible_(row);
+        return cost_(row);
     }
-
-    /// What a row holds, of all that is decided in it.
-    std::vector<Pair> pairs_of(const Levels& row) const {
-        std::vector<Pair> pairs;
-        for (int f = 0; f < factors(); ++f) {
-            for (int g = f; g < factors(); ++g) {
-                if (row[f] >= 0 && row[g] >= 0) pairs.push_back({f, row[f], g, row[g]});
-            }
-        }
-        return pairs;
-    }
+    bool is_feasible(const Levels& row) const { return cost(row) <= 1; }
 
     /// Of those that are feasible: the level with the most open pairs, then the one whose pairs were used
-    /// least. Level 0 is the ordinary one, and may be used twice as often.
+    /// least, at the same cost. Level 0 is the ordinary one, and may be used twice as often.
     int best_level(Levels row, int f) const {
         int best = 0;
-        std::tuple<int, int> best_value{-1, 0};
+        std::tuple<int, double> best_value{-1, 0};
         for (int level = 0; level < levels_[f]; ++level) {
             row[f] = level;
-            if (!is_feasible(row)) continue;
-            int open = 0, used = 0;
-            for (const Pair& p : pairs_of(row)) {
-                if (p.f != f && p.g != f) continue;
-                open += static_cast<int>(open_.count(p));
-                const auto found = used_.find(p);
-                used += found == used_.end() ? 0 : found->second;
+            const double row_cost = cost(row);
+            if (row_cost > 1) continue;
+            int open = 0, used = 1;
+            for (int g = 0; g < factors(); ++g) {
+                if (row[g] < 0) continue;
+                const std::size_t p = g < f ? pair(g, row[g], f, level) : pair(f, level, g, row[g]);
+                open += open_[p];
+                used += used_[p];
             }
-            const std::tuple value{open, level == 0 ? -used / 2 : -used};
+            const std::tuple value{open, -used * row_cost * (level == 0 ? 0.5 : 1)};
             if (value > best_value) std::tie(best, best_value) = std::tuple(level, value);
         }
         return best;
     }
 
     const Levels& levels_;
-    const std::function<bool(const Levels&)>& feasible_;
-    std::set<Pair> open_;
-    std::map<Pair, int> used_;  ///< how often each was chosen
+    const std::function<double(const Levels&)>& cost_;
+    std::vector<int> first_;  ///< of each factor, the number of its first level
+    int total_ = 0;           ///< levels of all factors
+    std::vector<bool> open_;  ///< by pair
+    std::vector<int> used_;   ///< how often each was chosen
 };
 
 }  // namespace
 
 std::vector<Levels> cover(const Levels& levels, int together, const std::vector<Levels>& first,
-                          const std::function<bool(const Levels&)>& feasible) {
-    Covering covering(levels, together, feasible);
+                          const std::function<double(const Levels&)>& cost) {
+    Covering covering(levels, together, cost);
     for (const Levels& row : first) covering.add(row);
     covering.add_all();
     return covering.rows;

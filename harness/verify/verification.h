@@ -47,7 +47,7 @@ struct Verification {
 /// A stage that cannot run a case says so in why_not and the others go on. Throws CannotRun if none could run
 /// anything.
 void verify_all(Device& device, std::vector<Verification>& verifications, const OnStep& on_step,
-                Runs runs = Runs::twice);
+                Runs runs = Runs::usual);
 
 /// "12 of 12", in green or red.
 Cell verdict_cell(const Verification& verification);

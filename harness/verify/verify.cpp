@@ -21,9 +21,12 @@ struct OtherRun {
     std::function<void()> prepare;
 };
 
-std::vector<OtherRun> other_runs(Runs runs) {
-    if (runs == Runs::twice) return {{"a second run", [] {}}};
+std::vector<OtherRun> other_runs(const Device& device, Runs runs) {
     std::vector<OtherRun> others;
+    if (runs == Runs::usual) {
+        if (device.backend() == Backend::gpu) others.push_back({"a second run", [] {}});
+        return others;
+    }
 #ifdef LADDER_HAS_CPU
     using simt::Order;
     for (const auto& [name, order, seed] : {std::tuple{"--order reversed", Order::reversed, 1},
@@ -89,7 +92,7 @@ Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs ru
         const DeviceInputs inputs(device, reference.inputs());
         const Outputs first = run_guarded(device, stage, c, inputs);
         verdict = judge(c, reference.expected(), first);
-        for (const OtherRun& other : other_runs(runs)) {
+        for (const OtherRun& other : other_runs(device, runs)) {
             if (!verdict.passed) break;
             run = other.name;
             other.prepare();

@@ -37,14 +37,15 @@ class Reference {
 
 /// How often a stage runs on a case. All of its runs must agree bit for bit.
 enum class Runs : std::uint8_t {
-    twice,
+    /// Twice on a GPU. Once on a CPU, where a second run takes the very same turns.
+    usual,
     /// Once with the threads of a block forward, once reversed, twice shuffled. For the CPU back-ends.
     in_all_orders
 };
 
-/// Runs a stage on the case, judges its outputs, and runs it again to compare with the first outputs.
+/// Runs a stage on the case, judges its outputs, and compares those of its other runs with the first.
 /// Failures of the kernel become a failed verdict; CannotRun passes through.
-Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs runs = Runs::twice);
+Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs runs = Runs::usual);
 Verdict verify(Device& device, const Stage& stage, const Case& c);
 
 }  // namespace ladder
