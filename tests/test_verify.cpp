@@ -1162,7 +1162,7 @@ TEST_CASE("every stage computes the places of rows in 64 bits", "[slow]") {
         Outputs got = expected;
         const Buffer L(*device, got.L.size() * sizeof(float), "L", true);
         const Workspace workspace(*device, *stage, c.shape);
-        Problem problem = make_problem(c, nullptr, nullptr, nullptr, nullptr, static_cast<float*>(L.data()));
+        Problem problem = make_problem(c, {.L = static_cast<float*>(L.data())});
         problem.Q = Q.view();
         problem.K = K.view();
         problem.V = V.view();

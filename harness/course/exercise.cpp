@@ -41,6 +41,7 @@ Exercise describe(const fs::path& folder) {
         e.change = stage->change;
         e.shows_in = stage->shows_in;
         e.diff_budget = stage->diff_budget;
+        e.pass = stage->pass;
         e.head_dims = stage->head_dims;
         e.tilings = stage->tilings;
         return e;
@@ -51,6 +52,7 @@ Exercise describe(const fs::path& folder) {
     json.at("change").get_to(e.change);
     json.at("shows_in").get_to(e.shows_in);
     json.at("diff_budget").get_to(e.diff_budget);
+    if (json.value("pass", "") == ladder::name(Pass::backward)) e.pass = Pass::backward;
     json.at("head_dims").get_to(e.head_dims);
     for (const auto& tiling : json.at("tilings"))
         e.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});

@@ -19,6 +19,7 @@ struct Exercise {
     int parent = -1;
     std::string change, shows_in;
     int diff_budget = 80;
+    Pass pass = Pass::forward;
     std::vector<int> head_dims;
     std::vector<Tiling> tilings;  ///< of the solution, as Stage has them
     std::string complaint;        ///< Markdown: what is wrong with the parent

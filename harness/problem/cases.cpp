@@ -111,12 +111,16 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
 }  // namespace
 
 std::vector<Case> verification_cases(const Stage& stage, Cover how) {
-    if (how != Cover::all) return covered(stage.head_dims, stage.tilings, how);
     std::vector<Case> cases;
-    for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
-        const Tiling tiling = k < stage.tilings.size() ? stage.tilings[k] : Tiling();
-        for (const Case& c : covered({stage.head_dims[k]}, {tiling}, how)) cases.push_back(c);
+    if (how != Cover::all) {
+        cases = covered(stage.head_dims, stage.tilings, how);
+    } else {
+        for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
+            const Tiling tiling = k < stage.tilings.size() ? stage.tilings[k] : Tiling();
+            for (const Case& c : covered({stage.head_dims[k]}, {tiling}, how)) cases.push_back(c);
+        }
     }
+    for (Case& c : cases) c.pass = stage.pass;
     return cases;
 }
 

@@ -76,7 +76,7 @@ std::optional<Roofline> roofline(const Results& results, const Profile& profile)
             const double bytes = hbm_bytes(profile, *row);
             if (!is_shown || !row->timing || bytes == 0) continue;
             if (!in_its_field && !(is_core(*stage) && counts_bytes(row->shape))) continue;
-            const double operations = flops(row->shape, row->causal);
+            const double operations = flops(row->shape, row->causal, row->pass);
             roofline.points.push_back({row->folder, problem->short_name(), operations / bytes,
                                        operations / row->timing->median_ms * 1e-9});
         }

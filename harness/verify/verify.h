@@ -35,16 +35,19 @@ class Reference {
     double seconds_ = 0;
 };
 
-/// How often a stage runs on a case. All of its runs must agree bit for bit.
+/// How often a stage runs on a case. All of its runs must agree bit for bit; those of a stage that says that
+/// they do not are judged one by one, and on a GPU there are ten of them.
 enum class Runs : std::uint8_t {
     twice,
     /// Once with the threads of a block forward, once reversed, twice shuffled. For the CPU back-ends.
     in_all_orders
 };
 
-/// Runs a stage on the case, judges its outputs, and runs it again to compare with the first outputs.
-/// Failures of the kernel become a failed verdict; CannotRun passes through.
+/// Runs a stage on the case, judges its outputs, and runs it again to compare with the first outputs. Of
+/// several runs that are judged the verdict has the errors of the worst. Failures of the kernel become a
+/// failed verdict; CannotRun passes through.
 Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs runs = Runs::twice);
+/// The same of the stage's pass, for one stage alone.
 Verdict verify(Device& device, const Stage& stage, const Case& c);
 
 }  // namespace ladder
