@@ -230,7 +230,8 @@ TEST_CASE("claims: each stage changes something on its telling problem", "[claim
     const auto device = open_device(Backend::cpu);
     std::vector<const Stage*> with_parent;
     for (const Stage& stage : stages()) {
-        if (stage.parent >= 0) with_parent.push_back(&stage);
+        const Stage* parent = find_stage(stage.parent);
+        if (parent != nullptr && parent->pass == stage.pass) with_parent.push_back(&stage);
     }
     for (const Change& change : count_changes(*device, with_parent, telling_case, ignore_steps)) {
         CAPTURE(change.stage->folder(), change.problem.description());

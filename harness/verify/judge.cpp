@@ -156,9 +156,11 @@ struct Bounds {
     double relative_l2;
 };
 
-/// Relative L2 of every tensor. Of the gradients it is measured against the terms that they are sums of (see
-/// ExpectedTensor::size): kernels that keep P and dS in the storage type for the next product and accumulate
-/// in fp32 then stay below half of it on every kind of input and in either type, as they do with O.
+/// Relative L2 of every tensor. Kernels that round P and dS to the storage type, as factors of the next
+/// product, and accumulate in fp32, are off by 0.2 to 0.4 units of it in each term: a third of this bound.
+/// That is a third of a gradient only if it is measured against the terms that the gradient is a sum of
+/// (ExpectedTensor::size). With equal keys, or where a row's weight sits on one key, they cancel, and all
+/// that is left is rounding.
 double relative_l2_bound(DType dtype) {
     return dtype == DType::fp16 ? 1e-3 : 8e-3;
 }

@@ -65,9 +65,8 @@ bool computes_gradients(const Verification& v) {
 
 /// "largest error of O", or of whatever each stage computes.
 std::string largest_error(const std::vector<Verification>& verifications) {
-    const auto backward = std::count_if(verifications.begin(), verifications.end(), computes_gradients);
-    if (backward == 0) return "largest error of O";
-    return backward == std::ssize(verifications) ? "largest error of a gradient" : "largest error";
+    const bool backward = std::any_of(verifications.begin(), verifications.end(), computes_gradients);
+    return backward ? "largest error" : "largest error of O";
 }
 
 std::string scientific(double value) {

@@ -97,6 +97,7 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64>;
 LADDER_STAGE(backward, Dims, .number = 40, .name = "gradients", .parent = 5,
-             .change = "as they are written down", .shows_in = "backward", .pass = Pass::backward);
+             .change = "as they are written down", .shows_in = "backward", .pass = Pass::backward,
+             .diff_budget = 0);
 
 }  // namespace
