@@ -231,6 +231,7 @@ void attend_exactly(const Problem& p) {
 /// What a kernel of the backward pass can get wrong.
 enum class Mistake : std::uint8_t {
     none,
+    D_of_P,            ///< none either: rowsum(P o dP), which is rowsum(dO o O)
     no_D,              ///< dS = P o dP
     D_of_another_row,  ///< the next one's
     D_of_dO_alone,     ///< rowsum(dO o dO)
@@ -287,11 +288,12 @@ void differentiate(const Problem& p, Mistake mistake = Mistake::none) {
                     if (p.causal && !mask.causal && p.L[(b * p.H + h) * p.Nq + i] == -infinity) seen = 0;
                     const float L = p.L[(b * p.H + h) * p.Nq + i];
                     const float L_2 = mistake == Mistake::L_in_base_2 ? L : L * 1.44269504f;
-                    const float D_i = D[mistake == Mistake::D_of_another_row ? (i + 1) % p.Nq : i];
-                    for (int j = 0; j < p.Nk; ++j) {
+                    for (int j = 0; j < p.Nk; ++j)
                         P(i, j) = j < seen ? std::exp2(p.scale * 1.44269504f * P(i, j) - L_2) : 0.0f;
-                        dS(i, j) = j < seen ? P(i, j) * (dS(i, j) - D_i) : 0.0f;
-                    }
+                    const float D_i = mistake == Mistake::D_of_P             ? P.row(i).dot(dS.row(i))
+                                      : mistake == Mistake::D_of_another_row ? D[(i + 1) % p.Nq]
+                                                                             : D[i];
+                    for (int j = 0; j < p.Nk; ++j) dS(i, j) = j < seen ? P(i, j) * (dS(i, j) - D_i) : 0.0f;
                 }
                 P = rounded(P);
                 dS = rounded(dS);
@@ -369,10 +371,13 @@ TEST_CASE("the judge accepts a kernel's rounding of gradients in every verificat
     for (const Case& c : verification_cases(gradient_stage(), Cover::pairs)) {
         CAPTURE(c.description());
         const Inputs inputs = make_inputs(c);
-        const Verdict verdict = judge(c, inputs, gradients(c, inputs));
-        CHECK(verdict.report == "");
-        CHECK(verdict.passed);
-        nearest = std::max(nearest, verdict.relative_l2 / (c.dtype == DType::fp16 ? 1e-3 : 8e-3));
+        const Expected expected(c, inputs);
+        for (const Mistake kernel : {Mistake::none, Mistake::D_of_P}) {
+            const Verdict verdict = judge(c, expected, gradients(c, inputs, kernel));
+            CHECK(verdict.report == "");
+            CHECK(verdict.passed);
+            nearest = std::max(nearest, verdict.relative_l2 / (c.dtype == DType::fp16 ? 1e-3 : 8e-3));
+        }
     }
     CAPTURE(nearest);
     CHECK(nearest < 0.5);  // of the bound on relative L2

@@ -8,6 +8,7 @@
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
+#include "harness/device/device_problem.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/regimes.h"
@@ -99,7 +100,13 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
                 fmt::format("--peers: libraries get N(0, 1) inputs, and '{}' has others", timed.regime));
     }
     const ProgressLine progress;
-    compile_stages(runnable(selection.stages, gpu), gpu.backend(), std::cref(progress));
+    std::set<const Stage*> compiled;
+    for (const Stage* stage : runnable(selection.stages, gpu)) compiled.insert(stage);
+    for (const TimedCase& timed : timing.cases) {  // what gradients start from
+        if (timed.problem.pass == Pass::backward) compiled.insert(last_forward(gpu, timed.problem.shape.d));
+    }
+    compiled.erase(nullptr);
+    compile_stages({compiled.begin(), compiled.end()}, gpu.backend(), std::cref(progress));
     std::vector<Stage> stages;
     for (const Stage* stage : selection.stages) stages.push_back(*stage);
     std::optional<Peers> peers;

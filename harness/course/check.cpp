@@ -232,6 +232,11 @@ class Checker {
                             name(stage_.pass), name(exercise_.pass)));
             return;
         }
+        if (exercise_.repeats_exactly && !stage_.repeats_exactly) {
+            builds.reports.emplace_back(
+                "it declares that two of its runs may differ, and the stage's agree bit for bit");
+            return;
+        }
         if (stage_.number != exercise_.number || stage_.parent != exercise_.parent) {
             builds.reports.push_back(
                 fmt::format("it declares itself as stage {} with parent {}, not as {} with parent {}: see "

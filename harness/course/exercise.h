@@ -20,6 +20,7 @@ struct Exercise {
     std::string change, shows_in;
     int diff_budget = 80;
     Pass pass = Pass::forward;
+    bool repeats_exactly = true;  ///< of the solution: then a student's kernel must too
     std::vector<int> head_dims;
     std::vector<Tiling> tilings;  ///< of the solution, as Stage has them
     std::string complaint;        ///< Markdown: what is wrong with the parent

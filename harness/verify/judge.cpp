@@ -157,10 +157,10 @@ struct Bounds {
 };
 
 /// Relative L2 of every tensor. Kernels that round P and dS to the storage type, as factors of the next
-/// product, and accumulate in fp32, are off by 0.2 to 0.4 units of it in each term: a third of this bound.
-/// That is a third of a gradient only if it is measured against the terms that the gradient is a sum of
-/// (ExpectedTensor::size). With equal keys, or where a row's weight sits on one key, they cancel, and all
-/// that is left is rounding.
+/// product, and accumulate in fp32 stay below half of it on every kind of input and in either type. With
+/// gradients that is so only because these are measured against the terms that they are sums of
+/// (ExpectedTensor::size): with equal keys, or where a row's weight sits on one key, the terms cancel, and
+/// what is left of them is rounding.
 double relative_l2_bound(DType dtype) {
     return dtype == DType::fp16 ? 1e-3 : 8e-3;
 }

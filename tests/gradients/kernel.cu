@@ -1,8 +1,6 @@
 // The gradients of attention as they are written down, in fp32: slow, and right. The tests' stage of the
 // backward pass.
 
-#include <bit>
-
 #include "stages/device.cuh"
 
 namespace {
@@ -19,8 +17,10 @@ __device__ bool visible(const Problem& p, int row, int key) {
 template <class T>
 __device__ float number(std::uint16_t bits) {
     constexpr int shift = std::is_same_v<T, fp16> ? 13 : 16;
-    const float x =
-        std::bit_cast<float>(std::uint32_t(bits & 0x7fff) << shift) * (shift == 13 ? 0x1p112f : 1.0f);
+    const std::uint32_t shifted = std::uint32_t(bits & 0x7fff) << shift;
+    float x;
+    std::memcpy(&x, &shifted, sizeof x);
+    if (shift == 13) x *= 0x1p112f;
     return bits < 0x8000 ? x : -x;
 }
 
