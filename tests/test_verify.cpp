@@ -367,7 +367,7 @@ TEST_CASE("the inputs of the backward pass are those of the forward one, dO, and
 }
 
 TEST_CASE("the judge accepts a kernel's rounding of gradients in every verification case") {
-    double nearest = 0;
+    std::map<Mistake, double> nearest;  // to the bound on relative L2
     for (const Case& c : verification_cases(gradient_stage(), Cover::pairs)) {
         CAPTURE(c.description());
         const Inputs inputs = make_inputs(c);
@@ -376,11 +376,12 @@ TEST_CASE("the judge accepts a kernel's rounding of gradients in every verificat
             const Verdict verdict = judge(c, expected, gradients(c, inputs, kernel));
             CHECK(verdict.report == "");
             CHECK(verdict.passed);
-            nearest = std::max(nearest, verdict.relative_l2 / (c.dtype == DType::fp16 ? 1e-3 : 8e-3));
+            nearest[kernel] =
+                std::max(nearest[kernel], verdict.relative_l2 / (c.dtype == DType::fp16 ? 1e-3 : 8e-3));
         }
     }
-    CAPTURE(nearest);
-    CHECK(nearest < 0.5);  // of the bound on relative L2
+    CHECK(nearest[Mistake::none] < 0.5);
+    CHECK(nearest[Mistake::D_of_P] < 0.8);
 }
 
 TEST_CASE("the judge rejects what kernels get wrong in gradients, on the quick cases") {

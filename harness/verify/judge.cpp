@@ -157,7 +157,8 @@ struct Bounds {
 };
 
 /// Relative L2 of every tensor. Kernels that round P and dS to the storage type, as factors of the next
-/// product, and accumulate in fp32 stay below half of it on every kind of input and in either type. With
+/// product, and accumulate in fp32 stay below half of it on every kind of input and in either type; below 0.8
+/// of it if they take D from P and dP, which differs from rowsum(dO o O) by what O was rounded. With
 /// gradients that is so only because these are measured against the terms that they are sums of
 /// (ExpectedTensor::size): with equal keys, or where a row's weight sits on one key, the terms cancel, and
 /// what is left of them is rounding.
