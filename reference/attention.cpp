@@ -60,6 +60,94 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, con
     return result;
 }
 
+/// The rows and keys of the whole problem that some gradients are of, and what the forward pass left, or
+/// null.
+struct Part {
+    const Eigen::VectorXi &rows, &keys;
+    const Result* forward;
+};
+
+/// The gradients in the arithmetic of Real. What is kept in memory passes through `stored`.
+template <class Real, class Stored>
+Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const Matrix& dO, double scale,
+                        const Mask& mask, const Part& part, const Stored& stored) {
+    using Block = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    const Block Qs = Q.cast<Real>(), Ks = K.cast<Real>(), Vs = V.cast<Real>(), dOs = dO.cast<Real>();
+    const Eigen::Index Nq = Q.rows(), Nk = K.rows();
+    const bool given = part.forward != nullptr;
+
+    Matrix dQ = Matrix::Zero(Nq, Q.cols());
+    Block dK = Block::Zero(Nk, K.cols()), dV = Block::Zero(Nk, V.cols());
+    Vector dQ_squares = Vector::Zero(given ? Nq : 0), dK_squares = Vector::Zero(given ? Nk : 0),
+           dV_squares = Vector::Zero(given ? Nk : 0);
+    const Vector K_norms = K.rowwise().squaredNorm(), Q_norms = Q.rowwise().squaredNorm(),
+                 dO_norms = dO.rowwise().squaredNorm();
+    for (Eigen::Index first = 0; first < Nq; first += block_rows) {
+        const Eigen::Index n = std::min(block_rows, Nq - first);
+        // How many of the keys each row sees.
+        const auto seen = [&](Eigen::Index i) -> Eigen::Index {
+            const int* keys = part.keys.data();
+            return std::lower_bound(keys, keys + Nk, mask.visible(part.rows[first + i])) - keys;
+        };
+        Eigen::Index most = 0;
+        for (Eigen::Index i = 0; i < n; ++i) most = std::max(most, seen(i));
+        if (most == 0) continue;
+
+        const Block dO_block = dOs.middleRows(first, n);
+        Block S = Qs.middleRows(first, n) * Ks.topRows(most).transpose();  // (n, most)
+        const Block dP = stored((dO_block * Vs.topRows(most).transpose()).eval());
+        Block P = Block::Zero(n, most), dS = Block::Zero(n, most);
+        Matrix terms = Matrix::Zero(given ? n : 0, given ? most : 0);
+        for (Eigen::Index i = 0; i < n; ++i) {
+            const Eigen::Index count = seen(i);
+            if (count == 0) continue;
+            auto s = S.row(i).head(count);
+            auto p = P.row(i).head(count);
+            s *= static_cast<Real>(scale);
+            Real D = 0;
+            if (given) {
+                p = stored((s.array() - static_cast<Real>(part.forward->L[first + i])).exp().matrix().eval());
+                D = dO_block.row(i).dot(part.forward->O.row(first + i).template cast<Real>());
+                const double D_size = dO.row(first + i).cwiseProduct(part.forward->O.row(first + i)).norm();
+                terms.row(i).head(count) =
+                    p.template cast<double>().array() *
+                    (dP.row(i).head(count).template cast<double>().array().abs() + D_size);
+            } else {
+                s = stored(s.eval());
+                s = (s.array() - s.maxCoeff()).exp();
+                p = stored((s / s.sum()).eval());
+                D = p.dot(dP.row(i).head(count));
+            }
+            dS.row(i).head(count) = stored((p.array() * (dP.row(i).head(count).array() - D)).matrix().eval());
+        }
+        const auto factor = static_cast<Real>(scale);
+        dQ.middleRows(first, n) = stored((factor * (dS * Ks.topRows(most))).eval()).template cast<double>();
+        dK.topRows(most) += dS.transpose() * Qs.middleRows(first, n);
+        dV.topRows(most) += P.transpose() * dO_block;
+        if (!given) continue;
+        const Matrix squares = scale * scale * terms.cwiseAbs2();
+        dQ_squares.segment(first, n) = squares * K_norms.head(most);
+        dK_squares.head(most) += squares.transpose() * Q_norms.segment(first, n);
+        dV_squares.head(most) +=
+            P.template cast<double>().cwiseAbs2().transpose() * dO_norms.segment(first, n);
+    }
+    return {dQ,
+            stored((static_cast<Real>(scale) * dK).eval()).template cast<double>(),
+            stored(dV).template cast<double>(),
+            dQ_squares.cwiseSqrt(),
+            dK_squares.cwiseSqrt(),
+            dV_squares.cwiseSqrt()};
+}
+
+template <class Real, class Stored>
+Gradients differentiate_all(const Matrix& Q, const Matrix& K, const Matrix& V, const Matrix& dO, double scale,
+                            const Mask& mask, const Stored& stored) {
+    const auto Nq = static_cast<int>(Q.rows()), Nk = static_cast<int>(K.rows());
+    const Eigen::VectorXi rows = Eigen::VectorXi::LinSpaced(Nq, 0, Nq - 1),
+                          keys = Eigen::VectorXi::LinSpaced(Nk, 0, Nk - 1);
+    return differentiate<Real>(Q, K, V, dO, scale, mask, {rows, keys, nullptr}, stored);
+}
+
 }  // namespace
 
 int Mask::visible(int row) const {
@@ -82,9 +170,46 @@ Result standard_attention(const Matrix& Q, const Eigen::VectorXi& rows, const Ma
     return attend<float>(Q, rows, K, V, scale, mask, Rounded<T>());
 }
 
+Gradients attention_gradient(const Matrix& Q, const Matrix& K, const Matrix& V, const Matrix& dO,
+                             double scale, const Mask& mask) {
+    return differentiate_all<double>(Q, K, V, dO, scale, mask, AsItIs());
+}
+
+Gradients attention_gradient(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K,
+                             const Eigen::VectorXi& keys, const Matrix& V, const Matrix& dO,
+                             const Result& forward, double scale, const Mask& mask) {
+    return differentiate<double>(Q, K, V, dO, scale, mask, {rows, keys, &forward}, AsItIs());
+}
+
+template <class T>
+Gradients standard_attention_gradient(const Matrix& Q, const Matrix& K, const Matrix& V, const Matrix& dO,
+                                      double scale, const Mask& mask) {
+    return differentiate_all<float>(Q, K, V, dO, scale, mask, Rounded<T>());
+}
+
+template <class T>
+Gradients standard_attention_gradient(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K,
+                                      const Eigen::VectorXi& keys, const Matrix& V, const Matrix& dO,
+                                      const Result& forward, double scale, const Mask& mask) {
+    return differentiate<float>(Q, K, V, dO, scale, mask, {rows, keys, &forward}, Rounded<T>());
+}
+
 template Result standard_attention<Eigen::half>(const Matrix&, const Eigen::VectorXi&, const Matrix&,
                                                 const Matrix&, double, const Mask&);
 template Result standard_attention<Eigen::bfloat16>(const Matrix&, const Eigen::VectorXi&, const Matrix&,
                                                     const Matrix&, double, const Mask&);
+
+template Gradients standard_attention_gradient<Eigen::half>(const Matrix&, const Matrix&, const Matrix&,
+                                                            const Matrix&, double, const Mask&);
+template Gradients standard_attention_gradient<Eigen::half>(const Matrix&, const Eigen::VectorXi&,
+                                                            const Matrix&, const Eigen::VectorXi&,
+                                                            const Matrix&, const Matrix&, const Result&,
+                                                            double, const Mask&);
+template Gradients standard_attention_gradient<Eigen::bfloat16>(const Matrix&, const Matrix&, const Matrix&,
+                                                                const Matrix&, double, const Mask&);
+template Gradients standard_attention_gradient<Eigen::bfloat16>(const Matrix&, const Eigen::VectorXi&,
+                                                                const Matrix&, const Eigen::VectorXi&,
+                                                                const Matrix&, const Matrix&, const Result&,
+                                                                double, const Mask&);
 
 }  // namespace reference

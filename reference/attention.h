@@ -1,5 +1,5 @@
 /// @file
-/// Attention in Eigen: the yardstick that every stage is verified against.
+/// Attention and its gradients in Eigen: the yardstick that every stage is verified against.
 #pragma once
 
 #include <Eigen/Core>
@@ -43,5 +43,45 @@ Result attention(const Matrix& Q, const Matrix& K, const Matrix& V, double scale
 template <class T>
 Result standard_attention(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V,
                           double scale, const Mask& mask);
+
+/// What a loss changes with its inputs, given dO, its gradient by O: the gradients by one head's Q (n, d), K
+/// and V (n, d). Where query heads share K and V, the sum over them is the gradient by K and V.
+struct Gradients {
+    Matrix dQ, dK, dV;
+    /// For each row of dQ, dK and dV, the root of the sum of the squares of the terms that it is a sum of, a
+    /// term being as large as what it is a difference of: P (|dP| + |dO o O|) |K|, say. What rounding leaves
+    /// is relative to this, also where the terms cancel. Empty unless O and L were given.
+    Vector dQ_terms, dK_terms, dV_terms;
+};
+
+/// One head's gradients in double precision, with everything that they need computed from Q (Nq, d), K, V
+/// (Nk, d) and dO (Nq, d):
+///
+///     D = rowsum(P o dP)      dP = dO V^T      dS = P o (dP - D)
+///     dV = P^T dO             dQ = scale dS K  dK = scale dS^T Q
+///
+/// Rows without keys add nothing, and have dQ = 0.
+Gradients attention_gradient(const Matrix& Q, const Matrix& K, const Matrix& V, const Matrix& dO,
+                             double scale, const Mask& mask);
+
+/// What some query rows and some keys add to them, from what the forward pass left, as a kernel does it:
+/// P = exp(S - L), and D = rowsum(dO o O), which is the same. dQ is whole if all keys are given, dK and dV if
+/// all rows are. Q, dO and O are (rows, d), L is (rows), K and V are (keys, d); rows and keys are indices of
+/// the whole problem, ascending. Source: T. Dao, FlashAttention-2, arXiv 2307.08691, Algorithm 2.
+Gradients attention_gradient(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K,
+                             const Eigen::VectorXi& keys, const Matrix& V, const Matrix& dO,
+                             const Result& forward, double scale, const Mask& mask);
+
+/// The gradients as a 16-bit library computes them: products in fp32, and S, P, dP, dS and the gradients each
+/// rounded to T.
+template <class T>
+Gradients standard_attention_gradient(const Matrix& Q, const Matrix& K, const Matrix& V, const Matrix& dO,
+                                      double scale, const Mask& mask);
+
+/// The same of some rows and keys. S is not rounded, since it has to fit to the L that is given.
+template <class T>
+Gradients standard_attention_gradient(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K,
+                                      const Eigen::VectorXi& keys, const Matrix& V, const Matrix& dO,
+                                      const Result& forward, double scale, const Mask& mask);
 
 }  // namespace reference

@@ -81,12 +81,13 @@ struct Tiling {
 /// What a stage says of itself, in its kernel.cu. Everything that lists stages reads this.
 struct Stage {
     int number = 0;
-    std::string name = {};      ///< folder name without its number
-    int parent = -1;            ///< the stage that it changes; -1 for none
-    std::string change = {};    ///< the one change, in one line
-    std::string shows_in = {};  ///< the timing regime where that change should show
-    Pass pass = Pass::forward;  ///< what it computes
-    int diff_budget = 80;       ///< most lines added or changed against the parent; 0 for no bound
+    std::string name = {};        ///< folder name without its number
+    int parent = -1;              ///< the stage that it changes; -1 for none
+    std::string change = {};      ///< the one change, in one line
+    std::string shows_in = {};    ///< the timing regime where that change should show
+    Pass pass = Pass::forward;    ///< what it computes
+    int diff_budget = 80;         ///< most lines added or changed against the parent; 0 for no bound
+    bool repeats_exactly = true;  ///< two runs agree bit for bit; false where sums go through atomics
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
     /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves

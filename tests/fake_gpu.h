@@ -26,7 +26,7 @@ class FakeGpu final : public Device, public Stopwatch {
     int capability = 90;                                                ///< of its computing
     int wrong_stage = -1;                                               ///< writes zeros
     std::function<void(const Problem&)> spoil = [](const Problem&) {};  ///< called at the end of a run
-    std::vector<int> timed;
+    std::vector<int> timed, ran;
     std::function<void()> on_time = [] {};  ///< called at every timing
 
     Backend backend() const override { return Backend::gpu; }
@@ -48,6 +48,8 @@ class FakeGpu final : public Device, public Stopwatch {
 
     void run(const Stage& stage, const Problem& p) override {
         REQUIRE(p.dtype == DType::bf16);
+        ran.push_back(stage.number);
+        if (stage.pass == Pass::backward) return differentiate(stage, p);
         for (int i = 0; i < p.B * p.H; ++i) {
             const int b = i / p.H, h = i % p.H;
             const auto head = [&](const View& view, int index, int N) {
@@ -61,6 +63,35 @@ class FakeGpu final : public Device, public Stopwatch {
                                                      matrix(p.V, kv, p.Nk), p.scale, {p.causal, p.Nq, p.Nk});
             head(p.O, h, p.Nq) = (stage.number == wrong_stage ? 0 * O : O).cast<Eigen::bfloat16>();
             for (int row = 0; row < p.Nq; ++row) p.L[i * p.Nq + row] = static_cast<float>(L[row]);
+        }
+        spoil(p);
+    }
+
+    /// The gradients from the given O and L.
+    void differentiate(const Stage& stage, const Problem& p) {
+        const auto indices = [](int N) -> Eigen::VectorXi { return Eigen::VectorXi::LinSpaced(N, 0, N - 1); };
+        for (int item = 0; item < p.B * p.Hkv; ++item) {
+            const int b = item / p.Hkv, kv = item % p.Hkv, group = p.H / p.Hkv;
+            const auto head = [&](const View& view, int h, int N) {
+                return head_of<Eigen::bfloat16>(view, b, h, N, p.d);
+            };
+            const auto matrix = [&](const View& view, int h, int N) -> reference::Matrix {
+                return head(view, h, N).cast<double>();
+            };
+            reference::Matrix dK = reference::Matrix::Zero(p.Nk, p.d), dV = dK;
+            for (int h = kv * group; h < (kv + 1) * group; ++h) {
+                const float* L = p.L + (b * p.H + h) * p.Nq;
+                const auto gradients = reference::attention_gradient(
+                    matrix(p.Q, h, p.Nq), indices(p.Nq), matrix(p.K, kv, p.Nk), indices(p.Nk),
+                    matrix(p.V, kv, p.Nk), matrix(p.dO, h, p.Nq),
+                    {matrix(p.O, h, p.Nq), Eigen::Map<const Eigen::VectorXf>(L, p.Nq).cast<double>()},
+                    p.scale, {p.causal, p.Nq, p.Nk});
+                head(p.dQ, h, p.Nq) = gradients.dQ.cast<Eigen::bfloat16>();
+                dK += gradients.dK;
+                dV += gradients.dV;
+            }
+            head(p.dK, kv, p.Nk) = (stage.number == wrong_stage ? 0 * dK : dK).cast<Eigen::bfloat16>();
+            head(p.dV, kv, p.Nk) = dV.cast<Eigen::bfloat16>();
         }
         spoil(p);
     }

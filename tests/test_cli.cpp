@@ -210,6 +210,7 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
     CHECK(json["stages"][0]["parent"].is_null());
     REQUIRE(json["properties"].size() == stages().size());
     CHECK(json["properties"][0] == nlohmann::json{{"stage", "00_naive"},
+                                                  {"pass", "forward"},
                                                   {"compute_capability", nullptr},
                                                   {"ablation", false},
                                                   {"last_of_part", false}});
@@ -495,6 +496,92 @@ TEST_CASE("lab run: causal, another scale, bf16", "[cli]") {
     const double error = error_against_reference(files, false, false, 0.125);
     CHECK(error < 1e-2);
     CHECK(error > 1e-5);  // it was rounded to bf16
+}
+
+// The stage of the backward pass that tests have: a folder of one's own.
+const char* const gradients = LADDER_SOURCE_DIR "/tests/gradients";
+
+TEST_CASE("lab run: gradients, against the reference", "[cli]") {
+    if (std::string(some_backend()) == "none") return;
+    for (const bool bnhd : {false, true}) {
+        CAPTURE(bnhd);
+        const Files files(NpyArray::Type::float32, bnhd);
+        files.folder.write("do.npy", format_npy(tensor(NpyArray::Type::float32,
+                                                       read_npy(files.folder / "q.npy", 4).shape, 7)));
+        std::vector<std::string> command{"run",      gradients,  "--backend",           some_backend(),
+                                         "--causal", "--layout", bnhd ? "bnhd" : "bhnd"};
+        for (const char* tensor : {"q", "k", "v", "do"})
+            command.insert(command.end(),
+                           {std::string("--") + tensor, files.folder / (std::string(tensor) + ".npy")});
+        expect_failure(command, 2, "--dq, --dk or --dv is required");
+        for (const char* tensor : {"dq", "dk", "dv"})
+            command.insert(command.end(),
+                           {std::string("--") + tensor, files.folder / (std::string(tensor) + ".npy")});
+        const ProcessResult result = lab(command);
+        INFO(result.err);
+        REQUIRE(result.status == 0);
+        CHECK(result.out.find("dk.npy, float32 (1, ") != std::string::npos);
+        const auto head = [&](const std::string& file, int h, int heads, int N) {
+            const auto x = values(read_npy(files.folder / (file + ".npy"), 4));
+            reference::Matrix m(N, 64);
+            for (int i = 0; i < N; ++i) {
+                for (int c = 0; c < 64; ++c)
+                    m(i, c) =
+                        x[static_cast<std::size_t>(bnhd ? (i * heads + h) * 64 + c : (h * N + i) * 64 + c)];
+            }
+            return m;
+        };
+        for (int kv = 0; kv < 2; ++kv) {
+            reference::Matrix dK = reference::Matrix::Zero(65, 64), dV = dK;
+            for (int h = 2 * kv; h < 2 * kv + 2; ++h) {
+                const auto expected = reference::attention_gradient(
+                    head("q", h, 4, 37), head("k", kv, 2, 65), head("v", kv, 2, 65), head("do", h, 4, 37),
+                    0.125, {true, 37, 65});
+                CHECK((head("dq", h, 4, 37) - expected.dQ).cwiseAbs().maxCoeff() < 2e-3);
+                dK += expected.dK;
+                dV += expected.dV;
+            }
+            CHECK((head("dk", kv, 2, 65) - dK).cwiseAbs().maxCoeff() < 5e-3);
+            CHECK((head("dv", kv, 2, 65) - dV).cwiseAbs().maxCoeff() < 5e-3);
+        }
+
+        auto wrong = command;
+        wrong.insert(wrong.end(), {"--out", files.folder / "o.npy"});
+        expect_failure(wrong, 2,
+                       "--out is for stages that compute attention; 40_gradients computes dQ, dK and dV");
+        expect_failure(files.command({"--do", files.folder / "do.npy"}), 2,
+                       "--do is for stages that compute gradients; 04_split_q computes O and L");
+        files.folder.write("do.npy", files.folder.read("k.npy"));
+        expect_failure(command, 2, "dO is float32 (1, ");
+        *(std::find(command.begin(), command.end(), "--dv") + 1) = files.folder / "dk.npy";
+        expect_failure(command, 2, "--dk and --dv name the same file");
+    }
+}
+
+TEST_CASE("lab: a stage of the backward pass goes through every command", "[cli]") {
+    if (!ladder::test::available(Backend::checked)) return;
+    const std::vector<std::string> problem{"--shape", "1,2,1,20,37,64", "--causal"};
+    const auto said = [&](std::vector<std::string> words) {
+        words.insert(words.end(), problem.begin(), problem.end());
+        const ProcessResult result = lab(words);
+        INFO(words[0] << ": " << result.err);
+        CHECK(result.status == 0);
+        return result.out;
+    };
+    const std::string verified = said({"verify", gradients, "--orders"});
+    CHECK(verified.find("d=64 fp16 backward causal bhnd") != std::string::npos);
+    CHECK(verified.find("1 of 1 cases") != std::string::npos);
+    CHECK(verified.find("largest error of O") == std::string::npos);
+    const std::string both = said({"verify", gradients, "4"});
+    CHECK(both.find("04_split_q    1 of 1 cases") != std::string::npos);
+    const std::string counted = said({"count", gradients});
+    CHECK(counted.find("40_gradients") != std::string::npos);
+    CHECK(counted.find("05_causal_skip") == std::string::npos);  // whose work is another
+    expect_failure({"trace", gradients}, 2,
+                   "40_gradients computes gradients; lab trace shows the forward pass alone");
+    const ProcessResult compared = lab({"diff", "5", gradients});
+    INFO(compared.err);
+    CHECK(compared.status == 0);
 }
 
 TEST_CASE("lab run: tensors that do not go together", "[cli]") {

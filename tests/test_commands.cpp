@@ -230,7 +230,8 @@ TEST_CASE("claims: each stage changes something on its telling problem", "[claim
     const auto device = open_device(Backend::cpu);
     std::vector<const Stage*> with_parent;
     for (const Stage& stage : stages()) {
-        if (stage.parent >= 0) with_parent.push_back(&stage);
+        const Stage* parent = find_stage(stage.parent);
+        if (parent != nullptr && parent->pass == stage.pass) with_parent.push_back(&stage);
     }
     for (const Change& change : count_changes(*device, with_parent, telling_case, ignore_steps)) {
         CAPTURE(change.stage->folder(), change.problem.description());
@@ -266,6 +267,14 @@ TEST_CASE("rate tables hold a column for each problem of a unit", "[commands]") 
     CHECK(rate_tables(results, "decode").empty());
     CHECK(recorded_label(results) == "Recorded on Test GPU, 2026-11-21, commit 0123456");
     CHECK(stage_timing_table(results, *find_stage(1)).rows().size() == 1);
+
+    Results both = results;  // gradients stand apart
+    both.rows[2].pass = Pass::backward;
+    const auto apart = rate_tables(both);
+    REQUIRE(apart.size() == 2);
+    CHECK(apart[0].rows().size() == 2);
+    CHECK(apart[1].title() == "Gradients: TFLOP/s (speedup over the parent)");
+    CHECK(apart[1].rows().size() == 1);
 }
 
 TEST_CASE("a climb follows the parents up to the last stage of its branch", "[commands]") {
@@ -283,6 +292,15 @@ TEST_CASE("a climb follows the parents up to the last stage of its branch", "[co
     }
     CHECK(both[0].steps[1].shows_here);
     CHECK(!both[1].steps[1].shows_here);
+
+    Results with_gradients = branched_results();
+    Row gradients = with_gradients.rows[3];
+    gradients.pass = Pass::backward;
+    gradients.regime = "backward";
+    gradients.stage = 40;
+    with_gradients.rows.push_back(gradients);
+    CHECK(climbs(with_gradients).size() == 2);
+    CHECK(to_line(climbs(with_gradients)[0]) == to_line(both[0]));  // shared steps, too
 
     Results with_ablation = branched_results();
     Row ablation = with_ablation.rows[3];  // of 18, in train

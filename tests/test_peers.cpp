@@ -115,6 +115,7 @@ TEST_CASE("peers take turns with the stages", "[timing][peers]") {
     const std::string log = folder.read("log");
     CHECK(log.find(R"("Hkv":1)") != std::string::npos);
     CHECK(log.find(R"("dtype":"bf16")") != std::string::npos);
+    CHECK(log.find(R"("pass":"forward")") != std::string::npos);
     CHECK(log.rfind(R"("release")") > log.rfind(R"("time")"));
 }
 
@@ -188,6 +189,12 @@ TEST_CASE("peers.py times PyTorch's back-ends", "[timing][peers]") {
         CHECK(peers.time("FlashAttention-2") == 1.5);
         peers.release();
     }
+    c.pass = Pass::backward;
+    CHECK(peers.prepare(c, {"FlashAttention-2", "cuDNN"}) == Names{"", "cuDNN does not like it."});
+    CHECK(peers.time("FlashAttention-2") == 3);  // the gradients, without what they are of
+    CHECK(peers.time("FlashAttention-2") == 3);
+    peers.release();
+    c.pass = Pass::forward;
     c.shape.Nq = 2 << 20;
     CHECK(peers.prepare(c, {"cuDNN"}) == Names{"CUDA out of memory. Tried to allocate 9 GiB."});
     peers.release();
@@ -210,6 +217,14 @@ TEST_CASE("peers.py times further peers where they are asked for", "[timing][pee
         CHECK(peers.time("flex") == 1.5);
         peers.release();
     }
+    c.pass = Pass::backward;
+    c.causal = false;
+    c.shape.Nk = 40;
+    CHECK(peers.prepare(c, {"flex", "FlashAttention-3"}) == Names{"", ""});
+    CHECK(peers.time("flex") == 3);
+    CHECK(peers.time("FlashAttention-3") == 3);
+    peers.release();
+    c.pass = Pass::forward;
     c.shape.H = c.shape.Hkv;
     CHECK(peers.prepare(c, {"efficient"}) == Names{""});
     using Missing = std::map<std::string, std::string>;

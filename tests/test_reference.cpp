@@ -1,4 +1,5 @@
 #include <cmath>
+#include <functional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -169,6 +170,127 @@ TEST_CASE("standard attention rounds S, P and O to the storage type") {
         CHECK(result.O.topRows(2).isZero(0));
         CHECK(result.L[0] == -infinity);
     }
+}
+
+/// The gradient of f by X, by central differences.
+Matrix by_differences(Matrix X, const std::function<double(const Matrix&)>& f) {
+    constexpr double h = 1e-5;
+    Matrix gradient(X.rows(), X.cols());
+    for (Eigen::Index i = 0; i < X.size(); ++i) {
+        const double x = X.data()[i];
+        X.data()[i] = x + h;
+        const double above = f(X);
+        X.data()[i] = x - h;
+        gradient.data()[i] = (above - f(X)) / (2 * h);
+        X.data()[i] = x;
+    }
+    return gradient;
+}
+
+TEST_CASE("the gradients are what finite differences of the loss are") {
+    // Two heads share K and V. The last but one has rows without keys, and the last several blocks of rows.
+    for (const auto& [Nq, Nk] : {std::pair{1, 1}, {5, 5}, {3, 7}, {7, 3}, {67, 2}}) {
+        for (const bool causal : {false, true}) {
+            for (const double scale : {0.5, -0.8, 0.0}) {
+                CAPTURE(Nq, Nk, causal, scale);
+                const Matrix K = random_matrix(Nk, 3, 1), V = random_matrix(Nk, 3, 2);
+                const Mask mask{causal, Nq, Nk};
+                std::vector<Matrix> Q, dO;
+                for (const unsigned h : {0u, 1u}) {
+                    Q.push_back(random_matrix(Nq, 3, 3 + h));
+                    dO.push_back(random_matrix(Nq, 3, 5 + h));
+                }
+                const auto loss = [&](const Matrix& Q0, const Matrix& Ks, const Matrix& Vs) {
+                    return dO[0].cwiseProduct(attention(Q0, Ks, Vs, scale, mask).O).sum() +
+                           dO[1].cwiseProduct(attention(Q[1], Ks, Vs, scale, mask).O).sum();
+                };
+                const Gradients first = attention_gradient(Q[0], K, V, dO[0], scale, mask),
+                                second = attention_gradient(Q[1], K, V, dO[1], scale, mask);
+                CHECK(near(first.dQ, by_differences(Q[0], [&](const Matrix& X) { return loss(X, K, V); }),
+                           1e-8));
+                CHECK(near(first.dK + second.dK,
+                           by_differences(K, [&](const Matrix& X) { return loss(Q[0], X, V); }), 1e-8));
+                CHECK(near(first.dV + second.dV,
+                           by_differences(V, [&](const Matrix& X) { return loss(Q[0], K, X); }), 1e-8));
+                if (causal && Nq > Nk) CHECK(first.dQ.topRows(Nq - Nk).isZero(0));
+            }
+        }
+    }
+}
+
+TEST_CASE("gradients from O and L are the same, as parts of rows and keys too") {
+    const bool causal = GENERATE(false, true);
+    const int Nq = 70, Nk = 66;
+    const Matrix Q = random_matrix(Nq, 4, 1, 2), K = random_matrix(Nk, 4, 2, 2), V = random_matrix(Nk, 4, 3),
+                 dO = random_matrix(Nq, 4, 4);
+    const Mask mask{causal, Nq, Nk};
+    const Result forward = attention(Q, K, V, 0.5, mask);
+    const Gradients all = attention_gradient(Q, K, V, dO, 0.5, mask);
+    const Eigen::VectorXi rows = Eigen::VectorXi::LinSpaced(Nq, 0, Nq - 1),
+                          keys = Eigen::VectorXi::LinSpaced(Nk, 0, Nk - 1), some = keys(Eigen::seq(1, 65, 9));
+    const auto part = [&](const Eigen::VectorXi& i, const Eigen::VectorXi& j) {
+        return attention_gradient(Q(i, Eigen::all), i, K(j, Eigen::all), j, V(j, Eigen::all),
+                                  dO(i, Eigen::all), {forward.O(i, Eigen::all), forward.L(i)}, 0.5, mask);
+    };
+    const Gradients whole = part(rows, keys), of_rows = part(some, keys), of_keys = part(rows, some);
+    CHECK(near(whole.dQ, all.dQ));
+    CHECK(near(whole.dK, all.dK));
+    CHECK(near(whole.dV, all.dV));
+    CHECK(near(of_rows.dQ, all.dQ(some, Eigen::all)));
+    CHECK(near(of_keys.dK, all.dK(some, Eigen::all)));
+    CHECK(near(of_keys.dV, all.dV(some, Eigen::all)));
+
+    // The sizes of their terms: one by one.
+    const Vector S = 0.5 * Q * K.row(9).transpose();
+    double dV = 0, dK = 0;
+    for (int i = 0; i < Nq; ++i) {
+        if (9 >= mask.visible(i)) continue;
+        const double P = std::exp(S[i] - forward.L[i]);
+        const double dP = std::abs(dO.row(i).dot(V.row(9))),
+                     D = dO.row(i).cwiseProduct(forward.O.row(i)).norm();
+        dV += std::pow(P * dO.row(i).norm(), 2);
+        dK += std::pow(0.5 * P * (dP + D) * Q.row(i).norm(), 2);
+    }
+    CHECK(near(whole.dV_terms[9], std::sqrt(dV)));
+    CHECK(near(whole.dK_terms[9], std::sqrt(dK)));
+    CHECK(near(Matrix(of_rows.dQ_terms), Matrix(whole.dQ_terms(some))));
+    CHECK(whole.dQ_terms.minCoeff() >= 0);
+}
+
+TEST_CASE("the gradients of standard attention are rounded: close to the double ones, and not equal") {
+    const Matrix Q = random_matrix(30, 16, 1, 2), K = random_matrix(20, 16, 2, 2),
+                 V = random_matrix(20, 16, 3), dO = random_matrix(30, 16, 4);
+    const Mask mask{true, 30, 20};
+    const Gradients exact = attention_gradient(Q, K, V, dO, 0.25, mask);
+    const auto differ = [&](const Gradients& got, double most, double least) {
+        for (Matrix Gradients::*x : {&Gradients::dQ, &Gradients::dK, &Gradients::dV}) {
+            CHECK(near(got.*x, exact.*x, most));
+            CHECK(!near(got.*x, exact.*x, least));
+        }
+        CHECK(got.dQ.topRows(10).isZero(0));
+    };
+    differ(standard_attention_gradient<Eigen::half>(Q, K, V, dO, 0.25, mask), 5e-3, 1e-5);
+    differ(standard_attention_gradient<Eigen::bfloat16>(Q, K, V, dO, 0.25, mask), 5e-2, 1e-3);
+
+    const Eigen::VectorXi rows = Eigen::VectorXi::LinSpaced(30, 0, 29),
+                          keys = Eigen::VectorXi::LinSpaced(20, 0, 19);
+    const Result forward = attention(Q, K, V, 0.25, mask);
+    differ(standard_attention_gradient<Eigen::half>(Q, rows, K, keys, V, dO, forward, 0.25, mask), 5e-3,
+           1e-5);
+
+    // dP, one key and row: 1 + 2^-10 in both of dO and V is no half, and D is that product rounded too.
+    Matrix one(1, 1), x(1, 1);
+    one << 1;
+    x << 1 + 0x1p-10;
+    const Gradients single = standard_attention_gradient<Eigen::half>(one, one, x, x, 1, {false, 1, 1});
+    CHECK(single.dQ(0, 0) == 0);
+    CHECK(single.dV(0, 0) == x(0, 0));
+    // Given O = 1, the same dP is 1 + 2^-9, rounded, and D = dO.
+    Eigen::VectorXi first(1);
+    first << 0;
+    Result given{one, Vector::Constant(1, 1.0)};  // L = S: P = 1
+    CHECK(standard_attention_gradient<Eigen::half>(one, first, one, first, x, x, given, 1, {false, 1, 1})
+              .dK(0, 0) == 0x1p-10);
 }
 
 /// States of disjoint blocks of keys, with maxima far apart and one block fully masked.

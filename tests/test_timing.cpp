@@ -92,8 +92,10 @@ TEST_CASE("work is counted as the FlashAttention papers count it", "[timing]") {
     CHECK(flops(shape, false) == 4.0 * 2 * 16 * 8192 * 8192 * 128);
     CHECK(flops(shape, true) == 2.0 * 2 * 16 * 8192 * 8192 * 128);
     // Q and O: one row of 32 heads. K and V: 1000 rows of 8 heads. Two bytes each.
+    CHECK(flops(shape, true, Pass::backward) == 5.0 * 2 * 16 * 8192 * 8192 * 128);
     const Shape decode{.B = 1, .H = 32, .Hkv = 8, .Nq = 1, .Nk = 1000, .d = 128};
     CHECK(unavoidable_bytes(decode) == 2.0 * (2 * 32 + 2 * 8 * 1000) * 128);
+    CHECK(unavoidable_bytes(decode, Pass::backward) == 2 * unavoidable_bytes(decode));
     CHECK(counts_bytes(decode));
     CHECK_FALSE(counts_bytes(shape));
 }
@@ -106,15 +108,18 @@ TEST_CASE("regimes are those of the design", "[timing]") {
         for (const auto& [shape, causal, input] : regime.problems) {
             INFO(regime.name);
             CHECK(shape.d == (names.back() == "narrow" ? 64 : names.back() == "wide" ? 256 : 128));
-            CHECK(causal == (names.back() == "causal" || shape.Nq == 512));
+            CHECK(causal == (names.back() == "causal" || shape.Nq == 512 || shape.Nq == 8192));
+            CHECK((regime.pass == Pass::backward) == (names.back() == "backward"));
             CHECK(input == std::string("normal"));
             CHECK((shape.Nq == 1) == is_decoding(names.back()));
             CHECK((shape.Nq == 1 || shape.B * shape.Nq == 16384));
         }
     }
-    CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide"});
+    CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide",
+                                            "backward"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 16);
+    CHECK(timing_options(DType::bf16).cases.size() == 18);
+    CHECK(timing_options(DType::bf16, "backward").cases[1].problem.pass == Pass::backward);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);
     CHECK_THROWS_AS(timing_options(DType::bf16, "nonsense"), BadUsage);
@@ -151,8 +156,16 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
     CHECK(timing_options(DType::bf16, "causal-small").cases.size() == 4);
     for (const TimedCase& timed : timing_options(DType::bf16, "standard").cases)
         CHECK(timed.problem.shape.B * timed.problem.shape.H == 128);  // one block of 01 for each
+    const TimingOptions gradients = timing_options(DType::bf16, "gradients");
+    CHECK(gradients.cases.size() == 24 + 4);
+    for (const TimedCase& timed : gradients.cases) {
+        const Shape& s = timed.problem.shape;
+        CHECK(timed.problem.pass == Pass::backward);
+        CHECK(s.B * s.Nq == 16384);
+        CHECK((s.H * s.d == 2048 || (s.H == 32 && s.Hkv == 8 && s.d == 128)));
+    }
     for (const char* name :
-         {"prefill", "serving", "serving-odd", "papers", "standard", "rising", "causal-small"})
+         {"gradients", "prefill", "serving", "serving-odd", "papers", "standard", "rising", "causal-small"})
         CHECK(is_sweep(name));
     for (const char* name : {"train", "custom", ""}) CHECK_FALSE(is_sweep(name));
 }
@@ -365,6 +378,63 @@ TEST_CASE("stages are timed in turn and verified", "[timing]") {
         CHECK_FALSE(results.rows[1].why_not.empty());
         CHECK_FALSE(results.rows[1].over_parent);
     }
+}
+
+TEST_CASE("stages of the backward pass are timed on gradients, of an O and L computed there", "[timing]") {
+    FakeGpu gpu;
+    gpu.milliseconds = {{3, 2.0}, {40, 4.0}, {41, 5.0}};
+    Stage exact = *find_stage(3), atomic = exact;
+    exact.pass = atomic.pass = Pass::backward;
+    exact.number = 40;
+    exact.name = "exact";
+    atomic.number = 41;
+    atomic.parent = 40;
+    atomic.name = "atomic";
+    atomic.repeats_exactly = false;
+    TimingOptions options = small_options();
+    options.cases.push_back({"backward", options.cases[0].problem});
+    options.cases[1].problem.pass = Pass::backward;
+
+    const Results results = time_stages(gpu, {*find_stage(3), exact, atomic}, options);
+    REQUIRE(results.rows.size() == 3);
+    CHECK((results.rows[0].stage == 3 && results.rows[1].stage == 40 && results.rows[2].stage == 41));
+    for (const Row& row : results.rows) {
+        INFO(row.why_not);
+        CHECK(row.verified);
+    }
+    CHECK(results.rows[1].pass == Pass::backward);
+    CHECK(near(results.rows[1].rate, flops(results.rows[1].shape, false, Pass::backward) / 4e-3 * 1e-12));
+    CHECK(near(results.rows[2].over_parent->value, 0.8));
+    CHECK_FALSE(same_problem(results.rows[0], results.rows[1]));
+    CHECK(long_name(results.rows[1]).ends_with("bf16 backward"));
+    const Stage* forward = last_forward(gpu, 64);
+    REQUIRE(forward != nullptr);
+    CHECK((forward->pass == Pass::forward && !is_ablation(forward->number)));
+    CHECK(std::count(gpu.ran.begin(), gpu.ran.end(), forward->number) == 1);
+
+    const Folder folder;
+    save_results(results, OutputFile(folder / "out.json"));
+    const Results read = load_results(folder / "out.json");
+    CHECK(nlohmann::json(read) == nlohmann::json(results));
+    CHECK(read.rows[1].pass == Pass::backward);
+    CHECK_FALSE(nlohmann::json(results)["rows"][0].contains("pass"));
+
+    // Sampled, too; and a wrong gradient is seen in the heads that are compared.
+    options.sampled_rows = 3;
+    options.max_compared = 0;
+    CHECK(time_stages(gpu, {exact}, options).rows.at(0).verified);
+    gpu.wrong_stage = 40;
+    const Row wrong = time_stages(gpu, {exact}, options).rows.at(0);
+    CHECK_FALSE(wrong.verified);
+    CHECK(wrong.why_not.starts_with("dK is wrong in"));
+    gpu.wrong_stage = -1;
+
+    // Runs that differ in the last bit.
+    gpu.spoil = [&, runs = 0](const Problem& p) mutable {
+        if (p.dV.data != nullptr) static_cast<std::uint16_t*>(p.dV.data)[5] ^= ++runs % 2;
+    };
+    CHECK(time_stages(gpu, {exact}, options).rows.at(0).why_not == "two runs on the same inputs differ");
+    CHECK(time_stages(gpu, {atomic}, options).rows.at(0).verified);
 }
 
 TEST_CASE("a stage that does not fit says so and the others run", "[timing]") {

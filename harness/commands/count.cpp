@@ -69,7 +69,7 @@ Document run(const CountOptions& options) {
     const Case c = options.problem.with_default(counted_shape);
     const auto selected = options.stages.selected();  // a wrong name is wrong on every machine
     const auto device = open_counting_device();
-    require_memory(c.shape, *device);
+    for (const Stage* stage : selected) require_memory(c.shape, *device, stage->pass);
     const ProgressLine progress;
     compile_stages(with_parents(selected), device->backend(), std::cref(progress));
     BlockProgress blocks(progress);
@@ -77,7 +77,8 @@ Document run(const CountOptions& options) {
         *device, selected, [&](const Stage&) { return c; }, std::ref(blocks));
 
     Document document;
-    document.facts = {{"backend", name(device->backend())}, {"case", c.description()}};
+    document.facts = {{"backend", name(device->backend())},
+                      {"case", changes.empty() ? c.description() : changes.front().problem.description()}};
     document.tables = {work_table(changes), change_table(changes)};
     if (document.tables.back().rows().empty()) document.tables.pop_back();
     std::size_t counted = 0;

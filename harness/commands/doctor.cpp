@@ -119,6 +119,7 @@ std::map<std::string, std::string> failures_of(Device& device, const Stage& stag
             Case c;
             c.shape = {.B = 1, .H = 1, .Hkv = 1, .Nq = 16, .Nk = 16, .d = d};
             c.dtype = dtype;
+            c.pass = stage.pass;
             const std::string label = fmt::format("d={} {}", d, name(dtype));
             try {
                 const Inputs inputs = make_inputs(c);

@@ -153,8 +153,9 @@ void RegimeOptions::check() const {
     if (causal && !shape) throw BadUsage("--causal goes with --shape; the regimes say which of theirs are");
 }
 
-Case RegimeOptions::custom_case() const {
+Case RegimeOptions::custom_case(Pass pass) const {
     Case c;
+    c.pass = pass;
     c.shape = *shape;
     c.causal = causal;
     c.dtype = dtype_or_default();
@@ -170,7 +171,7 @@ Argument add_shape(Command& command, std::optional<Shape>& shape) {
 }
 
 void add_dtype(Command& command, std::optional<DType>& dtype) {
-    add_choice(command, "--dtype", "Storage type of Q, K, V and O", dtype,
+    add_choice(command, "--dtype", "Storage type of Q, K, V, O and their gradients", dtype,
                {{"fp16", DType::fp16}, {"bf16", DType::bf16}});
 }
 

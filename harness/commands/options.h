@@ -52,8 +52,8 @@ struct RegimeOptions {
     explicit RegimeOptions(Command& command);
     /// Throws BadUsage for --causal without --shape.
     void check() const;
-    /// The problem of --shape.
-    Case custom_case() const;
+    /// The problem of --shape, for a pass.
+    Case custom_case(Pass pass) const;
     DType dtype_or_default() const { return dtype.value_or(DType::bf16); }
 
     std::string regime;

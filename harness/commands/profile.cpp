@@ -39,12 +39,20 @@ std::vector<ProfileRow> rows_of(const ProfileOptions& options) {
     const auto stages = options.stages.selected();
     const DType dtype = problem.dtype_or_default();
     if (!problem.shape && problem.regime.empty()) return telling_rows(stages, dtype);
-    std::vector<TimedCase> cases{problem.shape ? TimedCase{"custom", problem.custom_case()}
-                                               : profiled_case(dtype, problem.regime)};
-    if (options.bytes && !problem.shape) cases = timing_options(dtype, problem.regime).cases;
+    std::vector<TimedCase> cases;
+    if (problem.shape) {
+        for (const Pass pass : {Pass::forward, Pass::backward})
+            cases.push_back({"custom", problem.custom_case(pass)});
+    } else if (options.bytes) {
+        cases = timing_options(dtype, problem.regime).cases;
+    } else {
+        cases = {profiled_case(dtype, problem.regime)};
+    }
     std::vector<ProfileRow> rows;
     for (const TimedCase& timed : cases) {
-        for (const Stage* stage : stages) rows.push_back(profile_row(timed, *stage));
+        for (const Stage* stage : stages) {
+            if (stage->pass == timed.problem.pass) rows.push_back(profile_row(timed, *stage));
+        }
     }
     return rows;
 }
@@ -72,7 +80,9 @@ Profile profile_of(const ProfileOptions& options) {
         std::string why_not;
         if (!has_device(Backend::gpu, &why_not)) throw CannotRun("profiling needs a GPU: " + why_not);
         const auto gpu = open_device(Backend::gpu);
-        if (options.problem.shape) require_memory(*options.problem.shape, *gpu);
+        if (options.problem.shape) {
+            for (const ProfileRow& row : rows) require_memory(row.shape, *gpu, row.pass);
+        }
         if (options.occupancy) return observe_stages(*gpu, rows, std::cref(progress));
     }
     const std::string ncu = find_ncu();

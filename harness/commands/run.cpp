@@ -6,11 +6,13 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "harness/base/file.h"
 #include "harness/base/npy.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/device/device_problem.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 
@@ -25,8 +27,19 @@ struct RunOptions {
         command.option("--q", q, "Q: .npy, float16 or float32, (B, H, Nq, d)").required().type_name("FILE");
         command.option("--k", k, "K: the same type, (B, Hkv, Nk, d)").required().type_name("FILE");
         command.option("--v", v, "V: as K").required().type_name("FILE");
-        command.option("--out", out, "O: written in Q's type and shape").required().type_name("FILE");
-        command.option("--lse", lse, "L = log sum exp: written as float32, (B, H, Nq)").type_name("FILE");
+        command.option("--out", out, "Of a stage that computes attention, O: written in Q's type and shape")
+            .type_name("FILE");
+        command.option("--lse", lse, "Beside it L = log sum exp: written as float32, (B, H, Nq)")
+            .type_name("FILE");
+        command
+            .option(
+                "--do", dO,
+                "Of a stage that computes gradients, dO: as Q. O and L are computed first: on a GPU by the "
+                "last stage that does, else in double precision")
+            .type_name("FILE");
+        command.option("--dq", dQ, "dQ: written in Q's type and shape; or --dk, --dv").type_name("FILE");
+        command.option("--dk", dK, "dK: written in K's type and shape").type_name("FILE");
+        command.option("--dv", dV, "dV: written in V's type and shape").type_name("FILE");
         command.flag("--causal", causal, "Causal mask, aligned bottom-right");
         command.option("--scale", scale, "Softmax scale [1/sqrt(d)]");
         add_dtype(command, dtype);
@@ -35,7 +48,7 @@ struct RunOptions {
 
     Command command;
     BackendOptions backend;
-    std::string stage, q, k, v, out, lse;
+    std::string stage, q, k, v, out, lse, dO, dQ, dK, dV;
     bool causal = false;
     std::optional<float> scale;
     std::optional<DType> dtype;
@@ -128,8 +141,8 @@ bool same_file(const fs::path& a, const fs::path& b) {
 
 // Throws BadUsage if an output is another, or an input, which it would overwrite.
 void keep_apart(const Command& command) {
-    const std::vector<std::string> outputs{"--out", "--lse", "--json"};
-    std::vector<std::string> others{"--q", "--k", "--v"};
+    const std::vector<std::string> outputs{"--out", "--lse", "--dq", "--dk", "--dv", "--json"};
+    std::vector<std::string> others{"--q", "--k", "--v", "--do"};
     for (const std::string& output : outputs) {
         for (const std::string& other : others) {
             if (command.given(output) && command.given(other) &&
@@ -140,20 +153,66 @@ void keep_apart(const Command& command) {
     }
 }
 
+// Throws BadUsage for options of the other pass, or if what the stage computes goes nowhere.
+void require_options_of(const Stage& stage, const Command& command) {
+    const bool forward = stage.pass == Pass::forward;
+    const auto given = [&](const char* option) { return command.given(option); };
+    const std::vector<const char*> of_forward{"--out", "--lse"}, of_backward{"--dq", "--dk", "--dv", "--do"};
+    for (const char* option : forward ? of_backward : of_forward) {
+        if (!given(option)) continue;
+        throw BadUsage(forward
+                           ? fmt::format("{} is for stages that compute gradients; {} computes O and L",
+                                         option, stage.folder())
+                           : fmt::format("{} is for stages that compute attention; {} computes dQ, dK and dV",
+                                         option, stage.folder()));
+    }
+    if (forward && !given("--out")) throw BadUsage("--out is required: where O goes");
+    if (!forward && !given("--do")) throw BadUsage("--do is required: dO, which gradients are computed from");
+    if (!forward && std::none_of(of_backward.begin(), of_backward.begin() + 3, given))
+        throw BadUsage("--dq, --dk or --dv is required: where a gradient goes");
+}
+
+// O and L of the inputs, as the help has it.
+void compute_forward(Device& device, const Case& c, Inputs& inputs) {
+    const Stage* stage = device.backend() == Backend::gpu ? last_forward(device, c.shape.d) : nullptr;
+    if (stage == nullptr) return add_forward(c, inputs);
+    Case forward = c;
+    forward.pass = Pass::forward;
+    Outputs outputs = run_stage(device, *stage, forward, inputs);
+    inputs.O = std::move(outputs.O);
+    inputs.L = std::move(outputs.L);
+}
+
 Document run(const RunOptions& options) {
     const Stage& stage = select_stage(options.stage);
+    const bool forward = stage.pass == Pass::forward;
+    require_options_of(stage, options.command);
     if (options.scale && !std::isfinite(*options.scale)) throw BadUsage("--scale must be a finite number");
     keep_apart(options.command);
-    const OutputFile out(options.out);
-    const std::optional<OutputFile> lse =
-        options.lse.empty() ? std::nullopt : std::optional<OutputFile>(options.lse);
+    const auto output = [](const std::string& path) {
+        return path.empty() ? std::nullopt : std::optional<OutputFile>(path);
+    };
+    const auto lse = output(options.lse);
+    const std::map<std::string, std::optional<OutputFile>> files{{"O", output(options.out)},
+                                                                 {"dQ", output(options.dQ)},
+                                                                 {"dK", output(options.dK)},
+                                                                 {"dV", output(options.dV)}};
 
     const NpyArray q = read_npy(options.q, 4), k = read_npy(options.k, 4), v = read_npy(options.v, 4);
     if (q.type != k.type || q.type != v.type) {
         throw BadUsage(fmt::format("Q is {}, K is {} and V is {}: they must agree", name(q.type),
                                    name(k.type), name(v.type)));
     }
+    std::optional<NpyArray> dO;
+    if (!forward) {
+        dO = read_npy(options.dO, 4);
+        if (dO->type != q.type || dO->shape != q.shape) {
+            throw BadUsage(fmt::format("dO is {} {} and Q is {} {}: they must agree", name(dO->type),
+                                       shape_text(*dO), name(q.type), shape_text(q)));
+        }
+    }
     Case c;
+    c.pass = stage.pass;
     c.dtype = options.dtype.value_or(DType::fp16);
     c.layout = options.layout.value_or(Layout::bhnd);
     c.causal = options.causal;
@@ -166,15 +225,26 @@ Document run(const RunOptions& options) {
         throw BadUsage(fmt::format("{} has no head dimension {}; it has {}", stage.folder(), c.shape.d,
                                    fmt::join(stage.head_dims, ", ")));
     }
-    const Inputs inputs{to_storage(q, c.dtype, options.q), to_storage(k, c.dtype, options.k),
-                        to_storage(v, c.dtype, options.v)};
+    Inputs inputs{to_storage(q, c.dtype, options.q), to_storage(k, c.dtype, options.k),
+                  to_storage(v, c.dtype, options.v)};
+    if (dO) inputs.dO = to_storage(*dO, c.dtype, options.dO);
     const auto device = options.backend.open();
-    require_memory(c.shape, *device);
+    require_memory(c.shape, *device, c.pass);
     if (const std::string why = device->why_not(stage); !why.empty())
         throw CannotRun(fmt::format("{} cannot run: {}", stage.folder(), why));
+    if (!forward) compute_forward(*device, c, inputs);
     const Outputs outputs = run_stage(*device, stage, c, inputs);
 
-    out.write(format_npy({q.type, q.shape, from_storage(outputs.O, c.dtype, q.type)}));
+    std::vector<std::pair<std::string, std::string>> written;
+    for (const OutputTensor& tensor : output_tensors(c.pass)) {
+        const auto& file = files.at(tensor.name);
+        if (!file) continue;
+        const NpyArray& like = tensor.of_keys ? k : q;
+        file->write(
+            format_npy({like.type, like.shape, from_storage(outputs.*tensor.elements, c.dtype, like.type)}));
+        written.emplace_back(forward ? "out" : tensor.name, fmt::format("{}, {} {}", file->path().string(),
+                                                                        name(like.type), shape_text(like)));
+    }
     if (lse) {
         std::string bytes(outputs.L.size() * sizeof(float), '\0');
         std::memcpy(bytes.data(), outputs.L.data(), bytes.size());
@@ -185,8 +255,8 @@ Document run(const RunOptions& options) {
     document.facts = {{"stage", stage.folder()},
                       {"backend", name(device->backend())},
                       {"shape", to_string(c.shape)},
-                      {"dtype", name(c.dtype)},
-                      {"out", fmt::format("{}, {} {}", options.out, name(q.type), shape_text(q))}};
+                      {"dtype", name(c.dtype)}};
+    for (const auto& [what, file] : written) document.facts.emplace_back(what, file);
     if (lse) document.facts.emplace_back("lse", options.lse);
     return document;
 }

@@ -184,8 +184,8 @@ class Generator {
         if (!recorded_) return not_recorded;
         int last = 0;
         for (const Stage& stage : stages()) {
-            if (!is_ablation(stage.number) && !is_decoding(stage.shows_in) && stage.has_head_dim(128) &&
-                recorded_->kernels.count(stage.folder()) > 0)
+            if (stage.pass == Pass::forward && !is_ablation(stage.number) && !is_decoding(stage.shows_in) &&
+                stage.has_head_dim(128) && recorded_->kernels.count(stage.folder()) > 0)
                 last = stage.number;
         }
         return fmt::format("{}; {}:\n\n{}", recorded_label(*recorded_), libraries(*recorded_),

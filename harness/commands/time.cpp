@@ -8,6 +8,7 @@
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
+#include "harness/device/device_problem.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/regimes.h"
@@ -70,12 +71,25 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     const Selection selection = selection_of(options, true);
     TimingOptions timing;
     if (options.problem.shape) {
-        require_memory(*options.problem.shape, gpu);
-        timing.cases = {{"custom", options.problem.custom_case()}};
+        for (const Pass pass : {Pass::forward, Pass::backward}) {
+            const auto of_pass = [&](const Stage* stage) { return stage->pass == pass; };
+            if (std::none_of(selection.stages.begin(), selection.stages.end(), of_pass)) continue;
+            require_memory(*options.problem.shape, gpu, pass);
+            timing.cases.push_back({"custom", options.problem.custom_case(pass)});
+        }
     } else {
         timing = timing_options(options.problem.dtype_or_default(), options.problem.regime);
         if (options.problem.regime.empty())
             std::erase_if(timing.cases, [&](const TimedCase& c) { return !selection.matters(c.regime); });
+        std::erase_if(timing.cases, [&](const TimedCase& c) {
+            return std::none_of(selection.stages.begin(), selection.stages.end(),
+                                [&](const Stage* stage) { return stage->pass == c.problem.pass; });
+        });
+        if (timing.cases.empty()) {
+            throw BadUsage(fmt::format(
+                "none of these stages computes what '{}' times: {}", options.problem.regime,
+                is_of_gradients(options.problem.regime) ? "the gradients of attention" : "attention"));
+        }
     }
     timing.takes_part = [&](const Stage& stage, const Case& c) {
         return selection.takes_part(stage, c.shape);
@@ -86,7 +100,13 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
                 fmt::format("--peers: libraries get N(0, 1) inputs, and '{}' has others", timed.regime));
     }
     const ProgressLine progress;
-    compile_stages(runnable(selection.stages, gpu), gpu.backend(), std::cref(progress));
+    std::set<const Stage*> compiled;
+    for (const Stage* stage : runnable(selection.stages, gpu)) compiled.insert(stage);
+    for (const TimedCase& timed : timing.cases) {  // what gradients start from
+        if (timed.problem.pass == Pass::backward) compiled.insert(last_forward(gpu, timed.problem.shape.d));
+    }
+    compiled.erase(nullptr);
+    compile_stages({compiled.begin(), compiled.end()}, gpu.backend(), std::cref(progress));
     std::vector<Stage> stages;
     for (const Stage* stage : selection.stages) stages.push_back(*stage);
     std::optional<Peers> peers;
@@ -137,19 +157,22 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
 // Without a GPU there is no time to measure, but all else that the table says.
 Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOptions& options) {
     const auto stages = selection_of(options, false).shown;
-    if (options.problem.shape) require_memory(*options.problem.shape, cpu);
+    if (options.problem.shape) {
+        for (const Stage* stage : stages) require_memory(*options.problem.shape, cpu, stage->pass);
+    }
     const ProgressLine progress;
     compile_stages(with_parents(stages), cpu.backend(), std::cref(progress));
     std::vector<Verification> verifications;
     for (const Stage* stage : stages) {
-        verifications.emplace_back(stage, options.problem.shape ? std::vector{options.problem.custom_case()}
-                                                                : verification_cases(*stage, Cover::each));
+        verifications.emplace_back(stage, options.problem.shape
+                                              ? std::vector{options.problem.custom_case(stage->pass)}
+                                              : verification_cases(*stage, Cover::each));
     }
     verify_all(cpu, verifications, std::cref(progress));
     const auto changes = count_changes(
         cpu, stages,
         [&](const Stage& stage) {
-            return options.problem.shape ? options.problem.custom_case() : telling_case(stage);
+            return options.problem.shape ? options.problem.custom_case(stage.pass) : telling_case(stage);
         },
         std::cref(progress));
 

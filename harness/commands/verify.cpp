@@ -50,9 +50,10 @@ struct VerifyOptions {
     int random = 0;
 };
 
-// The one case that --shape describes.
-Case described_case(const VerifyOptions& options) {
+// The one case that --shape describes, for a pass.
+Case described_case(const VerifyOptions& options, Pass pass) {
     Case c = options.problem.with_default(*options.problem.shape);
+    c.pass = pass;
     c.multiprocessors = options.multiprocessors;
     c.scale = options.scale;
     return c;
@@ -70,7 +71,9 @@ std::vector<Verification> drawn(const std::vector<const Stage*>& stages, const V
     for (int k = 0; k < options.random; ++k) {
         const Case c = random_case(random, {dims.begin(), dims.end()}, k);
         for (Verification& v : verifications) {
-            if (v.stage->has_head_dim(c.shape.d)) v.cases.push_back(c);
+            if (!v.stage->has_head_dim(c.shape.d)) continue;
+            v.cases.push_back(c);
+            v.cases.back().pass = v.stage->pass;
         }
     }
     return verifications;
@@ -107,7 +110,7 @@ std::vector<Listing> smallest_failures(Device& device, const std::vector<Verific
 // That case; else the stage's own, of which the other options keep those that agree.
 std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
     const CaseOptions& wanted = options.problem;
-    if (wanted.shape) return {described_case(options)};
+    if (wanted.shape) return {described_case(options, stage.pass)};
     std::vector<Case> cases = verification_cases(stage, options.quick ? Cover::each : Cover::all);
     std::erase_if(cases, [&](const Case& c) {
         return (wanted.causal && !c.causal) || c.dtype != wanted.dtype.value_or(c.dtype) ||
@@ -147,7 +150,10 @@ Document run(const VerifyOptions& options) {
             verifications.emplace_back(stage, cases_of(*stage, options));
     }
     const auto device = options.backend.open(options.orders || options.multiprocessors != 0);
-    if (options.problem.shape) require_memory(*options.problem.shape, *device);
+    if (options.problem.shape) {
+        for (const Verification& v : verifications)
+            require_memory(*options.problem.shape, *device, v.stage->pass);
+    }
 
     if (device->backend() == Backend::gpu) {  // its multiprocessors are what they are
         for (Verification& v : verifications) {
@@ -161,7 +167,10 @@ Document run(const VerifyOptions& options) {
 
     Document document;
     document.facts = {{"backend", name(device->backend())}, {"device", device->description()}};
-    if (options.problem.shape) document.facts.emplace_back("case", described_case(options).description());
+    if (options.problem.shape) {
+        document.facts.emplace_back("case",
+                                    described_case(options, verifications[0].stage->pass).description());
+    }
     document.tables = {verification_table(verifications)};
     document.data_tables = {error_table(verifications)};
     if (device->backend() == Backend::gpu) add_record(document, verifications);
@@ -177,8 +186,8 @@ Document run(const VerifyOptions& options) {
 }  // namespace
 
 void add_verify(CommandLine& lab) {
-    add_command<VerifyOptions>(lab, "verify", "Compare stages with standard attention in double precision",
-                               run);
+    add_command<VerifyOptions>(lab, "verify",
+                               "Compare stages with attention, or its gradients, in double precision", run);
 }
 
 }  // namespace ladder

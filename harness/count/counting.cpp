@@ -46,6 +46,9 @@ Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs&
     try {
         if (!stage.has_head_dim(c.shape.d))
             throw CannotRun(fmt::format("it has no head dimension {}", c.shape.d));
+        if (stage.pass != c.pass)
+            throw CannotRun(stage.pass == Pass::forward ? "it computes attention, not its gradients"
+                                                        : "it computes gradients, not attention");
         take_turns(device, stage, c);
         run_stage(device, stage, c, inputs);
         work.counters = device.counters();
@@ -74,6 +77,9 @@ std::vector<Change> count_changes(Device& device, const std::vector<const Stage*
         on_step("count " + stage->folder(), static_cast<int>(changes.size()),
                 static_cast<int>(stages.size()));
         Change change{stage, find_stage(stage->parent), problem_of(*stage), {}, {}};
+        change.problem.pass = stage->pass;
+        // What computes gradients does other work than what computes attention.
+        if (change.parent != nullptr && change.parent->pass != stage->pass) change.parent = nullptr;
         if (change.parent != nullptr) change.before = work_of(*change.parent, change.problem);
         change.after = work_of(*stage, change.problem);
         changes.push_back(std::move(change));
@@ -89,6 +95,7 @@ Case telling_case(const Stage& stage) {
     if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime == "wide") c.shape.d = 256;
     c.causal = regime == "causal" || regime == "wide";
+    c.pass = stage.pass;
     return c;
 }
 

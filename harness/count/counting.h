@@ -19,18 +19,19 @@ namespace ladder {
 /// multiprocessors, and 32: each needs a thread and its stacks.
 void take_turns(Device& device, const Stage& stage, const Case& c);
 
-/// Runs a stage once, whose blocks take their work in turns.
+/// Runs a stage once on a case of its pass, whose blocks take their work in turns.
 Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);
 
 /// A stage's work and its parent's on the same problem.
 struct Change {
     const Stage* stage = nullptr;
-    const Stage* parent = nullptr;  ///< null for the first stage, whose `before` is all zeros
+    /// Null for the first stage of a pass, whose `before` is all zeros.
+    const Stage* parent = nullptr;
     Case problem;
     Work before, after;
 };
 
-/// One change for each stage, each on the problem that `problem_of` gives.
+/// One change for each stage, each on the problem that `problem_of` gives, in the stage's pass.
 std::vector<Change> count_changes(Device& device, const std::vector<const Stage*>& stages,
                                   const std::function<Case(const Stage&)>& problem_of, const OnStep& on_step);
 

@@ -18,6 +18,11 @@ std::vector<Case> cases_of(std::initializer_list<std::span<const Shape>> shapes,
     return cases;
 }
 
+std::vector<Case> backward(std::vector<Case> cases) {
+    for (Case& c : cases) c.pass = Pass::backward;
+    return cases;
+}
+
 std::vector<Case> joined(std::vector<Case> cases, const std::vector<Case>& more) {
     cases.insert(cases.end(), more.begin(), more.end());
     return cases;
@@ -90,6 +95,7 @@ std::vector<Count> tiles_of_each(const std::vector<Visit>& blocks) {
 }
 
 Count output_bytes(const Counted& p) {
+    if (p.pass == Pass::backward) return (p.rows() + 2 * p.B() * Count(p.shape.Hkv) * p.Nk()) * p.d() * 2;
     return p.rows() * (p.d() * 2 + 4);
 }
 

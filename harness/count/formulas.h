@@ -25,6 +25,7 @@ struct Counted {
     bool causal = false;
     std::string input;
     int sm_count = 1;
+    Pass pass = Pass::forward;
 
     Count B() const { return shape.B; }
     Count H() const { return shape.H; }
@@ -66,6 +67,9 @@ inline constexpr Shape decode_shapes[] = {
 /// All these problems without a mask, for each kind of input, and then with one.
 std::vector<Case> cases_of(std::initializer_list<std::span<const Shape>> shapes,
                            std::initializer_list<const char*> inputs = {"normal"});
+
+/// The same problems, of the backward pass.
+std::vector<Case> backward(std::vector<Case> cases);
 
 /// The same problems, and then these.
 std::vector<Case> joined(std::vector<Case> cases, const std::vector<Case>& more);
@@ -117,7 +121,7 @@ std::vector<Count> tiles_of_each(const std::vector<Visit>& blocks);
 
 // --- What many stages do alike --------------------------------------------------------------------------
 
-/// Every stage writes 16-bit O and fp32 L once.
+/// Every stage writes 16-bit O and fp32 L once, or 16-bit dQ, dK and dV.
 Count output_bytes(const Counted& p);
 
 /// What copies write into shared memory and ldmatrix reads from it.

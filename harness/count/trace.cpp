@@ -484,7 +484,7 @@ std::vector<simt::BlockTrace::Phase> phases_of(const TracedBlock& block, std::si
 
 std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::Tile& tile, const Case& c) {
     const Shape& s = c.shape;
-    const Problem problem = make_problem(c, nullptr, nullptr, nullptr, nullptr, nullptr);
+    const Problem problem = make_problem(c, {});
     const auto row_of = [&](const Element& at) {
         if (at.head / tile.group != tile.head) return -1;
         return at.row * tile.group + at.head % tile.group - tile.query_tile * tile.rows;

@@ -35,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 /// The exercise's solution, as far as its cases ask.
 Stage solution(const Exercise& e) {
     Stage stage;
+    stage.pass = e.pass;
     stage.head_dims = e.head_dims;
     stage.tilings = e.tilings;
     return stage;
@@ -44,7 +45,10 @@ Stage solution(const Exercise& e) {
 std::vector<Case> seeded_cases(const Exercise& e, std::uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<Case> cases;
-    for (int k = 0; k < 8; ++k) cases.push_back(random_case(random, e.head_dims, k));
+    for (int k = 0; k < 8; ++k) {
+        cases.push_back(random_case(random, e.head_dims, k));
+        cases.back().pass = e.pass;
+    }
     return cases;
 }
 
@@ -159,9 +163,11 @@ class Checker {
     }
 
     /// What a kernel does differently where it is checked, and may not; empty if nothing.
-    static std::string difference(const Case& one, const Ran& plain, const Ran& checked) {
+    std::string difference(const Case& one, const Ran& plain, const Ran& checked) const {
         const std::string report =
-            report_difference(one, plain.outputs, checked.outputs, "the run under the race checker");
+            stage_.repeats_exactly
+                ? report_difference(one, plain.outputs, checked.outputs, "the run under the race checker")
+                : "";
         if (!report.empty()) return report;
         for (const auto& field : simt::counter_fields) {
             const auto expected = plain.work.counters.*field.value, got = checked.work.counters.*field.value;
@@ -218,6 +224,17 @@ class Checker {
             checked_->stage();
         } catch (const CheckFailed& error) {
             builds.reports.emplace_back(error.what());
+            return;
+        }
+        if (stage_.pass != exercise_.pass) {
+            builds.reports.push_back(
+                fmt::format("it declares itself for the {} pass, not the {} one: see LADDER_STAGE",
+                            name(stage_.pass), name(exercise_.pass)));
+            return;
+        }
+        if (exercise_.repeats_exactly && !stage_.repeats_exactly) {
+            builds.reports.emplace_back(
+                "it declares that two of its runs may differ, and the stage's agree bit for bit");
             return;
         }
         if (stage_.number != exercise_.number || stage_.parent != exercise_.parent) {

@@ -41,6 +41,8 @@ Exercise describe(const fs::path& folder) {
         e.change = stage->change;
         e.shows_in = stage->shows_in;
         e.diff_budget = stage->diff_budget;
+        e.pass = stage->pass;
+        e.repeats_exactly = stage->repeats_exactly;
         e.head_dims = stage->head_dims;
         e.tilings = stage->tilings;
         return e;
@@ -51,6 +53,8 @@ Exercise describe(const fs::path& folder) {
     json.at("change").get_to(e.change);
     json.at("shows_in").get_to(e.shows_in);
     json.at("diff_budget").get_to(e.diff_budget);
+    if (json.value("pass", "") == ladder::name(Pass::backward)) e.pass = Pass::backward;
+    e.repeats_exactly = json.value("repeats_exactly", true);
     json.at("head_dims").get_to(e.head_dims);
     for (const auto& tiling : json.at("tilings"))
         e.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
@@ -181,17 +185,20 @@ std::string starting_kernel(const Exercise& e) {
     if (begin == kernel.npos || end == kernel.npos)
         throw CannotRun(fmt::format("{} declares no stage", kernel_path(parent).string()));
     const std::string declaration = kernel.substr(begin, end - begin);
-    std::string functions;
+    const std::size_t open = declaration.find('(') + 1;
+    const std::string host_side = declaration.substr(open, declaration.find(',') - open);
+    std::string more;
+    if (e.pass == Pass::backward) more += ", .pass = Pass::backward";
+    if (e.diff_budget != 80) more += fmt::format(", .diff_budget = {}", e.diff_budget);
+    if (!e.repeats_exactly) more += ", .repeats_exactly = false";
     for (const std::string function : {"workspace_bytes", "counter_bytes"}) {
         if (declaration.find("." + function) != std::string::npos)
-            functions += fmt::format(", .{} = {}", function, function);
+            more += fmt::format(", .{} = {}", function, function);
     }
-    kernel.replace(
-        begin, end + 2 - begin,
-        fmt::format("LADDER_STAGE(forward, Dims, .number = {}, .name = \"{}\", .parent = {},\n"
-                    "             .change = \"{}\",\n             .shows_in = \"{}\"{}{});",
-                    e.number, e.name, e.parent, e.change, e.shows_in,
-                    e.diff_budget == 80 ? "" : fmt::format(", .diff_budget = {}", e.diff_budget), functions));
+    kernel.replace(begin, end + 2 - begin,
+                   fmt::format("LADDER_STAGE({}, Dims, .number = {}, .name = \"{}\", .parent = {},\n"
+                               "             .change = \"{}\",\n             .shows_in = \"{}\"{});",
+                               host_side, e.number, e.name, e.parent, e.change, e.shows_in, more));
     return kernel;
 }
 
@@ -203,6 +210,7 @@ std::vector<MustMove> what_must_move(const Exercise& e) {
     for (const Case& c : claim_cases(e.folder())) {
         if (!parent.has_head_dim(c.shape.d)) continue;
         const Work work = count_work(*device, parent, c, make_inputs(c));
+        if (!work.why_not.empty()) continue;  // it computes attention, and the exercise its gradients
         for (const Claim& claim : claims(e.folder(), c, device->sm_count(), work, work)) {
             if (!claim.holds() && !claim.of_parent && seen.insert(claim.counter).second)
                 moves.push_back({c, claim});

@@ -19,6 +19,8 @@ struct Exercise {
     int parent = -1;
     std::string change, shows_in;
     int diff_budget = 80;
+    Pass pass = Pass::forward;
+    bool repeats_exactly = true;  ///< of the solution: then a student's kernel must too
     std::vector<int> head_dims;
     std::vector<Tiling> tilings;  ///< of the solution, as Stage has them
     std::string complaint;        ///< Markdown: what is wrong with the parent

@@ -69,6 +69,7 @@ std::string stage_json(const Exercise& e) {
     const nlohmann::ordered_json json{{"number", e.number},       {"name", e.name},
                                       {"parent", e.parent},       {"change", e.change},
                                       {"shows_in", e.shows_in},   {"diff_budget", e.diff_budget},
+                                      {"pass", name(e.pass)},     {"repeats_exactly", e.repeats_exactly},
                                       {"head_dims", e.head_dims}, {"tilings", tilings}};
     return json.dump(2) + "\n";
 }

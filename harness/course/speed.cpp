@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "harness/course/screen.h"
-#include "harness/device/device.h"
+#include "harness/device/device_problem.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/time/timing.h"
@@ -71,6 +71,11 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
     const auto gpu = open_device(Backend::gpu);
     if (const std::string why = gpu->why_not(read_declaration(kernel)); !why.empty()) throw CannotRun(why);
     on_step("compile for the GPU", 0, 2);
+    if (exercise.pass == Pass::backward) {  // which starts from the O and L of another stage
+        for (const int d : exercise.head_dims) {
+            if (const Stage* forward = last_forward(*gpu, d)) gpu->ready(*forward);
+        }
+    }
     const fs::path library = build_library(kernel, products, untrusted), folder = products / "timed",
                    file = folder / "time.json", lab = fs::read_symlink("/proc/self/exe");
     fs::remove_all(folder);

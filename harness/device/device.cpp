@@ -68,22 +68,26 @@ void Device::fill(void* device, unsigned char byte, std::size_t bytes) {
                std::min(chunk.size(), bytes - first));
 }
 
-void require_memory(const Shape& shape, const Device& device) {
-    const double tensors = problem_bytes(shape);
+void require_memory(const Shape& shape, const Device& device, Pass pass) {
+    const double tensors = problem_bytes(shape, pass);
     double needed = tensors;
     if (device.backend() != Backend::gpu) {
         // One memory holds it all. First the inputs and, in double precision, those of a head while they are
         // made; then the inputs twice, and the outputs with two copies and their shadow.
         const double query_rows = double(shape.B) * shape.H * shape.Nq;
-        const double outputs = query_rows * (shape.d * sizeof(std::uint16_t) + sizeof(float));
+        const double key_rows = double(shape.B) * shape.Hkv * shape.Nk;
+        const double outputs = pass == Pass::forward
+                                   ? query_rows * (shape.d * sizeof(std::uint16_t) + sizeof(float))
+                                   : (query_rows + 2 * key_rows) * shape.d * sizeof(std::uint16_t);
         const double inputs = tensors - outputs;
         const double head = (double(shape.Nk) + std::max(shape.Nq, shape.Nk)) * shape.d * sizeof(double);
         needed = inputs + std::max(head, inputs + outputs * (3 + double(device.shadow_bytes())));
     }
     if (const auto there = static_cast<double>(device.free_memory()); needed > there) {
-        throw BadUsage(fmt::format("{}: Q, K, V, O and L take {}, and running on them {}; {} has {} free",
-                                   to_string(shape), human_bytes(tensors), human_bytes(needed),
-                                   device.description(), human_bytes(there)));
+        throw BadUsage(fmt::format("{}: Q, K, V, O{} and L take {}, and running on them {}; {} has {} free",
+                                   to_string(shape), pass == Pass::forward ? "" : ", their gradients",
+                                   human_bytes(tensors), human_bytes(needed), device.description(),
+                                   human_bytes(there)));
     }
 }
 

@@ -101,6 +101,6 @@ std::string dotted(int compute_capability);
 std::vector<const Stage*> runnable(const std::vector<const Stage*>& stages, const Device& device);
 
 /// Throws BadUsage if the tensors alone exceed the device's free memory, whatever the stage.
-void require_memory(const Shape& shape, const Device& device);
+void require_memory(const Shape& shape, const Device& device, Pass pass = Pass::forward);
 
 }  // namespace ladder

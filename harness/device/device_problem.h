@@ -10,21 +10,31 @@
 
 namespace ladder {
 
-/// Q, K and V of one case on the device, which stages can share. Throws CannotRun.
+/// The inputs of one case on the device, which stages can share. Throws CannotRun.
 struct DeviceInputs {
     DeviceInputs(Device& device, const Inputs& inputs);
     /// The same kind of inputs; N(0, 1) numbers are made there, since they are quicker than make_inputs().
+    /// For the same reason O and L of the backward pass are what last_forward() computes of them there:
+    /// CannotRun if no stage does.
     DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c);
 
+    /// Where they are; the outputs are nowhere.
+    Addresses addresses() const;
+
     Buffer Q, K, V;
+    Buffer dO, O, L;  ///< of the backward pass alone; else empty
 };
+
+/// The last rung that computes attention at this head dimension on the device, or null.
+const Stage* last_forward(const Device& device, int d);
 
 /// One stage's outputs and workspace, and the problem that points to them and to the inputs: to be timed or
 /// profiled. Throws CannotRun.
 struct DeviceProblem {
     DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs);
 
-    Buffer O, L;
+    Buffer O, L;        ///< of the forward pass, else empty
+    Buffer dQ, dK, dV;  ///< of the backward pass, else empty
     Workspace workspace;
     Problem problem;
 };

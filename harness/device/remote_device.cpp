@@ -142,6 +142,7 @@ Stage RemoteDevice::stage() {
     stage.run = [](const Problem&) { throw CannotRun("this stage runs in a process of its own"); };
     stage.parent = description.parent;
     stage.pass = description.pass == Pass::backward ? Pass::backward : Pass::forward;
+    stage.repeats_exactly = description.repeats_exactly;
     const std::uint32_t dims = std::min<std::uint32_t>(description.dims, std::size(description.dim));
     stage.head_dims.assign(description.dim, description.dim + dims);
     const auto ask = [this](const Shape& shape, int sm_count) {
@@ -233,13 +234,16 @@ void RemoteDevice::run(const Stage&, const Problem& problem) {
     counters_ = ran.counters;
     if (ran.outcome == wire::Outcome::cannot_run) throw CannotRun(text);
     if (ran.outcome != wire::Outcome::ok) throw CheckFailed(text);
-    const std::uint64_t rows = std::uint64_t(problem.B) * problem.H * problem.Nq;
+    const std::uint64_t rows = std::uint64_t(problem.B) * problem.H * problem.Nq,
+                        keys = std::uint64_t(problem.B) * problem.Hkv * problem.Nk;
+    const bool forward = problem.dO.data == nullptr;
     if (counters_.launches == 0) throw CheckFailed("no kernel was launched");
-    if (const std::uint64_t least = rows * (2 * problem.d + 4); counters_.global_store_bytes < least) {
+    if (const std::uint64_t least = forward ? rows * (2 * problem.d + 4) : (rows + 2 * keys) * 2 * problem.d;
+        counters_.global_store_bytes < least) {
         throw CheckFailed(
-            fmt::format("the kernels stored {} bytes, but O and L alone are {}: every store goes through "
+            fmt::format("the kernels stored {} bytes, but {} alone are {}: every store goes through "
                         "store()",
-                        counters_.global_store_bytes, least));
+                        counters_.global_store_bytes, forward ? "O and L" : "dQ, dK and dV", least));
     }
 }
 

@@ -31,7 +31,7 @@ struct Description {
     char stage_name[64] = {};
     std::uint32_t dims = 0;
     std::int32_t dim[8] = {};
-    bool has_workspace = false, has_counters = false;
+    bool repeats_exactly = true, has_workspace = false, has_counters = false;
 };
 
 /// Behind the header of `workspace`. The answer is a WorkspaceBytes.

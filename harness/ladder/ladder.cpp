@@ -235,6 +235,7 @@ Stage read_declaration(const fs::path& path) {
                                            {"diff_budget", &stage.diff_budget}}) {
             if (key == name) *number = whole_number(value).value_or(-1);
         }
+        if (key == "repeats_exactly") stage.repeats_exactly = value != "false";
         if (key == "pass") stage.pass = value == "Pass::backward" ? Pass::backward : Pass::forward;
     }
     if (stage.number < 0 || stage.name.empty()) fail("names no .number or no .name");

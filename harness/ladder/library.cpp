@@ -377,7 +377,8 @@ const Stage& load_stage(const Stage& stage, Backend backend) {
     if (compiled.number != declared.number || compiled.name != declared.name ||
         compiled.parent != declared.parent || compiled.change != declared.change ||
         compiled.shows_in != declared.shows_in || compiled.diff_budget != declared.diff_budget ||
-        compiled.pass != declared.pass || compiled.head_dims != declared.head_dims) {
+        compiled.pass != declared.pass || compiled.repeats_exactly != declared.repeats_exactly ||
+        compiled.head_dims != declared.head_dims) {
         throw CheckFailed(
             fmt::format("{}: LADDER_STAGE says something else to the compiler than to who reads it: "
                         "write numbers and texts as they are",

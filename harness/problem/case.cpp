@@ -22,8 +22,9 @@ float Case::softmax_scale() const {
 
 std::string Case::description() const {
     const Shape& s = shape;
-    std::string text = fmt::format("B={} H={} Hkv={} Nq={} Nk={} d={} {}{} {} {}", s.B, s.H, s.Hkv, s.Nq,
-                                   s.Nk, s.d, name(dtype), causal ? " causal" : "", name(layout), input);
+    std::string text = fmt::format("B={} H={} Hkv={} Nq={} Nk={} d={} {}{}{} {} {}", s.B, s.H, s.Hkv, s.Nq,
+                                   s.Nk, s.d, name(dtype), pass == Pass::backward ? " backward" : "",
+                                   causal ? " causal" : "", name(layout), input);
     if (scale) text += fmt::format(" scale={}", *scale);
     if (seed != 1) text += fmt::format(" seed={}", seed);
     if (multiprocessors != 0) text += fmt::format(" sms={}", multiprocessors);
@@ -44,15 +45,23 @@ std::string Case::options() const {
     return text;
 }
 
-Problem make_problem(const Case& c, void* Q, void* K, void* V, void* O, float* L) {
+Problem make_problem(const Case& c, const Addresses& at) {
     const Shape& s = c.shape;
     Problem problem;
     static_cast<Shape&>(problem) = s;
-    problem.Q = make_view(Q, c.layout, s.H, s.Nq, s.d);
-    problem.K = make_view(K, c.layout, s.Hkv, s.Nk, s.d);
-    problem.V = make_view(V, c.layout, s.Hkv, s.Nk, s.d);
-    problem.O = make_view(O, c.layout, s.H, s.Nq, s.d);
-    problem.L = L;
+    const auto of_queries = [&](void* data) { return make_view(data, c.layout, s.H, s.Nq, s.d); };
+    const auto of_keys = [&](void* data) { return make_view(data, c.layout, s.Hkv, s.Nk, s.d); };
+    problem.Q = of_queries(at.Q);
+    problem.K = of_keys(at.K);
+    problem.V = of_keys(at.V);
+    problem.O = of_queries(at.O);
+    problem.L = at.L;
+    if (c.pass == Pass::backward) {
+        problem.dO = of_queries(at.dO);
+        problem.dQ = of_queries(at.dQ);
+        problem.dK = of_keys(at.dK);
+        problem.dV = of_keys(at.dV);
+    }
     problem.scale = c.softmax_scale();
     problem.causal = c.causal;
     problem.dtype = c.dtype;

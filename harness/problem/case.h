@@ -10,7 +10,7 @@
 
 namespace ladder {
 
-/// Memory order of Q, K, V and O.
+/// Memory order of Q, K, V, O and their gradients.
 enum class Layout : std::uint8_t {
     bhnd,  ///< (B, H, N, d)
     bnhd   ///< (B, N, H, d)
@@ -20,9 +20,10 @@ const char* name(Layout layout);
 /// The (B, heads, N, d) tensor at `data` in this memory order.
 View make_view(void* data, Layout layout, int heads, int N, int d);
 
-/// One problem with its inputs.
+/// One problem of one pass, with its inputs.
 struct Case {
     Shape shape;
+    Pass pass = Pass::forward;  ///< whoever runs a stage on it takes the stage's
     DType dtype = DType::fp16;
     bool causal = false;
     Layout layout = Layout::bhnd;
@@ -34,15 +35,22 @@ struct Case {
 
     bool operator==(const Case&) const = default;
     float softmax_scale() const;
-    /// "B=1 H=2 Hkv=1 Nq=37 Nk=65 d=64 fp16 causal bnhd rising"
+    /// "B=1 H=2 Hkv=1 Nq=37 Nk=65 d=64 fp16 causal bnhd rising"; "fp16 backward causal" for the gradients
     std::string description() const;
     /// "--shape 1,2,1,37,65,64 --causal --layout bnhd --input rising": the options of `lab verify` that are
-    /// this case
+    /// this case; the pass is the stage's
     std::string options() const;
 };
 
-/// The case as kernels get it, with its tensors at these addresses in the case's layout, and L (B, H, Nq).
-/// workspace and sm_count are for whoever runs it to fill in.
-Problem make_problem(const Case& c, void* Q, void* K, void* V, void* O, float* L);
+/// Where the tensors of a case are; L is (B, H, Nq).
+struct Addresses {
+    void *Q = nullptr, *K = nullptr, *V = nullptr, *O = nullptr;
+    float* L = nullptr;
+    void *dO = nullptr, *dQ = nullptr, *dK = nullptr, *dV = nullptr;  ///< of the backward pass alone
+};
+
+/// The case as kernels get it, with its tensors there in the case's layout. workspace and sm_count are for
+/// whoever runs it to fill in.
+Problem make_problem(const Case& c, const Addresses& at);
 
 }  // namespace ladder

@@ -67,8 +67,34 @@ std::vector<Levels> meetings(int dims) {
     return list;
 }
 
-/// Cases at these head dimensions, each with its tiling.
-std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling>& tilings, Cover how) {
+/// What else has to meet in the backward pass. Groups whose heads add up dK and dV, and tiles that add up dQ,
+/// meet inputs and a scale with which these are more than what rounding leaves: not so where each row's
+/// weight sits on one key, nor with scale 0.
+std::vector<Levels> gradient_meetings(int dims) {
+    std::vector<Levels> list = meetings(dims);
+    const auto add = [&](int rows_level, int keys_level, int heads_level, int batch_level, int scale_level,
+                         int dtype_level) {
+        Levels levels(factors, -1);
+        for (const auto& [factor, level] : {std::pair{rows, rows_level},
+                                            {keys, keys_level},
+                                            {heads, heads_level},
+                                            {batch, batch_level},
+                                            {input, 0},
+                                            {scale, scale_level},
+                                            {dtype, dtype_level}})
+            levels[factor] = level;
+        list.push_back(levels);
+    };
+    add(masked(one_more), one_more, 2, 0, 0, 0);
+    add(full(one_more), one_more, 2, 0, 1, 1);
+    add(full(0), ragged, 3, 1, 0, 0);
+    add(masked(several), one_more, 0, 0, 0, 1);
+    return list;
+}
+
+/// Cases of a pass at these head dimensions, each with its tiling.
+std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling>& tilings, Pass pass,
+                          Cover how) {
     const auto& inputs = input_kinds();
     const Tiling usual;
     const auto make = [&](const Levels& row, std::size_t seed) {
@@ -77,6 +103,7 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
         const auto [Hkv, group] = heads_of[row[heads]];
         return Case{.shape = {row[batch] + 1, Hkv * group, Hkv, row_sizes(tiling)[row[rows] / 2],
                               key_sizes(tiling)[row[keys]], dims[d]},
+                    .pass = pass,
                     .dtype = row[dtype] == 0 ? DType::fp16 : DType::bf16,
                     .causal = row[rows] % 2 == 1,
                     .layout = row[layout] == 0 ? Layout::bnhd : Layout::bhnd,
@@ -102,8 +129,9 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
                         std::size(scales),
                         2,
                         2};
+    const auto first = pass == Pass::forward ? meetings(levels[dim]) : gradient_meetings(levels[dim]);
     std::vector<Case> cases;
-    for (const Levels& row : cover(levels, how == Cover::each ? 1 : 2, meetings(levels[dim]), cost))
+    for (const Levels& row : cover(levels, how == Cover::each ? 1 : 2, first, cost))
         cases.push_back(make(row, cases.size() + 1));
     return cases;
 }
@@ -111,11 +139,11 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
 }  // namespace
 
 std::vector<Case> verification_cases(const Stage& stage, Cover how) {
-    if (how != Cover::all) return covered(stage.head_dims, stage.tilings, how);
+    if (how != Cover::all) return covered(stage.head_dims, stage.tilings, stage.pass, how);
     std::vector<Case> cases;
     for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
         const Tiling tiling = k < stage.tilings.size() ? stage.tilings[k] : Tiling();
-        for (const Case& c : covered({stage.head_dims[k]}, {tiling}, how)) cases.push_back(c);
+        for (const Case& c : covered({stage.head_dims[k]}, {tiling}, stage.pass, how)) cases.push_back(c);
     }
     return cases;
 }

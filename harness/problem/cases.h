@@ -19,8 +19,8 @@ enum class Cover : std::uint8_t {
 /// one tile (Stage::tilings), several tiles, as many keys as wrap its ring twice and as many parts as no warp
 /// merges at once, more rows than keys; with and without a mask; batches of 1 to 3; groups of 1 to 8;
 /// machines of 1, 3, 8 and 132 multiprocessors; every kind of input; positive, negative and no scale;
-/// layouts; types; head dimensions. Stages with the same tilings have their cases in common, and so what is
-/// expected of them.
+/// layouts; types; head dimensions. All of them of the stage's pass. Stages with the same tilings have their
+/// cases in common, and so what is expected of them.
 std::vector<Case> verification_cases(const Stage& stage, Cover how);
 
 }  // namespace ladder

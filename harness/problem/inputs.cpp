@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "harness/base/parallel.h"
 #include "harness/problem/tensors.h"
 #include "reference/attention.h"
 #include "stages/errors.h"
@@ -118,6 +119,13 @@ Inputs make(const Case& c) {
             }
         }
     }
+    if (c.pass == Pass::forward) return inputs;
+    Random random_dO(c.seed, 3);
+    inputs.dO = tensor(s, s.H, s.Nq);
+    const View dO_view = make_view(inputs.dO.data(), c.layout, s.H, s.Nq, s.d);
+    for (int head = 0; head < s.B * s.H; ++head)
+        store(dO_view, head / s.H, head % s.H, random_dO.normal(s.Nq, s.d));
+    add_forward(c, inputs);
     return inputs;
 }
 
@@ -145,6 +153,28 @@ Inputs make_inputs(const Case& c) {
         throw BadUsage(fmt::format("unknown input '{}' (known: {})", c.input, known));
     }
     return with_type(c.dtype, [&](auto type) { return make<decltype(type)>(c); });
+}
+
+void add_forward(const Case& c, Inputs& inputs) {
+    const Shape& s = c.shape;
+    inputs.O.resize(inputs.Q.size());
+    inputs.L.resize(std::size_t(s.B) * s.H * s.Nq);
+    const Problem p = make_problem(
+        c, {.Q = inputs.Q.data(), .K = inputs.K.data(), .V = inputs.V.data(), .O = inputs.O.data()});
+    with_type(c.dtype, [&](auto type) {
+        using T = decltype(type);
+        parallel_for(s.B * s.H, [&](int head) {
+            const int b = head / s.H, h = head % s.H, kv = h / (s.H / s.Hkv);
+            const auto result =
+                reference::attention(head_of<T>(p.Q, b, h, s.Nq, s.d).template cast<double>(),
+                                     head_of<T>(p.K, b, kv, s.Nk, s.d).template cast<double>(),
+                                     head_of<T>(p.V, b, kv, s.Nk, s.d).template cast<double>(),
+                                     c.softmax_scale(), {c.causal, s.Nq, s.Nk});
+            head_of<T>(p.O, b, h, s.Nq, s.d) = result.O.template cast<T>();
+            for (int i = 0; i < s.Nq; ++i)
+                inputs.L[std::size_t(head) * s.Nq + i] = static_cast<float>(result.L[i]);
+        });
+    });
 }
 
 }  // namespace ladder

@@ -55,6 +55,22 @@ std::vector<Regime::Problem> serving_problems() {
     return problems;
 }
 
+// As prefill: 16k tokens, 2048 columns. Then a model whose 32 query heads share 8 key/value heads.
+std::vector<Regime::Problem> gradient_problems() {
+    std::vector<Regime::Problem> problems;
+    for (const int d : {64, 128, 256}) {
+        for (const bool causal : {false, true}) {
+            for (const int N : {512, 2048, 8192, 16384})
+                problems.push_back(self_attention(16384 / N, 2048 / d, N, causal, d));
+        }
+    }
+    for (const bool causal : {false, true}) {
+        for (const int N : {2048, 8192})
+            problems.push_back({{.B = 16384 / N, .H = 32, .Hkv = 8, .Nq = N, .Nk = N, .d = 128}, causal});
+    }
+    return problems;
+}
+
 // Sizes that divide nothing evenly: 24 query heads over 8, which are 3 rows of a tile; 3 to 40 requests.
 std::vector<Regime::Problem> odd_serving_problems() {
     std::vector<Regime::Problem> problems;
@@ -115,6 +131,11 @@ const std::vector<Regime>& regimes() {
         {"wide",
          "16k tokens, 8 heads of 256: sequences of 4k, and of 512 under a causal mask",
          {self_attention(4, 8, 4096, false, 256), self_attention(32, 8, 512, true, 256)}},
+        {"backward",
+         "the gradients of train, and of 8k under a causal mask",
+         {self_attention(8, 16, 2048, false), self_attention(2, 16, 8192, true)},
+         false,
+         Pass::backward},
         {"prefill",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then 64 heads over 8; with and without a mask",
          prefill_problems(), true},
@@ -129,12 +150,21 @@ const std::vector<Regime>& regimes() {
          rising_problems(), true},
         {"causal-small", "two sequences of 512 to 4k, 4 heads of 64, under a causal mask",
          small_causal_problems(), true},
+        {"gradients",
+         "16k tokens, N = 512 to 16k, d = 64 to 256; then 32 heads over 8; with and without a mask",
+         gradient_problems(), true, Pass::backward},
     };
     return list;
 }
 
 bool is_decoding(std::string_view regime) {
     return regime == "decode" || regime == "batch";
+}
+
+bool is_of_gradients(std::string_view regime) {
+    return std::any_of(regimes().begin(), regimes().end(), [&](const Regime& known) {
+        return known.pass == Pass::backward && regime == known.name;
+    });
 }
 
 bool is_sweep(const std::string& regime) {

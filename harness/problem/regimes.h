@@ -21,12 +21,16 @@ struct Regime {
     const char* name;         ///< what Stage::shows_in and `lab time --regime` call it
     const char* description;  ///< one line
     std::vector<Problem> problems;
-    bool sweep = false;  ///< not part of the default run; its problems are one table, a row each
+    bool sweep = false;         ///< not part of the default run; its problems are one table, a row each
+    Pass pass = Pass::forward;  ///< of its problems: stages of the other one take no part
 };
 const std::vector<Regime>& regimes();
 
 /// Whether this regime has one query row: the stages that show there pack the heads of a group.
 bool is_decoding(std::string_view regime);
+
+/// Whether a regime's problems are of the backward pass.
+bool is_of_gradients(std::string_view regime);
 
 /// Whether results of this name are of a sweep. "custom" is none.
 bool is_sweep(const std::string& regime);

@@ -87,19 +87,19 @@ void validate(const Shape& shape) {
     }
 }
 
-double problem_bytes(const Shape& s) {
-    const double query_rows = double(s.B) * s.H * s.Nq, key_rows = double(s.B) * s.Hkv * s.Nk;
-    return 2 * (query_rows + key_rows) * s.d * sizeof(std::uint16_t) + query_rows * sizeof(float);
+double problem_bytes(const Shape& s, Pass pass) {
+    return unavoidable_bytes(s, pass) + double(s.B) * s.H * s.Nq * sizeof(float);
 }
 
-double flops(const Shape& shape, bool causal) {
-    return 4.0 * shape.B * shape.H * shape.Nq * shape.Nk * shape.d / (causal ? 2 : 1);
+double flops(const Shape& shape, bool causal, Pass pass) {
+    const double forward = 4.0 * shape.B * shape.H * shape.Nq * shape.Nk * shape.d / (causal ? 2 : 1);
+    return pass == Pass::forward ? forward : 2.5 * forward;
 }
 
-double unavoidable_bytes(const Shape& shape) {
+double unavoidable_bytes(const Shape& shape, Pass pass) {
     const double query_rows = double(shape.B) * shape.H * shape.Nq;
     const double key_rows = double(shape.B) * shape.Hkv * shape.Nk;
-    return 2 * (query_rows + key_rows) * shape.d * sizeof(std::uint16_t);
+    return (pass == Pass::forward ? 2 : 4) * (query_rows + key_rows) * shape.d * sizeof(std::uint16_t);
 }
 
 bool counts_bytes(const Shape& shape) {

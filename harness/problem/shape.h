@@ -17,15 +17,17 @@ Shape parse_shape(std::string_view text);
 /// divide the query heads, some stage has the head dimension, and the tensors' bytes can be counted.
 void validate(const Shape& shape);
 
-/// Bytes of Q, K, V, O and L. In floating point, where sizes that overflow every integer still compare.
-double problem_bytes(const Shape& shape);
+/// Bytes of Q, K, V, O and L, and in the backward pass of dO, dQ, dK and dV too. In floating point, where
+/// sizes that overflow every integer still compare.
+double problem_bytes(const Shape& shape, Pass pass = Pass::forward);
 
 /// Floating-point operations as the FlashAttention papers count them: 4 B H Nq Nk d, halved under a causal
-/// mask.
-double flops(const Shape& shape, bool causal);
+/// mask; 2.5 times that in the backward pass, whose products are five and not two.
+double flops(const Shape& shape, bool causal, Pass pass = Pass::forward);
 
-/// Bytes of Q, K, V and O, each once: what no kernel can avoid moving.
-double unavoidable_bytes(const Shape& shape);
+/// Bytes of Q, K, V and O, each once, and in the backward pass of their gradients too: what no kernel can
+/// avoid moving.
+double unavoidable_bytes(const Shape& shape, Pass pass = Pass::forward);
 
 /// Whether the bytes bound the problem and not the products: one query row, as in decoding.
 bool counts_bytes(const Shape& shape);

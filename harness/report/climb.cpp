@@ -101,6 +101,7 @@ std::vector<Climb> climbs(const Results& results) {
     std::set<int> shared;
     bool any = false;
     for (const ProblemRows& problem : problems) {
+        if (problem.first->pass == Pass::backward) continue;
         const std::set<int> own = numbers(path(problems, problem));
         if (!any) shared = own;
         any = true;

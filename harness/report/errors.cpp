@@ -26,7 +26,7 @@ Table recorded_errors(const std::vector<RecordedError>& errors, const char* titl
     const std::vector<std::string> types{"fp16", "bf16"};
     std::vector<Column> columns{{"stage", "stage"}};
     for (const std::string& type : types) {
-        for (const char* what : {"largest error of O", "standard attention's", "relative L2"})
+        for (const char* what : {"largest error", "standard attention's", "relative L2"})
             columns.push_back({type + what, fmt::format("{}: {}", type, what), Align::right});
     }
     Table table("errors", title, columns);

@@ -70,9 +70,11 @@ Table parts_table(const Results& results, const std::string& folder) {
         const bool is_chain = std::all_of(
             own.begin(), own.end(), [&](const Stage* stage) { return descends_from(*stage, *own.front()); });
         std::string gain, peer;
-        for (const char* regime : {"train", "decode"}) {
+        // What the first rung of another pass starts from computes something else.
+        const int compared = start.pass == own.front()->pass ? start.number : own.front()->number;
+        for (const char* regime : {"train", "decode", "backward"}) {
             const ProblemRows* problem = telling_problem(problems, regime);
-            const Row* first = problem != nullptr ? problem->row(start.number) : nullptr;
+            const Row* first = problem != nullptr ? problem->row(compared) : nullptr;
             const Row* last = nullptr;
             for (const Stage* stage : own) {
                 const bool in_its_field = is_decoding(stage->shows_in) == is_decoding(regime);
@@ -108,12 +110,16 @@ Results of_part(const Results& results, int part) {
     for (const Row& row : results.rows) {
         if (row.shows_here && part_of(row.stage) == part) units.insert(row.unit);
     }
+    const auto stages = stages_of(part);
+    const auto elsewhere = [&](const Measurement& row) {
+        return !units.contains(row.unit) || (!stages.empty() && row.pass != stages.front()->pass);
+    };
     Results own = results;
     std::erase_if(own.rows, [&](const Row& row) {
         const bool is_own = part_of(row.stage) == part || (start != nullptr && row.stage == start->number);
-        return !is_own || !units.contains(row.unit);
+        return !is_own || elsewhere(row);
     });
-    std::erase_if(own.peers, [&](const PeerRow& row) { return !units.contains(row.unit); });
+    std::erase_if(own.peers, elsewhere);
     return own;
 }
 

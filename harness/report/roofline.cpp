@@ -65,8 +65,12 @@ std::optional<Roofline> roofline(const Results& results, const Profile& profile)
                       .gbs = *results.ceilings.copy_gbs,
                       .points = {}};
     const auto problems = by_problem(results);
-    for (const char* regime : {"train", "decode"}) {
-        const ProblemRows* problem = telling_problem(problems, regime);
+    std::vector<const ProblemRows*> shown{telling_problem(problems, "train"),
+                                          telling_problem(problems, "decode")};
+    for (const ProblemRows& problem : problems) {  // of the gradients, those that were profiled
+        if (is_of_gradients(problem.first->regime)) shown.push_back(&problem);
+    }
+    for (const ProblemRows* problem : shown) {
         if (problem == nullptr) continue;
         for (const Row* row : problem->rows) {
             const Stage* stage = find_stage(row->stage);
@@ -76,7 +80,7 @@ std::optional<Roofline> roofline(const Results& results, const Profile& profile)
             const double bytes = hbm_bytes(profile, *row);
             if (!is_shown || !row->timing || bytes == 0) continue;
             if (!in_its_field && !(is_core(*stage) && counts_bytes(row->shape))) continue;
-            const double operations = flops(row->shape, row->causal);
+            const double operations = flops(row->shape, row->causal, row->pass);
             roofline.points.push_back({row->folder, problem->short_name(), operations / bytes,
                                        operations / row->timing->median_ms * 1e-9});
         }

@@ -16,18 +16,25 @@
 namespace ladder {
 namespace {
 
-// The groups whose rate has this unit, "TFLOP/s" or "GB/s".
-std::vector<ProblemRows> of_unit(std::vector<ProblemRows> groups, std::string_view unit) {
-    std::erase_if(groups,
-                  [&](const ProblemRows& g) { return counts_bytes(g.first->shape) != (unit == "GB/s"); });
+// What is compared in one table: the rates of a pass in a unit.
+struct Kind {
+    std::string_view unit;
+    Pass pass;
+    std::string key;
+    std::string title;
+};
+const Kind flop_rates{"TFLOP/s", Pass::forward, "flop_rate", "TFLOP/s"};
+const Kind kinds[]{flop_rates,
+                   {"GB/s", Pass::forward, "bytes_rate", "GB/s"},
+                   {"TFLOP/s", Pass::backward, "gradients_flop_rate", "Gradients: TFLOP/s"},
+                   {"GB/s", Pass::backward, "gradients_bytes_rate", "Gradients: GB/s"}};
+
+std::vector<ProblemRows> of_kind(std::vector<ProblemRows> groups, const Kind& kind) {
+    std::erase_if(groups, [&](const ProblemRows& g) {
+        return counts_bytes(g.first->shape) != (kind.unit == "GB/s") || g.first->pass != kind.pass;
+    });
     return groups;
 }
-
-const char* key_of(std::string_view unit) {
-    return unit == "GB/s" ? "bytes_rate" : "flop_rate";
-}
-
-constexpr const char* units[]{"TFLOP/s", "GB/s"};
 
 // How many times as fast as the peer the stage is; empty if one of them has no time.
 std::optional<double> over_peer(const ProblemRows& group, const Row* row, const std::string& peer) {
@@ -195,11 +202,11 @@ Cell mean_and_minimum(const std::vector<double>& ratios) {
 }
 
 // A row for each head dimension, if there are several, and one for all.
-Table summary_table(const std::string& unit, const std::vector<ProblemRows>& groups,
+Table summary_table(const Kind& kind, const std::vector<ProblemRows>& groups,
                     const std::vector<Pair>& pairs) {
     std::vector<Column> columns{{"problems", "problems"}};
     for (const Pair& pair : pairs) columns.push_back(pair.column());
-    Table table(std::string(key_of(unit)) + "_summary", "Geometric mean and minimum of the ratios", columns);
+    Table table(kind.key + "_summary", "Geometric mean and minimum of the ratios", columns);
     const auto add_row = [&](const std::string& name, const auto& is_in) {
         std::vector<Cell> cells{name};
         for (const Pair& pair : pairs) {
@@ -317,15 +324,15 @@ Table regime_table(const Results& results) {
 
 std::vector<Table> rate_tables(const Results& results, const std::string& regime) {
     std::vector<Table> tables;
-    for (const char* unit : units) {
-        std::vector<ProblemRows> groups = of_unit(by_problem(results), unit);
+    for (const Kind& kind : kinds) {
+        std::vector<ProblemRows> groups = of_kind(by_problem(results), kind);
         std::erase_if(groups,
                       [&](const ProblemRows& g) { return !regime.empty() && g.first->regime != regime; });
         if (groups.empty()) continue;
         std::vector<Column> columns{{"stage", "stage"}};
         for (const ProblemRows& group : groups)
             columns.push_back({group.short_name(), group.short_name(), Align::right});
-        Table table(key_of(unit), fmt::format("{} (speedup over the parent)", unit), columns);
+        Table table(kind.key, kind.title + " (speedup over the parent)", columns);
         for (const Stage& stage : stages()) {
             std::vector<Cell> cells{stage.folder()};
             bool any = false;
@@ -354,8 +361,8 @@ std::vector<Table> comparison_tables(const Results& results, const Stage* only, 
         for (const std::string& peer : peers) pairs.push_back({contender, peer});
     }
     std::vector<Table> tables;
-    for (const char* unit : units) {
-        auto groups = of_unit(by_problem(results), unit);
+    for (const Kind& kind : kinds) {
+        auto groups = of_kind(by_problem(results), kind);
         std::erase_if(groups, [&](const ProblemRows& group) {
             return only != nullptr && !only->has_head_dim(group.first->shape.d);
         });
@@ -369,7 +376,7 @@ std::vector<Table> comparison_tables(const Results& results, const Stage* only, 
             return reasons(group, contenders).empty();
         });
         if (!all_ran) columns.push_back({"why_not", ""});
-        Table table(key_of(unit), unit, columns);
+        Table table(kind.key, kind.title, columns);
         for (const ProblemRows& group : groups) {
             std::vector<Cell> cells{problem_name(group)};
             for (const Contender& contender : contenders) cells.push_back(contender.cell(group));
@@ -379,7 +386,7 @@ std::vector<Table> comparison_tables(const Results& results, const Stage* only, 
             table.add_row(std::move(cells));
         }
         tables.push_back(std::move(table));
-        if (!pairs.empty()) tables.push_back(summary_table(unit, groups, pairs));
+        if (!pairs.empty()) tables.push_back(summary_table(kind, groups, pairs));
     }
     return tables;
 }
@@ -460,7 +467,7 @@ Table speedup_table(const Results& results, int from, const std::vector<int>& to
     for (const std::string& peer : peers)
         columns.push_back({"over " + peer, fmt::format("{:02} over {}", to.back(), peer), Align::right});
     Table table("speedups", "", columns);
-    for (const ProblemRows& group : of_unit(by_problem(results), "TFLOP/s")) {
+    for (const ProblemRows& group : of_kind(by_problem(results), flop_rates)) {
         std::vector<Cell> cells{group.short_name()};
         const Row* base = group.row(from);
         if (base != nullptr && !find_stage(from)->has_head_dim(group.first->shape.d)) continue;
@@ -484,7 +491,7 @@ Table leave_one_out_table(const Results& results, int all, const std::vector<Lef
                  {"over_without", fmt::format("{:02} over {:02} without it", all, all), Align::right},
                  {"saved_over_parent", "ms saved over its parent", Align::right},
                  {"saved_over_without", "ms that it saves in " + fmt::format("{:02}", all), Align::right}});
-    for (const ProblemRows& group : of_unit(by_problem(results), "TFLOP/s")) {
+    for (const ProblemRows& group : of_kind(by_problem(results), flop_rates)) {
         const auto ms = [&](int number) -> std::optional<double> {
             const Row* row = group.row(number);
             return row != nullptr && row->timing && row->verified ? std::optional(row->timing->median_ms)

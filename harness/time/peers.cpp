@@ -75,9 +75,12 @@ std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::st
     const Shape& s = c.shape;
     if (c.causal && s.Nq != s.Nk)
         return std::vector<std::string>(names.size(), "aligns a causal mask top-left, not bottom-right");
-    const nlohmann::json request{{"do", "prepare"},    {"B", s.B},      {"H", s.H}, {"Hkv", s.Hkv},
-                                 {"Nq", s.Nq},         {"Nk", s.Nk},    {"d", s.d}, {"dtype", name(c.dtype)},
-                                 {"causal", c.causal}, {"peers", names}};
+    const nlohmann::json request{{"do", "prepare"},    {"B", s.B},
+                                 {"H", s.H},           {"Hkv", s.Hkv},
+                                 {"Nq", s.Nq},         {"Nk", s.Nk},
+                                 {"d", s.d},           {"dtype", name(c.dtype)},
+                                 {"causal", c.causal}, {"pass", name(c.pass)},
+                                 {"peers", names}};
     program_.write_line(request.dump());
     return answer(program_, limit_s_, [&](const nlohmann::json& json) {
         std::vector<std::string> why_not;

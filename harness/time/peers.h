@@ -39,8 +39,9 @@ class Peers {
     /// By name, why a peer is not there at all: "FlashAttention-3" -> "the module .. is not installed".
     const std::map<std::string, std::string>& missing() const { return missing_; }
 
-    /// Makes N(0, 1) inputs of the case and warms up. Returns for each name why that peer cannot run, in one
-    /// line, empty if it can.
+    /// Makes N(0, 1) inputs of the case and warms up. In the backward pass O is computed once, and what is
+    /// timed is the gradients alone. Returns for each name why that peer cannot run, in one line, empty if it
+    /// can.
     std::vector<std::string> prepare(const Case& c, const std::vector<std::string>& names);
     /// Milliseconds on the device of one call, measured as Stopwatch::time() does.
     double time(const std::string& name);

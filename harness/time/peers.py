@@ -4,9 +4,13 @@ It talks in lines of JSON. It greets with the device, the versions of the librar
 here, by name; then it answers each line from standard input with one on standard output:
 
     {"do": "prepare", "B": .., "H": .., "Hkv": .., "Nq": .., "Nk": .., "d": .., "dtype": "bf16", "causal": false,
-     "peers": ["cuDNN", ..]}                   {"why_not": {"cuDNN": ""}}    why it cannot run; empty if it can
+     "pass": "forward", "peers": ["cuDNN", ..]}
+                                               {"why_not": {"cuDNN": ""}}    why it cannot run; empty if it can
     {"do": "time", "peer": "cuDNN"}            {"milliseconds": 0.1}         one call
     {"do": "release"}                          {}                            gives the GPU's memory back
+
+In the backward pass a call computes dQ, dK and dV for an O that was computed once, as a training step does it, and
+nothing else.
 
 A line {"error": ".."} may come instead, and is the last.
 """
@@ -90,16 +94,19 @@ class Peers:
     def __init__(self):
         self.clock = Clock()
         self.inputs = None
+        self.backward = False
         self.calls = {}
 
     def prepare(self, request):
         """Makes inputs and calls each peer a few times. Returns why not, by name."""
         self.clock.flushes = 1
         size = {key: request[key] for key in ("B", "H", "Hkv", "Nq", "Nk", "d")}
+        self.backward = request["pass"] == "backward"
         dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[request["dtype"]]
         torch.manual_seed(1)
         try:
-            self.inputs = [torch.randn(size["B"], size[heads], size[rows], size["d"], dtype=dtype, device="cuda")
+            self.inputs = [torch.randn(size["B"], size[heads], size[rows], size["d"], dtype=dtype, device="cuda",
+                                       requires_grad=self.backward)
                            for heads, rows in (("H", "Nq"), ("Hkv", "Nk"), ("Hkv", "Nk"))]
         except torch.cuda.OutOfMemoryError as error:
             self.release()
@@ -111,8 +118,9 @@ class Peers:
         with warnings.catch_warnings(record=True) as reasons:
             warnings.simplefilter("always")
             try:
-                with torch.inference_mode(), only(name):
-                    self.calls[name] = MAKERS.get(name, chosen)(*self.inputs, causal)
+                with torch.inference_mode(not self.backward), only(name):
+                    call = MAKERS.get(name, chosen)(*self.inputs, causal)
+                    self.calls[name] = gradients_of(call, self.inputs) if self.backward else call
                     for _ in range(WARM_UPS):
                         self.calls[name]()
                 torch.cuda.synchronize()
@@ -125,13 +133,20 @@ class Peers:
                 return refusal(name, [str(reason.message) for reason in reasons]) or one_line(error)
 
     def time(self, name):
-        with torch.inference_mode(), only(name):
+        with torch.inference_mode(not self.backward), only(name):
             return self.clock.milliseconds(self.calls[name])
 
     def release(self):
         self.inputs = None
         self.calls = {}
         torch.cuda.empty_cache()
+
+
+def gradients_of(call, inputs):
+    """A call that computes the gradients by the inputs of what this one returned, whose graph is kept."""
+    output = call()
+    gradient = torch.randn_like(output)
+    return lambda: torch.autograd.grad(output, inputs, gradient, retain_graph=True)
 
 
 def only(name):
@@ -153,6 +168,7 @@ def chosen(query, key, value, causal):
 def flex(query, key, value, causal):
     """flex_attention as torch.compile makes it: one Triton kernel for these sizes, which takes seconds."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    torch._functorch.config.donated_buffer = False  # gradients are computed again and again of one graph
     torch._dynamo.reset()  # after a few sizes it would compile no more, and run PyTorch's unfused form instead
     mask = None
     if causal:

@@ -19,13 +19,13 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProfileRow, regime, shape, dtype, causal, sta
 void to_json(nlohmann::json& json, const Profile& profile) {
     json = record_json("profile", profile);
     json["profiler"] = profile.profiler;
-    json["rows"] = profile.rows;
+    json["rows"] = rows_json(profile.rows);
 }
 
 void from_json(const nlohmann::json& json, Profile& profile) {
     get_record(json, profile);
     json.at("profiler").get_to(profile.profiler);
-    json.at("rows").get_to(profile.rows);
+    get_rows(json.at("rows"), profile.rows);
 }
 
 TimedCase profiled_case(DType dtype, const std::string& regime) {
@@ -45,10 +45,12 @@ std::vector<ProfileRow> telling_rows(const std::vector<const Stage*>& stages, DT
     for (const Regime& regime : regimes()) {
         const TimedCase timed = profiled_case(dtype, regime.name);
         for (const Stage* stage : stages) {
+            if (stage->pass != regime.pass) continue;
             const bool tells = std::any_of(stages.begin(), stages.end(), [&](const Stage* other) {
                 return other->shows_in == timed.regime && (other == stage || other->parent == stage->number);
             });
-            if (timed.regime == "train" || tells) rows.push_back(profile_row(timed, *stage));
+            if (timed.regime == "train" || timed.regime == "backward" || tells)
+                rows.push_back(profile_row(timed, *stage));
         }
     }
     return rows;
@@ -75,6 +77,7 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
         c.shape = row.shape;
         c.causal = row.causal;
         c.dtype = row.dtype;
+        c.pass = row.pass;
         try {
             const DeviceInputs inputs(device, *observer, c);
             const DeviceProblem run(device, stage, c, inputs);

@@ -33,8 +33,8 @@ TimedCase profiled_case(DType dtype, const std::string& regime);
 /// A row to be filled.
 ProfileRow profile_row(const TimedCase& timed, const Stage& stage);
 
-/// The rows that tell each stage's lesson: all stages in `train`, and each with its parent in the regime
-/// where its change shows.
+/// The rows that tell each stage's lesson: all stages in `train`, or `backward`, and each with its parent in
+/// the regime where its change shows.
 std::vector<ProfileRow> telling_rows(const std::vector<const Stage*>& stages, DType dtype);
 
 /// Runs each row's stage once, on N(0, 1) inputs, and fills in its kernels, without metrics. Throws CannotRun

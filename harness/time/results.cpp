@@ -31,27 +31,27 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Row, regime, shape, dtype, causal, stage, par
 void to_json(nlohmann::json& json, const Results& results) {
     json = record_json("timing", results);
     json["ceilings"] = results.ceilings;
-    json["rows"] = results.rows;
+    json["rows"] = rows_json(results.rows);
     json["libraries"] = results.libraries;
-    json["peers"] = results.peers;
+    json["peers"] = rows_json(results.peers);
 }
 
 void from_json(const nlohmann::json& json, Results& results) {
     get_record(json, results);
     json.at("ceilings").get_to(results.ceilings);
-    json.at("rows").get_to(results.rows);
+    get_rows(json.at("rows"), results.rows);
     if (!json.contains("peers")) return;  // recorded before there were any
     json.at("libraries").get_to(results.libraries);
-    json.at("peers").get_to(results.peers);
+    get_rows(json.at("peers"), results.peers);
 }
 
 namespace {
 
 bool covers_every_regime(const Results& results) {
     return std::all_of(regimes().begin(), regimes().end(), [&](const Regime& regime) {
-        return regime.sweep || std::any_of(results.rows.begin(), results.rows.end(), [&](const Row& row) {
-                   return row.regime == regime.name && row.shows_here;
-               });
+        return regime.sweep || regime.pass == Pass::backward ||
+               std::any_of(results.rows.begin(), results.rows.end(),
+                           [&](const Row& row) { return row.regime == regime.name && row.shows_here; });
     });
 }
 
@@ -72,7 +72,8 @@ void derive_rate(Measurement& m, const Ceilings& ceilings) {
     const bool bytes = counts_bytes(m.shape);
     const double seconds = m.timing->median_ms * 1e-3;
     m.unit = bytes ? "GB/s" : "TFLOP/s";
-    m.rate = bytes ? unavoidable_bytes(m.shape) / seconds * 1e-9 : flops(m.shape, m.causal) / seconds * 1e-12;
+    m.rate = bytes ? unavoidable_bytes(m.shape, m.pass) / seconds * 1e-9
+                   : flops(m.shape, m.causal, m.pass) / seconds * 1e-12;
     const auto gemm = m.dtype == DType::fp16 ? ceilings.fp16_tflops : ceilings.bf16_tflops;
     const auto ceiling = bytes ? ceilings.copy_gbs : gemm;
     m.ceiling_share = ceiling ? std::optional(m.rate / *ceiling) : std::nullopt;
@@ -127,12 +128,13 @@ void refuse_foreign(const Hardware& hardware, const OutputFile& file) {
 }
 
 bool same_problem(const ProblemLabel& a, const ProblemLabel& b) {
-    return a.regime == b.regime && a.shape == b.shape && a.dtype == b.dtype && a.causal == b.causal;
+    return a.regime == b.regime && a.shape == b.shape && a.dtype == b.dtype && a.causal == b.causal &&
+           a.pass == b.pass;
 }
 
 std::string long_name(const ProblemLabel& problem) {
-    return fmt::format("{}: {} {}{}", problem.regime, to_string(problem.shape), name(problem.dtype),
-                       problem.causal ? " causal" : "");
+    return fmt::format("{}: {} {}{}{}", problem.regime, to_string(problem.shape), name(problem.dtype),
+                       problem.pass == Pass::backward ? " backward" : "", problem.causal ? " causal" : "");
 }
 
 void derive(Results& results) {

@@ -46,12 +46,13 @@ struct ProblemLabel {
     Shape shape;
     DType dtype = DType::bf16;
     bool causal = false;
+    Pass pass = Pass::forward;  ///< in JSON only if it is not that
 };
 
 /// Whether both are about the same problem in the same regime.
 bool same_problem(const ProblemLabel& a, const ProblemLabel& b);
 
-/// "train: B=8 H=16 Hkv=16 Nq=2048 Nk=2048 d=128 bf16"
+/// "train: B=8 H=16 Hkv=16 Nq=2048 Nk=2048 d=128 bf16", and "backward" if it is
 std::string long_name(const ProblemLabel& problem);
 
 /// Which stage a row is about.
@@ -76,7 +77,8 @@ struct Measurement : ProblemLabel {
 /// One stage on one problem.
 struct Row : Measurement, StageLabel {
     bool verified = false;  ///< the outputs of the timed calls passed judge() and repeated bit for bit
-    std::optional<double> max_error;  ///< of O against double precision; empty if not verified
+    std::optional<double> max_error;  ///< of O, or of a gradient, against double precision; empty if not
+                                      ///< verified
 
     // Derived by derive().
     std::optional<Ratio> over_parent;    ///< the parent's time / this time
@@ -122,9 +124,9 @@ void save_results(const Results& results, const OutputFile& file);
 /// Reads one file. Throws BadUsage naming the file if it cannot be read or is no timing measurement.
 Results load_results(const std::filesystem::path& path);
 
-/// The newest recorded measurement among the folder's *.json that has, in every regime but the sweeps, a
-/// stage whose change should show there; by its date and not the file's. Other records (sanitizer runs,
-/// sweeps, a few stages, single shapes) are passed over. Throws as load_results().
+/// The newest recorded measurement among the folder's *.json that has, in every regime but the sweeps and
+/// those of gradients, a stage whose change should show there; by its date and not the file's. Other records
+/// (sanitizer runs, sweeps, a few stages, single shapes) are passed over. Throws as load_results().
 std::optional<Results> newest_results(const std::filesystem::path& folder);
 
 /// docs/results/ of this source tree.

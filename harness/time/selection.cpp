@@ -10,7 +10,8 @@ namespace ladder {
 
 bool Selection::takes_part(const Stage& stage, const Shape& shape) const {
     if (whole || named) return true;
-    const bool for_such = is_core(stage) || is_decoding(stage.shows_in) == counts_bytes(shape);
+    const bool for_such =
+        is_core(stage) || stage.pass == Pass::backward || is_decoding(stage.shows_in) == counts_bytes(shape);
     return for_such && stage.has_head_dim(shape.d);
 }
 

@@ -26,7 +26,7 @@ std::string first_line(const std::string& text) {
 template <class T>
 std::vector<T> downloaded(Device& device, const Buffer& buffer) {
     std::vector<T> values(buffer.bytes() / sizeof(T));
-    device.download(values.data(), buffer.data(), buffer.bytes());
+    if (!values.empty()) device.download(values.data(), buffer.data(), buffer.bytes());
     return values;
 }
 
@@ -41,12 +41,16 @@ class Sample {
         const std::size_t fit = options.max_compared / (std::size_t(s.Nk) * s.d);
         const int heads = static_cast<int>(std::clamp<std::size_t>(fit, 2, std::max(all_heads_, 2)));
         s = {.B = std::min(heads, all_heads_), .H = s.H / s.Hkv, .Hkv = 1, .Nq = s.Nq, .Nk = s.Nk, .d = s.d};
-        inputs = {part_of(device, from.Q), part_of(device, from.K), part_of(device, from.V)};
+        inputs = {part_of<std::uint16_t>(device, from.Q), part_of<std::uint16_t>(device, from.K),
+                  part_of<std::uint16_t>(device, from.V), part_of<std::uint16_t>(device, from.dO),
+                  part_of<std::uint16_t>(device, from.O), part_of<float>(device, from.L)};
     }
 
     bool is_all() const { return problem.shape.B == all_heads_; }
 
-    Outputs part_of(const Outputs& all) const { return {part_of(all.O), part_of(all.L)}; }
+    Outputs part_of(const Outputs& all) const {
+        return {part_of(all.O), part_of(all.L), part_of(all.dQ), part_of(all.dK), part_of(all.dV)};
+    }
 
     Case problem;
     Inputs inputs;
@@ -60,12 +64,13 @@ class Sample {
             copy(std::size_t(i), heads == 1 ? 0 : std::size_t(i) * (all_heads_ - 1) / (heads - 1));
     }
 
-    std::vector<std::uint16_t> part_of(Device& device, const Buffer& all) const {
-        if (is_all()) return downloaded<std::uint16_t>(device, all);
+    template <class T>
+    std::vector<T> part_of(Device& device, const Buffer& all) const {
+        if (is_all() || all.bytes() == 0) return downloaded<T>(device, all);
         const std::size_t bytes = all.bytes() / all_heads_;
-        std::vector<std::uint16_t> part(problem.shape.B * bytes / sizeof(std::uint16_t));
+        std::vector<T> part(problem.shape.B * bytes / sizeof(T));
         for_each_piece([&](std::size_t to, std::size_t from) {
-            device.download(part.data() + to * bytes / sizeof(std::uint16_t),
+            device.download(part.data() + to * bytes / sizeof(T),
                             static_cast<const std::byte*>(all.data()) + from * bytes, bytes);
         });
         return part;
@@ -118,7 +123,8 @@ class Contestant {
     Contestant(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs, Row& row)
         : row_(row), device_(device), stage_(stage), case_(c) {
         run_.emplace(device, stage, c, inputs);
-        for (const auto* output : {&run_->O, &run_->L}) {
+        for (const auto* output : {&run_->O, &run_->L, &run_->dQ, &run_->dK, &run_->dV}) {
+            if (output->bytes() == 0) continue;
             const std::vector<unsigned char> nan(output->bytes(), 0xff);
             device.upload(output->data(), nan.data(), nan.size());
         }
@@ -130,18 +136,23 @@ class Contestant {
 
     /// Fetches what the last timed call wrote, and gives the device's memory back.
     void fetch() {
-        outputs_ = {downloaded<std::uint16_t>(device_, run_->O), downloaded<float>(device_, run_->L)};
+        outputs_ = {downloaded<std::uint16_t>(device_, run_->O), downloaded<float>(device_, run_->L),
+                    downloaded<std::uint16_t>(device_, run_->dQ),
+                    downloaded<std::uint16_t>(device_, run_->dK),
+                    downloaded<std::uint16_t>(device_, run_->dV)};
         run_.reset();
     }
 
-    /// Runs once more, between canaries, and compares bit for bit.
+    /// Runs once more, between canaries, and compares bit for bit if that stage's runs agree.
     void repeat(const DeviceInputs& inputs) {
         const auto same = [](const auto& a, const auto& b) {
-            return std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
+            return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
         };
         try {
             const Outputs again = run_guarded(device_, stage_, case_, inputs);
-            if (!same(again.O, outputs_.O) || !same(again.L, outputs_.L))
+            if (!stage_.repeats_exactly) return;
+            if (!same(again.O, outputs_.O) || !same(again.L, outputs_.L) || !same(again.dQ, outputs_.dQ) ||
+                !same(again.dK, outputs_.dK) || !same(again.dV, outputs_.dV))
                 throw CheckFailed("two runs on the same inputs differ");
         } catch (const std::runtime_error& failure) {
             row_.why_not = first_line(failure.what());
@@ -257,7 +268,7 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
 }  // namespace
 
 ProblemLabel label_of(const TimedCase& timed) {
-    return {timed.regime, timed.problem.shape, timed.problem.dtype, timed.problem.causal};
+    return {timed.regime, timed.problem.shape, timed.problem.dtype, timed.problem.causal, timed.problem.pass};
 }
 
 StageLabel label_of(const Stage& stage, const TimedCase& timed) {
@@ -275,6 +286,7 @@ TimingOptions timing_options(DType dtype, const std::string& regime) {
             timed.problem.causal = causal;
             timed.problem.input = input;
             timed.problem.dtype = dtype;
+            timed.problem.pass = candidate.pass;
         }
     }
     if (options.cases.empty()) {
@@ -336,6 +348,7 @@ Results time_stages(Device& device, const std::vector<Stage>& stages, const Timi
     for (const TimedCase& timed : options.cases) {
         std::vector<Stage>& chosen = stages_of.emplace_back();
         for (const Stage& stage : stages) {
+            if (stage.pass != timed.problem.pass) continue;
             if (options.takes_part && !options.takes_part(stage, timed.problem)) continue;
             chosen.push_back(stage);
             results.rows.push_back(empty_row(timed, stage));

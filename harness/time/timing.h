@@ -34,14 +34,14 @@ StageLabel label_of(const Stage& stage, const TimedCase& timed);
 /// What to time and for how long.
 struct TimingOptions {
     std::vector<TimedCase> cases;
-    /// Which stages are timed on a case; all of them if it is empty.
+    /// Which stages of its pass are timed on a case; all of them if it is empty.
     std::function<bool(const Stage&, const Case&)> takes_part = {};
     std::vector<std::string> peers = Peers::usual();  ///< which of them, if there are any
     double target_noise = 0.005;                      ///< stop repeating once Timing::noise is this small ...
     int min_repeats = 10;                             ///< ... but not before this many repeats,
     int max_repeats = 200;                            ///< nor go on after so many
     double max_seconds = 1.0;  ///< or after this much measured time per stage and case (3 repeats at least)
-    int sampled_rows = 8;      ///< query rows per head that are compared with the reference
+    int sampled_rows = 8;      ///< query rows per head, or keys, that are compared with the reference
     /// Elements of K that are compared with the reference at most: of larger problems only some heads are.
     std::size_t max_compared = std::numeric_limits<std::size_t>::max();
 };

@@ -76,19 +76,21 @@ std::size_t count(const std::vector<bool>& set) {
 
 }  // namespace
 
-Mismatch::Mismatch(const Case& c, std::vector<int> rows, int columns)
+Mismatch::Mismatch(const Case& c, std::vector<int> rows, int columns, bool of_keys)
     : case_(c),
+      of_keys_(of_keys),
+      heads_(of_keys ? c.shape.Hkv : c.shape.H),
       rows_(std::move(rows)),
-      wrong_heads_(static_cast<std::size_t>(c.shape.B) * c.shape.H),
-      wrong_rows_(c.shape.Nq),
+      wrong_heads_(static_cast<std::size_t>(c.shape.B) * heads_),
+      wrong_rows_(of_keys ? c.shape.Nk : c.shape.Nq),
       wrong_columns_(columns),
-      row_error_(c.shape.Nq) {}
+      row_error_(wrong_rows_.size()) {}
 
 void Mismatch::add(int b, int h, int row, int column, double expected, double got) {
     double error = std::abs(expected - got);
     if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
     if (count_++ == 0 || error > worst_.error) worst_ = {b, h, row, column, expected, got, error};
-    wrong_heads_[static_cast<std::size_t>(b) * case_.shape.H + h] = true;
+    wrong_heads_[static_cast<std::size_t>(b) * heads_ + h] = true;
     wrong_rows_[row] = true;
     wrong_columns_[column] = true;
     row_error_[row] = std::max(row_error_[row], error);
@@ -98,9 +100,10 @@ std::string Mismatch::report(const std::string& what, const std::string& detail)
     if (count_ == 0) return "";
     const std::size_t all = wrong_heads_.size() * rows_.size() * wrong_columns_.size();
     const bool has_columns = wrong_columns_.size() > 1;
-    return fmt::format("{} in {} of {} elements{}\n  {} at b={} h={} row={}{}, tile {}: {}got {:.6g}{}", what,
+    return fmt::format("{} in {} of {} elements{}\n  {} at b={} {}={} {}={}{}, tile {}: {}got {:.6g}{}", what,
                        count_, all, detail, std::isfinite(worst_.error) ? "worst" : "first", worst_.b,
-                       worst_.h, worst_.row, has_columns ? fmt::format(" column={}", worst_.column) : "",
+                       of_keys_ ? "h_kv" : "h", worst_.h, of_keys_ ? "key" : "row", worst_.row,
+                       has_columns ? fmt::format(" column={}", worst_.column) : "",
                        has_columns ? fmt::format("({}, {})", worst_.row / tile, worst_.column / tile)
                                    : std::to_string(worst_.row / tile),
                        std::isnan(worst_.expected) ? "" : fmt::format("expected {:.6g}, ", worst_.expected),
@@ -110,7 +113,8 @@ std::string Mismatch::report(const std::string& what, const std::string& detail)
 std::string Mismatch::pattern() const {
     const std::size_t box = count(wrong_heads_) * count(wrong_rows_) * count(wrong_columns_);
     const bool dense = mostly(count_, box);
-    const std::string heads = heads_in_words(), rows = rows_in_words(), columns = columns_in_words();
+    const std::string heads = heads_in_words(), rows = of_keys_ ? keys_in_words() : rows_in_words(),
+                      columns = columns_in_words();
 
     std::vector<std::string> parts;
     if (!heads.empty() && rows.empty() && columns.empty() && dense) {
@@ -133,21 +137,23 @@ std::string Mismatch::heads_in_words() const {
     const Shape& s = case_.shape;
     std::vector<int> batches, heads;
     for (int b = 0; b < s.B; ++b) {
-        const auto first = wrong_heads_.begin() + std::ptrdiff_t{b} * s.H;
-        if (std::find(first, first + s.H, true) != first + s.H) batches.push_back(b);
+        const auto first = wrong_heads_.begin() + std::ptrdiff_t{b} * heads_;
+        if (std::find(first, first + heads_, true) != first + heads_) batches.push_back(b);
     }
-    for (int h = 0; h < s.H; ++h) {
+    for (int h = 0; h < heads_; ++h) {
         bool wrong = false;
-        for (int b = 0; b < s.B; ++b) wrong = wrong || wrong_heads_[static_cast<std::size_t>(b) * s.H + h];
+        for (int b = 0; b < s.B; ++b) wrong = wrong || wrong_heads_[static_cast<std::size_t>(b) * heads_ + h];
         if (wrong) heads.push_back(h);
     }
     if (batches.size() * heads.size() != count(wrong_heads_)) return "";
     const bool every_batch = batches.size() == static_cast<std::size_t>(s.B);
-    const bool every_head = heads.size() == static_cast<std::size_t>(s.H);
+    const bool every_head = heads.size() == static_cast<std::size_t>(heads_);
     std::string text;
     if (!every_batch) text += fmt::format("only b = {}", fmt::join(batches, ", "));
-    if (!every_head) text += fmt::format("{}h = {}", every_batch ? "only " : ", ", fmt::join(heads, ", "));
-    if (every_batch && !every_head) text += group_in_words(heads);
+    if (!every_head)
+        text += fmt::format("{}{} = {}", every_batch ? "only " : ", ", of_keys_ ? "h_kv" : "h",
+                            fmt::join(heads, ", "));
+    if (every_batch && !every_head && !of_keys_) text += group_in_words(heads);
     if (!every_batch && every_head && batches.front() > 0) text += " (batch stride?)";
     return text;
 }
@@ -198,6 +204,22 @@ std::string Mismatch::rows_in_words() const {
     return fit(rows_, wrong_rows_, regions, "row", "rows");
 }
 
+std::string Mismatch::keys_in_words() const {
+    const int tail = case_.shape.Nk / tile * tile, Nk = case_.shape.Nk;
+    std::vector<Region> regions{
+        {"the keys of the last, ragged key tile", [=](int j) { return tail < Nk && j >= tail; }},
+        {"the keys of the first key tile", [](int j) { return j < tile; }},
+        {"every key past the first key tile", [](int j) { return j >= tile; }},
+        {"keys 0..7 of every 16 (fragment rows?)", [](int j) { return j % 16 < 8; }},
+        {"keys 8..15 of every 16 (fragment rows?)", [](int j) { return j % 16 >= 8; }},
+    };
+    for (int warp = 0; warp < 4; ++warp) {
+        regions.push_back({fmt::format("keys {}..{} of every 64 (warp {}?)", 16 * warp, 16 * warp + 15, warp),
+                           [=](int j) { return j % 64 / 16 == warp; }});
+    }
+    return fit(rows_, wrong_rows_, regions, "key", "keys");
+}
+
 std::string Mismatch::columns_in_words() const {
     return fit(indices_up_to(wrong_columns_.size()), wrong_columns_,
                {{"even columns", [](int c) { return c % 2 == 0; }},
@@ -209,7 +231,8 @@ std::string Mismatch::columns_in_words() const {
 
 // Rows are ascending, and so is the number of keys that they see: compare the quarters.
 bool Mismatch::grows_with_visible_keys() const {
-    if (!case_.causal || !mostly(count(wrong_rows_), rows_.size()) || rows_.size() < 16) return false;
+    if (of_keys_ || !case_.causal || !mostly(count(wrong_rows_), rows_.size()) || rows_.size() < 16)
+        return false;
     std::array<double, 4> mean{};
     const std::size_t quarter = rows_.size() / 4;
     for (std::size_t q = 0; q < 4; ++q) {

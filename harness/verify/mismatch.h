@@ -13,12 +13,12 @@ namespace ladder {
 /// Query rows, and keys, of a tile of the ladder's kernels. Reports speak of these tiles.
 inline constexpr int tile = 64;
 
-/// The wrong elements of O or L, kept as what they are along each axis: heads, rows and columns. A few bytes
-/// per index, however many elements are wrong.
+/// The wrong elements of a tensor with query rows (O, L, dQ) or with keys (dK, dV), kept as what they are
+/// along each axis: heads, rows and columns. A few bytes per index, however many elements are wrong.
 class Mismatch {
   public:
-    /// `rows` are the query rows that were looked at, ascending; `columns` is d for O and 1 for L.
-    Mismatch(const Case& c, std::vector<int> rows, int columns);
+    /// `rows` are the query rows, or the keys, that were looked at, ascending; `columns` is d, or 1 for L.
+    Mismatch(const Case& c, std::vector<int> rows, int columns, bool of_keys = false);
 
     /// Notes a wrong element. `expected` is NaN where nobody knows it.
     void add(int b, int h, int row, int column, double expected, double got);
@@ -38,15 +38,18 @@ class Mismatch {
     std::string heads_in_words() const;
     std::string group_in_words(const std::vector<int>& wrong) const;
     std::string rows_in_words() const;
+    std::string keys_in_words() const;
     std::string columns_in_words() const;
     bool grows_with_visible_keys() const;
 
     const Case& case_;
+    bool of_keys_;
+    int heads_;  // H, or Hkv
     std::vector<int> rows_;
-    std::vector<bool> wrong_heads_;  // (B, H)
-    std::vector<bool> wrong_rows_;   // (Nq)
+    std::vector<bool> wrong_heads_;  // (B, heads)
+    std::vector<bool> wrong_rows_;   // (N)
     std::vector<bool> wrong_columns_;
-    std::vector<double> row_error_;  // (Nq), the largest of the row
+    std::vector<double> row_error_;  // (N), the largest of the row
     std::size_t count_ = 0;
     struct {
         int b, h, row, column;

@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <list>
+#include <optional>
 
 #include "harness/device/workspace.h"
 #include "harness/problem/shape.h"
@@ -66,7 +68,7 @@ class Guarded {
     Buffer buffer_;
 };
 
-/// Rows of O: (B, H, Nq).
+/// Rows of L: (B, H, Nq).
 std::size_t query_rows(const Case& c) {
     return static_cast<std::size_t>(c.shape.B) * c.shape.H * c.shape.Nq;
 }
@@ -93,6 +95,14 @@ class Multiprocessors {
 
 }  // namespace
 
+const std::vector<OutputTensor>& output_tensors(Pass pass) {
+    static const std::vector<OutputTensor> forward{{"O", &Outputs::O, &Addresses::O, false}},
+        backward{{"dQ", &Outputs::dQ, &Addresses::dQ, false},
+                 {"dK", &Outputs::dK, &Addresses::dK, true},
+                 {"dV", &Outputs::dV, &Addresses::dV, true}};
+    return pass == Pass::forward ? forward : backward;
+}
+
 bool is_unwritten(std::uint16_t stored) {
     return stored == unwritten_half;
 }
@@ -102,13 +112,18 @@ bool is_unwritten(float stored) {
 
 void require_room(const Device& device, const Stage& stage, const Case& c) {
     const Multiprocessors kept(device, c);
-    const Shape& s = c.shape;
-    const std::size_t rows = query_rows(c), keys = static_cast<std::size_t>(s.B) * s.Hkv * s.Nk;
-    const std::size_t workspace = Workspace::bytes(device, stage, s);
-    const std::size_t written =
-        Guarded<std::uint16_t>::bytes(rows * s.d) + Guarded<float>::bytes(rows) + workspace;
-    const std::size_t needed =
-        (rows + 2 * keys) * s.d * sizeof(std::uint16_t) + written * (1 + device.shadow_bytes());
+    const std::size_t workspace = Workspace::bytes(device, stage, c.shape);
+    std::size_t outputs = 0, written = workspace;
+    for (const OutputTensor& tensor : output_tensors(c.pass)) {
+        outputs += tensor.size(c.shape) * sizeof(std::uint16_t);
+        written += Guarded<std::uint16_t>::bytes(tensor.size(c.shape));
+    }
+    if (c.pass == Pass::forward) {
+        outputs += query_rows(c) * sizeof(float);
+        written += Guarded<float>::bytes(query_rows(c));
+    }
+    const std::size_t inputs = static_cast<std::size_t>(problem_bytes(c.shape, c.pass)) - outputs;
+    const std::size_t needed = inputs + written * (1 + device.shadow_bytes());
     if (const std::size_t there = device.free_memory(); needed > there) {
         throw CannotRun(
             fmt::format("{} on {} needs {} ({} bytes), {} of it workspace; {} has {} ({} bytes) free",
@@ -120,18 +135,27 @@ void require_room(const Device& device, const Stage& stage, const Case& c) {
 
 Outputs run_guarded(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs) {
     const Multiprocessors kept(device, c);
-    const std::size_t rows = query_rows(c);
-    const Guarded<std::uint16_t> O(device, rows * c.shape.d, "O");
-    const Guarded<float> L(device, rows, "L");
+    const bool forward = c.pass == Pass::forward;
+    Addresses at = inputs.addresses();
+    std::list<Guarded<std::uint16_t>> tensors;
+    for (const OutputTensor& tensor : output_tensors(c.pass))
+        at.*tensor.address = tensors.emplace_back(device, tensor.size(c.shape), tensor.name).data();
+    std::optional<Guarded<float>> L;
+    if (forward) at.L = L.emplace(device, query_rows(c), "L").data();
     Workspace workspace(device, stage, c.shape);
     workspace.poison();
 
-    Problem problem = make_problem(c, inputs.Q.data(), inputs.K.data(), inputs.V.data(), O.data(), L.data());
+    Problem problem = make_problem(c, at);
     problem.workspace = workspace.data();
     problem.sm_count = device.sm_count();
     device.run(stage, problem);
     workspace.check_counters();
-    return {O.download(), L.download()};
+    Outputs outputs;
+    auto written = tensors.begin();
+    for (const OutputTensor& tensor : output_tensors(c.pass))
+        outputs.*tensor.elements = (written++)->download();
+    if (forward) outputs.L = L->download();
+    return outputs;
 }
 
 }  // namespace ladder

@@ -13,11 +13,26 @@
 
 namespace ladder {
 
-/// What a stage wrote: O as stored, in the case's layout, and L (B, H, Nq).
+/// What a stage wrote: 16-bit tensors as stored, in the case's layout, and L (B, H, Nq).
 struct Outputs {
-    std::vector<std::uint16_t> O;
-    std::vector<float> L;
+    std::vector<std::uint16_t> O = {};
+    std::vector<float> L = {};
+    std::vector<std::uint16_t> dQ = {}, dK = {},
+                               dV = {};  ///< of the backward pass, which leaves O and L empty
 };
+
+/// One of the 16-bit tensors that a pass computes: (B, heads, N, d).
+struct OutputTensor {
+    const char* name;  ///< "O", or "dQ", "dK" and "dV"
+    std::vector<std::uint16_t> Outputs::*elements;
+    void* Addresses::*address;
+    bool of_keys;  ///< it has the heads and rows of K, and not those of Q
+
+    int heads(const Shape& s) const { return of_keys ? s.Hkv : s.H; }
+    int rows(const Shape& s) const { return of_keys ? s.Nk : s.Nq; }
+    std::size_t size(const Shape& s) const { return std::size_t(s.B) * heads(s) * rows(s) * s.d; }
+};
+const std::vector<OutputTensor>& output_tensors(Pass pass);
 
 /// Whether an element is still what it was before the stage ran.
 bool is_unwritten(std::uint16_t stored);
@@ -27,7 +42,7 @@ bool is_unwritten(float stored);
 /// inputs and outputs and the stage's workspace.
 void require_room(const Device& device, const Stage& stage, const Case& c);
 
-/// Runs a stage once, on as many multiprocessors as the case says. O and L start as NaN between canaries, the
+/// Runs a stage once, on as many multiprocessors as the case says. Outputs start as NaN between canaries, the
 /// workspace as NaN before its counters; throws CheckFailed if a canary was touched or a counter not left at
 /// 0, and what Device::run throws. Whether every element was written is for report_impossible() to say.
 /// Throws CannotRun if the case wants multiprocessors that a GPU has not.

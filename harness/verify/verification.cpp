@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 
@@ -58,8 +59,26 @@ std::vector<SharedCase> shared_cases(std::vector<Verification>& verifications) {
     return shared;
 }
 
+bool computes_gradients(const Verification& v) {
+    return v.stage->pass == Pass::backward;
+}
+
+/// "largest error of O", or of whatever each stage computes.
+std::string largest_error(const std::vector<Verification>& verifications) {
+    const bool backward = std::any_of(verifications.begin(), verifications.end(), computes_gradients);
+    return backward ? "largest error" : "largest error of O";
+}
+
 std::string scientific(double value) {
     return fmt::format("{:.1e}", value);
+}
+
+/// The errors as cells of a row. L is an input of the backward pass.
+void add_errors(std::vector<Cell>& row, const Verification& v, const auto& errors) {
+    for (const double value : {errors.max_error, errors.standard_max_error, errors.relative_l2})
+        row.push_back({Value(value), scientific(value)});
+    row.push_back(computes_gradients(v) ? Cell(Value(), "-", Tone::faint)
+                                        : Cell(Value(errors.max_L_error), scientific(errors.max_L_error)));
 }
 
 }  // namespace
@@ -104,7 +123,7 @@ Table verification_table(const std::vector<Verification>& verifications) {
     Table table("stages", "",
                 {{"stage", "stage"},
                  {"passed", "passed"},
-                 {"max_error", "largest error of O", Align::right},
+                 {"max_error", largest_error(verifications), Align::right},
                  {"standard_max_error", "standard attention's", Align::right, 4},
                  {"relative_l2", "relative L2", Align::right, 3},
                  {"max_L_error", "error of L", Align::right, 2},
@@ -113,10 +132,7 @@ Table verification_table(const std::vector<Verification>& verifications) {
     for (const Verification& v : verifications) {
         std::vector<Cell> row{v.stage->folder(), verdict_cell(v)};
         if (v.passed + v.failed > 0) {
-            for (const double value :
-                 {v.worst.max_error, v.worst.standard_max_error, v.worst.relative_l2, v.worst.max_L_error}) {
-                row.push_back({Value(value), scientific(value)});
-            }
+            add_errors(row, v, v.worst);
             row.push_back({Value(v.seconds), fmt::format("{:.1f}", v.seconds)});
         }
         row.resize(table.columns().size() - 1);
@@ -132,7 +148,7 @@ Table error_table(const std::vector<Verification>& verifications) {
                  {"dtype", "type"},
                  {"input", "input"},
                  {"cases", "cases", Align::right},
-                 {"max_error", "largest error of O", Align::right},
+                 {"max_error", largest_error(verifications), Align::right},
                  {"standard_max_error", "standard attention's", Align::right},
                  {"relative_l2", "relative L2", Align::right},
                  {"max_L_error", "error of L", Align::right}});
@@ -140,9 +156,7 @@ Table error_table(const std::vector<Verification>& verifications) {
         for (const auto& [kind, errors] : v.errors) {
             std::vector<Cell> row{v.stage->folder(), name(kind.first), kind.second,
                                   Cell::count(static_cast<std::uint64_t>(errors.cases))};
-            for (const double value :
-                 {errors.max_error, errors.standard_max_error, errors.relative_l2, errors.max_L_error})
-                row.push_back({Value(value), scientific(value)});
+            add_errors(row, v, errors);
             table.add_row(std::move(row));
         }
     }

@@ -15,7 +15,7 @@
 
 namespace ladder {
 
-/// The largest errors over some cases, as Verdict has them.
+/// The largest errors over some cases, as Verdict has them: of O, or of any of the gradients.
 struct Errors {
     int cases = 0;
     double max_error = 0;
@@ -36,7 +36,7 @@ struct Verification {
     int passed = 0;
     int failed = 0;
     double seconds = 0;  ///< without what its cases share with other stages
-    Verdict worst;       ///< of the case with the largest error of O
+    Verdict worst;       ///< of the case with the largest error
     std::map<std::pair<DType, std::string>, Errors> errors;  ///< by type and kind of input
     std::vector<std::string> reports;                        ///< one per failed case, with its description
     std::optional<Case> first_failed;

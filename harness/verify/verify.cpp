@@ -21,10 +21,13 @@ struct OtherRun {
     std::function<void()> prepare;
 };
 
-std::vector<OtherRun> other_runs(const Device& device, Runs runs) {
+std::vector<OtherRun> other_runs(Runs runs, const Device& device, const Stage& stage) {
     std::vector<OtherRun> others;
     if (runs == Runs::usual) {
-        if (device.backend() == Backend::gpu) others.push_back({"a second run", [] {}});
+        if (device.backend() != Backend::gpu) return others;
+        others.push_back({"a second run", [] {}});
+        const int judged = stage.repeats_exactly ? 2 : 10;  // the order of sums is another each time
+        for (int run = 3; run <= judged; ++run) others.push_back({fmt::format("run {}", run), [] {}});
         return others;
     }
 #ifdef LADDER_HAS_CPU
@@ -92,12 +95,19 @@ Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs ru
         const DeviceInputs inputs(device, reference.inputs());
         const Outputs first = run_guarded(device, stage, c, inputs);
         verdict = judge(c, reference.expected(), first);
-        for (const OtherRun& other : other_runs(device, runs)) {
+        for (const OtherRun& other : other_runs(runs, device, stage)) {
             if (!verdict.passed) break;
             run = other.name;
             other.prepare();
-            verdict.report = report_difference(c, first, run_guarded(device, stage, c, inputs), run);
-            verdict.passed = verdict.report.empty();
+            const Outputs outputs = run_guarded(device, stage, c, inputs);
+            if (stage.repeats_exactly) {
+                verdict.report = report_difference(c, first, outputs, run);
+                verdict.passed = verdict.report.empty();
+                continue;
+            }
+            const Verdict again = judge(c, reference.expected(), outputs);
+            if (!again.passed || again.max_error > verdict.max_error) verdict = again;
+            if (!again.passed) verdict.report += fmt::format("\n  in {}: the first passed", run);
         }
     } catch (const CheckFailed& failure) {
         verdict.passed = false;
@@ -108,7 +118,9 @@ Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs ru
 }
 
 Verdict verify(Device& device, const Stage& stage, const Case& c) {
-    Reference reference(c);
+    Case of_its_pass = c;
+    of_its_pass.pass = stage.pass;
+    Reference reference(of_its_pass);
     return verify(device, stage, reference);
 }
 

@@ -35,7 +35,8 @@ class Reference {
     double seconds_ = 0;
 };
 
-/// How often a stage runs on a case. All of its runs must agree bit for bit.
+/// How often a stage runs on a case. All of its runs must agree bit for bit; those of a stage that says that
+/// they do not are judged one by one, and on a GPU there are ten of them.
 enum class Runs : std::uint8_t {
     /// Twice on a GPU. Once on a CPU, where a second run takes the very same turns.
     usual,
@@ -43,9 +44,11 @@ enum class Runs : std::uint8_t {
     in_all_orders
 };
 
-/// Runs a stage on the case, judges its outputs, and compares those of its other runs with the first.
-/// Failures of the kernel become a failed verdict; CannotRun passes through.
+/// Runs a stage on the case, judges its outputs, and compares those of its other runs with the first, or
+/// judges them, too: then the verdict has the errors of the worst. Failures of the kernel become a failed
+/// verdict; CannotRun passes through.
 Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs runs = Runs::usual);
+/// The same of the stage's pass, for one stage alone.
 Verdict verify(Device& device, const Stage& stage, const Case& c);
 
 }  // namespace ladder

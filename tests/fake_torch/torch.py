@@ -2,7 +2,8 @@
 
 FlashAttention takes 1.5 ms, cuDNN refuses, and the unfused back-end runs out of memory. The memory-efficient one
 refuses groups of heads, flex_attention compiles, and Triton is there but flash_attn_interface is not. FAKE_TORCH makes
-it "old" or "blind" (without a GPU), lets the device "crash", brings "flash3", or takes away "triton".
+it "old" or "blind" (without a GPU), lets the device "crash", brings "flash3", or takes away "triton". Gradients take
+twice as long.
 """
 
 import os
@@ -15,6 +16,7 @@ MODE = os.environ.get("FAKE_TORCH", "")
 __version__ = "2.11.0"
 float16, bfloat16, float32 = "float16", "bfloat16", "float32"
 inference_mode = nullcontext
+gradients = 0  # computed since the last event
 chosen = None  # back-end
 compiled = 0  # since the last reset
 flushes = 0  # since the last event
@@ -35,8 +37,9 @@ class Event:
         assert enable_timing
 
     def record(self):
-        global flushes
+        global flushes, gradients
         self.flushes, flushes = flushes, 0
+        self.gradients, gradients = gradients, 0
 
     def query(self):
         return self.flushes < 4  # the host takes as long as three
@@ -46,7 +49,7 @@ class Event:
 
     def elapsed_time(self, stop):
         assert chosen in ("FLASH_ATTENTION", None) and self.flushes == 4 and stop.flushes == 0
-        return 1.5
+        return 1.5 * (1 + stop.gradients)
 
 
 def manual_seed(_):
@@ -58,21 +61,34 @@ def zeros(size, dtype, device):
     return Tensor()
 
 
-def randn(*sizes, dtype, device):
+def randn(*sizes, dtype, device, requires_grad):
     assert device == "cuda"
     if sizes[2] > 1 << 20:
         raise OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. GPU 0 has 1 GiB free.\nMore")
-    return Sizes(sizes)
+    return Sizes(sizes, requires_grad)
+
+
+def randn_like(output):
+    return Sizes(output.shape)
+
+
+def grad(output, inputs, gradient, retain_graph):
+    """As torch.autograd has it: of an output that has a graph, which is kept."""
+    global gradients
+    assert output.requires_grad and all(x.requires_grad for x in inputs) and not gradient.requires_grad
+    assert gradient.shape == output.shape and retain_graph
+    gradients += 1
 
 
 class Sizes:
-    def __init__(self, sizes):
+    def __init__(self, sizes, requires_grad=False):
         self.shape = sizes
+        self.requires_grad = requires_grad
 
     def transpose(self, a, b):
         sizes = list(self.shape)
         sizes[a], sizes[b] = sizes[b], sizes[a]
-        return Sizes(sizes)
+        return Sizes(sizes, self.requires_grad)
 
 
 def scaled_dot_product_attention(query, key, value, is_causal, enable_gqa=False):
@@ -91,11 +107,13 @@ def scaled_dot_product_attention(query, key, value, is_causal, enable_gqa=False)
         raise RuntimeError("No available kernel. Aborting execution.")
     if chosen == "MATH":
         raise OutOfMemoryError("CUDA out of memory. Tried to allocate 32 GiB. GPU 0 has 1 GiB free.\nMore")
+    return Sizes(query.shape, query.requires_grad)
 
 
 def flex_attention(query, key, value, block_mask, enable_gqa):
     assert key.shape == value.shape and enable_gqa == (query.shape[1] != key.shape[1])
     assert block_mask is None or block_mask == (query.shape[2], key.shape[2])
+    return Sizes(query.shape, query.requires_grad)
 
 
 def create_block_mask(visible, batches, heads, rows, keys, device):
@@ -119,6 +137,7 @@ def reset():
 
 def flash_attn_func(query, key, value, causal):
     assert key.shape == value.shape and query.shape[1] == 24 and key.shape[1] == 40 and causal in (False, True)
+    return Sizes(query.shape, query.requires_grad)
 
 
 def synchronize():
@@ -147,6 +166,8 @@ backends = types.SimpleNamespace(
 nn = types.SimpleNamespace(
     functional=types.SimpleNamespace(scaled_dot_product_attention=scaled_dot_product_attention))
 _dynamo = types.SimpleNamespace(reset=reset)
+_functorch = types.SimpleNamespace(config=types.SimpleNamespace(donated_buffer=True))
+autograd = types.SimpleNamespace(grad=grad)
 if MODE == "flash3":
     sys.modules["flash_attn_interface"] = types.SimpleNamespace(__spec__="there", flash_attn_func=flash_attn_func)
 if MODE != "triton":
