@@ -582,6 +582,17 @@ TEST_CASE("lab: a stage of the backward pass goes through every command", "[cli]
     const ProcessResult compared = lab({"diff", "5", gradients});
     INFO(compared.err);
     CHECK(compared.status == 0);
+
+    // O and L are inputs.
+    const Folder folder;
+    std::string wrong = read_file(std::string(gradients) + "/kernel.cu");
+    const std::string end = "    store_row<T>(p.dQ, b, h, i, dQ);\n";
+    REQUIRE(wrong.find(end) != wrong.npos);
+    folder.write("kernel.cu", wrong.insert(wrong.find(end), "    store(p.L + i, L);\n"));
+    const ProcessResult written = lab({"verify", folder / "", "--shape", "1,1,1,9,9,64"});
+    INFO(written.out);
+    CHECK(written.status == 1);
+    CHECK(written.out.find("write to L, which is an input, at kernel.cu:") != std::string::npos);
 }
 
 TEST_CASE("lab run: tensors that do not go together", "[cli]") {

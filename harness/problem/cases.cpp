@@ -19,9 +19,11 @@ constexpr std::optional<float> scales[] = {std::nullopt, -0.3f, 0.0f};
 /// What is chosen of a case. Query rows are chosen with the mask, so that every two sizes meet under one.
 enum Factor : std::uint8_t { dim, rows, keys, batch, heads, machine, input, scale, layout, dtype, factors };
 
-/// The last: several tiles, more rows than some tiles of keys, and one row in the last slice of 16.
-std::vector<int> row_sizes(const Tiling& t) {
-    return {1, t.Br - 1, t.Br, t.Br + 1, 3 * std::max(t.Br, t.Bc) - 15};
+/// The last: several tiles, more rows than some tiles of keys, and one row in the last slice of 16. In the
+/// backward pass a ring may be of query tiles: as many as wrap it twice.
+std::vector<int> row_sizes(const Tiling& t, Pass pass) {
+    const int wrapping = pass == Pass::forward ? 0 : (2 * t.depth + 2) * t.Br;
+    return {1, t.Br - 1, t.Br, t.Br + 1, std::max(3 * std::max(t.Br, t.Bc), wrapping) - 15};
 }
 constexpr int several = 4;
 
@@ -101,7 +103,7 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
         const auto d = static_cast<std::size_t>(row[dim]);
         const Tiling& tiling = d < tilings.size() ? tilings[d] : usual;
         const auto [Hkv, group] = heads_of[row[heads]];
-        return Case{.shape = {row[batch] + 1, Hkv * group, Hkv, row_sizes(tiling)[row[rows] / 2],
+        return Case{.shape = {row[batch] + 1, Hkv * group, Hkv, row_sizes(tiling, pass)[row[rows] / 2],
                               key_sizes(tiling)[row[keys]], dims[d]},
                     .pass = pass,
                     .dtype = row[dtype] == 0 ? DType::fp16 : DType::bf16,
