@@ -519,8 +519,13 @@ TEST_CASE("a device runs a stage of the backward pass between canaries") {
                    "dQ was not written in 1 of"));
 
     // Two runs that differ in the last bit: only of a stage that says so.
+    class Gpu : public FakeDevice {
+      public:
+        using FakeDevice::FakeDevice;
+        Backend backend() const override { return Backend::gpu; }
+    };
     int runs = 0;
-    FakeDevice atomic([&](const Problem& p) {
+    Gpu atomic([&](const Problem& p) {
         differentiate(p);
         element(p.dV)[5] ^= ++runs % 2;
     });
@@ -528,18 +533,13 @@ TEST_CASE("a device runs a stage of the backward pass between canaries") {
     CHECK(contains(verify(atomic, stage, c).report, "a second run changed dV in 1 of"));
     stage.repeats_exactly = false;
     CHECK(verify(atomic, stage, c).passed);
-    FakeDevice sometimes([&, calls = 0](const Problem& p) mutable {
+    Gpu sometimes([&, calls = 0](const Problem& p) mutable {
         differentiate(p, ++calls == 2 ? Mistake::no_D : Mistake::none);
     });
     const Verdict second = verify(sometimes, stage, c);
     CHECK(!second.passed);
     CHECK(contains(second.report, "is wrong in"));
     CHECK(contains(second.report, "in a second run: the first passed"));
-    class Gpu : public FakeDevice {
-      public:
-        using FakeDevice::FakeDevice;
-        Backend backend() const override { return Backend::gpu; }
-    };
     Gpu gpu([](const Problem& p) { differentiate(p); });
     CHECK(verify(gpu, stage, c).passed);
     CHECK(gpu.runs == 10);

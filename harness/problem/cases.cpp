@@ -90,7 +90,10 @@ std::vector<Levels> gradient_meetings(int dims) {
     add(masked(one_more), one_more, 2, 0, 0, 0);
     add(full(one_more), one_more, 2, 0, 1, 1);
     add(full(0), ragged, 3, 1, 0, 0);
-    add(masked(several), one_more, 0, 0, 0, 1);
+    for (int d = 0; d < dims; ++d) {  // as many query tiles as wrap a ring of them
+        add(masked(several), one_more, 0, 0, 0, 1);
+        list.back()[dim] = d;
+    }
     return list;
 }
 
