@@ -175,11 +175,22 @@ void sync_warp_body(void* const (&)[32], std::uint32_t) {
     running_block->tally.warp_syncs += 1;
 }
 
+/// A GPU's loads and stores take no address that is not a multiple of what they move.
+void require_alignment(Block& block, const char* what, const void* address, std::size_t bytes,
+                       std::uintptr_t caller) {
+    if (reinterpret_cast<std::uintptr_t>(address) % bytes == 0) return;
+    block.fail(Report::Kind::misaligned,
+               fmt::format("{} of {} bytes at an address that is no multiple of them, at {}", what, bytes,
+                           source_of(caller)));
+}
+
 }  // namespace
 
 void load(const void* address, void* value, std::size_t bytes) {
     Block& block = *running_block;
-    block.check(address, bytes, false, Via::wrapper, SIMT_CALLER);
+    const auto caller = SIMT_CALLER;
+    require_alignment(block, "load", address, bytes, caller);
+    block.check(address, bytes, false, Via::wrapper, caller);
     block.record_access(address, bytes, false);
     (block.in_shared_memory(address) ? block.tally.shared_exchange_bytes : block.tally.global_load_bytes) +=
         bytes;
@@ -188,7 +199,9 @@ void load(const void* address, void* value, std::size_t bytes) {
 
 void store(void* address, const void* value, std::size_t bytes) {
     Block& block = *running_block;
-    block.check(address, bytes, true, Via::wrapper, SIMT_CALLER);
+    const auto caller = SIMT_CALLER;
+    require_alignment(block, "store", address, bytes, caller);
+    block.check(address, bytes, true, Via::wrapper, caller);
     block.record_access(address, bytes, true);
     (block.in_shared_memory(address) ? block.tally.shared_exchange_bytes : block.tally.global_store_bytes) +=
         bytes;

@@ -451,6 +451,10 @@ __global__ void misaligned_copy_kernel(const int* in) {
     copy_async(&shared_memory<Words>().word[1], in, true);
 }
 
+__global__ void misaligned_store_kernel(float* out) {
+    store(reinterpret_cast<float2*>(out + 1), {1.0f, 2.0f});
+}
+
 __global__ void nothing_kernel() {}
 
 __global__ void bf16_mma_kernel() {
@@ -651,6 +655,11 @@ void write_to_an_input() {
 void misaligned_copy() {
     Array<int> in(32, false);
     run(misaligned_copy_kernel, 1, 32, in.data());
+}
+
+void misaligned_store() {
+    Array<float> out(4);
+    run(misaligned_store_kernel, 1, 1, out.data());
 }
 
 void too_much_shared_memory() {

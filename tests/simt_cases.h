@@ -47,6 +47,7 @@ void read_past_the_end();
 void shared_memory_past_the_end();
 void write_to_an_input();
 void misaligned_copy();
+void misaligned_store();
 void too_much_shared_memory();
 void bf16_mma();
 void mbarrier_not_waited_for();

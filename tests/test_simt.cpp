@@ -234,6 +234,7 @@ TEST_CASE("simt: bad addresses are found", "[simt]") {
     check(shared_memory_past_the_end, Report::Kind::out_of_bounds, {"write of 4 bytes", "simt_cases.cu:"});
     check(write_to_an_input, Report::Kind::read_only, {"the array", "input", "simt_cases.cu:"});
     check(misaligned_copy, Report::Kind::misaligned, {"16-byte aligned", "simt_cases.cu:"});
+    check(misaligned_store, Report::Kind::misaligned, {"store of 8 bytes", "simt_cases.cu:"});
 }
 
 TEST_CASE("simt: what the device lacks is refused", "[simt]") {
