@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,14 @@ class Checker {
     /// takes place under it.
     std::unique_lock<std::mutex> access(int thread, const Moment& at, const void* address, std::size_t bytes,
                                         bool write, Via via, std::uintptr_t caller);
+
+    /// The last write to a line of dynamic shared memory that has been accessed, if one access wrote all of
+    /// it.
+    std::optional<Moment> last_write(const std::byte* line) const {
+        const Shadow::Line& there =
+            dynamic_shared_->lines[static_cast<std::size_t>(line - dynamic_shared_->data) / Shadow::line];
+        return there.split ? std::nullopt : std::optional(there.whole.write.at());
+    }
 
     /// The thread's first n copies are over, for those who have waited for them: for the thread, or for the
     /// phase of an mbarrier at which they arrived.

@@ -35,6 +35,8 @@ struct Moment {
     std::uint32_t block = 0;  ///< serial number, unique in the process; 0 is never
     Epoch epoch = 0;
     Agent agent = 0;
+
+    bool operator==(const Moment&) const = default;
 };
 
 /// What is known of several blocks of a launch. Shared between them, so what it refers to never changes.

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "simt/block.h"
@@ -570,11 +571,16 @@ void HopperBlock::check_product(const Wgmma& operands, int warp, Site site, std:
                             to_string(site), which, descriptor.start, first, last - 1,
                             leaves_tile ? "tile" : "memory"));
         }
+        std::optional<Moment> known;  // a write that all lanes know of
         each_piece([&](std::size_t place, int, int) {
             const std::byte* address = block_.shared_.get() + place;
             block_.record_matrix_row(address);
-            for (int i = 0; i < count; ++i)
+            for (int i = 0; i < count; ++i) {
                 block_.checked(at, address, piece, false, Via::product, caller, lanes[i]);
+                const std::optional<Moment> written = block_.checker_.last_write(address);
+                if (written && written == known) break;
+                if (i == count - 1) known = written;
+            }
         });
     };
     if (operands.A == nullptr) {
