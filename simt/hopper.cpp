@@ -172,12 +172,13 @@ Agent HopperBlock::new_agent(const char* what, int thread) {
 // Bulk copies
 
 /// The pieces of a box. Outside of the tensor there is no global memory.
-HopperBlock::Place HopperBlock::box(const TensorMap& map, const void* shared, const TensorMap::Index& first) {
+HopperBlock::Operand HopperBlock::box(const TensorMap& map, const void* shared,
+                                      const TensorMap::Index& first) {
     const std::size_t row_bytes = 2 * static_cast<std::size_t>(map.box[0]);
     const std::size_t rows =
         static_cast<std::size_t>(std::accumulate(map.box.begin() + 1, map.box.end(), 1, std::multiplies<>()));
     const std::size_t place = block_.place_of(shared);
-    Place box{.first = place, .bytes = rows * 128, .alignment = 128};
+    Operand box{.first = place, .bytes = rows * 128, .alignment = 128};
     box.pieces.reserve(rows * row_bytes / piece);
     for (std::size_t row = 0; row < rows; ++row) {
         std::byte* global = map.data + 2 * std::ptrdiff_t{first[0]};
@@ -199,8 +200,8 @@ HopperBlock::Place HopperBlock::box(const TensorMap& map, const void* shared, co
 }
 
 /// The pieces of bytes that lie together on both sides.
-HopperBlock::Place HopperBlock::line(const void* global, const void* shared, int bytes,
-                                     std::uintptr_t caller) {
+HopperBlock::Operand HopperBlock::line(const void* global, const void* shared, int bytes,
+                                       std::uintptr_t caller) {
     const std::size_t place = block_.place_of(shared);
     if (bytes <= 0 || bytes % piece != 0 || reinterpret_cast<std::uintptr_t>(global) % piece != 0) {
         block_.fail(
@@ -209,7 +210,7 @@ HopperBlock::Place HopperBlock::line(const void* global, const void* shared, int
                         "multiples of 16",
                         bytes, source_of(caller)));
     }
-    Place line{.first = place, .bytes = static_cast<std::size_t>(bytes), .alignment = piece};
+    Operand line{.first = place, .bytes = static_cast<std::size_t>(bytes), .alignment = piece};
     for (std::size_t byte = 0; byte < line.bytes; byte += piece) {
         auto* there = const_cast<std::byte*>(static_cast<const std::byte*>(global)) + byte;
         line.pieces.push_back({place + byte, there});
@@ -219,7 +220,7 @@ HopperBlock::Place HopperBlock::line(const void* global, const void* shared, int
 
 /// A copy of these pieces, checked and counted. Where there is no global memory a load writes zeros and a
 /// store nothing.
-BulkCopy HopperBlock::make_copy(const Place& of, Direction direction, Moment reads, Moment writes,
+BulkCopy HopperBlock::make_copy(const Operand& of, Direction direction, Moment reads, Moment writes,
                                 std::uintptr_t caller) {
     use();
     const bool load = direction == Direction::load;
@@ -266,7 +267,7 @@ BulkCopy HopperBlock::make_copy(const Place& of, Direction direction, Moment rea
     return copy;
 }
 
-void HopperBlock::bulk_load(const Place& of, const void* tensor, void* address, std::uintptr_t caller) {
+void HopperBlock::bulk_load(const Operand& of, const void* tensor, void* address, std::uintptr_t caller) {
     Block::Mbarrier& mbarrier = block_.find_mbarrier(address, caller);
     block_.complete_if_over(mbarrier, true, caller);
     if (!mbarrier.is_visible) {
@@ -316,7 +317,7 @@ void HopperBlock::land_some() {
     if (!loads.empty()) loads[block_.scheduler_.draw(static_cast<int>(loads.size()))].land();
 }
 
-void HopperBlock::bulk_store(const Place& of, Direction direction, std::uintptr_t caller) {
+void HopperBlock::bulk_store(const Operand& of, Direction direction, std::uintptr_t caller) {
     Thread& thread = self();
     const int id = block_.scheduler_.current();
     const bool checked = block_.config_->checked;
@@ -922,8 +923,8 @@ void stmatrix_body(void* const (&all)[32], std::uint32_t) {
     for (int lane = 0; lane < 32; ++lane) {
         const auto& own = *static_cast<const StmatrixOperands*>(all[lane]);
         const int g = lane / 4, t = lane % 4;
-        for (int i = 0; i < 8;
-             ++i) {  // half i % 2 of register i / 2: element (g, 2t + i % 2) of matrix i / 2
+        // Half i % 2 of register i / 2: element (g, 2t + i % 2) of matrix i / 2.
+        for (int i = 0; i < 8; ++i) {
             const int row = transposed ? 2 * t + i % 2 : g, column = transposed ? g : 2 * t + i % 2;
             const auto& named = *static_cast<const StmatrixOperands*>(all[8 * (i / 2) + row]);
             const auto half = static_cast<std::uint16_t>(own.r[i / 2] >> 16 * (i % 2));

@@ -49,14 +49,14 @@ class HopperBlock {
     std::string describe_waiting() const;
 
     /// What a bulk copy moves: places of 16 bytes in shared memory, each with its global memory or null.
-    struct Place {
+    struct Operand {
         std::size_t first, bytes, alignment;  ///< of shared memory, from its start
         std::vector<std::pair<std::size_t, std::byte*>> pieces = {};
     };
-    Place box(const TensorMap& map, const void* shared, const TensorMap::Index& first);
-    Place line(const void* global, const void* shared, int bytes, std::uintptr_t caller);
-    void bulk_load(const Place& of, const void* tensor, void* mbarrier, std::uintptr_t caller);
-    void bulk_store(const Place& of, Direction direction, std::uintptr_t caller);
+    Operand box(const TensorMap& map, const void* shared, const TensorMap::Index& first);
+    Operand line(const void* global, const void* shared, int bytes, std::uintptr_t caller);
+    void bulk_load(const Operand& of, const void* tensor, void* mbarrier, std::uintptr_t caller);
+    void bulk_store(const Operand& of, Direction direction, std::uintptr_t caller);
     void bulk_commit();
     void bulk_wait(std::size_t pending, bool reads_alone);
     void fence_proxy();
@@ -172,7 +172,7 @@ class HopperBlock {
     void touch_another(const void* address, std::size_t bytes, bool write, std::uintptr_t caller);
     /// One of Hopper's instructions.
     void use();
-    BulkCopy make_copy(const Place& of, Direction direction, Moment reads, Moment writes,
+    BulkCopy make_copy(const Operand& of, Direction direction, Moment reads, Moment writes,
                        std::uintptr_t caller);
     Agent new_agent(const char* what, int thread);
     void check_product(const Wgmma& operands, int warp, Site site, std::uintptr_t caller);

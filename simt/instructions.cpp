@@ -98,16 +98,16 @@ void mma_body(void* const (&operands)[32], std::uint32_t) {
     for (int lane = 0; lane < 32; ++lane) {
         const int g = lane / 4, t = lane % 4;
         const auto& [d, a, b0, b1] = *static_cast<const MmaOperands*>(operands[lane]);
-        const auto unpack = [](std::uint32_t bits, std::uint16_t& low, std::uint16_t& high) {
+        const auto split = [](std::uint32_t bits, std::uint16_t& low, std::uint16_t& high) {
             low = static_cast<std::uint16_t>(bits);
             high = static_cast<std::uint16_t>(bits >> 16);
         };
-        unpack(a[0], A_bits[g][2 * t], A_bits[g][2 * t + 1]);
-        unpack(a[1], A_bits[g + 8][2 * t], A_bits[g + 8][2 * t + 1]);
-        unpack(a[2], A_bits[g][2 * t + 8], A_bits[g][2 * t + 9]);
-        unpack(a[3], A_bits[g + 8][2 * t + 8], A_bits[g + 8][2 * t + 9]);
-        unpack(b0, B_bits[2 * t][g], B_bits[2 * t + 1][g]);
-        unpack(b1, B_bits[2 * t + 8][g], B_bits[2 * t + 9][g]);
+        split(a[0], A_bits[g][2 * t], A_bits[g][2 * t + 1]);
+        split(a[1], A_bits[g + 8][2 * t], A_bits[g + 8][2 * t + 1]);
+        split(a[2], A_bits[g][2 * t + 8], A_bits[g][2 * t + 9]);
+        split(a[3], A_bits[g + 8][2 * t + 8], A_bits[g + 8][2 * t + 9]);
+        split(b0, B_bits[2 * t][g], B_bits[2 * t + 1][g]);
+        split(b1, B_bits[2 * t + 8][g], B_bits[2 * t + 9][g]);
         D[g][2 * t] = d[0];
         D[g][2 * t + 1] = d[1];
         D[g + 8][2 * t] = d[2];
