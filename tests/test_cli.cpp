@@ -501,18 +501,6 @@ TEST_CASE("lab run: causal, another scale, bf16", "[cli]") {
 // The stage of the backward pass that tests have: a folder of one's own.
 const char* const gradients = LADDER_SOURCE_DIR "/tests/gradients";
 
-// On the way from the formulas to Hopper: with P, dP and dS in memory; P computed again; one kernel, with
-// atomics; wgmma.
-TEST_CASE("lab verify: kernels of the backward pass, race-checked", "[cli][slow]") {
-    if (std::string(some_backend()) == "none") return;
-    std::vector<std::string> command{"verify", "--quick"};
-    for (const char* kernel : {"standard", "recompute", "fused", "wgmma"})
-        command.push_back(std::string(gradients) + "/" + kernel);
-    const ProcessResult result = lab(command);
-    INFO(result.out << result.err);
-    CHECK(result.status == 0);
-}
-
 TEST_CASE("lab run: gradients, against the reference", "[cli]") {
     if (std::string(some_backend()) == "none") return;
     for (const bool bnhd : {false, true}) {

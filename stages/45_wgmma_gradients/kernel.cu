@@ -1,4 +1,4 @@
-// Stage 43: wgmma and bulk copies for the gradients. A block has 128 keys, two warpgroups of 64 each; one
+// Stage 45: wgmma and bulk copies for the gradients. A block has 128 keys, two warpgroups of 64 each; one
 // thread copies Q and dO ahead. S^T and dP^T come out of products where P^T and dS^T are wanted: in
 // registers, as first operands of dV += P^T dO and dK += dS^T Q. dS goes through shared memory, where dQ = dS
 // K reads both warpgroups' keys, and dQ is added to its sums by bulk copies. The sums lie as registers have
@@ -316,7 +316,7 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(
-    backward, Dims, .number = 43, .name = "gradients_by_wgmma", .parent = 42,
+    backward, Dims, .number = 45, .name = "wgmma_gradients", .parent = 42,
     .change = "wgmma and bulk copies; P^T and dS^T are register operands, dQ is added by bulk copies",
     .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0, .repeats_exactly = false,
     .workspace_bytes = workspace_bytes);
