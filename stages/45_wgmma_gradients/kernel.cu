@@ -1,8 +1,8 @@
 // Stage 45: wgmma and bulk copies for the gradients. A block has 128 keys, two warpgroups of 64 each; one
 // thread copies Q and dO ahead. S^T and dP^T come out of products where P^T and dS^T are wanted: in
 // registers, as first operands of dV += P^T dO and dK += dS^T Q. dS goes through shared memory, where dQ = dS
-// K reads both warpgroups' keys, and dQ is added to its sums by bulk copies. The sums lie as registers have
-// them, tile by tile.
+// K reads both warpgroups' keys, and each warp adds its part of dQ to the sums by a bulk copy. The sums lie
+// as registers have them.
 
 #include "stages/hopper.cuh"
 
@@ -30,7 +30,7 @@ struct Shared {
     alignas(1024) T Q[depth][d / 64][Tile<d>::Br][64];
     alignas(1024) T dO[depth][d / 64][Tile<d>::Br][64];
     alignas(1024) T dS[2][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
-    alignas(1024) float dQ[groups][8][128][4];       // 32 accumulators of each thread
+    alignas(1024) float dQ[4 * groups][8][32][4];    // a warp's, on their way out: 32 of each lane
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
     Mbarrier keys_there, there[depth], read[depth];
 };
@@ -42,7 +42,7 @@ struct Maps {
 /// In the workspace, where rows of a head are rounded up to whole tiles.
 struct Sums {
     int Tr, rows;  // of a head
-    float* dQ;     // dQ / scale, tile by tile, as accumulators of threads lie in Shared::dQ
+    float* dQ;     // dQ / scale: tile by tile, for each of four warps its [16][32][4], as in Shared::dQ
     float *L, *D;  // L in base 2, inf behind the last row; D = rowsum(dO o O)
 };
 
@@ -78,24 +78,24 @@ __global__ void __launch_bounds__(rows_threads) prepare(const Problem p, const S
     for (int half = 0; half < 2; ++half) store(dQ + lane + half * lanes, {0.0f, 0.0f, 0.0f, 0.0f});
 }
 
-/// dQ = scale times its sums, in T. A block has a query tile, and a thread what one of a warpgroup had.
+/// dQ = scale times its sums, in T. A block has a query tile, a thread 64 elements of it, in rows g and g + 8
+/// of the 16 of its warp: of 128 columns, or twice of 64.
 template <class T, int d>
-__global__ void __launch_bounds__(128 * groups) convert(const Problem p, const Sums sums) {
+__global__ void __launch_bounds__(128) convert(const Problem p, const Sums sums) {
     constexpr int Br = Tile<d>::Br;
-    const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, group = threadIdx.x / 128;
-    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const float* sum = sums.dQ + ((std::int64_t{b} * p.H + h) * sums.Tr + i) * Br * d;
-    const auto* mine = reinterpret_cast<const float4*>(sum) + group * 8 * 128 + threadIdx.x % 128;
-    const int row = i * Br + (Br == 128 ? 64 * group : 0) + 16 * warp + g,
-              column = Br == 128 ? 0 : 64 * group;
+    const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float* tile = sums.dQ + ((std::int64_t{b} * p.H + h) * sums.Tr + i) * Br * d;
+    const auto* sum = reinterpret_cast<const float4*>(tile + warp * 16 * 32 * 4) + lane;
 #pragma unroll
-    for (int k = 0; k < 8; k += 4) {
+    for (int n = 0; n < 16; n += 4) {  // four times 8 columns
         float4 x[4];
 #pragma unroll
-        for (int c = 0; c < 4; ++c) x[c] = load(mine + (k + c) * 128);
+        for (int c = 0; c < 4; ++c) x[c] = load(sum + (n + c) * 32);
+        const int row = i * Br + 8 * n / d * 64 + 16 * warp + g;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            std::uint32_t pairs[4], line[4] = {};  // of four lines of 8 columns; of one line
+            std::uint32_t pairs[4], line[4] = {};  // of this lane's columns; of line t, 8 columns of a row
 #pragma unroll
             for (int c = 0; c < 4; ++c)
                 pairs[c] = r == 0 ? pack<T>(x[c].x * p.scale, x[c].y * p.scale)
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(128 * groups) convert(const Problem p, const S
                 for (int c = 0; c < 4; ++c) line[c] = other == c ? got : line[c];
             }
             if (row + 8 * r >= p.Nq) continue;
-            T* to = matrix<T>(p.dQ, b, h) + (row + 8 * r) * p.dQ.row + column + 8 * (k + t);
+            T* to = matrix<T>(p.dQ, b, h) + (row + 8 * r) * p.dQ.row + 8 * n % d + 8 * t;
             store(reinterpret_cast<uint4*>(to), {line[0], line[1], line[2], line[3]});
         }
     }
@@ -151,13 +151,14 @@ __global__ void __launch_bounds__(threads, 1)
         mbarrier_init(&shared.keys_there, 1);
         for (int place = 0; place < depth; ++place) {
             mbarrier_init(&shared.there[place], 1);
-            mbarrier_init(&shared.read[place], groups);
+            mbarrier_init(&shared.read[place], 128 * groups);
         }
         mbarrier_fence_init();
     }
-    __syncthreads();                                                       // the mbarriers are set up
-    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0;  // the first tile that sees a key
-    const int group = uniform(threadIdx.x / 128), seen = sums.Tr - first, total = seen * heads;
+    __syncthreads();  // the mbarriers are set up
+    // The first query tile that sees a key, and how many tiles there are, over all heads of the group
+    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0;
+    const int total = (sums.Tr - first) * heads, group = uniform(threadIdx.x / 128);
     if (group == 0) {
         release_registers<24>();
         if (threadIdx.x > 0) return;
@@ -166,9 +167,10 @@ __global__ void __launch_bounds__(threads, 1)
             bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
             bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
         }
+        int i = first, h = h_kv * heads;
 #pragma unroll 1
         for (int k = 0; k < total; ++k) {
-            const int place = k % depth, i = first + k % seen, h = h_kv * heads + k / seen;
+            const int place = k % depth;
             Mbarrier* there = &shared.there[place];
             mbarrier_try_wait(&shared.read[place], k / depth - 1);  // tile k - depth has been read
             mbarrier_expect(
@@ -178,6 +180,7 @@ __global__ void __launch_bounds__(threads, 1)
             const std::int64_t row = (std::int64_t{b} * p.H + h) * sums.rows + i * Br;
             bulk_load(shared.L[place], sums.L + row, sizeof shared.L[0], there);
             bulk_load(shared.D[place], sums.D + row, sizeof shared.D[0], there);
+            if (++i == sums.Tr) i = first, ++h;
         }
         return;
     }
@@ -188,10 +191,10 @@ __global__ void __launch_bounds__(threads, 1)
     const float scale = p.scale * log2_e;
     float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
     mbarrier_try_wait(&shared.keys_there, 0);
+    int i = first, h = h_kv * heads;
 #pragma unroll 1
     for (int k = 0; k < total; ++k) {
         const int place = uniform(k) % depth, turn = uniform(k) % 2;
-        const int i = first + k % seen, h = h_kv * heads + k / seen;
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
         std::uint32_t P[Br / 4], dS[Br / 4];
         mbarrier_try_wait(&shared.there[place], k / depth);
@@ -208,21 +211,25 @@ __global__ void __launch_bounds__(threads, 1)
             for (int n = 0; n < 4; ++n) S[c + n] = S[c + n] * scale - (n % 2 == 0 ? L.x : L.y);
         }
         if (masked) {
+            int begin[2];  // the first of this lane's columns, queries, that sees the key
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                const int key = first_key + 16 * warp + g + 8 * r;
+                begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - i * Br - 2 * t : 0;
+            }
 #pragma unroll
             for (int c = 0; c < Br / 2; ++c) {
-                const int key = first_key + 16 * warp + g + c / 2 % 2 * 8,
-                          row = i * Br + c / 4 * 8 + 2 * t + c % 2;
-                if (key >= p.Nk || (p.causal && key > row + p.Nk - p.Nq)) S[c] = -inf;
+                if (c / 4 * 8 + c % 2 < begin[c / 2 % 2]) S[c] = -inf;
             }
         }
 #pragma unroll
         for (int c = 0; c < Br / 2; ++c) S[c] = fast_exp2(S[c]);  // now P
-#pragma unroll
-        for (int c = 0; c < Br / 4; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
         wgmma_wait<0>(dP);
 #pragma unroll
         for (int c = 0; c < Br / 2; c += 4) {
             const float2 D = load(reinterpret_cast<const float2*>(&shared.D[place][2 * c + 2 * t]));
+            P[c / 2] = pack<T>(S[c], S[c + 1]);
+            P[c / 2 + 1] = pack<T>(S[c + 2], S[c + 3]);
             dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
             dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
         }
@@ -250,24 +257,24 @@ __global__ void __launch_bounds__(threads, 1)
         wgmma_commit();
         wgmma_wait<0>(dQ);
         hold(P), hold(dS), hold(dK), hold(dV);
-        if (threadIdx.x % 128 == 0) {
-            mbarrier_arrive(&shared.read[place]);
-            bulk_wait_read<0>();  // the sums before have been read
-        }
-        named_barrier_sync(2 + G, 128);
+        mbarrier_arrive(&shared.read[place]);
+        auto& out = shared.dQ[4 * G + warp];
+        if (lane == 0) bulk_wait_read<0>();  // the warp's sums before have been read
+        __syncwarp();
 #pragma unroll
         for (int c = 0; c < 32; c += 4) {
-            auto* to = reinterpret_cast<float4*>(shared.dQ[G][c / 4][threadIdx.x % 128]);
-            store(to, {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
+            store(reinterpret_cast<float4*>(out[c / 4][lane]), {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
         }
         fence_proxy_async();
-        named_barrier_sync(2 + G, 128);  // the warpgroup's part of dQ is there
-        if (threadIdx.x % 128 == 0) {
+        __syncwarp();  // the warp's part of dQ is there
+        if (lane == 0) {
             float* sum = sums.dQ + ((std::int64_t{b} * p.H + h) * sums.Tr + i) * Br * d;
-            bulk_add(sum + G * 64 * 64, &shared.dQ[G][0][0][0], sizeof shared.dQ[G]);
+            bulk_add(sum + (2 * warp + G) * 8 * 32 * 4, &out[0][0][0], sizeof out);
             bulk_commit();
         }
+        if (++i == sums.Tr) i = first, ++h;
     }
+    if (lane == 0) bulk_wait_read<0>();
     named_barrier_sync(1, 128 * groups);  // nobody reads K any more
     const auto stage = [&](T(&to)[d / 64][64][64], const float(&C)[d / 2], float factor) {
 #pragma unroll
@@ -311,7 +318,7 @@ void backward(const Problem& p) {
            sums);
     launch(gradients<T, d>, dim3(ceil_div(p.Nk, Tile<d>::Bc), p.Hkv, p.B), threads, sizeof(Shared<T, d>), p,
            maps, sums);
-    launch(convert<T, d>, dim3(Tr, p.H, p.B), 128 * groups, 0, p, sums);
+    launch(convert<T, d>, dim3(Tr, p.H, p.B), 128, 0, p, sums);
 }
 
 using Dims = HeadDims<64, 128>;
