@@ -27,17 +27,9 @@ template <class T, int d>
 struct Shared {
     T Q[Tile<d>::Br][d], dO[Tile<d>::Br][d];
     T K[Tile<d>::Bc][d], V[Tile<d>::Bc][d];
-    T dS[Tile<d>::Bc][Tile<d>::Br];                                  // transposed: rows are keys
-    uint4 P[Tile<d>::pairs][Tile<d>::slices][Tile<d>::Br / 16][32];  // 16 x 16 each, as lanes have them
+    T dS[Tile<d>::Bc][Tile<d>::Br];  // transposed: rows are keys. First P lies there
     float L[Tile<d>::Br], D[Tile<d>::Br];
 };
-
-/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
-/// 128 bytes, so that ldmatrix has no conflicts.
-template <class T, int rows, int d>
-__device__ auto* at(T (&tile)[rows][d], int row, int column) {
-    return &tile[row][column ^ row % 8 * 8];
-}
 
 /// What the workspace holds of a head, its rows rounded up to whole tiles.
 template <int d>
@@ -59,6 +51,13 @@ struct Sums {
         return dQ + (row / 16 * (d / 8) + column / 8) * 32;
     }
 };
+
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
+/// 128 bytes, so that ldmatrix has no conflicts.
+template <class T, int rows, int d>
+__device__ auto* at(T (&tile)[rows][d], int row, int column) {
+    return &tile[row][column ^ row % 8 * 8];
+}
 
 /// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
 template <class T, int d, int rows>
@@ -261,6 +260,14 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
     }
 }
 
+/// Where this lane's part of a first operand (16 x 16) is left for another warp, in the place of its
+/// elements.
+template <class T, int rows, int d>
+__device__ uint4* fragment(T (&tile)[rows][d], int row, int column) {
+    const int lane = threadIdx.x % 32;
+    return reinterpret_cast<uint4*>(at(tile, row + lane % 16, column + lane / 16 * 8));
+}
+
 /// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V, and what these keys add to dQ.
 /// One block per key tile.
 template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
@@ -303,7 +310,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
 #pragma unroll
                     for (int c = 0; c < slices * step / 16; ++c) {
                         const int a = c / (step / 16), n = c % (step / 16);
-                        store(&shared.P[pair][a][row / 16 + n][lane],
+                        store(fragment(shared.dS, key + 16 * a, row + 16 * n),
                               {A[a][n][0], A[a][n][1], A[a][n][2], A[a][n][3]});
                     }
                 }
@@ -312,17 +319,18 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
 #pragma unroll
                     for (int c = 0; c < slices * step / 16; ++c) {
                         const int a = c / (step / 16), n = c % (step / 16);
-                        const uint4 P = load(&shared.P[pair][a][row / 16 + n][lane]);
-                        const std::uint32_t Ps[4] = {P.x, P.y, P.z, P.w};
+                        const uint4 P = load(fragment(shared.dS, key + 16 * a, row + 16 * n));
+                        A[a][n][0] = P.x, A[a][n][1] = P.y, A[a][n][2] = P.z, A[a][n][3] = P.w;
+                    }
+                    __syncwarp();  // P has been read
 #pragma unroll
-                        for (int r = 0; r < 4; ++r) {
-                            const float2 x = unpack<T>(Ps[r]);
-                            const float* dP = &C[a][2 * n + r / 2][r % 2 * 2];
-                            A[a][n][r] = pack<T>(x.x * dP[0], x.y * dP[1]);
-                            T* to =
-                                at(shared.dS, key + 16 * a + g + r % 2 * 8, row + 16 * n + r / 2 * 8) + 2 * t;
-                            store(reinterpret_cast<std::uint32_t*>(to), A[a][n][r]);
-                        }
+                    for (int c = 0; c < slices * step / 4; ++c) {
+                        const int a = c / (step / 4), n = c / 2 % (step / 8), r = c % 2;
+                        std::uint32_t& x = A[a][n / 2][n % 2 * 2 + r];
+                        const float2 P = unpack<T>(x);
+                        x = pack<T>(P.x * C[a][n][2 * r], P.y * C[a][n][2 * r + 1]);
+                        T* to = at(shared.dS, key + 16 * a + g + 8 * r, row + 8 * n) + 2 * t;
+                        store(reinterpret_cast<std::uint32_t*>(to), x);
                     }
                 }
                 add_product(sum, A, of_dK ? shared.Q : shared.dO, row);

@@ -28,21 +28,13 @@ template <class T, int d>
 struct Shared {
     T Q[depth][Tile<d>::Br][d], dO[depth][Tile<d>::Br][d];  // tile k is in place k % 2
     T K[Tile<d>::Bc][d], V[Tile<d>::Bc][d];
-    T dS[depth][Tile<d>::Bc][Tile<d>::Br];                           // transposed: rows are keys
-    uint4 P[Tile<d>::pairs][Tile<d>::slices][Tile<d>::Br / 16][32];  // 16 x 16 each, as lanes have them
+    T dS[depth][Tile<d>::Bc][Tile<d>::Br];  // transposed: rows are keys. First P lies there
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
-    Mbarrier there[depth];  // phase k / 2: tile k is there, every thread's copies of it
+    Mbarrier there[depth];  // phase k / 2: every thread's copies of tile k are there
     Mbarrier read;          // phase k: every warp has read tile k, and dS of the one before
-    Mbarrier P_there[Tile<d>::pairs][Tile<d>::Br / Tile<d>::step];  // phase k: this pair's P of a step
-    Mbarrier dS_there;                                              // phase k: dS of tile k is there
+    Mbarrier P_there[Tile<d>::pairs][Tile<d>::Br / Tile<d>::step];  // phase k: a pair's P of a step of tile k
+    Mbarrier dS_there;                                              // phase k: dS of tile k
 };
-
-/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
-/// 128 bytes, so that ldmatrix has no conflicts.
-template <class T, int rows, int d>
-__device__ auto* at(T (&tile)[rows][d], int row, int column) {
-    return &tile[row][column ^ row % 8 * 8];
-}
 
 /// What the workspace holds of a head, its rows rounded up to whole tiles.
 template <int d>
@@ -64,6 +56,13 @@ struct Sums {
         return dQ + (row / 16 * (d / 8) + column / 8) * 32;
     }
 };
+
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
+/// 128 bytes, so that ldmatrix has no conflicts.
+template <class T, int rows, int d>
+__device__ auto* at(T (&tile)[rows][d], int row, int column) {
+    return &tile[row][column ^ row % 8 * 8];
+}
 
 /// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
 template <class T, int d, int rows>
@@ -266,6 +265,14 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
     }
 }
 
+/// Where this lane's part of a first operand (16 x 16) is left for another warp, in the place of its
+/// elements.
+template <class T, int rows, int d>
+__device__ uint4* fragment(T (&tile)[rows][d], int row, int column) {
+    const int lane = threadIdx.x % 32;
+    return reinterpret_cast<uint4*>(at(tile, row + lane % 16, column + lane / 16 * 8));
+}
+
 /// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V, and what these keys add to dQ.
 /// One block per key tile.
 template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
@@ -280,12 +287,12 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
     const int seen = max(0, ceil_div(p.Nq, Br) - first), total = seen * group;
 
     if (threadIdx.x == 0) {
-        for (int place = 0; place < depth; ++place) mbarrier_init(&shared.there[place], Tile<d>::threads);
-        for (auto& P_there : shared.P_there) {
-            for (Mbarrier& step_there : P_there) mbarrier_init(&step_there, 1);
+        for (Mbarrier& there : shared.there) mbarrier_init(&there, Tile<d>::threads);
+        mbarrier_init(&shared.read, Tile<d>::warps);
+        for (auto& steps : shared.P_there) {
+            for (Mbarrier& there : steps) mbarrier_init(&there, 1);
         }
         mbarrier_init(&shared.dS_there, Tile<d>::pairs);
-        mbarrier_init(&shared.read, Tile<d>::warps);
     }
     __syncthreads();  // the mbarriers are set up
     const auto copy = [&](int k) {
@@ -327,17 +334,16 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
             }
             add_product_of_rows<T, slices, step>(C, of_dK ? shared.V : shared.K, key, of_dK ? dO : Q, row);
             if (row == 0) {
-                mbarrier_wait(&shared.read, k - 1);
+                mbarrier_wait(&shared.read, k - 1);  // places of the next tile, and of this dS, are free
                 copy(k + 1);
             }
             if (!of_dK) {
                 exponentiate<T, slices, step>(p, masked, j * Bc + key, i * Br + row, &shared.L[place][row], C,
                                               A);
-                if (row == 0) mbarrier_wait(&shared.dS_there, k - 1);  // P of the previous tile has been read
 #pragma unroll
                 for (int c = 0; c < slices * step / 16; ++c) {
                     const int a = c / (step / 16), n = c % (step / 16);
-                    store(&shared.P[pair][a][row / 16 + n][lane],
+                    store(fragment(shared.dS[place], key + 16 * a, row + 16 * n),
                           {A[a][n][0], A[a][n][1], A[a][n][2], A[a][n][3]});
                 }
                 arrive(&shared.P_there[pair][row / step]);
@@ -347,17 +353,18 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
 #pragma unroll
                 for (int c = 0; c < slices * step / 16; ++c) {
                     const int a = c / (step / 16), n = c % (step / 16);
-                    const uint4 P = load(&shared.P[pair][a][row / 16 + n][lane]);
-                    const std::uint32_t Ps[4] = {P.x, P.y, P.z, P.w};
+                    const uint4 P = load(fragment(shared.dS[place], key + 16 * a, row + 16 * n));
+                    A[a][n][0] = P.x, A[a][n][1] = P.y, A[a][n][2] = P.z, A[a][n][3] = P.w;
+                }
+                __syncwarp();  // P has been read
 #pragma unroll
-                    for (int r = 0; r < 4; ++r) {
-                        const float2 x = unpack<T>(Ps[r]);
-                        const float* dP = &C[a][2 * n + r / 2][r % 2 * 2];
-                        A[a][n][r] = pack<T>(x.x * dP[0], x.y * dP[1]);
-                        T* to = at(shared.dS[place], key + 16 * a + g + r % 2 * 8, row + 16 * n + r / 2 * 8) +
-                                2 * t;
-                        store(reinterpret_cast<std::uint32_t*>(to), A[a][n][r]);
-                    }
+                for (int c = 0; c < slices * step / 4; ++c) {
+                    const int a = c / (step / 4), n = c / 2 % (step / 8), r = c % 2;
+                    std::uint32_t& x = A[a][n / 2][n % 2 * 2 + r];
+                    const float2 P = unpack<T>(x);
+                    x = pack<T>(P.x * C[a][n][2 * r], P.y * C[a][n][2 * r + 1]);
+                    T* to = at(shared.dS[place], key + 16 * a + g + 8 * r, row + 8 * n) + 2 * t;
+                    store(reinterpret_cast<std::uint32_t*>(to), x);
                 }
                 if (row + step == Br) arrive(&shared.dS_there);
             }
