@@ -131,9 +131,21 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
 }
 
-/// C += X Y^T for the slices from a row of X on and so many columns of C, from another row of Y on.
-template <class T, int slices, int columns, int d, int Br, int Bc>
-__device__ void add_product_of_rows(float (&C)[slices][columns / 8][4], const T (&X)[Bc][d], int first_of_X,
+/// C = -x for an x of each column, or 0.
+template <int slices, int pieces>
+__device__ void start(float (&C)[slices][pieces][4], bool from_x, const float* x) {
+#pragma unroll
+    for (int n = 0; n < pieces; ++n) {
+        const float2 x_n = load(reinterpret_cast<const float2*>(x + 8 * n + threadIdx.x % 4 * 2));
+#pragma unroll
+        for (int c = 0; c < 4 * slices; ++c)
+            C[c / 4][n][c % 4] = from_x ? -(c % 2 == 0 ? x_n.x : x_n.y) : 0.0f;
+    }
+}
+
+/// C += X Y^T for the slices from a row of X on and, as columns of C, the rows from a row of Y on.
+template <class T, int slices, int pieces, int d, int Br, int Bc>
+__device__ void add_product_of_rows(float (&C)[slices][pieces][4], const T (&X)[Bc][d], int first_of_X,
                                     const T (&Y)[Br][d], int first_of_Y) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -144,7 +156,7 @@ __device__ void add_product_of_rows(float (&C)[slices][columns / 8][4], const T 
             ldmatrix(x[a], at(X, first_of_X + 16 * a + lane % 16, k + lane / 16 * 8));
         }
 #pragma unroll
-        for (int n = 0; n < columns; n += 16) {
+        for (int n = 0; n < 8 * pieces; n += 16) {
             ldmatrix(y, at(Y, first_of_Y + n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
 #pragma unroll
             for (int a = 0; a < slices; ++a) {
@@ -175,36 +187,38 @@ __device__ void add_product(float (&C)[slices][d / 8][4], const std::uint32_t (&
     }
 }
 
-/// Adds dS K to the sums of dQ (algorithm 2, line 15). A warp has 32 of the tile's rows and some columns.
+/// Adds dS K to a tile's sums of dQ (algorithm 2, line 15). A warp has 32 of its rows, and 32 columns at a
+/// time.
 template <class T, int d, int Bc = Tile<d>::Bc>
-__device__ void add_to_dQ(Shared<T, d>& shared, const Sums<d>& sums, int i) {
-    constexpr int columns = d / Tile<d>::pairs;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = warp % 2 * 32, column = warp / 2 * columns;
-    float dQ[2][columns / 8][4] = {};
+__device__ void add_to_dQ(Shared<T, d>& shared, float4* sums) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp % 2 * 32;
+#pragma unroll 1
+    for (int column = warp / 2 * 32; column < d; column += Tile<d>::warps / 2 * 32) {
+        float dQ[2][4][4] = {};
 #pragma unroll
-    for (int k = 0; k < Bc; k += 16) {
-        std::uint32_t dS[2][4], x[4];
-#pragma unroll
-        for (int a = 0; a < 2; ++a) {
-            ldmatrix_transposed(dS[a],
-                                at(shared.dS, k + lane % 8 + lane / 16 * 8, row + 16 * a + lane / 8 % 2 * 8));
-        }
-#pragma unroll
-        for (int n = 0; n < columns; n += 16) {
-            ldmatrix_transposed(x, at(shared.K, k + lane % 16, column + n + lane / 16 * 8));
+        for (int k = 0; k < Bc; k += 16) {
+            std::uint32_t dS[2][4], x[4];
 #pragma unroll
             for (int a = 0; a < 2; ++a) {
-                mma<T>(dQ[a][n / 8], dS[a], x[0], x[1]);
-                mma<T>(dQ[a][n / 8 + 1], dS[a], x[2], x[3]);
+                ldmatrix_transposed(
+                    dS[a], at(shared.dS, k + lane % 8 + lane / 16 * 8, row + 16 * a + lane / 8 % 2 * 8));
+            }
+#pragma unroll
+            for (int n = 0; n < 32; n += 16) {
+                ldmatrix_transposed(x, at(shared.K, k + lane % 16, column + n + lane / 16 * 8));
+#pragma unroll
+                for (int a = 0; a < 2; ++a) {
+                    mma<T>(dQ[a][n / 8], dS[a], x[0], x[1]);
+                    mma<T>(dQ[a][n / 8 + 1], dS[a], x[2], x[3]);
+                }
             }
         }
-    }
 #pragma unroll
-    for (int c = 0; c < columns / 4; ++c) {
-        const float(&x)[4] = dQ[c % 2][c / 2];
-        atomic_add(sums.fragment(i * Tile<d>::Br + row + c % 2 * 16, column + c / 2 * 8) + lane,
-                   {x[0], x[1], x[2], x[3]});
+        for (int c = 0; c < 8; ++c) {
+            const float(&x)[4] = dQ[c / 4][c % 4];
+            const int fragment = (row / 16 + c / 4) * (d / 8) + column / 8 + c % 4;
+            atomic_add(sums + fragment * 32 + lane, {x[0], x[1], x[2], x[3]});
+        }
     }
 }
 
@@ -229,14 +243,13 @@ __device__ void write_rows(const View& X, int b, int h, int first_row, int N, fl
 
 /// P^T = exp(S^T scale - L) of the slices from a key on and the columns from a query row on, as first
 /// operands of a product. 0 where masked.
-template <class T, int slices, int columns>
+template <class T, int slices, int pieces>
 __device__ void exponentiate(const Problem& p, bool masked, int key, int row, const float* L,
-                             float (&S)[slices][columns / 8][4],
-                             std::uint32_t (&P)[slices][columns / 16][4]) {
+                             float (&S)[slices][2 * pieces][4], std::uint32_t (&P)[slices][pieces][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const float scale = p.scale * log2_e;
 #pragma unroll
-    for (int n = 0; n < columns / 8; ++n) {
+    for (int n = 0; n < 2 * pieces; ++n) {
         const float2 L_n = load(reinterpret_cast<const float2*>(L + 8 * n + 2 * t));
 #pragma unroll
         for (int c = 0; c < 4 * slices; ++c) {
@@ -246,17 +259,17 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
     }
     if (masked) {
 #pragma unroll
-        for (int c = 0; c < slices * columns / 2; ++c) {
-            const int a = c / (columns / 2), n = c / 4 % (columns / 8);
-            if (!visible(p, row + 8 * n + 2 * t + c % 2, key + 16 * a + g + c / 2 % 2 * 8))
-                S[a][n][c % 4] = -inf;
+        for (int c = 0; c < 8 * slices * pieces; ++c) {
+            const int a = c / (8 * pieces), n = c / 4 % (2 * pieces);
+            const int row_c = row + 8 * n + 2 * t + c % 2, key_c = key + 16 * a + g + c / 2 % 2 * 8;
+            if (!visible(p, row_c, key_c)) S[a][n][c % 4] = -inf;
         }
     }
 #pragma unroll
-    for (int c = 0; c < slices * columns / 4; ++c) {
-        const int a = c / (columns / 4), n = c / 2 % (columns / 8);
-        const float* pair = &S[a][n][c % 2 * 2];
-        P[a][n / 2][n % 2 * 2 + c % 2] = pack<T>(fast_exp2(pair[0]), fast_exp2(pair[1]));
+    for (int c = 0; c < 4 * slices * pieces; ++c) {
+        const int a = c / (4 * pieces), n = c / 2 % (2 * pieces), r = c % 2;
+        const float* pair = &S[a][n][2 * r];
+        P[a][n / 2][n % 2 * 2 + r] = pack<T>(fast_exp2(pair[0]), fast_exp2(pair[1]));
     }
 }
 
@@ -268,6 +281,39 @@ __device__ uint4* fragment(T (&tile)[rows][d], int row, int column) {
     return reinterpret_cast<uint4*>(at(tile, row + lane % 16, column + lane / 16 * 8));
 }
 
+/// Leaves P^T for the other warp of the pair, in the place of dS^T.
+template <class T, int slices, int pieces, int Br, int Bc>
+__device__ void leave(T (&tile)[Bc][Br], int key, int row, const std::uint32_t (&P)[slices][pieces][4]) {
+#pragma unroll
+    for (int c = 0; c < slices * pieces; ++c) {
+        const std::uint32_t(&x)[4] = P[c / pieces][c % pieces];
+        store(fragment(tile, key + c / pieces * 16, row + c % pieces * 16), {x[0], x[1], x[2], x[3]});
+    }
+}
+
+/// dS^T = P^T o (dP^T - D), as first operands of a product and, in the place of P^T, for dQ.
+template <class T, int slices, int pieces, int Br, int Bc>
+__device__ void replace(T (&tile)[Bc][Br], int key, int row, const float (&dP_less_D)[slices][2 * pieces][4],
+                        std::uint32_t (&dS)[slices][pieces][4]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int c = 0; c < slices * pieces; ++c) {
+        const uint4 P = load(fragment(tile, key + c / pieces * 16, row + c % pieces * 16));
+        std::uint32_t(&x)[4] = dS[c / pieces][c % pieces];
+        x[0] = P.x, x[1] = P.y, x[2] = P.z, x[3] = P.w;
+    }
+    __syncwarp();  // P has been read
+#pragma unroll
+    for (int c = 0; c < 4 * slices * pieces; ++c) {
+        const int a = c / (4 * pieces), n = c / 2 % (2 * pieces), r = c % 2;
+        std::uint32_t& x = dS[a][n / 2][n % 2 * 2 + r];
+        const float2 P = unpack<T>(x);
+        x = pack<T>(P.x * dP_less_D[a][n][2 * r], P.y * dP_less_D[a][n][2 * r + 1]);
+        T* pair = at(tile, key + 16 * a + g + 8 * r, row + 8 * n) + 2 * t;
+        store(reinterpret_cast<std::uint32_t*>(pair), x);
+    }
+}
+
 /// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V, and what these keys add to dQ.
 /// One block per key tile.
 template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
@@ -275,7 +321,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
     constexpr int slices = Tile<d>::slices, step = Tile<d>::step;
     auto& shared = shared_memory<Shared<T, d>>();
     const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int warp = threadIdx.x / 32;
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0;  // the first row that sees a key
     const bool of_dK = warp >= Tile<d>::pairs;                        // else of dV
     const int pair = warp % Tile<d>::pairs, key = 16 * slices * pair;
@@ -294,49 +340,18 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
             for (int row = 0; row < Br; row += step) {
                 float C[slices][step / 8][4];           // S^T, or dP^T - D
                 std::uint32_t A[slices][step / 16][4];  // P^T, or dS^T
-#pragma unroll
-                for (int n = 0; n < step / 8; ++n) {
-                    const float2 D = load(reinterpret_cast<const float2*>(&shared.D[row + 8 * n + 2 * t]));
-#pragma unroll
-                    for (int c = 0; c < 4 * slices; ++c) {
-                        C[c / 4][n][c % 4] = of_dK ? -(c % 2 == 0 ? D.x : D.y) : 0.0f;
-                    }
-                }
-                add_product_of_rows<T, slices, step>(C, of_dK ? shared.V : shared.K, key,
-                                                     of_dK ? shared.dO : shared.Q, row);
+                start(C, of_dK, &shared.D[row]);
+                add_product_of_rows(C, of_dK ? shared.V : shared.K, key, of_dK ? shared.dO : shared.Q, row);
                 if (!of_dK) {
-                    exponentiate<T, slices, step>(p, masked, j * Bc + key, i * Br + row, &shared.L[row], C,
-                                                  A);
-#pragma unroll
-                    for (int c = 0; c < slices * step / 16; ++c) {
-                        const int a = c / (step / 16), n = c % (step / 16);
-                        store(fragment(shared.dS, key + 16 * a, row + 16 * n),
-                              {A[a][n][0], A[a][n][1], A[a][n][2], A[a][n][3]});
-                    }
+                    exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[row], C, A);
+                    leave(shared.dS, key, row, A);
                 }
                 __syncthreads();  // P is there
-                if (of_dK) {
-#pragma unroll
-                    for (int c = 0; c < slices * step / 16; ++c) {
-                        const int a = c / (step / 16), n = c % (step / 16);
-                        const uint4 P = load(fragment(shared.dS, key + 16 * a, row + 16 * n));
-                        A[a][n][0] = P.x, A[a][n][1] = P.y, A[a][n][2] = P.z, A[a][n][3] = P.w;
-                    }
-                    __syncwarp();  // P has been read
-#pragma unroll
-                    for (int c = 0; c < slices * step / 4; ++c) {
-                        const int a = c / (step / 4), n = c / 2 % (step / 8), r = c % 2;
-                        std::uint32_t& x = A[a][n / 2][n % 2 * 2 + r];
-                        const float2 P = unpack<T>(x);
-                        x = pack<T>(P.x * C[a][n][2 * r], P.y * C[a][n][2 * r + 1]);
-                        T* to = at(shared.dS, key + 16 * a + g + 8 * r, row + 8 * n) + 2 * t;
-                        store(reinterpret_cast<std::uint32_t*>(to), x);
-                    }
-                }
+                if (of_dK) replace(shared.dS, key, row, C, A);
                 add_product(sum, A, of_dK ? shared.Q : shared.dO, row);
             }
             __syncthreads();  // dS is there
-            add_to_dQ<T, d>(shared, Sums<d>(p, b, h), i);
+            add_to_dQ(shared, Sums<d>(p, b, h).fragment(i * Br, 0));
         }
     }
     write_rows<T, slices, d>(of_dK ? p.dK : p.dV, b, h_kv, j * Bc + key, p.Nk, of_dK ? p.scale : 1.0f, sum);

@@ -1,6 +1,6 @@
-// Stage 44: no warp waits for all others. Q and dO of the next tile are copied while this one is in use, what
-// a tile adds to dQ is computed a tile later, and mbarriers stand where barriers stood: while one warp of a
-// pair exponentiates, the other multiplies.
+// Stage 44: out of step. No warp waits for all others any more. Q and dO of the next tile are copied while
+// this one is in use, what a tile adds to dQ is computed a tile later, and mbarriers stand where barriers
+// stood: while one warp of a pair exponentiates, the other multiplies.
 
 #include "stages/device.cuh"
 
@@ -26,14 +26,14 @@ struct Tile {
 
 template <class T, int d>
 struct Shared {
-    T Q[depth][Tile<d>::Br][d], dO[depth][Tile<d>::Br][d];  // tile k is in place k % 2
+    T Q[depth][Tile<d>::Br][d], dO[depth][Tile<d>::Br][d];  // the k-th tile is in place k % 2
     T K[Tile<d>::Bc][d], V[Tile<d>::Bc][d];
     T dS[depth][Tile<d>::Bc][Tile<d>::Br];  // transposed: rows are keys. First P lies there
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
-    Mbarrier there[depth];  // phase k / 2: every thread's copies of tile k are there
-    Mbarrier read;          // phase k: every warp has read tile k, and dS of the one before
-    Mbarrier P_there[Tile<d>::pairs][Tile<d>::Br / Tile<d>::step];  // phase k: a pair's P of a step of tile k
-    Mbarrier dS_there;                                              // phase k: dS of tile k
+    Mbarrier there[depth];  // phase k / 2: the k-th tile is there, every thread's copies of it
+    Mbarrier read;          // phase k: every warp has read the k-th tile, and dS of the one before
+    Mbarrier P_there[Tile<d>::pairs][Tile<d>::Br / Tile<d>::step];  // phase k: P of a pair and a step
+    Mbarrier dS_there;                                              // phase k: dS of the k-th tile
 };
 
 /// What the workspace holds of a head, its rows rounded up to whole tiles.
@@ -136,9 +136,21 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
 }
 
-/// C += X Y^T for the slices from a row of X on and so many columns of C, from another row of Y on.
-template <class T, int slices, int columns, int d, int Br, int Bc>
-__device__ void add_product_of_rows(float (&C)[slices][columns / 8][4], const T (&X)[Bc][d], int first_of_X,
+/// C = -x for an x of each column, or 0.
+template <int slices, int pieces>
+__device__ void start(float (&C)[slices][pieces][4], bool from_x, const float* x) {
+#pragma unroll
+    for (int n = 0; n < pieces; ++n) {
+        const float2 x_n = load(reinterpret_cast<const float2*>(x + 8 * n + threadIdx.x % 4 * 2));
+#pragma unroll
+        for (int c = 0; c < 4 * slices; ++c)
+            C[c / 4][n][c % 4] = from_x ? -(c % 2 == 0 ? x_n.x : x_n.y) : 0.0f;
+    }
+}
+
+/// C += X Y^T for the slices from a row of X on and, as columns of C, the rows from a row of Y on.
+template <class T, int slices, int pieces, int d, int Br, int Bc>
+__device__ void add_product_of_rows(float (&C)[slices][pieces][4], const T (&X)[Bc][d], int first_of_X,
                                     const T (&Y)[Br][d], int first_of_Y) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -149,7 +161,7 @@ __device__ void add_product_of_rows(float (&C)[slices][columns / 8][4], const T 
             ldmatrix(x[a], at(X, first_of_X + 16 * a + lane % 16, k + lane / 16 * 8));
         }
 #pragma unroll
-        for (int n = 0; n < columns; n += 16) {
+        for (int n = 0; n < 8 * pieces; n += 16) {
             ldmatrix(y, at(Y, first_of_Y + n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
 #pragma unroll
             for (int a = 0; a < slices; ++a) {
@@ -180,36 +192,38 @@ __device__ void add_product(float (&C)[slices][d / 8][4], const std::uint32_t (&
     }
 }
 
-/// Adds dS K to the sums of dQ (algorithm 2, line 15). A warp has 32 of the tile's rows and some columns.
+/// Adds dS K to a tile's sums of dQ (algorithm 2, line 15). A warp has 32 of its rows, and 32 columns at a
+/// time.
 template <class T, int d, int Bc = Tile<d>::Bc>
-__device__ void add_to_dQ(Shared<T, d>& shared, int place, const Sums<d>& sums, int i) {
-    constexpr int columns = d / Tile<d>::pairs;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = warp % 2 * 32, column = warp / 2 * columns;
-    float dQ[2][columns / 8][4] = {};
+__device__ void add_to_dQ(Shared<T, d>& shared, int place, float4* sums) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp % 2 * 32;
+#pragma unroll 1
+    for (int column = warp / 2 * 32; column < d; column += Tile<d>::warps / 2 * 32) {
+        float dQ[2][4][4] = {};
 #pragma unroll
-    for (int k = 0; k < Bc; k += 16) {
-        std::uint32_t dS[2][4], x[4];
-#pragma unroll
-        for (int a = 0; a < 2; ++a) {
-            ldmatrix_transposed(
-                dS[a], at(shared.dS[place], k + lane % 8 + lane / 16 * 8, row + 16 * a + lane / 8 % 2 * 8));
-        }
-#pragma unroll
-        for (int n = 0; n < columns; n += 16) {
-            ldmatrix_transposed(x, at(shared.K, k + lane % 16, column + n + lane / 16 * 8));
+        for (int k = 0; k < Bc; k += 16) {
+            std::uint32_t dS[2][4], x[4];
 #pragma unroll
             for (int a = 0; a < 2; ++a) {
-                mma<T>(dQ[a][n / 8], dS[a], x[0], x[1]);
-                mma<T>(dQ[a][n / 8 + 1], dS[a], x[2], x[3]);
+                ldmatrix_transposed(dS[a], at(shared.dS[place], k + lane % 8 + lane / 16 * 8,
+                                              row + 16 * a + lane / 8 % 2 * 8));
+            }
+#pragma unroll
+            for (int n = 0; n < 32; n += 16) {
+                ldmatrix_transposed(x, at(shared.K, k + lane % 16, column + n + lane / 16 * 8));
+#pragma unroll
+                for (int a = 0; a < 2; ++a) {
+                    mma<T>(dQ[a][n / 8], dS[a], x[0], x[1]);
+                    mma<T>(dQ[a][n / 8 + 1], dS[a], x[2], x[3]);
+                }
             }
         }
-    }
 #pragma unroll
-    for (int c = 0; c < columns / 4; ++c) {
-        const float(&x)[4] = dQ[c % 2][c / 2];
-        atomic_add(sums.fragment(i * Tile<d>::Br + row + c % 2 * 16, column + c / 2 * 8) + lane,
-                   {x[0], x[1], x[2], x[3]});
+        for (int c = 0; c < 8; ++c) {
+            const float(&x)[4] = dQ[c / 4][c % 4];
+            const int fragment = (row / 16 + c / 4) * (d / 8) + column / 8 + c % 4;
+            atomic_add(sums + fragment * 32 + lane, {x[0], x[1], x[2], x[3]});
+        }
     }
 }
 
@@ -234,14 +248,13 @@ __device__ void write_rows(const View& X, int b, int h, int first_row, int N, fl
 
 /// P^T = exp(S^T scale - L) of the slices from a key on and the columns from a query row on, as first
 /// operands of a product. 0 where masked.
-template <class T, int slices, int columns>
+template <class T, int slices, int pieces>
 __device__ void exponentiate(const Problem& p, bool masked, int key, int row, const float* L,
-                             float (&S)[slices][columns / 8][4],
-                             std::uint32_t (&P)[slices][columns / 16][4]) {
+                             float (&S)[slices][2 * pieces][4], std::uint32_t (&P)[slices][pieces][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const float scale = p.scale * log2_e;
 #pragma unroll
-    for (int n = 0; n < columns / 8; ++n) {
+    for (int n = 0; n < 2 * pieces; ++n) {
         const float2 L_n = load(reinterpret_cast<const float2*>(L + 8 * n + 2 * t));
 #pragma unroll
         for (int c = 0; c < 4 * slices; ++c) {
@@ -251,17 +264,17 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
     }
     if (masked) {
 #pragma unroll
-        for (int c = 0; c < slices * columns / 2; ++c) {
-            const int a = c / (columns / 2), n = c / 4 % (columns / 8);
-            if (!visible(p, row + 8 * n + 2 * t + c % 2, key + 16 * a + g + c / 2 % 2 * 8))
-                S[a][n][c % 4] = -inf;
+        for (int c = 0; c < 8 * slices * pieces; ++c) {
+            const int a = c / (8 * pieces), n = c / 4 % (2 * pieces);
+            const int row_c = row + 8 * n + 2 * t + c % 2, key_c = key + 16 * a + g + c / 2 % 2 * 8;
+            if (!visible(p, row_c, key_c)) S[a][n][c % 4] = -inf;
         }
     }
 #pragma unroll
-    for (int c = 0; c < slices * columns / 4; ++c) {
-        const int a = c / (columns / 4), n = c / 2 % (columns / 8);
-        const float* pair = &S[a][n][c % 2 * 2];
-        P[a][n / 2][n % 2 * 2 + c % 2] = pack<T>(fast_exp2(pair[0]), fast_exp2(pair[1]));
+    for (int c = 0; c < 4 * slices * pieces; ++c) {
+        const int a = c / (4 * pieces), n = c / 2 % (2 * pieces), r = c % 2;
+        const float* pair = &S[a][n][2 * r];
+        P[a][n / 2][n % 2 * 2 + r] = pack<T>(fast_exp2(pair[0]), fast_exp2(pair[1]));
     }
 }
 
@@ -273,6 +286,39 @@ __device__ uint4* fragment(T (&tile)[rows][d], int row, int column) {
     return reinterpret_cast<uint4*>(at(tile, row + lane % 16, column + lane / 16 * 8));
 }
 
+/// Leaves P^T for the other warp of the pair, in the place of dS^T.
+template <class T, int slices, int pieces, int Br, int Bc>
+__device__ void leave(T (&tile)[Bc][Br], int key, int row, const std::uint32_t (&P)[slices][pieces][4]) {
+#pragma unroll
+    for (int c = 0; c < slices * pieces; ++c) {
+        const std::uint32_t(&x)[4] = P[c / pieces][c % pieces];
+        store(fragment(tile, key + c / pieces * 16, row + c % pieces * 16), {x[0], x[1], x[2], x[3]});
+    }
+}
+
+/// dS^T = P^T o (dP^T - D), as first operands of a product and, in the place of P^T, for dQ.
+template <class T, int slices, int pieces, int Br, int Bc>
+__device__ void replace(T (&tile)[Bc][Br], int key, int row, const float (&dP_less_D)[slices][2 * pieces][4],
+                        std::uint32_t (&dS)[slices][pieces][4]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int c = 0; c < slices * pieces; ++c) {
+        const uint4 P = load(fragment(tile, key + c / pieces * 16, row + c % pieces * 16));
+        std::uint32_t(&x)[4] = dS[c / pieces][c % pieces];
+        x[0] = P.x, x[1] = P.y, x[2] = P.z, x[3] = P.w;
+    }
+    __syncwarp();  // P has been read
+#pragma unroll
+    for (int c = 0; c < 4 * slices * pieces; ++c) {
+        const int a = c / (4 * pieces), n = c / 2 % (2 * pieces), r = c % 2;
+        std::uint32_t& x = dS[a][n / 2][n % 2 * 2 + r];
+        const float2 P = unpack<T>(x);
+        x = pack<T>(P.x * dP_less_D[a][n][2 * r], P.y * dP_less_D[a][n][2 * r + 1]);
+        T* pair = at(tile, key + 16 * a + g + 8 * r, row + 8 * n) + 2 * t;
+        store(reinterpret_cast<std::uint32_t*>(pair), x);
+    }
+}
+
 /// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V, and what these keys add to dQ.
 /// One block per key tile.
 template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
@@ -280,11 +326,13 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
     constexpr int slices = Tile<d>::slices, step = Tile<d>::step;
     auto& shared = shared_memory<Shared<T, d>>();
     const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int warp = threadIdx.x / 32;
     const bool of_dK = warp >= Tile<d>::pairs;  // else of dV
     const int pair = warp % Tile<d>::pairs, key = 16 * slices * pair;
+
     const int first = (p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0) / Br;  // the first tile that sees a key
-    const int seen = max(0, ceil_div(p.Nq, Br) - first), total = seen * group;
+    int h = h_kv * group, i = first;                                         // of the k-th tile
+    const int end = first * Br < p.Nq ? h + group : h;
 
     if (threadIdx.x == 0) {
         for (Mbarrier& there : shared.there) mbarrier_init(&there, Tile<d>::threads);
@@ -295,84 +343,62 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
         mbarrier_init(&shared.dS_there, Tile<d>::pairs);
     }
     __syncthreads();  // the mbarriers are set up
-    const auto copy = [&](int k) {
-        if (k >= total) return;
-        load_queries(shared, k % depth, p, b, h_kv * group + k / seen, first + k % seen);
-        mbarrier_arrive_behind_copies(&shared.there[k % depth]);
+    const auto copy = [&](int place, int next_h, int next_i) {
+        if (next_h == end) return;
+        load_queries(shared, place, p, b, next_h, next_i);
+        mbarrier_arrive_behind_copies(&shared.there[place]);
     };
     const auto arrive = [&](Mbarrier* barrier) {
         __syncwarp();  // all of the warp has read or written before a lane says so
-        if (lane == 0) mbarrier_arrive(barrier);
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
     };
-    const auto add_tile_to_dQ = [&](int k) {
-        if (k < 0) return;
-        mbarrier_wait(&shared.dS_there, k);
-        add_to_dQ<T, d>(shared, k % depth, Sums<d>(p, b, h_kv * group + k / seen), first + k % seen);
-    };
-    if (total > 0) load_keys(shared, p, b, h_kv, j);
-    copy(0);
+    load_keys(shared, p, b, h_kv, j);
+    copy(0, h, i);
     float sum[slices][d / 8][4] = {};
+    float4* dQ_before = nullptr;  // sums of the tile before
+    int k = 0;
 #pragma unroll 1
-    for (int k = 0; k < total; ++k) {
-        const int place = k % depth, h = h_kv * group + k / seen, i = first + k % seen;
+    for (; h < end; ++k) {
+        const bool is_last = (i + 1) * Br >= p.Nq;  // of its head
+        const int place = k % depth, next_h = is_last ? h + 1 : h, next_i = is_last ? first : i + 1;
         const auto &Q = shared.Q[place], &dO = shared.dO[place];
         mbarrier_wait(&shared.there[place], k / depth);  // Q, dO, K and V are there, whoever copied them
         const bool masked = is_masked<Br, Bc>(p, i, j);
         note_tile(shared, b, h, i, j, masked);
-        if (of_dK) add_tile_to_dQ(k - 1);
+        if (of_dK) {
+            mbarrier_wait(&shared.dS_there, k - 1);
+            if (k > 0) add_to_dQ(shared, 1 - place, dQ_before);
+        }
 #pragma unroll
         for (int row = 0; row < Br; row += step) {
             float C[slices][step / 8][4];           // S^T, or dP^T - D
             std::uint32_t A[slices][step / 16][4];  // P^T, or dS^T
-#pragma unroll
-            for (int n = 0; n < step / 8; ++n) {
-                const float2 D = load(reinterpret_cast<const float2*>(&shared.D[place][row + 8 * n + 2 * t]));
-#pragma unroll
-                for (int c = 0; c < 4 * slices; ++c) {
-                    C[c / 4][n][c % 4] = of_dK ? -(c % 2 == 0 ? D.x : D.y) : 0.0f;
-                }
-            }
-            add_product_of_rows<T, slices, step>(C, of_dK ? shared.V : shared.K, key, of_dK ? dO : Q, row);
+            start(C, of_dK, &shared.D[place][row]);
+            add_product_of_rows(C, of_dK ? shared.V : shared.K, key, of_dK ? dO : Q, row);
             if (row == 0) {
                 mbarrier_wait(&shared.read, k - 1);  // places of the next tile, and of this dS, are free
-                copy(k + 1);
+                copy(1 - place, next_h, next_i);
             }
-            if (!of_dK) {
-                exponentiate<T, slices, step>(p, masked, j * Bc + key, i * Br + row, &shared.L[place][row], C,
-                                              A);
-#pragma unroll
-                for (int c = 0; c < slices * step / 16; ++c) {
-                    const int a = c / (step / 16), n = c % (step / 16);
-                    store(fragment(shared.dS[place], key + 16 * a, row + 16 * n),
-                          {A[a][n][0], A[a][n][1], A[a][n][2], A[a][n][3]});
-                }
-                arrive(&shared.P_there[pair][row / step]);
-                if (row == 0) add_tile_to_dQ(k - 1);
-            } else {
+            if (of_dK) {
                 mbarrier_wait(&shared.P_there[pair][row / step], k);
-#pragma unroll
-                for (int c = 0; c < slices * step / 16; ++c) {
-                    const int a = c / (step / 16), n = c % (step / 16);
-                    const uint4 P = load(fragment(shared.dS[place], key + 16 * a, row + 16 * n));
-                    A[a][n][0] = P.x, A[a][n][1] = P.y, A[a][n][2] = P.z, A[a][n][3] = P.w;
-                }
-                __syncwarp();  // P has been read
-#pragma unroll
-                for (int c = 0; c < slices * step / 4; ++c) {
-                    const int a = c / (step / 4), n = c / 2 % (step / 8), r = c % 2;
-                    std::uint32_t& x = A[a][n / 2][n % 2 * 2 + r];
-                    const float2 P = unpack<T>(x);
-                    x = pack<T>(P.x * C[a][n][2 * r], P.y * C[a][n][2 * r + 1]);
-                    T* to = at(shared.dS[place], key + 16 * a + g + 8 * r, row + 8 * n) + 2 * t;
-                    store(reinterpret_cast<std::uint32_t*>(to), x);
-                }
+                replace(shared.dS[place], key, row, C, A);
                 if (row + step == Br) arrive(&shared.dS_there);
+            } else {
+                exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[place][row], C, A);
+                leave(shared.dS[place], key, row, A);
+                if (row == 0)
+                    mbarrier_wait(&shared.dS_there, k - 1);  // which cannot be phase k before P is there
+                arrive(&shared.P_there[pair][row / step]);
+                if (row == 0 && k > 0) add_to_dQ(shared, 1 - place, dQ_before);
             }
             add_product(sum, A, of_dK ? Q : dO, row);
         }
         arrive(&shared.read);
+        dQ_before = Sums<d>(p, b, h).fragment(i * Br, 0);
+        h = next_h, i = next_i;
     }
-    add_tile_to_dQ(total - 1);
+    mbarrier_wait(&shared.dS_there, k - 1);
+    if (k > 0) add_to_dQ(shared, (k - 1) % depth, dQ_before);
     write_rows<T, slices, d>(of_dK ? p.dK : p.dV, b, h_kv, j * Bc + key, p.Nk, of_dK ? p.scale : 1.0f, sum);
 }
 
@@ -415,7 +441,7 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(
-    backward, Dims, .number = 44, .name = "dQ_behind", .parent = 43,
+    backward, Dims, .number = 44, .name = "out_of_step", .parent = 43,
     .change = "mbarriers, copies a tile ahead, and dQ a tile behind: exponentials and products overlap",
     .shows_in = "backward", .pass = Pass::backward, .diff_budget = 120, .repeats_exactly = false,
     .workspace_bytes = workspace_bytes);
