@@ -145,6 +145,16 @@ __global__ void copy_kernel(std::uint32_t* out) {
     for (int k = 0; k < 4; ++k) store(&out[4 * lane + k], load(&shared.word[31 - lane][k]));
 }
 
+/// Two lanes add to the same four sums, and each to one sum alone; all of it exact.
+__global__ void atomic_add_kernel(float* out) {
+    const auto x = static_cast<float>(threadIdx.x);
+    auto* sums = reinterpret_cast<float4*>(out);
+    store(&sums[threadIdx.x], {x, 2.0f * x, 100.0f, -x});
+    __syncthreads();
+    atomic_add(&sums[threadIdx.x / 2 * 2], {1.0f, x, 0.25f * x, 3.0f});
+    atomic_add(&sums[31 - threadIdx.x].w, 0.5f * x);
+}
+
 /// Two groups of copies; what the first brought is read while the second may be in flight.
 __global__ void copy_groups_kernel(std::uint32_t* out) {
     auto& shared = shared_memory<Quads[2]>();
@@ -474,6 +484,7 @@ Results run<Backend::LADDER_BACKEND>(Device& device) {
     results["divide"] = result_of(device, 1, divide_kernel);
     results["copy_async"] = result_of(device, 4, copy_kernel);
     results["copy_groups"] = result_of(device, 4, copy_groups_kernel);
+    results["atomic_add"] = result_of(device, 4, atomic_add_kernel);
     return results;
 }
 
