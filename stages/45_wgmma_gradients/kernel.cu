@@ -12,8 +12,8 @@ using namespace ladder;
 
 constexpr int groups = 2;  // warpgroups that multiply, of 64 keys each
 constexpr int threads = 128 * (1 + groups);
-constexpr int rows_threads = 256;  // of the kernels before and behind
-constexpr int depth = 2;           // places of Q and dO
+constexpr int row_threads = 256;  // of the kernels before and behind
+constexpr int depth = 2;          // places of Q and dO
 
 /// All that depends on d.
 template <int d>
@@ -29,8 +29,8 @@ struct Shared {
     alignas(1024) T V[groups][d / 64][64][64];  // then dV
     alignas(1024) T Q[depth][d / 64][Tile<d>::Br][64];
     alignas(1024) T dO[depth][d / 64][Tile<d>::Br][64];
-    alignas(1024) T dS[2][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
-    alignas(1024) float dQ[4 * groups][8][32][4];    // a warp's, on their way out: 32 of each lane
+    alignas(1024) T dS[depth][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
+    alignas(1024) float dQ[4 * groups][8][32][4];        // a warp's, on their way out: 32 of each lane
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
     Mbarrier keys_there, there[depth], read[depth];
 };
@@ -39,20 +39,34 @@ struct Maps {
     TensorMap Q, K, V, dO, dK, dV;
 };
 
-/// In the workspace, where rows of a head are rounded up to whole tiles.
+/// What the workspace holds of a head, its rows rounded up to whole tiles.
+template <int d>
 struct Sums {
-    int Tr, rows;  // of a head
-    float* dQ;     // dQ / scale: tile by tile, for each of four warps its [16][32][4], as in Shared::dQ
-    float *L, *D;  // L in base 2, inf behind the last row; D = rowsum(dO o O)
+    float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
+    float *L, *D;  // L in base 2; inf behind the last row
+
+    __device__ Sums(const Problem& p, int b, int h) {
+        const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
+                           head = (std::int64_t{b} * p.H + h) * rows;
+        float* first = static_cast<float*>(p.workspace);
+        dQ = reinterpret_cast<float4*>(first + head * d);
+        L = first + all * d + head;
+        D = L + all;
+    }
+
+    /// What lane 0 has of the fragment whose first row and column these are. The other lanes' follow.
+    __device__ float4* fragment(int row, int column) const {
+        return dQ + (row / 16 * (d / 8) + column / 8) * 32;
+    }
 };
 
-/// L, D, and dQ = 0. d / 8 threads per row.
+/// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0. d / 8 threads per row.
 template <class T, int d>
-__global__ void __launch_bounds__(rows_threads) prepare(const Problem p, const Sums sums) {
+__global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     constexpr int lanes = d / 8;
-    const int row = blockIdx.x * (rows_threads / lanes) + threadIdx.x / lanes, h = blockIdx.y, b = blockIdx.z;
-    const int lane = threadIdx.x % lanes;
-    const std::int64_t head = std::int64_t{b} * p.H + h;
+    const int row = blockIdx.x * (row_threads / lanes) + threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const int h = blockIdx.y, b = blockIdx.z;
+    const Sums<d> sums(p, b, h);
     float D = 0.0f;
     if (row < p.Nq) {
         const auto read = [&](const View& X) {
@@ -61,60 +75,37 @@ __global__ void __launch_bounds__(rows_threads) prepare(const Problem p, const S
         const uint4 x = read(p.dO), y = read(p.O);
         const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const float2 u = unpack<T>(xs[i]), v = unpack<T>(ys[i]);
-            D += u.x * v.x + u.y * v.y;
+        for (int n = 0; n < 4; ++n) {
+            const float2 dO = unpack<T>(xs[n]), O = unpack<T>(ys[n]);
+            D += dO.x * O.x + dO.y * O.y;
         }
     }
 #pragma unroll
     for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
-    if (row >= sums.rows) return;
-    const std::int64_t place = head * sums.rows + row;
+    if (row >= ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br) return;
     if (lane == 0) {
-        store(sums.D + place, D);
-        store(sums.L + place, row < p.Nq ? load(p.L + head * p.Nq + row) * log2_e : inf);
+        const float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        store(sums.L + row, row < p.Nq ? load(L) * log2_e : inf);
+        store(sums.D + row, D);
     }
-    float4* dQ = reinterpret_cast<float4*>(sums.dQ + place * d);
-    for (int half = 0; half < 2; ++half) store(dQ + lane + half * lanes, {0.0f, 0.0f, 0.0f, 0.0f});
+    float4* dQ = sums.dQ + row * (d / 4) + lane;
+    store(dQ, {0.0f, 0.0f, 0.0f, 0.0f});
+    store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
 }
 
-/// dQ = scale times its sums, in T. A block has a query tile, a thread 64 elements of it, in rows g and g + 8
-/// of the 16 of its warp: of 128 columns, or twice of 64.
-template <class T, int d>
-__global__ void __launch_bounds__(128) convert(const Problem p, const Sums sums) {
-    constexpr int Br = Tile<d>::Br;
-    const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float* tile = sums.dQ + ((std::int64_t{b} * p.H + h) * sums.Tr + i) * Br * d;
-    const auto* sum = reinterpret_cast<const float4*>(tile + warp * 16 * 32 * 4) + lane;
-#pragma unroll
-    for (int n = 0; n < 16; n += 4) {  // four times 8 columns
-        float4 x[4];
-#pragma unroll
-        for (int c = 0; c < 4; ++c) x[c] = load(sum + (n + c) * 32);
-        const int row = i * Br + 8 * n / d * 64 + 16 * warp + g;
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            std::uint32_t pairs[4], line[4] = {};  // of this lane's columns; of line t, 8 columns of a row
-#pragma unroll
-            for (int c = 0; c < 4; ++c)
-                pairs[c] = r == 0 ? pack<T>(x[c].x * p.scale, x[c].y * p.scale)
-                                  : pack<T>(x[c].z * p.scale, x[c].w * p.scale);
-#pragma unroll
-            for (int step = 0; step < 4; ++step) {  // lane t gets line t's pairs from the four of its row
-                const int other = t ^ step;
-                std::uint32_t sent = pairs[0];
-#pragma unroll
-                for (int c = 1; c < 4; ++c) sent = other == c ? pairs[c] : sent;
-                const std::uint32_t got = __shfl_xor_sync(~0u, sent, step);
-#pragma unroll
-                for (int c = 0; c < 4; ++c) line[c] = other == c ? got : line[c];
-            }
-            if (row + 8 * r >= p.Nq) continue;
-            T* to = matrix<T>(p.dQ, b, h) + (row + 8 * r) * p.dQ.row + 8 * n % d + 8 * t;
-            store(reinterpret_cast<uint4*>(to), {line[0], line[1], line[2], line[3]});
-        }
-    }
+/// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D.
+template <int d, class Shared>
+__device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps, int b, int h, int i, int k) {
+    const int place = k % depth, row = i * Tile<d>::Br;
+    const Sums<d> sums(p, b, h);
+    Mbarrier* there = &shared.there[place];
+    mbarrier_try_wait(&shared.read[place], k / depth - 1);  // tile k - depth has been read
+    mbarrier_expect(there,
+                    sizeof shared.Q[0] + sizeof shared.dO[0] + sizeof shared.L[0] + sizeof shared.D[0]);
+    bulk_load(shared.Q[place], &maps.Q, row, h, b, there);
+    bulk_load(shared.dO[place], &maps.dO, row, h, b, there);
+    bulk_load(shared.L[place], sums.L + row, sizeof shared.L[0], there);
+    bulk_load(shared.D[place], sums.D + row, sizeof shared.D[0], there);
 }
 
 /// C = X Y^T for 64 rows of X, those of this warpgroup, and Br of Y. Starts it.
@@ -141,10 +132,65 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
     wgmma_commit();
 }
 
+/// Turns this warpgroup's S^T (64, Br) into P^T = exp(scale S^T - L), 0 where masked. Lanes hold keys g and
+/// g + 8 of their warp's 16.
+template <int Br>
+__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked,
+                             const float (&L)[Br], float (&S)[Br / 2]) {
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const float scale = p.scale * log2_e;
+#pragma unroll
+    for (int c = 0; c < Br / 2; c += 4) {
+        const float2 x = load(reinterpret_cast<const float2*>(&L[2 * c + 2 * t]));
+#pragma unroll
+        for (int n = 0; n < 4; ++n) S[c + n] = S[c + n] * scale - (n % 2 == 0 ? x.x : x.y);
+    }
+    if (masked) {
+        int begin[2];  // the first of this lane's columns, queries, that sees the key
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int key = first_key + 16 * warp + g + 8 * r;
+            begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - first_row - 2 * t : 0;
+        }
+#pragma unroll
+        for (int c = 0; c < Br / 2; ++c) {
+            if (c / 4 * 8 + c % 2 < begin[c / 2 % 2]) S[c] = -inf;
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < Br / 2; ++c) S[c] = fast_exp2(S[c]);
+}
+
+/// Writes this warpgroup's dS^T (64, Br) to shared memory as dS, rows by queries.
+template <class T, int Br>
+__device__ void write_transposed(const std::uint32_t (&dS)[Br / 4], T (&to)[Br][64]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < Br; n += 16) {  // 16 keys by 16 queries
+        const std::uint32_t x[4] = {dS[n / 4], dS[n / 4 + 1], dS[n / 4 + 2], dS[n / 4 + 3]};
+        const int row = n + lane / 16 * 8 + lane % 8, key = 16 * warp + lane / 8 % 2 * 8;
+        stmatrix_transposed(&to[row][key ^ row % 8 * 8], x);
+    }
+}
+
+/// Writes C (64, d) of this warpgroup times a factor to a tile in shared memory.
 template <class T, int d>
-__global__ void __launch_bounds__(threads, 1)
-    gradients(const Problem p, const __grid_constant__ Maps maps, const Sums sums) {
+__device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64][64][64]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int c = 0; c < d / 2; c += 8) {
+        std::uint32_t x[4];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) x[n] = pack<T>(C[c + 2 * n] * factor, C[c + 2 * n + 1] * factor);
+        const int row = 16 * warp + lane % 16, column = 2 * c % 64 + lane / 16 * 8;
+        stmatrix(&to[2 * c / 64][row][column ^ row % 8 * 8], x);
+    }
+}
+
+template <class T, int d>
+__global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const __grid_constant__ Maps maps) {
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
+    const int Tr = ceil_div(p.Nq, Br);
     auto& shared = aligned_shared_memory<Shared<T, d>>();
     const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, heads = p.H / p.Hkv;
     if (threadIdx.x == 0) {
@@ -158,7 +204,7 @@ __global__ void __launch_bounds__(threads, 1)
     __syncthreads();  // the mbarriers are set up
     // The first query tile that sees a key, and how many tiles there are, over all heads of the group
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0;
-    const int total = (sums.Tr - first) * heads, group = uniform(threadIdx.x / 128);
+    const int total = (Tr - first) * heads, group = uniform(threadIdx.x / 128);
     if (group == 0) {
         release_registers<24>();
         if (threadIdx.x > 0) return;
@@ -170,31 +216,21 @@ __global__ void __launch_bounds__(threads, 1)
         int i = first, h = h_kv * heads;
 #pragma unroll 1
         for (int k = 0; k < total; ++k) {
-            const int place = k % depth;
-            Mbarrier* there = &shared.there[place];
-            mbarrier_try_wait(&shared.read[place], k / depth - 1);  // tile k - depth has been read
-            mbarrier_expect(
-                there, sizeof shared.Q[0] + sizeof shared.dO[0] + sizeof shared.L[0] + sizeof shared.D[0]);
-            bulk_load(shared.Q[place], &maps.Q, i * Br, h, b, there);
-            bulk_load(shared.dO[place], &maps.dO, i * Br, h, b, there);
-            const std::int64_t row = (std::int64_t{b} * p.H + h) * sums.rows + i * Br;
-            bulk_load(shared.L[place], sums.L + row, sizeof shared.L[0], there);
-            bulk_load(shared.D[place], sums.D + row, sizeof shared.D[0], there);
-            if (++i == sums.Tr) i = first, ++h;
+            load_queries<d>(shared, p, maps, b, h, i, k);
+            if (++i == Tr) i = first, ++h;
         }
         return;
     }
 
     claim_registers<240>();
-    const int G = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, g = lane / 4, t = lane % 4;
+    const int G = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, t = lane % 4;
     const int first_key = j * Bc + 64 * G;
-    const float scale = p.scale * log2_e;
     float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
     mbarrier_try_wait(&shared.keys_there, 0);
     int i = first, h = h_kv * heads;
 #pragma unroll 1
     for (int k = 0; k < total; ++k) {
-        const int place = uniform(k) % depth, turn = uniform(k) % 2;
+        const int place = uniform(k) % depth;
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
         std::uint32_t P[Br / 4], dS[Br / 4];
         mbarrier_try_wait(&shared.there[place], k / depth);
@@ -204,26 +240,7 @@ __global__ void __launch_bounds__(threads, 1)
         const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
         note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
         wgmma_wait<1>(S);
-#pragma unroll
-        for (int c = 0; c < Br / 2; c += 4) {
-            const float2 L = load(reinterpret_cast<const float2*>(&shared.L[place][2 * c + 2 * t]));
-#pragma unroll
-            for (int n = 0; n < 4; ++n) S[c + n] = S[c + n] * scale - (n % 2 == 0 ? L.x : L.y);
-        }
-        if (masked) {
-            int begin[2];  // the first of this lane's columns, queries, that sees the key
-#pragma unroll
-            for (int r = 0; r < 2; ++r) {
-                const int key = first_key + 16 * warp + g + 8 * r;
-                begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - i * Br - 2 * t : 0;
-            }
-#pragma unroll
-            for (int c = 0; c < Br / 2; ++c) {
-                if (c / 4 * 8 + c % 2 < begin[c / 2 % 2]) S[c] = -inf;
-            }
-        }
-#pragma unroll
-        for (int c = 0; c < Br / 2; ++c) S[c] = fast_exp2(S[c]);  // now P
+        exponentiate(p, first_key, i * Br, masked, shared.L[place], S);  // now P
         wgmma_wait<0>(dP);
 #pragma unroll
         for (int c = 0; c < Br / 2; c += 4) {
@@ -235,23 +252,18 @@ __global__ void __launch_bounds__(threads, 1)
         }
         wgmma_fence();
         add_product<T, d>(P, shared.dO[place], dV);
-#pragma unroll
-        for (int n = 0; n < Br; n += 16) {  // 16 keys by 16 queries, stored as queries by keys
-            const std::uint32_t x[4] = {dS[n / 4], dS[n / 4 + 1], dS[n / 4 + 2], dS[n / 4 + 3]};
-            const int row = n + lane / 16 * 8 + lane % 8, key = 16 * warp + lane / 8 % 2 * 8;
-            stmatrix_transposed(&shared.dS[turn][G][row][key ^ row % 8 * 8], x);
-        }
+        write_transposed(dS, shared.dS[place][G]);
         fence_proxy_async();
         named_barrier_sync(1, 128 * groups);  // dS of all keys is there, and nobody reads the one before
         wgmma_fence();
         add_product<T, d>(dS, shared.Q[place], dK);
         float dQ[32];  // (64, 64): of two, by rows or by columns
-        const std::uint64_t a = matrix_descriptor(shared.dS[turn], 0, 1024),
+        const std::uint64_t a = matrix_descriptor(shared.dS[place], 0, 1024),
                             x = matrix_descriptor(shared.K, 64 * 128, 1024);
-        const int first_row = Br == 128 ? 64 * 128 / 16 * G : 0, panel = Br == 128 ? 0 : 64 * 128 / 16 * G;
+        const int rows = d == 64 ? 64 * 128 / 16 * G : 0, panel = d == 64 ? 0 : 64 * 128 / 16 * G;
 #pragma unroll
         for (int c = 0; c < Bc; c += 16) {
-            wgmma<T, 64, true>(dQ, a + first_row + c / 64 * (Br * 128 / 16) + c % 64 * 2 / 16,
+            wgmma<T, 64, true>(dQ, a + rows + c / 64 * (Br * 128 / 16) + c % 64 * 2 / 16,
                                x + panel + c / 64 * (d * 128 / 16) + c % 64 * 128 / 16, c > 0);
         }
         wgmma_commit();
@@ -268,26 +280,16 @@ __global__ void __launch_bounds__(threads, 1)
         fence_proxy_async();
         __syncwarp();  // the warp's part of dQ is there
         if (lane == 0) {
-            float* sum = sums.dQ + ((std::int64_t{b} * p.H + h) * sums.Tr + i) * Br * d;
-            bulk_add(sum + (2 * warp + G) * 8 * 32 * 4, &out[0][0][0], sizeof out);
+            const int row = i * Br + (d == 64 ? 64 * G : 0) + 16 * warp, column = d == 64 ? 0 : 64 * G;
+            bulk_add(&Sums<d>(p, b, h).fragment(row, column)->x, &out[0][0][0], sizeof out);
             bulk_commit();
         }
-        if (++i == sums.Tr) i = first, ++h;
+        if (++i == Tr) i = first, ++h;
     }
     if (lane == 0) bulk_wait_read<0>();
     named_barrier_sync(1, 128 * groups);  // nobody reads K any more
-    const auto stage = [&](T(&to)[d / 64][64][64], const float(&C)[d / 2], float factor) {
-#pragma unroll
-        for (int c = 0; c < d / 2; c += 8) {
-            std::uint32_t x[4];
-#pragma unroll
-            for (int n = 0; n < 4; ++n) x[n] = pack<T>(C[c + 2 * n] * factor, C[c + 2 * n + 1] * factor);
-            const int row = 16 * warp + lane % 16, column = 2 * c % 64 + lane / 16 * 8;
-            stmatrix(&to[2 * c / 64][row][column ^ row % 8 * 8], x);
-        }
-    };
-    stage(shared.K[G], dK, p.scale);
-    stage(shared.V[G], dV, 1.0f);
+    write_tile<T, d>(dK, p.scale, shared.K[G]);
+    write_tile<T, d>(dV, 1.0f, shared.V[G]);
     fence_proxy_async();
     named_barrier_sync(2 + G, 128);  // the warpgroup's rows of dK and dV are there
     if (threadIdx.x % 128 == 0) {
@@ -298,32 +300,50 @@ __global__ void __launch_bounds__(threads, 1)
     }
 }
 
+/// dQ = scale times its sums, rounded to T. A warp has four fragments, a lane the eight columns of one in
+/// rows g and g + 8.
+template <class T, int d>
+__global__ void __launch_bounds__(row_threads) convert(const Problem p) {
+    const int warp = (blockIdx.x * row_threads + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4;
+    const int first_row = warp / (d / 32) * 16, column = warp % (d / 32) * 32 + lane % 4 * 8;
+    const int h = blockIdx.y, b = blockIdx.z;
+    if (first_row >= p.Nq) return;
+    const float4* sum = Sums<d>(p, b, h).fragment(first_row, column) + 4 * g;
+    std::uint32_t upper[4], lower[4];  // of rows g and g + 8
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+        const float4 x = load(sum + t);
+        upper[t] = pack<T>(x.x * p.scale, x.y * p.scale);
+        lower[t] = pack<T>(x.z * p.scale, x.w * p.scale);
+    }
+    T* dQ = matrix<T>(p.dQ, b, h) + (first_row + g) * p.dQ.row + column;
+    if (first_row + g < p.Nq) store(reinterpret_cast<uint4*>(dQ), {upper[0], upper[1], upper[2], upper[3]});
+    if (first_row + g + 8 < p.Nq) {
+        store(reinterpret_cast<uint4*>(dQ + 8 * p.dQ.row), {lower[0], lower[1], lower[2], lower[3]});
+    }
+}
+
 std::size_t workspace_bytes(const Shape& s, int) {
     const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;
-    return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float);
+    return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float);  // Sums
 }
 
 template <class T, int d>
 void backward(const Problem& p) {
     constexpr int Br = Tile<d>::Br;
-    const int Tr = ceil_div(p.Nq, Br);
-    const std::size_t rows = std::size_t(p.B) * p.H * Tr * Br;
-    auto* dQ = static_cast<float*>(p.workspace);
-    const Sums sums = {Tr, Tr * Br, dQ, dQ + rows * d, dQ + rows * (d + 1)};
+    const int rows = ceil_div(p.Nq, Br) * Br, Tc = ceil_div(p.Nk, Tile<d>::Bc);
     const Maps maps = {
         tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, Br),    tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, 64),
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
-    launch(prepare<T, d>, dim3(ceil_div(sums.rows, rows_threads * 8 / d), p.H, p.B), rows_threads, 0, p,
-           sums);
-    launch(gradients<T, d>, dim3(ceil_div(p.Nk, Tile<d>::Bc), p.Hkv, p.B), threads, sizeof(Shared<T, d>), p,
-           maps, sums);
-    launch(convert<T, d>, dim3(Tr, p.H, p.B), 128, 0, p, sums);
+    launch(prepare<T, d>, dim3(ceil_div(rows * d / 8, row_threads), p.H, p.B), row_threads, 0, p);
+    launch(gradients<T, d>, dim3(Tc, p.Hkv, p.B), threads, sizeof(Shared<T, d>), p, maps);
+    launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p);
 }
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(
-    backward, Dims, .number = 45, .name = "wgmma_gradients", .parent = 42,
+    backward, Dims, .number = 45, .name = "wgmma_gradients", .parent = 44,
     .change = "wgmma and bulk copies; P^T and dS^T are register operands, dQ is added by bulk copies",
     .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0, .repeats_exactly = false,
     .workspace_bytes = workspace_bytes);

@@ -9,8 +9,8 @@ using namespace ladder;
 
 constexpr int groups = 2;  // warpgroups that multiply, of 64 keys each
 constexpr int threads = 128 * (1 + groups);
-constexpr int rows_threads = 256;  // of the kernels before and behind
-constexpr int depth = 2;           // places of Q and dO
+constexpr int row_threads = 256;  // of the kernels before and behind
+constexpr int depth = 2;          // places of Q and dO
 
 /// All that depends on d.
 template <int d>
@@ -26,8 +26,8 @@ struct Shared {
     alignas(1024) T V[groups][d / 64][64][64];  // then dV
     alignas(1024) T Q[depth][d / 64][Tile<d>::Br][64];
     alignas(1024) T dO[depth][d / 64][Tile<d>::Br][64];
-    alignas(1024) T dS[2][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
-    alignas(1024) float dQ[4 * groups][16][32][4];   // a warp's, on their way out: 64 of each lane
+    alignas(1024) T dS[depth][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
+    alignas(1024) float dQ[4 * groups][16][32][4];       // a warp's, on their way out: 64 of each lane
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
     int4 tile;  // whose keys they are: batch entry, head of K and V, key tile; none if that is < 0
     Mbarrier keys_there, keys_read, there[depth], read[depth];
@@ -37,11 +37,25 @@ struct Maps {
     TensorMap Q, K, V, dO, dK, dV;
 };
 
-/// In the workspace, where rows of a head are rounded up to whole tiles.
+/// What the workspace holds of a head, its rows rounded up to whole tiles.
+template <int d>
 struct Sums {
-    int Tr, rows;  // of a head
-    float* dQ;     // dQ / scale: tile by tile, for each of four warps its [16][32][4], as in Shared::dQ
-    float *L, *D;  // L in base 2, inf behind the last row; D = rowsum(dO o O)
+    float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
+    float *L, *D;  // L in base 2; inf behind the last row
+
+    __device__ Sums(const Problem& p, int b, int h) {
+        const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
+                           head = (std::int64_t{b} * p.H + h) * rows;
+        float* first = static_cast<float*>(p.workspace);
+        dQ = reinterpret_cast<float4*>(first + head * d);
+        L = first + all * d + head;
+        D = L + all;
+    }
+
+    /// What lane 0 has of the fragment whose first row and column these are. The other lanes' follow.
+    __device__ float4* fragment(int row, int column) const {
+        return dQ + (row / 16 * (d / 8) + column / 8) * 32;
+    }
 };
 
 /// The key tiles of all heads of K and V, head by head. Under a mask the first of a head sees most rows.
@@ -50,13 +64,13 @@ struct Tiles {
     unsigned* taken;  // beside the first of each block; 0 before and after
 };
 
-/// L, D, and dQ = 0. d / 8 threads per row.
+/// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0. d / 8 threads per row.
 template <class T, int d>
-__global__ void __launch_bounds__(rows_threads) prepare(const Problem p, const Sums sums) {
+__global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     constexpr int lanes = d / 8;
-    const int row = blockIdx.x * (rows_threads / lanes) + threadIdx.x / lanes, h = blockIdx.y, b = blockIdx.z;
-    const int lane = threadIdx.x % lanes;
-    const std::int64_t head = std::int64_t{b} * p.H + h;
+    const int row = blockIdx.x * (row_threads / lanes) + threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const int h = blockIdx.y, b = blockIdx.z;
+    const Sums<d> sums(p, b, h);
     float D = 0.0f;
     if (row < p.Nq) {
         const auto read = [&](const View& X) {
@@ -65,60 +79,37 @@ __global__ void __launch_bounds__(rows_threads) prepare(const Problem p, const S
         const uint4 x = read(p.dO), y = read(p.O);
         const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const float2 u = unpack<T>(xs[i]), v = unpack<T>(ys[i]);
-            D += u.x * v.x + u.y * v.y;
+        for (int n = 0; n < 4; ++n) {
+            const float2 dO = unpack<T>(xs[n]), O = unpack<T>(ys[n]);
+            D += dO.x * O.x + dO.y * O.y;
         }
     }
 #pragma unroll
     for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
-    if (row >= sums.rows) return;
-    const std::int64_t place = head * sums.rows + row;
+    if (row >= ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br) return;
     if (lane == 0) {
-        store(sums.D + place, D);
-        store(sums.L + place, row < p.Nq ? load(p.L + head * p.Nq + row) * log2_e : inf);
+        const float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        store(sums.L + row, row < p.Nq ? load(L) * log2_e : inf);
+        store(sums.D + row, D);
     }
-    float4* dQ = reinterpret_cast<float4*>(sums.dQ + place * d);
-    for (int half = 0; half < 2; ++half) store(dQ + lane + half * lanes, {0.0f, 0.0f, 0.0f, 0.0f});
+    float4* dQ = sums.dQ + row * (d / 4) + lane;
+    store(dQ, {0.0f, 0.0f, 0.0f, 0.0f});
+    store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
 }
 
-/// dQ = scale times its sums, in T. A block has a query tile, a thread 64 elements of it, in rows g and g + 8
-/// of the 16 of its warp: of 128 columns, or twice of 64.
-template <class T, int d>
-__global__ void __launch_bounds__(128) convert(const Problem p, const Sums sums) {
-    constexpr int Br = Tile<d>::Br;
-    const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float* tile = sums.dQ + ((std::int64_t{b} * p.H + h) * sums.Tr + i) * Br * d;
-    const auto* sum = reinterpret_cast<const float4*>(tile + warp * 16 * 32 * 4) + lane;
-#pragma unroll
-    for (int n = 0; n < 16; n += 4) {  // four times 8 columns
-        float4 x[4];
-#pragma unroll
-        for (int c = 0; c < 4; ++c) x[c] = load(sum + (n + c) * 32);
-        const int row = i * Br + 8 * n / d * 64 + 16 * warp + g;
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            std::uint32_t pairs[4], line[4] = {};  // of this lane's columns; of line t, 8 columns of a row
-#pragma unroll
-            for (int c = 0; c < 4; ++c)
-                pairs[c] = r == 0 ? pack<T>(x[c].x * p.scale, x[c].y * p.scale)
-                                  : pack<T>(x[c].z * p.scale, x[c].w * p.scale);
-#pragma unroll
-            for (int step = 0; step < 4; ++step) {  // lane t gets line t's pairs from the four of its row
-                const int other = t ^ step;
-                std::uint32_t sent = pairs[0];
-#pragma unroll
-                for (int c = 1; c < 4; ++c) sent = other == c ? pairs[c] : sent;
-                const std::uint32_t got = __shfl_xor_sync(~0u, sent, step);
-#pragma unroll
-                for (int c = 0; c < 4; ++c) line[c] = other == c ? got : line[c];
-            }
-            if (row + 8 * r >= p.Nq) continue;
-            T* to = matrix<T>(p.dQ, b, h) + (row + 8 * r) * p.dQ.row + 8 * n % d + 8 * t;
-            store(reinterpret_cast<uint4*>(to), {line[0], line[1], line[2], line[3]});
-        }
-    }
+/// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D.
+template <int d, class Shared>
+__device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps, int b, int h, int i, int k) {
+    const int place = k % depth, row = i * Tile<d>::Br;
+    const Sums<d> sums(p, b, h);
+    Mbarrier* there = &shared.there[place];
+    mbarrier_try_wait(&shared.read[place], k / depth - 1);  // tile k - depth has been read
+    mbarrier_expect(there,
+                    sizeof shared.Q[0] + sizeof shared.dO[0] + sizeof shared.L[0] + sizeof shared.D[0]);
+    bulk_load(shared.Q[place], &maps.Q, row, h, b, there);
+    bulk_load(shared.dO[place], &maps.dO, row, h, b, there);
+    bulk_load(shared.L[place], sums.L + row, sizeof shared.L[0], there);
+    bulk_load(shared.D[place], sums.D + row, sizeof shared.D[0], there);
 }
 
 /// C = X Y^T for 64 rows of X, those of this warpgroup, and Br of Y. Starts it.
@@ -145,10 +136,66 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
     wgmma_commit();
 }
 
+/// Turns this warpgroup's S^T (64, Br) into P^T = exp(scale S^T - L), 0 where masked. Lanes hold keys g and
+/// g + 8 of their warp's 16.
+template <int Br>
+__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked,
+                             const float (&L)[Br], float (&S)[Br / 2]) {
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const float scale = p.scale * log2_e;
+#pragma unroll
+    for (int c = 0; c < Br / 2; c += 4) {
+        const float2 x = load(reinterpret_cast<const float2*>(&L[2 * c + 2 * t]));
+#pragma unroll
+        for (int n = 0; n < 4; ++n) S[c + n] = S[c + n] * scale - (n % 2 == 0 ? x.x : x.y);
+    }
+    if (masked) {
+        int begin[2];  // the first of this lane's columns, queries, that sees the key
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int key = first_key + 16 * warp + g + 8 * r;
+            begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - first_row - 2 * t : 0;
+        }
+#pragma unroll
+        for (int c = 0; c < Br / 2; ++c) {
+            if (c / 4 * 8 + c % 2 < begin[c / 2 % 2]) S[c] = -inf;
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < Br / 2; ++c) S[c] = fast_exp2(S[c]);
+}
+
+/// Writes this warpgroup's dS^T (64, Br) to shared memory as dS, rows by queries.
+template <class T, int Br>
+__device__ void write_transposed(const std::uint32_t (&dS)[Br / 4], T (&to)[Br][64]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < Br; n += 16) {  // 16 keys by 16 queries
+        const std::uint32_t x[4] = {dS[n / 4], dS[n / 4 + 1], dS[n / 4 + 2], dS[n / 4 + 3]};
+        const int row = n + lane / 16 * 8 + lane % 8, key = 16 * warp + lane / 8 % 2 * 8;
+        stmatrix_transposed(&to[row][key ^ row % 8 * 8], x);
+    }
+}
+
+/// Writes C (64, d) of this warpgroup times a factor to a tile in shared memory.
+template <class T, int d>
+__device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64][64][64]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int c = 0; c < d / 2; c += 8) {
+        std::uint32_t x[4];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) x[n] = pack<T>(C[c + 2 * n] * factor, C[c + 2 * n + 1] * factor);
+        const int row = 16 * warp + lane % 16, column = 2 * c % 64 + lane / 16 * 8;
+        stmatrix(&to[2 * c / 64][row][column ^ row % 8 * 8], x);
+    }
+}
+
 template <class T, int d>
 __global__ void __launch_bounds__(threads, 1)
-    gradients(const Problem p, const __grid_constant__ Maps maps, const Sums sums, const Tiles tiles) {
+    gradients(const Problem p, const __grid_constant__ Maps maps, const Tiles tiles) {
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
+    const int Tr = ceil_div(p.Nq, Br);
     auto& shared = aligned_shared_memory<Shared<T, d>>();
     const int heads = p.H / p.Hkv;
     if (threadIdx.x == 0) {
@@ -184,17 +231,8 @@ __global__ void __launch_bounds__(threads, 1)
             }
             for (int h = h_kv * heads; h < (h_kv + 1) * heads; ++h) {
 #pragma unroll 1
-                for (int i = first_tile(j); i < sums.Tr; ++i, ++k) {
-                    const int place = k % depth;
-                    Mbarrier* there = &shared.there[place];
-                    mbarrier_try_wait(&shared.read[place], k / depth - 1);  // tile k - depth has been read
-                    mbarrier_expect(there, sizeof shared.Q[0] + sizeof shared.dO[0] + sizeof shared.L[0] +
-                                               sizeof shared.D[0]);
-                    bulk_load(shared.Q[place], &maps.Q, i * Br, h, b, there);
-                    bulk_load(shared.dO[place], &maps.dO, i * Br, h, b, there);
-                    const std::int64_t row = (std::int64_t{b} * p.H + h) * sums.rows + i * Br;
-                    bulk_load(shared.L[place], sums.L + row, sizeof shared.L[0], there);
-                    bulk_load(shared.D[place], sums.D + row, sizeof shared.D[0], there);
+                for (int i = first_tile(j); i < Tr; ++i, ++k) {
+                    load_queries<d>(shared, p, maps, b, h, i, k);
                 }
             }
             n = gridDim.x + atomicInc(tiles.taken, tiles.total - 1);  // the last block to ask leaves 0
@@ -202,49 +240,28 @@ __global__ void __launch_bounds__(threads, 1)
     }
 
     claim_registers<240>();
-    const int G = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * log2_e;
-    int ring = 0;  // query tiles of this block so far
-    for (int q = 0;; ++q) {
+    const int G = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, t = lane % 4;
+    for (int k = 0, q = 0;; ++q) {  // query tiles and key tiles of this block
         mbarrier_try_wait(&shared.keys_there, q);
         const int4 tile = load(&shared.tile);
         const int b = uniform(tile.x), h_kv = uniform(tile.y), j = uniform(tile.z);
         if (j < 0) break;
-        const int first = first_tile(j), total = (sums.Tr - first) * heads, first_key = j * Bc + 64 * G;
+        const int first = first_tile(j), end = k + (Tr - first) * heads, first_key = j * Bc + 64 * G;
         float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
         int i = first, h = h_kv * heads;
-        const auto fold = [&](int k, auto whose_turn) {
+        const auto fold = [&](auto whose_turn) {
             constexpr bool my_turn = decltype(whose_turn)::value;
-            const int place = uniform(ring) % depth, turn = uniform(k) % 2;
+            const int place = uniform(k) % depth;
             float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
             std::uint32_t P[Br / 4], dS[Br / 4];
-            mbarrier_try_wait(&shared.there[place], ring / depth);
+            mbarrier_try_wait(&shared.there[place], k / depth);
             wgmma_fence();
             multiply_rows<T, d>(shared.K[G], shared.Q[place], S);
             multiply_rows<T, d>(shared.V[G], shared.dO[place], dP);
             const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
             note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
             wgmma_wait<1>(S);
-#pragma unroll
-            for (int c = 0; c < Br / 2; c += 4) {
-                const float2 L = load(reinterpret_cast<const float2*>(&shared.L[place][2 * c + 2 * t]));
-#pragma unroll
-                for (int n = 0; n < 4; ++n) S[c + n] = S[c + n] * scale - (n % 2 == 0 ? L.x : L.y);
-            }
-            if (masked) {
-                int begin[2];  // the first of this lane's columns, queries, that sees the key
-#pragma unroll
-                for (int r = 0; r < 2; ++r) {
-                    const int key = first_key + 16 * warp + g + 8 * r;
-                    begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - i * Br - 2 * t : 0;
-                }
-#pragma unroll
-                for (int c = 0; c < Br / 2; ++c) {
-                    if (c / 4 * 8 + c % 2 < begin[c / 2 % 2]) S[c] = -inf;
-                }
-            }
-#pragma unroll
-            for (int c = 0; c < Br / 2; ++c) S[c] = fast_exp2(S[c]);  // now P
+            exponentiate(p, first_key, i * Br, masked, shared.L[place], S);  // now P
             wgmma_wait<0>(dP);
 #pragma unroll
             for (int c = 0; c < Br / 2; c += 4) {
@@ -256,23 +273,18 @@ __global__ void __launch_bounds__(threads, 1)
             }
             wgmma_fence();
             add_product<T, d>(P, shared.dO[place], dV);
-#pragma unroll
-            for (int n = 0; n < Br; n += 16) {  // 16 keys by 16 queries, stored as queries by keys
-                const std::uint32_t x[4] = {dS[n / 4], dS[n / 4 + 1], dS[n / 4 + 2], dS[n / 4 + 3]};
-                const int row = n + lane / 16 * 8 + lane % 8, key = 16 * warp + lane / 8 % 2 * 8;
-                stmatrix_transposed(&shared.dS[turn][G][row][key ^ row % 8 * 8], x);
-            }
+            write_transposed(dS, shared.dS[place][G]);
             fence_proxy_async();
-            if constexpr (!my_turn) named_barrier_arrive(1 + turn, 128 * groups);  // our dS is there
+            if constexpr (!my_turn) named_barrier_arrive(1 + place, 128 * groups);  // our dS is there
             wgmma_fence();
             add_product<T, d>(dS, shared.Q[place], dK);
             wgmma_wait<0>(dK);
             hold(P), hold(dS), hold(dV);
             mbarrier_arrive(&shared.read[place]);
             if constexpr (my_turn) {
-                named_barrier_sync(1 + turn, 128 * groups);  // dS of all keys is there
-                float dQ[Br / 64][d / 2];                    // (Br, d)
-                const std::uint64_t a = matrix_descriptor(shared.dS[turn], 0, 1024),
+                named_barrier_sync(1 + place, 128 * groups);  // dS of all keys is there
+                float dQ[Br / 64][d / 2];                     // (Br, d)
+                const std::uint64_t a = matrix_descriptor(shared.dS[place], 0, 1024),
                                     x = matrix_descriptor(shared.K, 64 * 128, 1024);
                 wgmma_fence();
 #pragma unroll
@@ -299,19 +311,22 @@ __global__ void __launch_bounds__(threads, 1)
                 fence_proxy_async();
                 __syncwarp();  // the warp's part of dQ is there
                 if (lane == 0) {
-                    float* sum = sums.dQ + ((std::int64_t{b} * p.H + h) * sums.Tr + i) * Br * d;
-                    bulk_add(sum + warp * 16 * 32 * 4, &out[0][0][0], sizeof out);
+                    const Sums<d> sums(p, b, h);
+#pragma unroll
+                    for (int m = 0; m < Br / 64; ++m) {
+                        bulk_add(&sums.fragment(i * Br + 64 * m + 16 * warp, 0)->x, &out[d / 8 * m][0][0],
+                                 d / 8 * 32 * 4 * sizeof(float));
+                    }
                     bulk_commit();
                 }
             }
-            if (++i == sums.Tr) i = first, ++h;
-            ++ring;
+            if (++i == Tr) i = first, ++h;
+            ++k;
         };
         const auto fold_all = [&](auto even, auto odd) {
-            int k = 0;
 #pragma unroll 1
-            for (; k + 1 < total; k += 2) fold(k, even), fold(k + 1, odd);
-            if (k < total) fold(k, even);
+            while (k + 1 < end) fold(even), fold(odd);
+            if (k < end) fold(even);
         };
         if (G == 0) {
             fold_all(std::true_type{}, std::false_type{});
@@ -319,18 +334,8 @@ __global__ void __launch_bounds__(threads, 1)
             fold_all(std::false_type{}, std::true_type{});
         }
         named_barrier_sync(3, 128 * groups);  // nobody reads K any more
-        const auto stage = [&](T(&to)[d / 64][64][64], const float(&C)[d / 2], float factor) {
-#pragma unroll
-            for (int c = 0; c < d / 2; c += 8) {
-                std::uint32_t x[4];
-#pragma unroll
-                for (int n = 0; n < 4; ++n) x[n] = pack<T>(C[c + 2 * n] * factor, C[c + 2 * n + 1] * factor);
-                const int row = 16 * warp + lane % 16, column = 2 * c % 64 + lane / 16 * 8;
-                stmatrix(&to[2 * c / 64][row][column ^ row % 8 * 8], x);
-            }
-        };
-        stage(shared.K[G], dK, p.scale);
-        stage(shared.V[G], dV, 1.0f);
+        write_tile<T, d>(dK, p.scale, shared.K[G]);
+        write_tile<T, d>(dV, 1.0f, shared.V[G]);
         fence_proxy_async();
         named_barrier_sync(4 + G, 128);  // the warpgroup's rows of dK and dV are there
         if (threadIdx.x % 128 == 0) {
@@ -342,6 +347,29 @@ __global__ void __launch_bounds__(threads, 1)
         mbarrier_arrive(&shared.keys_read);
     }
     if (lane == 0) bulk_wait_read<0>();
+}
+
+/// dQ = scale times its sums, rounded to T. A warp has four fragments, a lane the eight columns of one in
+/// rows g and g + 8.
+template <class T, int d>
+__global__ void __launch_bounds__(row_threads) convert(const Problem p) {
+    const int warp = (blockIdx.x * row_threads + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4;
+    const int first_row = warp / (d / 32) * 16, column = warp % (d / 32) * 32 + lane % 4 * 8;
+    const int h = blockIdx.y, b = blockIdx.z;
+    if (first_row >= p.Nq) return;
+    const float4* sum = Sums<d>(p, b, h).fragment(first_row, column) + 4 * g;
+    std::uint32_t upper[4], lower[4];  // of rows g and g + 8
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+        const float4 x = load(sum + t);
+        upper[t] = pack<T>(x.x * p.scale, x.y * p.scale);
+        lower[t] = pack<T>(x.z * p.scale, x.w * p.scale);
+    }
+    T* dQ = matrix<T>(p.dQ, b, h) + (first_row + g) * p.dQ.row + column;
+    if (first_row + g < p.Nq) store(reinterpret_cast<uint4*>(dQ), {upper[0], upper[1], upper[2], upper[3]});
+    if (first_row + g + 8 < p.Nq) {
+        store(reinterpret_cast<uint4*>(dQ + 8 * p.dQ.row), {lower[0], lower[1], lower[2], lower[3]});
+    }
 }
 
 std::size_t counter_bytes(const Shape&, int) {
@@ -357,21 +385,18 @@ std::size_t workspace_bytes(const Shape& s, int sm_count) {
 template <class T, int d>
 void backward(const Problem& p) {
     constexpr int Br = Tile<d>::Br;
-    const int Tr = ceil_div(p.Nq, Br);
-    const std::size_t rows = std::size_t(p.B) * p.H * Tr * Br;
-    auto* dQ = static_cast<float*>(p.workspace);
-    const Sums sums = {Tr, Tr * Br, dQ, dQ + rows * d, dQ + rows * (d + 1)};
-    const int Tc = ceil_div(p.Nk, Tile<d>::Bc);
-    const Tiles tiles = {Tc, Tc * p.Hkv * p.B, reinterpret_cast<unsigned*>(dQ + rows * (d + 2))};
+    const int rows = ceil_div(p.Nq, Br) * Br, Tc = ceil_div(p.Nk, Tile<d>::Bc);
     const Maps maps = {
         tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, Br),    tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, 64),
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
-    launch(prepare<T, d>, dim3(ceil_div(sums.rows, rows_threads * 8 / d), p.H, p.B), rows_threads, 0, p,
-           sums);
+    const std::size_t sums = std::size_t(p.B) * p.H * rows * (d + 2);
+    const Tiles tiles = {Tc, Tc * p.Hkv * p.B,
+                         reinterpret_cast<unsigned*>(static_cast<float*>(p.workspace) + sums)};
+    launch(prepare<T, d>, dim3(ceil_div(rows * d / 8, row_threads), p.H, p.B), row_threads, 0, p);
     launch(gradients<T, d>, dim3(std::min(p.sm_count, tiles.total)), threads, sizeof(Shared<T, d>), p, maps,
-           sums, tiles);
-    launch(convert<T, d>, dim3(Tr, p.H, p.B), 128, 0, p, sums);
+           tiles);
+    launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p);
 }
 
 using Dims = HeadDims<64, 128>;
