@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
     const bool of_dK = warp >= Tile<d>::pairs;                               // else of dV
     const int first = (p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0) / Br;  // the first tile that sees a key
     int h = h_kv * group, i = first;                                         // of the k-th tile
-    const int end = first * Br < p.Nq ? h + group : h;                       // of the heads
+    const int end = h + group;
 
     if (threadIdx.x == 0) {
         for (Mbarrier& there : shared.there) mbarrier_init(&there, Tile<d>::threads);
@@ -391,7 +391,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
             } else {
                 exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[place][row], C, A);
                 leave(A, shared.dS[place], key, row);
-                // Before P is there: the dS that it lets come would begin the next phase but one.
+                // before P is there, since dS of this tile follows it, and a barrier forgets a phase by then
                 if (row == 0) mbarrier_wait(&shared.dS_there, k - 1);
                 arrive(&shared.P_there[pair][row / step]);
                 if (row == 0 && k > 0) add_to_dQ(shared, 1 - place, dQ_before);
@@ -403,7 +403,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
         h = next_h, i = next_i;
     }
     mbarrier_wait(&shared.dS_there, k - 1);
-    if (k > 0) add_to_dQ(shared, (k - 1) % depth, dQ_before);
+    add_to_dQ(shared, (k - 1) % depth, dQ_before);
     write_rows<T>(of_dK ? p.dK : p.dV, b, h_kv, j * Bc + key, p.Nk, of_dK ? p.scale : 1.0f, sum);
 }
 
