@@ -1,7 +1,7 @@
-// Stage 48: two roles. At d = 256 the sums of dK and dV for 64 keys fill the registers of two warpgroups. One
+// Stage 47: two roles. At d = 256 the sums of dK and dV for 64 keys fill the registers of two warpgroups. One
 // has dV: it computes S^T, and P^T is where its product wants it. The other has dK: it computes dP^T, gets
 // P^T through shared memory, and dS^T is where its product wants it. Each computes half of the columns of dQ,
-// and adds it to the sums from registers. Other head dimensions are as in stage 47.
+// and adds it to the sums from registers. Other head dimensions are as in stage 46.
 
 #include "stages/hopper.cuh"
 
@@ -31,8 +31,7 @@ struct Shared {
     alignas(1024) T dS[depth][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
     alignas(1024) float dQ[4 * groups][16][32][4];       // a warp's, on their way out: 64 of each lane
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
-    int4 tile;  // whose keys they are: batch entry, head of K and V, key tile; none if that is < 0
-    Mbarrier keys_there, keys_read, there[depth], read[depth];
+    Mbarrier keys_there, there[depth], read[depth];
 };
 
 struct Maps {
@@ -58,12 +57,6 @@ struct Sums {
     __device__ float4* fragment(int row, int column) const {
         return dQ + (row / 16 * (d / 8) + column / 8) * 32;
     }
-};
-
-/// The key tiles of all heads of K and V, head by head. Under a mask the first of a head sees most rows.
-struct Tiles {
-    int Tc, total;    // Tc of a head
-    unsigned* taken;  // beside the first of each block; 0 before and after
 };
 
 /// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0. d / 8 threads per row.
@@ -194,161 +187,142 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
 }
 
 template <class T, int d>
-__global__ void __launch_bounds__(threads, 1)
-    gradients(const Problem p, const __grid_constant__ Maps maps, const Tiles tiles) {
+__global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const __grid_constant__ Maps maps) {
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
     const int Tr = ceil_div(p.Nq, Br);
     auto& shared = aligned_shared_memory<Shared<T, d>>();
-    const int heads = p.H / p.Hkv;
+    const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, heads = p.H / p.Hkv;
     if (threadIdx.x == 0) {
         mbarrier_init(&shared.keys_there, 1);
-        mbarrier_init(&shared.keys_read, 128 * groups);
         for (int place = 0; place < depth; ++place) {
             mbarrier_init(&shared.there[place], 1);
             mbarrier_init(&shared.read[place], 128 * groups);
         }
         mbarrier_fence_init();
     }
-    __syncthreads();                      // the mbarriers are set up
-    const auto first_tile = [&](int j) {  // the first query tile that sees a key of tile j
-        return p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0;
-    };
-    const int group = uniform(threadIdx.x / 128);
+    __syncthreads();  // the mbarriers are set up
+    // The first query tile that sees a key, and how many tiles there are, over all heads of the group
+    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0;
+    const int total = (Tr - first) * heads, group = uniform(threadIdx.x / 128);
     if (group == 0) {
         release_registers<24>();
         if (threadIdx.x > 0) return;
-        for (int k = 0, q = 0, n = blockIdx.x;; ++q) {  // query tiles and key tiles of this block; of all
-            mbarrier_try_wait(&shared.keys_read, q - 1);
-            if (n >= tiles.total) {
-                store(&shared.tile, make_int4(0, 0, -1, 0));
-                mbarrier_arrive(&shared.keys_there);
-                return;
-            }
-            const int j = n % tiles.Tc, h_kv = n / tiles.Tc % p.Hkv, b = n / tiles.Tc / p.Hkv;
-            store(&shared.tile, make_int4(b, h_kv, j, 0));
-            mbarrier_expect(&shared.keys_there, sizeof shared.K + sizeof shared.V);
-            for (int g = 0; g < groups; ++g) {
-                bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
-                bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
-            }
-            for (int h = h_kv * heads; h < (h_kv + 1) * heads; ++h) {
-#pragma unroll 1
-                for (int i = first_tile(j); i < Tr; ++i, ++k) {
-                    load_queries<d>(shared, p, maps, b, h, i, k);
-                }
-            }
-            n = gridDim.x + atomicInc(tiles.taken, tiles.total - 1);  // the last block to ask leaves 0
+        mbarrier_expect(&shared.keys_there, sizeof shared.K + sizeof shared.V);
+        for (int g = 0; g < groups; ++g) {
+            bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
+            bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
         }
+        int i = first, h = h_kv * heads;
+#pragma unroll 1
+        for (int k = 0; k < total; ++k) {
+            load_queries<d>(shared, p, maps, b, h, i, k);
+            if (++i == Tr) i = first, ++h;
+        }
+        return;
     }
 
     claim_registers<240>();
     const int G = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, t = lane % 4;
-    for (int k = 0, q = 0;; ++q) {  // query tiles and key tiles of this block
-        mbarrier_try_wait(&shared.keys_there, q);
-        const int4 tile = load(&shared.tile);
-        const int b = uniform(tile.x), h_kv = uniform(tile.y), j = uniform(tile.z);
-        if (j < 0) break;
-        const int first = first_tile(j), end = k + (Tr - first) * heads, first_key = j * Bc + 64 * G;
-        float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
-        int i = first, h = h_kv * heads;
-        const auto fold = [&](auto whose_turn) {
-            constexpr bool my_turn = decltype(whose_turn)::value;
-            const int place = uniform(k) % depth;
-            float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
-            std::uint32_t P[Br / 4], dS[Br / 4];
-            mbarrier_try_wait(&shared.there[place], k / depth);
-            wgmma_fence();
-            multiply_rows<T, d>(shared.K[G], shared.Q[place], S);
-            multiply_rows<T, d>(shared.V[G], shared.dO[place], dP);
-            const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
-            note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
-            wgmma_wait<1>(S);
-            exponentiate(p, first_key, i * Br, masked, shared.L[place], S);  // now P
-            wgmma_wait<0>(dP);
+    const int first_key = j * Bc + 64 * G;
+    float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
+    mbarrier_try_wait(&shared.keys_there, 0);
+    int k = 0, i = first, h = h_kv * heads;
+    const auto fold = [&](auto whose_turn) {
+        constexpr bool my_turn = decltype(whose_turn)::value;
+        const int place = uniform(k) % depth;
+        float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
+        std::uint32_t P[Br / 4], dS[Br / 4];
+        mbarrier_try_wait(&shared.there[place], k / depth);
+        wgmma_fence();
+        multiply_rows<T, d>(shared.K[G], shared.Q[place], S);
+        multiply_rows<T, d>(shared.V[G], shared.dO[place], dP);
+        const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
+        note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
+        wgmma_wait<1>(S);
+        exponentiate(p, first_key, i * Br, masked, shared.L[place], S);  // now P
+        wgmma_wait<0>(dP);
 #pragma unroll
-            for (int c = 0; c < Br / 2; c += 4) {
-                const float2 D = load(reinterpret_cast<const float2*>(&shared.D[place][2 * c + 2 * t]));
-                P[c / 2] = pack<T>(S[c], S[c + 1]);
-                P[c / 2 + 1] = pack<T>(S[c + 2], S[c + 3]);
-                dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
-                dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
-            }
+        for (int c = 0; c < Br / 2; c += 4) {
+            const float2 D = load(reinterpret_cast<const float2*>(&shared.D[place][2 * c + 2 * t]));
+            P[c / 2] = pack<T>(S[c], S[c + 1]);
+            P[c / 2 + 1] = pack<T>(S[c + 2], S[c + 3]);
+            dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
+            dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
+        }
+        wgmma_fence();
+        add_product<T, d>(P, shared.dO[place], dV);
+        write_transposed(dS, shared.dS[place][G]);
+        fence_proxy_async();
+        if constexpr (!my_turn) named_barrier_arrive(1 + place, 128 * groups);  // our dS is there
+        wgmma_fence();
+        add_product<T, d>(dS, shared.Q[place], dK);
+        wgmma_wait<0>(dK);
+        hold(P), hold(dS), hold(dV);
+        mbarrier_arrive(&shared.read[place]);
+        if constexpr (my_turn) {
+            named_barrier_sync(1 + place, 128 * groups);  // dS of all keys is there
+            float dQ[Br / 64][d / 2];                     // (Br, d)
+            const std::uint64_t a = matrix_descriptor(shared.dS[place], 0, 1024),
+                                x = matrix_descriptor(shared.K, 64 * 128, 1024);
             wgmma_fence();
-            add_product<T, d>(P, shared.dO[place], dV);
-            write_transposed(dS, shared.dS[place][G]);
-            fence_proxy_async();
-            if constexpr (!my_turn) named_barrier_arrive(1 + place, 128 * groups);  // our dS is there
-            wgmma_fence();
-            add_product<T, d>(dS, shared.Q[place], dK);
-            wgmma_wait<0>(dK);
-            hold(P), hold(dS), hold(dV);
-            mbarrier_arrive(&shared.read[place]);
-            if constexpr (my_turn) {
-                named_barrier_sync(1 + place, 128 * groups);  // dS of all keys is there
-                float dQ[Br / 64][d / 2];                     // (Br, d)
-                const std::uint64_t a = matrix_descriptor(shared.dS[place], 0, 1024),
-                                    x = matrix_descriptor(shared.K, 64 * 128, 1024);
-                wgmma_fence();
 #pragma unroll
-                for (int c = 0; c < Bc; c += 16) {
-#pragma unroll
-                    for (int m = 0; m < Br / 64; ++m) {
-                        wgmma<T, d, true>(dQ[m], a + (c / 64 * Br + 64 * m) * 128 / 16 + c % 64 * 2 / 16,
-                                          x + c / 64 * (d * 128 / 16) + c % 64 * 128 / 16, c > 0);
-                    }
-                }
-                wgmma_commit();
-                auto& out = shared.dQ[4 * G + warp];
-                if (lane == 0) bulk_wait_read<0>();  // the warp's sums before have been read
-                __syncwarp();
+            for (int c = 0; c < Bc; c += 16) {
 #pragma unroll
                 for (int m = 0; m < Br / 64; ++m) {
-                    wgmma_wait<0>(dQ[m]);
-#pragma unroll
-                    for (int c = 0; c < d / 2; c += 4) {
-                        store(reinterpret_cast<float4*>(out[(d / 2 * m + c) / 4][lane]),
-                              {dQ[m][c], dQ[m][c + 1], dQ[m][c + 2], dQ[m][c + 3]});
-                    }
-                }
-                fence_proxy_async();
-                __syncwarp();  // the warp's part of dQ is there
-                if (lane == 0) {
-                    const Sums<d> sums(p, b, h);
-#pragma unroll
-                    for (int m = 0; m < Br / 64; ++m) {
-                        bulk_add(&sums.fragment(i * Br + 64 * m + 16 * warp, 0)->x, &out[d / 8 * m][0][0],
-                                 d / 8 * 32 * 4 * sizeof(float));
-                    }
-                    bulk_commit();
+                    wgmma<T, d, true>(dQ[m], a + (c / 64 * Br + 64 * m) * 128 / 16 + c % 64 * 2 / 16,
+                                      x + c / 64 * (d * 128 / 16) + c % 64 * 128 / 16, c > 0);
                 }
             }
-            if (++i == Tr) i = first, ++h;
-            ++k;
-        };
-        const auto fold_all = [&](auto even, auto odd) {
+            wgmma_commit();
+            auto& out = shared.dQ[4 * G + warp];
+            if (lane == 0) bulk_wait_read<0>();  // the warp's sums before have been read
+            __syncwarp();
+#pragma unroll
+            for (int m = 0; m < Br / 64; ++m) {
+                wgmma_wait<0>(dQ[m]);
+#pragma unroll
+                for (int c = 0; c < d / 2; c += 4) {
+                    store(reinterpret_cast<float4*>(out[(d / 2 * m + c) / 4][lane]),
+                          {dQ[m][c], dQ[m][c + 1], dQ[m][c + 2], dQ[m][c + 3]});
+                }
+            }
+            fence_proxy_async();
+            __syncwarp();  // the warp's part of dQ is there
+            if (lane == 0) {
+                const Sums<d> sums(p, b, h);
+#pragma unroll
+                for (int m = 0; m < Br / 64; ++m) {
+                    bulk_add(&sums.fragment(i * Br + 64 * m + 16 * warp, 0)->x, &out[d / 8 * m][0][0],
+                             d / 8 * 32 * 4 * sizeof(float));
+                }
+                bulk_commit();
+            }
+        }
+        if (++i == Tr) i = first, ++h;
+        ++k;
+    };
+    const auto fold_all = [&](auto even, auto odd) {
 #pragma unroll 1
-            while (k + 1 < end) fold(even), fold(odd);
-            if (k < end) fold(even);
-        };
-        if (G == 0) {
-            fold_all(std::true_type{}, std::false_type{});
-        } else {
-            fold_all(std::false_type{}, std::true_type{});
-        }
-        named_barrier_sync(3, 128 * groups);  // nobody reads K any more
-        write_tile<T, d>(dK, p.scale, shared.K[G]);
-        write_tile<T, d>(dV, 1.0f, shared.V[G]);
-        fence_proxy_async();
-        named_barrier_sync(4 + G, 128);  // the warpgroup's rows of dK and dV are there
-        if (threadIdx.x % 128 == 0) {
-            bulk_store(&maps.dK, shared.K[G], 0, first_key, h_kv, b);
-            bulk_store(&maps.dV, shared.V[G], 0, first_key, h_kv, b);
-            bulk_commit();
-            bulk_wait_read<0>();
-        }
-        mbarrier_arrive(&shared.keys_read);
+        while (k + 1 < total) fold(even), fold(odd);
+        if (k < total) fold(even);
+    };
+    if (G == 0) {
+        fold_all(std::true_type{}, std::false_type{});
+    } else {
+        fold_all(std::false_type{}, std::true_type{});
     }
     if (lane == 0) bulk_wait_read<0>();
+    named_barrier_sync(3, 128 * groups);  // nobody reads K any more
+    write_tile<T, d>(dK, p.scale, shared.K[G]);
+    write_tile<T, d>(dV, 1.0f, shared.V[G]);
+    fence_proxy_async();
+    named_barrier_sync(4 + G, 128);  // the warpgroup's rows of dK and dV are there
+    if (threadIdx.x % 128 == 0) {
+        bulk_store(&maps.dK, shared.K[G], 0, first_key, h_kv, b);
+        bulk_store(&maps.dV, shared.V[G], 0, first_key, h_kv, b);
+        bulk_commit();
+        bulk_wait_read<0>();
+    }
 }
 
 /// All of a block at d = 256, which has 64 keys.
@@ -512,14 +486,9 @@ __global__ void __launch_bounds__(row_threads) convert(const Problem p) {
     }
 }
 
-std::size_t counter_bytes(const Shape&, int) {
-    return sizeof(unsigned);
-}
-
-std::size_t workspace_bytes(const Shape& s, int sm_count) {
-    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;  // and of 256
-    return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float) +
-           counter_bytes(s, sm_count);
+std::size_t workspace_bytes(const Shape& s, int) {
+    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;                              // and of 256
+    return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float);  // Sums
 }
 
 template <class T, int d>
@@ -530,23 +499,20 @@ void backward(const Problem& p) {
         tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, Br),    tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, 64),
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
-    const std::size_t sums = std::size_t(p.B) * p.H * rows * (d + 2);
-    const Tiles tiles = {Tc, Tc * p.Hkv * p.B,
-                         reinterpret_cast<unsigned*>(static_cast<float*>(p.workspace) + sums)};
     launch(prepare<T, d>, dim3(ceil_div(rows * d / 8, row_threads), p.H, p.B), row_threads, 0, p);
+    const dim3 grid(Tc, p.Hkv, p.B);
     if constexpr (d <= 128) {
-        launch(gradients<T, d>, dim3(std::min(p.sm_count, tiles.total)), threads, sizeof(Shared<T, d>), p,
-               maps, tiles);
+        launch(gradients<T, d>, grid, threads, sizeof(Shared<T, d>), p, maps);
     } else {
-        launch(wide_gradients<T, d>, dim3(Tc, p.Hkv, p.B), threads, sizeof(WideShared<T, d>), p, maps);
+        launch(wide_gradients<T, d>, grid, threads, sizeof(WideShared<T, d>), p, maps);
     }
     launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p);
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(backward, Dims, .number = 48, .name = "two_roles", .parent = 47,
+LADDER_STAGE(backward, Dims, .number = 47, .name = "two_roles", .parent = 46,
              .change = "d = 256: one warpgroup has dV and computes P, the other has dK and computes dS",
              .shows_in = "backward", .pass = Pass::backward, .diff_budget = 180, .repeats_exactly = false,
-             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .workspace_bytes = workspace_bytes);
 
 }  // namespace
