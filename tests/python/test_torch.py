@@ -88,7 +88,7 @@ def test_autocast_casts():
 
 def test_bad_input_is_refused():
     q, k, v = tensors(gradients=False)
-    with pytest.raises(TypeError, match="Q is torch.float16 and K is torch.float32: they must agree"):
+    with pytest.raises(TypeError, match="Q is float16 and K is float32: they must agree"):
         attention(q, k.float(), v)
     with pytest.raises(TypeError, match="Q is float32; expected float16 or bfloat16"):
         attention(q.float(), k.float(), v.float())
