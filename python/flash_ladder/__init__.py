@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Optional, Sequence, Union
 from . import _arrays, _core, _home
 from ._core import CannotRun, CheckFailed
 
-__all__ = ["attention", "attention_backward", "stages", "verify", "count", "time", "Stage", "CannotRun", "CheckFailed"]
+__all__ = ["attention", "attention_backward", "stages", "prepare", "verify", "count", "time", "Stage", "CannotRun", "CheckFailed"]
 
 _home.start()
 
@@ -104,6 +104,12 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
 def stages(words: Union[StageName, Sequence[StageName]] = "all") -> "list[Stage]":
     """The stages that words name, as on lab's command line: 4, "1-5", "split_q", "my/", or "all"."""
     return [Stage(**stage) for stage in json.loads(_core.list_stages(_words(words)))]
+
+
+def prepare(words: Union[StageName, Sequence[StageName]] = "all", backend: str = "cpu") -> None:
+    """Compiles these stages for "cpu", "checked" or "gpu" now, as many at once as there are cores; otherwise each is
+    compiled when it is first called. Those that cannot run on the GPU are left out."""
+    _core.prepare(_words(words), backend)
 
 
 def verify(words: Union[StageName, Sequence[StageName]] = "all", *, shape: Optional[Sequence[int]] = None,

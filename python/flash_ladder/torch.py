@@ -101,10 +101,10 @@ def _room(kernel, q, k):
     if not q.is_cuda:
         return None, 0, 0
     stream = torch._C._cuda_getCurrentRawStream(q.device.index)
-    bytes = kernel.workspace_bytes(q.shape, k.shape)
-    if bytes == 0:
+    size = kernel.workspace_bytes(q.shape, k.shape)
+    if size == 0:
         return None, 0, stream
-    workspace = q.new_empty(bytes, dtype=torch.uint8)
+    workspace = q.new_empty(size, dtype=torch.uint8)
     return workspace, workspace.data_ptr(), stream
 
 

@@ -146,29 +146,27 @@ Kernel::Kernel(const std::string& word, const std::string& backend)
     stage_ = &device.ready(*stage_);
 }
 
-const Shape& Kernel::sizes(const Axes& Q, const Axes& K, const Axes& V) {
-    if (Q == Q_ && K == K_ && V == V_) return shape_;
+Kernel::Sizes Kernel::sizes(const Axes& Q, const Axes& K, const Axes& V) {
+    const std::lock_guard lock(mutex_);
+    if (Q == last_.Q && K == last_.K && V == last_.V) return last_;
     const auto list = [](const Axes& axes) { return std::vector<std::int64_t>(axes.begin(), axes.end()); };
     const Shape shape = shape_of(list(Q), list(K), list(V), Layout::bhnd);
     require_head_dim(*stage_, shape.d);
     const int sm_count = device_of(backend_).sm_count();
     const auto ask = [&](const auto& bytes) { return bytes ? bytes(shape, sm_count) : std::size_t{0}; };
-    workspace_bytes_ = ask(stage_->workspace_bytes);
-    counter_bytes_ = ask(stage_->counter_bytes);
-    shape_ = shape;
-    Q_ = Q, K_ = K, V_ = V;
-    return shape_;
+    last_ = {Q, K, V, shape, ask(stage_->workspace_bytes), ask(stage_->counter_bytes)};
+    return last_;
 }
 
 std::size_t Kernel::workspace_bytes(const Axes& Q, const Axes& K) {
-    sizes(Q, K, K);
-    return workspace_bytes_;
+    return sizes(Q, K, K).workspace_bytes;
 }
 
-Problem Kernel::problem(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
-                        DType dtype, bool causal, std::optional<double> scale, std::uintptr_t workspace) {
+Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, const Tensor& V,
+                        const Tensor& O, std::uintptr_t L, DType dtype, bool causal,
+                        std::optional<double> scale, std::uintptr_t workspace) const {
     Problem p;
-    static_cast<Shape&>(p) = sizes(Q.axes, K.axes, V.axes);
+    static_cast<Shape&>(p) = sizes.shape;
     require_axes("O", O.axes, "Q", Q.axes);
     if (scale && !std::isfinite(*scale)) throw BadUsage("scale must be a finite number");
     const Device& device = device_of(backend_);
@@ -194,7 +192,8 @@ void Kernel::forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Te
                      std::uintptr_t stream) {
     if (!is_forward())
         throw BadUsage(fmt::format("{} computes dQ, dK and dV, and not attention", stage_->folder()));
-    run(problem(Q, K, V, O, L, dtype, causal, scale, workspace), stream);
+    const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
+    run(sizes, problem(sizes, Q, K, V, O, L, dtype, causal, scale, workspace), stream);
 }
 
 void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
@@ -203,7 +202,8 @@ void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const T
                       std::uintptr_t stream) {
     if (is_forward())
         throw BadUsage(fmt::format("{} computes attention, and not its gradients", stage_->folder()));
-    Problem p = problem(Q, K, V, O, L, dtype, causal, scale, workspace);
+    const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
+    Problem p = problem(sizes, Q, K, V, O, L, dtype, causal, scale, workspace);
     require_axes("dO", dO.axes, "Q", Q.axes);
     require_axes("dQ", dQ.axes, "Q", Q.axes);
     require_axes("dK", dK.axes, "K", K.axes);
@@ -212,10 +212,11 @@ void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const T
     p.dQ = view_of("dQ", dQ);
     p.dK = view_of("dK", dK);
     p.dV = view_of("dV", dV);
-    run(p, stream);
+    run(sizes, p, stream);
 }
 
-void Kernel::run(const Problem& problem, [[maybe_unused]] std::uintptr_t stream) {
+void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
+                 [[maybe_unused]] std::uintptr_t stream) const {
     if (backend_ != Backend::gpu) {
 #ifdef LADDER_HAS_CPU
         const std::lock_guard lock(cpu_mutex());
@@ -229,10 +230,11 @@ void Kernel::run(const Problem& problem, [[maybe_unused]] std::uintptr_t stream)
         return;
     }
 #ifdef LADDER_HAS_GPU
-    if (counter_bytes_ > 0) {
-        void* counters = static_cast<std::byte*>(problem.workspace) + workspace_bytes_ - counter_bytes_;
+    if (sizes.counter_bytes > 0) {
+        void* counters =
+            static_cast<std::byte*>(problem.workspace) + sizes.workspace_bytes - sizes.counter_bytes;
         const auto queue = reinterpret_cast<cudaStream_t>(stream);
-        if (const cudaError_t error = cudaMemsetAsync(counters, 0, counter_bytes_, queue);
+        if (const cudaError_t error = cudaMemsetAsync(counters, 0, sizes.counter_bytes, queue);
             error != cudaSuccess)
             throw CheckFailed(
                 fmt::format("{}: clear the counters: {}", stage_->folder(), cudaGetErrorString(error)));
@@ -264,6 +266,11 @@ void synchronize() {
     if (const cudaError_t error = cudaDeviceSynchronize(); error != cudaSuccess)
         throw CheckFailed(fmt::format("run: {}", cudaGetErrorString(error)));
 #endif
+}
+
+void prepare(const std::vector<std::string>& words, const std::string& backend) {
+    const Device& device = device_of(backend_of(backend));
+    compile_stages(runnable(select_stages(words), device), device.backend(), silent);
 }
 
 std::string default_stage(bool forward, int Nq, int d, const std::string& backend) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,17 +50,21 @@ class Kernel {
 
   private:
     using Axes = std::array<std::int64_t, 4>;
-    const Shape& sizes(const Axes& Q, const Axes& K, const Axes& V);
-    Problem problem(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
-                    DType dtype, bool causal, std::optional<double> scale, std::uintptr_t workspace);
-    void run(const Problem& problem, std::uintptr_t stream);
+    struct Sizes {
+        Axes Q{}, K{}, V{};
+        Shape shape;
+        std::size_t workspace_bytes = 0, counter_bytes = 0;  ///< of the workspace the last are counters
+    };
+    Sizes sizes(const Axes& Q, const Axes& K, const Axes& V);
+    Problem problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O,
+                    std::uintptr_t L, DType dtype, bool causal, std::optional<double> scale,
+                    std::uintptr_t workspace) const;
+    void run(const Sizes& sizes, const Problem& problem, std::uintptr_t stream) const;
 
     const Stage* stage_;
     Backend backend_;
-    /// Of the last call, since the next one is often of the same sizes.
-    Axes Q_{}, K_{}, V_{};
-    Shape shape_;
-    std::size_t workspace_bytes_ = 0, counter_bytes_ = 0;
+    std::mutex mutex_;
+    Sizes last_;  ///< of the last call, since the next one is often of the same sizes
 };
 
 /// Where sources and compiled kernels are: see use_folders(). Before all else.
@@ -70,6 +75,9 @@ std::string why_no_gpu();
 
 /// Waits for all that this process has queued on the GPU.
 void synchronize();
+
+/// Compiles what is not up to date of these stages, as many at once as there are cores.
+void prepare(const std::vector<std::string>& words, const std::string& backend);
 
 /// The last rung for such a problem on this back-end, as a folder's name: of the stages for one query row if
 /// it has one, else of the others; on a CPU of those that run on any GPU. Throws BadUsage if no stage has d.

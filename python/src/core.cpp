@@ -108,5 +108,6 @@ NB_MODULE(_core, m) {
             return ladder::python::time(word, shape, causal, dtype_of(bf16));
         },
         Free());
+    m.def("prepare", &prepare, Free());
     m.def("synchronize", &synchronize, Free());
 }
