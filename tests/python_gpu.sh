@@ -5,7 +5,7 @@
 #
 # The Python is $PYTHON, or the first on PATH that has PyTorch. nanobind's wheel, if that Python has not nanobind, is
 # looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, python.json (the overhead of a call, and
-# tokens per second of a Llama) and train.json. A step that fails does not keep the others from running. Exits with 1 if
+# tokens per second of a Llama), train.json (the last rungs) and train-40.json (05 and 40). A step that fails does not keep the others from running. Exits with 1 if
 # one did.
 set -u
 
@@ -55,6 +55,7 @@ step configure 60 cmake -S "$root" -B "$build" $generator -DLADDER_PYTHON=ON "-D
 step build 300 cmake --build "$build" --parallel "$(nproc)" --target python_package
 step measure 200 "$python" "$root/tests/python/measure.py" "$out/python.json"
 step train 150 "$python" "$root/examples/train_gpt.py" --json "$out/train.json"
+step train-40 100 "$python" "$root/examples/train_gpt.py" --stage 5 --backward-stage 40 --json "$out/train-40.json"
 step tests 300 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
 
 printf '\n%s' "$summary" | tee -a "$out/log.txt"

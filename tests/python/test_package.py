@@ -140,3 +140,23 @@ def test_read_only_and_overlapping_inputs(problem):
     q.flags.writeable = False
     O = flash_ladder.attention(q, q, q, stage=5, backend="checked")
     assert relative(O, reference(q, q, q)[0]) < 1e-3
+
+
+def test_bf16_of_ml_dtypes(problem):
+    bf16 = pytest.importorskip("ml_dtypes").bfloat16
+    q, k, v = (x.astype(bf16) for x in problem)
+    O = flash_ladder.attention(q, k, v, stage=5)
+    assert O.dtype == bf16
+    assert relative(O, reference(q, k, v)[0]) < 8e-3
+
+
+def test_jax_on_a_cpu(problem):
+    jax = pytest.importorskip("jax")
+    for dtype in ("float16", "bfloat16"):
+        q, k, v = (jax.numpy.asarray(x, dtype, device=jax.devices("cpu")[0]) for x in problem)
+        O, L = flash_ladder.attention(q, k, v, causal=True, stage=5, return_lse=True)
+        assert isinstance(O, jax.Array) and O.dtype == dtype
+        assert relative(O, reference(*map(np.asarray, (q, k, v)), causal=True)[0]) < 8e-3
+        gradients = flash_ladder.attention_backward(q, k, v, O, L, O, causal=True, stage=40)
+        assert [x.shape for x in gradients] == [q.shape, k.shape, v.shape]
+        assert not (gradients[1] == gradients[2]).all()  # each has memory of its own
