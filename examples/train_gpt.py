@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import flash_ladder
 from flash_ladder.torch import attention
 
 TEXT = Path(__file__).parent / "as_you_like_it.txt"
@@ -139,9 +140,11 @@ def main():
     device = "cuda" if torch.cuda.is_available() and not options.cpu else "cpu"
     tiny = options.tiny or device == "cpu"
     size, steps = (TINY, options.steps or 30) if tiny else (SMALL, options.steps or 400)
-    # On a CPU those that are quickest there
-    stage = options.stage or (None if device == "cuda" else 5)
-    backward_stage = options.backward_stage or (None if device == "cuda" else 40)
+    # On a CPU by default what is quickest there
+    default = {backward: flash_ladder.default_stage(size["context"], 64, backward=backward, backend="gpu")
+               for backward in (False, True)} if device == "cuda" else {False: "05_causal_skip", True: "40_standard_gradient"}
+    stage, backward_stage = options.stage or default[False], options.backward_stage or default[True]
+    flash_ladder.prepare([stage, backward_stage], "gpu" if device == "cuda" else "cpu")
 
     runs = {"ladder": lambda q, k, v: attention(q, k, v, causal=True, stage=stage, backward_stage=backward_stage),
             "SDPA": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)}

@@ -4,9 +4,9 @@
 #     tests/python_gpu.sh OUT [BUILD]
 #
 # The Python is $PYTHON, or the first on PATH that has PyTorch. nanobind's wheel, if that Python has not nanobind, is
-# looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, python.json (the overhead of a call, and
-# tokens per second of a Llama), train.json (the last rungs) and train-40.json (05 and 40). A step that fails does not keep the others from running. Exits with 1 if
-# one did.
+# looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, and python.json, the record for
+# docs/results: the overhead of a call, tokens per second of a Llama, and the training of the last rungs and of 05 and 40.
+# A step that fails does not keep the others from running. Exits with 1 if one did. LADDER_COMMIT names the commit.
 set -u
 
 if [ $# -lt 1 ]; then
@@ -53,9 +53,9 @@ if command -v ninja > /dev/null; then generator='-G Ninja'; fi
 # shellcheck disable=SC2086  # no word or two
 step configure 60 cmake -S "$root" -B "$build" $generator -DLADDER_PYTHON=ON "-DPython_EXECUTABLE=$python"
 step build 300 cmake --build "$build" --parallel "$(nproc)" --target python_package
-step measure 200 "$python" "$root/tests/python/measure.py" "$out/python.json"
 step train 150 "$python" "$root/examples/train_gpt.py" --json "$out/train.json"
 step train-40 100 "$python" "$root/examples/train_gpt.py" --stage 5 --backward-stage 40 --json "$out/train-40.json"
+step measure 200 "$python" "$root/tests/python/measure.py" "$out/python.json" "$out/train.json" "$out/train-40.json"
 step tests 300 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
 
 printf '\n%s' "$summary" | tee -a "$out/log.txt"

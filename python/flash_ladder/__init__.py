@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Optional, Sequence, Union
 from . import _arrays, _core, _home
 from ._core import CannotRun, CheckFailed
 
-__all__ = ["attention", "attention_backward", "stages", "prepare", "verify", "count", "time", "Stage", "CannotRun", "CheckFailed"]
+__all__ = ["attention", "attention_backward", "default_stage", "stages", "prepare", "verify", "count", "time", "Stage", "CannotRun", "CheckFailed"]
 
 _home.start()
 
@@ -104,6 +104,11 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
 def stages(words: Union[StageName, Sequence[StageName]] = "all") -> "list[Stage]":
     """The stages that words name, as on lab's command line: 4, "1-5", "split_q", "my/", or "all"."""
     return [Stage(**stage) for stage in json.loads(_core.list_stages(_words(words)))]
+
+
+def default_stage(rows: int, d: int, *, backward: bool = False, backend: str = "cpu") -> str:
+    """The folder's name of the stage that stage=None means, for so many query rows and this head dimension."""
+    return _core.default_stage(not backward, rows, d, backend)
 
 
 def prepare(words: Union[StageName, Sequence[StageName]] = "all", backend: str = "cpu") -> None:

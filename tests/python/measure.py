@@ -1,14 +1,16 @@
-"""What only a GPU can tell of the package in PyTorch:
+"""What only a GPU can tell of the package in PyTorch, as a record for docs/results:
 
-    measure.py FILE      writes JSON: the host's time for a call, beside SDPA's; tokens per second of a Llama
-
-Kernels of all stages that it calls are compiled first, at once.
+    measure.py FILE [TRAINING]...      writes JSON: the host's time for a call, beside SDPA's; tokens per second of a Llama;
+                                       and what train_gpt.py --json has written
 """
 
 import json
+import os
 import statistics
 import sys
 import time
+from datetime import datetime, timezone
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -31,28 +33,24 @@ def host_us(call, calls=200, rounds=50):
 
 
 def overhead():
-    """Of a problem that keeps the GPU for less time than the host takes to queue it."""
-    result = {}
-    for name, stage, rows in (("05", 5, 64), ("decoding", None, 1), ("prefill", None, 64)):
-        q, k, v = (torch.randn(1, 2, n, 64, device="cuda", dtype=torch.bfloat16) for n in (rows, 64, 64))
+    """Of problems that keep the GPU for less time than the host takes to queue them: microseconds by who is called."""
+    rows = []
+    for problem, stage, Nq in (("05", 5, 64), ("one query row", None, 1), ("64 query rows", None, 64)):
+        q, k, v = (torch.randn(1, 2, n, 64, device="cuda", dtype=torch.bfloat16) for n in (Nq, 64, 64))
+        rest = False, None, stage and str(stage), None, "cpu"
         calls = {"ladder": lambda: ladder.attention(q, k, v, stage=stage),
-                 "operator": lambda: torch.ops.flash_ladder.attention(q, k, v, False, None, stage and str(stage), None, "cpu"),
-                 "implementation": lambda: ladder._run_forward(q, k, v, False, None, stage and str(stage), None, "cpu"),
-                 "SDPA": lambda: F.scaled_dot_product_attention(q, k, v)}
-        for call in calls.values():
-            for _ in range(100):
-                call()
-        result[name] = {key: {"inference": None, "training": None} for key in calls}
-        for key, call in calls.items():
-            with torch.no_grad():
-                result[name][key]["inference"] = host_us(call)
-        for x in (q, k, v):
-            x.requires_grad_()
-        for key, call in calls.items():
-            if key != "implementation":
-                result[name][key]["training"] = host_us(call)
-        print(name, result[name])
-    return result
+                 "operator": lambda: torch.ops.flash_ladder.attention(q, k, v, *rest),
+                 "sdpa": lambda: F.scaled_dot_product_attention(q, k, v)}
+        row = {"problem": problem}
+        for what, gradients in (("inference", False), ("training", True)):
+            for x in (q, k, v):
+                x.requires_grad_(gradients)
+            for call in calls.values():
+                host_us(call, 100, 1)
+            row[what] = {name: host_us(call) for name, call in calls.items()}
+        print(row)
+        rows.append(row)
+    return rows
 
 
 def llama():
@@ -67,8 +65,8 @@ def llama():
     with torch.device("cuda"):
         model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval()
     prompt = torch.randint(config.vocab_size, (4, 4096), device="cuda")
-    result = {"torch": torch.__version__, "transformers": transformers.__version__, "parameters": model.num_parameters(),
-              "prompt": list(prompt.shape), "prefill": {}, "decode": {}, "logits": {}}
+    result = {"transformers": transformers.__version__, "parameters": model.num_parameters(),
+              "prompt": list(prompt.shape), "implementations": []}
     logits = {}
 
     def seconds(call, repeats):
@@ -86,7 +84,7 @@ def llama():
         with torch.no_grad():
             out = model(prompt, use_cache=True, logits_to_keep=256)
             logits[name] = out.logits.float()
-            result["prefill"][name] = prompt.numel() / seconds(lambda: model(prompt, use_cache=True, logits_to_keep=1), 5)
+            prefill = seconds(lambda: model(prompt, use_cache=True, logits_to_keep=1), 5)
             cache, token, steps = out.past_key_values, prompt[:, :1], 32
 
             def decode():
@@ -94,28 +92,29 @@ def llama():
                     model(token, past_key_values=cache, use_cache=True)
 
             decode()
-            result["decode"][name] = len(prompt) * steps / seconds(decode, 3)
-        print(name, {key: result[key][name] for key in ("prefill", "decode")})
+            result["implementations"].append({"name": name, "prefill": prompt.numel() / prefill,
+                                              "decode": len(prompt) * steps / seconds(decode, 3)})
+        print(result["implementations"][-1])
         del out, cache
-    for name in ("ladder", "sdpa"):
-        result["logits"][name] = {"largest_difference_to_eager": (logits[name] - logits["eager"]).abs().max().item(),
-                                  "largest": logits[name].abs().max().item()}
-    result["logits"]["ladder_to_sdpa"] = (logits["ladder"] - logits["sdpa"]).abs().max().item()
+    for row in result["implementations"]:
+        row["from_eager"] = (logits[row["name"]] - logits["eager"]).abs().max().item()
+    result["largest_logit"] = logits["eager"].abs().max().item()
     return result
 
 
 def main():
-    flash_ladder.prepare([5] + [flash_ladder._core.default_stage(forward, rows, 64, "gpu")
-                                for forward, rows in ((True, 64), (True, 1), (False, 64))], "gpu")
-    result = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "overhead_us": overhead()}
-    with open(sys.argv[1], "w") as file:
-        json.dump(result, file, indent=1)
+    flash_ladder.prepare([5] + [flash_ladder.default_stage(rows, 64, backward=backward, backend="gpu")
+                                for rows, backward in ((64, False), (1, False), (64, True))], "gpu")
+    result = {"kind": "python", "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+              "commit": os.environ.get("LADDER_COMMIT", "unknown"), "gpu": torch.cuda.get_device_name(),
+              "torch": torch.__version__, "overhead_us": overhead(),
+              "training": [json.loads(Path(file).read_text()) for file in sys.argv[2:] if Path(file).exists()]}
     try:
         result["llama"] = llama()
     except ImportError as error:
-        result["llama"] = {"why_not": str(error)}
-    with open(sys.argv[1], "w") as file:
-        json.dump(result, file, indent=1)
+        print(f"no Llama: {error}")
+    finally:  # the rest is worth keeping
+        Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
