@@ -144,6 +144,8 @@ def main():
     default = {backward: flash_ladder.default_stage(size["context"], 64, backward=backward, backend="gpu")
                for backward in (False, True)} if device == "cuda" else {False: "05_causal_skip", True: "40_standard_gradient"}
     stage, backward_stage = options.stage or default[False], options.backward_stage or default[True]
+    if "/" not in stage + backward_stage:  # the ladder's by their whole names
+        stage, backward_stage = (flash_ladder.stages(name)[0].folder for name in (stage, backward_stage))
     flash_ladder.prepare([stage, backward_stage], "gpu" if device == "cuda" else "cpu")
 
     runs = {"ladder": lambda q, k, v: attention(q, k, v, causal=True, stage=stage, backward_stage=backward_stage),

@@ -5,7 +5,7 @@
 #
 # The Python is $PYTHON, or the first on PATH that has PyTorch. nanobind's wheel, if that Python has not nanobind, is
 # looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, and python.json, the record for
-# docs/results: the overhead of a call, tokens per second of a Llama, and the training of the last rungs and of 05 and 40.
+# docs/results: the overhead of a call, tokens per second of a Llama, and the training of the last rungs, of 05 and 40, and of 26 and 42.
 # A step that fails does not keep the others from running. Exits with 1 if one did. LADDER_COMMIT names the commit.
 set -u
 
@@ -54,8 +54,15 @@ if command -v ninja > /dev/null; then generator='-G Ninja'; fi
 step configure 60 cmake -S "$root" -B "$build" $generator -DLADDER_PYTHON=ON "-DPython_EXECUTABLE=$python"
 step build 300 cmake --build "$build" --parallel "$(nproc)" --target python_package
 step train 150 "$python" "$root/examples/train_gpt.py" --json "$out/train.json"
-step train-40 100 "$python" "$root/examples/train_gpt.py" --stage 5 --backward-stage 40 --json "$out/train-40.json"
-step measure 200 "$python" "$root/tests/python/measure.py" "$out/python.json" "$out/train.json" "$out/train-40.json"
+trained=$out/train.json
+for pair in 5:40 26:42; do
+    file=$out/train-$pair.json
+    step "train-$pair" 80 "$python" "$root/examples/train_gpt.py" --stage "${pair%:*}" --backward-stage "${pair#*:}" \
+        --json "$file"
+    trained="$trained $file"
+done
+# shellcheck disable=SC2086  # a list of files
+step measure 180 "$python" "$root/tests/python/measure.py" "$out/python.json" $trained
 step tests 300 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
 
 printf '\n%s' "$summary" | tee -a "$out/log.txt"
