@@ -5,8 +5,8 @@
 #
 # The Python is $PYTHON, or the first on PATH that has PyTorch. nanobind's wheel, if that Python has not nanobind, is
 # looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, and python.json, the record for
-# docs/results: the overhead of a call, tokens per second of a Llama, and the training of the last rungs, of 05 and 40, and of 26 and 42.
-# A step that fails does not keep the others from running. Exits with 1 if one did. LADDER_COMMIT names the commit.
+# docs/results: the overhead of a call, tokens per second of a Llama, and the training of the last rungs, of 05 and 40,
+# and of 26 and 42. A step that fails does not keep the others from running. Exits with 1 if one did. LADDER_COMMIT names the commit.
 set -u
 
 if [ $# -lt 1 ]; then
