@@ -20,8 +20,6 @@ from ._core import CannotRun, CheckFailed
 
 __all__ = ["attention", "attention_backward", "default_stage", "stages", "prepare", "verify", "count", "time", "Stage", "CannotRun", "CheckFailed"]
 
-_home.start()
-
 StageName = Union[int, str]
 
 
@@ -151,9 +149,17 @@ def _loaded(word, backend):
 
 
 @lru_cache(maxsize=4096)
+def _chosen(forward, stage, backend, Nq, d):
+    return _loaded(_core.default_stage(forward, Nq, d, backend) if stage is None else stage, backend)
+
+
 def _kernel(forward, stage, backend, Nq, d):
     """A stage that is ready to run; of None the one that fits the problem."""
-    return _loaded(_core.default_stage(forward, Nq, d, backend) if stage is None else str(stage), backend)
+    if stage is not None:
+        stage = str(stage)
+        if "/" in stage:
+            stage = _home.current(stage)
+    return _chosen(forward, stage, backend, Nq, d)
 
 
 def _workspace(kernel, at, q):

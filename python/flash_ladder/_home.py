@@ -38,7 +38,8 @@ def _recipes(sources):
 
 
 def start():
-    """Tells the C++ side where things are. Nothing is compiled or written before it is needed but kernels.json."""
+    """Tells the C++ side where things are. Nothing is compiled or written before it is needed but kernels.json. Returns the
+    folder that has it, and will have what is compiled."""
     installed = PACKAGE / "sources"
     sources = installed if installed.exists() else Path(_core.built_from)
     recipes = _recipes(sources)
@@ -53,3 +54,28 @@ def start():
         fresh.write_text(recipes)
         fresh.replace(file)  # whole or not at all
     _core.start(str(sources), str(build))
+    return build
+
+
+BUILD = start()
+_versions = {}  # of the kernels of one's own: when each was written, and under which path it was loaded
+
+
+def current(word):
+    """The path by which a kernel of one's own is loaded as it is now. A process loads a path once; what has changed since
+    then is loaded from a copy of its folder."""
+    folder = Path(word) if Path(word).is_dir() else Path(word).parent
+    kernel = folder / "kernel.cu" if Path(word).is_dir() else Path(word)
+    try:
+        state = kernel.stat()
+    except OSError:
+        return word  # whoever loads it says what is wrong
+    written = state.st_mtime_ns, state.st_size
+    known, path = _versions.setdefault(word, (written, word))
+    if known != written:
+        text = hashlib.sha256(kernel.read_bytes()).hexdigest()[:12]
+        copy = BUILD / "own" / text / folder.absolute().name
+        shutil.copytree(folder, copy, dirs_exist_ok=True)
+        path = str(copy / kernel.name)
+        _versions[word] = written, path
+    return path

@@ -2,6 +2,7 @@
 
     measure.py FILE [TRAINING]...      writes JSON: the host's time for a call, beside SDPA's; tokens per second of a Llama;
                                        and what train_gpt.py --json has written
+    measure.py --compile               compiles the stages that this, and the tests, call, and does nothing else
 """
 
 import json
@@ -19,7 +20,7 @@ import flash_ladder
 from flash_ladder import torch as ladder
 
 
-def host_us(call, calls=200, rounds=50):
+def host_us(call, calls=200, rounds=20):
     """Microseconds that the host takes to queue a call: the median over rounds, which the GPU never delays."""
     times = []
     for _ in range(rounds):
@@ -54,7 +55,7 @@ def overhead():
 
 
 def llama():
-    """Tokens per second of a Llama with random weights: prefill of 4096 tokens, decoding behind them, by implementation."""
+    """Tokens per second of a Llama with random weights: prefill of two prompts of 4096 tokens, decoding behind them, by implementation."""
     import transformers
     from flash_ladder.transformers import register
     register("ladder")
@@ -64,7 +65,7 @@ def llama():
     torch.manual_seed(1)
     with torch.device("cuda"):
         model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval()
-    prompt = torch.randint(config.vocab_size, (4, 4096), device="cuda")
+    prompt = torch.randint(config.vocab_size, (2, 4096), device="cuda")
     result = {"transformers": transformers.__version__, "parameters": model.num_parameters(),
               "prompt": list(prompt.shape), "implementations": []}
     logits = {}
@@ -84,8 +85,8 @@ def llama():
         with torch.no_grad():
             out = model(prompt, use_cache=True, logits_to_keep=256)
             logits[name] = out.logits.float()
-            prefill = seconds(lambda: model(prompt, use_cache=True, logits_to_keep=1), 5)
-            cache, token, steps = out.past_key_values, prompt[:, :1], 32
+            prefill = seconds(lambda: model(prompt, use_cache=True, logits_to_keep=1), 3)
+            cache, token, steps = out.past_key_values, prompt[:, :1], 16
 
             def decode():
                 for _ in range(steps):
@@ -103,18 +104,21 @@ def llama():
 
 
 def main():
-    flash_ladder.prepare([5] + [flash_ladder.default_stage(rows, 64, backward=backward, backend="gpu")
-                                for rows, backward in ((64, False), (1, False), (64, True))], "gpu")
+    flash_ladder.prepare(["5", "40"] + [flash_ladder.default_stage(rows, d, backward=backward, backend="gpu")
+                                        for rows, backward in ((64, False), (1, False), (64, True)) for d in (64, 128)],
+                         "gpu")
+    if sys.argv[1] == "--compile":
+        return
     result = {"kind": "python", "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
               "commit": os.environ.get("LADDER_COMMIT", "unknown"), "gpu": torch.cuda.get_device_name(),
-              "torch": torch.__version__, "overhead_us": overhead(),
+              "torch": torch.__version__,
               "training": [json.loads(Path(file).read_text()) for file in sys.argv[2:] if Path(file).exists()]}
-    try:
-        result["llama"] = llama()
-    except ImportError as error:
-        print(f"no Llama: {error}")
-    finally:  # the rest is worth keeping
-        Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n")
+    for part, measured in (("overhead_us", overhead), ("llama", llama)):
+        try:
+            result[part] = measured()
+        except ImportError as error:
+            print(f"without {part}: {error}")
+        Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n")  # what there is is worth keeping
 
 
 if __name__ == "__main__":

@@ -69,6 +69,10 @@ def test_a_kernel_of_ones_own(problem, tmp_path):
     with pytest.raises(flash_ladder.CheckFailed, match="does not compile"):
         flash_ladder.attention(*problem, stage=str(wrong) + "/")
 
+    (folder / "kernel.cu").write_text(source.replace("= p.scale * log2_e", "= 2 * p.scale * log2_e"))
+    changed = flash_ladder.attention(*problem, stage=folder)
+    assert relative(changed, reference(*problem, scale=2 / 8)[0]) < 1e-3  # not what was loaded before
+
 
 def test_what_is_said_of_stages():
     split_q = flash_ladder.stages("split_q")[0]

@@ -96,16 +96,8 @@ def test_bad_input_is_refused():
         attention(q[0], k, v)
 
 
-def runs_here(stage):
-    return stage.compute_capability in (0, 10 * torch.cuda.get_device_capability()[0])
-
-
 @pytest.mark.skipif(not GPU, reason="there is no GPU")
 class TestOnAGpu:
-    @pytest.fixture(scope="class", autouse=True)
-    def compiled(self):
-        flash_ladder.prepare("all", "gpu")
-
     @pytest.mark.parametrize("rows", [512, 1])
     def test_cuda_graph(self, rows):
         q, k, v = tensors(torch.bfloat16, gradients=False, rows=rows, keys=512)
@@ -149,18 +141,12 @@ class TestOnAGpu:
             torch.cuda.set_sync_debug_mode("default")
         assert torch.cuda.memory_allocated() - before == o.nbytes + (lse.nbytes + 511) // 512 * 512
 
-    def test_every_forward_stage(self):
-        q, k, v = tensors(torch.bfloat16, gradients=False, rows=300, keys=300, d=128)
-        expected = sdpa(q, k, v, True).cpu().double().numpy()
-        for stage in flash_ladder.stages():
-            if stage.computes == "forward" and 128 in stage.head_dims and runs_here(stage):
-                assert relative(attention(q, k, v, causal=True, stage=stage.number).float().cpu(), expected) < 8e-3, stage
-
-    def test_every_backward_stage(self):
+    @pytest.mark.parametrize("stages", [{"stage": 5, "backward_stage": 40}, {}])
+    def test_first_and_last_rungs_at_d_128(self, stages):
+        """`lab verify --backend gpu` has all stages; here it is how they are called."""
         inputs = tensors(torch.bfloat16, rows=300, keys=300, d=128)
-        exact = torch.autograd.grad(sdpa(*inputs, True).sum(), inputs)
-        for stage in flash_ladder.stages():
-            if stage.computes == "backward" and 128 in stage.head_dims and runs_here(stage):
-                o = attention(*inputs, causal=True, backward_stage=stage.number)
-                for got, expected in zip(torch.autograd.grad(o.sum(), inputs), exact):
-                    assert relative(got.float().cpu(), expected.cpu().double().numpy()) < 1.6e-2, stage
+        exact = sdpa(*inputs, True)
+        o = attention(*inputs, causal=True, **stages)
+        assert relative(o.detach().float().cpu(), exact.detach().cpu().double().numpy()) < 8e-3
+        for got, expected in zip(torch.autograd.grad(o.sum(), inputs), torch.autograd.grad(exact.sum(), inputs)):
+            assert relative(got.float().cpu(), expected.cpu().double().numpy()) < 1.6e-2
