@@ -5,8 +5,8 @@
     train_gpt.py --stage my/ --json out.json  a kernel of your own; losses and times as JSON
     train_gpt.py --tiny                       a smaller model, for the CPU back-end: the default without a GPU
 
-Both runs begin with the same weights and see the same text, so that their losses differ by rounding alone. The text is "As
-You Like It", which is in this folder.
+Both runs begin with the same weights and see the same text, so that their losses differ by rounding alone. The text is
+"As You Like It", which is in this folder.
 """
 
 import argparse
@@ -141,9 +141,9 @@ def main():
     tiny = options.tiny or device == "cpu"
     size, steps = (TINY, options.steps or 30) if tiny else (SMALL, options.steps or 400)
     # On a CPU by default what is quickest there
-    default = {backward: flash_ladder.default_stage(size["context"], 64, backward=backward, backend="gpu")
-               for backward in (False, True)} if device == "cuda" else {False: "05_causal_skip", True: "40_standard_gradient"}
-    stage, backward_stage = options.stage or default[False], options.backward_stage or default[True]
+    default = ["5", "40"] if device == "cpu" else [
+        flash_ladder.default_stage(size["context"], 64, backward=backward, backend="gpu") for backward in (False, True)]
+    stage, backward_stage = options.stage or default[0], options.backward_stage or default[1]
     if "/" not in stage + backward_stage:  # the ladder's by their whole names
         stage, backward_stage = (flash_ladder.stages(name)[0].folder for name in (stage, backward_stage))
     flash_ladder.prepare([stage, backward_stage], "gpu" if device == "cuda" else "cpu")

@@ -7,8 +7,8 @@
 # looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, and python.json, the record for
 # docs/results: the training of the last rungs and of 05 and 40, the overhead of a call, tokens per second of a Llama. A
 # step that fails, or takes too long, does not keep the others from running, as long as some of $LIMIT [200] seconds is
-# left. Exits with 1 if one did. With the same BUILD a second call begins where the first one ended. LADDER_COMMIT names the
-# commit.
+# left. Exits with 1 if one did. With the same BUILD a second call begins where the first one ended. LADDER_COMMIT
+# names the commit.
 set -u
 
 if [ $# -lt 1 ]; then
@@ -34,7 +34,7 @@ failed=0
 summary=
 : > "$out/log.txt"
 
-# step NAME SECONDS COMMAND...: runs the command, if its step is wanted, for so long at most and as long as there is time
+# step NAME SECONDS COMMAND...: runs the command, if its step is wanted, for so long at most, and while there is time
 step() {
     name=$1 limit=$2
     shift 2
@@ -53,7 +53,13 @@ step() {
         status=124
     fi
     outcome=ok
-    if [ $status = 124 ]; then outcome="stopped after $limit s"; elif [ $status != 0 ]; then outcome="exit code $status"; fi
+    if [ "$limit" -le 0 ]; then
+        outcome='no time was left'
+    elif [ $status = 124 ]; then
+        outcome="stopped after $limit s"
+    elif [ $status != 0 ]; then
+        outcome="exit code $status"
+    fi
     if [ $status != 0 ]; then failed=1; fi
     summary=$summary$(printf '%-16s %4d s  %s' "$name" $(($(date +%s) - began)) "$outcome")'
 '
@@ -62,11 +68,13 @@ step() {
 generator=
 if command -v ninja > /dev/null; then generator='-G Ninja'; fi
 # shellcheck disable=SC2086  # no word or two
-step build-configure 20 cmake -S "$root" -B "$build" $generator -DLADDER_LAB=OFF -DLADDER_PYTHON=ON "-DPython_EXECUTABLE=$python"
+step build-configure 20 cmake -S "$root" -B "$build" $generator -DLADDER_LAB=OFF \
+    -DLADDER_PYTHON=ON "-DPython_EXECUTABLE=$python"
 step build 80 cmake --build "$build" --parallel "$(nproc)" --target python_package
 step compile 60 "$python" "$root/tests/python/measure.py" --compile
 step train 40 "$python" "$root/examples/train_gpt.py" --steps 200 --json "$out/train.json"
-step train-40 30 "$python" "$root/examples/train_gpt.py" --steps 200 --stage 5 --backward-stage 40 --json "$out/train-40.json"
+step train-40 30 "$python" "$root/examples/train_gpt.py" --steps 200 --stage 5 --backward-stage 40 \
+    --json "$out/train-40.json"
 step measure 50 "$python" "$root/tests/python/measure.py" "$out/python.json" "$out/train.json" "$out/train-40.json"
 step tests 80 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
 

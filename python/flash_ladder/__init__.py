@@ -3,8 +3,8 @@
     O = flash_ladder.attention(Q, K, V, causal=True, stage=5)
 
 Q is (B, H, Nq, d); K and V are (B, Hkv, Nk, d), and H is a multiple of Hkv. Arrays are NumPy's, PyTorch's, CuPy's or
-JAX's, of fp16 or bf16, and are read where they lie. Those in the CPU's memory run on the CPU back-end, thread by thread;
-those on a GPU run there, in the caller's stream. A stage is compiled when it is first called, and kept in
+JAX's, of fp16 or bf16, and are read where they lie. Those in the CPU's memory run on the CPU back-end, thread by
+thread; those on a GPU run there, in the caller's stream. A stage is compiled when it is first called, and kept in
 ~/.cache/flash_ladder ($FLASH_LADDER_CACHE): by g++ for the CPU, by nvcc for a GPU.
 
 A wrong argument is a ValueError or a TypeError. CannotRun says that this machine lacks something, CheckFailed that a
@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Optional, Sequence, Union
 from . import _arrays, _core, _home
 from ._core import CannotRun, CheckFailed
 
-__all__ = ["attention", "attention_backward", "default_stage", "stages", "prepare", "verify", "count", "time", "Stage", "CannotRun", "CheckFailed"]
+__all__ = ["attention", "attention_backward", "default_stage", "stages", "prepare", "verify", "count", "time", "Stage",
+           "CannotRun", "CheckFailed"]
 
 StageName = Union[int, str]
 
@@ -48,13 +49,13 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Optional[f
         view). Nothing is copied.
     causal: row i sees the keys j <= i + Nk - Nq.
     scale: 1 / sqrt(d) by default.
-    stage: a number (5), a name ("split_q") or a folder with a kernel.cu of your own ("my/"). By default the last rung for
-        one query row, or for many.
+    stage: a number (5), a name ("split_q") or a folder with a kernel.cu of your own ("my/"). By default the last rung
+        for one query row, or for many.
     return_lse: also return L (B, H, Nq), fp32: log(sum(exp(scale Q K^T + mask))).
     backend: of arrays in the CPU's memory "cpu" or "checked", which also finds races.
 
-    Returns O, of q's library, type, axes and strides; or (O, L). PyTorch's tensors take flash_ladder.torch.attention, and
-    gradients flow through it.
+    Returns O, of q's library, type, axes and strides; or (O, L). PyTorch's tensors take flash_ladder.torch.attention,
+    and gradients flow through it.
     """
     if _arrays.is_torch(q):
         from . import torch
@@ -66,8 +67,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Optional[f
     workspace = _workspace(kernel, at, q) if at.on_gpu else None
     O = library.empty_like(q)
     L = library.empty(q.shape[:3], "float32", q)
-    kernel.forward(*(place[:3] for place in at.places.values()), at.place(O)[:3], at.place(L)[0], at.bf16, causal, scale,
-                   _address(at, workspace), library.stream)
+    kernel.forward(*(place[:3] for place in at.places.values()), at.place(O)[:3], at.place(L)[0], at.bf16, causal,
+                   scale, _address(at, workspace), library.stream)
     if at.on_gpu:
         library.finish()
     return (O, L) if return_lse else O

@@ -38,8 +38,8 @@ def _recipes(sources):
 
 
 def start():
-    """Tells the C++ side where things are. Nothing is compiled or written before it is needed but kernels.json. Returns the
-    folder that has it, and will have what is compiled."""
+    """Tells the C++ side where things are. Nothing is compiled or written before it is needed but kernels.json. Returns
+    the folder that has it, and will have what is compiled."""
     installed = PACKAGE / "sources"
     sources = installed if installed.exists() else Path(_core.built_from)
     recipes = _recipes(sources)
@@ -62,8 +62,8 @@ _versions = {}  # of the kernels of one's own: when each was written, and under 
 
 
 def current(word):
-    """The path by which a kernel of one's own is loaded as it is now. A process loads a path once; what has changed since
-    then is loaded from a copy of its folder."""
+    """The path by which a kernel of one's own is loaded as it is now. A process loads a path once; what has changed
+    since then is loaded from a copy of its folder."""
     folder = Path(word) if Path(word).is_dir() else Path(word).parent
     kernel = folder / "kernel.cu" if Path(word).is_dir() else Path(word)
     try:

@@ -40,11 +40,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: O
     stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
     Returns O (B, H, Nq, d), or O and L (B, H, Nq), fp32. No gradient flows through L.
     """
-    device = q.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-    if not _is_plain(q):
+    plain = _is_plain(q)
+    if not plain or torch._C._is_any_autocast_enabled():
+        device = q.device.type
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    if not plain:
         o, lse = _attention(q, k, v, causal, scale, _word(stage), _word(backward_stage), backend)
     elif torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         o, lse = _LadderAttention.apply(q, k, v, causal, scale, stage, backward_stage, backend)
@@ -65,8 +67,8 @@ def _word(stage):
 
 
 def _is_plain(q):
-    """Whether nobody watches: no compiler, no transform, no mode, no tensor that is more than a tensor. Then a call goes
-    straight to its implementation, since the way through an operator in Python takes longer than all the rest."""
+    """Whether nobody watches: no compiler, no transform, no mode, no tensor that is more than a tensor. Then a call
+    goes straight to its implementation, since the way through an operator in Python takes longer than all the rest."""
     return (type(q) in _tensors and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack() and
             not torch._C._len_torch_function_stack() and torch._C._functorch.peek_interpreter_stack() is None)
 

@@ -4,8 +4,8 @@
     register()
     model = AutoModelForCausalLM.from_config(config, attn_implementation="ladder")
 
-Prefill, decoding with a cache, and grouped heads run as they are. Masks are causal or none: a batch with padding, a sliding
-window or a static cache is refused.
+Prefill, decoding with a cache, and grouped heads run as they are. Masks are causal or none: a batch with padding, a
+sliding window or a static cache is refused.
 """
 
 from typing import Optional
@@ -17,8 +17,8 @@ __all__ = ["register"]
 
 def register(name: str = "ladder", stage: Optional[StageName] = None,
              backward_stage: Optional[StageName] = None) -> str:
-    """Makes attn_implementation=name mean flash_ladder.torch.attention by these stages. Returns the name, which must not
-    contain "flash": transformers would look for the libraries of that name."""
+    """Makes attn_implementation=name mean flash_ladder.torch.attention by these stages. Returns the name, which must
+    not contain "flash": transformers would look for the libraries of that name."""
     from transformers import AttentionInterface
 
     def forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None, **kwargs):

@@ -40,4 +40,5 @@ def relative(got, expected):
 def problem():
     """Q, K and V: two query heads to a key head, ragged tiles, more keys than queries."""
     random = np.random.default_rng(1)
-    return [random.standard_normal((2, heads, rows, 64)).astype(np.float16) for heads, rows in ((4, 70), (2, 90), (2, 90))]
+    return [random.standard_normal((2, heads, rows, 64)).astype(np.float16)
+            for heads, rows in ((4, 70), (2, 90), (2, 90))]

@@ -1,7 +1,7 @@
 """What only a GPU can tell of the package in PyTorch, as a record for docs/results:
 
-    measure.py FILE [TRAINING]...      writes JSON: the host's time for a call, beside SDPA's; tokens per second of a Llama;
-                                       and what train_gpt.py --json has written
+    measure.py FILE [TRAINING]...      writes JSON: the host's time for a call, beside SDPA's; tokens per second of a
+                                       Llama; and what train_gpt.py --json has written
     measure.py --compile               compiles the stages that this, and the tests, call, and does nothing else
 """
 
@@ -55,7 +55,7 @@ def overhead():
 
 
 def llama():
-    """Tokens per second of a Llama with random weights: prefill of two prompts of 4096 tokens, decoding behind them, by implementation."""
+    """Tokens per second of a Llama with random weights: prefill of two prompts, decoding behind them."""
     import transformers
     from flash_ladder.transformers import register
     register("ladder")

@@ -104,7 +104,8 @@ def test_bad_input_is_refused_in_one_sentence(problem):
     q, k, v = problem
     f = call(problem)
     refused = [
-        (ValueError, "Q is (2, 4, 70, 64) and K is (2, 2, 90, 32): B and d must agree", lambda: f(q, k[..., :32], v[..., :32])),
+        (ValueError, "Q is (2, 4, 70, 64) and K is (2, 2, 90, 32): B and d must agree",
+         lambda: f(q, k[..., :32], v[..., :32])),
         (ValueError, "K is (2, 2, 90, 64) and V is (2, 2, 89, 64): they must agree", lambda: f(q, k, v[:, :, 1:])),
         (ValueError, "H = 3 is not a multiple of Hkv = 2: each key/value head serves", lambda: f(q[:, :3], k, v)),
         (ValueError, "05_causal_skip has no head dimension 256; it has 64, 128",
