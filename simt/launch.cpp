@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -110,7 +111,9 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
     std::optional<Turns> turns;
     if (blocks <= static_cast<std::uint64_t>(o.blocks_in_turns)) turns.emplace(blocks);
     const auto work = [&] {
-        static thread_local Block block;
+        // Not itself thread_local: a library that is loaded late has little room for such variables.
+        static thread_local const auto own_block = std::make_unique<Block>();
+        Block& block = *own_block;
         block.tally = {};
         block.begin_launch(config, call, parameters, bytes, first_serial);
         std::uint64_t i = next++;

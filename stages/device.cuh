@@ -494,6 +494,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, int block, std::size_t sha
     config.gridDim = grid;
     config.blockDim = dim3(block);
     config.dynamicSmemBytes = shared_bytes;
+    config.stream = static_cast<cudaStream_t>(launch_stream());
     if (on_launch) {
         on_launch({reinterpret_cast<const void*>(kernel), std::int64_t{grid.x} * grid.y * grid.z, block,
                    shared_bytes});

@@ -16,6 +16,10 @@ struct Launch {
     std::size_t shared_bytes;  ///< dynamic shared memory of a block
 };
 
+/// The CUDA stream that launches of this thread go to: null, the default stream, unless the program that runs
+/// stages has set another.
+void*& launch_stream();
+
 /// Told of each launch on a GPU before it starts. Empty but while `lab profile` listens.
 inline std::function<void(const Launch&)> on_launch;
 

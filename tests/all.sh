@@ -172,6 +172,13 @@ if [ "$quick" = --quick ]; then
 fi
 suite 'all tests' "$build"
 
+# Not beside others: it configures the build anew.
+if has_cpu && package_python=$(tests/find_python.sh nanobind numpy pytest); then
+    step 'the Python package' tests/python.sh "$build" "$package_python"
+else
+    skip 'the Python package' 'nanobind, numpy or pytest is missing'
+fi
+
 # --- The same tree under another compiler, with checkers of its own, and every stage on its cases ------------------
 
 if ! has_cpu; then
@@ -200,7 +207,7 @@ fi
 # --- The sources, the notebooks and the pages; and the course, as a newcomer follows it ------------------------------
 
 pages() {
-    mapfile -t sources < <(find harness reference simt stages tests \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | sort)
+    mapfile -t sources < <(find harness python reference simt stages tests \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | sort)
     # Releases of clang-format differ in details, so one of them decides: Debian 12's.
     if clang-format --version 2> /dev/null | grep -q 'version 14\.'; then
         step 'clang-format' clang-format --dry-run -Werror "${sources[@]}"

@@ -11,18 +11,11 @@
 #include "harness/base/table.h"
 #include "harness/commands/arguments.h"
 #include "harness/device/device.h"
+#include "harness/ladder/words.h"
 #include "harness/verify/verify.h"
 #include "stages/stage.h"
 
 namespace ladder {
-
-/// The stages that words name: a number ("4"), a range ("1-5"), a name ("04_split_q", "split_q"), several
-/// with commas, "all"; none for all of them. In order, each once; behind them the kernels of one's own, named
-/// by their folder or file ("my/", "my/kernel.cu"). Throws BadUsage for a stage that is not there.
-std::vector<const Stage*> select_stages(const std::vector<std::string>& words);
-
-/// The one stage that a word names. Throws BadUsage.
-const Stage& select_stage(const std::string& word);
 
 /// [STAGES]
 struct StageOptions {

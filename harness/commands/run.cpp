@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -55,10 +54,6 @@ struct RunOptions {
     std::optional<Layout> layout;
 };
 
-std::string shape_text(const NpyArray& array) {
-    return fmt::format("({})", fmt::join(array.shape, ", "));
-}
-
 // Calls f with a value of the C++ type of the file's elements: Eigen::half or float.
 template <class F>
 auto with_type(NpyArray::Type type, F&& f) {
@@ -110,27 +105,6 @@ std::string from_storage(const std::vector<std::uint16_t>& bits, DType dtype, Np
             return bytes;
         });
     });
-}
-
-// The sizes of the three files, in the order of their layout's axes.
-Shape shape_of(const NpyArray& q, const NpyArray& k, const NpyArray& v, Layout layout) {
-    const std::size_t head = layout == Layout::bhnd ? 1 : 2, row = 3 - head;
-    if (k.shape != v.shape) {
-        throw BadUsage(fmt::format("K is {} and V is {}: they must agree", shape_text(k), shape_text(v)));
-    }
-    if (q.shape[0] != k.shape[0] || q.shape[3] != k.shape[3]) {
-        throw BadUsage(fmt::format("Q is {} and K is {}: B and d must agree", shape_text(q), shape_text(k)));
-    }
-    // Sizes beyond an int are beyond every limit too; validate() names them.
-    const auto size = [](std::int64_t n) { return static_cast<int>(std::min<std::int64_t>(n, INT_MAX)); };
-    const Shape shape{.B = size(q.shape[0]),
-                      .H = size(q.shape[head]),
-                      .Hkv = size(k.shape[head]),
-                      .Nq = size(q.shape[row]),
-                      .Nk = size(k.shape[row]),
-                      .d = size(q.shape[3])};
-    validate(shape);
-    return shape;
 }
 
 // However they spell it, and wherever links lead.
@@ -208,7 +182,7 @@ Document run(const RunOptions& options) {
         dO = read_npy(options.dO, 4);
         if (dO->type != q.type || dO->shape != q.shape) {
             throw BadUsage(fmt::format("dO is {} {} and Q is {} {}: they must agree", name(dO->type),
-                                       shape_text(*dO), name(q.type), shape_text(q)));
+                                       axes_text(dO->shape), name(q.type), axes_text(q.shape)));
         }
     }
     Case c;
@@ -217,14 +191,11 @@ Document run(const RunOptions& options) {
     c.layout = options.layout.value_or(Layout::bhnd);
     c.causal = options.causal;
     c.scale = options.scale;
-    c.shape = shape_of(q, k, v, c.layout);
+    c.shape = shape_of(q.shape, k.shape, v.shape, c.layout);
     if (c.dtype == DType::bf16 && q.type == NpyArray::Type::float16) {
         throw BadUsage("--dtype bf16 takes float32 files: float16 values would lose bits");
     }
-    if (!stage.has_head_dim(c.shape.d)) {
-        throw BadUsage(fmt::format("{} has no head dimension {}; it has {}", stage.folder(), c.shape.d,
-                                   fmt::join(stage.head_dims, ", ")));
-    }
+    require_head_dim(stage, c.shape.d);
     Inputs inputs{to_storage(q, c.dtype, options.q), to_storage(k, c.dtype, options.k),
                   to_storage(v, c.dtype, options.v)};
     if (dO) inputs.dO = to_storage(*dO, c.dtype, options.dO);
@@ -242,8 +213,9 @@ Document run(const RunOptions& options) {
         const NpyArray& like = tensor.of_keys ? k : q;
         file->write(
             format_npy({like.type, like.shape, from_storage(outputs.*tensor.elements, c.dtype, like.type)}));
-        written.emplace_back(forward ? "out" : tensor.name, fmt::format("{}, {} {}", file->path().string(),
-                                                                        name(like.type), shape_text(like)));
+        written.emplace_back(
+            forward ? "out" : tensor.name,
+            fmt::format("{}, {} {}", file->path().string(), name(like.type), axes_text(like.shape)));
     }
     if (lse) {
         std::string bytes(outputs.L.size() * sizeof(float), '\0');

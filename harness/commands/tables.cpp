@@ -20,6 +20,7 @@
 #include "harness/report/parts.h"
 #include "harness/report/profile_tables.h"
 #include "harness/report/published.h"
+#include "harness/report/python.h"
 #include "harness/report/roofline.h"
 #include "harness/report/standard.h"
 #include "harness/report/timing_tables.h"
@@ -76,6 +77,7 @@ class Generator {
         if (name == "grid") return papers_ ? to_markdown(grid_table(*papers_)) : not_recorded;
         if (name == "standard") return standard_block(page);
         if (name == "errors") return recorded_errors_block();
+        if (name == "python") return recorded_python_block();
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
         if (name == "profile" && stage != nullptr) return profile_block(profiled_, *stage);
@@ -257,6 +259,11 @@ class Generator {
         return fs::exists(file) ? errors_block(file) : not_recorded;
     }
 
+    static std::string recorded_python_block() {
+        const fs::path file = file_of("h200-python");
+        return fs::exists(file) ? python_block(file) : not_recorded;
+    }
+
     /// The plain back-end: what it counts the race checker counts too, which claims hold, and it is faster.
     Device& counting_device() {
         if (!cpu_) cpu_ = open_first({Backend::cpu});
@@ -422,7 +429,7 @@ std::vector<File> pages(Generator& generator) {
     const fs::path ladder = "stages";
     std::vector<Page> all{{"README.md"}, {ladder / "README.md"}};
     for (const char* name : {"results.md", "benchmark.md", "standard_attention.md", "claimed_and_measured.md",
-                             "flash_attention_1_and_2.md", "worked_example.md"})
+                             "flash_attention_1_and_2.md", "worked_example.md", "python.md"})
         all.push_back({fs::path("docs") / name});
     for (const auto& [part, name] : part_pages()) all.push_back({ladder / name, nullptr, part});
     for (const Stage& stage : stages()) all.push_back({ladder / stage.folder() / "README.md", &stage});

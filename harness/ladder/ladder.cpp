@@ -19,6 +19,15 @@ namespace fs = std::filesystem;
 namespace ladder {
 namespace {
 
+struct Folders {
+    fs::path sources = LADDER_SOURCE_DIR, build = LADDER_BUILD_FOLDER;
+};
+
+Folders& folders() {
+    static Folders folders;
+    return folders;
+}
+
 constexpr std::string_view blanks = " \t\r\n";
 
 std::string_view trimmed(std::string_view text) {
@@ -131,11 +140,19 @@ bool Stage::has_head_dim(int d) const {
 }
 
 fs::path source_folder() {
-    const fs::path folder = LADDER_SOURCE_DIR;
+    const fs::path& folder = folders().sources;
     if (!fs::exists(folder / "stages"))
         throw CannotRun(fmt::format("there is no {}: the folder that this program was built from has moved",
                                     (folder / "stages").string()));
     return folder;
+}
+
+const fs::path& build_folder() {
+    return folders().build;
+}
+
+void use_folders(const fs::path& sources, const fs::path& build) {
+    folders() = {sources, build};
 }
 
 fs::path stages_folder() {

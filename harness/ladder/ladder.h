@@ -12,8 +12,17 @@
 
 namespace ladder {
 
-/// The folder of sources that this program was built from. Throws CannotRun if it is gone.
+/// The folder of sources that this program was built from, unless use_folders() named another. Throws
+/// CannotRun if it is gone.
 std::filesystem::path source_folder();
+
+/// The folder with kernels.json, which says how kernels are compiled, and with the compiled kernels: the one
+/// that this program was built in, unless use_folders() named another.
+const std::filesystem::path& build_folder();
+
+/// For a program that was installed elsewhere: where its sources are, and a folder that it may write to.
+/// Before all else.
+void use_folders(const std::filesystem::path& sources, const std::filesystem::path& build);
 
 /// The folder of stages: stages/ of the sources, or the one that the environment variable LADDER_STAGES
 /// names.

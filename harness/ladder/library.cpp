@@ -42,7 +42,7 @@ bool is_own(const fs::path& source) {
 }
 
 const nlohmann::json& recipes() {
-    static const nlohmann::json all = read_json(LADDER_BUILD_FOLDER "/kernels.json");
+    static const nlohmann::json all = read_json(build_folder() / "kernels.json");
     return all;
 }
 
@@ -182,7 +182,7 @@ Words listing(const fs::path& file) {
 
 /// Precompiled headers: the folder before all others in which g++ looks for them.
 fs::path headers_folder() {
-    return fs::path(LADDER_BUILD_FOLDER) / "kernels" / "headers";
+    return build_folder() / "kernels" / "headers";
 }
 
 /// What kernels take from a precompiled header.
@@ -301,7 +301,7 @@ Compilation compilation_of(const fs::path& source, const std::string& recipe) {
     std::string name = folder.filename().string();
     // Folders elsewhere may have the names of the ladder's.
     if (!is_own(source)) name += "-" + text_fingerprint(source.string()).substr(0, 8);
-    return {source, recipe, fs::path(LADDER_BUILD_FOLDER) / "kernels" / name};
+    return {source, recipe, build_folder() / "kernels" / name};
 }
 
 Compilation compilation_of(const Stage& stage, Backend backend) {

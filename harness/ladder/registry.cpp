@@ -8,6 +8,7 @@
 
 #include "harness/ladder/library.h"
 #include "stages/errors.h"
+#include "stages/launch.h"
 
 namespace ladder {
 namespace {
@@ -42,6 +43,11 @@ const char* name(Backend backend) {
 bool register_stage(const Stage& stage) {
     registered().push_back(stage);
     return true;
+}
+
+void*& launch_stream() {
+    thread_local void* stream = nullptr;
+    return stream;
 }
 
 Stage load_library(const std::filesystem::path& library) {

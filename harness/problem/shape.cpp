@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <climits>
 #include <set>
 
 #include "harness/ladder/ladder.h"
@@ -85,6 +87,36 @@ void validate(const Shape& shape) {
         throw BadUsage(
             fmt::format("{}: the tensors would take {:.1e} bytes", to_string(shape), problem_bytes(shape)));
     }
+}
+
+std::string axes_text(const std::vector<std::int64_t>& axes) {
+    return fmt::format("({})", fmt::join(axes, ", "));
+}
+
+Shape shape_of(const std::vector<std::int64_t>& Q, const std::vector<std::int64_t>& K,
+               const std::vector<std::int64_t>& V, Layout layout) {
+    const std::size_t head = layout == Layout::bhnd ? 1 : 2, row = 3 - head;
+    if (K != V)
+        throw BadUsage(fmt::format("K is {} and V is {}: they must agree", axes_text(K), axes_text(V)));
+    if (Q[0] != K[0] || Q[3] != K[3]) {
+        throw BadUsage(fmt::format("Q is {} and K is {}: B and d must agree", axes_text(Q), axes_text(K)));
+    }
+    // Sizes beyond an int are beyond every limit too; validate() names them.
+    const auto size = [](std::int64_t n) { return static_cast<int>(std::min<std::int64_t>(n, INT_MAX)); };
+    const Shape shape{.B = size(Q[0]),
+                      .H = size(Q[head]),
+                      .Hkv = size(K[head]),
+                      .Nq = size(Q[row]),
+                      .Nk = size(K[row]),
+                      .d = size(Q[3])};
+    validate(shape);
+    return shape;
+}
+
+void require_head_dim(const Stage& stage, int d) {
+    if (stage.has_head_dim(d)) return;
+    throw BadUsage(fmt::format("{} has no head dimension {}; it has {}", stage.folder(), d,
+                               fmt::join(stage.head_dims, ", ")));
 }
 
 double problem_bytes(const Shape& s, Pass pass) {

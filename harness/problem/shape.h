@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "harness/problem/case.h"
 #include "stages/stage.h"
 
 namespace ladder {
@@ -16,6 +19,17 @@ Shape parse_shape(std::string_view text);
 /// Throws BadUsage unless every size is at least 1 and within what kernels can index, the key/value heads
 /// divide the query heads, some stage has the head dimension, and the tensors' bytes can be counted.
 void validate(const Shape& shape);
+
+/// The axes of a tensor: "(1, 8, 512, 64)"
+std::string axes_text(const std::vector<std::int64_t>& axes);
+
+/// The sizes of the problem whose Q, K and V have these four axes, in the order of their layout; validated.
+/// Throws BadUsage if they do not agree.
+Shape shape_of(const std::vector<std::int64_t>& Q, const std::vector<std::int64_t>& K,
+               const std::vector<std::int64_t>& V, Layout layout);
+
+/// Throws BadUsage, with those that it has, if the stage has no such head dimension.
+void require_head_dim(const Stage& stage, int d);
 
 /// Bytes of Q, K, V, O and L, and in the backward pass of dO, dQ, dK and dV too. In floating point, where
 /// sizes that overflow every integer still compare.

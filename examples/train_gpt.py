@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Trains a small GPT, character by character, with any stage of the ladder, beside PyTorch's own attention.
+
+    train_gpt.py                              the last rungs, on a GPU; --stage 5 --backward-stage 42 for others
+    train_gpt.py --stage my/ --json out.json  a kernel of your own; losses and times as JSON
+    train_gpt.py --tiny                       a smaller model, for the CPU back-end: the default without a GPU
+
+Both runs begin with the same weights and see the same text, so that their losses differ by rounding alone. The text is
+"As You Like It", which is in this folder.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import flash_ladder
+from flash_ladder.torch import attention
+
+TEXT = Path(__file__).parent / "as_you_like_it.txt"
+# layers, heads of 64, characters of context, sequences of a batch
+SMALL = dict(layers=6, heads=6, context=256, batch=64)
+TINY = dict(layers=2, heads=2, context=64, batch=4)
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, attend):
+        super().__init__()
+        self.heads, self.attend = heads, attend
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):  # (B, N, width)
+        # (B, H, N, 64) each: views of one tensor, which attention reads where they lie
+        q, k, v = self.qkv(self.norm_1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        with torch.profiler.record_function("attention"):
+            o = self.attend(q, k, v)
+        x = x + self.out(o.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norm_2(x))
+
+
+class GPT(nn.Module):
+    def __init__(self, characters, layers, heads, context, attend):
+        super().__init__()
+        width = 64 * heads
+        self.characters, self.places = nn.Embedding(characters, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Block(width, heads, attend) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters, bias=False)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, text):  # (B, N) of characters
+        x = self.characters(text) + self.places.weight[:text.shape[1]]
+        return self.head(self.norm(self.blocks(x)))
+
+
+def read_text(device):
+    """The text as numbers, and how many different characters it has."""
+    letters = TEXT.read_text()
+    alphabet = sorted(set(letters))
+    return torch.tensor([alphabet.index(letter) for letter in letters], device=device), len(alphabet)
+
+
+def train(attend, size, steps, device, seed=1, clip=1.0):
+    """Trains a fresh model. Returns the loss of each step and a function that makes one more."""
+    text, characters = read_text(device)
+    size = dict(size)
+    batch, context = size.pop("batch"), size["context"]
+    torch.manual_seed(seed)
+    model = GPT(characters, attend=attend, **size).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
+    order = torch.Generator().manual_seed(seed)
+
+    def step():
+        first = torch.randint(len(text) - context - 1, (batch, 1), generator=order).to(device)
+        here = text[first + torch.arange(context + 1, device=device)]
+        with torch.autocast(device, torch.bfloat16):
+            logits = model(here[:, :-1])
+        loss = F.cross_entropy(logits.float().flatten(0, 1), here[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        return loss.detach()
+
+    losses = [step() for _ in range(steps)]
+    return torch.stack(losses).tolist(), step
+
+
+def step_ms(step, device, repeats):
+    """The median time of a step."""
+    def now():
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    times = []
+    for _ in range(repeats):
+        before = now()
+        step()
+        times.append(1000 * (now() - before))
+    return statistics.median(times)
+
+
+def where_it_goes(step):
+    """Milliseconds of the GPU per step: in attention's forward pass, in its backward pass, in all."""
+    from torch.profiler import ProfilerActivity, profile
+    steps = 5
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+    parts = {"attention": 0, "its gradients": 0, "all": 0}
+    for event in profiler.key_averages():
+        parts["all"] += event.self_device_time_total
+        if event.key == "attention":
+            parts["attention"] += event.device_time_total
+        elif event.key.startswith("autograd::engine::evaluate_function") and "Attention" in event.key:
+            parts["its gradients"] += event.device_time_total
+    return {name: microseconds / 1000 / steps for name, microseconds in parts.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stage", help="of the forward pass: a number, a name or a folder")
+    parser.add_argument("--backward-stage", help="of the backward pass")
+    parser.add_argument("--steps", type=int, help="of each run [400, or 30 with --tiny]")
+    parser.add_argument("--tiny", action="store_true", help="a model that the CPU back-end trains in a minute")
+    parser.add_argument("--cpu", action="store_true", help="the CPU back-end, even if there is a GPU")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", help="losses and times, to this file")
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() and not options.cpu else "cpu"
+    tiny = options.tiny or device == "cpu"
+    size, steps = (TINY, options.steps or 30) if tiny else (SMALL, options.steps or 400)
+    # On a CPU by default what is quickest there
+    default = ["5", "40"] if device == "cpu" else [
+        flash_ladder.default_stage(size["context"], 64, backward=backward, backend="gpu") for backward in (False, True)]
+    stage, backward_stage = options.stage or default[0], options.backward_stage or default[1]
+    if "/" not in stage + backward_stage:  # the ladder's by their whole names
+        stage, backward_stage = (flash_ladder.stages(name)[0].folder for name in (stage, backward_stage))
+    flash_ladder.prepare([stage, backward_stage], "gpu" if device == "cuda" else "cpu")
+
+    runs = {"ladder": lambda q, k, v: attention(q, k, v, causal=True, stage=stage, backward_stage=backward_stage),
+            "SDPA": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)}
+    result = {"device": torch.cuda.get_device_name() if device == "cuda" else "CPU", "torch": torch.__version__,
+              "stage": stage, "backward_stage": backward_stage, "size": size, "runs": {}}
+    for name, attend in runs.items():
+        began = time.perf_counter()
+        losses, step = train(attend, size, steps, device, options.seed)
+        run = {"losses": losses, "step_ms": step_ms(step, device, 3 if tiny else 50)}
+        if device == "cuda":
+            run["gpu_ms"] = where_it_goes(step)
+        run["seconds"] = time.perf_counter() - began
+        result["runs"][name] = run
+        print(f"{name:7} loss {losses[0]:.3f} -> {losses[-1]:.3f} in {steps} steps; {run['step_ms']:.1f} ms a step, "
+              f"{run['seconds']:.0f} s in all")
+    apart = [abs(a - b) for a, b in zip(*(run["losses"] for run in result["runs"].values()))]
+    result["largest_difference"] = max(apart)
+    print(f"the losses differ by {max(apart):.4f} at most, by {statistics.mean(apart):.4f} on average")
+    if options.json:
+        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+#include "harness/report/python.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "harness/base/json.h"
+#include "harness/base/table.h"
+#include "stages/errors.h"
+
+namespace ladder {
+namespace {
+
+Cell number(double value, const char* format) {
+    return {Value(value), fmt::format(fmt::runtime(format), value)};
+}
+
+Table overheads(const nlohmann::json& rows) {
+    Table table("overhead", "Microseconds that the host takes to queue a call",
+                {{"problem", "problem"},
+                 {"pass", "gradients"},
+                 {"ladder", "attention()", Align::right},
+                 {"sdpa", "SDPA", Align::right},
+                 {"more", "more than SDPA", Align::right},
+                 {"operator", "the operator itself", Align::right}});
+    for (const auto& row : rows) {
+        for (const char* what : {"inference", "training"}) {
+            const auto us = [&](const char* who) { return row.at(what).at(who).template get<double>(); };
+            table.add_row({row.at("problem").template get<std::string>(),
+                           std::string(what) == "training" ? "wanted" : "not wanted",
+                           number(us("ladder"), "{:.1f}"), number(us("sdpa"), "{:.1f}"),
+                           number(us("ladder") - us("sdpa"), "{:+.1f}"), number(us("operator"), "{:.1f}")});
+        }
+    }
+    return table;
+}
+
+Table tokens(const nlohmann::json& llama) {
+    Table table(
+        "llama",
+        fmt::format("A Llama of {:.1f} billion random weights: tokens per second for {} prompts of {} "
+                    "tokens, and for decoding behind them; how far its logits, of at most {:.2f}, are "
+                    "from those of eager attention",
+                    llama.at("parameters").get<double>() * 1e-9, llama.at("prompt").at(0).get<int>(),
+                    llama.at("prompt").at(1).get<int>(), llama.at("largest_logit").get<double>()),
+        {{"attention", "attention"},
+         {"prefill", "prefill", Align::right},
+         {"decode", "decoding", Align::right},
+         {"difference", "largest difference", Align::right}});
+    for (const auto& row : llama.at("implementations")) {
+        table.add_row({row.at("name").get<std::string>(), number(row.at("prefill"), "{:.0f}"),
+                       number(row.at("decode"), "{:.0f}"), number(row.at("from_eager"), "{:.3f}")});
+    }
+    return table;
+}
+
+Table trainings(const nlohmann::json& runs) {
+    Table table("training", "examples/train_gpt.py: milliseconds of a step",
+                {{"attention", "attention"},
+                 {"step", "a step", Align::right},
+                 {"gpu", "of the GPU", Align::right},
+                 {"forward", "in attention", Align::right},
+                 {"backward", "in its gradients", Align::right},
+                 {"loss", "last loss", Align::right},
+                 {"difference", "largest difference to SDPA's", Align::right}});
+    for (const auto& training : runs) {
+        for (const char* who : {"ladder", "SDPA"}) {
+            const auto& run = training.at("runs").at(who);
+            const auto& ms = run.at("gpu_ms");
+            const bool ours = std::string(who) == "ladder";
+            table.add_row({ours ? fmt::format("{}, {}", training.at("stage").get<std::string>(),
+                                              training.at("backward_stage").get<std::string>())
+                                : "SDPA beside it",
+                           number(run.at("step_ms"), "{:.2f}"), number(ms.at("all"), "{:.2f}"),
+                           number(ms.at("attention"), "{:.2f}"), number(ms.at("its gradients"), "{:.2f}"),
+                           number(run.at("losses").back(), "{:.3f}"),
+                           ours ? number(training.at("largest_difference"), "{:.4f}") : Cell()});
+        }
+    }
+    return table;
+}
+
+}  // namespace
+
+std::string python_block(const std::filesystem::path& record) {
+    const auto json = read_json(record);
+    try {
+        if (json.at("kind") != "python")
+            throw BadUsage(fmt::format("cannot read {}: not of the Python package", record.string()));
+        const auto text = [&](const char* key) { return json.at(key).get<std::string>(); };
+        std::string block =
+            fmt::format("Recorded on {}, {}, commit {}, with PyTorch {}:\n", text("gpu"),
+                        text("date").substr(0, 10), text("commit").substr(0, 7), text("torch"));
+        std::vector<Table> tables{overheads(json.at("overhead_us"))};
+        if (json.contains("llama")) tables.push_back(tokens(json.at("llama")));
+        if (!json.at("training").empty()) tables.push_back(trainings(json.at("training")));
+        for (const Table& table : tables)
+            block += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
+        return block;
+    } catch (const nlohmann::json::exception& error) {
+        throw BadUsage(fmt::format("cannot read {}: {}", record.string(), error.what()));
+    }
+}
+
+}  // namespace ladder

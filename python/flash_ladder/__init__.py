@@ -1,0 +1,189 @@
+"""The ladder from Python: every stage of Flash Ladder as a function of arrays.
+
+    O = flash_ladder.attention(Q, K, V, causal=True, stage=5)
+
+Q is (B, H, Nq, d); K and V are (B, Hkv, Nk, d), and H is a multiple of Hkv. Arrays are NumPy's, PyTorch's, CuPy's or
+JAX's, of fp16 or bf16, and are read where they lie. Those in the CPU's memory run on the CPU back-end, thread by
+thread; those on a GPU run there, in the caller's stream. A stage is compiled when it is first called, and kept in
+~/.cache/flash_ladder ($FLASH_LADDER_CACHE): by g++ for the CPU, by nvcc for a GPU.
+
+A wrong argument is a ValueError or a TypeError. CannotRun says that this machine lacks something, CheckFailed that a
+kernel raced, hung or does not compile; both are RuntimeErrors.
+"""
+
+import json
+from functools import lru_cache
+from typing import Any, NamedTuple, Optional, Sequence, Union
+
+from . import _arrays, _core, _home
+from ._core import CannotRun, CheckFailed
+
+__all__ = ["attention", "attention_backward", "default_stage", "stages", "prepare", "verify", "count", "time", "Stage",
+           "CannotRun", "CheckFailed"]
+
+StageName = Union[int, str]
+
+
+class Stage(NamedTuple):
+    """A rung of the ladder, as its kernel.cu declares it."""
+
+    number: int
+    name: str  #: "split_q"
+    folder: str  #: "04_split_q"
+    parent: int  #: the stage that it changes, or -1
+    change: str  #: the one change, in one line
+    shows_in: str  #: the timing regime where that change should show
+    computes: str  #: "forward" or "backward"
+    head_dims: Sequence[int]
+    compute_capability: int  #: the one that it needs of a GPU, 90 for Hopper's; 0 for any
+    repeats_exactly: bool  #: whether two runs agree bit for bit
+    source: str  #: path of its kernel.cu
+
+
+def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Optional[float] = None,
+              stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Any:
+    """O = softmax(scale Q K^T + mask) V.
+
+    q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d): arrays of one library, fp16 or bf16, with rows of adjacent elements and
+        strides that are multiples of 8; any other order of the first three axes is a matter of strides (a transposed
+        view). Nothing is copied.
+    causal: row i sees the keys j <= i + Nk - Nq.
+    scale: 1 / sqrt(d) by default.
+    stage: a number (5), a name ("split_q") or a folder with a kernel.cu of your own ("my/"). By default the last rung
+        for one query row, or for many.
+    return_lse: also return L (B, H, Nq), fp32: log(sum(exp(scale Q K^T + mask))).
+    backend: of arrays in the CPU's memory "cpu" or "checked", which also finds races.
+
+    Returns O, of q's library, type, axes and strides; or (O, L). PyTorch's tensors take flash_ladder.torch.attention,
+    and gradients flow through it.
+    """
+    if _arrays.is_torch(q):
+        from . import torch
+        return torch.attention(q, k, v, causal=causal, scale=scale, stage=stage, return_lse=return_lse, backend=backend)
+    at = _arrays.Placed({"Q": q, "K": k, "V": v})
+    run_on = "gpu" if at.on_gpu else backend
+    kernel = _kernel(True, stage, run_on, q.shape[2], q.shape[3])
+    library = at.library
+    workspace = _workspace(kernel, at, q) if at.on_gpu else None
+    O = library.empty_like(q)
+    L = library.empty(q.shape[:3], "float32", q)
+    kernel.forward(*(place[:3] for place in at.places.values()), at.place(O)[:3], at.place(L)[0], at.bf16, causal,
+                   scale, _address(at, workspace), library.stream)
+    if at.on_gpu:
+        library.finish()
+    return (O, L) if return_lse else O
+
+
+def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, causal: bool = False,
+                       scale: Optional[float] = None, stage: Optional[StageName] = None, backend: str = "cpu") -> Any:
+    """dQ, dK and dV: the gradients of a loss by Q, K and V, from its gradient by O.
+
+    q, o, do: (B, H, Nq, d); k, v: (B, Hkv, Nk, d); lse: (B, H, Nq), contiguous fp32. o and lse are what
+    attention(..., return_lse=True) returned with the same causal and scale. Otherwise as attention().
+
+    Returns (dQ, dK, dV), of the axes and strides of q, k and v.
+    """
+    if _arrays.is_torch(q):
+        from . import torch
+        return torch.attention_backward(q, k, v, o, lse, do, causal=causal, scale=scale, stage=stage, backend=backend)
+    at = _arrays.Placed({"Q": q, "K": k, "V": v, "O": o, "dO": do})
+    _arrays.check_lse(lse, q)
+    kernel = _kernel(False, stage, "gpu" if at.on_gpu else backend, q.shape[2], q.shape[3])
+    library = at.library
+    workspace = _workspace(kernel, at, q) if at.on_gpu else None
+    gradients = [library.empty_like(x) for x in (q, k, v)]
+    Q, K, V, O, dO = (place[:3] for place in at.places.values())
+    kernel.backward(Q, K, V, O, at.place(lse)[0], dO, *(at.place(x)[:3] for x in gradients), at.bf16, causal, scale,
+                    _address(at, workspace), library.stream)
+    if at.on_gpu:
+        library.finish()
+    return tuple(gradients)
+
+
+def stages(words: Union[StageName, Sequence[StageName]] = "all") -> "list[Stage]":
+    """The stages that words name, as on lab's command line: 4, "1-5", "split_q", "my/", or "all"."""
+    return [Stage(**stage) for stage in json.loads(_core.list_stages(_words(words)))]
+
+
+def default_stage(rows: int, d: int, *, backward: bool = False, backend: str = "cpu") -> str:
+    """The folder's name of the stage that stage=None means, for so many query rows and this head dimension."""
+    return _core.default_stage(not backward, rows, d, backend)
+
+
+def prepare(words: Union[StageName, Sequence[StageName]] = "all", backend: str = "cpu") -> None:
+    """Compiles these stages for "cpu", "checked" or "gpu" now, as many at once as there are cores; otherwise each is
+    compiled when it is first called. Those that cannot run on the GPU are left out."""
+    _core.prepare(_words(words), backend)
+
+
+def verify(words: Union[StageName, Sequence[StageName]] = "all", *, shape: Optional[Sequence[int]] = None,
+           causal: bool = False, dtype: str = "fp16", quick: bool = True, backend: str = "cpu") -> "list[dict]":
+    """Stages against attention, or its gradients, in double precision.
+
+    shape: (B, H, Hkv, Nq, Nk, d), with causal and dtype ("fp16" or "bf16"); by default each stage's own cases, of which
+        `quick` takes one for each idea.
+    backend: "cpu", "checked" (also finds races) or "gpu".
+
+    Returns for each stage what passed, the largest errors, and in "reports" where and how it is wrong.
+    """
+    return json.loads(_core.verify(_words(words), backend, _shape(shape), causal, _is_bf16(dtype), quick))
+
+
+def count(stage: StageName, shape: Sequence[int] = (1, 2, 2, 512, 512, 64), *, causal: bool = False,
+          dtype: str = "fp16") -> "dict[str, int]":
+    """The work that a stage does on a problem of shape (B, H, Hkv, Nq, Nk, d), counted exactly on the CPU: bytes,
+    instructions, barriers, by the names of `lab count --json`."""
+    return json.loads(_core.count(str(stage), _shape(shape), causal, _is_bf16(dtype)))
+
+
+def time(stage: StageName, shape: Sequence[int], *, causal: bool = False, dtype: str = "bf16") -> dict:
+    """A stage's time on the GPU, as `lab time` measures it: with a cold cache, verified, median and spread.
+
+    shape: (B, H, Hkv, Nq, Nk, d). CannotRun without a GPU: a CPU's time says nothing about one.
+    """
+    return json.loads(_core.time(str(stage), _shape(shape), causal, _is_bf16(dtype)))
+
+
+@lru_cache(maxsize=None)
+def _loaded(word, backend):
+    return _core.Kernel(word, backend)
+
+
+@lru_cache(maxsize=4096)
+def _chosen(forward, stage, backend, Nq, d):
+    return _loaded(_core.default_stage(forward, Nq, d, backend) if stage is None else stage, backend)
+
+
+def _kernel(forward, stage, backend, Nq, d):
+    """A stage that is ready to run; of None the one that fits the problem."""
+    if stage is not None:
+        stage = str(stage)
+        if "/" in stage:
+            stage = _home.current(stage)
+    return _chosen(forward, stage, backend, Nq, d)
+
+
+def _workspace(kernel, at, q):
+    return at.library.empty((max(16, kernel.workspace_bytes(at.places["Q"][1], at.places["K"][1])),), "uint8", q)
+
+
+def _address(at, workspace):
+    return 0 if workspace is None else at.place(workspace)[0]
+
+
+def _words(words):
+    return [str(words)] if isinstance(words, (int, str)) else [str(word) for word in words]
+
+
+def _shape(shape):
+    if shape is None:
+        return ""
+    if len(tuple(shape)) != 6:
+        raise ValueError(f"shape is {tuple(shape)}; expected (B, H, Hkv, Nq, Nk, d)")
+    return ",".join(map(str, shape))
+
+
+def _is_bf16(dtype):
+    if dtype not in ("fp16", "bf16"):
+        raise ValueError(f"dtype is {dtype!r}; expected 'fp16' or 'bf16'")
+    return dtype == "bf16"

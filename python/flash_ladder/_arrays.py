@@ -1,0 +1,124 @@
+"""What each array library is asked for: memory for outputs, and the stream in which its work is queued."""
+
+import sys
+
+from . import _core
+
+DTYPES = {"float16": False, "bfloat16": True}  # whether it is bf16
+
+
+class NumPy:
+    stream = 0
+
+    def __init__(self):
+        import numpy
+        self.module = numpy
+
+    def empty_like(self, x):
+        return self.module.empty_like(x, subok=False)
+
+    def empty(self, axes, dtype, x):
+        return self.module.empty(axes, dtype)
+
+    def shared(self, x):
+        """The array as DLPack or the buffer protocol can export it; NumPy itself knows no bf16."""
+        return x.view("uint16") if x.dtype.name == "bfloat16" else x
+
+    def finish(self):
+        pass
+
+
+class CuPy(NumPy):
+    def __init__(self):
+        import cupy
+        self.module = cupy
+
+    @property
+    def stream(self):
+        return self.module.cuda.get_current_stream().ptr
+
+    def empty_like(self, x):
+        return self.module.empty_like(x)
+
+
+class Jax(NumPy):
+    """Its arrays do not change once somebody has seen them; those that a stage writes nobody has seen. It does not show
+    its streams, so that inputs are waited for, and outputs, too."""
+
+    def __init__(self):
+        import jax
+        self.module = jax.numpy
+
+    def empty_like(self, x):
+        return self.empty(x.shape, x.dtype, x)
+
+    def empty(self, axes, dtype, x):
+        return self.module.empty(axes, dtype, device=x.device).block_until_ready()
+
+    def shared(self, x):
+        return x.block_until_ready()
+
+    def finish(self):
+        _core.synchronize()
+
+
+_libraries = {"numpy": NumPy, "ml_dtypes": NumPy, "cupy": CuPy, "jax": Jax, "jaxlib": Jax}
+_loaded = {}
+
+
+def is_torch(x):
+    return "torch" in sys.modules and isinstance(x, sys.modules["torch"].Tensor)
+
+
+def library_of(x):
+    """The library that an array is of. TypeError if it is none that is known."""
+    name = type(x).__module__.partition(".")[0]
+    if name not in _libraries:
+        raise TypeError(f"{type(x).__module__}.{type(x).__name__} is no array of NumPy, PyTorch, CuPy or JAX")
+    if name not in _loaded:
+        _loaded[name] = _libraries[name]()
+    return _loaded[name]
+
+
+def dtype_name(dtype):
+    """"float16", of NumPy's and of PyTorch's."""
+    return str(dtype).rpartition(".")[2]
+
+
+def check_lse(lse, q):
+    if dtype_name(lse.dtype) != "float32":
+        raise TypeError(f"L is {dtype_name(lse.dtype)}; expected float32")
+    if tuple(lse.shape) != tuple(q.shape[:3]):
+        raise ValueError(f"L is {tuple(lse.shape)}; expected {tuple(q.shape[:3])}, the first axes of Q")
+
+
+class Placed:
+    """Some arrays of one library, type and device, where they lie."""
+
+    def __init__(self, arrays):
+        first, x = next(iter(arrays.items()))
+        self.library = library_of(x)
+        self.dtype = x.dtype
+        self.places = {}
+        for name, array in arrays.items():
+            if is_torch(array) or library_of(array) is not self.library:
+                raise TypeError(f"{first} is {_kind(x)} and {name} is {_kind(array)}: they must agree")
+            if array.dtype != x.dtype:
+                raise TypeError(f"{first} is {x.dtype} and {name} is {array.dtype}: they must agree")
+            if str(array.dtype) not in DTYPES:
+                raise TypeError(f"{name} is {array.dtype}; expected float16 or bfloat16")
+            if array.ndim != 4:
+                raise ValueError(f"{name} is {tuple(array.shape)}, of rank {array.ndim}; expected (B, H, N, d)")
+            self.places[name] = self.place(array)
+        self.bf16 = DTYPES[str(x.dtype)]
+        devices = {place[4:] for place in self.places.values()}
+        if len(devices) > 1:
+            raise ValueError("the arrays are on different devices: they must agree")
+        self.on_gpu = devices.pop()[0]
+
+    def place(self, array):
+        return _core.place_of(self.library.shared(array))
+
+
+def _kind(x):
+    return f"{type(x).__module__}.{type(x).__name__}"

@@ -1,0 +1,182 @@
+"""The ladder in PyTorch: attention as an operator with gradients, under torch.compile and in CUDA graphs.
+
+    from flash_ladder.torch import attention
+    o = attention(q, k, v, causal=True)
+
+A call on a GPU queues its kernels in the current stream, waits for nothing, and allocates its outputs and the stage's
+workspace alone. The operators are torch.ops.flash_ladder.attention and .attention_backward.
+"""
+
+from contextlib import nullcontext
+from typing import Optional, Tuple, Union
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from . import StageName, _arrays, _kernel
+
+__all__ = ["attention", "attention_backward"]
+
+_library = torch.library.Library("flash_ladder", "DEF")
+_library.define("attention(Tensor q, Tensor k, Tensor v, bool causal, float? scale, str? stage, str? backward_stage,"
+                " str backend) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
+_library.define("attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, bool causal,"
+                " float? scale, str? stage, str backend) -> (Tensor, Tensor, Tensor)",
+                tags=(torch.Tag.pt2_compliant_tag,))
+_attention = torch.ops.flash_ladder.attention.default
+_attention_backward = torch.ops.flash_ladder.attention_backward.default
+_bf16 = {torch.float16: False, torch.bfloat16: True}
+_tensors = (Tensor, torch.nn.Parameter)
+_nothing = nullcontext()
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: Optional[float] = None,
+              stage: Optional[StageName] = None, backward_stage: Optional[StageName] = None, return_lse: bool = False,
+              backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """flash_ladder.attention of tensors, with gradients by q, k and v.
+
+    q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), fp16 or bf16; in an autocast region they are cast to its type first.
+    stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
+    Returns O (B, H, Nq, d), or O and L (B, H, Nq), fp32. No gradient flows through L.
+    """
+    plain = _is_plain(q)
+    if not plain or torch._C._is_any_autocast_enabled():
+        device = q.device.type
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    if not plain:
+        o, lse = _attention(q, k, v, causal, scale, _word(stage), _word(backward_stage), backend)
+    elif torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        o, lse = _LadderAttention.apply(q, k, v, causal, scale, stage, backward_stage, backend)
+    else:
+        o, lse = _run_forward(q, k, v, causal, scale, stage, backward_stage, backend)
+    return (o, lse) if return_lse else o
+
+
+def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, *, causal: bool = False,
+                       scale: Optional[float] = None, stage: Optional[StageName] = None,
+                       backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK and dV of tensors: see flash_ladder.attention_backward."""
+    return _attention_backward(q, k, v, o, lse, do, causal, scale, _word(stage), backend)
+
+
+def _word(stage):
+    return None if stage is None else str(stage)
+
+
+def _is_plain(q):
+    """Whether nobody watches: no compiler, no transform, no mode, no tensor that is more than a tensor. Then a call
+    goes straight to its implementation, since the way through an operator in Python takes longer than all the rest."""
+    return (type(q) in _tensors and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack() and
+            not torch._C._len_torch_function_stack() and torch._C._functorch.peek_interpreter_stack() is None)
+
+
+def _refuse(q, others):
+    """Says what does not fit, if anything does not."""
+    for name, x in others.items():
+        if x.dtype != q.dtype:
+            raise TypeError(f"Q is {_arrays.dtype_name(q.dtype)} and {name} is {_arrays.dtype_name(x.dtype)}: "
+                            "they must agree")
+        if x.device != q.device:
+            raise ValueError(f"Q is on {q.device} and {name} on {x.device}: they must agree")
+        if x.dim() != 4:
+            raise ValueError(f"{name} is {tuple(x.shape)}, of rank {x.dim()}; expected (B, H, N, d)")
+    if q.dtype not in _bf16:
+        raise TypeError(f"Q is {_arrays.dtype_name(q.dtype)}; expected float16 or bfloat16")
+
+
+def _place(x):
+    return x.data_ptr(), x.shape, x.stride()
+
+
+def _on_its_device(q):
+    """Where kernels are launched must be the current device."""
+    if not q.is_cuda or q.device.index == torch._C._cuda_getDevice():
+        return _nothing
+    return torch.cuda.device(q.device)
+
+
+def _room(kernel, q, k):
+    """A stage's workspace on a GPU, its address, and the stream: what calls on a CPU do without."""
+    if not q.is_cuda:
+        return None, 0, 0
+    stream = torch._C._cuda_getCurrentRawStream(q.device.index)
+    size = kernel.workspace_bytes(q.shape, k.shape)
+    if size == 0:
+        return None, 0, stream
+    workspace = q.new_empty(size, dtype=torch.uint8)
+    return workspace, workspace.data_ptr(), stream
+
+
+def _run_forward(q, k, v, causal, scale, stage, backward_stage, backend):
+    dtype = q.dtype
+    if not (dtype is k.dtype is v.dtype and dtype in _bf16 and q.device == k.device == v.device and
+            q.dim() == k.dim() == v.dim() == 4):
+        _refuse(q, {"Q": q, "K": k, "V": v})
+    with _on_its_device(q):
+        kernel = _kernel(True, stage, "gpu" if q.is_cuda else backend, q.shape[2], q.shape[3])
+        workspace, address, stream = _room(kernel, q, k)
+        o, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+        kernel.forward(_place(q), _place(k), _place(v), _place(o), lse.data_ptr(), _bf16[dtype], causal, scale, address,
+                       stream)
+        return o, lse
+
+
+def _run_backward(q, k, v, o, lse, do, causal, scale, stage, backend):
+    _refuse(q, {"Q": q, "K": k, "V": v, "O": o, "dO": do})
+    _arrays.check_lse(lse, q)
+    lse = lse.contiguous()
+    if do.stride(-1) != 1 or any(stride % 8 for stride in do.stride()[:3]):
+        do = do.contiguous()  # the gradient of a sum is one number, expanded
+    with _on_its_device(q):
+        kernel = _kernel(False, stage, "gpu" if q.is_cuda else backend, q.shape[2], q.shape[3])
+        workspace, address, stream = _room(kernel, q, k)
+        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        kernel.backward(_place(q), _place(k), _place(v), _place(o), lse.data_ptr(), _place(do), _place(dq), _place(dk),
+                        _place(dv), _bf16[q.dtype], causal, scale, address, stream)
+        return dq, dk, dv
+
+
+def _fake_forward(q, k, v, causal, scale, stage, backward_stage, backend):
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def _fake_backward(q, k, v, o, lse, do, causal, scale, stage, backend):
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _keep(ctx, inputs, output):
+    q, k, v, causal, scale, stage, backward_stage, backend = inputs
+    o, lse = output
+    ctx.mark_non_differentiable(lse)
+    ctx.save_for_backward(q, k, v, o, lse)
+    ctx.rest = causal, scale, backward_stage, backend
+
+
+def _gradients(ctx, do, dlse):
+    return *_attention_backward(*ctx.saved_tensors, do, *ctx.rest), None, None, None, None, None
+
+
+class _LadderAttention(torch.autograd.Function):
+    """The operator and its gradients without the operator."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = _run_forward(*inputs)
+        _keep(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, do, dlse):
+        return *_run_backward(*ctx.saved_tensors, do, *ctx.rest), None, None, None, None, None
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("attention", _run_forward, _device)
+    _library.impl("attention_backward", _run_backward, _device)
+torch.library.register_fake(_attention, _fake_forward, lib=_library)
+torch.library.register_fake(_attention_backward, _fake_backward, lib=_library)
+torch.library.register_autograd(_attention, _gradients, setup_context=_keep, lib=_library)

@@ -1,0 +1,58 @@
+"""The ladder in Hugging Face transformers' models:
+
+    from flash_ladder.transformers import register
+    register()
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="ladder")
+
+Prefill, decoding with a cache, and grouped heads run as they are. Masks are causal or none: a batch with padding, a
+sliding window or a static cache is refused.
+"""
+
+from typing import Optional
+
+from .torch import StageName, attention
+
+__all__ = ["register"]
+
+
+def register(name: str = "ladder", stage: Optional[StageName] = None,
+             backward_stage: Optional[StageName] = None) -> str:
+    """Makes attn_implementation=name mean flash_ladder.torch.attention by these stages. Returns the name, which must
+    not contain "flash": transformers would look for the libraries of that name."""
+    from transformers import AttentionInterface
+
+    def forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None, **kwargs):
+        """O (B, Nq, H, d) of query (B, H, Nq, d), key and value (B, Hkv, Nk, d)."""
+        if attention_mask is not None:
+            raise ValueError(f"{name} takes no attention mask but the causal one: no padding, window or static cache")
+        if dropout:
+            raise ValueError(f"{name} has no dropout")
+        if kwargs.get("sliding_window") and kwargs["sliding_window"] < key.shape[2]:
+            raise ValueError(f"{name} has no sliding window")
+        causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+        o = attention(query, key, value, causal=causal, scale=scaling, stage=stage, backward_stage=backward_stage)
+        return o.transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register(name, forward)
+    try:
+        from transformers import AttentionMaskInterface
+        from transformers.masking_utils import sdpa_mask
+    except ImportError:  # older ones make no mask for what they do not know
+        return name
+    AttentionMaskInterface.register(name, _mask(sdpa_mask))
+    return name
+
+
+def _mask(sdpa_mask):
+    """As for SDPA, which has none where rows see all keys before them; and here also while decoding: the causal mask's
+    last row is the last key's."""
+
+    def mask(*arguments, **options):
+        made = sdpa_mask(*arguments, **options)
+        if made is None:
+            return None
+        rows, keys = made.shape[-2:]
+        causal = made.new_ones(rows, keys).tril(keys - rows)
+        return None if bool((made == causal).all()) else made
+
+    return mask

@@ -1,0 +1,391 @@
+#include "python/src/calls.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+
+#include "harness/base/json.h"
+#include "harness/count/counting.h"
+#include "harness/device/device.h"
+#include "harness/device/workspace.h"
+#include "harness/ladder/ladder.h"
+#include "harness/ladder/library.h"
+#include "harness/ladder/words.h"
+#include "harness/problem/cases.h"
+#include "harness/problem/regimes.h"
+#include "harness/problem/shape.h"
+#include "harness/time/timing.h"
+#include "harness/verify/verification.h"
+#include "stages/errors.h"
+#include "stages/launch.h"
+#ifdef LADDER_HAS_CPU
+#    include "simt/simt.h"
+#endif
+#ifdef LADDER_HAS_GPU
+#    include <cuda_runtime_api.h>
+#endif
+
+namespace ladder::python {
+namespace {
+
+using Axes = std::array<std::int64_t, 4>;
+
+const OnStep silent = [](const std::string&, int, int) {};
+
+Backend backend_of(const std::string& word) {
+    for (const Backend backend : {Backend::cpu, Backend::checked, Backend::gpu}) {
+        if (word == name(backend)) return backend;
+    }
+    throw BadUsage(fmt::format("there is no back-end '{}'; there are cpu, checked and gpu", word));
+}
+
+/// Each back-end is opened once: the GPU's takes a while.
+Device& device_of(Backend backend) {
+    static std::map<Backend, std::unique_ptr<Device>> open;
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    auto& device = open[backend];
+    if (!device) device = open_device(backend);
+    return *device;
+}
+
+/// The CPU back-ends have one state for the whole program.
+std::mutex& cpu_mutex() {
+    static std::mutex mutex;
+    return mutex;
+}
+
+/// Such tensors as kernels take: see View.
+View view_of(const char* tensor, const Tensor& x) {
+    const auto [B, heads, N, d] = x.axes;
+    const auto fail = [&](const std::string& what) { throw BadUsage(fmt::format("{}: {}", tensor, what)); };
+    if (x.data % 16 != 0) fail("it must begin at a multiple of 16 bytes");
+    if (x.strides[3] != 1 && d > 1)
+        fail("its last axis must be contiguous: the elements of a row side by side");
+    View view{reinterpret_cast<void*>(x.data), x.strides[0], x.strides[1], x.strides[2]};
+    // Nobody goes along an axis of one element, and its stride may be anything.
+    if (N == 1) view.row = d;
+    if (heads == 1) view.head = N * view.row;
+    if (B == 1) view.batch = heads * view.head;
+    for (const std::int64_t stride : {view.batch, view.head, view.row}) {
+        if (stride < 0 || stride % 8 != 0) {
+            fail(fmt::format("its strides in elements, {}, must be multiples of 8",
+                             axes_text({x.strides.begin(), x.strides.end()})));
+        }
+    }
+    return view;
+}
+
+void require_axes(const char* tensor, const Axes& got, const char* like, const Axes& expected) {
+    if (got == expected) return;
+    throw BadUsage(fmt::format("{} is {} and {} is {}: they must agree", tensor,
+                               axes_text({got.begin(), got.end()}), like,
+                               axes_text({expected.begin(), expected.end()})));
+}
+
+#ifdef LADDER_HAS_CPU
+/// Tells the CPU back-end of the caller's memory, until the end of its scope.
+class Registered {
+  public:
+    Registered(const Problem& p) {
+        const bool forward = p.dO.data == nullptr;
+        add(p.Q, p.B, p.H, p.Nq, p.d, "Q", false);
+        add(p.K, p.B, p.Hkv, p.Nk, p.d, "K", false);
+        add(p.V, p.B, p.Hkv, p.Nk, p.d, "V", false);
+        add(p.O, p.B, p.H, p.Nq, p.d, "O", forward);
+        add({p.L, std::int64_t{2} * p.H * p.Nq, std::int64_t{2} * p.Nq, 2}, p.B, p.H, p.Nq, 2, "L", forward);
+        if (forward) return;
+        add(p.dO, p.B, p.H, p.Nq, p.d, "dO", false);
+        add(p.dQ, p.B, p.H, p.Nq, p.d, "dQ", true);
+        add(p.dK, p.B, p.Hkv, p.Nk, p.d, "dK", true);
+        add(p.dV, p.B, p.Hkv, p.Nk, p.d, "dV", true);
+    }
+    Registered(const Registered&) = delete;
+    Registered& operator=(const Registered&) = delete;
+    ~Registered() {
+        for (void* data : known_) simt::forget_allocation(data);
+    }
+
+  private:
+    /// All from the first to the last element, in units of 2 bytes.
+    void add(const View& x, int B, int heads, int N, int d, const char* tensor, bool writable) {
+        const std::int64_t last = (B - 1) * x.batch + (heads - 1) * x.head + (N - 1) * x.row + d;
+        simt::register_allocation(x.data, static_cast<std::size_t>(last) * 2, tensor, writable);
+        known_.push_back(x.data);
+    }
+
+    std::vector<void*> known_;
+};
+#endif
+
+const Stage& one_stage(const std::string& word) {
+    return select_stage(word);
+}
+
+Case case_of(const std::string& shape, bool causal, DType dtype) {
+    Case c;
+    c.shape = parse_shape(shape);
+    c.causal = causal;
+    c.dtype = dtype;
+    return c;
+}
+
+}  // namespace
+
+Kernel::Kernel(const std::string& word, const std::string& backend)
+    : stage_(&one_stage(word)), backend_(backend_of(backend)) {
+    const Device& device = device_of(backend_);
+    if (const std::string why = device.why_not(*stage_); !why.empty())
+        throw CannotRun(fmt::format("{} cannot run: {}", stage_->folder(), why));
+    stage_ = &device.ready(*stage_);
+}
+
+Kernel::Sizes Kernel::sizes(const Axes& Q, const Axes& K, const Axes& V) {
+    const std::lock_guard lock(mutex_);
+    if (Q == last_.Q && K == last_.K && V == last_.V) return last_;
+    const auto list = [](const Axes& axes) { return std::vector<std::int64_t>(axes.begin(), axes.end()); };
+    const Shape shape = shape_of(list(Q), list(K), list(V), Layout::bhnd);
+    require_head_dim(*stage_, shape.d);
+    const int sm_count = device_of(backend_).sm_count();
+    const auto ask = [&](const auto& bytes) { return bytes ? bytes(shape, sm_count) : std::size_t{0}; };
+    last_ = {Q, K, V, shape, ask(stage_->workspace_bytes), ask(stage_->counter_bytes)};
+    return last_;
+}
+
+std::size_t Kernel::workspace_bytes(const Axes& Q, const Axes& K) {
+    return sizes(Q, K, K).workspace_bytes;
+}
+
+Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, const Tensor& V,
+                        const Tensor& O, std::uintptr_t L, DType dtype, bool causal,
+                        std::optional<double> scale, std::uintptr_t workspace) const {
+    Problem p;
+    static_cast<Shape&>(p) = sizes.shape;
+    require_axes("O", O.axes, "Q", Q.axes);
+    if (scale && !std::isfinite(*scale)) throw BadUsage("scale must be a finite number");
+    const Device& device = device_of(backend_);
+    if (dtype == DType::bf16 && device.compute_capability() < 80) {
+        throw CannotRun(fmt::format("bf16 needs compute capability 8.0; this GPU has {}",
+                                    dotted(device.compute_capability())));
+    }
+    p.Q = view_of("Q", Q);
+    p.K = view_of("K", K);
+    p.V = view_of("V", V);
+    p.O = view_of("O", O);
+    p.L = reinterpret_cast<float*>(L);
+    p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
+    p.causal = causal;
+    p.dtype = dtype;
+    p.workspace = reinterpret_cast<void*>(workspace);
+    p.sm_count = device.sm_count();
+    return p;
+}
+
+void Kernel::forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
+                     DType dtype, bool causal, std::optional<double> scale, std::uintptr_t workspace,
+                     std::uintptr_t stream) {
+    if (!is_forward())
+        throw BadUsage(fmt::format("{} computes dQ, dK and dV, and not attention", stage_->folder()));
+    const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
+    run(sizes, problem(sizes, Q, K, V, O, L, dtype, causal, scale, workspace), stream);
+}
+
+void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
+                      const Tensor& dO, const Tensor& dQ, const Tensor& dK, const Tensor& dV, DType dtype,
+                      bool causal, std::optional<double> scale, std::uintptr_t workspace,
+                      std::uintptr_t stream) {
+    if (is_forward())
+        throw BadUsage(fmt::format("{} computes attention, and not its gradients", stage_->folder()));
+    const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
+    Problem p = problem(sizes, Q, K, V, O, L, dtype, causal, scale, workspace);
+    require_axes("dO", dO.axes, "Q", Q.axes);
+    require_axes("dQ", dQ.axes, "Q", Q.axes);
+    require_axes("dK", dK.axes, "K", K.axes);
+    require_axes("dV", dV.axes, "V", V.axes);
+    p.dO = view_of("dO", dO);
+    p.dQ = view_of("dQ", dQ);
+    p.dK = view_of("dK", dK);
+    p.dV = view_of("dV", dV);
+    run(sizes, p, stream);
+}
+
+void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
+                 [[maybe_unused]] std::uintptr_t stream) const {
+    if (backend_ != Backend::gpu) {
+#ifdef LADDER_HAS_CPU
+        const std::lock_guard lock(cpu_mutex());
+        Device& device = device_of(backend_);
+        const Workspace workspace(device, *stage_, problem);
+        const Registered registered(problem);
+        Problem with_workspace = problem;
+        with_workspace.workspace = workspace.data();
+        device.run(*stage_, with_workspace);
+#endif
+        return;
+    }
+#ifdef LADDER_HAS_GPU
+    if (sizes.counter_bytes > 0) {
+        void* counters =
+            static_cast<std::byte*>(problem.workspace) + sizes.workspace_bytes - sizes.counter_bytes;
+        const auto queue = reinterpret_cast<cudaStream_t>(stream);
+        if (const cudaError_t error = cudaMemsetAsync(counters, 0, sizes.counter_bytes, queue);
+            error != cudaSuccess)
+            throw CheckFailed(
+                fmt::format("{}: clear the counters: {}", stage_->folder(), cudaGetErrorString(error)));
+    }
+    void*& to = launch_stream();
+    void* const before = std::exchange(to, reinterpret_cast<void*>(stream));
+    try {
+        stage_->run(problem);
+    } catch (...) {
+        to = before;
+        throw;
+    }
+    to = before;
+#endif
+}
+
+void start(const std::string& sources, const std::string& build) {
+    use_folders(sources, build);
+}
+
+std::string why_no_gpu() {
+    std::string why;
+    has_device(Backend::gpu, &why);
+    return why;
+}
+
+void synchronize() {
+#ifdef LADDER_HAS_GPU
+    if (const cudaError_t error = cudaDeviceSynchronize(); error != cudaSuccess)
+        throw CheckFailed(fmt::format("run: {}", cudaGetErrorString(error)));
+#endif
+}
+
+void prepare(const std::vector<std::string>& words, const std::string& backend) {
+    const Device& device = device_of(backend_of(backend));
+    compile_stages(runnable(select_stages(words), device), device.backend(), silent);
+}
+
+std::string default_stage(bool forward, int Nq, int d, const std::string& backend) {
+    const Device& device = device_of(backend_of(backend));
+    const Stage* last = nullptr;
+    for (const Stage& stage : stages()) {
+        const bool runs = backend_of(backend) == Backend::gpu ? device.why_not(stage).empty()
+                                                              : stage.compute_capability == 0;
+        if ((stage.pass == Pass::forward) != forward || is_ablation(stage.number) || !stage.has_head_dim(d) ||
+            !runs || (forward && is_decoding(stage.shows_in) != (Nq == 1)))
+            continue;
+        last = &stage;
+    }
+    if (last != nullptr) return last->folder();
+    throw BadUsage(fmt::format("no stage computes {} at head dimension {} on {}",
+                               forward ? "attention" : "its gradients", d, device.description()));
+}
+
+std::string list_stages(const std::vector<std::string>& words) {
+    auto list = nlohmann::ordered_json::array();
+    for (const Stage* stage : select_stages(words)) {
+        list.push_back({{"number", stage->number},
+                        {"name", stage->name},
+                        {"folder", stage->folder()},
+                        {"parent", stage->parent},
+                        {"change", stage->change},
+                        {"shows_in", stage->shows_in},
+                        {"computes", name(stage->pass)},
+                        {"head_dims", stage->head_dims},
+                        {"compute_capability", stage->compute_capability},
+                        {"repeats_exactly", stage->repeats_exactly},
+                        {"source", stage->source}});
+    }
+    return list.dump();
+}
+
+std::string verify(const std::vector<std::string>& words, const std::string& backend,
+                   const std::string& shape, bool causal, DType dtype, bool quick) {
+    const auto selected = select_stages(words);
+    Device& device = device_of(backend_of(backend));
+    std::vector<Verification> verifications;
+    for (const Stage* stage : selected) {
+        std::vector<Case> cases = verification_cases(*stage, quick ? Cover::each : Cover::all);
+        if (!shape.empty()) {
+            cases = {case_of(shape, causal, dtype)};
+            cases.front().pass = stage->pass;
+            require_memory(cases.front().shape, device, stage->pass);
+        }
+        if (device.backend() == Backend::gpu) {  // its multiprocessors are what they are
+            for (Case& c : cases) c.multiprocessors = 0;
+        }
+        verifications.emplace_back(stage, std::move(cases));
+    }
+    const std::lock_guard lock(cpu_mutex());
+    compile_stages(runnable(selected, device), device.backend(), silent);
+    verify_all(device, verifications, silent);
+    auto list = nlohmann::ordered_json::array();
+    for (const Verification& v : verifications) {
+        list.push_back({{"stage", v.stage->folder()},
+                        {"backend", name(device.backend())},
+                        {"cases", v.cases.size()},
+                        {"passed", v.passed},
+                        {"failed", v.failed},
+                        {"max_error", v.worst.max_error},
+                        {"standard_max_error", v.worst.standard_max_error},
+                        {"relative_l2", v.worst.relative_l2},
+                        {"max_L_error", v.worst.max_L_error},
+                        {"reports", v.reports},
+                        {"why_not", v.why_not}});
+    }
+    return list.dump();
+}
+
+std::string count(const std::string& word, const std::string& shape, bool causal, DType dtype) {
+    const Stage& stage = one_stage(word);
+    const Backend backend = has_device(Backend::checked) ? Backend::checked : Backend::cpu;
+    Device& device = device_of(backend);
+    Case c = case_of(shape, causal, dtype);
+    c.pass = stage.pass;
+    require_head_dim(stage, c.shape.d);
+    require_memory(c.shape, device, stage.pass);
+    const std::lock_guard lock(cpu_mutex());
+    const Work work = count_work(device, stage, c, make_inputs(c));
+    if (!work.why_not.empty()) throw CannotRun(work.why_not);
+    nlohmann::ordered_json counters{{"workspace_bytes", work.workspace_bytes}};
+    for (const auto& field : simt::counter_fields) counters[field.name] = work.counters.*field.value;
+    return counters.dump();
+}
+
+std::string time(const std::string& word, const std::string& shape, bool causal, DType dtype) {
+    const Stage& stage = one_stage(word);
+    TimingOptions options;
+    Case c = case_of(shape, causal, dtype);
+    c.pass = stage.pass;
+    require_head_dim(stage, c.shape.d);
+    options.cases = {{"custom", c}};
+    Device& gpu = device_of(Backend::gpu);
+    require_memory(c.shape, gpu, stage.pass);
+    const Results results = time_stages(gpu, {stage}, options, silent);
+    const Row& row = results.rows.at(0);
+    if (!row.timing) throw CannotRun(row.why_not);
+    return nlohmann::json{{"stage", stage.folder()},
+                          {"gpu", results.hardware.gpu},
+                          {"median_ms", row.timing->median_ms},
+                          {"p20_ms", row.timing->p20_ms},
+                          {"p80_ms", row.timing->p80_ms},
+                          {"noise", row.timing->noise},
+                          {"repeats", row.timing->repeats},
+                          {"rate", row.rate},
+                          {"unit", row.unit},
+                          {"ceiling_share", row.ceiling_share},
+                          {"verified", row.verified},
+                          {"max_error", row.max_error},
+                          {"why_not", row.why_not}}
+        .dump();
+}
+
+}  // namespace ladder::python

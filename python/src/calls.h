@@ -1,0 +1,95 @@
+/// @file
+/// What the Python package calls, in C++: one stage on tensors where they lie, and the questions that `lab`
+/// answers, as JSON.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stages/stage.h"
+
+namespace ladder::python {
+
+/// A tensor of the caller's: (B, heads, N, d), with strides in elements.
+struct Tensor {
+    std::uintptr_t data = 0;
+    std::array<std::int64_t, 4> axes{};
+    std::array<std::int64_t, 4> strides{};
+};
+
+/// A stage, compiled and loaded for one back-end.
+class Kernel {
+  public:
+    /// `word`: a number, a name or a folder (see select_stage()). Throws BadUsage if there is none such,
+    /// CannotRun if it or its back-end cannot run here, CheckFailed if it does not compile.
+    Kernel(const std::string& word, const std::string& backend);
+
+    const Stage& stage() const { return *stage_; }
+    bool is_forward() const { return stage_->pass == Pass::forward; }
+
+    /// Bytes of workspace that a call on a GPU needs for Q and K of these axes; a CPU's calls bring their
+    /// own.
+    std::size_t workspace_bytes(const std::array<std::int64_t, 4>& Q, const std::array<std::int64_t, 4>& K);
+
+    /// O (B, H, Nq, d) and L (B, H, Nq), contiguous fp32, of Q, K and V, which no one copies. On a GPU the
+    /// call is queued in `stream` and returns; on a CPU it is over. Throws BadUsage if the tensors do not fit
+    /// together or the stage, CannotRun and CheckFailed as Device::run().
+    void forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
+                 DType dtype, bool causal, std::optional<double> scale, std::uintptr_t workspace,
+                 std::uintptr_t stream);
+
+    /// dQ, dK and dV, in the same way, of O and L that a forward pass has left.
+    void backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
+                  const Tensor& dO, const Tensor& dQ, const Tensor& dK, const Tensor& dV, DType dtype,
+                  bool causal, std::optional<double> scale, std::uintptr_t workspace, std::uintptr_t stream);
+
+  private:
+    using Axes = std::array<std::int64_t, 4>;
+    struct Sizes {
+        Axes Q{}, K{}, V{};
+        Shape shape;
+        std::size_t workspace_bytes = 0, counter_bytes = 0;  ///< of the workspace the last are counters
+    };
+    Sizes sizes(const Axes& Q, const Axes& K, const Axes& V);
+    Problem problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O,
+                    std::uintptr_t L, DType dtype, bool causal, std::optional<double> scale,
+                    std::uintptr_t workspace) const;
+    void run(const Sizes& sizes, const Problem& problem, std::uintptr_t stream) const;
+
+    const Stage* stage_;
+    Backend backend_;
+    std::mutex mutex_;
+    Sizes last_;  ///< of the last call, since the next one is often of the same sizes
+};
+
+/// Where sources and compiled kernels are: see use_folders(). Before all else.
+void start(const std::string& sources, const std::string& build);
+
+/// Whether this build has the GPU back-end, and the machine a GPU for it; else why not.
+std::string why_no_gpu();
+
+/// Waits for all that this process has queued on the GPU.
+void synchronize();
+
+/// Compiles what is not up to date of these stages, as many at once as there are cores.
+void prepare(const std::vector<std::string>& words, const std::string& backend);
+
+/// The last rung for such a problem on this back-end, as a folder's name: of the stages for one query row if
+/// it has one, else of the others; on a CPU of those that run on any GPU. Throws BadUsage if no stage has d.
+std::string default_stage(bool forward, int Nq, int d, const std::string& backend);
+
+/// Each of these is JSON. `words` names stages as on lab's command line.
+std::string list_stages(const std::vector<std::string>& words);
+/// `shape`: "B,H,Hkv,Nq,Nk,d", or empty for the stage's own cases, of which `quick` takes few.
+std::string verify(const std::vector<std::string>& words, const std::string& backend,
+                   const std::string& shape, bool causal, DType dtype, bool quick);
+std::string count(const std::string& word, const std::string& shape, bool causal, DType dtype);
+/// Throws CannotRun without a GPU.
+std::string time(const std::string& word, const std::string& shape, bool causal, DType dtype);
+
+}  // namespace ladder::python

@@ -1,0 +1,113 @@
+// The package's C++ side as Python sees it. What is said to people is said in flash_ladder/__init__.py.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/src/calls.h"
+#include "stages/errors.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace ladder::python;
+
+namespace {
+
+using Axes = std::array<std::int64_t, 4>;
+/// Where a tensor is, as (address, axes, strides).
+using Place = std::tuple<std::uintptr_t, Axes, Axes>;
+
+Tensor tensor(const Place& place) {
+    return {std::get<0>(place), std::get<1>(place), std::get<2>(place)};
+}
+
+ladder::DType dtype_of(bool bf16) {
+    return bf16 ? ladder::DType::bf16 : ladder::DType::fp16;
+}
+
+/// What DLPack says of an array: its address, axes, strides in elements, bits of an element, and whether a
+/// GPU has it. Whoever uses the address keeps the array.
+nb::tuple place_of(const nb::ndarray<nb::ro>& array) {
+    nb::list axes, strides;
+    for (std::size_t i = 0; i < array.ndim(); ++i) {
+        axes.append(array.shape(i));
+        strides.append(array.stride(i));
+    }
+    const int device = array.device_type();
+    const bool host = device == nb::device::cpu::value || device == nb::device::cuda_host::value;
+    return nb::make_tuple(reinterpret_cast<std::uintptr_t>(array.data()), nb::tuple(axes), nb::tuple(strides),
+                          int(array.dtype().bits), !host, array.device_id());
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+    nb::exception<ladder::CheckFailed>(m, "CheckFailed", PyExc_RuntimeError);
+    nb::exception<ladder::CannotRun>(m, "CannotRun", PyExc_RuntimeError);
+    nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+        try {
+            std::rethrow_exception(thrown);
+        } catch (const ladder::BadUsage& error) {
+            PyErr_SetString(PyExc_ValueError, error.what());
+        }
+    });
+    using Free = nb::call_guard<nb::gil_scoped_release>;
+
+    nb::class_<Kernel>(m, "Kernel")
+        .def(nb::init<const std::string&, const std::string&>(), "stage"_a, "backend"_a, Free())
+        .def_prop_ro("folder", [](const Kernel& kernel) { return kernel.stage().folder(); })
+        .def_prop_ro("is_forward", &Kernel::is_forward)
+        .def("workspace_bytes", &Kernel::workspace_bytes)
+        .def(
+            "forward",
+            [](Kernel& kernel, const Place& Q, const Place& K, const Place& V, const Place& O,
+               std::uintptr_t L, bool bf16, bool causal, std::optional<double> scale,
+               std::uintptr_t workspace, std::uintptr_t stream) {
+                kernel.forward(tensor(Q), tensor(K), tensor(V), tensor(O), L, dtype_of(bf16), causal, scale,
+                               workspace, stream);
+            },
+            "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "bf16"_a, "causal"_a, "scale"_a.none(), "workspace"_a,
+            "stream"_a, Free())
+        .def(
+            "backward",
+            [](Kernel& kernel, const Place& Q, const Place& K, const Place& V, const Place& O,
+               std::uintptr_t L, const Place& dO, const Place& dQ, const Place& dK, const Place& dV,
+               bool bf16, bool causal, std::optional<double> scale, std::uintptr_t workspace,
+               std::uintptr_t stream) {
+                kernel.backward(tensor(Q), tensor(K), tensor(V), tensor(O), L, tensor(dO), tensor(dQ),
+                                tensor(dK), tensor(dV), dtype_of(bf16), causal, scale, workspace, stream);
+            },
+            "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "dO"_a, "dQ"_a, "dK"_a, "dV"_a, "bf16"_a, "causal"_a,
+            "scale"_a.none(), "workspace"_a, "stream"_a, Free());
+
+    m.def("place_of", &place_of);
+    m.attr("built_from") = LADDER_SOURCE_DIR;
+    m.def("start", &start);
+    m.def("why_no_gpu", &why_no_gpu, Free());
+    m.def("default_stage", &default_stage, Free());
+    m.def("list_stages", &list_stages, Free());
+    m.def(
+        "verify",
+        [](const std::vector<std::string>& words, const std::string& backend, const std::string& shape,
+           bool causal, bool bf16,
+           bool quick) { return verify(words, backend, shape, causal, dtype_of(bf16), quick); },
+        Free());
+    m.def(
+        "count",
+        [](const std::string& word, const std::string& shape, bool causal, bool bf16) {
+            return ladder::python::count(word, shape, causal, dtype_of(bf16));
+        },
+        Free());
+    m.def(
+        "time",
+        [](const std::string& word, const std::string& shape, bool causal, bool bf16) {
+            return ladder::python::time(word, shape, causal, dtype_of(bf16));
+        },
+        Free());
+    m.def("prepare", &prepare, Free());
+    m.def("synchronize", &synchronize, Free());
+}

@@ -1,0 +1,44 @@
+"""What the package's tests share: attention in double precision, and a cache of kernels."""
+
+import os
+import sys
+import tempfile
+
+import pytest
+
+# The package as BUILD has it, if $LADDER_BUILD names one; otherwise the installed one.
+BUILD = os.environ.get("LADDER_BUILD")
+if BUILD:
+    sys.path.insert(0, os.path.join(BUILD, "python"))
+os.environ.setdefault("FLASH_LADDER_CACHE", os.path.join(BUILD or tempfile.gettempdir(), "python-kernels"))
+
+np = pytest.importorskip("numpy")
+
+
+def reference(q, k, v, causal=False, scale=None):
+    """O and L of NumPy arrays (B, H, N, d), in double precision; K and V may have fewer heads."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    k, v = (x.repeat(q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    S = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        S = np.where(np.tri(*S.shape[-2:], S.shape[-1] - S.shape[-2], dtype=bool), S, -np.inf)
+    m = S.max(-1, keepdims=True)
+    m[np.isinf(m)] = 0
+    P = np.exp(S - m)
+    l = P.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        L = (m + np.log(l))[..., 0]
+    return P / np.where(l == 0, 1, l) @ v, L
+
+
+def relative(got, expected):
+    """The error of an array as a whole, relative to what was expected."""
+    return np.linalg.norm(np.asarray(got, np.float64) - expected) / np.linalg.norm(expected)
+
+
+@pytest.fixture
+def problem():
+    """Q, K and V: two query heads to a key head, ragged tiles, more keys than queries."""
+    random = np.random.default_rng(1)
+    return [random.standard_normal((2, heads, rows, 64)).astype(np.float16)
+            for heads, rows in ((4, 70), (2, 90), (2, 90))]

@@ -1,0 +1,125 @@
+"""What only a GPU can tell of the package in PyTorch, as a record for docs/results:
+
+    measure.py FILE [TRAINING]...      writes JSON: the host's time for a call, beside SDPA's; tokens per second of a
+                                       Llama; and what train_gpt.py --json has written
+    measure.py --compile               compiles the stages that this, and the tests, call, and does nothing else
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+import flash_ladder
+from flash_ladder import torch as ladder
+
+
+def host_us(call, calls=200, rounds=20):
+    """Microseconds that the host takes to queue a call: the median over rounds, which the GPU never delays."""
+    times = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        before = time.perf_counter()
+        for _ in range(calls):
+            call()
+        times.append((time.perf_counter() - before) / calls * 1e6)
+    torch.cuda.synchronize()
+    return statistics.median(times)
+
+
+def overhead():
+    """Of problems that keep the GPU for less time than the host takes to queue them: microseconds by who is called."""
+    rows = []
+    for problem, stage, Nq in (("05", 5, 64), ("one query row", None, 1), ("64 query rows", None, 64)):
+        q, k, v = (torch.randn(1, 2, n, 64, device="cuda", dtype=torch.bfloat16) for n in (Nq, 64, 64))
+        rest = False, None, stage and str(stage), None, "cpu"
+        calls = {"ladder": lambda: ladder.attention(q, k, v, stage=stage),
+                 "operator": lambda: torch.ops.flash_ladder.attention(q, k, v, *rest),
+                 "sdpa": lambda: F.scaled_dot_product_attention(q, k, v)}
+        row = {"problem": problem}
+        for what, gradients in (("inference", False), ("training", True)):
+            for x in (q, k, v):
+                x.requires_grad_(gradients)
+            for call in calls.values():
+                host_us(call, 100, 1)
+            row[what] = {name: host_us(call) for name, call in calls.items()}
+        print(row)
+        rows.append(row)
+    return rows
+
+
+def llama():
+    """Tokens per second of a Llama with random weights: prefill of two prompts, decoding behind them."""
+    import transformers
+    from flash_ladder.transformers import register
+    register("ladder")
+    config = transformers.LlamaConfig(vocab_size=32000, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
+                                      num_attention_heads=32, num_key_value_heads=8, head_dim=64,
+                                      max_position_embeddings=16384)
+    torch.manual_seed(1)
+    with torch.device("cuda"):
+        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval()
+    prompt = torch.randint(config.vocab_size, (2, 4096), device="cuda")
+    result = {"transformers": transformers.__version__, "parameters": model.num_parameters(),
+              "prompt": list(prompt.shape), "implementations": []}
+    logits = {}
+
+    def seconds(call, repeats):
+        times = []
+        for _ in range(repeats):
+            torch.cuda.synchronize()
+            before = time.perf_counter()
+            call()
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - before)
+        return statistics.median(times)
+
+    for name in ("ladder", "sdpa", "eager"):
+        model.set_attn_implementation(name)
+        with torch.no_grad():
+            out = model(prompt, use_cache=True, logits_to_keep=256)
+            logits[name] = out.logits.float()
+            prefill = seconds(lambda: model(prompt, use_cache=True, logits_to_keep=1), 3)
+            cache, token, steps = out.past_key_values, prompt[:, :1], 16
+
+            def decode():
+                for _ in range(steps):
+                    model(token, past_key_values=cache, use_cache=True)
+
+            decode()
+            result["implementations"].append({"name": name, "prefill": prompt.numel() / prefill,
+                                              "decode": len(prompt) * steps / seconds(decode, 3)})
+        print(result["implementations"][-1])
+        del out, cache
+    for row in result["implementations"]:
+        row["from_eager"] = (logits[row["name"]] - logits["eager"]).abs().max().item()
+    result["largest_logit"] = logits["eager"].abs().max().item()
+    return result
+
+
+def main():
+    flash_ladder.prepare(["5", "40"] + [flash_ladder.default_stage(rows, d, backward=backward, backend="gpu")
+                                        for rows, backward in ((64, False), (1, False), (64, True)) for d in (64, 128)],
+                         "gpu")
+    if sys.argv[1] == "--compile":
+        return
+    result = {"kind": "python", "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+              "commit": os.environ.get("LADDER_COMMIT", "unknown"), "gpu": torch.cuda.get_device_name(),
+              "torch": torch.__version__,
+              "training": [json.loads(Path(file).read_text()) for file in sys.argv[2:] if Path(file).exists()]}
+    for part, measured in (("overhead_us", overhead), ("llama", llama)):
+        try:
+            result[part] = measured()
+        except ImportError as error:
+            print(f"without {part}: {error}")
+        Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n")  # what there is is worth keeping
+
+
+if __name__ == "__main__":
+    main()
