@@ -235,7 +235,7 @@ void backward(const Problem& p) {
     launch(key_gradients<T, d>, dim3(Tc, p.Hkv, p.B), threads, sizeof(Operands<T, d>), p);
 }
 
-using Dims = HeadDims<64, 128>;
+using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 40, .name = "standard_gradient", .parent = -1,
              .change = "standard attention's gradient: P, dP and dS in global memory, four kernels",
              .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0,

@@ -9,30 +9,37 @@ namespace {
 
 using namespace ladder;
 
-constexpr int Br = 64, Bc = 64;  // query rows and keys of a tile
-constexpr int threads = 128;     // 4 warps
-constexpr int pad = 8;           // rows start one 16-byte bank apart: ldmatrix has no conflicts
+constexpr int pad = 8;  // rows start one 16-byte bank apart: ldmatrix has no conflicts
+
+/// All that depends on d.
+template <int d>
+struct Tile {
+    static constexpr int Br = d <= 128 ? 64 : 32;   // query rows
+    static constexpr int Bc = Br;                   // keys
+    static constexpr int threads = 2 * Br;          // a warp has 16 rows or 16 keys
+    static constexpr int parts = d <= 128 ? 1 : 2;  // of the columns of dK and dV: registers hold one
+};
 
 template <class T, int d>
 struct Shared {
-    T Q[Br][d + pad], dO[Br][d + pad];
-    T K[Bc][d + pad], V[Bc][d + pad];
-    float L[Br], D[Br];  // L in base 2; inf behind the last row
+    T Q[Tile<d>::Br][d + pad], dO[Tile<d>::Br][d + pad];
+    T K[Tile<d>::Bc][d + pad], V[Tile<d>::Bc][d + pad];
+    float L[Tile<d>::Br], D[Tile<d>::Br];  // L in base 2; inf behind the last row
 };
 
-/// Starts copying rows first .. first + 63 of X (N, d) into a tile. Rows from N on become 0.
-template <class T, int d>
-__device__ void load_tile(T (&tile)[64][d + pad], const T* X, std::int64_t stride, int first, int N) {
+/// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
+template <class T, int d, int rows = Tile<d>::Br>
+__device__ void load_tile(T (&tile)[rows][d + pad], const T* X, std::int64_t stride, int first, int N) {
     const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
     const T* source = X + (first + row) * stride + column;
 #pragma unroll
-    for (int n = 0; n < 64; n += threads * 8 / d) {
+    for (int n = 0; n < rows; n += Tile<d>::threads * 8 / d) {
         copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
     }
 }
 
 /// What belongs to query tile i: Q, dO, L and D.
-template <class T, int d>
+template <class T, int d, int Br = Tile<d>::Br>
 __device__ void load_queries(Shared<T, d>& shared, const Problem& p, int b, int h, int i) {
     load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
     load_tile<T, d>(shared.dO, matrix<T>(p.dO, b, h), p.dO.row, i * Br, p.Nq);
@@ -44,7 +51,7 @@ __device__ void load_queries(Shared<T, d>& shared, const Problem& p, int b, int 
     }
 }
 
-template <class T, int d>
+template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void load_keys(Shared<T, d>& shared, const Problem& p, int b, int h_kv, int j) {
     load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
     load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
@@ -55,14 +62,15 @@ __device__ bool visible(const Problem& p, int row, int key) {
 }
 
 /// Whether some row of query tile i does not see some key of key tile j.
+template <int Br, int Bc>
 __device__ bool is_masked(const Problem& p, int i, int j) {
     return (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
 }
 
 /// D = rowsum(dO o O) (algorithm 2, line 4). One warp per row.
 template <class T, int d>
-__global__ void __launch_bounds__(threads) row_sums(const Problem p) {
-    const int i = blockIdx.x * (threads / 32) + threadIdx.x / 32, h = blockIdx.y, b = blockIdx.z;
+__global__ void __launch_bounds__(Tile<d>::threads) row_sums(const Problem p) {
+    const int i = blockIdx.x * (Tile<d>::threads / 32) + threadIdx.x / 32, h = blockIdx.y, b = blockIdx.z;
     const int lane = threadIdx.x % 32;
     if (i >= p.Nq) return;
     const T *dO = matrix<T>(p.dO, b, h) + i * p.dO.row, *O = matrix<T>(p.O, b, h) + i * p.O.row;
@@ -78,18 +86,19 @@ __global__ void __launch_bounds__(threads) row_sums(const Problem p) {
     if (lane == 0) store(static_cast<float*>(p.workspace) + (std::int64_t{b} * p.H + h) * p.Nq + i, D);
 }
 
-/// X Y^T for this warp's 16 rows of X and the 64 of Y.
-template <class T, int d>
-__device__ void multiply_rows(const T (&X)[64][d + pad], const T (&Y)[64][d + pad], float (&C)[8][4]) {
+/// X Y^T for this warp's 16 rows of X and all rows of Y.
+template <class T, int d, int rows = Tile<d>::Br>
+__device__ void multiply_rows(const T (&X)[rows][d + pad], const T (&Y)[rows][d + pad],
+                              float (&C)[rows / 8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
-    for (int c = 0; c < 32; ++c) C[c / 4][c % 4] = 0.0f;
+    for (int c = 0; c < rows / 2; ++c) C[c / 4][c % 4] = 0.0f;
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
         std::uint32_t x[4], y[4];
         ldmatrix(x, &X[16 * warp + lane % 16][k + lane / 16 * 8]);
 #pragma unroll
-        for (int n = 0; n < 64; n += 16) {
+        for (int n = 0; n < rows; n += 16) {
             ldmatrix(y, &Y[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
             mma<T>(C[n / 8], x, y[0], y[1]);
             mma<T>(C[n / 8 + 1], x, y[2], y[3]);
@@ -97,18 +106,19 @@ __device__ void multiply_rows(const T (&X)[64][d + pad], const T (&Y)[64][d + pa
     }
 }
 
-/// C += A X for A (16, 64) in this warp's registers, rounded to T, and X (64, d).
-template <class T, int d>
-__device__ void add_product(const float (&A)[8][4], const T (&X)[64][d + pad], float (&C)[d / 8][4]) {
+/// C += A X for A (16, rows) in this warp's registers, rounded to T, and some columns of X (rows, d).
+template <class T, int d, int columns, int rows = Tile<d>::Br>
+__device__ void add_product(const float (&A)[rows / 8][4], const T (&X)[rows][d + pad], int first_column,
+                            float (&C)[columns / 8][4]) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int k = 0; k < 8; k += 2) {
+    for (int k = 0; k < rows / 8; k += 2) {
         const std::uint32_t a[4] = {pack<T>(A[k][0], A[k][1]), pack<T>(A[k][2], A[k][3]),  //
                                     pack<T>(A[k + 1][0], A[k + 1][1]), pack<T>(A[k + 1][2], A[k + 1][3])};
 #pragma unroll
-        for (int n = 0; n < d; n += 16) {
+        for (int n = 0; n < columns; n += 16) {
             std::uint32_t x[4];
-            ldmatrix_transposed(x, &X[8 * k + lane % 16][n + lane / 16 * 8]);
+            ldmatrix_transposed(x, &X[8 * k + lane % 16][first_column + n + lane / 16 * 8]);
             mma<T>(C[n / 8], a, x[0], x[1]);
             mma<T>(C[n / 8 + 1], a, x[2], x[3]);
         }
@@ -116,26 +126,26 @@ __device__ void add_product(const float (&A)[8][4], const T (&X)[64][d + pad], f
 }
 
 /// Writes rows g and g + 8 of this warp times `factor`.
-template <class T, int d>
+template <class T, int columns>
 __device__ void write_rows(const View& X, int b, int h, int first_row, int N, float factor,
-                           const float (&C)[d / 8][4]) {
+                           const float (&C)[columns / 8][4], int first_column = 0) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         const int row = first_row + 16 * (threadIdx.x / 32) + g + 8 * r;
         if (row >= N) continue;
-        T* X_row = matrix<T>(X, b, h) + row * X.row + 2 * t;
+        T* X_row = matrix<T>(X, b, h) + row * X.row + first_column + 2 * t;
 #pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
+        for (int n = 0; n < columns / 8; ++n) {
             store(reinterpret_cast<std::uint32_t*>(X_row + 8 * n),
                   pack<T>(C[n][2 * r] * factor, C[n][2 * r + 1] * factor));
         }
     }
 }
 
-/// dQ = scale dS K. One block per 64 query rows, of which a warp has 16.
-template <class T, int d>
-__global__ void __launch_bounds__(threads) query_gradient(const Problem p) {
+/// dQ = scale dS K. One block per query tile, of which a warp has 16 rows.
+template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
+__global__ void __launch_bounds__(Tile<d>::threads) query_gradient(const Problem p) {
     auto& shared = shared_memory<Shared<T, d>>();
     const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -148,61 +158,63 @@ __global__ void __launch_bounds__(threads) query_gradient(const Problem p) {
         load_keys(shared, p, b, h_kv, j);
         copy_wait();
         __syncthreads();  // Q, dO, K and V are there, whoever copied them
-        const bool masked = is_masked(p, i, j);
+        const bool masked = is_masked<Br, Bc>(p, i, j);
         note_tile(shared, b, h, i, j, masked);
-        float P[8][4], dP[8][4];  // (16, 64)
+        float P[Bc / 8][4], dP[Bc / 8][4];  // (16, Bc)
         multiply_rows<T, d>(shared.Q, shared.K, P);
         multiply_rows<T, d>(shared.dO, shared.V, dP);
 #pragma unroll
-        for (int c = 0; c < 32; ++c) {
+        for (int c = 0; c < Bc / 2; ++c) {
             const int row = 16 * warp + g + c / 2 % 2 * 8, key = c / 4 * 8 + 2 * t + c % 2;
             float& x = P[c / 4][c % 4];
             x = fast_exp2(x * p.scale * log2_e - load(&shared.L[row]));
             if (masked && !visible(p, i * Br + row, j * Bc + key)) x = 0.0f;
             dP[c / 4][c % 4] = x * (dP[c / 4][c % 4] - load(&shared.D[row]));  // now dS
         }
-        add_product<T, d>(dP, shared.K, dQ);
+        add_product<T, d, d>(dP, shared.K, 0, dQ);
     }
     write_rows<T, d>(p.dQ, b, h, i * Br, p.Nq, p.scale, dQ);
 }
 
-/// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V. One block per 64 keys, of
-/// which a warp has 16: it computes S^T and dP^T, so that P^T and dS^T are in registers where the products
-/// want them.
-template <class T, int d>
-__global__ void __launch_bounds__(threads) key_gradients(const Problem p) {
+/// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V. One block per key tile and
+/// part of the columns. A warp has 16 keys: it computes S^T and dP^T, so that P^T and dS^T are in registers
+/// where the products want them.
+template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
+__global__ void __launch_bounds__(Tile<d>::threads) key_gradients(const Problem p) {
     auto& shared = shared_memory<Shared<T, d>>();
-    const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
+    constexpr int parts = Tile<d>::parts, columns = d / parts;
+    const int j = blockIdx.x / parts, first_column = blockIdx.x % parts * columns;
+    const int h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0;  // the first row that sees a key
 
     load_keys(shared, p, b, h_kv, j);
-    float dK[d / 8][4] = {}, dV[d / 8][4] = {};  // (16, d)
+    float dK[columns / 8][4] = {}, dV[columns / 8][4] = {};  // (16, columns)
     for (int h = h_kv * group; h < (h_kv + 1) * group; ++h) {
         for (int i = first / Br; i * Br < p.Nq; ++i) {
             __syncthreads();  // the previous Q and dO have been read
             load_queries(shared, p, b, h, i);
             copy_wait();
             __syncthreads();  // Q, dO, K and V are there, whoever copied them
-            const bool masked = is_masked(p, i, j);
+            const bool masked = is_masked<Br, Bc>(p, i, j);
             note_tile(shared, b, h, i, j, masked);
-            float P[8][4], dP[8][4];  // (16 keys, 64 queries)
+            float P[Br / 8][4], dP[Br / 8][4];  // (16 keys, Br queries)
             multiply_rows<T, d>(shared.K, shared.Q, P);
             multiply_rows<T, d>(shared.V, shared.dO, dP);
 #pragma unroll
-            for (int c = 0; c < 32; ++c) {
+            for (int c = 0; c < Br / 2; ++c) {
                 const int key = 16 * warp + g + c / 2 % 2 * 8, row = c / 4 * 8 + 2 * t + c % 2;
                 float& x = P[c / 4][c % 4];
                 x = fast_exp2(x * p.scale * log2_e - load(&shared.L[row]));
                 if (masked && !visible(p, i * Br + row, j * Bc + key)) x = 0.0f;
                 dP[c / 4][c % 4] = x * (dP[c / 4][c % 4] - load(&shared.D[row]));  // now dS
             }
-            add_product<T, d>(P, shared.dO, dV);
-            add_product<T, d>(dP, shared.Q, dK);
+            add_product<T, d, columns>(P, shared.dO, first_column, dV);
+            add_product<T, d, columns>(dP, shared.Q, first_column, dK);
         }
     }
-    write_rows<T, d>(p.dK, b, h_kv, j * Bc, p.Nk, p.scale, dK);
-    write_rows<T, d>(p.dV, b, h_kv, j * Bc, p.Nk, 1.0f, dV);
+    write_rows<T, columns>(p.dK, b, h_kv, j * Bc, p.Nk, p.scale, dK, first_column);
+    write_rows<T, columns>(p.dV, b, h_kv, j * Bc, p.Nk, 1.0f, dV, first_column);
 }
 
 std::size_t workspace_bytes(const Shape& s, int) {
@@ -211,12 +223,15 @@ std::size_t workspace_bytes(const Shape& s, int) {
 
 template <class T, int d>
 void backward(const Problem& p) {
+    constexpr int threads = Tile<d>::threads, parts = Tile<d>::parts;
     launch(row_sums<T, d>, dim3(ceil_div(p.Nq, threads / 32), p.H, p.B), threads, 0, p);
-    launch(query_gradient<T, d>, dim3(ceil_div(p.Nq, Br), p.H, p.B), threads, sizeof(Shared<T, d>), p);
-    launch(key_gradients<T, d>, dim3(ceil_div(p.Nk, Bc), p.Hkv, p.B), threads, sizeof(Shared<T, d>), p);
+    launch(query_gradient<T, d>, dim3(ceil_div(p.Nq, Tile<d>::Br), p.H, p.B), threads, sizeof(Shared<T, d>),
+           p);
+    launch(key_gradients<T, d>, dim3(ceil_div(p.Nk, Tile<d>::Bc) * parts, p.Hkv, p.B), threads,
+           sizeof(Shared<T, d>), p);
 }
 
-using Dims = HeadDims<64, 128>;
+using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(
     backward, Dims, .number = 41, .name = "recompute", .parent = 40,
     .change = "P is computed again from L, by query tiles and by key tiles: nothing of N x N in memory",
