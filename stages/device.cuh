@@ -116,6 +116,21 @@ __device__ __forceinline__ void atomic_add(float* sum, float x) {
 #endif
 }
 
+/// The same for four sums side by side, 16-byte aligned, each on its own. red.global.add.v4; before sm_90
+/// four instructions.
+__device__ __forceinline__ void atomic_add(float4* sums, float4 x) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(sums), "f"(x.x),
+                 "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
+#else
+    atomic_add(&sums->x, x.x);
+    atomic_add(&sums->y, x.y);
+    atomic_add(&sums->z, x.z);
+    atomic_add(&sums->w, x.w);
+#endif
+}
+
 /// The block's dynamic shared memory, as one struct. Launch with sizeof(S) bytes. Contents undefined at
 /// first.
 template <class S>

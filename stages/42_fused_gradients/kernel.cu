@@ -1,5 +1,6 @@
 // Stage 42: one kernel. A block has a key tile, computes P and dS once, and uses dS thrice: for dK, and from
-// shared memory for dQ, whose rows belong to all blocks. They add to it by atomics in fp32. Five products
+// shared memory for dQ, whose rows belong to all blocks. They add to it by atomics in fp32, into sums that
+// lie as a warp's registers have them, 16 bytes of a lane behind those of the lane before. Five products
 // instead of seven. FlashAttention-2 (arXiv 2307.08691), algorithm 2.
 
 #include "stages/device.cuh"
@@ -8,53 +9,71 @@ namespace {
 
 using namespace ladder;
 
-constexpr int Br = 64, Bc = 64;  // query rows and keys of a tile
-constexpr int threads = 128;     // 4 warps
-constexpr int pad = 8;           // rows start one 16-byte bank apart: ldmatrix has no conflicts
+constexpr int row_threads = 256;  // of the kernels before and behind
+constexpr int pad = 8;            // rows start one 16-byte bank apart: ldmatrix has no conflicts
+
+/// All that depends on d.
+template <int d>
+struct Tile {
+    static constexpr int Br = d <= 128 ? 64 : 32;   // query rows
+    static constexpr int Bc = Br;                   // keys
+    static constexpr int threads = 2 * Br;          // a warp has 16 rows or 16 keys
+    static constexpr int parts = d <= 128 ? 1 : 2;  // of the columns of the gradients: registers hold one
+};
 
 template <class T, int d>
 struct Shared {
-    T Q[Br][d + pad], dO[Br][d + pad];
-    T K[Bc][d + pad], V[Bc][d + pad];
-    T dS[Bc][Br + pad];  // transposed: rows are keys
-    float L[Br], D[Br];  // L in base 2; inf behind the last row
+    T Q[Tile<d>::Br][d + pad], dO[Tile<d>::Br][d + pad];
+    T K[Tile<d>::Bc][d + pad], V[Tile<d>::Bc][d + pad];
+    T dS[Tile<d>::Bc][Tile<d>::Br + pad];  // transposed: rows are keys
+    float L[Tile<d>::Br], D[Tile<d>::Br];
 };
 
-/// Starts copying rows first .. first + 63 of X (N, d) into a tile. Rows from N on become 0.
-template <class T, int d>
-__device__ void load_tile(T (&tile)[64][d + pad], const T* X, std::int64_t stride, int first, int N) {
+/// What the workspace holds of a head, its rows rounded up to whole tiles.
+template <int d>
+struct Sums {
+    float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
+    float *L, *D;  // L in base 2; inf behind the last row
+
+    __device__ Sums(const Problem& p, int b, int h) {
+        const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
+                           head = (std::int64_t{b} * p.H + h) * rows;
+        float* first = static_cast<float*>(p.workspace);
+        dQ = reinterpret_cast<float4*>(first + head * d);
+        L = first + all * d + head;
+        D = L + all;
+    }
+
+    /// What lane 0 has of the fragment whose first row and column these are. The other lanes' follow.
+    __device__ float4* fragment(int row, int column) const {
+        return dQ + (row / 16 * (d / 8) + column / 8) * 32;
+    }
+};
+
+/// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
+template <class T, int d, int rows = Tile<d>::Br>
+__device__ void load_tile(T (&tile)[rows][d + pad], const T* X, std::int64_t stride, int first, int N) {
     const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
     const T* source = X + (first + row) * stride + column;
 #pragma unroll
-    for (int n = 0; n < 64; n += threads * 8 / d) {
+    for (int n = 0; n < rows; n += Tile<d>::threads * 8 / d) {
         copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
     }
 }
 
-/// In the workspace: dQ / scale in fp32, (B, H, Nq, d).
-__device__ float* sums(const Problem& p, int b, int h) {
-    return static_cast<float*>(p.workspace) + (std::int64_t{b} * p.H + h) * p.Nq * p.d;
-}
-
-/// And behind it D, (B, H, Nq).
-__device__ float* row_sum(const Problem& p, int b, int h) {
-    return sums(p, p.B, 0) + (std::int64_t{b} * p.H + h) * p.Nq;
-}
-
 /// What belongs to query tile i: Q, dO, L and D.
-template <class T, int d>
+template <class T, int d, int Br = Tile<d>::Br>
 __device__ void load_queries(Shared<T, d>& shared, const Problem& p, int b, int h, int i) {
     load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
     load_tile<T, d>(shared.dO, matrix<T>(p.dO, b, h), p.dO.row, i * Br, p.Nq);
-    if (threadIdx.x < Br) {
-        const int row = i * Br + threadIdx.x;
-        store(&shared.L[threadIdx.x],
-              row < p.Nq ? load(p.L + (std::int64_t{b} * p.H + h) * p.Nq + row) * log2_e : inf);
-        store(&shared.D[threadIdx.x], row < p.Nq ? load(row_sum(p, b, h) + row) : 0.0f);
+    if (threadIdx.x < Br / 4) {
+        const Sums<d> sums(p, b, h);
+        copy_async(&shared.L[4 * threadIdx.x], sums.L + i * Br + 4 * threadIdx.x, true);
+        copy_async(&shared.D[4 * threadIdx.x], sums.D + i * Br + 4 * threadIdx.x, true);
     }
 }
 
-template <class T, int d>
+template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void load_keys(Shared<T, d>& shared, const Problem& p, int b, int h_kv, int j) {
     load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
     load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
@@ -65,42 +84,57 @@ __device__ bool visible(const Problem& p, int row, int key) {
 }
 
 /// Whether some row of query tile i does not see some key of key tile j.
+template <int Br, int Bc>
 __device__ bool is_masked(const Problem& p, int i, int j) {
     return (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
 }
 
-/// D = rowsum(dO o O) (algorithm 2, line 4), and dQ = 0. One warp per row.
+/// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0. d / 8 threads per row.
 template <class T, int d>
-__global__ void __launch_bounds__(threads) row_sums(const Problem p) {
-    const int i = blockIdx.x * (threads / 32) + threadIdx.x / 32, h = blockIdx.y, b = blockIdx.z;
-    const int lane = threadIdx.x % 32;
-    if (i >= p.Nq) return;
-    const T *dO = matrix<T>(p.dO, b, h) + i * p.dO.row, *O = matrix<T>(p.O, b, h) + i * p.O.row;
+__global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
+    constexpr int lanes = d / 8;
+    const int row = blockIdx.x * (row_threads / lanes) + threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const int h = blockIdx.y, b = blockIdx.z;
+    const Sums<d> sums(p, b, h);
     float D = 0.0f;
+    if (row < p.Nq) {
+        const auto read = [&](const View& X) {
+            return load(reinterpret_cast<const uint4*>(matrix<T>(X, b, h) + row * X.row + 8 * lane));
+        };
+        const uint4 x = read(p.dO), y = read(p.O);
+        const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
-    for (int column = 2 * lane; column < d; column += 64) {
-        const float2 x = unpack<T>(load(reinterpret_cast<const std::uint32_t*>(dO + column))),
-                     y = unpack<T>(load(reinterpret_cast<const std::uint32_t*>(O + column)));
-        D += x.x * y.x + x.y * y.y;
-        store(reinterpret_cast<float2*>(sums(p, b, h) + std::int64_t{i} * d + column), {0.0f, 0.0f});
+        for (int n = 0; n < 4; ++n) {
+            const float2 dO = unpack<T>(xs[n]), O = unpack<T>(ys[n]);
+            D += dO.x * O.x + dO.y * O.y;
+        }
     }
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
-    if (lane == 0) store(row_sum(p, b, h) + i, D);
+    for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
+    if (row >= ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br) return;
+    if (lane == 0) {
+        const float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        store(sums.L + row, row < p.Nq ? load(L) * log2_e : inf);
+        store(sums.D + row, D);
+    }
+    float4* dQ = sums.dQ + row * (d / 4) + lane;
+    store(dQ, {0.0f, 0.0f, 0.0f, 0.0f});
+    store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
 }
 
-/// X Y^T for this warp's 16 rows of X and the 64 of Y.
-template <class T, int d>
-__device__ void multiply_rows(const T (&X)[64][d + pad], const T (&Y)[64][d + pad], float (&C)[8][4]) {
+/// X Y^T for this warp's 16 rows of X and all rows of Y.
+template <class T, int d, int rows = Tile<d>::Br>
+__device__ void multiply_rows(const T (&X)[rows][d + pad], const T (&Y)[rows][d + pad],
+                              float (&C)[rows / 8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
-    for (int c = 0; c < 32; ++c) C[c / 4][c % 4] = 0.0f;
+    for (int c = 0; c < rows / 2; ++c) C[c / 4][c % 4] = 0.0f;
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
         std::uint32_t x[4], y[4];
         ldmatrix(x, &X[16 * warp + lane % 16][k + lane / 16 * 8]);
 #pragma unroll
-        for (int n = 0; n < 64; n += 16) {
+        for (int n = 0; n < rows; n += 16) {
             ldmatrix(y, &Y[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
             mma<T>(C[n / 8], x, y[0], y[1]);
             mma<T>(C[n / 8 + 1], x, y[2], y[3]);
@@ -108,18 +142,19 @@ __device__ void multiply_rows(const T (&X)[64][d + pad], const T (&Y)[64][d + pa
     }
 }
 
-/// C += A X for A (16, 64) in this warp's registers, rounded to T, and X (64, d).
-template <class T, int d>
-__device__ void add_product(const float (&A)[8][4], const T (&X)[64][d + pad], float (&C)[d / 8][4]) {
+/// C += A X for A (16, rows) in this warp's registers, rounded to T, and some columns of X (rows, d).
+template <class T, int d, int columns, int rows = Tile<d>::Br>
+__device__ void add_product(const float (&A)[rows / 8][4], const T (&X)[rows][d + pad], int first_column,
+                            float (&C)[columns / 8][4]) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int k = 0; k < 8; k += 2) {
+    for (int k = 0; k < rows / 8; k += 2) {
         const std::uint32_t a[4] = {pack<T>(A[k][0], A[k][1]), pack<T>(A[k][2], A[k][3]),  //
                                     pack<T>(A[k + 1][0], A[k + 1][1]), pack<T>(A[k + 1][2], A[k + 1][3])};
 #pragma unroll
-        for (int n = 0; n < d; n += 16) {
+        for (int n = 0; n < columns; n += 16) {
             std::uint32_t x[4];
-            ldmatrix_transposed(x, &X[8 * k + lane % 16][n + lane / 16 * 8]);
+            ldmatrix_transposed(x, &X[8 * k + lane % 16][first_column + n + lane / 16 * 8]);
             mma<T>(C[n / 8], a, x[0], x[1]);
             mma<T>(C[n / 8 + 1], a, x[2], x[3]);
         }
@@ -127,123 +162,137 @@ __device__ void add_product(const float (&A)[8][4], const T (&X)[64][d + pad], f
 }
 
 /// Writes rows g and g + 8 of this warp times `factor`.
-template <class T, int d>
+template <class T, int columns>
 __device__ void write_rows(const View& X, int b, int h, int first_row, int N, float factor,
-                           const float (&C)[d / 8][4]) {
+                           const float (&C)[columns / 8][4], int first_column = 0) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         const int row = first_row + 16 * (threadIdx.x / 32) + g + 8 * r;
         if (row >= N) continue;
-        T* X_row = matrix<T>(X, b, h) + row * X.row + 2 * t;
+        T* X_row = matrix<T>(X, b, h) + row * X.row + first_column + 2 * t;
 #pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
+        for (int n = 0; n < columns / 8; ++n) {
             store(reinterpret_cast<std::uint32_t*>(X_row + 8 * n),
                   pack<T>(C[n][2 * r] * factor, C[n][2 * r + 1] * factor));
         }
     }
 }
 
-/// Adds dS K to the sums of dQ, for 16 of the tile's query rows (algorithm 2, line 15).
-template <class T, int d>
-__device__ void add_to_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    float dQ[d / 8][4] = {};  // (16, d)
+/// Adds dS K to the sums of dQ, for 16 of the tile's query rows and some columns (algorithm 2, line 15).
+template <class T, int d, int columns, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
+__device__ void add_to_dQ(Shared<T, d>& shared, const Sums<d>& sums, int i, int first_column) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float dQ[columns / 8][4] = {};  // (16, columns)
 #pragma unroll
     for (int k = 0; k < Bc; k += 16) {
         std::uint32_t dS[4], x[4];
         ldmatrix_transposed(dS, &shared.dS[k + lane % 8 + lane / 16 * 8][16 * warp + lane / 8 % 2 * 8]);
 #pragma unroll
-        for (int n = 0; n < d; n += 16) {
-            ldmatrix_transposed(x, &shared.K[k + lane % 16][n + lane / 16 * 8]);
+        for (int n = 0; n < columns; n += 16) {
+            ldmatrix_transposed(x, &shared.K[k + lane % 16][first_column + n + lane / 16 * 8]);
             mma<T>(dQ[n / 8], dS, x[0], x[1]);
             mma<T>(dQ[n / 8 + 1], dS, x[2], x[3]);
         }
     }
 #pragma unroll
-    for (int c = 0; c < d / 2; ++c) {
-        const int row = i * Br + 16 * warp + g + c / 2 % 2 * 8, column = c / 4 * 8 + 2 * t + c % 2;
-        if (row < p.Nq) atomic_add(sums(p, b, h) + std::int64_t{row} * d + column, dQ[c / 4][c % 4]);
+    for (int n = 0; n < columns / 8; ++n) {
+        atomic_add(sums.fragment(i * Br + 16 * warp, first_column + 8 * n) + lane,
+                   {dQ[n][0], dQ[n][1], dQ[n][2], dQ[n][3]});
     }
 }
 
 /// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V, and what these keys add to dQ.
-/// One block per 64 keys, of which a warp has 16: it computes S^T and dP^T, so that P^T and dS^T are in
-/// registers where the products want them.
-template <class T, int d>
-__global__ void __launch_bounds__(threads) gradients(const Problem p) {
+/// One block per key tile and part of the columns. A warp has 16 keys: it computes S^T and dP^T, so that P^T
+/// and dS^T are in registers where the products want them.
+template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
+__global__ void __launch_bounds__(Tile<d>::threads) gradients(const Problem p) {
     auto& shared = shared_memory<Shared<T, d>>();
-    const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
+    constexpr int parts = Tile<d>::parts, columns = d / parts;
+    const int j = blockIdx.x / parts, first_column = blockIdx.x % parts * columns;
+    const int h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0;  // the first row that sees a key
 
     load_keys(shared, p, b, h_kv, j);
-    float dK[d / 8][4] = {}, dV[d / 8][4] = {};  // (16, d)
+    float dK[columns / 8][4] = {}, dV[columns / 8][4] = {};  // (16, columns)
     for (int h = h_kv * group; h < (h_kv + 1) * group; ++h) {
         for (int i = first / Br; i * Br < p.Nq; ++i) {
             __syncthreads();  // the previous Q, dO and dS have been read
             load_queries(shared, p, b, h, i);
             copy_wait();
             __syncthreads();  // Q, dO, K and V are there, whoever copied them
-            const bool masked = is_masked(p, i, j);
+            const bool masked = is_masked<Br, Bc>(p, i, j);
             note_tile(shared, b, h, i, j, masked);
-            float P[8][4], dP[8][4];  // (16 keys, 64 queries)
+            float P[Br / 8][4], dP[Br / 8][4];  // (16 keys, Br queries)
             multiply_rows<T, d>(shared.K, shared.Q, P);
             multiply_rows<T, d>(shared.V, shared.dO, dP);
 #pragma unroll
-            for (int c = 0; c < 32; ++c) {
+            for (int c = 0; c < Br / 2; ++c) {
                 const int key = 16 * warp + g + c / 2 % 2 * 8, row = c / 4 * 8 + 2 * t + c % 2;
                 float& x = P[c / 4][c % 4];
                 x = fast_exp2(x * p.scale * log2_e - load(&shared.L[row]));
                 if (masked && !visible(p, i * Br + row, j * Bc + key)) x = 0.0f;
                 dP[c / 4][c % 4] = x * (dP[c / 4][c % 4] - load(&shared.D[row]));  // now dS
             }
-            add_product<T, d>(P, shared.dO, dV);
-            add_product<T, d>(dP, shared.Q, dK);
+            add_product<T, d, columns>(P, shared.dO, first_column, dV);
+            add_product<T, d, columns>(dP, shared.Q, first_column, dK);
 #pragma unroll
-            for (int c = 0; c < 32; c += 2) {
+            for (int c = 0; c < Br / 2; c += 2) {
                 T* pair = &shared.dS[16 * warp + g + c / 2 % 2 * 8][c / 4 * 8 + 2 * t];
                 store(reinterpret_cast<std::uint32_t*>(pair),
                       pack<T>(dP[c / 4][c % 4], dP[c / 4][c % 4 + 1]));
             }
             __syncthreads();  // dS is there
-            add_to_dQ(shared, p, b, h, i);
+            add_to_dQ<T, d, columns>(shared, Sums<d>(p, b, h), i, first_column);
         }
     }
-    write_rows<T, d>(p.dK, b, h_kv, j * Bc, p.Nk, p.scale, dK);
-    write_rows<T, d>(p.dV, b, h_kv, j * Bc, p.Nk, 1.0f, dV);
+    write_rows<T, columns>(p.dK, b, h_kv, j * Bc, p.Nk, p.scale, dK, first_column);
+    write_rows<T, columns>(p.dV, b, h_kv, j * Bc, p.Nk, 1.0f, dV, first_column);
 }
 
-/// dQ = scale times its sums, rounded to T. One warp per row.
+/// dQ = scale times its sums, rounded to T. A warp has four fragments, a lane the eight columns of one in
+/// rows g and g + 8.
 template <class T, int d>
-__global__ void __launch_bounds__(threads) convert(const Problem p) {
-    const int i = blockIdx.x * (threads / 32) + threadIdx.x / 32, h = blockIdx.y, b = blockIdx.z;
-    if (i >= p.Nq) return;
-    const float* sum = sums(p, b, h) + std::int64_t{i} * d;
-    T* dQ = matrix<T>(p.dQ, b, h) + i * p.dQ.row;
+__global__ void __launch_bounds__(row_threads) convert(const Problem p) {
+    const int warp = (blockIdx.x * row_threads + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4;
+    const int first_row = warp / (d / 32) * 16, column = warp % (d / 32) * 32 + lane % 4 * 8;
+    const int h = blockIdx.y, b = blockIdx.z;
+    if (first_row >= p.Nq) return;
+    const float4* sum = Sums<d>(p, b, h).fragment(first_row, column) + 4 * g;
+    std::uint32_t upper[4], lower[4];  // of rows g and g + 8
 #pragma unroll
-    for (int column = threadIdx.x % 32 * 2; column < d; column += 64) {
-        const float2 x = load(reinterpret_cast<const float2*>(sum + column));
-        store(reinterpret_cast<std::uint32_t*>(dQ + column), pack<T>(x.x * p.scale, x.y * p.scale));
+    for (int t = 0; t < 4; ++t) {
+        const float4 x = load(sum + t);
+        upper[t] = pack<T>(x.x * p.scale, x.y * p.scale);
+        lower[t] = pack<T>(x.z * p.scale, x.w * p.scale);
+    }
+    T* dQ = matrix<T>(p.dQ, b, h) + (first_row + g) * p.dQ.row + column;
+    if (first_row + g < p.Nq) store(reinterpret_cast<uint4*>(dQ), {upper[0], upper[1], upper[2], upper[3]});
+    if (first_row + g + 8 < p.Nq) {
+        store(reinterpret_cast<uint4*>(dQ + 8 * p.dQ.row), {lower[0], lower[1], lower[2], lower[3]});
     }
 }
 
 std::size_t workspace_bytes(const Shape& s, int) {
-    return std::size_t(s.B) * s.H * s.Nq * (1 + s.d) * sizeof(float);  // D and dQ
+    return std::size_t(s.B) * s.H * ceil_div(s.Nq, 64) * 64 * (s.d + 2) * sizeof(float);  // Sums
 }
 
 template <class T, int d>
 void backward(const Problem& p) {
-    const dim3 by_rows(ceil_div(p.Nq, threads / 32), p.H, p.B);
-    launch(row_sums<T, d>, by_rows, threads, 0, p);
-    launch(gradients<T, d>, dim3(ceil_div(p.Nk, Bc), p.Hkv, p.B), threads, sizeof(Shared<T, d>), p);
-    launch(convert<T, d>, by_rows, threads, 0, p);
+    constexpr int threads = Tile<d>::threads, parts = Tile<d>::parts;
+    const int rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br;
+    const dim3 by_rows(ceil_div(rows * d / 8, row_threads), p.H, p.B);
+    launch(prepare<T, d>, by_rows, row_threads, 0, p);
+    launch(gradients<T, d>, dim3(ceil_div(p.Nk, Tile<d>::Bc) * parts, p.Hkv, p.B), threads,
+           sizeof(Shared<T, d>), p);
+    launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p);
 }
 
-using Dims = HeadDims<64, 128>;
+using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 42, .name = "fused_gradients", .parent = 41,
              .change = "one kernel by key tiles, which adds to dQ by atomics: five products for seven",
-             .shows_in = "backward", .pass = Pass::backward, .diff_budget = 120, .repeats_exactly = false,
+             .shows_in = "backward", .pass = Pass::backward, .diff_budget = 140, .repeats_exactly = false,
              .workspace_bytes = workspace_bytes);
 
 }  // namespace
