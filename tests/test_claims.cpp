@@ -288,6 +288,28 @@ TEST_CASE("claims: lazy rescale votes, and rescales where the maximum rises by m
     CHECK(child.shuffles == (3 + 1) * 4 * 2 * 2);
 }
 
+TEST_CASE("claims: the gradients take five products, seven without a sum across blocks, and five again",
+          "[claims][ladder]") {
+    // 6 query tiles and 6 key tiles of 64 x 64 x 64, which are 2 * 64 mma.
+    const Case square{.shape = {1, 1, 1, 384, 384, 64}, .pass = Pass::backward};
+    CHECK(counters("standard_gradient", square).mma == 36 * 5 * 128);
+    CHECK(counters("recompute", square).mma == 36 * 7 * 128);
+    CHECK(counters("fused_gradients", square).mma == 36 * 5 * 128);
+    CHECK(counters("fused_gradients", square).atomics == 36 * 64 * 64);
+    CHECK(counters("fused_gradients", square).exponentials == 384 * 384);
+    // P, dP and dS of all scores; D of all rows; dQ, L and D of all rows.
+    CHECK(counted(named("standard_gradient"), square).work.workspace_bytes == 384 * 384 * 8);
+    CHECK(counted(named("recompute"), square).work.workspace_bytes == 384 * 4);
+    CHECK(counted(named("fused_gradients"), square).work.workspace_bytes == 384 * (64 + 2) * 4);
+    // Under a mask 21 tiles of 36 are seen, 6 of them masked. A block of 41 has a query tile, and then one a
+    // key tile.
+    const Case masked{.shape = square.shape, .pass = Pass::backward, .causal = true};
+    CHECK(counters("standard_gradient", masked).mma == 36 * 5 * 128);
+    CHECK(counters("recompute", masked).mma == 21 * 7 * 128);
+    CHECK(counters("recompute", masked).masked_tiles == 2 * 6);
+    CHECK(counters("fused_gradients", masked).mma == 21 * 5 * 128);
+}
+
 TEST_CASE("claims: every stage has some, and every claims.cpp has a stage", "[claims][ladder]") {
     std::vector<std::string> folders;
     for (const Stage& stage : stages()) {

@@ -37,8 +37,8 @@ struct Climb {
 };
 
 /// One for each kind of problem that a branch is about: many heads, few masked ones, one query row, and
-/// gradients. A stage is in it if it lies on the way to the last stage whose change shows in a problem of that
-/// unit and pass.
+/// gradients. A stage is in it if it lies on the way to the last stage whose change shows in a problem of
+/// that unit and pass.
 std::vector<Climb> climbs(const Results& results);
 
 /// All of it as one line of JSON: what draw.py reads.
