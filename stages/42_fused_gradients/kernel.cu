@@ -10,22 +10,22 @@ namespace {
 using namespace ladder;
 
 constexpr int row_threads = 256;  // of the kernels before and behind
-constexpr int pad = 8;            // rows start one 16-byte bank apart: ldmatrix has no conflicts
 
 /// All that depends on d.
 template <int d>
 struct Tile {
-    static constexpr int Br = d <= 128 ? 64 : 32;   // query rows
-    static constexpr int Bc = Br;                   // keys
-    static constexpr int threads = 2 * Br;          // a warp has 16 rows or 16 keys
-    static constexpr int parts = d <= 128 ? 1 : 2;  // of the columns of the gradients: registers hold one
+    static constexpr int Br = d <= 128 ? 64 : 32;     // query rows
+    static constexpr int Bc = Br;                     // keys
+    static constexpr int threads = 2 * Br;            // a warp has 16 rows or 16 keys
+    static constexpr int resident = d <= 64 ? 3 : 2;  // blocks that a multiprocessor should hold
+    static constexpr int parts = d <= 128 ? 1 : 2;    // of the columns of the gradients: registers hold one
 };
 
 template <class T, int d>
 struct Shared {
-    T Q[Tile<d>::Br][d + pad], dO[Tile<d>::Br][d + pad];
-    T K[Tile<d>::Bc][d + pad], V[Tile<d>::Bc][d + pad];
-    T dS[Tile<d>::Bc][Tile<d>::Br + pad];  // transposed: rows are keys
+    T Q[Tile<d>::Br][d], dO[Tile<d>::Br][d];
+    T K[Tile<d>::Bc][d], V[Tile<d>::Bc][d];
+    T dS[Tile<d>::Bc][Tile<d>::Br];  // transposed: rows are keys
     float L[Tile<d>::Br], D[Tile<d>::Br];
 };
 
@@ -50,14 +50,21 @@ struct Sums {
     }
 };
 
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
+/// 128 bytes, so that ldmatrix has no conflicts; in a tile of 32 columns, at four.
+template <class T, int rows, int d>
+__device__ auto* at(T (&tile)[rows][d], int row, int column) {
+    return &tile[row][column ^ row % min(8, d / 8) * 8];
+}
+
 /// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
 template <class T, int d, int rows = Tile<d>::Br>
-__device__ void load_tile(T (&tile)[rows][d + pad], const T* X, std::int64_t stride, int first, int N) {
+__device__ void load_tile(T (&tile)[rows][d], const T* X, std::int64_t stride, int first, int N) {
     const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
     const T* source = X + (first + row) * stride + column;
 #pragma unroll
     for (int n = 0; n < rows; n += Tile<d>::threads * 8 / d) {
-        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
+        copy_async(at(tile, row + n, column), source + n * stride, first + row + n < N);
     }
 }
 
@@ -124,18 +131,17 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
 
 /// X Y^T for this warp's 16 rows of X and all rows of Y.
 template <class T, int d, int rows = Tile<d>::Br>
-__device__ void multiply_rows(const T (&X)[rows][d + pad], const T (&Y)[rows][d + pad],
-                              float (&C)[rows / 8][4]) {
+__device__ void multiply_rows(const T (&X)[rows][d], const T (&Y)[rows][d], float (&C)[rows / 8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int c = 0; c < rows / 2; ++c) C[c / 4][c % 4] = 0.0f;
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
         std::uint32_t x[4], y[4];
-        ldmatrix(x, &X[16 * warp + lane % 16][k + lane / 16 * 8]);
+        ldmatrix(x, at(X, 16 * warp + lane % 16, k + lane / 16 * 8));
 #pragma unroll
         for (int n = 0; n < rows; n += 16) {
-            ldmatrix(y, &Y[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+            ldmatrix(y, at(Y, n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
             mma<T>(C[n / 8], x, y[0], y[1]);
             mma<T>(C[n / 8 + 1], x, y[2], y[3]);
         }
@@ -144,7 +150,7 @@ __device__ void multiply_rows(const T (&X)[rows][d + pad], const T (&Y)[rows][d 
 
 /// C += A X for A (16, rows) in this warp's registers, rounded to T, and some columns of X (rows, d).
 template <class T, int d, int columns, int rows = Tile<d>::Br>
-__device__ void add_product(const float (&A)[rows / 8][4], const T (&X)[rows][d + pad], int first_column,
+__device__ void add_product(const float (&A)[rows / 8][4], const T (&X)[rows][d], int first_column,
                             float (&C)[columns / 8][4]) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -154,7 +160,7 @@ __device__ void add_product(const float (&A)[rows / 8][4], const T (&X)[rows][d 
 #pragma unroll
         for (int n = 0; n < columns; n += 16) {
             std::uint32_t x[4];
-            ldmatrix_transposed(x, &X[8 * k + lane % 16][first_column + n + lane / 16 * 8]);
+            ldmatrix_transposed(x, at(X, 8 * k + lane % 16, first_column + n + lane / 16 * 8));
             mma<T>(C[n / 8], a, x[0], x[1]);
             mma<T>(C[n / 8 + 1], a, x[2], x[3]);
         }
@@ -187,10 +193,10 @@ __device__ void add_to_dQ(Shared<T, d>& shared, const Sums<d>& sums, int i, int 
 #pragma unroll
     for (int k = 0; k < Bc; k += 16) {
         std::uint32_t dS[4], x[4];
-        ldmatrix_transposed(dS, &shared.dS[k + lane % 8 + lane / 16 * 8][16 * warp + lane / 8 % 2 * 8]);
+        ldmatrix_transposed(dS, at(shared.dS, k + lane % 8 + lane / 16 * 8, 16 * warp + lane / 8 % 2 * 8));
 #pragma unroll
         for (int n = 0; n < columns; n += 16) {
-            ldmatrix_transposed(x, &shared.K[k + lane % 16][first_column + n + lane / 16 * 8]);
+            ldmatrix_transposed(x, at(shared.K, k + lane % 16, first_column + n + lane / 16 * 8));
             mma<T>(dQ[n / 8], dS, x[0], x[1]);
             mma<T>(dQ[n / 8 + 1], dS, x[2], x[3]);
         }
@@ -206,7 +212,7 @@ __device__ void add_to_dQ(Shared<T, d>& shared, const Sums<d>& sums, int i, int 
 /// One block per key tile and part of the columns. A warp has 16 keys: it computes S^T and dP^T, so that P^T
 /// and dS^T are in registers where the products want them.
 template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
-__global__ void __launch_bounds__(Tile<d>::threads) gradients(const Problem p) {
+__global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients(const Problem p) {
     auto& shared = shared_memory<Shared<T, d>>();
     constexpr int parts = Tile<d>::parts, columns = d / parts;
     const int j = blockIdx.x / parts, first_column = blockIdx.x % parts * columns;
@@ -239,7 +245,7 @@ __global__ void __launch_bounds__(Tile<d>::threads) gradients(const Problem p) {
             add_product<T, d, columns>(dP, shared.Q, first_column, dK);
 #pragma unroll
             for (int c = 0; c < Br / 2; c += 2) {
-                T* pair = &shared.dS[16 * warp + g + c / 2 % 2 * 8][c / 4 * 8 + 2 * t];
+                T* pair = at(shared.dS, 16 * warp + g + c / 2 % 2 * 8, c / 4 * 8) + 2 * t;
                 store(reinterpret_cast<std::uint32_t*>(pair),
                       pack<T>(dP[c / 4][c % 4], dP[c / 4][c % 4 + 1]));
             }
