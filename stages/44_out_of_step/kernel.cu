@@ -1,0 +1,449 @@
+// Stage 44: out of step. No warp waits for all others any more. Q and dO of the next tile are copied while
+// this one is in use, what a tile adds to dQ is computed a tile later, and mbarriers stand where barriers
+// stood: while one warp of a pair exponentiates, the other multiplies.
+
+#include "stages/device.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr int row_threads = 256;  // of the kernels before and behind
+constexpr int depth = 2;          // query tiles in shared memory
+
+/// All that depends on d.
+template <int d>
+struct Tile {
+    static constexpr int slices = 256 / d;  // of 16 keys per warp: its sums fill half of the registers
+    static constexpr int warps = d <= 64 ? 4 : 8;
+    static constexpr int pairs = warps / 2;  // warp n and warp n + pairs have the same keys
+    static constexpr int threads = 32 * warps;
+    static constexpr int resident = 8 / warps;  // blocks; a multiprocessor has the registers of eight warps
+    static constexpr int Br = 64;
+    static constexpr int Bc = 16 * slices * pairs;
+    static constexpr int step = d <= 64 ? 32 : 64;  // query rows that a warp multiplies with at a time
+};
+
+template <class T, int d>
+struct Shared {
+    T Q[depth][Tile<d>::Br][d], dO[depth][Tile<d>::Br][d];  // the k-th tile is in place k % 2
+    T K[Tile<d>::Bc][d], V[Tile<d>::Bc][d];
+    T dS[depth][Tile<d>::Bc][Tile<d>::Br];  // transposed: rows are keys. First P lies there
+    float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
+    Mbarrier there[depth];  // phase k / 2: the k-th tile is there, every thread's copies of it
+    Mbarrier read;          // phase k: every warp has read the k-th tile, and dS of the one before
+    Mbarrier P_there[Tile<d>::pairs][Tile<d>::Br / Tile<d>::step];  // phase k: P of a pair and a step
+    Mbarrier dS_there;                                              // phase k: dS of the k-th tile
+};
+
+/// What the workspace holds of a head, its rows rounded up to whole tiles.
+template <int d>
+struct Sums {
+    float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
+    float *L, *D;  // L in base 2; inf behind the last row
+
+    __device__ Sums(const Problem& p, int b, int h) {
+        const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
+                           head = (std::int64_t{b} * p.H + h) * rows;
+        float* first = static_cast<float*>(p.workspace);
+        dQ = reinterpret_cast<float4*>(first + head * d);
+        L = first + all * d + head;
+        D = L + all;
+    }
+
+    /// What lane 0 has of the fragment whose first row and column these are. The other lanes' follow.
+    __device__ float4* fragment(int row, int column) const {
+        return dQ + (row / 16 * (d / 8) + column / 8) * 32;
+    }
+};
+
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
+/// 128 bytes, so that ldmatrix has no conflicts.
+template <class T, int rows, int d>
+__device__ auto* at(T (&tile)[rows][d], int row, int column) {
+    return &tile[row][column ^ row % 8 * 8];
+}
+
+/// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
+template <class T, int d, int rows>
+__device__ void load_tile(T (&tile)[rows][d], const T* X, std::int64_t stride, int first, int N) {
+    const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
+    const T* source = X + (first + row) * stride + column;
+#pragma unroll
+    for (int n = 0; n < rows; n += Tile<d>::threads * 8 / d) {
+        copy_async(at(tile, row + n, column), source + n * stride, first + row + n < N);
+    }
+}
+
+/// What belongs to query tile i: Q, dO, L and D.
+template <class T, int d, int Br = Tile<d>::Br>
+__device__ void load_queries(Shared<T, d>& shared, int place, const Problem& p, int b, int h, int i) {
+    load_tile<T, d>(shared.Q[place], matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
+    load_tile<T, d>(shared.dO[place], matrix<T>(p.dO, b, h), p.dO.row, i * Br, p.Nq);
+    if (threadIdx.x < Br / 4) {
+        const Sums<d> sums(p, b, h);
+        copy_async(&shared.L[place][4 * threadIdx.x], sums.L + i * Br + 4 * threadIdx.x, true);
+        copy_async(&shared.D[place][4 * threadIdx.x], sums.D + i * Br + 4 * threadIdx.x, true);
+    }
+}
+
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void load_keys(Shared<T, d>& shared, const Problem& p, int b, int h_kv, int j) {
+    load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
+    load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
+}
+
+__device__ bool visible(const Problem& p, int row, int key) {
+    return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
+}
+
+/// Whether some row of query tile i does not see some key of key tile j.
+template <int Br, int Bc>
+__device__ bool is_masked(const Problem& p, int i, int j) {
+    return (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
+}
+
+/// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0. d / 8 threads per row.
+template <class T, int d>
+__global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
+    constexpr int lanes = d / 8;
+    const int row = blockIdx.x * (row_threads / lanes) + threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const int h = blockIdx.y, b = blockIdx.z;
+    const Sums<d> sums(p, b, h);
+    float D = 0.0f;
+    if (row < p.Nq) {
+        const auto read = [&](const View& X) {
+            return load(reinterpret_cast<const uint4*>(matrix<T>(X, b, h) + row * X.row + 8 * lane));
+        };
+        const uint4 x = read(p.dO), y = read(p.O);
+        const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            const float2 dO = unpack<T>(xs[n]), O = unpack<T>(ys[n]);
+            D += dO.x * O.x + dO.y * O.y;
+        }
+    }
+#pragma unroll
+    for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
+    if (row >= ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br) return;
+    if (lane == 0) {
+        const float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        store(sums.L + row, row < p.Nq ? load(L) * log2_e : inf);
+        store(sums.D + row, D);
+    }
+    float4* dQ = sums.dQ + row * (d / 4) + lane;
+    store(dQ, {0.0f, 0.0f, 0.0f, 0.0f});
+    store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
+}
+
+/// C = -x for an x of each column, or 0.
+template <int slices, int pieces>
+__device__ void start(float (&C)[slices][pieces][4], bool from_x, const float* x) {
+#pragma unroll
+    for (int n = 0; n < pieces; ++n) {
+        const float2 x_n = load(reinterpret_cast<const float2*>(x + 8 * n + threadIdx.x % 4 * 2));
+#pragma unroll
+        for (int c = 0; c < 4 * slices; ++c)
+            C[c / 4][n][c % 4] = from_x ? -(c % 2 == 0 ? x_n.x : x_n.y) : 0.0f;
+    }
+}
+
+/// C += X Y^T for the slices from a row of X on and, as columns of C, the rows from a row of Y on.
+template <class T, int slices, int pieces, int d, int Br, int Bc>
+__device__ void add_product_of_rows(float (&C)[slices][pieces][4], const T (&X)[Bc][d], int first_of_X,
+                                    const T (&Y)[Br][d], int first_of_Y) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < d; k += 16) {
+        std::uint32_t x[slices][4], y[4];
+#pragma unroll
+        for (int a = 0; a < slices; ++a) {
+            ldmatrix(x[a], at(X, first_of_X + 16 * a + lane % 16, k + lane / 16 * 8));
+        }
+#pragma unroll
+        for (int n = 0; n < 8 * pieces; n += 16) {
+            ldmatrix(y, at(Y, first_of_Y + n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
+#pragma unroll
+            for (int a = 0; a < slices; ++a) {
+                mma<T>(C[a][n / 8], x[a], y[0], y[1]);
+                mma<T>(C[a][n / 8 + 1], x[a], y[2], y[3]);
+            }
+        }
+    }
+}
+
+/// C += A X for A in this warp's registers and rows of X, from the first on.
+template <class T, int slices, int pieces, int d, int Br>
+__device__ void add_product(float (&C)[slices][d / 8][4], const std::uint32_t (&A)[slices][pieces][4],
+                            const T (&X)[Br][d], int first) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < pieces; ++k) {
+#pragma unroll
+        for (int n = 0; n < d; n += 16) {
+            std::uint32_t x[4];
+            ldmatrix_transposed(x, at(X, first + 16 * k + lane % 16, n + lane / 16 * 8));
+#pragma unroll
+            for (int a = 0; a < slices; ++a) {
+                mma<T>(C[a][n / 8], A[a][k], x[0], x[1]);
+                mma<T>(C[a][n / 8 + 1], A[a][k], x[2], x[3]);
+            }
+        }
+    }
+}
+
+/// Adds dS K to a tile's sums of dQ (algorithm 2, line 15). A warp has 32 of its rows, and 32 columns at a
+/// time.
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void add_to_dQ(Shared<T, d>& shared, int place, float4* sums) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp % 2 * 32;
+#pragma unroll 1
+    for (int column = warp / 2 * 32; column < d; column += Tile<d>::warps / 2 * 32) {
+        float dQ[2][4][4] = {};
+#pragma unroll
+        for (int k = 0; k < Bc; k += 16) {
+            std::uint32_t dS[2][4], x[4];
+#pragma unroll
+            for (int a = 0; a < 2; ++a) {
+                ldmatrix_transposed(dS[a], at(shared.dS[place], k + lane % 8 + lane / 16 * 8,
+                                              row + 16 * a + lane / 8 % 2 * 8));
+            }
+#pragma unroll
+            for (int n = 0; n < 32; n += 16) {
+                ldmatrix_transposed(x, at(shared.K, k + lane % 16, column + n + lane / 16 * 8));
+#pragma unroll
+                for (int a = 0; a < 2; ++a) {
+                    mma<T>(dQ[a][n / 8], dS[a], x[0], x[1]);
+                    mma<T>(dQ[a][n / 8 + 1], dS[a], x[2], x[3]);
+                }
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+            const float(&x)[4] = dQ[c / 4][c % 4];
+            const int fragment = (row / 16 + c / 4) * (d / 8) + column / 8 + c % 4;
+            atomic_add(sums + fragment * 32 + lane, {x[0], x[1], x[2], x[3]});
+        }
+    }
+}
+
+/// Writes rows g and g + 8 of each slice times `factor`.
+template <class T, int slices, int d>
+__device__ void write_rows(const View& X, int b, int h, int first_row, int N, float factor,
+                           const float (&C)[slices][d / 8][4]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2 * slices; ++r) {
+        const int row = first_row + g + 8 * r;
+        if (row >= N) continue;
+        T* X_row = matrix<T>(X, b, h) + row * X.row + 2 * t;
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            const float* pair = &C[r / 2][n][r % 2 * 2];
+            store(reinterpret_cast<std::uint32_t*>(X_row + 8 * n),
+                  pack<T>(pair[0] * factor, pair[1] * factor));
+        }
+    }
+}
+
+/// P^T = exp(S^T scale - L) of the slices from a key on and the columns from a query row on, as first
+/// operands of a product. 0 where masked.
+template <class T, int slices, int pieces>
+__device__ void exponentiate(const Problem& p, bool masked, int key, int row, const float* L,
+                             float (&S)[slices][2 * pieces][4], std::uint32_t (&P)[slices][pieces][4]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float scale = p.scale * log2_e;
+#pragma unroll
+    for (int n = 0; n < 2 * pieces; ++n) {
+        const float2 L_n = load(reinterpret_cast<const float2*>(L + 8 * n + 2 * t));
+#pragma unroll
+        for (int c = 0; c < 4 * slices; ++c) {
+            float& x = S[c / 4][n][c % 4];
+            x = x * scale - (c % 2 == 0 ? L_n.x : L_n.y);
+        }
+    }
+    if (masked) {
+#pragma unroll
+        for (int c = 0; c < 8 * slices * pieces; ++c) {
+            const int a = c / (8 * pieces), n = c / 4 % (2 * pieces);
+            const int row_c = row + 8 * n + 2 * t + c % 2, key_c = key + 16 * a + g + c / 2 % 2 * 8;
+            if (!visible(p, row_c, key_c)) S[a][n][c % 4] = -inf;
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < 4 * slices * pieces; ++c) {
+        const int a = c / (4 * pieces), n = c / 2 % (2 * pieces), r = c % 2;
+        const float* pair = &S[a][n][2 * r];
+        P[a][n / 2][n % 2 * 2 + r] = pack<T>(fast_exp2(pair[0]), fast_exp2(pair[1]));
+    }
+}
+
+/// Where this lane's part of a first operand (16 x 16) is left for another warp, in the place of its
+/// elements.
+template <class T, int rows, int d>
+__device__ uint4* fragment(T (&tile)[rows][d], int row, int column) {
+    const int lane = threadIdx.x % 32;
+    return reinterpret_cast<uint4*>(at(tile, row + lane % 16, column + lane / 16 * 8));
+}
+
+/// Leaves P^T for the other warp of the pair, in the place of dS^T.
+template <class T, int slices, int pieces, int Br, int Bc>
+__device__ void leave(T (&tile)[Bc][Br], int key, int row, const std::uint32_t (&P)[slices][pieces][4]) {
+#pragma unroll
+    for (int c = 0; c < slices * pieces; ++c) {
+        const std::uint32_t(&x)[4] = P[c / pieces][c % pieces];
+        store(fragment(tile, key + c / pieces * 16, row + c % pieces * 16), {x[0], x[1], x[2], x[3]});
+    }
+}
+
+/// dS^T = P^T o (dP^T - D), as first operands of a product and, in the place of P^T, for dQ.
+template <class T, int slices, int pieces, int Br, int Bc>
+__device__ void replace(T (&tile)[Bc][Br], int key, int row, const float (&dP_less_D)[slices][2 * pieces][4],
+                        std::uint32_t (&dS)[slices][pieces][4]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int c = 0; c < slices * pieces; ++c) {
+        const uint4 P = load(fragment(tile, key + c / pieces * 16, row + c % pieces * 16));
+        std::uint32_t(&x)[4] = dS[c / pieces][c % pieces];
+        x[0] = P.x, x[1] = P.y, x[2] = P.z, x[3] = P.w;
+    }
+    __syncwarp();  // P has been read
+#pragma unroll
+    for (int c = 0; c < 4 * slices * pieces; ++c) {
+        const int a = c / (4 * pieces), n = c / 2 % (2 * pieces), r = c % 2;
+        std::uint32_t& x = dS[a][n / 2][n % 2 * 2 + r];
+        const float2 P = unpack<T>(x);
+        x = pack<T>(P.x * dP_less_D[a][n][2 * r], P.y * dP_less_D[a][n][2 * r + 1]);
+        T* pair = at(tile, key + 16 * a + g + 8 * r, row + 8 * n) + 2 * t;
+        store(reinterpret_cast<std::uint32_t*>(pair), x);
+    }
+}
+
+/// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V, and what these keys add to dQ.
+/// One block per key tile.
+template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
+__global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients(const Problem p) {
+    constexpr int slices = Tile<d>::slices, step = Tile<d>::step;
+    auto& shared = shared_memory<Shared<T, d>>();
+    const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
+    const int warp = threadIdx.x / 32;
+    const bool of_dK = warp >= Tile<d>::pairs;  // else of dV
+    const int pair = warp % Tile<d>::pairs, key = 16 * slices * pair;
+
+    const int first = (p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0) / Br;  // the first tile that sees a key
+    int h = h_kv * group, i = first;                                         // of the k-th tile
+    const int end = first * Br < p.Nq ? h + group : h;
+
+    if (threadIdx.x == 0) {
+        for (Mbarrier& there : shared.there) mbarrier_init(&there, Tile<d>::threads);
+        mbarrier_init(&shared.read, Tile<d>::warps);
+        for (auto& steps : shared.P_there) {
+            for (Mbarrier& there : steps) mbarrier_init(&there, 1);
+        }
+        mbarrier_init(&shared.dS_there, Tile<d>::pairs);
+    }
+    __syncthreads();  // the mbarriers are set up
+    const auto copy = [&](int place, int next_h, int next_i) {
+        if (next_h == end) return;
+        load_queries(shared, place, p, b, next_h, next_i);
+        mbarrier_arrive_behind_copies(&shared.there[place]);
+    };
+    const auto arrive = [&](Mbarrier* barrier) {
+        __syncwarp();  // all of the warp has read or written before a lane says so
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
+    };
+    load_keys(shared, p, b, h_kv, j);
+    copy(0, h, i);
+    float sum[slices][d / 8][4] = {};
+    float4* dQ_before = nullptr;  // sums of the tile before
+    int k = 0;
+#pragma unroll 1
+    for (; h < end; ++k) {
+        const bool is_last = (i + 1) * Br >= p.Nq;  // of its head
+        const int place = k % depth, next_h = is_last ? h + 1 : h, next_i = is_last ? first : i + 1;
+        const auto &Q = shared.Q[place], &dO = shared.dO[place];
+        mbarrier_wait(&shared.there[place], k / depth);  // Q, dO, K and V are there, whoever copied them
+        const bool masked = is_masked<Br, Bc>(p, i, j);
+        note_tile(shared, b, h, i, j, masked);
+        if (of_dK) {
+            mbarrier_wait(&shared.dS_there, k - 1);
+            if (k > 0) add_to_dQ(shared, 1 - place, dQ_before);
+        }
+#pragma unroll
+        for (int row = 0; row < Br; row += step) {
+            float C[slices][step / 8][4];           // S^T, or dP^T - D
+            std::uint32_t A[slices][step / 16][4];  // P^T, or dS^T
+            start(C, of_dK, &shared.D[place][row]);
+            add_product_of_rows(C, of_dK ? shared.V : shared.K, key, of_dK ? dO : Q, row);
+            if (row == 0) {
+                mbarrier_wait(&shared.read, k - 1);  // places of the next tile, and of this dS, are free
+                copy(1 - place, next_h, next_i);
+            }
+            if (of_dK) {
+                mbarrier_wait(&shared.P_there[pair][row / step], k);
+                replace(shared.dS[place], key, row, C, A);
+                if (row + step == Br) arrive(&shared.dS_there);
+            } else {
+                exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[place][row], C, A);
+                leave(shared.dS[place], key, row, A);
+                if (row == 0)
+                    mbarrier_wait(&shared.dS_there, k - 1);  // which cannot be phase k before P is there
+                arrive(&shared.P_there[pair][row / step]);
+                if (row == 0 && k > 0) add_to_dQ(shared, 1 - place, dQ_before);
+            }
+            add_product(sum, A, of_dK ? Q : dO, row);
+        }
+        arrive(&shared.read);
+        dQ_before = Sums<d>(p, b, h).fragment(i * Br, 0);
+        h = next_h, i = next_i;
+    }
+    mbarrier_wait(&shared.dS_there, k - 1);
+    if (k > 0) add_to_dQ(shared, (k - 1) % depth, dQ_before);
+    write_rows<T, slices, d>(of_dK ? p.dK : p.dV, b, h_kv, j * Bc + key, p.Nk, of_dK ? p.scale : 1.0f, sum);
+}
+
+/// dQ = scale times its sums, rounded to T. A warp has four fragments, a lane the eight columns of one in
+/// rows g and g + 8.
+template <class T, int d>
+__global__ void __launch_bounds__(row_threads) convert(const Problem p) {
+    const int warp = (blockIdx.x * row_threads + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4;
+    const int first_row = warp / (d / 32) * 16, column = warp % (d / 32) * 32 + lane % 4 * 8;
+    const int h = blockIdx.y, b = blockIdx.z;
+    if (first_row >= p.Nq) return;
+    const float4* sum = Sums<d>(p, b, h).fragment(first_row, column) + 4 * g;
+    std::uint32_t upper[4], lower[4];  // of rows g and g + 8
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+        const float4 x = load(sum + t);
+        upper[t] = pack<T>(x.x * p.scale, x.y * p.scale);
+        lower[t] = pack<T>(x.z * p.scale, x.w * p.scale);
+    }
+    T* dQ = matrix<T>(p.dQ, b, h) + (first_row + g) * p.dQ.row + column;
+    if (first_row + g < p.Nq) store(reinterpret_cast<uint4*>(dQ), {upper[0], upper[1], upper[2], upper[3]});
+    if (first_row + g + 8 < p.Nq) {
+        store(reinterpret_cast<uint4*>(dQ + 8 * p.dQ.row), {lower[0], lower[1], lower[2], lower[3]});
+    }
+}
+
+std::size_t workspace_bytes(const Shape& s, int) {
+    return std::size_t(s.B) * s.H * ceil_div(s.Nq, 64) * 64 * (s.d + 2) * sizeof(float);  // Sums
+}
+
+template <class T, int d>
+void backward(const Problem& p) {
+    const int rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br;
+    const dim3 by_rows(ceil_div(rows * d / 8, row_threads), p.H, p.B);
+    launch(prepare<T, d>, by_rows, row_threads, 0, p);
+    launch(gradients<T, d>, dim3(ceil_div(p.Nk, Tile<d>::Bc), p.Hkv, p.B), Tile<d>::threads,
+           sizeof(Shared<T, d>), p);
+    launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p);
+}
+
+using Dims = HeadDims<64, 128, 256>;
+LADDER_STAGE(
+    backward, Dims, .number = 44, .name = "out_of_step", .parent = 43,
+    .change = "mbarriers, copies a tile ahead, and dQ a tile behind: exponentials and products overlap",
+    .shows_in = "backward", .pass = Pass::backward, .diff_budget = 120, .repeats_exactly = false,
+    .workspace_bytes = workspace_bytes);
+
+}  // namespace
