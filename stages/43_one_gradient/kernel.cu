@@ -328,7 +328,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
     auto& shared = shared_memory<Shared<T, d>>();
     const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0;  // the first row that sees a key
-    const int warp = threadIdx.x / 32, key = 16 * slices * (warp % Tile<d>::pairs);
+    const int warp = threadIdx.x / 32, pair = warp % Tile<d>::pairs, key = 16 * slices * pair;
     const bool of_dK = warp >= Tile<d>::pairs;  // else of dV
 
     load_keys(shared, p, b, h_kv, j);

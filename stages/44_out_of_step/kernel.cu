@@ -18,7 +18,7 @@ struct Tile {
     static constexpr int warps = d <= 64 ? 4 : 8;
     static constexpr int pairs = warps / 2;  // warp n and warp n + pairs have the same keys
     static constexpr int threads = 32 * warps;
-    static constexpr int resident = 8 / warps;  // blocks; a multiprocessor has the registers of eight warps
+    static constexpr int resident = 8 / warps;  // blocks that a multiprocessor should hold
     static constexpr int Br = 64;
     static constexpr int Bc = 16 * slices * pairs;
     static constexpr int step = d <= 64 ? 32 : 64;  // query rows that a warp multiplies with at a time
@@ -138,13 +138,13 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
 
 /// C = -x for an x of each column, or 0.
 template <int slices, int pieces>
-__device__ void start(float (&C)[slices][pieces][4], bool from_x, const float* x) {
+__device__ void start(float (&C)[slices][pieces][4], bool below, const float* x) {
 #pragma unroll
     for (int n = 0; n < pieces; ++n) {
         const float2 x_n = load(reinterpret_cast<const float2*>(x + 8 * n + threadIdx.x % 4 * 2));
 #pragma unroll
         for (int c = 0; c < 4 * slices; ++c)
-            C[c / 4][n][c % 4] = from_x ? -(c % 2 == 0 ? x_n.x : x_n.y) : 0.0f;
+            C[c / 4][n][c % 4] = !below ? 0.0f : c % 2 == 0 ? -x_n.x : -x_n.y;
     }
 }
 
@@ -172,17 +172,17 @@ __device__ void add_product_of_rows(float (&C)[slices][pieces][4], const T (&X)[
     }
 }
 
-/// C += A X for A in this warp's registers and rows of X, from the first on.
+/// C += A X for A in this warp's registers and the rows of X from the first on.
 template <class T, int slices, int pieces, int d, int Br>
 __device__ void add_product(float (&C)[slices][d / 8][4], const std::uint32_t (&A)[slices][pieces][4],
-                            const T (&X)[Br][d], int first) {
+                            const T (&X)[Br][d], int first_row) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < pieces; ++k) {
 #pragma unroll
         for (int n = 0; n < d; n += 16) {
             std::uint32_t x[4];
-            ldmatrix_transposed(x, at(X, first + 16 * k + lane % 16, n + lane / 16 * 8));
+            ldmatrix_transposed(x, at(X, first_row + 16 * k + lane % 16, n + lane / 16 * 8));
 #pragma unroll
             for (int a = 0; a < slices; ++a) {
                 mma<T>(C[a][n / 8], A[a][k], x[0], x[1]);
@@ -192,13 +192,13 @@ __device__ void add_product(float (&C)[slices][d / 8][4], const std::uint32_t (&
     }
 }
 
-/// Adds dS K to a tile's sums of dQ (algorithm 2, line 15). A warp has 32 of its rows, and 32 columns at a
-/// time.
+/// Adds dS K to a tile's sums of dQ (algorithm 2, line 15). A warp has 32 rows, and 32 columns at a time.
 template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void add_to_dQ(Shared<T, d>& shared, int place, float4* sums) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp % 2 * 32;
+    constexpr int bands = Tile<d>::Br / 32;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp % bands * 32;
 #pragma unroll 1
-    for (int column = warp / 2 * 32; column < d; column += Tile<d>::warps / 2 * 32) {
+    for (int column = warp / bands * 32; column < d; column += Tile<d>::warps / bands * 32) {
         float dQ[2][4][4] = {};
 #pragma unroll
         for (int k = 0; k < Bc; k += 16) {
@@ -209,12 +209,12 @@ __device__ void add_to_dQ(Shared<T, d>& shared, int place, float4* sums) {
                                               row + 16 * a + lane / 8 % 2 * 8));
             }
 #pragma unroll
-            for (int n = 0; n < 32; n += 16) {
-                ldmatrix_transposed(x, at(shared.K, k + lane % 16, column + n + lane / 16 * 8));
+            for (int c = 0; c < 4; c += 2) {
+                ldmatrix_transposed(x, at(shared.K, k + lane % 16, column + 8 * c + lane / 16 * 8));
 #pragma unroll
                 for (int a = 0; a < 2; ++a) {
-                    mma<T>(dQ[a][n / 8], dS[a], x[0], x[1]);
-                    mma<T>(dQ[a][n / 8 + 1], dS[a], x[2], x[3]);
+                    mma<T>(dQ[a][c], dS[a], x[0], x[1]);
+                    mma<T>(dQ[a][c + 1], dS[a], x[2], x[3]);
                 }
             }
         }
@@ -228,9 +228,9 @@ __device__ void add_to_dQ(Shared<T, d>& shared, int place, float4* sums) {
 }
 
 /// Writes rows g and g + 8 of each slice times `factor`.
-template <class T, int slices, int d>
+template <class T, int slices, int columns>
 __device__ void write_rows(const View& X, int b, int h, int first_row, int N, float factor,
-                           const float (&C)[slices][d / 8][4]) {
+                           const float (&C)[slices][columns][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int r = 0; r < 2 * slices; ++r) {
@@ -238,7 +238,7 @@ __device__ void write_rows(const View& X, int b, int h, int first_row, int N, fl
         if (row >= N) continue;
         T* X_row = matrix<T>(X, b, h) + row * X.row + 2 * t;
 #pragma unroll
-        for (int n = 0; n < d / 8; ++n) {
+        for (int n = 0; n < columns; ++n) {
             const float* pair = &C[r / 2][n][r % 2 * 2];
             store(reinterpret_cast<std::uint32_t*>(X_row + 8 * n),
                   pack<T>(pair[0] * factor, pair[1] * factor));
@@ -286,9 +286,9 @@ __device__ uint4* fragment(T (&tile)[rows][d], int row, int column) {
     return reinterpret_cast<uint4*>(at(tile, row + lane % 16, column + lane / 16 * 8));
 }
 
-/// Leaves P^T for the other warp of the pair, in the place of dS^T.
+/// Leaves P^T for the other warp of the pair.
 template <class T, int slices, int pieces, int Br, int Bc>
-__device__ void leave(T (&tile)[Bc][Br], int key, int row, const std::uint32_t (&P)[slices][pieces][4]) {
+__device__ void leave(const std::uint32_t (&P)[slices][pieces][4], T (&tile)[Bc][Br], int key, int row) {
 #pragma unroll
     for (int c = 0; c < slices * pieces; ++c) {
         const std::uint32_t(&x)[4] = P[c / pieces][c % pieces];
@@ -296,43 +296,47 @@ __device__ void leave(T (&tile)[Bc][Br], int key, int row, const std::uint32_t (
     }
 }
 
-/// dS^T = P^T o (dP^T - D), as first operands of a product and, in the place of P^T, for dQ.
+/// Takes P^T that the other warp of the pair has left.
 template <class T, int slices, int pieces, int Br, int Bc>
-__device__ void replace(T (&tile)[Bc][Br], int key, int row, const float (&dP_less_D)[slices][2 * pieces][4],
-                        std::uint32_t (&dS)[slices][pieces][4]) {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+__device__ void take(std::uint32_t (&P)[slices][pieces][4], T (&tile)[Bc][Br], int key, int row) {
 #pragma unroll
     for (int c = 0; c < slices * pieces; ++c) {
-        const uint4 P = load(fragment(tile, key + c / pieces * 16, row + c % pieces * 16));
-        std::uint32_t(&x)[4] = dS[c / pieces][c % pieces];
-        x[0] = P.x, x[1] = P.y, x[2] = P.z, x[3] = P.w;
+        std::uint32_t(&x)[4] = P[c / pieces][c % pieces];
+        const uint4 left = load(fragment(tile, key + c / pieces * 16, row + c % pieces * 16));
+        x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
     }
-    __syncwarp();  // P has been read
+    __syncwarp();  // all of the warp has taken its part: dS may come in its place
+}
+
+/// dS^T = P^T o (dP^T - D), as P^T is a first operand of products, in its place; and into a tile, for dQ.
+template <class T, int slices, int pieces, int Br, int Bc>
+__device__ void differentiate(const float (&dP_less_D)[slices][2 * pieces][4],
+                              std::uint32_t (&P)[slices][pieces][4], T (&tile)[Bc][Br], int key, int row) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int c = 0; c < 4 * slices * pieces; ++c) {
         const int a = c / (4 * pieces), n = c / 2 % (2 * pieces), r = c % 2;
-        std::uint32_t& x = dS[a][n / 2][n % 2 * 2 + r];
-        const float2 P = unpack<T>(x);
-        x = pack<T>(P.x * dP_less_D[a][n][2 * r], P.y * dP_less_D[a][n][2 * r + 1]);
+        std::uint32_t& dS = P[a][n / 2][n % 2 * 2 + r];
+        const float2 x = unpack<T>(dS);
+        dS = pack<T>(x.x * dP_less_D[a][n][2 * r], x.y * dP_less_D[a][n][2 * r + 1]);
         T* pair = at(tile, key + 16 * a + g + 8 * r, row + 8 * n) + 2 * t;
-        store(reinterpret_cast<std::uint32_t*>(pair), x);
+        store(reinterpret_cast<std::uint32_t*>(pair), dS);
     }
 }
 
 /// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V, and what these keys add to dQ.
-/// One block per key tile.
+/// One block per key tile. A warp computes S^T or dP^T of its keys, so that P^T or dS^T is in registers where
+/// the product wants it.
 template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
 __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients(const Problem p) {
     constexpr int slices = Tile<d>::slices, step = Tile<d>::step;
     auto& shared = shared_memory<Shared<T, d>>();
     const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
-    const int warp = threadIdx.x / 32;
-    const bool of_dK = warp >= Tile<d>::pairs;  // else of dV
-    const int pair = warp % Tile<d>::pairs, key = 16 * slices * pair;
-
+    const int warp = threadIdx.x / 32, pair = warp % Tile<d>::pairs, key = 16 * slices * pair;
+    const bool of_dK = warp >= Tile<d>::pairs;                               // else of dV
     const int first = (p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0) / Br;  // the first tile that sees a key
     int h = h_kv * group, i = first;                                         // of the k-th tile
-    const int end = first * Br < p.Nq ? h + group : h;
+    const int end = first * Br < p.Nq ? h + group : h;                       // of the heads
 
     if (threadIdx.x == 0) {
         for (Mbarrier& there : shared.there) mbarrier_init(&there, Tile<d>::threads);
@@ -381,13 +385,14 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
             }
             if (of_dK) {
                 mbarrier_wait(&shared.P_there[pair][row / step], k);
-                replace(shared.dS[place], key, row, C, A);
+                take(A, shared.dS[place], key, row);
+                differentiate(C, A, shared.dS[place], key, row);
                 if (row + step == Br) arrive(&shared.dS_there);
             } else {
                 exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[place][row], C, A);
-                leave(shared.dS[place], key, row, A);
-                if (row == 0)
-                    mbarrier_wait(&shared.dS_there, k - 1);  // which cannot be phase k before P is there
+                leave(A, shared.dS[place], key, row);
+                // Before P is there: the dS that it lets come would begin the next phase but one.
+                if (row == 0) mbarrier_wait(&shared.dS_there, k - 1);
                 arrive(&shared.P_there[pair][row / step]);
                 if (row == 0 && k > 0) add_to_dQ(shared, 1 - place, dQ_before);
             }
@@ -399,7 +404,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
     }
     mbarrier_wait(&shared.dS_there, k - 1);
     if (k > 0) add_to_dQ(shared, (k - 1) % depth, dQ_before);
-    write_rows<T, slices, d>(of_dK ? p.dK : p.dV, b, h_kv, j * Bc + key, p.Nk, of_dK ? p.scale : 1.0f, sum);
+    write_rows<T>(of_dK ? p.dK : p.dV, b, h_kv, j * Bc + key, p.Nk, of_dK ? p.scale : 1.0f, sum);
 }
 
 /// dQ = scale times its sums, rounded to T. A warp has four fragments, a lane the eight columns of one in
@@ -432,10 +437,10 @@ std::size_t workspace_bytes(const Shape& s, int) {
 template <class T, int d>
 void backward(const Problem& p) {
     const int rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br;
+    const int blocks = ceil_div(p.Nk, Tile<d>::Bc);
     const dim3 by_rows(ceil_div(rows * d / 8, row_threads), p.H, p.B);
     launch(prepare<T, d>, by_rows, row_threads, 0, p);
-    launch(gradients<T, d>, dim3(ceil_div(p.Nk, Tile<d>::Bc), p.Hkv, p.B), Tile<d>::threads,
-           sizeof(Shared<T, d>), p);
+    launch(gradients<T, d>, dim3(blocks, p.Hkv, p.B), Tile<d>::threads, sizeof(Shared<T, d>), p);
     launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p);
 }
 
@@ -443,7 +448,7 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(
     backward, Dims, .number = 44, .name = "out_of_step", .parent = 43,
     .change = "mbarriers, copies a tile ahead, and dQ a tile behind: exponentials and products overlap",
-    .shows_in = "backward", .pass = Pass::backward, .diff_budget = 120, .repeats_exactly = false,
+    .shows_in = "backward", .pass = Pass::backward, .diff_budget = 100, .repeats_exactly = false,
     .workspace_bytes = workspace_bytes);
 
 }  // namespace
