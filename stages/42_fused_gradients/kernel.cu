@@ -14,8 +14,7 @@ constexpr int row_threads = 256;  // of the kernels before and behind
 /// All that depends on d.
 template <int d>
 struct Tile {
-    static constexpr int slices =
-        d <= 64 ? 2 : 1;  // of 16 keys per warp: its sums fill half of the registers
+    static constexpr int slices = d <= 64 ? 2 : 1;  // of 16 keys per warp: sums fill half its registers
     static constexpr int warps = d <= 128 ? 4 : 2;
     static constexpr int threads = 32 * warps;
     static constexpr int resident = 2;              // blocks that a multiprocessor should hold

@@ -13,7 +13,7 @@ constexpr int row_threads = 256;  // of the kernels before and behind
 /// All that depends on d.
 template <int d>
 struct Tile {
-    static constexpr int slices = 256 / d;  // of 16 keys per warp: its sums fill half of the registers
+    static constexpr int slices = 256 / d;  // of 16 keys per warp: sums fill half its registers
     static constexpr int warps = d <= 64 ? 4 : 8;
     static constexpr int pairs = warps / 2;  // warp n and warp n + pairs have the same keys
     static constexpr int threads = 32 * warps;
@@ -276,7 +276,7 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
 /// Where this lane's part of a first operand (16 x 16) is left for another warp, in the place of its
 /// elements.
 template <class T, int rows, int d>
-__device__ uint4* fragment(T (&tile)[rows][d], int row, int column) {
+__device__ uint4* lane_part(T (&tile)[rows][d], int row, int column) {
     const int lane = threadIdx.x % 32;
     return reinterpret_cast<uint4*>(at(tile, row + lane % 16, column + lane / 16 * 8));
 }
@@ -287,7 +287,7 @@ __device__ void leave(const std::uint32_t (&P)[slices][pieces][4], T (&tile)[Bc]
 #pragma unroll
     for (int c = 0; c < slices * pieces; ++c) {
         const std::uint32_t(&x)[4] = P[c / pieces][c % pieces];
-        store(fragment(tile, key + c / pieces * 16, row + c % pieces * 16), {x[0], x[1], x[2], x[3]});
+        store(lane_part(tile, key + c / pieces * 16, row + c % pieces * 16), {x[0], x[1], x[2], x[3]});
     }
 }
 
@@ -297,7 +297,7 @@ __device__ void take(std::uint32_t (&P)[slices][pieces][4], T (&tile)[Bc][Br], i
 #pragma unroll
     for (int c = 0; c < slices * pieces; ++c) {
         std::uint32_t(&x)[4] = P[c / pieces][c % pieces];
-        const uint4 left = load(fragment(tile, key + c / pieces * 16, row + c % pieces * 16));
+        const uint4 left = load(lane_part(tile, key + c / pieces * 16, row + c % pieces * 16));
         x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
     }
     __syncwarp();  // all of the warp has taken its part: dS may come in its place

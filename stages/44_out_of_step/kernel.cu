@@ -14,7 +14,7 @@ constexpr int depth = 2;          // query tiles in shared memory
 /// All that depends on d.
 template <int d>
 struct Tile {
-    static constexpr int slices = 256 / d;  // of 16 keys per warp: its sums fill half of the registers
+    static constexpr int slices = 256 / d;  // of 16 keys per warp: sums fill half its registers
     static constexpr int warps = d <= 64 ? 4 : 8;
     static constexpr int pairs = warps / 2;  // warp n and warp n + pairs have the same keys
     static constexpr int threads = 32 * warps;
@@ -281,7 +281,7 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
 /// Where this lane's part of a first operand (16 x 16) is left for another warp, in the place of its
 /// elements.
 template <class T, int rows, int d>
-__device__ uint4* fragment(T (&tile)[rows][d], int row, int column) {
+__device__ uint4* lane_part(T (&tile)[rows][d], int row, int column) {
     const int lane = threadIdx.x % 32;
     return reinterpret_cast<uint4*>(at(tile, row + lane % 16, column + lane / 16 * 8));
 }
@@ -292,7 +292,7 @@ __device__ void leave(const std::uint32_t (&P)[slices][pieces][4], T (&tile)[Bc]
 #pragma unroll
     for (int c = 0; c < slices * pieces; ++c) {
         const std::uint32_t(&x)[4] = P[c / pieces][c % pieces];
-        store(fragment(tile, key + c / pieces * 16, row + c % pieces * 16), {x[0], x[1], x[2], x[3]});
+        store(lane_part(tile, key + c / pieces * 16, row + c % pieces * 16), {x[0], x[1], x[2], x[3]});
     }
 }
 
@@ -302,7 +302,7 @@ __device__ void take(std::uint32_t (&P)[slices][pieces][4], T (&tile)[Bc][Br], i
 #pragma unroll
     for (int c = 0; c < slices * pieces; ++c) {
         std::uint32_t(&x)[4] = P[c / pieces][c % pieces];
-        const uint4 left = load(fragment(tile, key + c / pieces * 16, row + c % pieces * 16));
+        const uint4 left = load(lane_part(tile, key + c / pieces * 16, row + c % pieces * 16));
         x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
     }
     __syncwarp();  // all of the warp has taken its part: dS may come in its place
@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
     const bool of_dK = warp >= Tile<d>::pairs;                               // else of dV
     const int first = (p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0) / Br;  // the first tile that sees a key
     int h = h_kv * group, i = first;                                         // of the k-th tile
-    const int end = first * Br < p.Nq ? h + group : h;                       // of the heads
+    const int end = h + group;
 
     if (threadIdx.x == 0) {
         for (Mbarrier& there : shared.there) mbarrier_init(&there, Tile<d>::threads);
@@ -391,7 +391,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
             } else {
                 exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[place][row], C, A);
                 leave(A, shared.dS[place], key, row);
-                // Before P is there: the dS that it lets come would begin the next phase but one.
+                // before P is there, since dS of this tile follows it, and a barrier forgets a phase by then
                 if (row == 0) mbarrier_wait(&shared.dS_there, k - 1);
                 arrive(&shared.P_there[pair][row / step]);
                 if (row == 0 && k > 0) add_to_dQ(shared, 1 - place, dQ_before);
@@ -403,7 +403,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
         h = next_h, i = next_i;
     }
     mbarrier_wait(&shared.dS_there, k - 1);
-    if (k > 0) add_to_dQ(shared, (k - 1) % depth, dQ_before);
+    add_to_dQ(shared, (k - 1) % depth, dQ_before);
     write_rows<T>(of_dK ? p.dK : p.dV, b, h_kv, j * Bc + key, p.Nk, of_dK ? p.scale : 1.0f, sum);
 }
 
