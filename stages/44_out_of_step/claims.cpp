@@ -13,7 +13,7 @@ std::vector<Count> tiles_of_key_blocks(const Counted& p, int Bc) {
     std::vector<Count> tiles;
     for (int first_key = 0; first_key < p.shape.Nk; first_key += Bc) {
         const int first_row = p.causal ? std::max(0, first_key - (p.shape.Nk - p.shape.Nq)) : 0;
-        tiles.push_back(first_row < p.shape.Nq ? p.group() * (p.Tr() - first_row / tile) : 0);
+        tiles.push_back(p.group() * (p.Tr() - first_row / tile));
     }
     return tiles;
 }
@@ -26,7 +26,7 @@ void claim(Claims& c) {
     Count tiles = 0, with_next = 0, between = 0;  // tiles with one behind them, and with one before as well
     for (const Count n : blocks) {
         tiles += times * n;
-        with_next += times * (n > 0 ? n - 1 : 0);
+        with_next += times * (n - 1);
         between += times * (n > 1 ? n - 2 : 0);
     }
     claim_pairs(c);
