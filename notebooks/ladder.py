@@ -48,6 +48,17 @@ def run(stage, Q, K, V, causal=False):
         return np.load(files["out"]), np.load(files["lse"])
 
 
+def gradients(stage, Q, K, V, dO, causal=False):
+    """dQ, dK and dV of a stage of the backward pass: dO as Q; its O and L are computed first. Otherwise as run()."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: str(Path(folder) / f"{name}.npy") for name in ("q", "k", "v", "do", "dq", "dk", "dv")}
+        for name, tensor in zip(files, (Q, K, V, dO)):
+            np.save(files[name], tensor)
+        arguments = [word for name, file in files.items() for word in (f"--{name}", file)]
+        lab("run", stage, *arguments, *(["--causal"] if causal else []))
+        return tuple(np.load(files[name]) for name in ("dq", "dk", "dv"))
+
+
 def recorded(name="h200"):
     """A result of docs/results, or the file of your own `./lab time --json FILE`."""
     file = Path(name) if str(name).endswith(".json") else ROOT / "docs" / "results" / f"{name}.json"

@@ -129,6 +129,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
         thread.has_tile = false;
         thread.phase = 0;
         thread.tiles = thread.scores = thread.comparisons = 0;
+        thread.compared = false;
         thread.copies.clear();
     }
 }
@@ -199,11 +200,12 @@ void Block::record_exchange(const void* address, std::size_t bytes, bool write) 
 }
 
 /// Masking takes a comparison for each score, of its key with a bound that the run knows; all else takes far
-/// fewer.
+/// fewer. The last of them may have been taken for that of a copy.
 void Block::end_tile(Thread& thread) {
-    if (thread.tiles > 0 && thread.comparisons >= thread.scores)
+    if (thread.tiles > 0 && thread.comparisons + 1 >= thread.scores)
         compared_.emplace(thread.first, thread.tiles);
     thread.comparisons = 0;
+    thread.compared = false;
 }
 
 void Block::note_tile(const Tile& tile) {
@@ -325,6 +327,7 @@ void Block::start_copy(void* shared, const void* global, bool valid, bool evict_
     }
     tally.async_copies += 1;
     tally.shared_tile_bytes += 16;
+    if (std::exchange(self().compared, false)) self().comparisons -= 1;
     if (valid) {
         tally.global_load_bytes += 16;
         tally.evict_first_bytes += evict_first ? 16 : 0;

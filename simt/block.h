@@ -110,7 +110,7 @@ class Block final : Scheduler::Program {
     /// A comparison of the kernel's own, in a build that shows them.
     void note_comparison() {
         self().comparisons += 1;
-        shows_comparisons_ = true;
+        self().compared = shows_comparisons_ = true;
     }
     void note_row(int row, float m, float l);
     /// For the trace, if there is one: a row of ldmatrix, and what load() and store() move.
@@ -138,7 +138,8 @@ class Block final : Scheduler::Program {
         int tiles = 0;          ///< noted so far
         int first = 0;          ///< of the threads that share the last of them
         int scores = 0;         ///< its share of that one
-        int comparisons = 0;    ///< since then
+        int comparisons = 0;    ///< since then, but for one in front of each copy: whether its row is there
+        bool compared = false;  ///< since the last copy
         CopyQueue copies;
     };
     struct Mbarrier {

@@ -288,6 +288,40 @@ TEST_CASE("claims: lazy rescale votes, and rescales where the maximum rises by m
     CHECK(child.shuffles == (3 + 1) * 4 * 2 * 2);
 }
 
+TEST_CASE("claims: the gradients take five products, seven without a sum across blocks, and five again",
+          "[claims][ladder]") {
+    // 6 query tiles and 6 key tiles of 64 x 64 x 128, which are 2 * 128 mma.
+    const Case square{.shape = {1, 1, 1, 384, 384, 128}, .pass = Pass::backward};
+    CHECK(counters("standard_gradient", square).mma == 36 * 5 * 256);
+    CHECK(counters("recompute", square).mma == 36 * 7 * 256);
+    CHECK(counters("fused_gradients", square).mma == 36 * 5 * 256);
+    CHECK(counters("fused_gradients", square).atomics == 36 * 64 * 128);
+    CHECK(counters("fused_gradients", square).exponentials == 384 * 384);
+    // P, dP and dS of all scores; D of all rows; dQ, L and D of all rows.
+    CHECK(counted(named("standard_gradient"), square).work.workspace_bytes == 384 * 384 * 8);
+    CHECK(counted(named("recompute"), square).work.workspace_bytes == 384 * 4);
+    CHECK(counted(named("fused_gradients"), square).work.workspace_bytes == 384 * (128 + 2) * 4);
+    // Under a mask 21 tiles of 36 are seen, 6 of them masked. Both kernels of 41 visit them.
+    const Case masked{.shape = square.shape, .pass = Pass::backward, .causal = true};
+    CHECK(counters("standard_gradient", masked).mma == 36 * 5 * 256);
+    CHECK(counters("recompute", masked).mma == 21 * 7 * 256);
+    CHECK(counters("recompute", masked).masked_tiles == 2 * 6);
+    CHECK(counters("fused_gradients", masked).mma == 21 * 5 * 256);
+}
+
+TEST_CASE("claims: one gradient reads a fragment of Q or dO once for all keys of a warp",
+          "[claims][ladder]") {
+    // The ratio that the stage is for: at d = 128, 0.55 ldmatrix for each mma become 0.35. A tile has 64 x 64
+    // scores in the parent, and 64 x 128 in the stage.
+    const Case square{.shape = {1, 1, 1, 256, 256, 128}, .pass = Pass::backward};
+    const simt::Counters parent = counters("fused_gradients", square),
+                         child = counters("one_gradient", square);
+    CHECK(parent.mma == 16 * 1280);
+    CHECK(parent.ldmatrix * 1280 == parent.mma * 704);
+    CHECK(child.mma == 8 * 2560);
+    CHECK(child.ldmatrix * 2560 == child.mma * 896);
+}
+
 TEST_CASE("claims: every stage has some, and every claims.cpp has a stage", "[claims][ladder]") {
     std::vector<std::string> folders;
     for (const Stage& stage : stages()) {

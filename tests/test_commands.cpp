@@ -298,9 +298,16 @@ TEST_CASE("a climb follows the parents up to the last stage of its branch", "[co
     gradients.pass = Pass::backward;
     gradients.regime = "backward";
     gradients.stage = 40;
+    gradients.folder = "40_stage";
+    gradients.parent = -1;
     with_gradients.rows.push_back(gradients);
-    CHECK(climbs(with_gradients).size() == 2);
-    CHECK(to_line(climbs(with_gradients)[0]) == to_line(both[0]));  // shared steps, too
+    const auto three = climbs(with_gradients);
+    REQUIRE(three.size() == 3);
+    CHECK(to_line(three[0]) == to_line(both[0]));  // shared steps, too
+    REQUIRE(three[2].steps.size() == 1);
+    CHECK(three[2].name == "backward");
+    CHECK(three[2].steps[0].folder == "40_stage");
+    CHECK(!three[2].steps[0].shared);
 
     Results with_ablation = branched_results();
     Row ablation = with_ablation.rows[3];  // of 18, in train

@@ -696,6 +696,40 @@ def turns(f):
            "P~V.")
 
 
+# --- The backward pass -----------------------------------------------------------------------------------------------
+
+
+@figure("40s-products", "Which block goes through which tiles of dS, and what it keeps")
+def products(f):
+    size, tiles, top = 22, 4, 46
+    panels = [("41: dQ", "shared", ["block: query tile i", "dQ in registers", "3 products per tile"]),
+              ("41: dK, dV", "own", ["block: key tile j", "dK, dV in registers", "4 products per tile"]),
+              ("42: all three", "own", ["block: key tile j", "dQ added in memory", "5 products per tile"])]
+    for n, (title, color, lines) in enumerate(panels):
+        x = 20 + 134 * n
+        f.text(x, 16, title, bold=True, size=HEAD)
+        f.text(x + size * tiles / 2, 38, "keys", "faint", SMALL, "middle")
+
+        def cell(row, column, along_row=n == 0, color=color):
+            mine = row == 1 if along_row else column == 1
+            return ("dS" if mine else "", color if mine else None)
+
+        grid(f, x, top, tiles, tiles, size, cell)
+        bottom, right = top + size * tiles, x + size * tiles
+        if n == 0:
+            f.arrow((x + 2, top + 1.5 * size + 8), (right + 12, top + 1.5 * size + 8), color="shared", thick=1.8)
+        else:
+            f.arrow((x + 2 * size, top + 2), (x + 2 * size, bottom + 10), color="own", thick=1.8)
+        if n == 2:
+            for row in range(tiles):
+                f.arrow((x + 2 * size, top + (row + 0.5) * size), (right + 10, top + (row + 0.5) * size), color="shared")
+                f.text(right + 13, top + (row + 0.5) * size + 4, "dQ", "shared", SMALL)
+        f.lines(x, bottom + 28, lines, size=SMALL)
+    f.text(0, top + size * tiles / 2 + 4, "Q", "faint", SMALL)
+    f.note(top + size * tiles + 88, "The tiles of dS of one head, queries down, keys across. Who goes along a row keeps dQ; "
+           "who goes along a column keeps dK and dV, and dQ is everybody's.")
+
+
 def files():
     """The pictures: (name of the file, its text)."""
     for name, (draw, title) in FIGURES.items():

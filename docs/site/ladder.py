@@ -24,16 +24,16 @@ class Ladder:
 
     def __init__(self, lab, pages):
         self.lab, self.pages = lab, pages
+        shown = subprocess.run([lab, "--help"], capture_output=True, text=True, check=True).stdout
+        # Those that show something of one stage.
+        known = re.findall(r"^  (\w+) ", shown, re.M)
+        self.commands = [c for c in ("diff", "count", "time", "profile", "trace") if c in known]
         self.stages = self.load_stages()
         self.by_path = {stage.path: stage for stage in self.stages.values()}
         self.parts = self.find_parts()
         # As a reader climbs: a part's page, and then its stages.
         self.order = [page for part in self.parts.values() for page in (part.page, *(s.page for s in part.stages))]
         self.instructions = self.find_instructions()
-        shown = subprocess.run([lab, "--help"], capture_output=True, text=True, check=True).stdout
-        # Those that show something of one stage.
-        known = re.findall(r"^  (\w+) ", shown, re.M)
-        self.commands = [c for c in ("diff", "count", "time", "profile", "trace") if c in known]
 
     def ask_lab(self, *arguments):
         with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +47,7 @@ class Ladder:
         """The stages by folder: their places in the ladder, and what is recorded of each."""
         stages = {}
         listed = self.ask_lab("list")
-        is_ablation = {row["stage"]: row["ablation"] for row in listed["properties"]}
+        properties = {row["stage"]: row for row in listed["properties"]}
         for row in listed["stages"]:
             folder = row["stage"]
             stage = SimpleNamespace(folder=folder, number=folder[:2], parent=stages.get(row["parent"]), children=[],
@@ -62,7 +62,10 @@ class Ladder:
             measured = re.search("<!-- generated: measured -->.*?Recorded on ([^,\n]*)(.*?)<!-- end -->", lesson, re.S)
             stage.gpu, table = measured.groups() if measured else ("", "")
             stage.speedups = [float(value) for value in re.findall(r"\*\*([\d.]+)x\*\*", table)]
-            if stage.parent and not is_ablation[folder]:  # it takes a change away, and nobody climbs to it
+            # lab trace shows the forward pass.
+            stage.commands = [c for c in self.commands if (stage.parent or c != "diff") and
+                              (properties[folder]["pass"] == "forward" or c != "trace")]
+            if stage.parent and not properties[folder]["ablation"]:  # it takes a change away, and nobody climbs to it
                 stage.parent.children.append(stage)
             stages[folder] = stage
         return stages
@@ -119,11 +122,12 @@ class Ladder:
     # What is made where a page asks for it
 
     def overview(self):
-        """The stages as cards: a column up to the fork, and one for each branch behind it."""
-        root = next(s for s in self.stages.values() if s.parent is None)
+        """The stages as cards: a column up to the fork, and one for each branch behind it; then the same for stages that
+        start anew."""
+        columns = "".join(self.column(stage) for stage in self.stages.values() if stage.parent is None)
         gpus = " and ".join(dict.fromkeys(stage.gpu for stage in self.stages.values() if stage.speedups))
         caption = f"In colour: the speedup over the parent, recorded on {gpus}, where it should show."
-        return f'<div class="ladder">{self.column(root)}<p>{caption}</p></div>\n'
+        return f'<div class="ladder">{columns}<p>{caption}</p></div>\n'
 
     def column(self, stage):
         cards = [self.card(stage)]
@@ -250,8 +254,7 @@ class Ladder:
         if changed is not None:
             facts["diff"] = f'<a href="#{stage.page.anchor("the-diff")}">{changed} lines</a> added or changed'
         facts["shows in"] = self.badge(stage) or stage.shows_in
-        facts["try it"] = " ".join(f"<code>./lab {command} {int(stage.number)}</code>" for command in self.commands
-                                   if stage.parent or command != "diff")
+        facts["try it"] = " ".join(f"<code>./lab {command} {int(stage.number)}</code>" for command in stage.commands)
         rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
         return f'<dl class="family">{rows}</dl>\n'
 

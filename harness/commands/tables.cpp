@@ -206,14 +206,15 @@ class Generator {
     // side elsewhere.
     std::string climbs_block(const Page& page) const {
         if (!recorded_) return not_recorded;
-        std::string text = "<p align=\"center\">\n";
+        std::string pictures;
         for (const Climb& climb : climbs(*recorded_)) {
             const bool of_part = std::any_of(climb.steps.begin(), climb.steps.end(), [&](const auto& step) {
                 return part_of(std::stoi(step.folder)) == page.part;
             });
-            if (!page.part || of_part) text += to_html(picture_of(climb), plots_from(page));
+            if (!page.part || of_part) pictures += to_html(picture_of(climb), plots_from(page));
         }
-        return text + "</p>\n";
+        if (pictures.empty()) return not_recorded;
+        return fmt::format("<p align=\"center\">\n{}</p>\n", pictures);
     }
 
     static std::string plots_from(const Page& page) {

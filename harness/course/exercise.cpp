@@ -163,6 +163,11 @@ Exercise load_exercise(const std::string& word) {
             e.hints.push_back(section(text, fmt::format("Hint {}", n)));
         return e;
     }
+    for (const Stage& stage : stages()) {
+        if (stage.parent < 0 && (word == stage.name || word == stage.folder() ||
+                                 word == std::to_string(stage.number) || word == stage.folder().substr(0, 2)))
+            throw BadUsage(fmt::format("{} has no parent to start from: it is no exercise", stage.folder()));
+    }
     throw BadUsage(fmt::format("there is no exercise '{}'; there are {}", word, known));
 }
 

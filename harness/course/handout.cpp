@@ -16,12 +16,17 @@ namespace fs = std::filesystem;
 namespace ladder {
 namespace {
 
-/// The stages whose kernels hold the solution of one of these: they, and what was made from them.
+/// The stages whose kernels hold the solution of one of these: they, and what was made from them. The
+/// gradients' kernels, which have no parent among the algorithm's, are made of its tiles.
 std::set<int> hidden_stages(const std::vector<Exercise>& exercises) {
     std::set<int> hidden;
     for (const Exercise& e : exercises) hidden.insert(e.number);
+    const bool of_the_algorithm = std::any_of(exercises.begin(), exercises.end(),
+                                              [](const Exercise& e) { return part_of(e.number) == 0; });
     for (const Stage& stage : stages()) {  // parents come before their children
-        if (hidden.contains(stage.parent)) hidden.insert(stage.number);
+        const bool made_of_them = stage.parent < 0 ? stage.pass == Pass::backward && of_the_algorithm
+                                                   : hidden.contains(stage.parent);
+        if (made_of_them) hidden.insert(stage.number);
     }
     return hidden;
 }

@@ -101,14 +101,14 @@ std::vector<Climb> climbs(const Results& results) {
     std::set<int> shared;
     bool any = false;
     for (const ProblemRows& problem : problems) {
-        if (problem.first->pass == Pass::backward) continue;
+        if (problem.first->pass == Pass::backward) continue;  // whose stages are a branch of their own
         const std::set<int> own = numbers(path(problems, problem));
         if (!any) shared = own;
         any = true;
         std::erase_if(shared, [&](int stage) { return !own.contains(stage); });
     }
     std::vector<Climb> climbs;
-    for (const char* regime : {"train", "causal", "decode"}) {
+    for (const char* regime : {"train", "causal", "decode", "backward"}) {
         const ProblemRows* problem = telling_problem(problems, regime);
         if (problem == nullptr) continue;
         const Climb climb = make_climb(results, *problem, path(problems, *problem), shared);

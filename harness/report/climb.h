@@ -19,7 +19,7 @@ struct Climb {
         std::optional<double> rate;         ///< empty if it was not timed, or was wrong
         std::optional<double> over_parent;  ///< its speedup over the step before; empty for the first
         bool shows_here = false;            ///< its change should show on this problem
-        bool shared = false;                ///< on the way to the last stages of all branches
+        bool shared = false;  ///< on the way to the last stages of all branches of the forward pass
     };
     /// Something to compare with: a library, or what the machine's memory gives.
     struct Yardstick {
@@ -36,8 +36,9 @@ struct Climb {
     std::vector<Yardstick> yardsticks;  ///< the slowest first
 };
 
-/// One for each kind of problem that a branch is about: many heads, few masked ones, and one query row. A
-/// stage is in it if it lies on the way to the last stage whose change shows in a problem of that unit.
+/// One for each kind of problem that a branch is about: many heads, few masked ones, one query row, and
+/// gradients. A stage is in it if it lies on the way to the last stage whose change shows in a problem of
+/// that unit and pass.
 std::vector<Climb> climbs(const Results& results);
 
 /// All of it as one line of JSON: what draw.py reads.

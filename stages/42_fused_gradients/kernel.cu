@@ -54,10 +54,10 @@ struct Sums {
 };
 
 /// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
-/// 128 bytes, so that ldmatrix has no conflicts; in a tile of 32 columns, at four.
+/// 128 bytes, so that ldmatrix has no conflicts; in a tile of 32 columns a line is two rows.
 template <class T, int rows, int d>
 __device__ auto* at(T (&tile)[rows][d], int row, int column) {
-    return &tile[row][column ^ row % min(8, d / 8) * 8];
+    return &tile[row][column ^ (d == 32 ? row / 2 % 4 : row % 8) * 8];
 }
 
 /// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
