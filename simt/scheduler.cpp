@@ -33,7 +33,7 @@ namespace context = boost::context;
 #ifdef SIMT_ASAN
 constexpr std::size_t stack_bytes = 512 * 1024;
 #else
-constexpr std::size_t stack_bytes = 64 * 1024;
+constexpr std::size_t stack_bytes = 128 * 1024;
 #endif
 
 /// The stacks belong to the scheduler, so a fiber that ends gives nothing back.
