@@ -31,31 +31,8 @@ out=$(readlink -f -- "$1")
 build=$(readlink -f -- "${2:-$root/build-gpu}")
 PATH=$PATH:/usr/local/cuda/bin
 lab=$build/lab
-failed=0
-summary=
-: > "$out/log.txt"
-
-# step NAME SECONDS COMMAND...: runs the command for so long at most
-step() {
-    name=$1 limit=$2
-    shift 2
-    printf '\n=== %s: %s\n' "$name" "$*" | tee -a "$out/log.txt"
-    began=$(date +%s)
-    timeout "$limit" "$@" > "$out/step.txt" 2>&1
-    status=$?
-    cat "$out/step.txt" >> "$out/log.txt"
-    tail -n 40 "$out/step.txt"
-    rm -f "$out/step.txt"
-    outcome=ok
-    if [ $status = 124 ]; then
-        outcome="stopped after $limit s"
-    elif [ $status != 0 ]; then
-        outcome="exit code $status"
-    fi
-    if [ $status != 0 ]; then failed=1; fi
-    summary=$summary$(printf '%-14s %4d s  %s' "$name" $(($(date +%s) - began)) "$outcome")'
-'
-}
+# shellcheck source=tests/steps.sh
+. "$root/tests/steps.sh"
 
 generator=
 if command -v ninja > /dev/null; then generator='-G Ninja'; fi
@@ -88,5 +65,4 @@ else
     step tests 120 ctest --test-dir "$build" -L quick --output-on-failure --no-tests=error --parallel 4
 fi
 
-printf '\n%s' "$summary" | tee -a "$out/log.txt"
-exit $failed
+finish_steps

@@ -15,7 +15,7 @@ if [ $# -lt 1 ]; then
     echo "usage: $0 OUT [BUILD [STEP]...]" >&2
     exit 2
 fi
-began_all=$(date +%s)
+until=$(($(date +%s) + ${LIMIT:-200}))
 root=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
 mkdir -p "$1" "${2:-$root/build-gpu-python}" || exit 2
 out=$(readlink -f -- "$1")
@@ -30,53 +30,25 @@ for wheel in "${WHEELS:-$root/build-wheels}"/*.whl; do
 done
 export LADDER_BUILD="$build" FLASH_LADDER_CACHE="$build/python-kernels" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH="$build/python:$build/wheels${PYTHONPATH:+:$PYTHONPATH}"
-failed=0
-summary=
-: > "$out/log.txt"
+# shellcheck source=tests/steps.sh
+. "$root/tests/steps.sh"
 
-# step NAME SECONDS COMMAND...: runs the command, if its step is wanted, for so long at most, and while there is time
-step() {
-    name=$1 limit=$2
-    shift 2
-    case $wanted in *" ${name%%-*} "*) ;; *) return ;; esac
-    printf '\n=== %s: %s\n' "$name" "$*" | tee -a "$out/log.txt"
-    began=$(date +%s)
-    left=$((${LIMIT:-200} - began + began_all))
-    if [ "$limit" -gt $left ]; then limit=$left; fi
-    if [ "$limit" -gt 0 ]; then
-        timeout --kill-after=2 "$limit" "$@" > "$out/step.txt" 2>&1
-        status=$?
-        cat "$out/step.txt" >> "$out/log.txt"
-        tail -n 40 "$out/step.txt"
-        rm -f "$out/step.txt"
-    else
-        status=124
-    fi
-    outcome=ok
-    if [ "$limit" -le 0 ]; then
-        outcome='no time was left'
-    elif [ $status = 124 ]; then
-        outcome="stopped after $limit s"
-    elif [ $status != 0 ]; then
-        outcome="exit code $status"
-    fi
-    if [ $status != 0 ]; then failed=1; fi
-    summary=$summary$(printf '%-16s %4d s  %s' "$name" $(($(date +%s) - began)) "$outcome")'
-'
+# A step, if it is wanted
+wanted_step() {
+    case $wanted in *" ${1%%-*} "*) step "$@" ;; esac
 }
 
 generator=
 if command -v ninja > /dev/null; then generator='-G Ninja'; fi
 # shellcheck disable=SC2086  # no word or two
-step build-configure 20 cmake -S "$root" -B "$build" $generator -DLADDER_LAB=OFF \
+wanted_step build-configure 20 cmake -S "$root" -B "$build" $generator -DLADDER_LAB=OFF \
     -DLADDER_PYTHON=ON "-DPython_EXECUTABLE=$python"
-step build 80 cmake --build "$build" --parallel "$(nproc)" --target python_package
-step compile 60 "$python" "$root/tests/python/measure.py" --compile
-step train 40 "$python" "$root/examples/train_gpt.py" --steps 200 --json "$out/train.json"
-step train-40 30 "$python" "$root/examples/train_gpt.py" --steps 200 --stage 5 --backward-stage 40 \
+wanted_step build 80 cmake --build "$build" --parallel "$(nproc)" --target python_package
+wanted_step compile 60 "$python" "$root/tests/python/measure.py" --compile
+wanted_step train 40 "$python" "$root/examples/train_gpt.py" --steps 200 --json "$out/train.json"
+wanted_step train-40 30 "$python" "$root/examples/train_gpt.py" --steps 200 --stage 5 --backward-stage 40 \
     --json "$out/train-40.json"
-step measure 50 "$python" "$root/tests/python/measure.py" "$out/python.json" "$out/train.json" "$out/train-40.json"
-step tests 80 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
+wanted_step measure 50 "$python" "$root/tests/python/measure.py" "$out/python.json" "$out/train.json" "$out/train-40.json"
+wanted_step tests 80 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
 
-printf '\n%s' "$summary" | tee -a "$out/log.txt"
-exit $failed
+finish_steps

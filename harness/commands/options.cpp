@@ -3,25 +3,18 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
 
 #include "harness/base/file.h"
 #include "harness/base/terminal.h"
-#include "harness/ladder/ladder.h"
 #include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 #include "harness/time/timing.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"
 #endif
-
-namespace fs = std::filesystem;
 
 namespace ladder {
 namespace {

@@ -76,8 +76,8 @@ class Generator {
         if (name == "papers") return papers_block(page);
         if (name == "grid") return papers_ ? to_markdown(grid_table(*papers_)) : not_recorded;
         if (name == "standard") return standard_block(page);
-        if (name == "errors") return recorded_errors_block();
-        if (name == "python") return recorded_python_block();
+        if (name == "errors") return block_of("h200-verify", errors_block);
+        if (name == "python") return block_of("h200-python", python_block);
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
         if (name == "profile" && stage != nullptr) return profile_block(profiled_, *stage);
@@ -255,14 +255,9 @@ class Generator {
         return standard_rows_;
     }
 
-    static std::string recorded_errors_block() {
-        const fs::path file = file_of("h200-verify");
-        return fs::exists(file) ? errors_block(file) : not_recorded;
-    }
-
-    static std::string recorded_python_block() {
-        const fs::path file = file_of("h200-python");
-        return fs::exists(file) ? python_block(file) : not_recorded;
+    static std::string block_of(const char* record, std::string (*block)(const fs::path&)) {
+        const fs::path file = file_of(record);
+        return fs::exists(file) ? block(file) : not_recorded;
     }
 
     /// The plain back-end: what it counts the race checker counts too, which claims hold, and it is faster.

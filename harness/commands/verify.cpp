@@ -155,12 +155,6 @@ Document run(const VerifyOptions& options) {
             require_memory(*options.problem.shape, *device, v.stage->pass);
     }
 
-    if (device->backend() == Backend::gpu) {  // its multiprocessors are what they are
-        for (Verification& v : verifications) {
-            for (Case& c : v.cases) c.multiprocessors = 0;
-        }
-    }
-
     compile_stages(runnable(options.stages.selected(), *device), device->backend(), std::cref(progress));
     const Runs runs = options.orders ? Runs::in_all_orders : Runs::usual;
     verify_all(*device, verifications, std::cref(progress), runs);

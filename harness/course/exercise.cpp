@@ -145,15 +145,17 @@ std::string section(const std::string& markdown, const std::string& heading) {
 }
 
 Exercise load_exercise(const std::string& word) {
+    const bool is_number = !word.empty() && word.size() <= 3 &&
+                           std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const auto means = [&](const std::string& folder) {  // "04_split_q", "split_q" or a number
+        return (is_number && std::stoi(word) == std::stoi(folder)) || word == folder ||
+               word == folder.substr(3);
+    };
     std::string known;
     for (const fs::path& folder : exercise_folders()) {
         const std::string name = folder.filename().string();
         known += (known.empty() ? "" : ", ") + name;
-        const bool by_number =
-            !word.empty() && word.size() <= 3 &&
-            std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
-            std::stoi(word) == std::stoi(name);
-        if (!by_number && word != name && word != name.substr(3)) continue;
+        if (!means(name)) continue;
         Exercise e = describe(folder);
         const std::string text = read_file(folder / "exercise.md");
         e.task = section(text, "The task");
@@ -164,8 +166,7 @@ Exercise load_exercise(const std::string& word) {
         return e;
     }
     for (const Stage& stage : stages()) {
-        if (stage.parent < 0 && (word == stage.name || word == stage.folder() ||
-                                 word == std::to_string(stage.number) || word == stage.folder().substr(0, 2)))
+        if (stage.parent < 0 && means(stage.folder()))
             throw BadUsage(fmt::format("{} has no parent to start from: it is no exercise", stage.folder()));
     }
     throw BadUsage(fmt::format("there is no exercise '{}'; there are {}", word, known));

@@ -19,10 +19,14 @@ std::size_t Workspace::bytes(const Device& device, const Stage& stage, const Sha
     return ask(device.ready(stage).workspace_bytes, device, shape);
 }
 
+std::size_t Workspace::counter_bytes(const Device& device, const Stage& stage, const Shape& shape) {
+    return ask(device.ready(stage).counter_bytes, device, shape);
+}
+
 Workspace::Workspace(Device& device, const Stage& stage, const Shape& shape)
     : device_(device),
       buffer_(device, bytes(device, stage, shape), "workspace", true),
-      counters_(buffer_.bytes() - ask(device.ready(stage).counter_bytes, device, shape)) {
+      counters_(buffer_.bytes() - counter_bytes(device, stage, shape)) {
     fill(counters_, buffer_.bytes(), 0);
 }
 

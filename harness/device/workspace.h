@@ -17,6 +17,8 @@ class Workspace {
 
     /// What it takes.
     static std::size_t bytes(const Device& device, const Stage& stage, const Shape& shape);
+    /// How many of these, at the end, are counters.
+    static std::size_t counter_bytes(const Device& device, const Stage& stage, const Shape& shape);
 
     void* data() const { return buffer_.data(); }
     /// Fills all but the counters with NaNs, so that a kernel that reads what it never wrote shows it.

@@ -7,9 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "harness/base/json.h"
 #include "harness/base/table.h"
-#include "stages/errors.h"
+#include "harness/time/record_json.h"
 
 namespace ladder {
 namespace {
@@ -57,16 +56,13 @@ Table recorded_errors(const std::vector<RecordedError>& errors, const char* titl
 }  // namespace
 
 std::string errors_block(const std::filesystem::path& record) {
-    const auto json = read_json(record);
-    try {
-        if (json.at("kind") != "verification")
-            throw BadUsage(fmt::format("cannot read {}: not a verification", record.string()));
+    return read_record(record, "verification", "a verification", [](const auto& json) {
         std::vector<RecordedError> errors;
         for (const auto& row : json.at("errors")) {
             errors.push_back({row.at("stage"), row.at("dtype"), row.at("input"), row.at("max_error"),
                               row.at("standard_max_error"), row.at("relative_l2")});
         }
-        const auto text = [&](const char* key) { return json.at(key).get<std::string>(); };
+        const auto text = [&](const char* key) { return json.at(key).template get<std::string>(); };
         std::string block = fmt::format("Recorded on {}, {}, commit {}:\n", text("device"),
                                         text("date").substr(0, 10), text("commit").substr(0, 7));
         const Table tables[]{
@@ -76,9 +72,7 @@ std::string errors_block(const std::filesystem::path& record) {
         for (const Table& table : tables)
             block += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
         return block;
-    } catch (const nlohmann::json::exception& error) {
-        throw BadUsage(fmt::format("cannot read {}: {}", record.string(), error.what()));
-    }
+    });
 }
 
 }  // namespace ladder

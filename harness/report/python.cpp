@@ -6,9 +6,8 @@
 #include <cmath>
 #include <vector>
 
-#include "harness/base/json.h"
 #include "harness/base/table.h"
-#include "stages/errors.h"
+#include "harness/time/record_json.h"
 
 namespace ladder {
 namespace {
@@ -85,11 +84,8 @@ Table trainings(const nlohmann::json& runs) {
 }  // namespace
 
 std::string python_block(const std::filesystem::path& record) {
-    const auto json = read_json(record);
-    try {
-        if (json.at("kind") != "python")
-            throw BadUsage(fmt::format("cannot read {}: not of the Python package", record.string()));
-        const auto text = [&](const char* key) { return json.at(key).get<std::string>(); };
+    return read_record(record, "python", "of the Python package", [](const auto& json) {
+        const auto text = [&](const char* key) { return json.at(key).template get<std::string>(); };
         std::string block =
             fmt::format("Recorded on {}, {}, commit {}, with PyTorch {}:\n", text("gpu"),
                         text("date").substr(0, 10), text("commit").substr(0, 7), text("torch"));
@@ -99,9 +95,7 @@ std::string python_block(const std::filesystem::path& record) {
         for (const Table& table : tables)
             block += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
         return block;
-    } catch (const nlohmann::json::exception& error) {
-        throw BadUsage(fmt::format("cannot read {}: {}", record.string(), error.what()));
-    }
+    });
 }
 
 }  // namespace ladder

@@ -39,17 +39,21 @@ void get_rows(const nlohmann::json& json, std::vector<Row>& rows) {
 /// Whether it is a record of that kind.
 bool is_record(const nlohmann::json& json, const char* kind);
 
-/// Reads one file. Throws BadUsage naming the file if it cannot be read or is no record of that kind, which
-/// `what` calls by its name ("a profile").
-template <class T>
-T load_record(const std::filesystem::path& path, const char* kind, const char* what) {
+/// Reads one file, and returns what `make` makes of its JSON. Throws BadUsage naming the file if it cannot be
+/// read or is no record of that kind, which `what` calls by its name ("a profile").
+template <class Make>
+auto read_record(const std::filesystem::path& path, const char* kind, const char* what, Make make) {
     const auto json = read_json(path);
     if (!is_record(json, kind)) throw BadUsage(fmt::format("cannot read {}: not {}", path.string(), what));
     try {
-        return json.get<T>();
+        return make(json);
     } catch (const std::exception& error) {
         throw BadUsage(fmt::format("cannot read {}: {}", path.string(), error.what()));
     }
+}
+template <class T>
+T load_record(const std::filesystem::path& path, const char* kind, const char* what) {
+    return read_record(path, kind, what, [](const auto& json) { return json.template get<T>(); });
 }
 
 }  // namespace ladder

@@ -124,9 +124,19 @@ class Registered {
 };
 #endif
 
-const Stage& one_stage(const std::string& word) {
-    return select_stage(word);
-}
+#ifdef LADDER_HAS_GPU
+/// Sends this thread's launches to a stream, until the end of its scope.
+class InStream {
+  public:
+    explicit InStream(void* stream) : before_(std::exchange(launch_stream(), stream)) {}
+    InStream(const InStream&) = delete;
+    InStream& operator=(const InStream&) = delete;
+    ~InStream() { launch_stream() = before_; }
+
+  private:
+    void* const before_;
+};
+#endif
 
 Case case_of(const std::string& shape, bool causal, DType dtype) {
     Case c;
@@ -139,7 +149,7 @@ Case case_of(const std::string& shape, bool causal, DType dtype) {
 }  // namespace
 
 Kernel::Kernel(const std::string& word, const std::string& backend)
-    : stage_(&one_stage(word)), backend_(backend_of(backend)) {
+    : stage_(&select_stage(word)), backend_(backend_of(backend)) {
     const Device& device = device_of(backend_);
     if (const std::string why = device.why_not(*stage_); !why.empty())
         throw CannotRun(fmt::format("{} cannot run: {}", stage_->folder(), why));
@@ -152,9 +162,13 @@ Kernel::Sizes Kernel::sizes(const Axes& Q, const Axes& K, const Axes& V) {
     const auto list = [](const Axes& axes) { return std::vector<std::int64_t>(axes.begin(), axes.end()); };
     const Shape shape = shape_of(list(Q), list(K), list(V), Layout::bhnd);
     require_head_dim(*stage_, shape.d);
-    const int sm_count = device_of(backend_).sm_count();
-    const auto ask = [&](const auto& bytes) { return bytes ? bytes(shape, sm_count) : std::size_t{0}; };
-    last_ = {Q, K, V, shape, ask(stage_->workspace_bytes), ask(stage_->counter_bytes)};
+    const Device& device = device_of(backend_);
+    last_ = {Q,
+             K,
+             V,
+             shape,
+             Workspace::bytes(device, *stage_, shape),
+             Workspace::counter_bytes(device, *stage_, shape)};
     return last_;
 }
 
@@ -239,15 +253,8 @@ void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
             throw CheckFailed(
                 fmt::format("{}: clear the counters: {}", stage_->folder(), cudaGetErrorString(error)));
     }
-    void*& to = launch_stream();
-    void* const before = std::exchange(to, reinterpret_cast<void*>(stream));
-    try {
-        stage_->run(problem);
-    } catch (...) {
-        to = before;
-        throw;
-    }
-    to = before;
+    const InStream in_stream(reinterpret_cast<void*>(stream));
+    stage_->run(problem);
 #endif
 }
 
@@ -319,9 +326,6 @@ std::string verify(const std::vector<std::string>& words, const std::string& bac
             cases.front().pass = stage->pass;
             require_memory(cases.front().shape, device, stage->pass);
         }
-        if (device.backend() == Backend::gpu) {  // its multiprocessors are what they are
-            for (Case& c : cases) c.multiprocessors = 0;
-        }
         verifications.emplace_back(stage, std::move(cases));
     }
     const std::lock_guard lock(cpu_mutex());
@@ -345,7 +349,7 @@ std::string verify(const std::vector<std::string>& words, const std::string& bac
 }
 
 std::string count(const std::string& word, const std::string& shape, bool causal, DType dtype) {
-    const Stage& stage = one_stage(word);
+    const Stage& stage = select_stage(word);
     const Backend backend = has_device(Backend::checked) ? Backend::checked : Backend::cpu;
     Device& device = device_of(backend);
     Case c = case_of(shape, causal, dtype);
@@ -361,7 +365,7 @@ std::string count(const std::string& word, const std::string& shape, bool causal
 }
 
 std::string time(const std::string& word, const std::string& shape, bool causal, DType dtype) {
-    const Stage& stage = one_stage(word);
+    const Stage& stage = select_stage(word);
     TimingOptions options;
     Case c = case_of(shape, causal, dtype);
     c.pass = stage.pass;
