@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import StageName, _arrays, _kernel
+from . import StageName, _arrays, _core, _kernel
 
 __all__ = ["attention", "attention_backward"]
 
@@ -29,6 +29,8 @@ _attention_backward = torch.ops.flash_ladder.attention_backward.default
 _bf16 = {torch.float16: False, torch.bfloat16: True}
 _tensors = (Tensor, torch.nn.Parameter)
 _nothing = nullcontext()
+if hasattr(Tensor, "__dlpack_c_exchange_api__"):  # PyTorch 2.11
+    _core.read_tensors_by(Tensor.__dlpack_c_exchange_api__)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: Optional[float] = None,
@@ -87,10 +89,6 @@ def _refuse(q, others):
         raise TypeError(f"Q is {_arrays.dtype_name(q.dtype)}; expected float16 or bfloat16")
 
 
-def _place(x):
-    return x.data_ptr(), x.shape, x.stride()
-
-
 def _on_its_device(q):
     """Where kernels are launched must be the current device."""
     if not q.is_cuda or q.device.index == torch._C._cuda_getDevice():
@@ -116,11 +114,11 @@ def _run_forward(q, k, v, causal, scale, stage, backward_stage, backend):
             q.dim() == k.dim() == v.dim() == 4):
         _refuse(q, {"Q": q, "K": k, "V": v})
     with _on_its_device(q):
-        kernel = _kernel(True, stage, "gpu" if q.is_cuda else backend, q.shape[2], q.shape[3])
+        B, H, Nq, d = q.shape
+        kernel = _kernel(True, stage, "gpu" if q.is_cuda else backend, Nq, d)
         workspace, address, stream = _room(kernel, q, k)
-        o, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
-        kernel.forward(_place(q), _place(k), _place(v), _place(o), lse.data_ptr(), _bf16[dtype], causal, scale, address,
-                       stream)
+        o, lse = torch.empty_like(q), q.new_empty((B, H, Nq), dtype=torch.float32)  # q.shape[:3] takes longer
+        kernel.forward(q, k, v, o, lse.data_ptr(), _bf16[dtype], causal, scale, address, stream)
         return o, lse
 
 
@@ -134,8 +132,7 @@ def _run_backward(q, k, v, o, lse, do, causal, scale, stage, backend):
         kernel = _kernel(False, stage, "gpu" if q.is_cuda else backend, q.shape[2], q.shape[3])
         workspace, address, stream = _room(kernel, q, k)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        kernel.backward(_place(q), _place(k), _place(v), _place(o), lse.data_ptr(), _place(do), _place(dq), _place(dk),
-                        _place(dv), _bf16[q.dtype], causal, scale, address, stream)
+        kernel.backward(q, k, v, o, lse.data_ptr(), do, dq, dk, dv, _bf16[q.dtype], causal, scale, address, stream)
         return dq, dk, dv
 
 

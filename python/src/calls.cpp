@@ -262,9 +262,9 @@ void start(const std::string& sources, const std::string& build) {
     use_folders(sources, build);
 }
 
-std::string why_no_gpu() {
+std::string why_not(const std::string& backend) {
     std::string why;
-    has_device(Backend::gpu, &why);
+    has_device(backend_of(backend), &why);
     return why;
 }
 

@@ -70,8 +70,8 @@ class Kernel {
 /// Where sources and compiled kernels are: see use_folders(). Before all else.
 void start(const std::string& sources, const std::string& build);
 
-/// Whether this build has the GPU back-end, and the machine a GPU for it; else why not.
-std::string why_no_gpu();
+/// Why stages cannot run on a back-end here; empty if they can.
+std::string why_not(const std::string& backend);
 
 /// Waits for all that this process has queued on the GPU.
 void synchronize();

@@ -10,6 +10,9 @@ from conftest import reference, relative
 
 import flash_ladder
 
+if why := flash_ladder._core.why_not("cpu"):
+    pytest.skip(why, allow_module_level=True)
+
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_is_attention(problem, causal):
@@ -90,7 +93,7 @@ def test_count_and_verify():
 
 
 def test_time_needs_a_gpu():
-    if not flash_ladder._core.why_no_gpu():
+    if not flash_ladder._core.why_not("gpu"):
         pytest.skip("there is a GPU")
     with pytest.raises(flash_ladder.CannotRun, match="GPU"):
         flash_ladder.time(5, (1, 1, 1, 64, 64, 64))
