@@ -405,7 +405,7 @@ void backward(const Problem& p) {
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 43, .name = "one_gradient", .parent = 42,
              .change = "a warp sums up dV or dK, of twice as many keys: what it reads is used twice as often",
-             .shows_in = "backward", .pass = Pass::backward, .diff_budget = 100, .repeats_exactly = false,
-             .workspace_bytes = workspace_bytes);
+             .shows_in = "backward-wide", .pass = Pass::backward, .diff_budget = 100,
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes);
 
 }  // namespace

@@ -20,17 +20,35 @@ import flash_ladder
 from flash_ladder import torch as ladder
 
 
-def host_us(call, calls=200, rounds=20):
-    """Microseconds that the host takes to queue a call: the median over rounds, which the GPU never delays."""
-    times = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        before = time.perf_counter()
-        for _ in range(calls):
-            call()
-        times.append((time.perf_counter() - before) / calls * 1e6)
+def seconds(call, repeats=1):
+    """The seconds that a call takes on average, until the GPU is done."""
     torch.cuda.synchronize()
-    return statistics.median(times)
+    before = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - before) / repeats
+
+
+def in_turns(calls, rounds, of=seconds):
+    """The median of what of() says of each call, by name. They take turns, since the machine has faster and slower
+    moments."""
+    for call in calls.values():
+        of(call)
+    times = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(of(call))
+    return {name: statistics.median(some) for name, some in times.items()}
+
+
+def host_us(call, calls=100):
+    """Microseconds that the host takes to queue a call; no more calls than the GPU's queue holds."""
+    torch.cuda.synchronize()
+    before = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - before) / calls * 1e6
 
 
 def overhead():
@@ -46,14 +64,13 @@ def overhead():
         for what, gradients in (("inference", False), ("training", True)):
             for x in (q, k, v):
                 x.requires_grad_(gradients)
-            for call in calls.values():
-                host_us(call, 100, 1)
-            row[what] = {name: host_us(call) for name, call in calls.items()}
+            row[what] = in_turns(calls, 40, host_us)
         print(row)
         rows.append(row)
     return rows
 
 
+@torch.no_grad()
 def llama():
     """Tokens per second of a Llama with random weights: prefill of two prompts, decoding behind them."""
     import transformers
@@ -68,35 +85,29 @@ def llama():
     prompt = torch.randint(config.vocab_size, (2, 4096), device="cuda")
     result = {"transformers": transformers.__version__, "parameters": model.num_parameters(),
               "prompt": list(prompt.shape), "implementations": []}
-    logits = {}
-
-    def seconds(call, repeats):
-        times = []
-        for _ in range(repeats):
-            torch.cuda.synchronize()
-            before = time.perf_counter()
-            call()
-            torch.cuda.synchronize()
-            times.append(time.perf_counter() - before)
-        return statistics.median(times)
-
+    logits, prefill, decode = {}, {}, {}
+    steps = 16
     for name in ("ladder", "sdpa", "eager"):
         model.set_attn_implementation(name)
-        with torch.no_grad():
-            out = model(prompt, use_cache=True, logits_to_keep=256)
-            logits[name] = out.logits.float()
-            prefill = seconds(lambda: model(prompt, use_cache=True, logits_to_keep=1), 3)
-            cache, token, steps = out.past_key_values, prompt[:, :1], 16
+        out = model(prompt, use_cache=True, logits_to_keep=256)
+        logits[name] = out.logits.float()
 
-            def decode():
-                for _ in range(steps):
-                    model(token, past_key_values=cache, use_cache=True)
+        def fill(name=name):
+            model.set_attn_implementation(name)
+            model(prompt, use_cache=True, logits_to_keep=1)
 
-            decode()
-            result["implementations"].append({"name": name, "prefill": prompt.numel() / prefill,
-                                              "decode": len(prompt) * steps / seconds(decode, 3)})
+        def write(name=name, cache=out.past_key_values):
+            model.set_attn_implementation(name)
+            for _ in range(steps):
+                model(prompt[:, :1], past_key_values=cache, use_cache=True)
+
+        prefill[name], decode[name] = fill, write
+        del out
+    prefill, decode = in_turns(prefill, 5), in_turns(decode, 5)
+    for name in logits:
+        result["implementations"].append({"name": name, "prefill": prompt.numel() / prefill[name],
+                                          "decode": len(prompt) * steps / decode[name]})
         print(result["implementations"][-1])
-        del out, cache
     for row in result["implementations"]:
         row["from_eager"] = (logits[row["name"]] - logits["eager"]).abs().max().item()
     result["largest_logit"] = logits["eager"].abs().max().item()
