@@ -317,6 +317,10 @@ TEST_CASE("a climb follows the parents up to the last stage of its branch", "[co
     derive(with_ablation);
     CHECK(to_words(climbs(with_ablation)[0]) == to_words(both[0]));
     for (const Stage& stage : stages()) CHECK(!(is_ablation(stage.number) && is_last_of_part(stage)));
+    // 45 and 46 have no kernels for d = 256, and nobody above 20 has.
+    CHECK((parent_at(*find_stage(47), 128) == find_stage(46) &&
+           parent_at(*find_stage(47), 256) == find_stage(44)));
+    CHECK((parent_at(*find_stage(20), 256) == nullptr && with_parents({find_stage(47)}).size() == 3));
 
     const Climb of_some = climbs(sample_results()).at(0);  // 00 could not run
     CHECK(to_words(of_some).find("00 naive not timed, 01 flash attention 1 ") != std::string::npos);

@@ -76,8 +76,9 @@ std::vector<Change> count_changes(Device& device, const std::vector<const Stage*
     for (const Stage* stage : stages) {
         on_step("count " + stage->folder(), static_cast<int>(changes.size()),
                 static_cast<int>(stages.size()));
-        Change change{stage, find_stage(stage->parent), problem_of(*stage), {}, {}};
+        Change change{stage, nullptr, problem_of(*stage), {}, {}};
         change.problem.pass = stage->pass;
+        change.parent = parent_at(*stage, change.problem.shape.d);
         // What computes gradients does other work than what computes attention.
         if (change.parent != nullptr && change.parent->pass != stage->pass) change.parent = nullptr;
         if (change.parent != nullptr) change.before = work_of(*change.parent, change.problem);

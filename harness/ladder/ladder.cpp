@@ -172,6 +172,12 @@ const Stage* find_stage(int number) {
     return nullptr;
 }
 
+const Stage* parent_at(const Stage& stage, int d) {
+    const Stage* parent = find_stage(stage.parent);
+    while (parent != nullptr && !parent->has_head_dim(d)) parent = find_stage(parent->parent);
+    return parent;
+}
+
 const Stage& stage_in(const fs::path& folder) {
     const fs::path name = fs::absolute(folder).lexically_normal().filename();
     for (const Stage& stage : stages()) {
@@ -212,9 +218,11 @@ std::map<int, fs::path> part_pages() {
 std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages) {
     std::vector<const Stage*> all = stages;
     for (const Stage* stage : stages) {
-        const Stage* parent = find_stage(stage->parent);
-        if (parent != nullptr && std::find(all.begin(), all.end(), parent) == all.end())
-            all.push_back(parent);
+        for (const int d : stage->head_dims) {
+            const Stage* parent = parent_at(*stage, d);
+            if (parent != nullptr && std::find(all.begin(), all.end(), parent) == all.end())
+                all.push_back(parent);
+        }
     }
     return all;
 }

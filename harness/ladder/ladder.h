@@ -35,6 +35,10 @@ const std::vector<Stage>& stages();
 /// The stage with this number, or null.
 const Stage* find_stage(int number);
 
+/// What a stage is compared with at head dimension d: its parent, or the nearest stage above that has kernels
+/// for d. Null if none has.
+const Stage* parent_at(const Stage& stage, int d);
+
 /// The stage whose folder this is; only the folder's name counts. Throws BadUsage if there is none.
 const Stage& stage_in(const std::filesystem::path& folder);
 
@@ -54,7 +58,7 @@ bool is_last_of_part(const Stage& stage);
 /// The pages that open the parts, "10s_decoding.md" in stages_folder(), by the part's first number.
 std::map<int, std::filesystem::path> part_pages();
 
-/// These stages and the parents of each, as far as they are there; each once.
+/// These stages and what each is compared with at its head dimensions, as far as it is there; each once.
 std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages);
 
 /// What LADDER_STAGE declares at the end of a kernel.cu: numbers, texts and head dimensions, not the

@@ -196,7 +196,7 @@ std::string profile_block(const std::optional<Profile>& recorded, const Stage& s
     });
     if (own == rows.end()) return not_yet;
     const auto parent = std::find_if(rows.begin(), rows.end(), [&](const ProfileRow& row) {
-        return row.stage == stage.parent && same_problem(row, *own);
+        return row.stage == own->parent && same_problem(row, *own);
     });
 
     std::vector<Column> columns{{"metric", "metric"}};

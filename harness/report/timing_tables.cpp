@@ -433,8 +433,8 @@ Table stage_timing_table(const Results& results, const Stage& stage) {
                  {"over_parent", "over parent", Align::right}});
     for (const ProblemRows& group : by_problem(results)) {
         const Row* row = group.row(stage.number);
-        const Row* parent = group.row(stage.parent);
         if (row == nullptr || !stage.has_head_dim(group.first->shape.d)) continue;
+        const Row* parent = group.row(row->parent);
         Cell own_rate = rate(*row);
         if (row->timing) own_rate.text += " " + row->unit;
         table.add_row({group.short_name(), parent ? milliseconds(*parent) : Cell(),

@@ -47,7 +47,8 @@ std::vector<ProfileRow> telling_rows(const std::vector<const Stage*>& stages, DT
         for (const Stage* stage : stages) {
             if (stage->pass != regime.pass) continue;
             const bool tells = std::any_of(stages.begin(), stages.end(), [&](const Stage* other) {
-                return other->shows_in == timed.regime && (other == stage || other->parent == stage->number);
+                return other->shows_in == timed.regime &&
+                       (other == stage || parent_at(*other, timed.problem.shape.d) == stage);
             });
             if (timed.regime == "train" || timed.regime == "backward" || tells)
                 rows.push_back(profile_row(timed, *stage));

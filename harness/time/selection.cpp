@@ -9,7 +9,9 @@
 namespace ladder {
 
 bool Selection::takes_part(const Stage& stage, const Shape& shape) const {
-    if (whole || named) return true;
+    if (whole) return true;
+    if (named)
+        return stage.has_head_dim(shape.d) || std::find(shown.begin(), shown.end(), &stage) != shown.end();
     const bool for_such =
         is_core(stage) || stage.pass == Pass::backward || is_decoding(stage.shows_in) == counts_bytes(shape);
     return for_such && stage.has_head_dim(shape.d);
@@ -48,8 +50,10 @@ Selection select_timed(const std::vector<const Stage*>& named, bool whole, const
     selection.shown = selection.stages;
     const bool one = named.size() == 1, sweep = is_sweep(regime);
     selection.beside_peers = !sweep && (one || (named.empty() && !whole));
-    const Stage* parent = one && !sweep ? find_stage(named.front()->parent) : nullptr;
-    if (parent != nullptr) selection.stages.insert(selection.stages.begin(), parent);
+    if (one && !sweep) {
+        selection.stages = with_parents(named);
+        std::rotate(selection.stages.begin(), selection.stages.begin() + 1, selection.stages.end());
+    }
     // Of one's own, a stage may show in none of them.
     const auto in_default_run = [&](const Regime& r) { return !r.sweep && selection.matters(r.name); };
     if (std::none_of(regimes().begin(), regimes().end(), in_default_run)) selection.whole = true;

@@ -20,7 +20,7 @@ struct Selection {
     bool beside_peers = false;  ///< if they are here
 
     /// Whether the stage takes part in problems of this shape. Where nobody named it, it must have the head
-    /// dimension, and one behind the algorithm's is for many query rows or for one.
+    /// dimension, and if nobody named any, one behind the algorithm's is for many query rows or for one.
     bool takes_part(const Stage& stage, const Shape& shape) const;
     /// Whether a change of the stages shown should show in the regime.
     bool matters(const std::string& regime) const;

@@ -273,7 +273,9 @@ ProblemLabel label_of(const TimedCase& timed) {
 }
 
 StageLabel label_of(const Stage& stage, const TimedCase& timed) {
-    return {stage.number, stage.parent, stage.folder(), timed.regime == stage.shows_in};
+    const Stage* parent = parent_at(stage, timed.problem.shape.d);
+    return {stage.number, parent != nullptr ? parent->number : -1, stage.folder(),
+            timed.regime == stage.shows_in};
 }
 
 TimingOptions timing_options(DType dtype, const std::string& regime) {
