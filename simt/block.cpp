@@ -235,13 +235,10 @@ void Block::note_row(int row, float m, float l) {
     state.l_of_lanes[scheduler_.current() % 4] = l;
 }
 
+// The lanes of a block take turns on stacks of their own, of which little is in the cache by then. So what
+// most lanes go through has few variables, and what is rare has functions of its own.
 void Block::meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Site site) {
     const int warp = scheduler_.current() / 32, lane = scheduler_.current() % 32;
-    if ((mask >> lane & 1) == 0) {
-        fail(Report::Kind::divergence,
-             fmt::format("divergence: lane {} executes {} at {} with a mask that leaves it out", lane,
-                         name(op), to_string(site)));
-    }
     auto& meetings = meetings_[warp];
     auto meeting =
         std::find_if(meetings.begin(), meetings.end(), [=](const Meeting& m) { return m.mask == mask; });
@@ -252,26 +249,42 @@ void Block::meet(Op op, std::uint32_t mask, void* operands, MeetingBody body, Si
     if (meeting->arrived == 0) {
         meeting->op = op;
         meeting->site = site;
-    } else if (meeting->op != op || meeting->site.line != site.line) {
-        fail(Report::Kind::divergence,
-             fmt::format("divergence in warp {}: lane {} executes {} at {}, lane {} executes {} at {}", warp,
-                         __builtin_ctz(meeting->arrived), name(meeting->op), to_string(meeting->site), lane,
-                         name(op), to_string(site)));
     }
+    if ((mask >> lane & 1) == 0 || meeting->op != op || meeting->site.line != site.line)
+        fail_to_meet(*meeting, op, site);
     meeting->operands[lane] = operands;
     meeting->arrived |= 1u << lane;
     if (meeting->arrived != mask) return scheduler_.wait(name(op), site);
-    time_.meet(warp, mask);
-    body(meeting->operands, mask);
-    if (op == Op::sync_warp && config_->checked) {
+    hold(*meeting, body);
+}
+
+void Block::fail_to_meet(const Meeting& meeting, Op op, Site site) {
+    const int warp = scheduler_.current() / 32, lane = scheduler_.current() % 32;
+    if ((meeting.mask >> lane & 1) == 0) {
+        fail(Report::Kind::divergence,
+             fmt::format("divergence: lane {} executes {} at {} with a mask that leaves it out", lane,
+                         name(op), to_string(site)));
+    }
+    fail(Report::Kind::divergence,
+         fmt::format("divergence in warp {}: lane {} executes {} at {}, lane {} executes {} at {}", warp,
+                     __builtin_ctz(meeting.arrived), name(meeting.op), to_string(meeting.site), lane,
+                     name(op), to_string(site)));
+}
+
+/// All lanes are here, of which the running one came last.
+void Block::hold(Meeting& meeting, MeetingBody body) {
+    const int warp = scheduler_.current() / 32, lane = scheduler_.current() % 32;
+    time_.meet(warp, meeting.mask);
+    body(meeting.operands, meeting.mask);
+    if (meeting.op == Op::sync_warp && config_->checked) {
         int lanes[32], count = 0;
-        for (std::uint32_t left = mask; left != 0; left &= left - 1) {
+        for (std::uint32_t left = meeting.mask; left != 0; left &= left - 1) {
             lanes[count++] = 32 * warp + __builtin_ctz(left);
         }
         clocks_.meet({lanes, static_cast<std::size_t>(count)});
     }
-    meeting->arrived = 0;
-    scheduler_.make_ready(warp, mask & ~(1u << lane));
+    meeting.arrived = 0;
+    scheduler_.make_ready(warp, meeting.mask & ~(1u << lane));
 }
 
 void Block::sync(Site site) {

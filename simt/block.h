@@ -171,6 +171,8 @@ class Block final : Scheduler::Program {
     };
 
     Thread& self() { return threads_[scheduler_.current()]; }
+    [[noreturn, gnu::noinline]] void fail_to_meet(const Meeting& meeting, Op op, Site site);
+    [[gnu::noinline]] void hold(Meeting& meeting, MeetingBody body);
     void begin(std::uint64_t number, dim3 index);
     void main(int id) override;
     void begin_turn(int id) override;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "simt/block.h"
+#include "simt/product.h"
 
 namespace simt {
 namespace {
@@ -752,16 +753,9 @@ void HopperBlock::execute(const Product& product, int warp) {
     }
     const float *A = A_.data(), *B = B_.data();
     float* D = product.accumulators->value.data();
-    for (int row = 0; row < 16; ++row) {
-        for (int column = 0; column < N; column += 8) {
-            float sum[8];  // nobody else's, so that the compiler may use vector registers
-            for (int j = 0; j < 8; ++j) sum[j] = o.add ? D[row * N + column + j] : 0.0f;
-            for (int k = 0; k < 16; ++k) {
-                const float a = A[row * 16 + k];
-                for (int j = 0; j < 8; ++j) sum[j] += a * B[k * N + column + j];
-            }
-            for (int j = 0; j < 8; ++j) D[row * N + column + j] = sum[j];
-        }
+    for (int row = 0; row < 16; row += 4) {
+        for (int column = 0; column < N; column += 8)
+            multiply_rows<16>(A + row * 16, 16, B + column, N, D + row * N + column, N, o.add);
     }
 }
 

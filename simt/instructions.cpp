@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "simt/block.h"
+#include "simt/product.h"
 
 namespace simt {
 namespace {
@@ -31,10 +32,13 @@ std::uint64_t bank_conflicts(void* const (&operands)[32]) {
     std::uint64_t extra = 0;
     for (int k = 0; k < 4; ++k) {
         std::array<std::uintptr_t, 8> rows;
+        unsigned banks = 0;
         for (int i = 0; i < 8; ++i) {
             const auto& own = *static_cast<const MatrixOperands*>(operands[8 * k + i]);
             rows[i] = reinterpret_cast<std::uintptr_t>(own.row) / 16;
+            banks |= 1u << rows[i] % 8;
         }
+        if (banks == 0xff) continue;  // each row in another one
         std::array<int, 8> passes{};  // of each bank
         for (int i = 0; i < 8; ++i) {
             const bool again = std::find(rows.begin(), rows.begin() + i, rows[i]) != rows.begin() + i;
@@ -81,14 +85,7 @@ void convert(const std::uint16_t (&bits)[rows][columns], float (&values)[rows][c
 /// D += A B for the columns first_k .. first_k + depth - 1 of A.
 template <int depth>
 void multiply(const float (&A)[16][16], const float (&B)[16][8], int first_k, float (&D)[16][8]) {
-    for (int i = 0; i < 16; ++i) {
-        float sum[8];  // nobody else's, so that the compiler may use vector registers
-        for (int j = 0; j < 8; ++j) sum[j] = D[i][j];
-        for (int k = first_k; k < first_k + depth; ++k) {
-            for (int j = 0; j < 8; ++j) sum[j] += A[i][k] * B[k][j];
-        }
-        for (int j = 0; j < 8; ++j) D[i][j] = sum[j];
-    }
+    for (int i = 0; i < 16; i += 4) multiply_rows<depth>(&A[i][first_k], 16, B[first_k], 8, D[i], 8, true);
 }
 
 template <class T>
@@ -173,6 +170,16 @@ void vote_body(void* const (&operands)[32], std::uint32_t mask) {
 
 void sync_warp_body(void* const (&)[32], std::uint32_t) {
     running_block->tally.warp_syncs += 1;
+}
+
+// Functions of their own, so that all others' turns are short of variables: see Block::meet.
+[[noreturn, gnu::noinline]] void fail_on_row(const char* what, Site site) {
+    running_block->fail(Report::Kind::misaligned,
+                        fmt::format("{} of a row that is not 16-byte aligned, at {}", what, to_string(site)));
+}
+[[noreturn, gnu::noinline]] void fail_on_type(Site site) {
+    running_block->fail(Report::Kind::unsupported,
+                        fmt::format("mma of bf16 at {} needs sm_80", to_string(site)));
 }
 
 /// A GPU's loads and stores take no address that is not a multiple of what they move.
@@ -273,10 +280,7 @@ void fence() {
 
 void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site) {
     Block& block = *running_block;
-    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
-        block.fail(Report::Kind::misaligned,
-                   fmt::format("ldmatrix of a row that is not 16-byte aligned, at {}", to_string(site)));
-    }
+    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) fail_on_row("ldmatrix", site);
     block.check(row, 16, false, Via::wrapper, SIMT_CALLER);
     block.record_matrix_row(row);
     block.tally.shared_tile_bytes += 16;
@@ -290,10 +294,7 @@ void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site
 
 template <class T>
 void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, Site site) {
-    if (std::is_same_v<T, bf16> && options().compute_capability < 80) {
-        running_block->fail(Report::Kind::unsupported,
-                            fmt::format("mma of bf16 at {} needs sm_80", to_string(site)));
-    }
+    if (std::is_same_v<T, bf16> && options().compute_capability < 80) fail_on_type(site);
     MmaOperands operands{d, a, b0, b1};
     running_block->meet(Op::mma, full_warp, &operands, mma_body<T>, site);
 }

@@ -122,40 +122,55 @@ cpu_build() {
 
 has_cpu() { grep -q '^LADDER_CPU:BOOL=\(ON\|TRUE\|1\)' "$build/CMakeCache.txt"; }
 
-# nvcc_stage FOLDER EFFORT [ARCHITECTURE]...: compiles for what a GPU is that times it, and for these. The algorithm's
-# stages must not spill registers anywhere. With the effort `least` code is checked and hardly optimized.
-nvcc_stage() {
+# nvcc_unit UNIT EFFORT [ARCHITECTURE]...: compiles UNIT.cu, which has stages, for what a GPU is that times them, and for
+# these. The algorithm's stages must not spill registers anywhere. With the effort `least` code is checked and hardly
+# optimized.
+nvcc_unit() {
     local log stage architecture
     local architectures=('-gencode=arch=compute_90a,code=sm_90a')
-    stage=$(basename "$1")
     if [ "$2" = least ] && [ "$has_fast_compile" = yes ]; then architectures+=(--Ofast-compile=max); fi
     for architecture in "${@:3}"; do
         architectures+=("-gencode=arch=compute_$architecture,code=sm_$architecture")
     done
     log=$("$nvcc" -std=c++20 -Werror=all-warnings -DLADDER_BACKEND=gpu -I "$root" -Xptxas -v \
-        "${architectures[@]}" -c -o "$logs/$stage.o" "$1/kernel.cu" 2>&1) || { echo "$stage: $log"; return 1; }
-    rm -f "$logs/$stage.o"
-    echo "$log" | grep -q 'bytes spill' || { echo "$stage: ptxas said nothing of registers"; return 1; }
-    [ "${stage:0:1}" != 0 ] || ! echo "$log" | awk -v stage="$stage" '/Compiling entry function/ { kernel = $0 }
-        / [1-9][0-9]* bytes spill/ { print stage ": " kernel; print }' | grep .
+        "${architectures[@]}" -c -o "$1.o" "$1.cu" 2>&1) || { echo "$log"; return 1; }
+    rm -f "$1.o"
+    while read -r stage; do
+        grep -A 2 "Compiling entry function.*$stage" <<< "$log" | grep 'bytes spill' > /dev/null ||
+            { echo "$stage: ptxas said nothing of registers"; return 1; }
+    done < <(sed -n 's/^namespace \(.*\) {$/\1/p' "$1.cu")
+    ! echo "$log" | awk '/Compiling entry function/ { kernel = $0 }
+        kernel ~ /stage_0/ && / [1-9][0-9]* bytes spill/ { print kernel; print }' | grep .
 }
-export -f nvcc_stage
+export -f nvcc_unit
 # What optimization shows is asked where something reads it: spills of the algorithm's stages, ptxas's warnings on wgmma
 # in those of Hopper alone; and the last stage of a part is compiled in full, too. Of the others it would show nothing.
 # The algorithm's stages, and the last one of each part, which has every instruction of it, are compiled for the oldest,
 # too, unless they run on one architecture alone: between these ends no code differs, and those that take a change away
 # have no instruction that the algorithm has not. The algorithm's also for the middle.
+# Stages that are compiled alike are one unit, each in a namespace of its own: most of what nvcc does for one of them is
+# to read CUDA's headers.
 nvcc_stages() {
-    "$build/lab" list --json "$logs/list.json" > "$logs/list.txt" && python3 - "$logs/list.json" > "$logs/nvcc.txt" << 'END' &&
+    "$build/lab" list --json "$logs/list.json" > "$logs/list.txt" &&
+        python3 - "$logs/list.json" "$logs/nvcc_" > "$logs/nvcc.txt" << 'END' &&
 import json, sys
 
+units = {}
 for row in json.load(open(sys.argv[1]))["properties"]:
     core, anywhere = row["stage"].startswith("0"), row["compute_capability"] is None
     older = ["75", "80"] if core else ["75"] if row["last_of_part"] and anywhere else []
-    full = core or row["last_of_part"] or not anywhere
-    print("stages/" + row["stage"], "full" if full else "least", *older)
+    effort = "full" if core or row["last_of_part"] or not anywhere else "least"
+    header = "device.cuh" if anywhere else "hopper.cuh"
+    units.setdefault((header, effort, *older), []).append(row["stage"])
+for header, *how in sorted(units, reverse=True):  # those of Hopper take longest
+    unit = sys.argv[2] + "_".join([header.removesuffix(".cuh"), *how])
+    with open(unit + ".cu", "w") as source:
+        print(f'#include "stages/{header}"', file=source)
+        for stage in units[header, *how]:
+            print(f'namespace stage_{stage} {{\n#include "stages/{stage}/kernel.cu"\n}}', file=source)
+    print(unit, *how)
 END
-        xargs -P "$jobs" -L 1 bash -c 'nvcc_stage "$@"' nvcc_stage < "$logs/nvcc.txt"
+        xargs -P "$jobs" -L 1 bash -c 'nvcc_unit "$@"' nvcc_unit < "$logs/nvcc.txt"
 }
 
 summary() {

@@ -47,10 +47,15 @@ const Verdict& verdict_on_original(const Stage& stage, const Mutant& mutant) {
     return at->second;
 }
 
-/// The kernel for this head dimension alone, which compiles in half the time.
-std::string only(int d, const std::string& kernel) {
-    static const std::regex dims("HeadDims<[^>]*>");
-    return std::regex_replace(kernel, dims, fmt::format("HeadDims<{}>", d));
+/// The kernel for this head dimension and type alone, which compiles in half the time.
+std::string only(int d, DType dtype, const std::string& kernel) {
+    static const std::regex dims("using Dims = (HeadDims)<[^>]*>;");
+    return std::regex_replace(
+        kernel, dims,
+        fmt::format("struct Dims : $1<{0}> {{ template <class F> static void "
+                    "dispatch(const Problem&, F f) {{ f.template operator()<{1}, {0}>(); "
+                    "}} }};",
+                    d, name(dtype)));
 }
 
 /// Throws what is not as the mutant says.
@@ -61,8 +66,8 @@ void check(const fs::path& file) {
 
     const TemporaryFolder work("ladder-");
     const fs::path kernel = work.path() / "kernel.cu";
-    OutputFile(kernel).write(
-        only(mutant.problem.shape.d, wrong_kernel(read_file(stage_folder / "kernel.cu"), mutant)));
+    OutputFile(kernel).write(only(mutant.problem.shape.d, mutant.problem.dtype,
+                                  wrong_kernel(read_file(stage_folder / "kernel.cu"), mutant)));
     if (const Verdict& original = verdict_on_original(stage, mutant); !original.passed)
         throw CheckFailed("the stage itself fails on this case\n" + original.report);
     const Verdict verdict = CheckedKernel(kernel, work.path(), run_limit_s).verify(mutant);

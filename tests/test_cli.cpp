@@ -716,9 +716,11 @@ TEST_CASE("a folder of one's own goes the same way as a stage", "[cli]") {
     CHECK(said({"verify", own}).status == 2);  // there is no kernel.cu
     folder.write("kernel.cu", kernel);
     const std::string name = "04_" + std::filesystem::path(own).parent_path().filename().string();
-    for (const char* command : {"verify", "count", "trace"}) {
-        const ProcessResult result = said({command, own});
-        INFO(command << ": " << result.err);
+    const std::vector<std::vector<std::string>> commands{
+        {"verify", own}, {"count", own}, {"trace", own, "--html", folder / "page.html"}};
+    for (const std::vector<std::string>& command : commands) {
+        const ProcessResult result = said(command);
+        INFO(command[0] << ": " << result.err);
         CHECK(result.status == 0);
         CHECK(result.out.find(name) != std::string::npos);
     }

@@ -32,7 +32,7 @@ using Words = std::vector<std::string>;
 struct Recipe {
     Words compile;  ///< the compiler and its options, all but the files' names
     Words link;     ///< the same of the linker
-    /// What every such source includes, if the compiler can keep it precompiled.
+    /// What the source includes before all else, if the compiler can keep it precompiled.
     std::string header;
 };
 
@@ -46,16 +46,31 @@ const nlohmann::json& recipes() {
     return all;
 }
 
+/// The one of these headers that a source includes first: it alone can be had precompiled, and none that
+/// another header includes.
+std::string first_of(const Words& headers, const std::string& source) {
+    std::string first;
+    std::size_t first_place = source.npos;
+    for (const std::string& header : headers) {
+        const std::size_t place = source.find(fmt::format("#include \"{}\"", header));
+        if (place >= first_place) continue;
+        first = header;
+        first_place = place;
+    }
+    return first;
+}
+
 /// How `source` is compiled. The ladder's own kernels compile without warnings where the suite runs; what has
 /// instructions of one compute capability alone is compiled for that one.
 Recipe recipe_of(const std::string& name, const fs::path& source) {
     if (!has_recipe(name))
         throw CannotRun(fmt::format("this build has no compiler for the {} back-end", name));
     const bool for_gpu = name == ladder::name(Backend::gpu);
-    const int capability = for_gpu && !source.empty() ? needed_capability(read_file(source)) : 0;
+    const std::string text = fs::is_regular_file(source) ? read_file(source) : "";
+    const int capability = for_gpu ? needed_capability(text) : 0;
     const auto& recipe = recipes().at(capability == 0 ? name : fmt::format("{}_{}", name, capability));
     Recipe words{recipe.at("compile").get<Words>(), recipe.at("link").get<Words>(),
-                 recipe.value("header", "")};
+                 first_of(recipe.value("headers", Words()), text)};
     for (Words* list : {&words.compile, &words.link})
         std::erase_if(*list, [](const std::string& word) { return word.empty(); });
     if (!for_gpu && has_recipe("strict") && is_own(source)) {
@@ -191,13 +206,13 @@ struct PrecompiledHeader {
     std::vector<fs::path> files;  ///< that it holds, which the compiler does not list again
 };
 
-/// That of a recipe, made anew if something in it has changed. Nothing where it cannot be made: then kernels
-/// read the header itself, and its errors are theirs.
-PrecompiledHeader precompiled_header(const std::string& name) {
+/// A header's, made anew if something in it has changed. Nothing where it cannot be made: then kernels read
+/// the header itself, and its errors are theirs.
+PrecompiledHeader precompiled_header(const std::string& name, const std::string& header) {
+    if (header.empty()) return {};
     const Recipe recipe = recipe_of(name, {});
-    if (recipe.header.empty()) return {};
-    const fs::path source = source_folder() / recipe.header, folder = headers_folder() / name;
-    const fs::path product = folder / (recipe.header + ".gch"), fresh = product.string() + ".new",
+    const fs::path source = source_folder() / header, folder = headers_folder() / name;
+    const fs::path product = folder / (header + ".gch"), fresh = product.string() + ".new",
                    named = product.string() + ".d";
     std::error_code error;
     fs::create_directories(product.parent_path(), error);
@@ -220,7 +235,7 @@ std::string compile_one(const Compilation& c, const Limits& limits, const std::f
     fs::create_directories(c.folder, error);
     const FolderLock lock(c.folder / "", on_wait);
     if (is_up_to_date(c.library(), c.source, recipe)) return "";
-    const PrecompiledHeader header = precompiled_header(c.recipe);
+    const PrecompiledHeader header = precompiled_header(c.recipe, recipe.header);
     const fs::path library = c.library(), named = dependency_file(c), fresh = library.string() + ".new";
     fs::remove(library, error);
     const std::string source = fingerprint_of_file(c.source);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace ladder {
 namespace {
@@ -27,14 +28,17 @@ class Covering {
                 }
             }
         }
+        wanted_ = open_;
     }
 
     /// Fills in what is open of a row, and adds it.
     void add(Levels row) {
         if (!is_feasible(row)) return;
+        given_.push_back(row);
         for (int f = 0; f < factors(); ++f) {
             if (row[f] < 0) row[f] = best_level(row, f);
         }
+        rows.push_back(row);
         for (int f = 0; f < factors(); ++f) {
             for (int g = f; g < factors(); ++g) {
                 const std::size_t p = pair(f, row[f], g, row[g]);
@@ -42,7 +46,20 @@ class Covering {
                 open_[p] = false;
             }
         }
-        rows.push_back(row);
+    }
+
+    /// Exchanges levels between rows where that makes them cheaper and every pair still occurs, as far as
+    /// nobody asked for these levels there: then the many heads are in the rows with few queries and keys.
+    void exchange() {
+        std::vector<double> costs;
+        for (const Levels& row : rows) costs.push_back(cost(row));
+        for (bool again = true; std::exchange(again, false);) {
+            for (std::size_t i = 0; i < rows.size(); ++i) {
+                for (std::size_t j = 0; j < i; ++j) {
+                    for (int f = 0; f < factors(); ++f) again = exchange(i, j, f, costs) || again;
+                }
+            }
+        }
     }
 
     /// Until every pair that is feasible has occurred.
@@ -79,6 +96,47 @@ class Covering {
     }
     bool is_feasible(const Levels& row) const { return cost(row) <= 1; }
 
+    /// One more, or one less, of each pair that level of a row is in. Returns whether a wanted one is gone.
+    bool count(const Levels& row, int f, int change) {
+        bool lost = false;
+        for (int g = 0; g < factors(); ++g) {
+            const std::size_t p = g < f ? pair(g, row[g], f, row[f]) : pair(f, row[f], g, row[g]);
+            used_[p] += change;
+            lost = lost || (wanted_[p] && used_[p] == 0);
+        }
+        return lost;
+    }
+
+    bool exchange(std::size_t i, std::size_t j, int f, std::vector<double>& costs) {
+        Levels &a = rows[i], &b = rows[j];
+        if (a[f] == b[f] || given_[i][f] >= 0 || given_[j][f] >= 0) return false;
+        std::swap(a[f], b[f]);
+        const double cost_a = cost(a), cost_b = cost(b);
+        const bool is_cheaper = cost_a <= 1 && cost_b <= 1 && cost_a + cost_b < costs[i] + costs[j];
+        std::swap(a[f], b[f]);
+        if (!is_cheaper) return false;
+        const auto both = [&](int change) {
+            const bool lost_a = count(a, f, change), lost_b = count(b, f, change);
+            return lost_a || lost_b;
+        };
+        both(-1);
+        std::swap(a[f], b[f]);
+        both(+1);
+        std::swap(a[f], b[f]);
+        const bool lost = both(0);  // of the old pairs, with the new ones there
+        if (lost) {
+            both(+1);
+            std::swap(a[f], b[f]);
+            both(-1);
+            std::swap(a[f], b[f]);
+            return false;
+        }
+        std::swap(a[f], b[f]);
+        costs[i] = cost_a;
+        costs[j] = cost_b;
+        return true;
+    }
+
     /// Of those that are feasible: the level with the most open pairs, then the one whose pairs were used
     /// least, at the same cost. Level 0 is the ordinary one, and may be used twice as often.
     int best_level(Levels row, int f) const {
@@ -103,10 +161,12 @@ class Covering {
 
     const Levels& levels_;
     const std::function<double(const Levels&)>& cost_;
-    std::vector<int> first_;  ///< of each factor, the number of its first level
-    int total_ = 0;           ///< levels of all factors
-    std::vector<bool> open_;  ///< by pair
-    std::vector<int> used_;   ///< how often each was chosen
+    std::vector<int> first_;     ///< of each factor, the number of its first level
+    int total_ = 0;              ///< levels of all factors
+    std::vector<bool> open_;     ///< by pair
+    std::vector<bool> wanted_;   ///< those that were open at first
+    std::vector<int> used_;      ///< how often each was chosen
+    std::vector<Levels> given_;  ///< of each row, what was not chosen
 };
 
 }  // namespace
@@ -116,6 +176,7 @@ std::vector<Levels> cover(const Levels& levels, int together, const std::vector<
     Covering covering(levels, together, cost);
     for (const Levels& row : first) covering.add(row);
     covering.add_all();
+    if (together > 1) covering.exchange();
     return covering.rows;
 }
 
