@@ -96,44 +96,35 @@ class Covering {
     }
     bool is_feasible(const Levels& row) const { return cost(row) <= 1; }
 
-    /// One more, or one less, of each pair that level of a row is in. Returns whether a wanted one is gone.
-    bool count(const Levels& row, int f, int change) {
-        bool lost = false;
-        for (int g = 0; g < factors(); ++g) {
-            const std::size_t p = g < f ? pair(g, row[g], f, row[f]) : pair(f, row[f], g, row[g]);
-            used_[p] += change;
-            lost = lost || (wanted_[p] && used_[p] == 0);
-        }
-        return lost;
+    /// The pairs that this level of a row is in.
+    std::vector<std::size_t> pairs_of(const Levels& row, int f) const {
+        std::vector<std::size_t> pairs;
+        for (int g = 0; g < factors(); ++g)
+            pairs.push_back(g < f ? pair(g, row[g], f, row[f]) : pair(f, row[f], g, row[g]));
+        return pairs;
     }
 
     bool exchange(std::size_t i, std::size_t j, int f, std::vector<double>& costs) {
-        Levels &a = rows[i], &b = rows[j];
-        if (a[f] == b[f] || given_[i][f] >= 0 || given_[j][f] >= 0) return false;
+        if (rows[i][f] == rows[j][f] || given_[i][f] >= 0 || given_[j][f] >= 0) return false;
+        Levels a = rows[i], b = rows[j];
         std::swap(a[f], b[f]);
         const double cost_a = cost(a), cost_b = cost(b);
-        const bool is_cheaper = cost_a <= 1 && cost_b <= 1 && cost_a + cost_b < costs[i] + costs[j];
-        std::swap(a[f], b[f]);
-        if (!is_cheaper) return false;
-        const auto both = [&](int change) {
-            const bool lost_a = count(a, f, change), lost_b = count(b, f, change);
-            return lost_a || lost_b;
+        if (cost_a > 1 || cost_b > 1 || cost_a + cost_b >= costs[i] + costs[j]) return false;
+        const auto count = [&](const Levels& row, int change) {
+            for (const std::size_t p : pairs_of(row, f)) used_[p] += change;
         };
-        both(-1);
-        std::swap(a[f], b[f]);
-        both(+1);
-        std::swap(a[f], b[f]);
-        const bool lost = both(0);  // of the old pairs, with the new ones there
-        if (lost) {
-            both(+1);
-            std::swap(a[f], b[f]);
-            both(-1);
-            std::swap(a[f], b[f]);
+        const auto is_missed = [&](const Levels& row) {
+            const auto pairs = pairs_of(row, f);
+            return std::any_of(pairs.begin(), pairs.end(),
+                               [&](std::size_t p) { return wanted_[p] && used_[p] == 0; });
+        };
+        count(rows[i], -1), count(rows[j], -1), count(a, +1), count(b, +1);
+        if (is_missed(rows[i]) || is_missed(rows[j])) {
+            count(a, -1), count(b, -1), count(rows[i], +1), count(rows[j], +1);
             return false;
         }
-        std::swap(a[f], b[f]);
-        costs[i] = cost_a;
-        costs[j] = cost_b;
+        rows[i] = a, rows[j] = b;
+        costs[i] = cost_a, costs[j] = cost_b;
         return true;
     }
 
