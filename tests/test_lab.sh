@@ -74,6 +74,31 @@ run list
 expect 3 err 'installing libboost-context-dev' apt 'noninteractive -q update' \
     apt 'noninteractive -q -y --no-install-recommends install libboost-context-dev libeigen3-dev'
 
+title='lab install: all of it and what is named, and nothing is built'
+fresh
+run install git
+expect 0 apt 'install libboost-context-dev libeigen3-dev' apt 'libseccomp-dev cmake g++ ninja-build git python3-markdown-it' \
+    apt 'clang clang-format shellcheck python3-ipykernel' apt 'install chromium chromium-driver python3-selenium'
+if grep -q flash-ladder "$work/out" || [ -e "$work/cmake" ]; then status='built'; expect 0; fi
+if [ "$(grep -c 'install ' "$work/apt")" != 2 ]; then status='installed otherwise'; expect 0; fi
+
+title='lab install: nobody may'
+stub id 'echo 1000'
+mv "$bin/apt-get" "$bin/apt-get.not"
+run install
+expect 3 err 'sudo apt-get install -y libboost-context-dev'
+mv "$bin/apt-get.not" "$bin/apt-get"
+
+title='the containers have what lab installs, by no list of their own'
+tree=$(dirname "$(readlink -f "$lab")")
+if [ -e "$tree/.devcontainer" ]; then
+    grep -q '^RUN /tmp/ladder/lab install' "$tree/.devcontainer/Dockerfile" &&
+        ! grep -q 'apt-get' "$tree/.devcontainer/Dockerfile" &&
+        sed -n "s/^libraries='\(.*\)'$/\1/p" "$lab" | grep -q libfmt-dev
+    status=$?
+    expect 0
+fi
+
 title='sudo installs where it needs no password'
 stub id 'echo 1000'
 # shellcheck disable=SC2016

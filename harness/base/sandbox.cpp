@@ -278,10 +278,11 @@ SandboxedProcess::SandboxedProcess(const std::vector<std::string>& command, cons
     std::vector<char*> arguments;
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
-    // Of the caller's environment, which may hold secrets, only what a driver is found by.
+    // Of the caller's environment, which may hold secrets, only what a driver is found by, and
+    // under qemu-user the libraries.
     std::vector<std::string> variables{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C",
                                        "TMPDIR=" + limits.temporary.string()};
-    for (const std::string name : {"LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"}) {
+    for (const std::string name : {"LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "QEMU_LD_PREFIX"}) {
         if (const char* value = std::getenv(name.c_str())) variables.push_back(name + "=" + value);
     }
     std::vector<char*> environment;

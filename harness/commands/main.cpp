@@ -72,6 +72,8 @@ int main(int argc, char** argv) {
     add_scripted(
         lab, "docs", "Build the site: lessons, diffs side by side, kernels, the reference",
         {{"--out", "DIR: the site's folder [build/docs/html]"}, {"--open", "Show it in the browser"}});
+    add_scripted(lab, "install", "Install all that any command needs, and the packages named; builds nothing",
+                 {});
     add_scripted(lab, "test", "Build and test everything",
                  {{"--quick", "Only what takes about a minute once it is built"},
                   {"--mutate",

@@ -13,6 +13,7 @@
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
 #include "harness/ladder/ladder.h"
+#include "harness/report/aarch64.h"
 #include "harness/report/chart.h"
 #include "harness/report/climb.h"
 #include "harness/report/diff.h"
@@ -78,6 +79,7 @@ class Generator {
         if (name == "standard") return standard_block(page);
         if (name == "errors") return block_of("h200-verify", errors_block);
         if (name == "python") return block_of("h200-python", python_block);
+        if (name == "aarch64") return block_of("aarch64", aarch64_block);
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
         if (name == "profile" && stage != nullptr) return profile_block(profiled_, *stage);

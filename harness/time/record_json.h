@@ -9,6 +9,7 @@
 
 #include "harness/problem/json.h"
 #include "harness/time/results.h"
+#include "stages/errors.h"
 
 namespace ladder {
 
