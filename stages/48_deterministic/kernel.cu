@@ -211,11 +211,11 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
 
 /// Adds what warpgroup G computes of dQ to the sums, behind the parts of all key tiles before j. One thread.
 template <class T, int d>
-__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h_kv, int j, int G, int first) {
-    const int Tr = ceil_div(p.Nq, Tile<d>::Br), heads = p.H / p.Hkv, tiles = Tr - first;
+__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h_kv, int j, int total, int G) {
+    const int Tr = ceil_div(p.Nq, Tile<d>::Br), heads = p.H / p.Hkv;
 #pragma unroll 1
-    for (int k = G; k < tiles * heads; k += groups) {
-        const int i = Tr - 1 - k % tiles, h = h_kv * heads + k / tiles;
+    for (int k = G; k < total; k += groups) {
+        const int i = Tr - 1 - k / heads, h = h_kv * heads + k % heads;
         const Sums<d> sums(p, b, h);
         mbarrier_try_wait(&shared.dQ_there[G], k / groups);
         wait_for_count(sums.added + i, j);
@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         release_registers<24>();
         const int warp = threadIdx.x / 32;
         if (threadIdx.x % 32 > 0 || warp > groups) return;
-        if (warp > 0) return send_dQ<T, d>(shared, p, b, h_kv, j, warp - 1, first);
+        if (warp > 0) return send_dQ<T, d>(shared, p, b, h_kv, j, total, warp - 1);
         mbarrier_expect(&shared.keys_there, sizeof shared.K + sizeof shared.V);
         for (int g = 0; g < groups; ++g) {
             bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
 #pragma unroll 1
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
-            if (i-- == first) i = Tr - 1, ++h;
+            if (++h % heads == 0) h -= heads, --i;
         }
         return;
     }
@@ -337,7 +337,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
             fence_proxy_async();
             mbarrier_arrive(&shared.dQ_there[G]);
         }
-        if (i-- == first) i = Tr - 1, ++h;
+        if (++h % heads == 0) h -= heads, --i;
         ++k;
     };
     const auto fold_all = [&](auto even, auto odd) {
@@ -374,8 +374,23 @@ struct WideShared {
     alignas(1024) std::uint32_t P[4][128][4];  // P^T, as the threads of a warpgroup have it
     float L[depth][64], D[depth][64];
     int4 mine;  // the block's batch entry, head and key tile
-    Mbarrier keys_there, there[depth], read[depth];
+    Mbarrier keys_there, there[depth], read[depth], turn, added;
 };
+
+/// Tells those who add to dQ that the parts of all key tiles before j are in, and the next block that theirs
+/// is. One thread.
+template <int d, class Shared>
+__device__ void take_turns(Shared& shared, const Problem& p, int b, int h_kv, int j, int total) {
+    const int Tr = ceil_div(p.Nq, Tile<d>::Br), heads = p.H / p.Hkv;
+#pragma unroll 1
+    for (int k = 0; k < total; ++k) {
+        unsigned* added = Sums<d>(p, b, h_kv * heads + k % heads).added + (Tr - 1 - k / heads);
+        wait_for_count(added, j);
+        mbarrier_arrive(&shared.turn);
+        mbarrier_try_wait(&shared.added, k);
+        raise_count(added);
+    }
+}
 
 /// The same for d = 256, one block per key tile. Warpgroup 0 has dV and computes P, warpgroup 1 has dK and
 /// computes dS.
@@ -392,6 +407,8 @@ __global__ void __launch_bounds__(threads, 1)
             mbarrier_init(&shared.there[place], 1);
             mbarrier_init(&shared.read[place], 128 * groups);
         }
+        mbarrier_init(&shared.turn, 1);
+        mbarrier_init(&shared.added, 128 * groups);
         mbarrier_fence_init();
     }
     __syncthreads();  // the mbarriers are set up, and the block has its key tile
@@ -402,6 +419,7 @@ __global__ void __launch_bounds__(threads, 1)
     int i = Tr - 1, h = h_kv * heads;
     if (group == 0) {
         release_registers<24>();
+        if (threadIdx.x == 32) return take_turns<d>(shared, p, b, h_kv, j, total);
         if (threadIdx.x > 0) return;
         mbarrier_expect(&shared.keys_there, sizeof shared.K + sizeof shared.V);
         bulk_load(shared.K, &maps.K, j * Bc, h_kv, b, &shared.keys_there);
@@ -409,7 +427,7 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll 1
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
-            if (i-- == first) i = Tr - 1, ++h;
+            if (++h % heads == 0) h -= heads, --i;
         }
         return;
     }
@@ -417,12 +435,7 @@ __global__ void __launch_bounds__(threads, 1)
     claim_registers<240>();
     const int G = group - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, t = lane % 4;
     float sum[d / 2] = {};                            // dV or dK, (64, d)
-    unsigned* last = nullptr;  // whose sums the warp has added to and not said so
-    const auto say_added = [&] {
-        __syncwarp();
-        if (lane == 0 && last != nullptr) raise_count(last);
-    };
-    const auto add_to_dQ = [&](auto& A, int place) {  // and waits for all products
+    const auto add_to_dQ = [&](auto& A, int k, int place) {  // and waits for all products
         float dQ[64];                                 // (64, 128)
         const std::uint64_t a = matrix_descriptor(shared.dS, 0, 1024),
                             x = matrix_descriptor(shared.K, 64 * 128, 1024) + 2 * G * (64 * 128 / 16);
@@ -433,16 +446,14 @@ __global__ void __launch_bounds__(threads, 1)
         wgmma_wait<0>(dQ);
         hold(A), hold(sum);
         mbarrier_arrive(&shared.read[place]);
-        const Sums<d> sums(p, b, h);
-        if (lane == 0) wait_for_count(sums.added + i, 4 * groups * j);
-        __syncwarp();  // all parts of the key tiles before are in
-        float4* to = sums.fragment(i * Br + 16 * warp, 128 * G) + lane;
+        float4* to = Sums<d>(p, b, h).fragment(i * Br + 16 * warp, 128 * G) + lane;
+        mbarrier_try_wait(&shared.turn, k);
 #pragma unroll
         for (int c = 0; c < 64; c += 4) {
             atomic_add(to + c / 4 * 32, {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
         }
-        last = sums.added + i;
-        if (i-- == first) i = Tr - 1, ++h;
+        mbarrier_arrive(&shared.added);
+        if (++h % heads == 0) h -= heads, --i;
     };
     mbarrier_try_wait(&shared.keys_there, 0);
     if (G == 0) {
@@ -457,7 +468,6 @@ __global__ void __launch_bounds__(threads, 1)
             const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
             note_tile<64, Br>(b, h, i * Br, j, masked);
             wgmma_wait<0>(S);
-            say_added();
             exponentiate(p, j * Bc, i * Br, masked, shared.L[place], S);  // now P
 #pragma unroll
             for (int c = 0; c < Br / 4; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
@@ -470,7 +480,7 @@ __global__ void __launch_bounds__(threads, 1)
             wgmma_fence();
             add_product<T, d>(P, shared.dO[place], sum);
             named_barrier_sync(2, 128 * groups);  // dS is there
-            add_to_dQ(P, place);
+            add_to_dQ(P, k, place);
         }
     } else {
 #pragma unroll 1
@@ -482,7 +492,6 @@ __global__ void __launch_bounds__(threads, 1)
             wgmma_fence();
             multiply_rows<T, d>(shared.V, shared.dO[place], dP);
             wgmma_wait<0>(dP);
-            say_added();
             named_barrier_sync(1, 128 * groups);  // P is there
 #pragma unroll
             for (int c = 0; c < Br / 2; c += 8) {
@@ -500,10 +509,9 @@ __global__ void __launch_bounds__(threads, 1)
             named_barrier_sync(2, 128 * groups);  // dS is there
             wgmma_fence();
             add_product<T, d>(dS, shared.Q[place], sum);
-            add_to_dQ(dS, place);
+            add_to_dQ(dS, k, place);
         }
     }
-    say_added();
     named_barrier_sync(3, 128 * groups);  // nobody reads K or V any more
     auto& tile = G == 0 ? shared.V : shared.K;
     write_tile<T, d>(sum, G == 0 ? 1.0f : p.scale, tile);
@@ -558,7 +566,7 @@ void backward(const Problem& p) {
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
     launch(prepare<T, d>, dim3(ceil_div(rows * d / 8, row_threads), p.H, p.B), row_threads, 0, p);
-    const double bytes = 8.0 * p.Nq * d * p.H / p.Hkv;  // of Q, dO and dQ, per key/value head
+    const double bytes = (p.causal ? 4.0 : 8.0) * p.Nq * d * p.H / p.Hkv;  // of Q, dO and dQ
     const int heads = p.B * p.Hkv, section = int(std::clamp(section_bytes / bytes, 1.0, double(heads)));
     char* end = static_cast<char*>(p.workspace) + workspace_bytes(p, p.sm_count);
     const KeyTiles tiles = {Tc, heads, section, Tc * heads,
