@@ -106,8 +106,8 @@ __device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsign
 #endif
 }
 
-/// red.release.gpu.add: ++*count. What this thread has seen or written comes before it, for whoever has waited
-/// for the count.
+/// red.release.gpu.add: ++*count. What this thread has seen or written comes before it, for whoever has
+/// waited for the count.
 __device__ __forceinline__ void raise_count(unsigned* count) {
 #ifdef __CUDACC__
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;\n" ::"l"(count) : "memory");
@@ -117,8 +117,8 @@ __device__ __forceinline__ void raise_count(unsigned* count) {
 }
 
 /// ld.acquire.gpu, again and again until *count is `value`. What comes behind it comes behind all that those
-/// who raised it had seen or written; bulk copies, too (fence.proxy.async). The blocks that raise it must have
-/// begun before this one, since nothing says that a block begins while another waits.
+/// who raised it had seen or written; bulk copies, too (fence.proxy.async). The blocks that raise it must
+/// have begun before this one, since nothing says that a block begins while another waits.
 __device__ __forceinline__ void wait_for_count(const unsigned* count, unsigned value LADDER_SITE) {
 #ifdef __CUDACC__
     unsigned now;

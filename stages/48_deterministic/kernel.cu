@@ -1,6 +1,7 @@
-// Stage 48: deterministic. dQ of a query tile is added up in the order of the key tiles: a counter says how many
-// of them are in, and who has the next waits for it. So each run gives the same bits. Two warps that do nothing
-// else do the waiting, blocks take their key tiles in that order, and all begin at the last query tile.
+// Stage 48: deterministic. A query tile's dQ is added up in one order, the last key tile first: a counter
+// says how many parts are in, and whose is next waits for it. So every run gives the same bits. Threads that
+// do not multiply do the waiting. Blocks take key tiles in that order, so whom a block waits for has begun
+// before it; under a mask they have also begun at an earlier query tile.
 
 #include "stages/hopper.cuh"
 
@@ -12,17 +13,13 @@ constexpr int groups = 2;  // warpgroups that multiply, of 64 keys each
 constexpr int threads = 128 * (1 + groups);
 constexpr int row_threads = 256;  // of the kernels before and behind
 constexpr int depth = 2;          // places of Q and dO
-#ifdef SECTION_PARAM
-extern double section_bytes;
-#else
-constexpr double section_bytes = 16 << 20;  // of Q, dO and dQ of the heads whose key tiles alternate
-#endif
 
 /// All that depends on d.
 template <int d>
 struct Tile {
     static constexpr int Br = d == 64 ? 128 : 64;
     static constexpr int Bc = d <= 128 ? 64 * groups : 64;
+    static constexpr int parts = d <= 128 ? 1 : groups;  // that dQ of a query tile is added in, each in turn
 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
@@ -46,9 +43,9 @@ struct Maps {
 /// What the workspace holds of a head, its rows rounded up to whole tiles.
 template <int d>
 struct Sums {
-    float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
-    float *L, *D;  // L in base 2; inf behind the last row
-    unsigned* added;  // of each query tile: parts of dQ that are in its sums
+    float4* dQ;       // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
+    float *L, *D;     // L in base 2; inf behind the last row
+    unsigned* added;  // by parts of query tiles: how many key tiles are in the sums
 
     __device__ Sums(const Problem& p, int b, int h) {
         const int Tr = ceil_div(p.Nq, Tile<d>::Br);
@@ -58,7 +55,8 @@ struct Sums {
         dQ = reinterpret_cast<float4*>(first + head * d);
         L = first + all * d + head;
         D = L + all;
-        added = reinterpret_cast<unsigned*>(first + all * (d + 2)) + (std::int64_t{b} * p.H + h) * Tr;
+        added = reinterpret_cast<unsigned*>(first + all * (d + 2)) +
+                (std::int64_t{b} * p.H + h) * Tr * Tile<d>::parts;
     }
 
     /// What lane 0 has of the fragment whose first row and column these are. The other lanes' follow.
@@ -67,8 +65,8 @@ struct Sums {
     }
 };
 
-/// The key tiles of all key/value heads, in the order in which blocks take them: the first of `section` heads,
-/// then the second. When a block waits for the key tile before its own, it has long been begun.
+/// The key tiles of all key/value heads, in the order in which blocks take them: the last one of each of
+/// `section` heads, then the one before.
 struct KeyTiles {
     int Tc, heads, section, total;  // heads = B Hkv, total = Tc heads
     unsigned* taken;                // 0 before and after
@@ -77,11 +75,11 @@ struct KeyTiles {
     __device__ int4 at(const Problem& p, int n) const {
         const int first = n / (section * Tc) * section, r = n % (section * Tc);
         const int together = min(section, heads - first), head = first + r % together;
-        return make_int4(head / p.Hkv, head % p.Hkv, r / together, 0);
+        return make_int4(head / p.Hkv, head % p.Hkv, Tc - 1 - r / together, 0);
     }
 };
 
-/// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0, of no parts yet. d / 8 threads per row.
+/// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0, of no key tiles. d / 8 threads per row.
 template <class T, int d>
 __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     constexpr int lanes = d / 8;
@@ -108,11 +106,20 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
         const float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
         store(sums.L + row, row < p.Nq ? load(L) * log2_e : inf);
         store(sums.D + row, D);
-        if (row % Tile<d>::Br == 0) store(sums.added + row / Tile<d>::Br, 0u);
+        constexpr int Br = Tile<d>::Br, parts = Tile<d>::parts;
+        if (row % Br < parts) store(sums.added + row / Br * parts + row % Br, 0u);
     }
     float4* dQ = sums.dQ + row * (d / 4) + lane;
     store(dQ, {0.0f, 0.0f, 0.0f, 0.0f});
     store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
+}
+
+/// How many key tiles come before j in the sums of query tile i: those behind it, as far as the tile sees
+/// them.
+template <int d>
+__device__ int key_tiles_before(const Problem& p, int i, int j) {
+    const int end = p.causal ? min(p.Nk, (i + 1) * Tile<d>::Br + p.Nk - p.Nq) : p.Nk;
+    return ceil_div(end, Tile<d>::Bc) - 1 - j;
 }
 
 /// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D.
@@ -209,17 +216,18 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// Adds what warpgroup G computes of dQ to the sums, behind the parts of all key tiles before j. One thread.
+/// Adds what warpgroup G computes of dQ to the sums, each tile in its turn. One thread.
 template <class T, int d>
-__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h_kv, int j, int total, int G) {
-    const int Tr = ceil_div(p.Nq, Tile<d>::Br), heads = p.H / p.Hkv;
+__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int first, int j, int total,
+                        int G) {
+    const int tiles = ceil_div(p.Nq, Tile<d>::Br) - first;
 #pragma unroll 1
     for (int k = G; k < total; k += groups) {
-        const int i = Tr - 1 - k / heads, h = h_kv * heads + k % heads;
-        const Sums<d> sums(p, b, h);
+        const int i = first + k % tiles;
+        const Sums<d> sums(p, b, h + k / tiles);
         mbarrier_try_wait(&shared.dQ_there[G], k / groups);
-        wait_for_count(sums.added + i, j);
-        bulk_add(&sums.fragment(i * Tile<d>::Br, 0)->x, &shared.dQ[G][0][0][0][0], sizeof shared.dQ[G]);
+        wait_for_count(sums.added + i, key_tiles_before<d>(p, i, j));
+        bulk_add(&sums.fragment(i * Tile<d>::Br, 0)->x, shared.dQ[G][0][0][0], sizeof shared.dQ[G]);
         bulk_commit();
         bulk_wait_read<0>();
         mbarrier_arrive(&shared.dQ_read[G]);
@@ -229,7 +237,8 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h_kv,
 }
 
 template <class T, int d>
-__global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const __grid_constant__ Maps maps, const KeyTiles tiles) {
+__global__ void __launch_bounds__(threads, 1)
+    gradients(const Problem p, const __grid_constant__ Maps maps, const KeyTiles tiles) {
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
     const int Tr = ceil_div(p.Nq, Br);
     auto& shared = aligned_shared_memory<Shared<T, d>>();
@@ -256,17 +265,17 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         release_registers<24>();
         const int warp = threadIdx.x / 32;
         if (threadIdx.x % 32 > 0 || warp > groups) return;
-        if (warp > 0) return send_dQ<T, d>(shared, p, b, h_kv, j, total, warp - 1);
+        if (warp > 0) return send_dQ<T, d>(shared, p, b, h_kv * heads, first, j, total, warp - 1);
         mbarrier_expect(&shared.keys_there, sizeof shared.K + sizeof shared.V);
         for (int g = 0; g < groups; ++g) {
             bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
             bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
         }
-        int i = Tr - 1, h = h_kv * heads;
+        int i = first, h = h_kv * heads;
 #pragma unroll 1
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
-            if (++h % heads == 0) h -= heads, --i;
+            if (++i == Tr) i = first, ++h;
         }
         return;
     }
@@ -276,7 +285,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
     const int first_key = j * Bc + 64 * G;
     float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
     mbarrier_try_wait(&shared.keys_there, 0);
-    int k = 0, i = Tr - 1, h = h_kv * heads;
+    int k = 0, i = first, h = h_kv * heads;
     const auto fold = [&](auto whose_turn) {
         constexpr bool my_turn = decltype(whose_turn)::value;
         const int place = uniform(k) % depth;
@@ -324,7 +333,8 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
                 }
             }
             wgmma_commit();
-            mbarrier_try_wait(&shared.dQ_read[G], k / groups - 1);  // the warpgroup's sums before have been read
+            mbarrier_try_wait(&shared.dQ_read[G],
+                              k / groups - 1);  // the warpgroup's sums before have been read
 #pragma unroll
             for (int m = 0; m < Br / 64; ++m) {
                 wgmma_wait<0>(dQ[m]);
@@ -337,7 +347,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
             fence_proxy_async();
             mbarrier_arrive(&shared.dQ_there[G]);
         }
-        if (++h % heads == 0) h -= heads, --i;
+        if (++i == Tr) i = first, ++h;
         ++k;
     };
     const auto fold_all = [&](auto even, auto odd) {
@@ -374,20 +384,21 @@ struct WideShared {
     alignas(1024) std::uint32_t P[4][128][4];  // P^T, as the threads of a warpgroup have it
     float L[depth][64], D[depth][64];
     int4 mine;  // the block's batch entry, head and key tile
-    Mbarrier keys_there, there[depth], read[depth], turn, added;
+    Mbarrier keys_there, there[depth], read[depth], turn[groups], added[groups];
 };
 
-/// Tells those who add to dQ that the parts of all key tiles before j are in, and the next block that theirs
-/// is. One thread.
-template <int d, class Shared>
-__device__ void take_turns(Shared& shared, const Problem& p, int b, int h_kv, int j, int total) {
-    const int Tr = ceil_div(p.Nq, Tile<d>::Br), heads = p.H / p.Hkv;
+/// Tells warpgroup G whenever it may add to dQ, and the next block when it has. One thread.
+template <class T, int d>
+__device__ void take_turns(WideShared<T, d>& shared, const Problem& p, int b, int h, int first, int j,
+                           int total, int G) {
+    const int tiles = ceil_div(p.Nq, Tile<d>::Br) - first;
 #pragma unroll 1
     for (int k = 0; k < total; ++k) {
-        unsigned* added = Sums<d>(p, b, h_kv * heads + k % heads).added + (Tr - 1 - k / heads);
-        wait_for_count(added, j);
-        mbarrier_arrive(&shared.turn);
-        mbarrier_try_wait(&shared.added, k);
+        const int i = first + k % tiles;
+        unsigned* added = Sums<d>(p, b, h + k / tiles).added + i * groups + G;
+        wait_for_count(added, key_tiles_before<d>(p, i, j));
+        mbarrier_arrive(&shared.turn[G]);
+        mbarrier_try_wait(&shared.added[G], k);
         raise_count(added);
     }
 }
@@ -407,8 +418,10 @@ __global__ void __launch_bounds__(threads, 1)
             mbarrier_init(&shared.there[place], 1);
             mbarrier_init(&shared.read[place], 128 * groups);
         }
-        mbarrier_init(&shared.turn, 1);
-        mbarrier_init(&shared.added, 128 * groups);
+        for (int g = 0; g < groups; ++g) {
+            mbarrier_init(&shared.turn[g], 1);
+            mbarrier_init(&shared.added[g], 128);
+        }
         mbarrier_fence_init();
     }
     __syncthreads();  // the mbarriers are set up, and the block has its key tile
@@ -416,27 +429,28 @@ __global__ void __launch_bounds__(threads, 1)
     const int b = uniform(mine.x), h_kv = uniform(mine.y), j = uniform(mine.z), heads = p.H / p.Hkv;
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0;
     const int total = (Tr - first) * heads, group = uniform(threadIdx.x / 128);
-    int i = Tr - 1, h = h_kv * heads;
+    int i = first, h = h_kv * heads;
     if (group == 0) {
         release_registers<24>();
-        if (threadIdx.x == 32) return take_turns<d>(shared, p, b, h_kv, j, total);
-        if (threadIdx.x > 0) return;
+        const int warp = threadIdx.x / 32;
+        if (threadIdx.x % 32 > 0 || warp > groups) return;
+        if (warp > 0) return take_turns<T, d>(shared, p, b, h_kv * heads, first, j, total, warp - 1);
         mbarrier_expect(&shared.keys_there, sizeof shared.K + sizeof shared.V);
         bulk_load(shared.K, &maps.K, j * Bc, h_kv, b, &shared.keys_there);
         bulk_load(shared.V, &maps.V, j * Bc, h_kv, b, &shared.keys_there);
 #pragma unroll 1
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
-            if (++h % heads == 0) h -= heads, --i;
+            if (++i == Tr) i = first, ++h;
         }
         return;
     }
 
     claim_registers<240>();
     const int G = group - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, t = lane % 4;
-    float sum[d / 2] = {};                            // dV or dK, (64, d)
+    float sum[d / 2] = {};                                   // dV or dK, (64, d)
     const auto add_to_dQ = [&](auto& A, int k, int place) {  // and waits for all products
-        float dQ[64];                                 // (64, 128)
+        float dQ[64];                                        // (64, 128)
         const std::uint64_t a = matrix_descriptor(shared.dS, 0, 1024),
                             x = matrix_descriptor(shared.K, 64 * 128, 1024) + 2 * G * (64 * 128 / 16);
         wgmma_fence();
@@ -447,13 +461,13 @@ __global__ void __launch_bounds__(threads, 1)
         hold(A), hold(sum);
         mbarrier_arrive(&shared.read[place]);
         float4* to = Sums<d>(p, b, h).fragment(i * Br + 16 * warp, 128 * G) + lane;
-        mbarrier_try_wait(&shared.turn, k);
+        mbarrier_try_wait(&shared.turn[G], k);
 #pragma unroll
         for (int c = 0; c < 64; c += 4) {
             atomic_add(to + c / 4 * 32, {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
         }
-        mbarrier_arrive(&shared.added);
-        if (++h % heads == 0) h -= heads, --i;
+        mbarrier_arrive(&shared.added[G]);
+        if (++i == Tr) i = first, ++h;
     };
     mbarrier_try_wait(&shared.keys_there, 0);
     if (G == 0) {
@@ -552,9 +566,10 @@ std::size_t counter_bytes(const Shape&, int) {
 }
 
 std::size_t workspace_bytes(const Shape& s, int) {
-    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;                              // and of 256
-    const std::size_t Tr = ceil_div(s.Nq, Br);
-    return s.B * s.H * Tr * (Br * (s.d + 2) * sizeof(float) + sizeof(unsigned)) + counter_bytes(s, 0);
+    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;  // and of 256
+    const int parts = s.d <= 128 ? Tile<128>::parts : Tile<256>::parts;
+    const std::size_t tiles = std::size_t(s.B) * s.H * ceil_div(s.Nq, Br);
+    return tiles * (Br * (s.d + 2) * sizeof(float) + parts * sizeof(unsigned)) + counter_bytes(s, 0);  // Sums
 }
 
 template <class T, int d>
@@ -566,11 +581,10 @@ void backward(const Problem& p) {
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
     launch(prepare<T, d>, dim3(ceil_div(rows * d / 8, row_threads), p.H, p.B), row_threads, 0, p);
-    const double bytes = (p.causal ? 4.0 : 8.0) * p.Nq * d * p.H / p.Hkv;  // of Q, dO and dQ
-    const int heads = p.B * p.Hkv, section = int(std::clamp(section_bytes / bytes, 1.0, double(heads)));
-    char* end = static_cast<char*>(p.workspace) + workspace_bytes(p, p.sm_count);
-    const KeyTiles tiles = {Tc, heads, section, Tc * heads,
-                            reinterpret_cast<unsigned*>(end - counter_bytes(p, p.sm_count))};
+    const double bytes = 8.0 * p.Nq * d * p.H / p.Hkv;  // of Q, dO and dQ, per key/value head
+    const int heads = p.B * p.Hkv, section = int(std::clamp((16 << 20) / bytes, 1.0, double(heads)));
+    std::byte* end = static_cast<std::byte*>(p.workspace) + workspace_bytes(p, p.sm_count);
+    const KeyTiles tiles = {Tc, heads, section, Tc * heads, reinterpret_cast<unsigned*>(end) - 1};
     if constexpr (d <= 128) {
         launch(gradients<T, d>, dim3(tiles.total), threads, sizeof(Shared<T, d>), p, maps, tiles);
     } else {
@@ -581,8 +595,7 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 48, .name = "deterministic", .parent = 47,
-             .change = "dQ is added in a fixed order: each run gives the same bits",
-             .shows_in = "backward", .pass = Pass::backward, .workspace_bytes = workspace_bytes,
-             .counter_bytes = counter_bytes);
+             .change = "dQ is added in a fixed order: each run gives the same bits", .shows_in = "backward",
+             .pass = Pass::backward, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace
