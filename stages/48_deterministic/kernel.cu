@@ -333,8 +333,7 @@ __global__ void __launch_bounds__(threads, 1)
                 }
             }
             wgmma_commit();
-            mbarrier_try_wait(&shared.dQ_read[G],
-                              k / groups - 1);  // the warpgroup's sums before have been read
+            mbarrier_try_wait(&shared.dQ_read[G], k / groups - 1);  // its sums before have been read
 #pragma unroll
             for (int m = 0; m < Br / 64; ++m) {
                 wgmma_wait<0>(dQ[m]);
@@ -596,6 +595,7 @@ void backward(const Problem& p) {
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 48, .name = "deterministic", .parent = 47,
              .change = "dQ is added in a fixed order: each run gives the same bits", .shows_in = "backward",
-             .pass = Pass::backward, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .pass = Pass::backward, .diff_budget = 140, .workspace_bytes = workspace_bytes,
+             .counter_bytes = counter_bytes);
 
 }  // namespace
