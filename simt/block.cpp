@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -61,9 +62,10 @@ void Block::begin_launch(const Launch& config, void (*call)(const void*), const 
     meetings_.resize((count + 31) / 32);
 }
 
-void Block::run(std::uint64_t number, BlockTrace* trace, Turns* turns) {
+void Block::run(std::uint64_t number, BlockTrace* trace, Turns* turns, Workers& workers) {
     number_ = number;
     turns_ = turns;
+    workers_ = &workers;
     trace_ = trace;
     if (trace_ != nullptr) origins_.begin_block();
     const dim3 grid = config_->grid;
@@ -74,6 +76,7 @@ void Block::run(std::uint64_t number, BlockTrace* trace, Turns* turns) {
     running_block = this;
     // The same block of the same launch gets the same turns, whichever worker runs it.
     scheduler_.run(static_cast<int>(threads_.size()), o.order, o.seed * 0x9e3779b9u + number + 1, *this);
+    while (!scheduler_.failure() && wait_for_others()) scheduler_.go_on();
     running_block = nullptr;
     tally.blocks += 1;
     if (shows_comparisons_) {  // then masked tiles are seen, not told
@@ -82,9 +85,14 @@ void Block::run(std::uint64_t number, BlockTrace* trace, Turns* turns) {
     }
     if (scheduler_.failure()) std::rethrow_exception(scheduler_.failure());
     if (live_ > 0) {
+        std::string counts;
+        for (const CountWait& wait : count_waits_) {
+            counts += fmt::format("; thread {} waits for a count of {}, and it stays {}", wait.thread,
+                                  wait.value, *wait.count);
+        }
         throw Report(Report::Kind::deadlock,
-                     fmt::format("deadlock in block ({}, {}, {}): {}{}", index.x, index.y, index.z,
-                                 scheduler_.describe_waiting(), hopper.describe_waiting()));
+                     fmt::format("deadlock in block ({}, {}, {}): {}{}{}", index.x, index.y, index.z,
+                                 scheduler_.describe_waiting(), hopper.describe_waiting(), counts));
     }
     hopper.end();
     Timeline timeline = time_.times();
@@ -119,6 +127,7 @@ void Block::begin(std::uint64_t number, dim3 index) {
     builtins = {.thread = {}, .block = index, .block_extent = extent, .grid_extent = config_->grid};
     for (auto& meetings : meetings_) meetings.clear();
     mbarriers_.clear();
+    count_waits_.clear();
     hopper.begin();
     time_.begin(count);
     for (int id = 0; id < count; ++id) {
@@ -329,6 +338,44 @@ void Block::release_barrier_if_complete() {
 void Block::fence() {
     tally.fences += 1;
     if (config_->checked) clocks_.fence(scheduler_.current());
+}
+
+bool Block::CountWait::is_over() const {
+    return std::atomic_ref(const_cast<unsigned&>(*count)).load() == value;
+}
+
+void Block::wait_for_count(const unsigned* count, unsigned value, Site site, std::uintptr_t caller) {
+    tally.global_load_bytes += sizeof *count;
+    const CountWait wait{count, value, scheduler_.current()};
+    for (;;) {
+        {
+            const auto checked = check(count, sizeof *count, false, Via::acquire, caller);
+            if (wait.is_over()) break;
+        }
+        count_waits_.push_back(wait);
+        scheduler_.wait("a count of other blocks", site);
+    }
+    fence();
+}
+
+bool Block::wait_for_others() {
+    if (count_waits_.empty()) return false;
+    const auto is_over = [](const CountWait& wait) { return wait.is_over(); };
+    switch (workers_->wait([&] { return std::ranges::any_of(count_waits_, is_over); })) {
+        case Workers::Waited::in_vain:
+            return false;
+        case Workers::Waited::given_up_on:
+            running_block = nullptr;
+            throw GivenUp();
+        case Workers::Waited::reached:
+            break;
+    }
+    std::erase_if(count_waits_, [&](const CountWait& wait) {
+        if (!wait.is_over()) return false;
+        scheduler_.make_ready(wait.thread / 32, 1u << wait.thread % 32);
+        return true;
+    });
+    return true;
 }
 
 void Block::start_copy(void* shared, const void* global, bool valid, bool evict_first,

@@ -54,7 +54,9 @@ class Block final : Scheduler::Program {
                       std::size_t bytes, std::uint32_t first_serial);
     /// Runs one block to its end, recording what it does if `trace` is not null, and doing its atomics in
     /// turns if `turns` is not. Throws the Report of whatever went wrong.
-    void run(std::uint64_t number, BlockTrace* trace, Turns* turns);
+    void run(std::uint64_t number, BlockTrace* trace, Turns* turns, Workers& workers);
+    /// What run() throws if the block waits for a count that another block, which has failed, did not raise.
+    struct GivenUp {};
 
     // All that follows is called by the running thread.
 
@@ -101,6 +103,11 @@ class Block final : Scheduler::Program {
     void arrive(void* address, bool behind_copies, std::uintptr_t caller);
     /// Waits until phase `number` is complete.
     void wait_for_phase(void* address, int number, Site site, std::uintptr_t caller);
+
+    /// Waits until a count has this value.
+    void wait_for_count(const unsigned* count, unsigned value, Site site, std::uintptr_t caller);
+    /// The running thread has raised a count.
+    void raised() { workers_->raised(); }
 
     void note_exponential() {
         tally.exponentials += 1;
@@ -170,9 +177,19 @@ class Block final : Scheduler::Program {
         void* operands[32];
     };
 
+    /// A thread that waits for a count of other blocks.
+    struct CountWait {
+        const unsigned* count;
+        unsigned value;
+        int thread;
+        bool is_over() const;
+    };
+
     Thread& self() { return threads_[scheduler_.current()]; }
     [[noreturn, gnu::noinline]] void fail_to_meet(const Meeting& meeting, Op op, Site site);
     [[gnu::noinline]] void hold(Meeting& meeting, MeetingBody body);
+    /// Threads that waited for counts go on. False if there are none, or none ever will.
+    bool wait_for_others();
     void begin(std::uint64_t number, dim3 index);
     void main(int id) override;
     void begin_turn(int id) override;
@@ -228,7 +245,9 @@ class Block final : Scheduler::Program {
     /// number among their notes.
     std::set<std::pair<int, int>> compared_;
     std::uint64_t number_ = 0;
-    Turns* turns_ = nullptr;       ///< or null
+    Turns* turns_ = nullptr;      ///< or null
+    Workers* workers_ = nullptr;  ///< of the launch
+    std::vector<CountWait> count_waits_;
     BlockTrace* trace_ = nullptr;  ///< of the running block, or null
     Origins origins_;              ///< of its shared memory
     TimeModel time_;               ///< of its steps

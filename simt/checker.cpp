@@ -104,7 +104,8 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
         throw Report(Report::Kind::read_only,
                      fmt::format("write to {}, which is an input, at {}", shadow->name, source_of(caller)));
     }
-    const bool is_atomic = via == Via::atomic || via == Via::addition;
+    const bool orders = via == Via::atomic || via == Via::release || via == Via::acquire;
+    const bool is_atomic = orders || via == Via::addition;
     if (is_atomic && !shadow->global) {
         throw Report(Report::Kind::unsupported,
                      fmt::format("atomic on {} at {}: only global memory has them here", shadow->name,
@@ -112,13 +113,13 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
     }
     Attempt now{{.block = at.block, .epoch = at.epoch}, thread, write, via};
     now.access.agent = at.agent & 0x7fff;
-    now.access.atomic = is_atomic;
+    now.access.atomic = orders || (via == Via::addition && !options().additions_in_order);
     now.access.caller = caller & 0xffff'ffff'ffff;  // what user space has
 
     std::unique_lock lock(shadow->mutex, std::defer_lock);
     if (shadow->global) lock.lock();
     if (!shadow->lines) shadow->lines = std::make_unique<Shadow::Line[]>(shadow->bytes / Shadow::line + 1);
-    if (via == Via::atomic) atomic(*shadow, first - shadow->data, thread);
+    if (orders) atomic(*shadow, first - shadow->data, thread, via);
     check(*shadow, first, bytes, now);
     return lock;
 }
@@ -158,13 +159,14 @@ bool Checker::is_private(const std::byte* address, std::size_t bytes, bool write
 }
 
 /// An atomic learns from those on the same address before it, and tells those behind it.
-void Checker::atomic(Shadow& shadow, std::size_t place, int thread) {
+void Checker::atomic(Shadow& shadow, std::size_t place, int thread, Via via) {
     const Shadow::Line& line = shadow.lines[place / Shadow::line];
     const Access& last =
         line.split ? line.parts[place % Shadow::line / Shadow::unit].write : line.whole.write;
     KnownBlocks& told = shadow.told[place];
     if (last.atomic == 0 || !clocks_.of_this_launch(last.at())) told.clear();
-    clocks_.atomic(thread, told);
+    if (via != Via::release) clocks_.be_told(thread, told);
+    if (via != Via::acquire) clocks_.tell(thread, told);
 }
 
 void Checker::check(Shadow& shadow, const std::byte* address, std::size_t bytes, const Attempt& now) {
@@ -199,7 +201,9 @@ void Checker::read(const Shadow& shadow, Shadow::Cell& cell, const std::byte* ad
                      fmt::format("read of {} at {} by thread {} before anything wrote it",
                                  describe(shadow, address), source_of(now.access.caller), now.thread));
     }
-    if (!knows(shadow, now, cell.write)) conflict(shadow, cell.write, "write", "", address, now);
+    const bool both_atomic = cell.write.atomic != 0 && now.access.atomic != 0;
+    if (!both_atomic && !knows(shadow, now, cell.write))
+        conflict(shadow, cell.write, "write", "", address, now);
     check_proxy(shadow, cell.write, address, now);
 
     auto& reads = cell.reads;
@@ -220,7 +224,9 @@ void Checker::write(const Shadow& shadow, Shadow::Cell& cell, const std::byte* a
     if (!both_atomic && !knows(shadow, now, cell.write))
         conflict(shadow, cell.write, "write", "", address, now);
     check_proxy(shadow, cell.write, address, now);
-    const auto unknown = [&](const Access& before) { return !knows(shadow, now, before); };
+    const auto unknown = [&](const Access& before) {
+        return (before.atomic == 0 || now.access.atomic == 0) && !knows(shadow, now, before);
+    };
     const auto found = std::find_if(cell.reads.begin(), cell.reads.end(), unknown);
     if (found != cell.reads.end()) {
         const bool more = std::any_of(found + 1, cell.reads.end(), unknown);

@@ -77,6 +77,8 @@ enum class Via : std::uint8_t {
     bulk,     ///< a bulk copy, when it starts
     product,  ///< a product of a warpgroup (wgmma), when a warp starts its part
     atomic,   ///< an atomic of the CUDA layer, which orders what fences surround it
+    release,  ///< one that others wait for: it tells, and is told nothing
+    acquire,  ///< an atomic read that waits for these
     addition  ///< an atomic that orders nothing
 };
 
@@ -130,7 +132,7 @@ class Checker {
 
     Shadow* find(const std::byte* first, std::size_t bytes);
     bool is_private(const std::byte* address, std::size_t bytes, bool write);
-    void atomic(Shadow& shadow, std::size_t place, int thread);
+    void atomic(Shadow& shadow, std::size_t place, int thread, Via via);
     void check(Shadow& shadow, const std::byte* address, std::size_t bytes, const Attempt& now);
     void check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);
     void read(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);

@@ -166,10 +166,4 @@ void Clocks::fence(int thread) {
     self.fenced.learn(block_, own);
 }
 
-void Clocks::atomic(int thread, KnownBlocks& told) {
-    Thread& self = threads_[thread];
-    self.told.learn(told);
-    told.learn(self.fenced);
-}
-
 }  // namespace simt

@@ -121,8 +121,10 @@ class Clocks {
     /// A __threadfence. What the thread did and knows is fit to be told by its next atomic, and it may rely
     /// on what its last ones were told.
     void fence(int thread);
-    /// An atomic on an address that has been told `told`: tells and is told.
-    void atomic(int thread, KnownBlocks& told);
+    /// An atomic on an address that has been told `told` tells it what the thread knew at its last fence, or
+    /// is told it, or both.
+    void tell(int thread, KnownBlocks& told) const { told.learn(threads_[thread].fenced); }
+    void be_told(int thread, const KnownBlocks& told) { threads_[thread].told.learn(told); }
 
   private:
     struct Thread {

@@ -47,6 +47,8 @@ void mbarrier_arrive_behind_copies(void* barrier);
 void mbarrier_wait(void* barrier, int phase, Site site);
 unsigned atomic_inc(unsigned* counter, unsigned most);
 void atomic_add(float* sum, float x);
+void raise_count(unsigned* count);
+void wait_for_count(const unsigned* count, unsigned value, Site site);
 void fence();
 
 // Warp instructions: every lane of `mask` must execute them together.

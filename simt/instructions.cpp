@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <mutex>
 #include <type_traits>
@@ -272,6 +273,21 @@ void atomic_add(float* sum, float x) {
     // In no turn: whoever adds up floats with atomics gets one of many sums, on a GPU, too.
     block.check(sum, sizeof *sum, true, Via::addition, SIMT_CALLER);
     add(*sum, x);
+}
+
+void raise_count(unsigned* count) {
+    Block& block = *running_block;
+    block.tally.atomics += 1;
+    block.fence();
+    {
+        const auto checked = block.check(count, sizeof *count, true, Via::release, SIMT_CALLER);
+        std::atomic_ref(*count).fetch_add(1);
+    }
+    block.raised();
+}
+
+void wait_for_count(const unsigned* count, unsigned value, Site site) {
+    running_block->wait_for_count(count, value, site, SIMT_CALLER);
 }
 
 void fence() {

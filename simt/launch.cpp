@@ -110,6 +110,11 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
     }
     std::optional<Turns> turns;
     if (blocks <= static_cast<std::uint64_t>(o.blocks_in_turns)) turns.emplace(blocks);
+    static Pool pool;
+    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    const int wanted = turns ? o.blocks_in_turns : o.workers > 0 ? o.workers : cores;
+    const int count = static_cast<int>(std::min<std::uint64_t>(wanted, blocks));
+    Workers workers(count);
     const auto work = [&] {
         // Not itself thread_local: a library that is loaded late has little room for such variables.
         static thread_local const auto own_block = std::make_unique<Block>();
@@ -117,31 +122,31 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         block.tally = {};
         block.begin_launch(config, call, parameters, bytes, first_serial);
         std::uint64_t i = next++;
+        bool has_failed = false;
         try {
             for (; i < blocks; i = next++) {
                 const std::uint64_t number =
                     o.order == Order::reversed ? blocks - 1 - i : i * stride % blocks;
                 const Counters before = block.tally;
                 BlockTrace trace{.launch = launched, .number = number, .phases = {}, .timeline = {}};
-                block.run(number, o.on_trace ? &trace : nullptr, turns ? &*turns : nullptr);
+                block.run(number, o.on_trace ? &trace : nullptr, turns ? &*turns : nullptr, workers);
                 if (turns) turns->leave(number);
                 if (o.on_block) o.on_block(number, block.tally - before);
                 if (o.on_trace) o.on_trace(config, std::move(trace));
             }
+        } catch (const Block::GivenUp&) {  // the block that failed says why
         } catch (...) {
+            has_failed = true;
             next = blocks;
             if (turns) turns->give_up();
             const std::lock_guard lock(total_mutex);
             if (i < failed) failure = std::current_exception(), failed = i;
         }
+        workers.leave(has_failed);
         const std::lock_guard lock(total_mutex);
         total += block.tally;
     };
-
-    static Pool pool;
-    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    const int workers = turns ? o.blocks_in_turns : o.workers > 0 ? o.workers : cores;
-    pool.run(static_cast<int>(std::min<std::uint64_t>(workers, blocks)), work);
+    pool.run(count, work);
     {
         const std::lock_guard lock(total_mutex);
         total.launches += 1;

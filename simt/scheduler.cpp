@@ -168,6 +168,10 @@ void Scheduler::run(int count, Order order, std::uint64_t seed, Program& program
         turn_of_lane_[lane_of_turn_[turn]] = static_cast<std::uint8_t>(turn);
 
     for (int id = 0; id < count; ++id) start(id);
+    go_on();
+}
+
+void Scheduler::go_on() {
     if (const int first = begin_next_turn(); first != nobody) switch_to(nobody, first);
 }
 

@@ -67,6 +67,8 @@ class Scheduler {
 
     /// Runs `count` fibers, all of them ready, until none can go on or one has failed.
     void run(int count, Order order, std::uint64_t seed, Program& program);
+    /// Goes on when run() has returned, and fibers have been made ready.
+    void go_on();
 
     /// The fiber that runs, or ran last.
     int current() const { return current_; }

@@ -49,6 +49,9 @@ static_assert(std::is_trivially_copyable_v<Machine>);
 
 /// How kernels run, and who is told. Set between launches.
 struct Options : Machine {
+    /// Additions to one float need an order, as other writes do, since the kernel is to give the same bits
+    /// each time. For the race checker.
+    bool additions_in_order = false;
     /// Called behind each block with its number, x fastest, and its work; by the worker that ran it.
     std::function<void(std::uint64_t number, const Counters& work)> on_block = {};
     /// If set, blocks record what they do, and it is called behind each; by the worker that ran it.

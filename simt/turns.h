@@ -1,5 +1,5 @@
 /// @file
-/// Atomics in an order that does not depend on which block is quicker. Internal to simt/.
+/// Blocks that wait for each other: for their turn to do an atomic, or for a count. Internal to simt/.
 #pragma once
 
 #include <condition_variable>
@@ -52,6 +52,59 @@ class Turns {
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<std::uint64_t> done_;  ///< atomics of each block
+};
+
+/// The threads that run a launch's blocks. A block may wait for a count that others raise; its thread then
+/// runs no other, as a multiprocessor does not.
+class Workers {
+  public:
+    enum class Waited : std::uint8_t {
+        reached,
+        in_vain,     ///< all wait, and nobody is left who could raise a count
+        given_up_on  ///< another block has failed
+    };
+
+    explicit Workers(int count) : running_(count) {}
+
+    /// Until `reached()`, which a count that is raised may change.
+    template <class F>
+    Waited wait(F reached) {
+        std::unique_lock lock(mutex_);
+        while (!reached()) {
+            if (has_failed_) return Waited::given_up_on;
+            if (in_vain_ || ++asleep_ == running_) {
+                in_vain_ = true;
+                changed_.notify_all();
+                return Waited::in_vain;
+            }
+            changed_.wait(lock,
+                          [&, raised = raised_] { return raised_ != raised || in_vain_ || has_failed_; });
+        }
+        return Waited::reached;
+    }
+    /// A count has been raised: whoever waits looks again.
+    void raised() {
+        const std::lock_guard lock(mutex_);
+        raised_ += 1;
+        asleep_ = 0;
+        changed_.notify_all();
+    }
+    /// A thread has no more blocks to run; or its block has failed, so that nobody waits for it.
+    void leave(bool failed) {
+        const std::lock_guard lock(mutex_);
+        running_ -= 1;
+        has_failed_ = has_failed_ || failed;
+        in_vain_ = in_vain_ || (asleep_ > 0 && asleep_ == running_);
+        changed_.notify_all();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int running_;     ///< threads that have not left
+    int asleep_ = 0;  ///< of them, those that wait and have looked since the last count was raised
+    std::uint64_t raised_ = 0;
+    bool in_vain_ = false, has_failed_ = false;
 };
 
 }  // namespace simt

@@ -106,6 +106,33 @@ __device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsign
 #endif
 }
 
+/// red.release.gpu.add: ++*count. What this thread has seen or written comes before it, for whoever has
+/// waited for the count.
+__device__ __forceinline__ void raise_count(unsigned* count) {
+#ifdef __CUDACC__
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;\n" ::"l"(count) : "memory");
+#else
+    simt::raise_count(count);
+#endif
+}
+
+/// ld.acquire.gpu, again and again until *count is `value`. What comes behind it comes behind all that those
+/// who raised it had seen or written; bulk copies, too (fence.proxy.async). The blocks that raise it must
+/// have begun before this one, since nothing says that a block begins while another waits.
+__device__ __forceinline__ void wait_for_count(const unsigned* count, unsigned value LADDER_SITE) {
+#ifdef __CUDACC__
+    unsigned now;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(now) : "l"(count) : "memory");
+    } while (now != value);
+#    if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.global;\n" ::: "memory");
+#    endif
+#else
+    simt::wait_for_count(count, value, site);
+#endif
+}
+
 /// red.global.add: *sum += x, whichever other threads add to it. Nobody knows in which order they do, so two
 /// runs may round to different sums.
 __device__ __forceinline__ void atomic_add(float* sum, float x) {

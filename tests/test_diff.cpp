@@ -35,14 +35,14 @@ TEST_CASE("diff: colour marks added, removed and position lines", "[diff]") {
     CHECK(coloured.find("\n same\n") != std::string::npos);
 }
 
-TEST_CASE("every kernel is there and fits in 300 lines, of decoding and Hopper in 400, gradients in 520",
+TEST_CASE("every kernel is there and fits in 300 lines, of decoding and Hopper in 400, gradients in 610",
           "[diff]") {
     REQUIRE(!stages().empty());
     for (const Stage& stage : stages()) {
         CAPTURE(stage.folder());
         REQUIRE(std::filesystem::exists(kernel_path(stage)));
         const int part = part_of(stage.number);
-        CHECK(count_lines(kernel_path(stage)) <= (part == 0 || part == 20 ? 300 : part == 40 ? 520 : 400));
+        CHECK(count_lines(kernel_path(stage)) <= (part == 0 || part == 20 ? 300 : part == 40 ? 610 : 400));
     }
 }
 
@@ -65,11 +65,11 @@ TEST_CASE("every stage keeps its diff budget against its parent", "[diff]") {
 TEST_CASE("the budgets are the design's", "[diff]") {
     // FlashAttention-1, the first rungs for long queries, of Hopper and of Hopper's gradients, 41 and 42 are
     // kernels of their own; 06 brings a second one, 34 has a loop around everything, 43 and 44 share a
-    // block's work anew among its warps; 47 brings a kernel of its own for d = 256; 91 and 92 bring back what
-    // a change removed.
+    // block's work anew among its warps; 47 brings a kernel of its own for d = 256, and 48 changes both; 91
+    // and 92 bring back what a change removed.
     const std::map<int, int> budgets{{1, 0},    {20, 0},   {30, 0},   {41, 0},   {42, 0},
                                      {45, 0},   {6, 140},  {34, 150}, {43, 100}, {44, 100},
-                                     {47, 180}, {91, 100}, {92, 100}};
+                                     {47, 180}, {48, 140}, {91, 100}, {92, 100}};
     for (const Stage& stage : stages()) {
         CAPTURE(stage.folder());
         if (stage.parent < 0) continue;

@@ -72,6 +72,7 @@ class CpuDevice final : public Device {
         }
         const RunStage run_stage = ready(stage).run;
         simt::reset_counters();
+        simt::options().additions_in_order = stage.repeats_exactly;
         try {
             run_stage(problem);
         } catch (const simt::Report& report) {
