@@ -103,7 +103,7 @@ from pathlib import Path
 
 out, (commit, machine, compiler) = Path(sys.argv[1]), sys.argv[2:5]
 record = {"kind": "aarch64", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-          "commit": commit, "machine": machine or "native",
+          "commit": commit, "device": f"aarch64 ({machine or 'native'})",
           "compiler": compiler, "steps": []}
 for name in sys.argv[5:]:
     said = (out / f"{name}.txt").read_text()

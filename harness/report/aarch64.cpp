@@ -31,7 +31,7 @@ std::string aarch64_block(const std::filesystem::path& record) {
                            std::to_string(number("seconds"))});
         }
         const auto text = [&](const char* key) { return json.at(key).template get<std::string>(); };
-        return fmt::format("Recorded on aarch64 ({}), {}, commit {}, compiled by {}:\n\n{}", text("machine"),
+        return fmt::format("Recorded on {}, {}, commit {}, compiled by {}:\n\n{}", text("device"),
                            text("date").substr(0, 10), text("commit").substr(0, 7), text("compiler"),
                            to_markdown(table));
     });
