@@ -198,10 +198,16 @@ bool is_ablation(int number) {
     return part_of(number) == 90;
 }
 
+bool is_for_order(const Stage& stage) {
+    const Stage* parent = find_stage(stage.parent);
+    return parent != nullptr && stage.repeats_exactly && !parent->repeats_exactly;
+}
+
 bool is_last_of_part(const Stage& stage) {
-    return !is_ablation(stage.number) &&
+    return !is_ablation(stage.number) && !is_for_order(stage) &&
            std::none_of(stages().begin(), stages().end(), [&](const Stage& other) {
-               return part_of(other.number) == part_of(stage.number) && other.number > stage.number;
+               return part_of(other.number) == part_of(stage.number) && other.number > stage.number &&
+                      !is_for_order(other);
            });
 }
 

@@ -52,7 +52,12 @@ bool is_core(const Stage& stage);
 /// of the ladder: nobody climbs to it, no part ends with it, and it is no exercise.
 bool is_ablation(int number);
 
-/// Whether it is where its part arrives: no stage of the part comes after it. Never an ablation.
+/// Whether it gives the same bits each time where its parent does not. That is a rung beside the ladder's
+/// way: it may cost speed, so nobody gets it without asking for it, and no part ends with it.
+bool is_for_order(const Stage& stage);
+
+/// Whether it is where its part arrives: no stage of the part comes after it, but for those that are there
+/// for the order of sums. Never an ablation.
 bool is_last_of_part(const Stage& stage);
 
 /// The pages that open the parts, "10s_decoding.md" in stages_folder(), by the part's first number.

@@ -287,7 +287,7 @@ std::string default_stage(bool forward, int Nq, int d, const std::string& backen
         const bool runs = backend_of(backend) == Backend::gpu ? device.why_not(stage).empty()
                                                               : stage.compute_capability == 0;
         if ((stage.pass == Pass::forward) != forward || is_ablation(stage.number) || !stage.has_head_dim(d) ||
-            !runs || (forward && is_decoding(stage.shows_in) != (Nq == 1)))
+            !runs || is_for_order(stage) || (forward && is_decoding(stage.shows_in) != (Nq == 1)))
             continue;
         last = &stage;
     }

@@ -80,7 +80,8 @@ void synchronize();
 void prepare(const std::vector<std::string>& words, const std::string& backend);
 
 /// The last rung for such a problem on this back-end, as a folder's name: of the stages for one query row if
-/// it has one, else of the others; on a CPU of those that run on any GPU. Throws BadUsage if no stage has d.
+/// it has one, else of the others; on a CPU of those that run on any GPU; without those that
+/// are there for the order of sums. Throws BadUsage if no stage has d.
 std::string default_stage(bool forward, int Nq, int d, const std::string& backend);
 
 /// Each of these is JSON. `words` names stages as on lab's command line.
