@@ -257,8 +257,8 @@ class Generator {
         return standard_rows_;
     }
 
-    static std::string block_of(const char* record, std::string (*block)(const fs::path&)) {
-        const fs::path file = file_of(record);
+    static std::string block_of(const char* name, std::string (*block)(const fs::path&)) {
+        const fs::path file = file_of(name);
         return fs::exists(file) ? block(file) : not_recorded;
     }
 
