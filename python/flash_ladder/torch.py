@@ -101,7 +101,7 @@ def _room(kernel, q, k):
     if not q.is_cuda:
         return None, 0, 0
     stream = torch._C._cuda_getCurrentRawStream(q.device.index)
-    size = kernel.workspace_bytes(q.shape, k.shape)
+    size = kernel.workspace_bytes(q, k)
     if size == 0:
         return None, 0, stream
     workspace = q.new_empty(size, dtype=torch.uint8)

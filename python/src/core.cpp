@@ -95,7 +95,10 @@ NB_MODULE(_core, m) {
         .def(nb::init<const std::string&, const std::string&>(), "stage"_a, "backend"_a, Free())
         .def_prop_ro("folder", [](const Kernel& kernel) { return kernel.stage().folder(); })
         .def_prop_ro("is_forward", &Kernel::is_forward)
-        .def("workspace_bytes", &Kernel::workspace_bytes)
+        .def("workspace_bytes",
+             [](Kernel& kernel, nb::handle Q, nb::handle K) {
+                 return kernel.workspace_bytes(tensor(Q).axes, tensor(K).axes);
+             })
         .def(
             "forward",
             [](Kernel& kernel, nb::handle Q, nb::handle K, nb::handle V, nb::handle O, std::uintptr_t L,
