@@ -94,7 +94,8 @@ tree=$(dirname "$(readlink -f "$lab")")
 if [ -e "$tree/.devcontainer" ]; then
     grep -q '^RUN /tmp/ladder/lab install' "$tree/.devcontainer/Dockerfile" &&
         ! grep -q 'apt-get' "$tree/.devcontainer/Dockerfile" &&
-        sed -n "s/^libraries='\(.*\)'$/\1/p" "$lab" | grep -q libfmt-dev
+        sed -n "s/^libraries='\(.*\)'$/\1/p" "$lab" | grep -q libfmt-dev &&
+        python3 -m json.tool "$tree/.devcontainer/devcontainer.json" > /dev/null
     status=$?
     expect 0
 fi
