@@ -32,14 +32,13 @@ void claim(Claims& c) {
     claim_pairs(c);
     c.parent_is("barriers", tiles * (3 + of.steps));
     c.is("barriers", key_blocks(p, of));  // once the mbarriers are set up
-    // All threads say that their copies are there; a lane of each warp, that it has read the tile, and of
-    // each pair, that P of a step and dS are there. All threads wait for the tile and, before they copy, for
-    // the one before; those of dK for each P, and all of them for dS of the tile before, those of dV, too,
-    // and once more behind the last.
-    c.is("mbarrier_arrivals", tiles * of.warps * (32 + 1) + tiles * of.warps / 2 * (of.steps + 1));
+    // All threads say that their copies are there, and that they have read the tile; those of dV that P of a
+    // step is there, those of dK that dS is. All wait for the tile and, before they copy, for the one before;
+    // those of dK for each P, and all of them for dS of the tile before, those of dV, too, and once more
+    // behind the last.
+    c.is("mbarrier_arrivals", tiles * of.warps * (32 + 32 + 16 * (of.steps + 1)));
     c.is("mbarrier_waits",
          tiles * of.warps * (32 + 32 + 32 + 16 * of.steps) + key_blocks(p, of) * of.warps * 32);
-    c.is("warp_syncs", tiles * of.warps / 2 * (2 * of.steps + 1 + 2));
     // Copies of the next tile are in flight from the first product of a tile to its end: while dV and dK are
     // summed up, and S and dP of further steps. The warps of dV then compute their half of dQ, of the tile
     // before.
@@ -48,7 +47,7 @@ void claim(Claims& c) {
     c.is("mma_during_copies",
          with_next * 2 * (product + product * (of.steps - 1) / of.steps) + between * product / 2);
     if (p.Nk() % of.Bc() == 0 && p.Nq() % tile == 0)
-        c.only_moves({"barriers", "mbarrier_arrivals", "mbarrier_waits", "warp_syncs", "mma_during_copies"});
+        c.only_moves({"barriers", "mbarrier_arrivals", "mbarrier_waits", "mma_during_copies"});
 }
 
 LADDER_CLAIMS(.claim = claim, .cases = backward(cases_of({usual_shapes, wide_shapes})));

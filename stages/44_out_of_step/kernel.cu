@@ -31,7 +31,7 @@ struct Shared {
     T dS[depth][Tile<d>::Bc][Tile<d>::Br];  // transposed: rows are keys. First P lies there
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
     Mbarrier there[depth];  // phase k / 2: the k-th tile is there, every thread's copies of it
-    Mbarrier read;          // phase k: every warp has read the k-th tile, and dS of the one before
+    Mbarrier read;          // phase k: every thread has read the k-th tile, and dS of the one before
     Mbarrier P_there[Tile<d>::pairs][Tile<d>::Br / Tile<d>::step];  // phase k: P of a pair and a step
     Mbarrier dS_there;                                              // phase k: dS of the k-th tile
 };
@@ -340,21 +340,17 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
 
     if (threadIdx.x == 0) {
         for (Mbarrier& there : shared.there) mbarrier_init(&there, Tile<d>::threads);
-        mbarrier_init(&shared.read, Tile<d>::warps);
+        mbarrier_init(&shared.read, Tile<d>::threads);
         for (auto& steps : shared.P_there) {
-            for (Mbarrier& there : steps) mbarrier_init(&there, 1);
+            for (Mbarrier& there : steps) mbarrier_init(&there, 32);
         }
-        mbarrier_init(&shared.dS_there, Tile<d>::pairs);
+        mbarrier_init(&shared.dS_there, Tile<d>::threads / 2);
     }
     __syncthreads();  // the mbarriers are set up
     const auto copy = [&](int place, int next_h, int next_i) {
         if (next_h == end) return;
         load_queries(shared, place, p, b, next_h, next_i);
         mbarrier_arrive_behind_copies(&shared.there[place]);
-    };
-    const auto arrive = [&](Mbarrier* barrier) {
-        __syncwarp();  // all of the warp has read or written before a lane says so
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
     };
     load_keys(shared, p, b, h_kv, j);
     copy(0, h, i);
@@ -387,18 +383,18 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
                 mbarrier_wait(&shared.P_there[pair][row / step], k);
                 take(A, shared.dS[place], key, row);
                 differentiate(C, A, shared.dS[place], key, row);
-                if (row + step == Br) arrive(&shared.dS_there);
+                if (row + step == Br) mbarrier_arrive(&shared.dS_there);
             } else {
                 exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[place][row], C, A);
                 leave(A, shared.dS[place], key, row);
                 // before P is there, since dS of this tile follows it, and a barrier forgets a phase by then
                 if (row == 0) mbarrier_wait(&shared.dS_there, k - 1);
-                arrive(&shared.P_there[pair][row / step]);
+                mbarrier_arrive(&shared.P_there[pair][row / step]);
                 if (row == 0 && k > 0) add_to_dQ(shared, 1 - place, dQ_before);
             }
             add_product(sum, A, of_dK ? Q : dO, row);
         }
-        arrive(&shared.read);
+        mbarrier_arrive(&shared.read);
         dQ_before = Sums<d>(p, b, h).fragment(i * Br, 0);
         h = next_h, i = next_i;
     }

@@ -50,8 +50,9 @@ void claim(Claims& c) {
     // All say that they have read a tile, and the thread that copies expects it.
     c.is("mbarrier_arrivals", key_blocks + tiles * (threads + 1));
     c.is("mbarrier_waits", key_blocks * threads + tiles * (threads + 1));
-    // P is there: those of dV need not wait. dS is there: all do. Twice behind the loop.
-    c.is("named_barriers", tiles * 2 * threads + key_blocks * 2 * threads);
+    // P is there: those of dV need not wait. dS is there: those of dK wait for each other only, at a barrier
+    // of their own. Twice behind the loop.
+    c.is("named_barriers", tiles * 5 * threads / 2 + key_blocks * 2 * threads);
     c.is("named_waits", tiles * (threads / 2 + threads) + key_blocks * 2 * threads);
     c.is("registers_moved", key_blocks * (128 * (168 - 24) + threads * (240 - 168)));
     // D of a row by 32 lanes; uniform() of each warp, and of each that multiplies for a tile

@@ -445,7 +445,8 @@ __global__ void __launch_bounds__(threads, 1)
             }
             write_transposed(dS, shared.dS);
             fence_proxy_async();
-            named_barrier_sync(2, 128 * groups);  // dS is there
+            named_barrier_arrive(2, 128 * groups);  // dS is there, for the other warpgroup
+            named_barrier_sync(4 + G, 128);         // and for this one
             wgmma_fence();
             add_product<T, d>(dS, shared.Q[place], sum);
             add_to_dQ(dS, place);
