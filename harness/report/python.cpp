@@ -24,11 +24,13 @@ Table overheads(const nlohmann::json& rows) {
                  {"sdpa", "SDPA", Align::right},
                  {"more", "more than SDPA", Align::right},
                  {"operator", "the operator itself", Align::right}});
+    constexpr std::pair<const char*, const char*> passes[] = {
+        {"inference", "not wanted"}, {"training", "wanted"}, {"and_backward", "computed as well"}};
     for (const auto& row : rows) {
-        for (const char* what : {"inference", "training"}) {
-            const auto us = [&](const char* who) { return row.at(what).at(who).template get<double>(); };
-            table.add_row({row.at("problem").template get<std::string>(),
-                           std::string(what) == "training" ? "wanted" : "not wanted",
+        for (const auto& [what, gradients] : passes) {
+            const auto& times = row.at(what);
+            const auto us = [&](const char* who) { return times.at(who).template get<double>(); };
+            table.add_row({row.at("problem").template get<std::string>(), gradients,
                            number(us("ladder"), "{:.1f}"), number(us("sdpa"), "{:.1f}"),
                            number(us("ladder") - us("sdpa"), "{:+.1f}"), number(us("operator"), "{:.1f}")});
         }

@@ -42,7 +42,7 @@ def in_turns(calls, rounds, of=seconds):
     return {name: statistics.median(some) for name, some in times.items()}
 
 
-def host_us(call, calls=100):
+def host_us(call, calls=50):
     """Microseconds that the host takes to queue a call; no more calls than the GPU's queue holds."""
     torch.cuda.synchronize()
     before = time.perf_counter()
@@ -65,6 +65,15 @@ def overhead():
             for x in (q, k, v):
                 x.requires_grad_(gradients)
             row[what] = in_turns(calls, 40, host_us)
+        do = torch.randn_like(q)
+
+        def and_gradients(call):
+            def step():
+                o = call()
+                return torch.autograd.grad(o[0] if isinstance(o, tuple) else o, (q, k, v), do)
+            return step
+
+        row["and_backward"] = in_turns({name: and_gradients(call) for name, call in calls.items()}, 40, host_us)
         print(row)
         rows.append(row)
     return rows

@@ -81,6 +81,16 @@ def test_under_torch_compile():
         assert torch.allclose(got, expected, rtol=1e-2, atol=1e-6)
 
 
+def test_nothing_but_the_stage_runs_for_gradients():
+    """No gradient of L, of zeros, is made for it to ignore."""
+    inputs = tensors()
+    o = attention(*inputs, **STAGES)
+    with torch.profiler.profile(acc_events=True) as profile:
+        torch.autograd.grad(o, inputs, torch.ones_like(o))
+    ran = {event.key for event in profile.key_averages()}
+    assert "aten::empty_like" in ran and not ran & {"aten::zeros", "aten::zero_", "aten::clone", "aten::copy_"}
+
+
 def test_autocast_casts():
     q, k, v = (x.float() for x in tensors())
     with torch.autocast(DEVICE, torch.bfloat16):
