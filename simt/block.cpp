@@ -190,10 +190,12 @@ void Block::record_work() {
     recorded_ = tally;
 }
 
-void Block::record_read(const void* row) {
+void Block::record_read(const void* row, bool transposed) {
     if (!in_shared_memory(row)) return;
     const Place place = place_in_global_memory(origins_.source(place_of(row)));
-    if (place.allocation != nullptr) warp_record().read[place.allocation].add(place.byte, Origins::copied);
+    if (place.allocation == nullptr) return record_exchange(row, Origins::copied, false);
+    auto& record = warp_record();
+    (transposed ? record.read_transposed : record.read)[place.allocation].add(place.byte, Origins::copied);
 }
 
 void Block::record_exchange(const void* address, std::size_t bytes, bool write) {

@@ -121,8 +121,8 @@ class Block final : Scheduler::Program {
     }
     void note_row(int row, float m, float l);
     /// For the trace, if there is one: a row of ldmatrix, and what load() and store() move.
-    void record_matrix_row(const void* row) {
-        if (trace_ != nullptr) record_read(row);
+    void record_matrix_row(const void* row, bool transposed) {
+        if (trace_ != nullptr) record_read(row, transposed);
     }
     void record_access(const void* address, std::size_t bytes, bool write) {
         if (trace_ != nullptr) record_exchange(address, bytes, write);
@@ -204,7 +204,7 @@ class Block final : Scheduler::Program {
     BlockTrace::Phase& phase();
     BlockTrace::Warp& warp_record() { return phase().warps[scheduler_.current() / 32]; }
     void record_work();
-    void record_read(const void* row);
+    void record_read(const void* row, bool transposed);
     void record_exchange(const void* address, std::size_t bytes, bool write);
     std::size_t place_of(const void* address) const {
         return static_cast<std::size_t>(static_cast<const std::byte*>(address) - shared_.get());

@@ -548,7 +548,8 @@ void HopperBlock::check_product(const Wgmma& operands, int warp, Site site, std:
     }
     const Moment at{block_.config_->checked ? block_.clocks_.now(thread).block : 0,
                     static_cast<Epoch>(warps_[warp].started), warpgroups_[warp / warps_of_group].agent};
-    const auto check = [&](const Descriptor& descriptor, const char* which, auto&& each_piece) {
+    const auto check = [&](const Descriptor& descriptor, const char* which, bool transposed,
+                           auto&& each_piece) {
         if (descriptor.swizzle != 1) {
             block_.fail(Report::Kind::unsupported,
                         fmt::format("wgmma at {}: the descriptor of {} has no 128-byte swizzle",
@@ -576,7 +577,7 @@ void HopperBlock::check_product(const Wgmma& operands, int warp, Site site, std:
         std::optional<Moment> known;  // a write that all lanes know of
         each_piece([&](std::size_t place, int, int) {
             const std::byte* address = block_.shared_.get() + place;
-            block_.record_matrix_row(address);
+            block_.record_matrix_row(address, transposed);
             for (int i = 0; i < count; ++i) {
                 block_.checked(at, address, piece, false, Via::product, caller, lanes[i]);
                 const std::optional<Moment> written = block_.checker_.last_write(address);
@@ -587,10 +588,10 @@ void HopperBlock::check_product(const Wgmma& operands, int warp, Site site, std:
     };
     if (operands.A == nullptr) {
         const Descriptor A(operands.A_descriptor);
-        check(A, "A", [&](auto&& f) { A.by_rows(warp % warps_of_group * 16, 16, f); });
+        check(A, "A", false, [&](auto&& f) { A.by_rows(warp % warps_of_group * 16, 16, f); });
     }
     const Descriptor B(operands.B_descriptor);
-    check(B, "B", [&](auto&& f) {
+    check(B, "B", operands.B_transposed, [&](auto&& f) {
         operands.B_transposed ? B.by_columns(operands.columns, f) : B.by_rows(0, operands.columns, f);
     });
 }

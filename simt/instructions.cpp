@@ -298,7 +298,7 @@ void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site
     Block& block = *running_block;
     if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) fail_on_row("ldmatrix", site);
     block.check(row, 16, false, Via::wrapper, SIMT_CALLER);
-    block.record_matrix_row(row);
+    block.record_matrix_row(row, transposed);
     block.tally.shared_tile_bytes += 16;
     MatrixOperands operands{r, row};
     if (transposed) {

@@ -71,9 +71,9 @@ void TimeModel::load(int thread, const void* mbarrier, int phase, std::size_t be
     const auto [found, is_new] = place_of_mbarrier_.try_emplace(mbarrier, static_cast<int>(places_.size()));
     const int place = found->second;
     if (is_new) places_.emplace_back();
-    std::string& name = places_[static_cast<std::size_t>(place)];
-    if (name.find(tensor) == name.npos) name += tensor;
-    loaded_[begin] = {end, place};
+    auto& tensors = places_[static_cast<std::size_t>(place)];
+    if (std::find(tensors.begin(), tensors.end(), tensor) == tensors.end()) tensors.emplace_back(tensor);
+    loaded_[begin] = {end, {place, tensor}};
     add(thread, {Step::Kind::load, static_cast<int>(loads_.size())});
     loads_.push_back({event_of(mbarrier, phase), place, static_cast<double>(end - begin)});
 }
@@ -104,11 +104,11 @@ void TimeModel::meet() {
     for (std::size_t id = 0; is_on_ && id < lanes_.size(); ++id) lanes_[id].cursor = steps_[id / 32].size();
 }
 
-int TimeModel::place_of(std::size_t byte) const {
+Timeline::Product::Operand TimeModel::operand_at(std::size_t byte) const {
     const auto after = loaded_.upper_bound(byte);
-    if (after == loaded_.begin()) return -1;
-    const auto& [end, place] = std::prev(after)->second;
-    return byte < end ? place : -1;
+    if (after == loaded_.begin()) return {};
+    const auto& [end, what] = std::prev(after)->second;
+    return byte < end ? what : Timeline::Product::Operand{};
 }
 
 void TimeModel::product(int warp, int columns, std::size_t A, std::size_t B) {
@@ -116,7 +116,7 @@ void TimeModel::product(int warp, int columns, std::size_t A, std::size_t B) {
     auto& group = products_[static_cast<std::size_t>(warp / warps_of_group)];
     const int number = products_of_warp_[static_cast<std::size_t>(warp)]++;
     if (group.size() == static_cast<std::size_t>(number))
-        group.push_back({columns, {place_of(A), place_of(B)}});
+        group.push_back({columns, operand_at(A), operand_at(B)});
     steps_[static_cast<std::size_t>(warp)].push_back({Step::Kind::product, number});
     meet(warp, ~0u);
 }
@@ -165,7 +165,7 @@ struct TimeModel::Run {
             event(load.event).has_loads = true;
         }
         times.warps.resize(warps.size());
-        for (const std::string& name : m.places_) times.places.push_back({.tensors = name, .fills = {}});
+        for (const auto& tensors : m.places_) times.places.push_back({.tensors = tensors, .fills = {}});
     }
 
     Event& event(int number) { return events[static_cast<std::size_t>(number)]; }
@@ -271,12 +271,12 @@ struct TimeModel::Run {
             busy_until = now + product.columns * 64.0 * 16.0 / multiply_adds;
             times.products.push_back({.warpgroup = static_cast<int>(g),
                                       .columns = product.columns,
-                                      .A = product.places[0],
-                                      .B = product.places[1],
+                                      .A = product.A,
+                                      .B = product.B,
                                       .issued = group.issued_at[number],
                                       .started = now,
                                       .ended = busy_until});
-            for (const int place : product.places) {
+            for (const int place : {product.A.place, product.B.place}) {
                 if (place < 0 || times.places[static_cast<std::size_t>(place)].fills.empty()) continue;
                 auto& fill = times.places[static_cast<std::size_t>(place)].fills.back();
                 if (fill.last_read == 0) fill.first_read = now;

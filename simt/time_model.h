@@ -18,7 +18,6 @@
 /// All else takes none.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -91,12 +90,12 @@ class TimeModel {
     };
     struct Product {
         int columns;
-        std::array<int, 2> places;  ///< of A and B; -1: none that a bulk load filled
+        Timeline::Product::Operand A, B;
     };
     struct Run;
 
     int event_of(const void* object, int generation);
-    int place_of(std::size_t byte) const;
+    Timeline::Product::Operand operand_at(std::size_t byte) const;
     void flush(int thread);
     void add(int thread, Step step);
 
@@ -106,11 +105,16 @@ class TimeModel {
     std::map<std::pair<const void*, int>, int> events_;
     std::vector<Load> loads_;
     std::vector<Tile> notes_;
-    std::vector<std::vector<Product>> products_;  ///< of each warpgroup
-    std::vector<int> products_of_warp_;           ///< how many it has started
-    std::vector<std::string> places_;             ///< their names
+    std::vector<std::vector<Product>> products_;    ///< of each warpgroup
+    std::vector<int> products_of_warp_;             ///< how many it has started
+    std::vector<std::vector<std::string>> places_;  ///< the tensors that they were filled from
     std::map<const void*, int> place_of_mbarrier_;
-    std::map<std::size_t, std::pair<std::size_t, int>> loaded_;  ///< first byte: end, place
+    /// By its first byte, what a load filled.
+    struct Loaded {
+        std::size_t end;
+        Timeline::Product::Operand what;
+    };
+    std::map<std::size_t, Loaded> loaded_;
 };
 
 }  // namespace simt

@@ -88,14 +88,19 @@ struct Timeline {
             double freed = 0;  ///< when whoever filled it anew was told that it may; 0: nobody did
             bool operator==(const Fill&) const = default;
         };
-        std::string tensors;  ///< that it was filled from: "K"
+        std::vector<std::string> tensors;  ///< that it was filled from: "K"
         std::vector<Fill> fills;
         bool operator==(const Place&) const = default;
     };
     struct Product {
         int warpgroup = 0;
         int columns = 0;
-        int A = -1, B = -1;             ///< places; -1: registers, or memory that no bulk load filled
+        struct Operand {
+            int place = -1;      ///< -1: registers, or memory that no bulk load filled
+            std::string tensor;  ///< that was loaded there
+            bool operator==(const Operand&) const = default;
+        };
+        Operand A, B;
         double issued = 0;              ///< by the last of the four warps
         double started = 0, ended = 0;  ///< on the tensor units
         bool operator==(const Product&) const = default;
@@ -133,10 +138,12 @@ struct BlockTrace {
         /// All but launches, blocks and barriers, which are no warp's own.
         Counters work;
         std::map<int, RowState> rows;  ///< by their number in the matrix that the tile is part of
-        /// By the name of its allocation, the global memory that ldmatrix read by way of a copy to shared
-        /// memory.
-        std::map<std::string, ByteSet> read;
-        /// Bytes of shared memory that it loaded, by the warp that had stored them.
+        /// By the name of its allocation, the global memory that ldmatrix and products read by way of a copy
+        /// to shared memory, as operands whose rows are summed over, such as Q and K of Q K^T, and whose
+        /// columns are, such as V of P V.
+        std::map<std::string, ByteSet> read, read_transposed;
+        /// Bytes of shared memory that it loaded, or that its products and ldmatrix read, by the warp that
+        /// had stored them.
         std::map<int, std::uint64_t> received;
 
         bool operator==(const Warp&) const = default;

@@ -299,6 +299,24 @@ def test_timeline(browser, page, data):
     browser.quiet()
 
 
+def test_gradients(browser, page, data):
+    """Tiles that two kernels visit show the visit of the time; a row has the L that the stage is given."""
+    launches = data["traces"][0]["launches"]
+    drawn = []
+    for launch in [launch for launch in launches if any(block["visits"] for block in launch["blocks"])]:
+        for t in (launch["start"], (launch["start"] + launch["end"]) / 2):
+            browser.open(page, f"#t={t}&row=5")
+            drawn.append(browser.canvas("grid")[0])
+    check(len(set(drawn)) == len(drawn) == 4, "the tiles of 41 look alike when each of its kernels begins and is half done")
+    for title, trace in zip(browser.texts(".row-title"), data["traces"]):
+        check("no m and l" in title and f"{trace['L'][5]:.4f}" in title, f"row 5 says {title}")
+    rows = [canvas.get_attribute("aria-label") for canvas in browser.find("canvas.tile")]
+    check("warp 3 rows 0 to 63, keys 48 to 63" in rows[0] and "bytes through shared memory" in rows[1], f"the tiles: {rows}")
+    browser.press(Keys.END)
+    check(browser.tiles_visited() == [24, 6], f"{browser.tiles_visited()} tiles are visited")
+    browser.quiet()
+
+
 def test_no_rows(browser, page, data):
     """Tiles of 35 behind the last row are beside the others, visited in vain; 36 has none."""
     browser.open(page)
@@ -413,6 +431,8 @@ def main():
             "grouped": make(lab, folder, "grouped", "6", "13", "--shape", "1,8,2,1,1024,64", "--sms", "8"),
             "batches": make(lab, folder, "batches", "1", "25", "--shape", "2,2,1,100,150,128", "--sms", "132"),
             "no_keys": make(lab, folder, "no_keys", "5", "25", "--shape", "1,3,3,300,70,64", "--causal"),
+            "gradients": make(lab, folder, "gradients", "41", "42", "--shape", "1,1,1,192,256,64"),
+            "five": make(lab, folder, "five", "44", "46", "--shape", "1,2,1,192,256,64", "--causal"),
             "no_rows": make(lab, folder, "no_rows", "35", "36", "--shape", "1,2,2,100,300,64", "--sms", "2"),
         }
         for size, dark in ((wide, False), (narrow, True)):
@@ -426,6 +446,7 @@ def main():
                 test_following(browser, *causal)
                 test_timeline(browser, *hopper)
                 test_no_rows(browser, *others["no_rows"])
+                test_gradients(browser, *others["gradients"])
                 if arguments.site and size == wide:
                     test_search(browser, arguments.site.resolve())
                 if arguments.site and size == narrow:

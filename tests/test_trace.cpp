@@ -50,7 +50,6 @@ template <class F>
 void for_each_trace(F&& f) {
     static std::map<std::string, Trace> recorded;
     for (const Stage& stage : stages()) {
-        if (stage.pass == Pass::backward) continue;  // lab trace refuses it
         for (const Case& c : cases()) {
             const std::string key = stage.folder() + " " + c.description();
             INFO(key);
@@ -163,6 +162,7 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
         const auto visits = visits_of(trace);
         REQUIRE(visits.size() == trace.counters.tiles);
+        if (stage.pass == Pass::backward) return;
         CHECK(static_cast<std::uint64_t>(std::count_if(visits.begin(), visits.end(), [](const Visit& v) {
                   return v.tile.masked;
               })) == trace.counters.masked_tiles);
@@ -191,40 +191,91 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
     });
 }
 
-TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[trace][ladder]") {
+TEST_CASE(
+    "trace: each kernel of gradients that visits tiles visits those that see a key, and masks where one does "
+    "not",
+    "[trace][ladder]") {
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
-        bool rows_and_keys_once = true, all_values = true;
-        for (const TracedBlock& block : trace.launches.front().blocks) {
-            for (std::size_t v = 0; v < block.visits.size(); ++v) {
-                const simt::Tile& tile = block.visits[v].tile;
-                const int rows = std::min(tile.rows, c.shape.Nq * tile.group - tile.query_tile * tile.rows);
-                const int keys = std::min(tile.keys, c.shape.Nk - tile.key_tile * tile.keys);
-                std::vector<int> scores(static_cast<std::size_t>(tile.rows * tile.keys));
-                std::set<int> values;
-                for (const auto& phase : phases_of(block, v)) {
-                    const auto shares = shares_of(phase, tile, c);
-                    for (const Share& share : shares) {
-                        for (const auto& [row, row_end] : share.rows) {
-                            for (const auto& [key, key_end] : share.keys) {
-                                for (int i = row; i < row_end; ++i) {
-                                    for (int j = key; j < key_end; ++j)
-                                        ++scores[static_cast<std::size_t>(i * tile.keys + j)];
-                                }
-                            }
-                        }
-                        for (const auto& [key, key_end] : share.value_keys) {
-                            for (int j = key; j < key_end; ++j) values.insert(j);
+        if (stage.pass != Pass::backward) return;
+        const Shape& s = c.shape;
+        std::size_t kernels = 0;
+        for (const TracedLaunch& launch : trace.launches) {
+            std::map<std::array<int, 4>, bool> masked;  // by batch entry, head, first row and key
+            int rows = 0, keys = 0;
+            bool once = true;
+            for (const TracedBlock& block : launch.blocks) {
+                for (const auto& visit : block.visits) {
+                    const simt::Tile& t = visit.tile;
+                    rows = t.rows, keys = t.keys;
+                    once &=
+                        masked
+                            .try_emplace({t.batch, t.head, t.query_tile * rows, t.key_tile * keys}, t.masked)
+                            .second;
+                }
+            }
+            if (masked.empty()) continue;
+            ++kernels;
+            CHECK(once);
+            bool all_seen = true, all_masked = true;
+            for (int batch = 0; batch < s.B; ++batch) {
+                for (int head = 0; head < s.H; ++head) {
+                    for (int row = 0; row < s.Nq; row += rows) {
+                        for (int key = 0; key < s.Nk; key += keys) {
+                            // The last row of the tile sees its first key; the first row, its last.
+                            const auto limit = [&](int i) { return c.causal ? i + s.Nk - s.Nq : s.Nk - 1; };
+                            const bool any = key <= limit(std::min(row + rows, s.Nq) - 1);
+                            const bool all = key + keys <= s.Nk && key + keys - 1 <= limit(row);
+                            const auto visit = masked.find({batch, head, row, key});
+                            all_seen &= !any || visit != masked.end();
+                            all_masked &= all || visit == masked.end() || visit->second;
                         }
                     }
                 }
-                int n = 0;
-                for (const int times : scores) {
-                    rows_and_keys_once &= times == (n / tile.keys < rows && n % tile.keys < keys ? 1 : 0);
-                    ++n;
-                }
-                all_values &= stage.number == 0 || values.size() == static_cast<std::size_t>(keys);
             }
+            CHECK(all_seen);
+            CHECK(all_masked);
         }
+        CHECK(kernels == (stage.number == 41 ? 2 : 1));
+    });
+}
+
+TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[trace][ladder]") {
+    for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
+        bool rows_and_keys_once = true, all_values = true;
+        for (const TracedLaunch& launch : trace.launches)
+            for (const TracedBlock& block : launch.blocks) {
+                for (std::size_t v = 0; v < block.visits.size(); ++v) {
+                    const simt::Tile& tile = block.visits[v].tile;
+                    const int rows =
+                        std::min(tile.rows, c.shape.Nq * tile.group - tile.query_tile * tile.rows);
+                    const int keys = std::min(tile.keys, c.shape.Nk - tile.key_tile * tile.keys);
+                    std::vector<int> scores(static_cast<std::size_t>(tile.rows * tile.keys));
+                    std::set<int> values;
+                    for (const auto& phase : phases_of(block, v)) {
+                        const auto shares = shares_of(phase, tile, c);
+                        for (const Share& share : shares) {
+                            for (const auto& [row, row_end] : share.rows) {
+                                for (const auto& [key, key_end] : share.keys) {
+                                    for (int i = row; i < row_end; ++i) {
+                                        for (int j = key; j < key_end; ++j)
+                                            ++scores[static_cast<std::size_t>(i * tile.keys + j)];
+                                    }
+                                }
+                            }
+                            for (const auto& [key, key_end] : share.value_keys) {
+                                for (int j = key; j < key_end; ++j) values.insert(j);
+                            }
+                        }
+                    }
+                    int n = 0;
+                    for (const int times : scores) {
+                        rows_and_keys_once &= times == (n / tile.keys < rows && n % tile.keys < keys ? 1 : 0);
+                        ++n;
+                    }
+                    all_values &= stage.number == 0 || stage.pass == Pass::backward ||
+                                  values.size() == static_cast<std::size_t>(keys);
+                }
+            }
         CHECK(rows_and_keys_once);
         CHECK(all_values);  // 00 multiplies by V in another kernel
     });
@@ -333,7 +384,7 @@ TEST_CASE("trace: blocks, warps and rows are in range, and no place has two bloc
 
 TEST_CASE("trace: m never falls, and the last m + log l of a row are its L", "[trace][ladder]") {
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
-        if (stage.number == 0) return;  // it keeps no running state
+        if (stage.number == 0 || stage.pass == Pass::backward) return;  // they keep no running state
         // By batch entry, head (or group of them) and row: what each block has at its end.
         std::map<std::tuple<int, int, int>, std::vector<double>> ends;
         int group = 1;
@@ -407,7 +458,7 @@ TEST_CASE("trace: warps that share rows merge to what the first of them has at t
 
 TEST_CASE("trace: the same whatever the order of threads and the number of workers", "[trace][ladder]") {
     const simt::KeptOptions kept;
-    for (const int number : {1, 6, 11, 22, 26}) {
+    for (const int number : {1, 6, 11, 22, 26, 44}) {
         const Stage& stage = *find_stage(number);
         const Case c = make_case({1, 2, 1, 130, 200, 64}, true);
         INFO(stage.folder());
@@ -521,6 +572,35 @@ TEST_CASE("trace: what a block of Hopper does has one time, whatever the order o
     CHECK(exponentials_of_both(recorded[2]) > 0.9);
 }
 
+TEST_CASE("trace: the tensor units have each of the five products of a gradient as long", "[trace]") {
+    for (const auto& [number, d] : {std::pair{46, 128}, std::pair{47, 256}}) {
+        const Case c = make_case({1, 2, 1, 256, 200, d}, true);
+        const auto json = to_json(c, multiprocessors, {trace_of(*find_stage(number), c)});
+        CHECK(json["traces"][0]["pass"] == "backward");
+        std::map<std::string, double> clocks;
+        std::set<std::string> places;
+        for (const auto& launch : json["traces"][0]["launches"]) {
+            for (const auto& block : launch["blocks"]) {
+                if (!block.contains("timeline")) continue;
+                for (const auto& lane : block["timeline"]["lanes"]) {
+                    const auto name = lane["name"].get<std::string>();
+                    if (lane["kind"] == "place") places.insert(name.substr(0, name.rfind(' ')));
+                    if (lane["kind"] != "products") continue;
+                    for (const auto& span : lane["spans"])
+                        clocks[span[2]] += span[1].get<double>() - span[0].get<double>();
+                }
+            }
+        }
+        CHECK(clocks.erase("flight") == 1);
+        CHECK(clocks.size() == 5);
+        for (const auto& [product, time] : clocks) {
+            INFO(number << ": " << product);
+            CHECK(time == Approx(clocks["scores"]));
+        }
+        CHECK(places == std::set<std::string>{"K V", "Q dO"});
+    }
+}
+
 TEST_CASE("trace: blocks that take work from a counter take it in turns", "[trace]") {
     const simt::KeptOptions kept;
     simt::options().blocks_in_turns = 4;
@@ -546,7 +626,7 @@ TEST_CASE("trace: a wrong stage has no trace", "[trace]") {
 }
 
 TEST_CASE("trace: the JSON form has every time in order and every index in range", "[trace]") {
-    for (const int number : {0, 1, 10, 25}) {
+    for (const int number : {0, 1, 10, 25, 42}) {
         const Case c = make_case({1, 3, 3, 300, 300, 64}, true);
         const Trace trace = trace_of(*find_stage(number), c);
         const auto json = nlohmann::json::parse(to_json(c, multiprocessors, {trace}).dump());

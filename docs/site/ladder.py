@@ -62,9 +62,7 @@ class Ladder:
             measured = re.search("<!-- generated: measured -->.*?Recorded on ([^,\n]*)(.*?)<!-- end -->", lesson, re.S)
             stage.gpu, table = measured.groups() if measured else ("", "")
             stage.speedups = [float(value) for value in re.findall(r"\*\*([\d.]+)x\*\*", table)]
-            # lab trace shows the forward pass.
-            stage.commands = [c for c in self.commands if (stage.parent or c != "diff") and
-                              (properties[folder]["pass"] == "forward" or c != "trace")]
+            stage.commands = [c for c in self.commands if stage.parent or c != "diff"]
             if stage.parent and not properties[folder]["ablation"]:  # it takes a change away, and nobody climbs to it
                 stage.parent.children.append(stage)
             stages[folder] = stage

@@ -77,9 +77,6 @@ Document run(const TraceOptions& options) {
     const Case c = options.problem.with_default(traced_shape);
     const auto stages = selected_stages(options);
     for (const Stage* stage : stages) {
-        if (stage->pass == Pass::backward)
-            throw BadUsage(fmt::format("{} computes gradients; lab trace shows the forward pass alone",
-                                       stage->folder()));
         if (!stage->has_head_dim(c.shape.d)) {
             throw BadUsage(fmt::format("{} has no head dimension {}; it has {}", stage->folder(), c.shape.d,
                                        fmt::join(stage->head_dims, ", ")));

@@ -160,6 +160,20 @@ ordered_json number(float value) {
     return std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr);
 }
 
+// What a product of a warpgroup computes, as its operands say. Those of the backward pass that have one in
+// registers, or in shared memory that warps have stored to, are of P or dS.
+const char* result_of(const simt::Timeline::Product& product, Pass pass) {
+    const std::string &A = product.A.tensor, &B = product.B.tensor;
+    if (pass == Pass::forward) return B == "V" ? "values" : "scores";
+    if (A.empty() != B.empty()) {
+        const std::string& tensor = A.empty() ? B : A;
+        if (tensor == "dO") return "dV";
+        if (tensor == "Q") return "dK";
+        if (tensor == "K") return "dQ";
+    }
+    return A == "dO" || B == "dO" ? "dP" : "scores";
+}
+
 // With few digits, since it is drawn.
 double rounded(double value) {
     return std::round(value * 1e4) / 1e4;
@@ -195,6 +209,7 @@ class TraceWriter {
         for (const float value : trace_.L) L.push_back(number(value));
         return {{"stage", trace_.stage->folder()},
                 {"change", trace_.stage->change},
+                {"pass", trace_.stage->pass == Pass::forward ? "forward" : "backward"},
                 {"end", units(trace_.end())},
                 {"total", list(trace_.counters)},
                 {"L", std::move(L)},
@@ -334,8 +349,10 @@ class TraceWriter {
         const std::size_t first_place = lanes.size();
         std::map<std::string, int> places;  // of each tensor
         for (const auto& place : timeline.places) {
-            ordered_json& lane =
-                add_lane("place", fmt::format("{} {}", place.tensors, places[place.tensors]++));
+            std::vector<std::string> tensors = place.tensors;
+            std::erase(tensors, "workspace");  // it comes beside what the place is for
+            const std::string name = fmt::format("{}", fmt::join(tensors, " "));
+            ordered_json& lane = add_lane("place", fmt::format("{} {}", name, places[name]++));
             for (const auto& fill : place.fills) {
                 const double freed = std::max(fill.freed, std::max(fill.landed, fill.last_read));
                 add(lane, fill.issued, fill.landed, "copy");
@@ -361,15 +378,12 @@ class TraceWriter {
             if (own.empty()) continue;
             ordered_json& products = add_lane("products", fmt::format("group {}", group));
             for (std::size_t first = 0, next = 0; first < own.size(); first = next) {
-                while (next < own.size() && own[next].B == own[first].B && own[next].A == own[first].A)
+                while (next < own.size() && own[next].A == own[first].A && own[next].B == own[first].B)
                     ++next;
                 products["spans"].push_back({at(own[first].issued), at(own[next - 1].ended), "flight"});
             }
-            for (const auto& product : own) {
-                const bool by_V =
-                    product.B >= 0 && timeline.places[static_cast<std::size_t>(product.B)].tensors == "V";
-                add(products, product.started, product.ended, by_V ? "values" : "scores");
-            }
+            for (const auto& product : own)
+                add(products, product.started, product.ended, result_of(product, trace_.stage->pass));
             ordered_json& lane = add_lane("warpgroup", fmt::format("group {}", group));
             for (const auto& span : timeline.warps[static_cast<std::size_t>(4 * group)].exponentials)
                 add(lane, span.start, span.end, "exp");
@@ -475,8 +489,11 @@ std::vector<simt::BlockTrace::Phase> phases_of(const TracedBlock& block, std::si
         own.warps[w] = record[first].warps[w];
         if (first == 0) continue;
         // Its scores may have been multiplied before the note of it.
-        for (const auto& [tensor, bytes] : record[first - 1].warps[w].read) {
-            for (const auto& [begin, end] : bytes.pieces()) own.warps[w].read[tensor].add(begin, end - begin);
+        for (const auto what : {&simt::BlockTrace::Warp::read, &simt::BlockTrace::Warp::read_transposed}) {
+            for (const auto& [tensor, bytes] : record[first - 1].warps[w].*what) {
+                for (const auto& [begin, end] : bytes.pieces())
+                    (own.warps[w].*what)[tensor].add(begin, end - begin);
+            }
         }
     }
     return {own};
@@ -493,11 +510,11 @@ std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::T
     std::vector<Share> shares;
     for (const auto& warp : phase.warps) {
         // The rows of the tile, numbered by `number_of`, of which the warp read anything of that tensor.
-        const auto read_of = [&](const char* name, const View& view, int heads, int N, int rows,
-                                 auto number_of) {
+        const auto read_of = [&](const auto& read, const char* name, const View& view, int heads, int N,
+                                 int rows, auto number_of) {
             std::set<int> numbers;
-            const auto found = warp.read.find(name);
-            if (found == warp.read.end()) return ranges_of(numbers);
+            const auto found = read.find(name);
+            if (found == read.end()) return ranges_of(numbers);
             for (const auto& [first, end] : found->second.pieces()) {
                 for (std::size_t byte = first; byte < end; byte += 16) {  // a copy's
                     const Element at = element_at(byte, view, heads, N, s);
@@ -508,9 +525,9 @@ std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::T
             return ranges_of(numbers);
         };
         Share& share = shares.emplace_back();
-        share.rows = read_of("Q", problem.Q, s.H, s.Nq, tile.rows, row_of);
-        share.keys = read_of("K", problem.K, s.Hkv, s.Nk, tile.keys, key_of);
-        share.value_keys = read_of("V", problem.V, s.Hkv, s.Nk, tile.keys, key_of);
+        share.rows = read_of(warp.read, "Q", problem.Q, s.H, s.Nq, tile.rows, row_of);
+        share.keys = read_of(warp.read, "K", problem.K, s.Hkv, s.Nk, tile.keys, key_of);
+        share.value_keys = read_of(warp.read_transposed, "V", problem.V, s.Hkv, s.Nk, tile.keys, key_of);
         if (!warp.received.empty()) share.received.resize(phase.warps.size());
         for (const auto& [other, bytes] : warp.received)
             share.received[static_cast<std::size_t>(other)] = bytes;
@@ -518,9 +535,11 @@ std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::T
     return shares;
 }
 
-Trace record_trace(Device& device, const Stage& stage, const Case& c, int multiprocessors) {
+Trace record_trace(Device& device, const Stage& stage, const Case& problem, int multiprocessors) {
+    Case c = problem;
+    c.pass = stage.pass;
     Trace trace{.stage = &stage, .counters = {}, .L = {}, .launches = {}};
-    const Inputs inputs = make_inputs(c);
+    Inputs inputs = make_inputs(c);
 #ifdef LADDER_HAS_CPU
     const simt::KeptOptions kept;
     std::mutex mutex;
@@ -549,7 +568,7 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
     trace.counters = device.counters();
     const Verdict verdict = judge(c, inputs, outputs);
     if (!verdict.passed) throw CheckFailed(fmt::format("{} is wrong: {}", stage.folder(), verdict.report));
-    trace.L = std::move(outputs.L);
+    trace.L = std::move(stage.pass == Pass::forward ? outputs.L : inputs.L);
     for (TracedLaunch& launch : trace.launches) {
         launch.start = &launch == &trace.launches.front() ? 0 : (&launch - 1)->end;
         lay_out(launch, c.shape.d, multiprocessors);

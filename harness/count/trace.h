@@ -55,10 +55,10 @@ using Ranges = std::vector<std::pair<int, int>>;
 
 /// What one warp touched in one phase, as its accesses say; places count from the corner of the tile.
 struct Share {
-    Ranges rows;                          ///< query rows whose Q it read for matrix products
-    Ranges keys;                          ///< keys whose K it read for them: with the rows, its part of S
-    Ranges value_keys;                    ///< keys whose V it read for them
-    std::vector<std::uint64_t> received;  ///< bytes of shared memory that it loaded, by the warp that stored
+    Ranges rows;                          ///< query rows whose Q it read for S = Q K^T
+    Ranges keys;                          ///< keys whose K it read for it: with the rows, its part of S
+    Ranges value_keys;                    ///< keys whose V it read for P V
+    std::vector<std::uint64_t> received;  ///< bytes of shared memory that it read, by the warp that stored
                                           ///< them; as many as the block has warps, or none
 
     auto operator<=>(const Share&) const = default;
@@ -81,7 +81,7 @@ std::vector<Share> shares_of(const simt::BlockTrace::Phase& phase, const simt::T
 struct Trace {
     const Stage* stage = nullptr;
     simt::Counters counters;  ///< of the whole run
-    std::vector<float> L;     ///< (B, H, Nq), natural logarithm, as the kernels wrote it
+    std::vector<float> L;     ///< (B, H, Nq), natural logarithm, as the kernels wrote it, or were given it
     std::vector<TracedLaunch> launches;
 
     std::uint64_t end() const { return launches.empty() ? 0 : launches.back().end; }
@@ -94,7 +94,8 @@ inline constexpr int most_traced_tiles = 1024;
 void require_traceable(const Shape& shape);
 
 /// Runs a stage on a CPU back-end as if it had that many multiprocessors, records it and verifies what it
-/// wrote. The record depends on nothing but the arguments. Throws CheckFailed if the stage is wrong, and what
+/// wrote. Whether the problem is the forward or the backward pass is the stage's. The record depends on
+/// nothing but the arguments. Throws CheckFailed if the stage is wrong, and what
 /// run_stage throws.
 Trace record_trace(Device& device, const Stage& stage, const Case& c, int multiprocessors);
 
@@ -107,9 +108,10 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
 ///     counters             the names of the counters, in the order of every list of them
 ///     traces[]             one per stage
 ///       stage, change      "05_causal_skip" and its one line
+///       pass               "forward" or "backward"
 ///       end                when its last block ends
 ///       total              its counters
-///       L[]                (B, H, Nq) as the kernels wrote it, null for -inf
+///       L[]                (B, H, Nq) as the kernels wrote it, or were given it; null for -inf
 ///       work[]             each list of counters that occurs; phases name them by index
 ///       shares[]           each Share that occurs, without what is empty; phases name them by index.
 ///                          Ranges are pairs: first, end
@@ -143,8 +145,9 @@ Trace record_trace(Device& device, const Stage& stage, const Case& c, int multip
 ///                                       the first product that reads it to the last, "full" otherwise; empty
 ///                                       between spans
 ///                            products   "flight" from the issue of the first product that reads the same
-///                                       place to the end of the last; "scores" or "values" while the tensor
-///                                       units have one, "values" if it multiplies by V
+///                                       place to the end of the last; while the tensor units have one, what
+///                                       it computes: "scores" or, by V, "values"; in the backward pass
+///                                       "scores", "dP", "dV", "dK" or "dQ"
 ///                            warpgroup  "exp": exponentials of its first warp
 ///                          and in those of loads and warpgroups "loads", "mbarrier", "barrier", "products",
 ///                          "tensor_units": it waits for them
