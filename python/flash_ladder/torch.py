@@ -48,10 +48,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: O
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
             q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-    if not plain:
+    with_gradients = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if not plain or (with_gradients and return_lse):
         o, lse = _attention(q, k, v, causal, scale, _word(stage), _word(backward_stage), backend)
-    elif torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        o, lse = _with_gradients(q, k, v, causal, scale, stage, backward_stage, backend)
+    elif with_gradients:
+        return _with_gradients(q, k, v, (causal, scale, stage, backward_stage, backend))
     else:
         o, lse = _run_forward(q, k, v, causal, scale, stage, backward_stage, backend)
     return (o, lse) if return_lse else o
@@ -156,25 +157,27 @@ def _keep(ctx, inputs, output):
     ctx.rest = causal, scale, backward_stage, backend
 
 
-def _gradients(ctx, do, dlse, run=_attention_backward):
+def _gradients(ctx, do, dlse):
     if do is None:
         return (None,) * 8
-    return *run(*ctx.saved_tensors, do, *ctx.rest), None, None, None, None, None
+    return *_attention_backward(*ctx.saved_tensors, do, *ctx.rest), None, None, None, None, None
 
 
 class _LadderAttention(torch.autograd.Function):
-    """The operator and its gradients without the operator."""
+    """The operator and its gradients without the operator. Its outputs and inputs are few, since each takes time."""
 
     @staticmethod
-    def forward(ctx, *inputs):
-        output = _run_forward(*inputs)
-        _keep(ctx, inputs, output)
-        return output
+    def forward(ctx, q, k, v, rest):
+        o, lse = _run_forward(q, k, v, *rest)
+        causal, scale, _, backward_stage, backend = rest
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.rest = causal, scale, backward_stage, backend
+        return o
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, do, dlse):
-        return _gradients(ctx, do, dlse, _run_backward)
+    def backward(ctx, do):
+        return *_run_backward(*ctx.saved_tensors, do, *ctx.rest), None
 
 
 # Function.apply() looks for transforms first, as _is_plain() has done, and takes 3 microseconds for it.
