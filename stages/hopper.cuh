@@ -86,6 +86,14 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
             throw CannotRun("the driver has no tensor maps");
         return reinterpret_cast<Encode>(f);
     }();
+    // Of the driver, and in a thread that has asked nothing of the runtime yet it finds no context.
+    thread_local const cudaError_t has_context = [] {
+        int device = 0;
+        const cudaError_t error = cudaGetDevice(&device);
+        return error == cudaSuccess ? cudaSetDevice(device) : error;
+    }();
+    if (has_context != cudaSuccess)
+        throw CheckFailed(std::string("tensor map: ") + cudaGetErrorString(has_context));
     TensorMap map;
     const cuuint64_t extents[] = {64, cuuint64_t(N), d / 64, cuuint64_t(heads), cuuint64_t(B)};
     const cuuint64_t strides[] = {cuuint64_t(X.row) * 2, 128, cuuint64_t(X.head) * 2,

@@ -90,6 +90,8 @@ def check_lse(lse, q):
         raise TypeError(f"L is {dtype_name(lse.dtype)}; expected float32")
     if tuple(lse.shape) != tuple(q.shape[:3]):
         raise ValueError(f"L is {tuple(lse.shape)}; expected {tuple(q.shape[:3])}, the first axes of Q")
+    if (here := getattr(lse, "device", None)) != (there := getattr(q, "device", None)):  # old NumPy's have none
+        raise ValueError(f"L is on {here} and Q on {there}: they must agree")
 
 
 class Placed:

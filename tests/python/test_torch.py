@@ -1,5 +1,7 @@
 """The package in PyTorch: on a CPU by the stages of the algorithm, on a GPU by the last rungs."""
 
+import threading
+
 import numpy as np
 import pytest
 from conftest import reference, relative
@@ -8,7 +10,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F
 
 import flash_ladder
-from flash_ladder.torch import attention
+from flash_ladder.torch import attention, attention_backward
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -139,6 +141,23 @@ class TestOnAGpu:
             assert not stream.query()  # nothing waited
         stream.synchronize()
         assert torch.equal(o, expected)
+
+    def test_in_a_thread_that_is_new_to_cuda(self):
+        """As autograd's are; a tensor map is asked of the driver, which wants a context."""
+        inputs = tensors(torch.bfloat16, gradients=False, rows=70, keys=70)
+        expected, results = attention(*inputs, stage=33), []
+        thread = threading.Thread(target=lambda: results.append(attention(*inputs, stage=33)))
+        thread.start()
+        thread.join()
+        assert torch.equal(results[0], expected)
+
+    def test_what_is_elsewhere_is_refused(self):
+        q, k, v = tensors(torch.bfloat16, gradients=False)
+        o, lse = attention(q, k, v, return_lse=True)
+        with pytest.raises(ValueError, match="L is on cpu and Q on cuda:0: they must agree"):
+            attention_backward(q, k, v, o, lse.cpu(), torch.ones_like(o))
+        with pytest.raises(ValueError, match="Q is on cuda:0 and V on cpu: they must agree"):
+            attention(q, k, v.cpu())
 
     def test_no_synchronization_and_no_other_memory(self):
         q, k, v = tensors(torch.bfloat16, gradients=False, rows=512, keys=512)
