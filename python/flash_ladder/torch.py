@@ -54,7 +54,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: O
     elif with_gradients:
         return _with_gradients(q, k, v, (causal, scale, stage, backward_stage, backend))
     else:
-        o, lse = _run_forward(q, k, v, causal, scale, stage, backward_stage, backend)
+        o, lse = _run_forward(q, k, v, causal, scale, stage, backward_stage, backend, return_lse)
     return (o, lse) if return_lse else o
 
 
@@ -97,19 +97,23 @@ def _on_its_device(q):
     return torch.cuda.device(q.device)
 
 
-def _room(kernel, q, k):
-    """A stage's workspace on a GPU, its address, and the stream: what calls on a CPU do without."""
-    if not q.is_cuda:
-        return None, 0, 0
-    stream = torch._C._cuda_getCurrentRawStream(q.device.index)
-    size = kernel.workspace_bytes(q, k)
+def _room(kernel, q, k, L_bytes=0):
+    """Memory for an L that nobody asked for and, behind it, the stage's workspace, which calls on a CPU do without: one
+    allocation, since each takes time. Returns it, and its two addresses."""
+    L_bytes = (L_bytes + 255) // 256 * 256
+    size = L_bytes + (kernel.workspace_bytes(q, k) if q.is_cuda else 0)
     if size == 0:
-        return None, 0, stream
-    workspace = q.new_empty(size, dtype=torch.uint8)
-    return workspace, workspace.data_ptr(), stream
+        return None, 0, 0
+    room = q.new_empty(size, dtype=torch.uint8)
+    first = room.data_ptr()
+    return room, first, first + L_bytes
 
 
-def _run_forward(q, k, v, causal, scale, stage, backward_stage, backend):
+def _stream(q):
+    return torch._C._cuda_getCurrentRawStream(q.device.index) if q.is_cuda else 0
+
+
+def _run_forward(q, k, v, causal, scale, stage, backward_stage, backend, wants_lse=True):
     dtype = q.dtype
     if not (dtype is k.dtype is v.dtype and dtype in _bf16 and q.device == k.device == v.device and
             q.dim() == k.dim() == v.dim() == 4):
@@ -117,9 +121,12 @@ def _run_forward(q, k, v, causal, scale, stage, backward_stage, backend):
     with _on_its_device(q):
         B, H, Nq, d = q.shape
         kernel = _kernel(True, stage, "gpu" if q.is_cuda else backend, Nq, d)
-        workspace, address, stream = _room(kernel, q, k)
-        o, lse = torch.empty_like(q), q.new_empty((B, H, Nq), dtype=torch.float32)  # q.shape[:3] takes longer
-        kernel.forward(q, k, v, o, lse.data_ptr(), _bf16[dtype], causal, scale, address, stream)
+        o, lse = torch.empty_like(q), None
+        room, L, workspace = _room(kernel, q, k, 0 if wants_lse else 4 * B * H * Nq)
+        if wants_lse:
+            lse = q.new_empty((B, H, Nq), dtype=torch.float32)  # q.shape[:3] takes longer
+            L = lse.data_ptr()
+        kernel.forward(q, k, v, o, L, _bf16[dtype], causal, scale, workspace, _stream(q))
         return o, lse
 
 
@@ -135,9 +142,10 @@ def _run_backward(q, k, v, o, lse, do, causal, scale, stage, backend):
         do = do.contiguous()  # the gradient of a sum is one number, expanded
     with _on_its_device(q):
         kernel = _kernel(False, stage, "gpu" if q.is_cuda else backend, q.shape[2], q.shape[3])
-        workspace, address, stream = _room(kernel, q, k)
+        room, _, workspace = _room(kernel, q, k)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        kernel.backward(q, k, v, o, lse.data_ptr(), do, dq, dk, dv, _bf16[q.dtype], causal, scale, address, stream)
+        kernel.backward(q, k, v, o, lse.data_ptr(), do, dq, dk, dv, _bf16[q.dtype], causal, scale, workspace,
+                        _stream(q))
         return dq, dk, dv
 
 

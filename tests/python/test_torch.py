@@ -151,6 +151,14 @@ class TestOnAGpu:
         thread.join()
         assert torch.equal(results[0], expected)
 
+    @pytest.mark.parametrize("stage", [5, 16, 36])
+    def test_an_L_that_nobody_asks_for_changes_nothing(self, stage):
+        """It shares an allocation with the workspace; 16 and 36 have one, with counters at its end."""
+        inputs = tensors(torch.bfloat16, gradients=False, rows=1 if stage == 16 else 300, keys=2000)
+        expected, _ = attention(*inputs, stage=stage, return_lse=True)
+        for _ in range(3):
+            assert torch.equal(attention(*inputs, stage=stage), expected)
+
     def test_what_is_elsewhere_is_refused(self):
         q, k, v = tensors(torch.bfloat16, gradients=False)
         o, lse = attention(q, k, v, return_lse=True)
