@@ -366,6 +366,23 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
         }
     }
     CHECK(files == handout.files);
+    // Links lead somewhere, or are words; what looks like one in code stays.
+    const std::regex link(R"~(\[[^\]]*\]\((?!https?:|#|[^)]*[ &])([^)#]+)|(?:src|srcset)="([^"]+)")~");
+    int links = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(folder / "out")) {
+        if (entry.path().extension() != ".md") continue;
+        const std::string text = read_file(entry.path());
+        for (std::sregex_iterator found(text.begin(), text.end(), link), end; found != end; ++found) {
+            const std::string target = (*found)[1].str() + (*found)[2].str();
+            INFO(entry.path().string() << ": " << target);
+            CHECK(fs::exists(entry.path().parent_path() / target));
+            links += 1;
+        }
+    }
+    CHECK(links > 100);
+    CHECK(contains(folder.read("out/STUDENTS.md"), "the ladder's notebook for Colab |"));
+    CHECK(contains(folder.read("out/stages/04_split_q/README.md"), "(../03_sequence_parallel/README.md)"));
+    CHECK(fs::exists(folder / "out/.devcontainer/Dockerfile"));
     for (const char* name :
          {"05_causal_skip/kernel.cu", "05_causal_skip/README.md", "06_flash_decoding", "26_mbarriers"})
         CHECK(!fs::exists(folder / (std::string("out/stages/") + name)));

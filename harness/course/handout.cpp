@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <regex>
 #include <set>
+#include <sstream>
 
 #include "harness/base/file.h"
 #include "harness/base/json.h"
@@ -68,6 +70,40 @@ class Copier {
     fs::path from_, to_;
 };
 
+/// A page of `folder` whose links to files that are not there have become their words. What is code stays.
+std::string without_dead_links(const std::string& page, const fs::path& folder) {
+    static const std::regex code_or_link(R"(`[^`]*`|\[([^\]]*)\]\(([^)#\s]+)[^)]*\))");
+    std::string result, prose;
+    const auto end_of_prose = [&] {  // a link may go on in the next line
+        auto rest = prose.cbegin();
+        for (std::sregex_iterator found(rest, prose.cend(), code_or_link), end; found != end; ++found) {
+            const std::smatch& match = *found;
+            const std::string target = match[2];
+            const bool leads =
+                target.empty() || target.find(':') != target.npos || fs::exists(folder / target);
+            result.append(rest, match[0].first);
+            result += leads ? match[0].str() : match[1].str();
+            rest = match[0].second;
+        }
+        result.append(rest, prose.cend());
+        prose.clear();
+    };
+    bool in_code = false;
+    std::istringstream lines(page);
+    for (std::string line; std::getline(lines, line);) {
+        const bool is_fence = line.starts_with("```");
+        if (is_fence) in_code = !in_code;
+        if (!is_fence && !in_code && !line.starts_with("    ")) {
+            prose += line + "\n";
+        } else {
+            end_of_prose();
+            result += line + "\n";
+        }
+    }
+    end_of_prose();
+    return result;
+}
+
 std::string stage_json(const Exercise& e) {
     auto tilings = nlohmann::json::array();
     for (const Tiling& t : e.tilings) tilings.push_back({t.Br, t.Bc, t.depth});
@@ -122,7 +158,8 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
          {"lab", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "stages/device.cuh", "stages/hopper.cuh",
           "stages/stage.h", "stages/errors.h", "stages/launch.h", "stages/README.md"})
         copy.file(file);
-    for (const char* sources : {"harness", "simt", "reference"}) copy.folder(sources);
+    for (const char* name : {"harness", "simt", "reference", "docs/plots", ".devcontainer"})
+        copy.folder(name);
     for (const auto& [part, page] : part_pages()) copy.file(fs::path("stages") / page);
     // The pictures of the lessons that are there: "04-split-q-light.svg" is of stage 04, "20s-..." of a part.
     const fs::path figures = fs::path("docs") / "figures";
@@ -161,6 +198,11 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
     copy.write("STUDENTS.md", guide);
     copy.write("README.md", readme(exercises));
     copy.write(".gitignore", "/build/\n/my/\n/zoo-*/\n");
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+        if (entry.path().extension() != ".md") continue;
+        const std::string page = read_file(entry.path());
+        OutputFile(entry.path()).write(without_dead_links(page, entry.path().parent_path()));
+    }
     handout.files = copy.files;
     return handout;
 }
