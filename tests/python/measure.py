@@ -124,9 +124,9 @@ def llama():
 
 
 def main():
-    flash_ladder.prepare(["5", "40"] + [flash_ladder.default_stage(rows, d, backward=backward, backend="gpu")
-                                        for rows, backward in ((64, False), (1, False), (64, True)) for d in (64, 128)],
-                         "gpu")
+    last = [flash_ladder.default_stage(rows, d, backward=backward, backend="gpu")
+            for rows, backward in ((64, False), (1, False), (64, True)) for d in (64, 128)]
+    flash_ladder.prepare(["0", "4", "5", "26", "40", "41", "42", "44", *last], "gpu")
     if sys.argv[1] == "--compile":
         return
     result = {"kind": "python", "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
