@@ -188,10 +188,10 @@ fi
 suite 'all tests' "$build"
 
 # Not beside others: it configures the build anew.
-if has_cpu && package_python=$(tests/find_python.sh nanobind numpy pytest); then
+if has_cpu && package_python=$(tests/python_env.sh "$build" 2> "$logs/python_env.log"); then
     step 'the Python package' tests/python.sh "$build" "$package_python"
 else
-    skip 'the Python package' 'nanobind, numpy or pytest is missing'
+    skip 'the Python package' "nanobind, numpy or pytest is missing: $logs/python_env.log"
 fi
 
 # --- The same tree under another compiler, with checkers of its own, and every stage on its cases ------------------
