@@ -79,7 +79,8 @@ Table parts_table(const Results& results, const std::string& folder) {
             for (const Stage* stage : own) {
                 const bool in_its_field = is_decoding(stage->shows_in) == is_decoding(regime);
                 const Row* row = problem != nullptr ? problem->row(stage->number) : nullptr;
-                if (is_chain && in_its_field && row != nullptr && row->timing) last = row;
+                const bool leads_on = is_chain && in_its_field && !is_for_order(*stage);
+                if (leads_on && row != nullptr && row->timing) last = row;
             }
             if (first == nullptr || last == nullptr || !first->timing) continue;
             const char* separator = gain.empty() ? "" : ", ";
