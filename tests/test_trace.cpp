@@ -490,7 +490,8 @@ TEST_CASE("trace: the same each time, and as counted, though blocks count themse
     simt::options().workers = 3;
     for (const auto& [number, c] : {std::pair{14, make_case({1, 1, 1, 1, 700, 64}, false)},
                                     std::pair{16, make_case({11, 2, 1, 3, 700, 64}, true)},
-                                    std::pair{36, make_case({1, 5, 1, 140, 200, 64}, true)}}) {
+                                    std::pair{36, make_case({1, 5, 1, 140, 200, 64}, true)},
+                                    std::pair{48, make_case({1, 2, 1, 140, 300, 64}, true)}}) {
         INFO(number);
         const auto written = [&, stage = find_stage(number), c = c] {
             return to_json(c, multiprocessors, {trace_of(*stage, c)}).dump();
@@ -499,8 +500,9 @@ TEST_CASE("trace: the same each time, and as counted, though blocks count themse
         for (int time = 0; time < 4; ++time) CHECK(written() == first);
         Case counted = c;
         counted.multiprocessors = multiprocessors;
+        counted.pass = find_stage(number)->pass;
         const auto counts =
-            count_work(*open_device(Backend::cpu), *find_stage(number), counted, make_inputs(c));
+            count_work(*open_device(Backend::cpu), *find_stage(number), counted, make_inputs(counted));
         CHECK(counts.counters == trace_of(*find_stage(number), c).counters);
     }
 }
