@@ -120,7 +120,8 @@ class Block final : Scheduler::Program {
         self().compared = shows_comparisons_ = true;
     }
     void note_row(int row, float m, float l);
-    /// For the trace, if there is one: a row of ldmatrix, and what load() and store() move.
+    /// For the trace, if there is one: a row of an operand that ldmatrix or a product reads, and what load()
+    /// and store() move.
     void record_matrix_row(const void* row, bool transposed) {
         if (trace_ != nullptr) record_read(row, transposed);
     }

@@ -42,6 +42,9 @@ class ByteSet {
         }
         pieces_.emplace_hint(next, first, end);
     }
+    void add(const ByteSet& others) {
+        for (const auto& [first, end] : others.pieces_) add(first, end - first);
+    }
     const std::map<std::size_t, std::size_t>& pieces() const { return pieces_; }
 
     bool operator==(const ByteSet&) const = default;

@@ -5,6 +5,7 @@
 #    include "harness/count/trace.h"
 
 #    include <algorithm>
+#    include <array>
 #    include <cmath>
 #    include <limits>
 #    include <map>
@@ -61,12 +62,26 @@ void for_each_trace(F&& f) {
     }
 }
 
+std::vector<const TracedBlock*> blocks_of(const Trace& trace) {
+    std::vector<const TracedBlock*> all;
+    for (const TracedLaunch& launch : trace.launches) {
+        for (const TracedBlock& block : launch.blocks) all.push_back(&block);
+    }
+    return all;
+}
+
+std::vector<Visit> visits_of(const TracedLaunch& launch) {
+    std::vector<Visit> all;
+    for (const TracedBlock& block : launch.blocks)
+        all.insert(all.end(), block.visits.begin(), block.visits.end());
+    return all;
+}
+
 std::vector<Visit> visits_of(const Trace& trace) {
     std::vector<Visit> all;
     for (const TracedLaunch& launch : trace.launches) {
-        for (const TracedBlock& block : launch.blocks) {
-            all.insert(all.end(), block.visits.begin(), block.visits.end());
-        }
+        const auto own = visits_of(launch);
+        all.insert(all.end(), own.begin(), own.end());
     }
     return all;
 }
@@ -162,10 +177,10 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
         const auto visits = visits_of(trace);
         REQUIRE(visits.size() == trace.counters.tiles);
-        if (stage.pass == Pass::backward) return;
         CHECK(static_cast<std::uint64_t>(std::count_if(visits.begin(), visits.end(), [](const Visit& v) {
                   return v.tile.masked;
               })) == trace.counters.masked_tiles);
+        if (stage.pass == Pass::backward) return;  // below
 
         const simt::Tile size = visits.front().tile;
         const bool packed = stage.number >= 7 && is_decoding(stage.shows_in);
@@ -191,10 +206,8 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
     });
 }
 
-TEST_CASE(
-    "trace: each kernel of gradients that visits tiles visits those that see a key, and masks where one does "
-    "not",
-    "[trace][ladder]") {
+TEST_CASE("trace: kernels of gradients visit each tile that sees a key, and mask where not all is seen",
+          "[trace][ladder]") {
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
         if (stage.pass != Pass::backward) return;
         const Shape& s = c.shape;
@@ -203,15 +216,11 @@ TEST_CASE(
             std::map<std::array<int, 4>, bool> masked;  // by batch entry, head, first row and key
             int rows = 0, keys = 0;
             bool once = true;
-            for (const TracedBlock& block : launch.blocks) {
-                for (const auto& visit : block.visits) {
-                    const simt::Tile& t = visit.tile;
-                    rows = t.rows, keys = t.keys;
-                    once &=
-                        masked
-                            .try_emplace({t.batch, t.head, t.query_tile * rows, t.key_tile * keys}, t.masked)
-                            .second;
-                }
+            for (const Visit& visit : visits_of(launch)) {
+                const simt::Tile& t = visit.tile;
+                rows = t.rows, keys = t.keys;
+                const std::array<int, 4> place{t.batch, t.head, t.query_tile * rows, t.key_tile * keys};
+                once &= masked.try_emplace(place, t.masked).second;
             }
             if (masked.empty()) continue;
             ++kernels;
@@ -241,43 +250,43 @@ TEST_CASE(
 
 TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[trace][ladder]") {
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
+        // 00 multiplies by V in another kernel; of gradients no product is P V
+        const bool multiplies_elsewhere = stage.number == 0 || stage.pass == Pass::backward;
         bool rows_and_keys_once = true, all_values = true;
-        for (const TracedLaunch& launch : trace.launches)
-            for (const TracedBlock& block : launch.blocks) {
-                for (std::size_t v = 0; v < block.visits.size(); ++v) {
-                    const simt::Tile& tile = block.visits[v].tile;
-                    const int rows =
-                        std::min(tile.rows, c.shape.Nq * tile.group - tile.query_tile * tile.rows);
-                    const int keys = std::min(tile.keys, c.shape.Nk - tile.key_tile * tile.keys);
-                    std::vector<int> scores(static_cast<std::size_t>(tile.rows * tile.keys));
-                    std::set<int> values;
-                    for (const auto& phase : phases_of(block, v)) {
-                        const auto shares = shares_of(phase, tile, c);
-                        for (const Share& share : shares) {
-                            for (const auto& [row, row_end] : share.rows) {
-                                for (const auto& [key, key_end] : share.keys) {
-                                    for (int i = row; i < row_end; ++i) {
-                                        for (int j = key; j < key_end; ++j)
-                                            ++scores[static_cast<std::size_t>(i * tile.keys + j)];
-                                    }
+        for (const TracedBlock* traced : blocks_of(trace)) {
+            const TracedBlock& block = *traced;
+            for (std::size_t v = 0; v < block.visits.size(); ++v) {
+                const simt::Tile& tile = block.visits[v].tile;
+                const int rows = std::min(tile.rows, c.shape.Nq * tile.group - tile.query_tile * tile.rows);
+                const int keys = std::min(tile.keys, c.shape.Nk - tile.key_tile * tile.keys);
+                std::vector<int> scores(static_cast<std::size_t>(tile.rows * tile.keys));
+                std::set<int> values;
+                for (const auto& phase : phases_of(block, v)) {
+                    const auto shares = shares_of(phase, tile, c);
+                    for (const Share& share : shares) {
+                        for (const auto& [row, row_end] : share.rows) {
+                            for (const auto& [key, key_end] : share.keys) {
+                                for (int i = row; i < row_end; ++i) {
+                                    for (int j = key; j < key_end; ++j)
+                                        ++scores[static_cast<std::size_t>(i * tile.keys + j)];
                                 }
                             }
-                            for (const auto& [key, key_end] : share.value_keys) {
-                                for (int j = key; j < key_end; ++j) values.insert(j);
-                            }
+                        }
+                        for (const auto& [key, key_end] : share.value_keys) {
+                            for (int j = key; j < key_end; ++j) values.insert(j);
                         }
                     }
-                    int n = 0;
-                    for (const int times : scores) {
-                        rows_and_keys_once &= times == (n / tile.keys < rows && n % tile.keys < keys ? 1 : 0);
-                        ++n;
-                    }
-                    all_values &= stage.number == 0 || stage.pass == Pass::backward ||
-                                  values.size() == static_cast<std::size_t>(keys);
                 }
+                int n = 0;
+                for (const int times : scores) {
+                    rows_and_keys_once &= times == (n / tile.keys < rows && n % tile.keys < keys ? 1 : 0);
+                    ++n;
+                }
+                all_values &= multiplies_elsewhere || values.size() == static_cast<std::size_t>(keys);
             }
+        }
         CHECK(rows_and_keys_once);
-        CHECK(all_values);  // 00 multiplies by V in another kernel
+        CHECK(all_values);
     });
 }
 
@@ -580,6 +589,7 @@ TEST_CASE("trace: the tensor units have each of the five products of a gradient 
         const auto json = to_json(c, multiprocessors, {trace_of(*find_stage(number), c)});
         CHECK(json["traces"][0]["pass"] == "backward");
         std::map<std::string, double> clocks;
+        std::map<std::string, std::set<std::string>> products;  // by warpgroup
         std::set<std::string> places;
         for (const auto& launch : json["traces"][0]["launches"]) {
             for (const auto& block : launch["blocks"]) {
@@ -588,8 +598,10 @@ TEST_CASE("trace: the tensor units have each of the five products of a gradient 
                     const auto name = lane["name"].get<std::string>();
                     if (lane["kind"] == "place") places.insert(name.substr(0, name.rfind(' ')));
                     if (lane["kind"] != "products") continue;
-                    for (const auto& span : lane["spans"])
+                    for (const auto& span : lane["spans"]) {
                         clocks[span[2]] += span[1].get<double>() - span[0].get<double>();
+                        products[name].insert(span[2]);
+                    }
                 }
             }
         }
@@ -600,6 +612,9 @@ TEST_CASE("trace: the tensor units have each of the five products of a gradient 
             CHECK(time == Approx(clocks["scores"]));
         }
         CHECK(places == std::set<std::string>{"K V", "Q dO"});
+        if (number != 47) continue;  // whose warpgroups have a role each
+        CHECK(products["group 1"] == std::set<std::string>{"dQ", "dV", "flight", "scores"});
+        CHECK(products["group 2"] == std::set<std::string>{"dK", "dP", "dQ", "flight"});
     }
 }
 

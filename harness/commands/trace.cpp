@@ -86,7 +86,7 @@ Document run(const TraceOptions& options) {
     const std::string path = page_path(options, stages);
     const std::optional<OutputFile> page = path.empty() ? std::nullopt : std::optional<OutputFile>(path);
     const auto device = open_device(Backend::cpu);
-    require_memory(c.shape, *device);
+    for (const Stage* stage : stages) require_memory(c.shape, *device, stage->pass);
     const ProgressLine progress;
     compile_stages(stages, device->backend(), std::cref(progress));
     std::vector<Trace> traces;

@@ -207,14 +207,10 @@ class TraceWriter {
         }
         ordered_json L = ordered_json::array();
         for (const float value : trace_.L) L.push_back(number(value));
-        return {{"stage", trace_.stage->folder()},
-                {"change", trace_.stage->change},
-                {"pass", trace_.stage->pass == Pass::forward ? "forward" : "backward"},
-                {"end", units(trace_.end())},
-                {"total", list(trace_.counters)},
-                {"L", std::move(L)},
-                {"work", std::move(work_)},
-                {"shares", std::move(shares_)},
+        return {{"stage", trace_.stage->folder()},  {"change", trace_.stage->change},
+                {"pass", name(trace_.stage->pass)}, {"end", units(trace_.end())},
+                {"total", list(trace_.counters)},   {"L", std::move(L)},
+                {"work", std::move(work_)},         {"shares", std::move(shares_)},
                 {"launches", std::move(launches)}};
     }
 
@@ -490,10 +486,8 @@ std::vector<simt::BlockTrace::Phase> phases_of(const TracedBlock& block, std::si
         if (first == 0) continue;
         // Its scores may have been multiplied before the note of it.
         for (const auto what : {&simt::BlockTrace::Warp::read, &simt::BlockTrace::Warp::read_transposed}) {
-            for (const auto& [tensor, bytes] : record[first - 1].warps[w].*what) {
-                for (const auto& [begin, end] : bytes.pieces())
-                    (own.warps[w].*what)[tensor].add(begin, end - begin);
-            }
+            for (const auto& [tensor, bytes] : record[first - 1].warps[w].*what)
+                (own.warps[w].*what)[tensor].add(bytes);
         }
     }
     return {own};

@@ -95,8 +95,7 @@ void require_traceable(const Shape& shape);
 
 /// Runs a stage on a CPU back-end as if it had that many multiprocessors, records it and verifies what it
 /// wrote. Whether the problem is the forward or the backward pass is the stage's. The record depends on
-/// nothing but the arguments. Throws CheckFailed if the stage is wrong, and what
-/// run_stage throws.
+/// nothing but the arguments. Throws CheckFailed if the stage is wrong, and what run_stage throws.
 Trace record_trace(Device& device, const Stage& stage, const Case& c, int multiprocessors);
 
 /// The JSON form of traces of one problem. Times are in units of what 16 query rows and 64 keys take (d mma):

@@ -70,8 +70,9 @@ class Copier {
     fs::path from_, to_;
 };
 
-/// A page of `folder` whose links to files that are not there have become their words. What is code stays.
-std::string without_dead_links(const std::string& page, const fs::path& folder) {
+/// A page in `folder` whose links to files that are not there, or not below `top`, have become their words.
+/// What is code stays.
+std::string without_dead_links(const std::string& page, const fs::path& folder, const fs::path& top) {
     static const std::regex code_or_link(R"(`[^`]*`|\[([^\]]*)\]\(([^)#\s]+)[^)]*\))");
     std::string result, prose;
     const auto end_of_prose = [&] {  // a link may go on in the next line
@@ -79,8 +80,10 @@ std::string without_dead_links(const std::string& page, const fs::path& folder) 
         for (std::sregex_iterator found(rest, prose.cend(), code_or_link), end; found != end; ++found) {
             const std::smatch& match = *found;
             const std::string target = match[2];
-            const bool leads =
-                target.empty() || target.find(':') != target.npos || fs::exists(folder / target);
+            const bool is_here =
+                fs::exists(folder / target) &&
+                *(folder / target).lexically_relative(top).lexically_normal().begin() != "..";
+            const bool leads = target.empty() || target.find(':') != target.npos || is_here;
             result.append(rest, match[0].first);
             result += leads ? match[0].str() : match[1].str();
             rest = match[0].second;
@@ -201,7 +204,7 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
         if (entry.path().extension() != ".md") continue;
         const std::string page = read_file(entry.path());
-        OutputFile(entry.path()).write(without_dead_links(page, entry.path().parent_path()));
+        OutputFile(entry.path()).write(without_dead_links(page, entry.path().parent_path(), folder));
     }
     handout.files = copy.files;
     return handout;
