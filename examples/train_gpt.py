@@ -3,6 +3,7 @@
 
     train_gpt.py                              the last rungs, on a GPU; --stage 5 --backward-stage 42 for others
     train_gpt.py --stage my/ --json out.json  a kernel of your own; losses and times as JSON
+    train_gpt.py --context 2048 --batch 16    where attention is most of a step, which on a GPU it is not by default
     train_gpt.py --tiny                       a smaller model, for the CPU back-end: the default without a GPU
 
 Both runs begin with the same weights and see the same text, so that their losses differ by rounding alone. The text is
@@ -133,6 +134,8 @@ def main():
     parser.add_argument("--stage", help="of the forward pass: a number, a name or a folder")
     parser.add_argument("--backward-stage", help="of the backward pass")
     parser.add_argument("--steps", type=int, help="of each run [400, or 30 with --tiny]")
+    parser.add_argument("--context", type=int, help="characters that the model sees [256, or 64 with --tiny]")
+    parser.add_argument("--batch", type=int, help="sequences of a step [64, or 4 with --tiny]")
     parser.add_argument("--tiny", action="store_true", help="a model that the CPU back-end trains in a minute")
     parser.add_argument("--cpu", action="store_true", help="the CPU back-end, even if there is a GPU")
     parser.add_argument("--seed", type=int, default=1)
@@ -140,7 +143,8 @@ def main():
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() and not options.cpu else "cpu"
     tiny = options.tiny or device == "cpu"
-    size, steps = (TINY, options.steps or 30) if tiny else (SMALL, options.steps or 400)
+    size, steps = (dict(TINY), options.steps or 30) if tiny else (dict(SMALL), options.steps or 400)
+    size.update({name: given for name in ("context", "batch") if (given := getattr(options, name)) is not None})
     # On a CPU by default what is quickest there
     default = ["5", "40"] if device == "cpu" else [
         flash_ladder.default_stage(size["context"], 64, backward=backward, backend="gpu") for backward in (False, True)]

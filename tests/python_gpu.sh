@@ -45,13 +45,16 @@ wanted_step build-configure 20 cmake -S "$root" -B "$build" $generator -DLADDER_
     -DLADDER_PYTHON=ON "-DPython_EXECUTABLE=$python"
 wanted_step build 80 cmake --build "$build" --parallel "$(nproc)" --target python_package
 wanted_step compile 60 "$python" "$root/tests/python/measure.py" --compile
-set -- "$out/train.json"
+set -- "$out/train.json" "$out/train-5.json"
 wanted_step train 40 "$python" "$root/examples/train_gpt.py" --steps 200 --json "$out/train.json"
-for pair in 26:44 5:42 4:41 0:40; do  # the last ones of mma.sync, down to standard attention
+wanted_step train-5 40 "$python" "$root/examples/train_gpt.py" --steps 200 --stage 5 --backward-stage 42 \
+    --json "$out/train-5.json"
+# Where attention is most of a step: the last rungs, the last ones of mma.sync, down to standard attention
+for pair in 36:47 26:44 5:42 4:41 0:40; do
     stage=${pair%:*}
-    wanted_step "train-$stage" 30 "$python" "$root/examples/train_gpt.py" --steps 200 --stage "$stage" \
-        --backward-stage "${pair#*:}" --json "$out/train-$stage.json"
-    set -- "$@" "$out/train-$stage.json"
+    wanted_step "train-long-$stage" 30 "$python" "$root/examples/train_gpt.py" --context 2048 --batch 16 --steps 5 \
+        --stage "$stage" --backward-stage "${pair#*:}" --json "$out/train-long-$stage.json"
+    set -- "$@" "$out/train-long-$stage.json"
 done
 wanted_step measure 50 "$python" "$root/tests/python/measure.py" "$out/python.json" "$@"
 wanted_step tests 80 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"

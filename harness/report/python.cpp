@@ -57,8 +57,16 @@ Table tokens(const nlohmann::json& llama) {
     return table;
 }
 
-Table trainings(const nlohmann::json& runs) {
-    Table table("training", "examples/train_gpt.py: milliseconds of a step",
+std::string training_title(const nlohmann::json& training) {
+    const auto& size = training.at("size");
+    return fmt::format(
+        "examples/train_gpt.py, {} steps of {} sequences of {} characters: milliseconds of a step",
+        training.at("runs").at("SDPA").at("losses").size(), size.at("batch").get<int>(),
+        size.at("context").get<int>());
+}
+
+Table trainings(const nlohmann::json& runs, const std::string& title) {
+    Table table("training", title,
                 {{"attention", "attention"},
                  {"step", "a step", Align::right},
                  {"gpu", "of the GPU", Align::right},
@@ -67,6 +75,7 @@ Table trainings(const nlohmann::json& runs) {
                  {"loss", "last loss", Align::right},
                  {"difference", "largest difference to SDPA's", Align::right}});
     for (const auto& training : runs) {
+        if (training_title(training) != title) continue;
         for (const char* who : {"ladder", "SDPA"}) {
             const auto& run = training.at("runs").at(who);
             const auto& ms = run.at("gpu_ms");
@@ -93,7 +102,10 @@ std::string python_block(const std::filesystem::path& record) {
                         text("date").substr(0, 10), text("commit").substr(0, 7), text("torch"));
         std::vector<Table> tables{overheads(json.at("overhead_us"))};
         if (json.contains("llama")) tables.push_back(tokens(json.at("llama")));
-        if (!json.at("training").empty()) tables.push_back(trainings(json.at("training")));
+        for (const auto& training : json.at("training")) {
+            const std::string title = training_title(training);
+            if (tables.back().title() != title) tables.push_back(trainings(json.at("training"), title));
+        }
         for (const Table& table : tables)
             block += fmt::format("\n{}:\n\n{}", table.title(), to_markdown(table));
         return block;

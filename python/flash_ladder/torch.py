@@ -54,7 +54,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: O
     elif with_gradients:
         return _with_gradients(q, k, v, (causal, scale, stage, backward_stage, backend))
     else:
-        o, lse = _run_forward(q, k, v, causal, scale, stage, backward_stage, backend, return_lse)
+        o, lse = _forward(q, k, v, causal, scale, stage, backend, "returned" if return_lse else "dropped")
     return (o, lse) if return_lse else o
 
 
@@ -97,23 +97,27 @@ def _on_its_device(q):
     return torch.cuda.device(q.device)
 
 
-def _room(kernel, q, k, L_bytes=0):
-    """Memory for an L that nobody asked for and, behind it, the stage's workspace, which calls on a CPU do without: one
-    allocation, since each takes time. Returns it, and its two addresses."""
+def _room(kernel, q, k, L_bytes=0, keeps_L=False):
+    """Memory that begins with L, memory with the stage's workspace, which calls on a CPU do without, and where the two
+    begin. It is one allocation, since each takes time, but a large workspace is not kept with L."""
     L_bytes = (L_bytes + 255) // 256 * 256
-    size = L_bytes + (kernel.workspace_bytes(q, k) if q.is_cuda else 0)
-    if size == 0:
-        return None, 0, 0
-    room = q.new_empty(size, dtype=torch.uint8)
+    workspace_bytes = kernel.workspace_bytes(q, k) if q.is_cuda else 0
+    if L_bytes + workspace_bytes == 0:
+        return None, None, 0, 0
+    if keeps_L and workspace_bytes > L_bytes:
+        L, workspace = (q.new_empty(size, dtype=torch.uint8) for size in (L_bytes, workspace_bytes))
+        return L, workspace, L.data_ptr(), workspace.data_ptr()
+    room = q.new_empty(L_bytes + workspace_bytes, dtype=torch.uint8)
     first = room.data_ptr()
-    return room, first, first + L_bytes
+    return room, room, first, first + L_bytes
 
 
 def _stream(q):
     return torch._C._cuda_getCurrentRawStream(q.device.index) if q.is_cuda else 0
 
 
-def _run_forward(q, k, v, causal, scale, stage, backward_stage, backend, wants_lse=True):
+def _forward(q, k, v, causal, scale, stage, backend, L_is):
+    """O, and L, "returned" as a tensor (B, H, Nq), "kept" at the beginning of some memory, or "dropped"."""
     dtype = q.dtype
     if not (dtype is k.dtype is v.dtype and dtype in _bf16 and q.device == k.device == v.device and
             q.dim() == k.dim() == v.dim() == 4):
@@ -121,13 +125,31 @@ def _run_forward(q, k, v, causal, scale, stage, backward_stage, backend, wants_l
     with _on_its_device(q):
         B, H, Nq, d = q.shape
         kernel = _kernel(True, stage, "gpu" if q.is_cuda else backend, Nq, d)
-        o, lse = torch.empty_like(q), None
-        room, L, workspace = _room(kernel, q, k, 0 if wants_lse else 4 * B * H * Nq)
-        if wants_lse:
+        o = torch.empty_like(q)
+        if L_is == "returned":
+            _, room, _, workspace = _room(kernel, q, k)
             lse = q.new_empty((B, H, Nq), dtype=torch.float32)  # q.shape[:3] takes longer
             L = lse.data_ptr()
+        else:
+            lse, room, L, workspace = _room(kernel, q, k, 4 * B * H * Nq, L_is == "kept")
         kernel.forward(q, k, v, o, L, _bf16[dtype], causal, scale, workspace, _stream(q))
         return o, lse
+
+
+def _backward(q, k, v, o, L, do, causal, scale, stage, backend):
+    """dQ, dK and dV. L: memory that begins with it."""
+    if not do.is_contiguous() and (do.stride(-1) != 1 or any(stride % 8 for stride in do.stride()[:3])):
+        do = do.contiguous()  # the gradient of a sum is one number, expanded
+    with _on_its_device(q):
+        kernel = _kernel(False, stage, "gpu" if q.is_cuda else backend, q.shape[2], q.shape[3])
+        _, room, _, workspace = _room(kernel, q, k)
+        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        kernel.backward(q, k, v, o, L.data_ptr(), do, dq, dk, dv, _bf16[q.dtype], causal, scale, workspace, _stream(q))
+        return dq, dk, dv
+
+
+def _run_forward(q, k, v, causal, scale, stage, backward_stage, backend):
+    return _forward(q, k, v, causal, scale, stage, backend, "returned")
 
 
 def _run_backward(q, k, v, o, lse, do, causal, scale, stage, backend):
@@ -137,16 +159,7 @@ def _run_backward(q, k, v, o, lse, do, causal, scale, stage, backend):
         _refuse(q, {"Q": q, "K": k, "V": v, "O": o, "dO": do})
     if not (lse.dtype is torch.float32 and lse.shape == q.shape[:3] and lse.device == q.device):
         _arrays.check_lse(lse, q)
-    lse = lse.contiguous()
-    if not do.is_contiguous() and (do.stride(-1) != 1 or any(stride % 8 for stride in do.stride()[:3])):
-        do = do.contiguous()  # the gradient of a sum is one number, expanded
-    with _on_its_device(q):
-        kernel = _kernel(False, stage, "gpu" if q.is_cuda else backend, q.shape[2], q.shape[3])
-        room, _, workspace = _room(kernel, q, k)
-        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        kernel.backward(q, k, v, o, lse.data_ptr(), do, dq, dk, dv, _bf16[q.dtype], causal, scale, workspace,
-                        _stream(q))
-        return dq, dk, dv
+    return _backward(q, k, v, o, lse.contiguous(), do, causal, scale, stage, backend)
 
 
 def _fake_forward(q, k, v, causal, scale, stage, backward_stage, backend):
@@ -177,16 +190,16 @@ class _LadderAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, rest):
-        o, lse = _run_forward(q, k, v, *rest)
-        causal, scale, _, backward_stage, backend = rest
-        ctx.save_for_backward(q, k, v, o, lse)
+        causal, scale, stage, backward_stage, backend = rest
+        o, L = _forward(q, k, v, causal, scale, stage, backend, "kept")
+        ctx.save_for_backward(q, k, v, o, L)
         ctx.rest = causal, scale, backward_stage, backend
         return o
 
     @staticmethod
     @once_differentiable
     def backward(ctx, do):
-        return *_run_backward(*ctx.saved_tensors, do, *ctx.rest), None
+        return *_backward(*ctx.saved_tensors, do, *ctx.rest), None
 
 
 # Function.apply() looks for transforms first, as _is_plain() has done, and takes 3 microseconds for it.

@@ -64,7 +64,7 @@ def overhead():
         for what, gradients in (("inference", False), ("training", True)):
             for x in (q, k, v):
                 x.requires_grad_(gradients)
-            row[what] = in_turns(calls, 40, host_us)
+            row[what] = in_turns(calls, 200, host_us)
         do = torch.randn_like(q)
 
         def and_gradients(call):
@@ -126,7 +126,7 @@ def llama():
 def main():
     last = [flash_ladder.default_stage(rows, d, backward=backward, backend="gpu")
             for rows, backward in ((64, False), (1, False), (64, True)) for d in (64, 128)]
-    flash_ladder.prepare(["0", "4", "5", "26", "40", "41", "42", "44", *last], "gpu")
+    flash_ladder.prepare(["0", "4", "5", "16", "26", "33", "36", "40", "41", "42", "44", "47", *last], "gpu")
     if sys.argv[1] == "--compile":
         return
     result = {"kind": "python", "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -179,6 +179,16 @@ class TestOnAGpu:
             torch.cuda.set_sync_debug_mode("default")
         assert torch.cuda.memory_allocated() - before == o.nbytes + (lse.nbytes + 511) // 512 * 512
 
+    @pytest.mark.parametrize("stage", [0, 36])
+    def test_gradients_keep_L_but_no_large_workspace(self, stage):
+        """0 has S and P in its workspace, 36 a counter."""
+        inputs = tensors(torch.bfloat16, rows=512, keys=512)
+        attention(*inputs, stage=stage)
+        before = torch.cuda.memory_allocated()
+        o = attention(*inputs, stage=stage)
+        L_bytes = 4 * o.numel() // o.shape[-1]
+        assert torch.cuda.memory_allocated() - before <= o.nbytes + L_bytes + 512
+
     @pytest.mark.parametrize("stages", [{"stage": 5, "backward_stage": 40}, {}])
     def test_first_and_last_rungs_at_d_128(self, stages):
         """`lab verify --backend gpu` has all stages; here it is how they are called."""
