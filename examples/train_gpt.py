@@ -3,7 +3,7 @@
 
     train_gpt.py                              the last rungs, on a GPU; --stage 5 --backward-stage 42 for others
     train_gpt.py --stage my/ --json out.json  a kernel of your own; losses and times as JSON
-    train_gpt.py --context 2048 --batch 16    where attention is most of a step, which on a GPU it is not by default
+    train_gpt.py --context 2048 --batch 16    where a GPU's clock shows which stage it is: by default it does not
     train_gpt.py --tiny                       a smaller model, for the CPU back-end: the default without a GPU
 
 Both runs begin with the same weights and see the same text, so that their losses differ by rounding alone. The text is

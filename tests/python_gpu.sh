@@ -49,7 +49,7 @@ set -- "$out/train.json" "$out/train-5.json"
 wanted_step train 40 "$python" "$root/examples/train_gpt.py" --steps 200 --json "$out/train.json"
 wanted_step train-5 40 "$python" "$root/examples/train_gpt.py" --steps 200 --stage 5 --backward-stage 42 \
     --json "$out/train-5.json"
-# Where attention is most of a step: the last rungs, the last ones of mma.sync, down to standard attention
+# Where the time of a step shows the stage: the last rungs, the last ones of mma.sync, down to standard attention
 for pair in 36:47 26:44 5:42 4:41 0:40; do
     stage=${pair%:*}
     wanted_step "train-long-$stage" 30 "$python" "$root/examples/train_gpt.py" --context 2048 --batch 16 --steps 5 \

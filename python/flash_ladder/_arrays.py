@@ -104,7 +104,7 @@ class Placed:
         self.places = {}
         for name, array in arrays.items():
             if is_torch(array) or library_of(array) is not self.library:
-                raise TypeError(f"{first} is {_kind(x)} and {name} is {_kind(array)}: they must agree")
+                raise TypeError(f"{first} is {kind(x)} and {name} is {kind(array)}: they must agree")
             if array.dtype != x.dtype:
                 raise TypeError(f"{first} is {x.dtype} and {name} is {array.dtype}: they must agree")
             if str(array.dtype) not in DTYPES:
@@ -122,5 +122,5 @@ class Placed:
         return _core.place_of(self.library.shared(array))
 
 
-def _kind(x):
+def kind(x):
     return f"{type(x).__module__}.{type(x).__name__}"

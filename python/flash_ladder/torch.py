@@ -42,7 +42,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: O
     stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
     Returns O (B, H, Nq, d), or O and L (B, H, Nq), fp32. No gradient flows through L.
     """
-    plain = _is_plain(q)
+    plain = _is_plain(q, k, v)
+    if not plain:
+        _require_tensors(Q=q, K=k, V=v)
     if not plain or torch._C._is_any_autocast_enabled():
         device = q.device.type
         if torch.is_autocast_enabled(device):
@@ -62,6 +64,7 @@ def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, 
                        scale: Optional[float] = None, stage: Optional[StageName] = None,
                        backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV of tensors: see flash_ladder.attention_backward."""
+    _require_tensors(Q=q, K=k, V=v, O=o, L=lse, dO=do)
     return _attention_backward(q, k, v, o, lse, do, causal, scale, _word(stage), backend)
 
 
@@ -69,11 +72,18 @@ def _word(stage):
     return None if stage is None else str(stage)
 
 
-def _is_plain(q):
+def _is_plain(q, k, v):
     """Whether nobody watches: no compiler, no transform, no mode, no tensor that is more than a tensor. Then a call
     goes straight to its implementation, since the way through an operator in Python takes longer than all the rest."""
-    return (type(q) in _tensors and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack() and
+    return (type(q) in _tensors and type(k) in _tensors and type(v) in _tensors and
+            not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack() and
             not torch._C._len_torch_function_stack() and torch._C._functorch.peek_interpreter_stack() is None)
+
+
+def _require_tensors(**arrays):
+    for name, x in arrays.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} is {_arrays.kind(x)}; expected torch.Tensor")
 
 
 def _refuse(q, others):

@@ -107,6 +107,10 @@ def test_bad_input_is_refused():
         attention(q.float(), k.float(), v.float())
     with pytest.raises(ValueError, match=r"Q is \(4, 70, 64\), of rank 3"):
         attention(q[0], k, v)
+    with pytest.raises(TypeError, match="V is numpy.ndarray; expected torch.Tensor"):
+        attention(q, k, v.cpu().numpy())
+    with pytest.raises(TypeError, match="L is builtins.NoneType; expected torch.Tensor"):
+        attention_backward(q, k, v, q, None, q)
 
 
 @pytest.mark.skipif(not GPU, reason="there is no GPU")
