@@ -31,6 +31,20 @@ def reference(q, k, v, causal=False, scale=None):
     return P / np.where(l == 0, 1, l) @ v, L
 
 
+def reference_gradients(q, k, v, do, causal=False):
+    """dQ, dK and dV in double precision, by the formulas of standard attention."""
+    O, L = reference(q, k, v, causal)
+    q, k, v, do = (x.astype(np.float64) for x in (q, k, v, do))
+    heads, group, scale = k.shape[1], q.shape[1] // k.shape[1], q.shape[-1] ** -0.5
+    k, v = (x.repeat(group, axis=1) for x in (k, v))
+    P = np.exp(q @ k.swapaxes(-1, -2) * scale - L[..., None])
+    if causal:
+        P *= np.tri(*P.shape[-2:], P.shape[-1] - P.shape[-2])
+    dS = P * (do @ v.swapaxes(-1, -2) - (do * O).sum(-1, keepdims=True)) * scale
+    of_group = lambda x: x.reshape(x.shape[0], heads, group, *x.shape[2:]).sum(2)
+    return dS @ k, of_group(dS.swapaxes(-1, -2) @ q), of_group(P.swapaxes(-1, -2) @ do)
+
+
 def relative(got, expected):
     """The error of an array as a whole, relative to what was expected."""
     return np.linalg.norm(np.asarray(got, np.float64) - expected) / np.linalg.norm(expected)

@@ -163,6 +163,20 @@ class TestOnAGpu:
         for _ in range(3):
             assert torch.equal(attention(*inputs, stage=stage), expected)
 
+    @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is no second GPU")
+    @pytest.mark.parametrize("stages", [{"stage": 5, "backward_stage": 42}, {}])
+    def test_on_another_gpu_than_the_current_one(self, stages):
+        inputs = tensors(torch.bfloat16, rows=300, keys=300)
+        elsewhere = [x.detach().to("cuda:1").requires_grad_() for x in inputs]
+        results = []
+        for x in inputs, elsewhere:
+            o = attention(*x, causal=True, **stages)
+            results.append([o, *torch.autograd.grad(o.sum(), x)])
+        assert torch.cuda.current_device() == 0
+        for here, there in zip(*results):
+            assert there.device == torch.device("cuda:1")
+            assert torch.allclose(here, there.to("cuda:0"), rtol=1e-2, atol=1e-2)  # dQ is added up in any order
+
     def test_what_is_elsewhere_is_refused(self):
         q, k, v = tensors(torch.bfloat16, gradients=False)
         o, lse = attention(q, k, v, return_lse=True)
