@@ -95,19 +95,20 @@ def train(attend, size, steps, device, seed=1, clip=1.0):
     return torch.stack(losses).tolist(), step
 
 
-def step_ms(step, device, repeats):
-    """The median time of a step."""
+def step_ms(steps, device, repeats):
+    """The median time of a step, of each by name. They take turns, since a machine has faster and slower moments."""
     def now():
         if device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    times = []
+    times = {name: [] for name in steps}
     for _ in range(repeats):
-        before = now()
-        step()
-        times.append(1000 * (now() - before))
-    return statistics.median(times)
+        for name, step in steps.items():
+            before = now()
+            step()
+            times[name].append(1000 * (now() - before))
+    return {name: statistics.median(some) for name, some in times.items()}
 
 
 def where_it_goes(step):
@@ -157,16 +158,18 @@ def main():
             "SDPA": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)}
     result = {"device": torch.cuda.get_device_name() if device == "cuda" else "CPU", "torch": torch.__version__,
               "stage": stage, "backward_stage": backward_stage, "size": size, "runs": {}}
+    step_of = {}
     for name, attend in runs.items():
         began = time.perf_counter()
-        losses, step = train(attend, size, steps, device, options.seed)
-        run = {"losses": losses, "step_ms": step_ms(step, device, 3 if tiny else 50)}
+        losses, step_of[name] = train(attend, size, steps, device, options.seed)
+        result["runs"][name] = {"losses": losses, "seconds": time.perf_counter() - began}
+    for name, ms in step_ms(step_of, device, 3 if tiny else 50).items():
+        run = result["runs"][name]
+        run["step_ms"] = ms
         if device == "cuda":
-            run["gpu_ms"] = where_it_goes(step)
-        run["seconds"] = time.perf_counter() - began
-        result["runs"][name] = run
-        print(f"{name:7} loss {losses[0]:.3f} -> {losses[-1]:.3f} in {steps} steps; {run['step_ms']:.1f} ms a step, "
-              f"{run['seconds']:.0f} s in all")
+            run["gpu_ms"] = where_it_goes(step_of[name])
+        print(f"{name:7} loss {run['losses'][0]:.3f} -> {run['losses'][-1]:.3f} in {steps} steps, "
+              f"{run['seconds']:.0f} s; {ms:.1f} ms a step")
     apart = [abs(a - b) for a, b in zip(*(run["losses"] for run in result["runs"].values()))]
     result["largest_difference"] = max(apart)
     print(f"the losses differ by {max(apart):.4f} at most, by {statistics.mean(apart):.4f} on average")
