@@ -4,8 +4,9 @@
     register()
     model = AutoModelForCausalLM.from_config(config, attn_implementation="ladder")
 
-Prefill, decoding with a cache, and grouped heads run as they are. Masks are causal or none: a batch with padding, a
-sliding window or a static cache is refused.
+It takes transformers 4.54, since older ones make masks for attention that they do not know. Prefill, decoding with a
+cache, and grouped heads run as they are. Masks are causal or none: a batch with padding, a sliding window or a static
+cache is refused.
 """
 
 from typing import Optional
@@ -19,7 +20,8 @@ def register(name: str = "ladder", stage: Optional[StageName] = None,
              backward_stage: Optional[StageName] = None) -> str:
     """Makes attn_implementation=name mean flash_ladder.torch.attention by these stages. Returns the name, which must
     not contain "flash": transformers would look for the libraries of that name."""
-    from transformers import AttentionInterface
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
 
     def forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None, **kwargs):
         """O (B, Nq, H, d) of query (B, H, Nq, d), key and value (B, Hkv, Nk, d)."""
@@ -34,11 +36,6 @@ def register(name: str = "ladder", stage: Optional[StageName] = None,
         return o.transpose(1, 2).contiguous(), None
 
     AttentionInterface.register(name, forward)
-    try:
-        from transformers import AttentionMaskInterface
-        from transformers.masking_utils import sdpa_mask
-    except ImportError:  # older ones make no mask for what they do not know
-        return name
     AttentionMaskInterface.register(name, _mask(sdpa_mask))
     return name
 
