@@ -1,12 +1,12 @@
 #!/bin/sh
-# What of the Python package needs a GPU, in one call of 300 seconds at most: builds it, trains, measures, tests.
+# What of the Python package needs a GPU, in one call of 360 seconds at most: builds it, trains, measures, tests.
 #
 #     tests/python_gpu.sh OUT [BUILD [STEP]...]       all steps, or these: build compile train measure tests
 #
 # The Python is $PYTHON, or the first on PATH that has PyTorch. nanobind's wheel, if that Python has not nanobind, is
 # looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, and python.json, the record for
 # docs/results: the training of stages from the naive ones to the last rungs, the overhead of a call, tokens per second of
-# a Llama. A step that fails, or takes too long, does not keep the others from running, as long as some of $LIMIT [300]
+# a Llama. A step that fails, or takes too long, does not keep the others from running, as long as some of $LIMIT [360]
 # seconds is left. Exits with 1 if one did. With the same BUILD a second call begins where the first one ended. LADDER_COMMIT
 # names the commit.
 set -u
@@ -15,7 +15,7 @@ if [ $# -lt 1 ]; then
     echo "usage: $0 OUT [BUILD [STEP]...]" >&2
     exit 2
 fi
-until=$(($(date +%s) + ${LIMIT:-300}))
+until=$(($(date +%s) + ${LIMIT:-360}))
 root=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
 mkdir -p "$1" "${2:-$root/build-gpu-python}" || exit 2
 out=$(readlink -f -- "$1")
@@ -56,7 +56,7 @@ for pair in 36:47 26:44 5:42 4:41 0:40; do
         --stage "$stage" --backward-stage "${pair#*:}" --json "$out/train-long-$stage.json"
     set -- "$@" "$out/train-long-$stage.json"
 done
-wanted_step measure 50 "$python" "$root/tests/python/measure.py" "$out/python.json" "$@"
+wanted_step measure 80 "$python" "$root/tests/python/measure.py" "$out/python.json" "$@"
 wanted_step tests 80 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
 
 finish_steps
