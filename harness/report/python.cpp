@@ -38,19 +38,6 @@ Table overheads(const nlohmann::json& rows) {
     return table;
 }
 
-Table formulas(const nlohmann::json& rows) {
-    Table table("formula", "Microseconds in the formula for gradients, of those that are computed as well",
-                {{"problem", "problem"},
-                 {"in_autograd", "called by autograd, in its thread", Align::right},
-                 {"directly", "called directly", Align::right}});
-    for (const auto& row : rows) {
-        const auto& us = row.at("formula");
-        table.add_row({row.at("problem").get<std::string>(), number(us.at("in_autograd"), "{:.1f}"),
-                       number(us.at("directly"), "{:.1f}")});
-    }
-    return table;
-}
-
 Table tokens(const nlohmann::json& llama) {
     Table table(
         "llama",
@@ -113,7 +100,7 @@ std::string python_block(const std::filesystem::path& record) {
         std::string block =
             fmt::format("Recorded on {}, {}, commit {}, with PyTorch {}:\n", text("gpu"),
                         text("date").substr(0, 10), text("commit").substr(0, 7), text("torch"));
-        std::vector<Table> tables{overheads(json.at("overhead_us")), formulas(json.at("overhead_us"))};
+        std::vector<Table> tables{overheads(json.at("overhead_us"))};
         if (json.contains("llama")) tables.push_back(tokens(json.at("llama")));
         for (const auto& training : json.at("training")) {
             const std::string title = training_title(training);

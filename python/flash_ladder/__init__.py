@@ -12,7 +12,6 @@ kernel raced, hung or does not compile; both are RuntimeErrors.
 """
 
 import json
-from functools import lru_cache
 from typing import Any, NamedTuple, Optional, Sequence, Union
 
 from . import _arrays, _core, _home
@@ -61,8 +60,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Optional[f
         from . import torch
         return torch.attention(q, k, v, causal=causal, scale=scale, stage=stage, return_lse=return_lse, backend=backend)
     at = _arrays.Placed({"Q": q, "K": k, "V": v})
-    run_on = "gpu" if at.on_gpu else backend
-    kernel = _kernel(True, stage, run_on, q.shape[2], q.shape[3])
+    kernel = _kernel(True, stage, _run_on(at, backend), q.shape[2], q.shape[3])
     library = at.library
     workspace = _workspace(kernel, at, q) if at.on_gpu else None
     O = library.empty_like(q)
@@ -88,7 +86,7 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
         return torch.attention_backward(q, k, v, o, lse, do, causal=causal, scale=scale, stage=stage, backend=backend)
     at = _arrays.Placed({"Q": q, "K": k, "V": v, "O": o, "dO": do})
     _arrays.check_lse(lse, q)
-    kernel = _kernel(False, stage, "gpu" if at.on_gpu else backend, q.shape[2], q.shape[3])
+    kernel = _kernel(False, stage, _run_on(at, backend), q.shape[2], q.shape[3])
     library = at.library
     workspace = _workspace(kernel, at, q) if at.on_gpu else None
     gradients = [library.empty_like(x) for x in (q, k, v)]
@@ -144,23 +142,18 @@ def time(stage: StageName, shape: Sequence[int], *, causal: bool = False, dtype:
     return json.loads(_core.time(str(stage), _shape(shape), causal, _is_bf16(dtype)))
 
 
-@lru_cache(maxsize=None)
-def _loaded(word, backend):
-    return _core.Kernel(word, backend)
-
-
-@lru_cache(maxsize=4096)
-def _chosen(forward, stage, backend, Nq, d):
-    return _loaded(_core.default_stage(forward, Nq, d, backend) if stage is None else stage, backend)
-
-
 def _kernel(forward, stage, backend, Nq, d):
     """A stage that is ready to run; of None the one that fits the problem."""
-    if stage is not None:
-        stage = str(stage)
-        if "/" in stage:
-            stage = _home.current(stage)
-    return _chosen(forward, stage, backend, Nq, d)
+    return _core.kernel_of(forward, "" if stage is None else str(stage), backend, Nq, d)
+
+
+def _run_on(at, backend):
+    """The back-end for arrays that are `at` these places."""
+    if at.on_gpu:
+        return "gpu"
+    if backend == "gpu":
+        raise ValueError("backend is 'gpu' and Q is in the CPU's memory")
+    return backend
 
 
 def _workspace(kernel, at, q):

@@ -4,20 +4,23 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from . import _core
 
 PACKAGE = Path(__file__).absolute().parent
+CXX = "CXX", ["g++", "c++"]
+NVCC = "CUDACXX", ["nvcc", "/usr/local/cuda/bin/nvcc"]
 
 
-def _compiler(built_with, variable, names):
+def _compiler(variable, names, built_with=None):
     """The program that `variable` names, or the one that this build has noted, or else the first of `names` here."""
     if os.environ.get(variable):
         return os.environ[variable]
-    if Path(built_with).exists():
+    if built_with and Path(built_with).exists():
         return built_with
-    return next(filter(None, map(shutil.which, names)), built_with)
+    return next(filter(None, map(shutil.which, names)), built_with or names[0])
 
 
 def _recipes(sources):
@@ -30,16 +33,15 @@ def _recipes(sources):
             continue
         gpu = name.startswith("gpu")
         recipe["compile"] = [word.replace(f"-I{_core.built_from}", f"-I{sources}") for word in recipe["compile"]]
-        recipe["compile"][0] = _compiler(recipe["compile"][0], "CUDACXX" if gpu else "CXX",
-                                         ["nvcc", "/usr/local/cuda/bin/nvcc"] if gpu else ["g++", "c++"])
-        recipe["link"][0] = _compiler(recipe["link"][0], "CXX", ["g++", "c++"])
+        recipe["compile"][0] = _compiler(*(NVCC if gpu else CXX), recipe["compile"][0])
+        recipe["link"][0] = _compiler(*CXX, recipe["link"][0])
         recipe["link"].append(library)
     return json.dumps(recipes, indent=2)
 
 
-def start():
+def _start():
     """Tells the C++ side where things are. Nothing is compiled or written before it is needed but kernels.json. Returns
-    the folder that has it, and will have what is compiled."""
+    the sources, and the folder that has kernels.json, and will have what is compiled."""
     installed = PACKAGE / "sources"
     sources = installed if installed.exists() else Path(_core.built_from)
     recipes = _recipes(sources)
@@ -50,32 +52,36 @@ def start():
     file = build / "kernels.json"
     if not file.exists():
         build.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_suffix(f".{os.getpid()}")
-        fresh.write_text(recipes)
-        fresh.replace(file)  # whole or not at all
+        _write(file, lambda fresh: fresh.write_text(recipes))
     _core.start(str(sources), str(build))
-    return build
+    return sources, build
 
 
-BUILD = start()
-_versions = {}  # of the kernels of one's own: when each was written, and under which path it was loaded
+def _write(file, write):
+    """What write(path) writes, in this place whole or not at all."""
+    fresh = file.with_suffix(f".{os.getpid()}")
+    write(fresh)
+    fresh.replace(file)
 
 
-def current(word):
-    """The path by which a kernel of one's own is loaded as it is now. A process loads a path once; what has changed
-    since then is loaded from a copy of its folder."""
-    folder = Path(word) if Path(word).is_dir() else Path(word).parent
-    kernel = folder / "kernel.cu" if Path(word).is_dir() else Path(word)
-    try:
-        state = kernel.stat()
-    except OSError:
-        return word  # whoever loads it says what is wrong
-    written = state.st_mtime_ns, state.st_size
-    known, path = _versions.setdefault(word, (written, word))
-    if known != written:
-        text = hashlib.sha256(kernel.read_bytes()).hexdigest()[:12]
-        copy = BUILD / "own" / text / folder.absolute().name
-        shutil.copytree(folder, copy, dirs_exist_ok=True)
-        path = str(copy / kernel.name)
-        _versions[word] = written, path
-    return path
+SOURCES, BUILD = _start()
+
+
+def compiled(source, flags):
+    """The shared library that the C++ compiler makes of a source of python/src with these flags. It is kept beside the
+    kernels; a change of source, flags or the package's library makes another. CannotRun if it does not compile."""
+    source, library = SOURCES / "python" / "src" / source, PACKAGE / "libflash_ladder.so"
+    command = [_compiler(*CXX), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{SOURCES}", str(source), str(library),
+               f"-Wl,-rpath,{PACKAGE}", *flags]
+    state = library.stat()
+    key = "\n".join([*command, source.read_text(), f"{state.st_mtime_ns} {state.st_size}"])
+    product = BUILD / f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.so"
+
+    def compile_to(path):
+        done = subprocess.run([*command, "-o", str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            raise _core.CannotRun(f"{source.name} does not compile:\n{' '.join(command)}\n{done.stdout[-4000:]}")
+
+    if not product.exists():
+        _write(product, compile_to)
+    return product

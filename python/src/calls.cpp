@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "harness/base/file.h"
 #include "harness/base/json.h"
 #include "harness/count/counting.h"
 #include "harness/device/device.h"
@@ -146,6 +148,35 @@ Case case_of(const std::string& shape, bool causal, DType dtype) {
     return c;
 }
 
+/// The path by which a kernel of one's own is loaded as it is now. A process loads a path once; what has
+/// changed since then is loaded from a copy of its folder.
+std::string current(const std::string& word) {
+    namespace fs = std::filesystem;
+    const fs::path kernel = fs::is_directory(word) ? fs::path(word) / "kernel.cu" : fs::path(word);
+    std::error_code error;
+    const auto time = fs::last_write_time(kernel, error);
+    const auto size = fs::file_size(kernel, error);
+    if (error) return word;  // whoever loads it says what is wrong
+    struct Version {
+        fs::file_time_type time;
+        std::uintmax_t size;
+        std::string path;
+    };
+    static std::map<std::string, Version> versions;
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    Version& known = versions.try_emplace(word, Version{time, size, word}).first->second;
+    if (known.time != time || known.size != size) {
+        const fs::path folder = fs::absolute(kernel).lexically_normal().parent_path();
+        const fs::path copy =
+            build_folder() / "own" / text_fingerprint(read_file(kernel)) / folder.filename();
+        fs::create_directories(copy);
+        fs::copy(folder, copy, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+        known = {time, size, (copy / kernel.filename()).string()};
+    }
+    return known.path;
+}
+
 }  // namespace
 
 Kernel::Kernel(const std::string& word, const std::string& backend)
@@ -256,6 +287,23 @@ void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
     const InStream in_stream(reinterpret_cast<void*>(stream));
     stage_->run(problem);
 #endif
+}
+
+Kernel& kernel_of(bool forward, const std::string& word, const std::string& backend, std::int64_t Nq,
+                  std::int64_t d) {
+    const std::string stage = word.find('/') == std::string::npos ? word : current(word);
+    // What default_stage() depends on
+    const std::tuple problem(forward, stage, backend, Nq == 1, d);
+    static std::map<decltype(problem), std::unique_ptr<Kernel>> known;
+    static std::mutex mutex;
+    {
+        const std::lock_guard lock(mutex);
+        if (const auto found = known.find(problem); found != known.end()) return *found->second;
+    }
+    auto kernel = std::make_unique<Kernel>(
+        stage.empty() ? default_stage(forward, int(Nq), int(d), backend) : stage, backend);
+    const std::lock_guard lock(mutex);
+    return *known.try_emplace(problem, std::move(kernel)).first->second;
 }
 
 void start(const std::string& sources, const std::string& build) {

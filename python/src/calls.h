@@ -67,6 +67,11 @@ class Kernel {
     Sizes last_;  ///< of the last call, since the next one is often of the same sizes
 };
 
+/// The stage for such a problem, ready to run. `word` as for Kernel, or empty for default_stage(). A kernel
+/// of one's own is loaded as it is now, and again when its kernel.cu has changed.
+Kernel& kernel_of(bool forward, const std::string& word, const std::string& backend, std::int64_t Nq,
+                  std::int64_t d);
+
 /// Where sources and compiled kernels are: see use_folders(). Before all else.
 void start(const std::string& sources, const std::string& build);
 

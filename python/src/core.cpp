@@ -8,8 +8,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-
 #include "python/src/calls.h"
 #include "stages/errors.h"
 
@@ -23,40 +21,9 @@ using Axes = std::array<std::int64_t, 4>;
 /// Where an array is, as (address, axes, strides).
 using Place = std::tuple<std::uintptr_t, Axes, Axes>;
 
-/// The table of C functions that a library's type of arrays has under __dlpack_c_exchange_api__ (DLPack 1.3,
-/// struct DLPackExchangeAPI), as far as it is used here: PyTorch's tensors are read without an object for
-/// each question.
-struct ExchangeApi {
-    std::uint32_t major, minor;
-    ExchangeApi* older;
-    void *allocate, *export_array, *import_array;
-    int (*view)(void* array, nb::dlpack::dltensor* seen);  ///< what is seen is the array's; 0 if all is well
-};
-ExchangeApi* pytorch = nullptr;
-
-/// PyTorch's table, if it has one: before tensors are passed.
-void read_tensors_by(nb::handle capsule) {
-    auto* table = static_cast<ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
-    if (table == nullptr) throw nb::python_error();
-    if (table->major == 1) pytorch = table;
-}
-
-/// Of a place, or a tensor of PyTorch of four axes.
-Tensor tensor(nb::handle x) {
-    if (nb::isinstance<nb::tuple>(x)) {
-        const auto [data, axes, strides] = nb::cast<Place>(x);
-        return {data, axes, strides};
-    }
-    if (pytorch == nullptr || pytorch->view == nullptr) {
-        return {nb::cast<std::uintptr_t>(x.attr("data_ptr")()), nb::cast<Axes>(x.attr("shape")),
-                nb::cast<Axes>(x.attr("stride")())};
-    }
-    nb::dlpack::dltensor seen;
-    if (pytorch->view(x.ptr(), &seen) != 0) throw nb::python_error();
-    Tensor result{reinterpret_cast<std::uintptr_t>(seen.data) + seen.byte_offset, {}, {}};
-    std::copy_n(seen.shape, 4, result.axes.begin());
-    std::copy_n(seen.strides, 4, result.strides.begin());
-    return result;
+Tensor tensor(const Place& place) {
+    const auto& [data, axes, strides] = place;
+    return {data, axes, strides};
 }
 
 ladder::DType dtype_of(bool bf16) {
@@ -92,39 +59,33 @@ NB_MODULE(_core, m) {
     using Free = nb::call_guard<nb::gil_scoped_release>;
 
     nb::class_<Kernel>(m, "Kernel")
-        .def(nb::init<const std::string&, const std::string&>(), "stage"_a, "backend"_a, Free())
         .def_prop_ro("folder", [](const Kernel& kernel) { return kernel.stage().folder(); })
         .def_prop_ro("is_forward", &Kernel::is_forward)
-        .def("workspace_bytes",
-             [](Kernel& kernel, nb::handle Q, nb::handle K) {
-                 return kernel.workspace_bytes(tensor(Q).axes, tensor(K).axes);
-             })
+        .def("workspace_bytes", &Kernel::workspace_bytes, "Q"_a, "K"_a)
         .def(
             "forward",
-            [](Kernel& kernel, nb::handle Q, nb::handle K, nb::handle V, nb::handle O, std::uintptr_t L,
-               bool bf16, bool causal, std::optional<double> scale, std::uintptr_t workspace,
-               std::uintptr_t stream) {
-                const Tensor q = tensor(Q), k = tensor(K), v = tensor(V), o = tensor(O);
-                const nb::gil_scoped_release others_run;
-                kernel.forward(q, k, v, o, L, dtype_of(bf16), causal, scale, workspace, stream);
+            [](Kernel& kernel, const Place& Q, const Place& K, const Place& V, const Place& O,
+               std::uintptr_t L, bool bf16, bool causal, std::optional<double> scale,
+               std::uintptr_t workspace, std::uintptr_t stream) {
+                kernel.forward(tensor(Q), tensor(K), tensor(V), tensor(O), L, dtype_of(bf16), causal, scale,
+                               workspace, stream);
             },
             "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "bf16"_a, "causal"_a, "scale"_a.none(), "workspace"_a,
-            "stream"_a)
+            "stream"_a, Free())
         .def(
             "backward",
-            [](Kernel& kernel, nb::handle Q, nb::handle K, nb::handle V, nb::handle O, std::uintptr_t L,
-               nb::handle dO, nb::handle dQ, nb::handle dK, nb::handle dV, bool bf16, bool causal,
-               std::optional<double> scale, std::uintptr_t workspace, std::uintptr_t stream) {
-                const Tensor q = tensor(Q), k = tensor(K), v = tensor(V), o = tensor(O), d_o = tensor(dO),
-                             dq = tensor(dQ), dk = tensor(dK), dv = tensor(dV);
-                const nb::gil_scoped_release others_run;
-                kernel.backward(q, k, v, o, L, d_o, dq, dk, dv, dtype_of(bf16), causal, scale, workspace,
-                                stream);
+            [](Kernel& kernel, const Place& Q, const Place& K, const Place& V, const Place& O,
+               std::uintptr_t L, const Place& dO, const Place& dQ, const Place& dK, const Place& dV,
+               bool bf16, bool causal, std::optional<double> scale, std::uintptr_t workspace,
+               std::uintptr_t stream) {
+                kernel.backward(tensor(Q), tensor(K), tensor(V), tensor(O), L, tensor(dO), tensor(dQ),
+                                tensor(dK), tensor(dV), dtype_of(bf16), causal, scale, workspace, stream);
             },
             "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "dO"_a, "dQ"_a, "dK"_a, "dV"_a, "bf16"_a, "causal"_a,
-            "scale"_a.none(), "workspace"_a, "stream"_a);
+            "scale"_a.none(), "workspace"_a, "stream"_a, Free());
+    m.def("kernel_of", &kernel_of, "forward"_a, "stage"_a, "backend"_a, "Nq"_a, "d"_a,
+          nb::rv_policy::reference, Free());
 
-    m.def("read_tensors_by", &read_tensors_by);
     m.def("place_of", &place_of);
     m.attr("built_from") = LADDER_SOURCE_DIR;
     m.def("start", &start);

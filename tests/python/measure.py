@@ -74,31 +74,9 @@ def overhead():
             return step
 
         row["and_backward"] = in_turns({name: and_gradients(call) for name, call in calls.items()}, 40, host_us)
-        row["formula"] = formula(and_gradients(calls["ladder"]))
         print(row)
         rows.append(row)
     return rows
-
-
-def formula(step):
-    """Microseconds of the formula for gradients in a step, where autograd calls it and when it is called directly."""
-    given, spent, compute = [], [], ladder._backward
-
-    def timed(*arguments):
-        before = time.perf_counter()
-        gradients = compute(*arguments)
-        spent.append((time.perf_counter() - before) * 1e6)
-        given[:] = arguments
-        return gradients
-
-    ladder._backward = timed
-    try:
-        for _ in range(20):
-            host_us(step)
-    finally:
-        ladder._backward = compute
-    directly = statistics.median(host_us(lambda: compute(*given)) for _ in range(40))
-    return {"in_autograd": statistics.median(spent), "directly": directly}
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """The package in PyTorch: on a CPU by the stages of the algorithm, on a GPU by the last rungs."""
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,10 +108,26 @@ def test_bad_input_is_refused():
         attention(q.float(), k.float(), v.float())
     with pytest.raises(ValueError, match=r"Q is \(4, 70, 64\), of rank 3"):
         attention(q[0], k, v)
+    with pytest.raises(ValueError, match=r"K is \(2, 2, 90, 64\) and V is \(2, 2, 89, 64\)"):
+        attention(q, k, v[:, :, 1:])
+    with pytest.raises(ValueError, match="there is no stage 'five'"):
+        attention(q, k, v, stage="five")
+    with pytest.raises(ValueError, match="backend is 'gpu' and Q is in the CPU's memory"):
+        attention(q.cpu(), k.cpu(), v.cpu(), backend="gpu")
     with pytest.raises(TypeError, match="V is numpy.ndarray; expected torch.Tensor"):
         attention(q, k, v.cpu().numpy())
     with pytest.raises(TypeError, match="L is builtins.NoneType; expected torch.Tensor"):
         attention_backward(q, k, v, q, None, q)
+
+
+def test_what_the_ladder_says_is_of_its_own_kind(tmp_path):
+    q, k, v = tensors(gradients=False)
+    source = Path(flash_ladder.stages(5)[0].source).read_text()
+    (tmp_path / "kernel.cu").write_text(source.replace("__device__ bool visible", "__device__ boole visible"))
+    with pytest.raises(flash_ladder.CheckFailed, match="^[^:]*does not compile"):
+        attention(q, k, v, stage=tmp_path)
+    with pytest.raises(flash_ladder.CheckFailed, match="^[^:]*does not compile"):
+        attention_backward(q, k, v, q, torch.zeros(q.shape[:3], device=DEVICE), q, stage=tmp_path)
 
 
 @pytest.mark.skipif(not GPU, reason="there is no GPU")

@@ -1,0 +1,239 @@
+/// @file
+/// PyTorch's operators flash_ladder::attention and flash_ladder::attention_backward, with the gradients of
+/// the first. flash_ladder/torch.py compiles this against the PyTorch that it finds, and says what it does.
+
+#include <ATen/DeviceGuard.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+#ifdef LADDER_TORCH_HAS_CUDA
+#    define USE_CUDA
+#    include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "python/src/calls.h"
+#include "stages/errors.h"
+
+namespace {
+
+using at::Tensor;
+using Word = std::optional<c10::string_view>;
+using Scale = std::optional<double>;
+using Axes = std::array<std::int64_t, 4>;
+
+const char* dtype_name(const Tensor& x) {
+    switch (x.scalar_type()) {
+        case at::kHalf:
+            return "float16";
+        case at::kBFloat16:
+            return "bfloat16";
+        case at::kFloat:
+            return "float32";
+        case at::kDouble:
+            return "float64";
+        default:
+            return c10::toString(x.scalar_type());
+    }
+}
+
+std::string axes_text(at::IntArrayRef axes) {
+    std::ostringstream text;
+    for (std::size_t i = 0; i < axes.size(); ++i) text << (i > 0 ? ", " : "(") << axes[i];
+    text << ')';
+    return text.str();
+}
+
+/// One 16-bit type, one device, and (B, H, N, d) each.
+void require_agreement(std::initializer_list<std::pair<const char*, const Tensor&>> tensors) {
+    const Tensor& Q = tensors.begin()->second;
+    for (const auto& [name, x] : tensors) {
+        TORCH_CHECK_TYPE(x.scalar_type() == Q.scalar_type(), "Q is ", dtype_name(Q), " and ", name, " is ",
+                         dtype_name(x), ": they must agree");
+        TORCH_CHECK_VALUE(x.device() == Q.device(), "Q is on ", Q.device(), " and ", name, " on ", x.device(),
+                          ": they must agree");
+        TORCH_CHECK_VALUE(x.dim() == 4, name, " is ", axes_text(x.sizes()), ", of rank ", x.dim(),
+                          "; expected (B, H, N, d)");
+    }
+    TORCH_CHECK_TYPE(Q.scalar_type() == at::kHalf || Q.scalar_type() == at::kBFloat16, "Q is ", dtype_name(Q),
+                     "; expected float16 or bfloat16");
+}
+
+Axes four(at::IntArrayRef values) {
+    Axes axes;
+    std::copy_n(values.begin(), 4, axes.begin());
+    return axes;
+}
+
+ladder::python::Tensor place(const Tensor& x) {
+    return {reinterpret_cast<std::uintptr_t>(x.data_ptr()), four(x.sizes()), four(x.strides())};
+}
+
+/// call(kernel, workspace, stream) with a stage on Q's device, in its current stream. What the ladder throws
+/// is a ValueError, or a RuntimeError whose text begins with its name.
+template <class Call>
+void with_kernel(bool forward, Word stage, c10::string_view backend, const Tensor& Q, const Tensor& K,
+                 const Call& call) {
+    TORCH_CHECK_VALUE(Q.is_cuda() || backend != "gpu", "backend is 'gpu' and Q is in the CPU's memory");
+    try {
+        const c10::DeviceGuard on_its_device(Q.device());
+        auto& kernel =
+            ladder::python::kernel_of(forward, stage ? std::string(*stage) : std::string(),
+                                      Q.is_cuda() ? "gpu" : std::string(backend), Q.size(2), Q.size(3));
+        Tensor workspace;
+        void* stream = nullptr;
+#ifdef LADDER_TORCH_HAS_CUDA
+        if (Q.is_cuda()) {
+            const auto bytes = std::int64_t(kernel.workspace_bytes(four(Q.sizes()), four(K.sizes())));
+            if (bytes > 0) workspace = at::empty({bytes}, Q.options().dtype(at::kByte));
+            TORCH_CHECK(aoti_torch_get_current_cuda_stream(Q.device().index(), &stream) == 0);
+        }
+#endif
+        const void* address = workspace.defined() ? workspace.data_ptr() : nullptr;
+        call(kernel, reinterpret_cast<std::uintptr_t>(address), reinterpret_cast<std::uintptr_t>(stream));
+    } catch (const ladder::BadUsage& error) {
+        TORCH_CHECK_VALUE(false, error.what());
+    } catch (const ladder::CannotRun& error) {
+        TORCH_CHECK(false, "CannotRun: ", error.what());
+    } catch (const ladder::CheckFailed& error) {
+        TORCH_CHECK(false, "CheckFailed: ", error.what());
+    }
+}
+
+ladder::DType dtype_of(const Tensor& x) {
+    return x.scalar_type() == at::kBFloat16 ? ladder::DType::bf16 : ladder::DType::fp16;
+}
+
+std::uintptr_t address(const Tensor& x) {
+    return reinterpret_cast<std::uintptr_t>(x.data_ptr());
+}
+
+std::tuple<Tensor, Tensor> attention(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
+                                     Scale scale, Word stage, Word, c10::string_view backend) {
+    require_agreement({{"Q", Q}, {"K", K}, {"V", V}});
+    const Tensor O = at::empty_like(Q);
+    const Tensor L = at::empty(Q.sizes().slice(0, 3), Q.options().dtype(at::kFloat));
+    with_kernel(true, stage, backend, Q, K,
+                [&](auto& kernel, std::uintptr_t workspace, std::uintptr_t stream) {
+                    kernel.forward(place(Q), place(K), place(V), place(O), address(L), dtype_of(Q), causal,
+                                   scale, workspace, stream);
+                });
+    return {O, L};
+}
+
+/// As kernels read it: the gradient of a sum is one number, expanded.
+Tensor readable(const Tensor& x) {
+    const auto strides = x.strides();
+    const bool is = strides[3] == 1 && std::all_of(strides.begin(), strides.begin() + 3,
+                                                   [](std::int64_t stride) { return stride % 8 == 0; });
+    return is ? x : x.contiguous();
+}
+
+std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Tensor& K, const Tensor& V,
+                                                      const Tensor& O, const Tensor& L, const Tensor& dO,
+                                                      bool causal, Scale scale, Word stage,
+                                                      c10::string_view backend) {
+    require_agreement({{"Q", Q}, {"K", K}, {"V", V}, {"O", O}, {"dO", dO}});
+    TORCH_CHECK_TYPE(L.scalar_type() == at::kFloat, "L is ", dtype_name(L), "; expected float32");
+    TORCH_CHECK_VALUE(L.sizes() == Q.sizes().slice(0, 3), "L is ", axes_text(L.sizes()), "; expected ",
+                      axes_text(Q.sizes().slice(0, 3)), ", the first axes of Q");
+    TORCH_CHECK_VALUE(L.device() == Q.device(), "L is on ", L.device(), " and Q on ", Q.device(),
+                      ": they must agree");
+    const Tensor dQ = at::empty_like(Q), dK = at::empty_like(K), dV = at::empty_like(V);
+    const Tensor whole_L = L.contiguous(), whole_dO = readable(dO);
+    with_kernel(
+        false, stage, backend, Q, K, [&](auto& kernel, std::uintptr_t workspace, std::uintptr_t stream) {
+            kernel.backward(place(Q), place(K), place(V), place(O), address(whole_L), place(whole_dO),
+                            place(dQ), place(dK), place(dV), dtype_of(Q), causal, scale, workspace, stream);
+        });
+    return {dQ, dK, dV};
+}
+
+const char* const schemas[] = {
+    "attention(Tensor q, Tensor k, Tensor v, bool causal, float? scale, str? stage, str? backward_stage, "
+    "str backend) -> (Tensor, Tensor)",
+    "attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, bool causal, "
+    "float? scale, str? stage, str backend) -> (Tensor, Tensor, Tensor)"};
+
+/// The operator of this name by way of the dispatcher, so that whoever traces a call sees it.
+template <class F>
+const auto& dispatched(const char* name) {
+    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<F>();
+    return op;
+}
+
+/// attention() without gradients.
+std::tuple<Tensor, Tensor> below_autograd(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
+                                          Scale scale, Word stage, Word backward_stage,
+                                          c10::string_view backend) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return dispatched<decltype(attention)>("flash_ladder::attention")
+        .call(Q, K, V, causal, scale, stage, backward_stage, backend);
+}
+
+struct Attention : torch::autograd::Function<Attention> {
+    using Rest = std::tuple<bool, Scale, std::optional<std::string>, std::string>;
+
+    static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const Tensor& Q,
+                                                  const Tensor& K, const Tensor& V, bool causal, Scale scale,
+                                                  Word stage, Word backward_stage, c10::string_view backend) {
+        const auto [O, L] = below_autograd(Q, K, V, causal, scale, stage, backward_stage, backend);
+        ctx->save_for_backward({Q, K, V, O, L});
+        ctx->saved_data["rest"] =
+            Rest(causal, scale, backward_stage ? std::optional(std::string(*backward_stage)) : std::nullopt,
+                 std::string(backend));
+        ctx->mark_non_differentiable({L});
+        ctx->set_materialize_grads(false);  // no kernel that fills a gradient of L with zeros
+        return {O, L};
+    }
+
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                   const torch::autograd::variable_list& gradients) {
+        if (!gradients[0].defined()) return torch::autograd::variable_list(8);
+        const auto saved = ctx->get_saved_variables();
+        const auto [causal, scale, stage, backend] = ctx->saved_data["rest"].to<Rest>();
+        auto [dQ, dK, dV] = dispatched<decltype(attention_backward)>("flash_ladder::attention_backward")
+                                .call(saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0], causal,
+                                      scale, stage ? Word(*stage) : Word(), backend);
+        return {dQ, dK, dV, {}, {}, {}, {}, {}};
+    }
+};
+
+std::tuple<Tensor, Tensor> with_gradients(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
+                                          Scale scale, Word stage, Word backward_stage,
+                                          c10::string_view backend) {
+    if (!at::GradMode::is_enabled() || !(Q.requires_grad() || K.requires_grad() || V.requires_grad()))
+        return below_autograd(Q, K, V, causal, scale, stage, backward_stage, backend);
+    const auto outputs = Attention::apply(Q, K, V, causal, scale, stage, backward_stage, backend);
+    return {outputs[0], outputs[1]};
+}
+
+TORCH_LIBRARY(flash_ladder, m) {
+    m.set_python_module("flash_ladder.torch");  // which has what they return, without running them
+    for (const char* schema : schemas) m.def(schema, {at::Tag::pt2_compliant_tag});
+}
+TORCH_LIBRARY_IMPL(flash_ladder, CPU, m) {
+    m.impl("attention", attention);
+    m.impl("attention_backward", attention_backward);
+}
+TORCH_LIBRARY_IMPL(flash_ladder, CUDA, m) {
+    m.impl("attention", attention);
+    m.impl("attention_backward", attention_backward);
+}
+TORCH_LIBRARY_IMPL(flash_ladder, Autograd, m) {
+    m.impl("attention", with_gradients);
+    m.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
+}
+
+}  // namespace
