@@ -59,8 +59,6 @@ NB_MODULE(_core, m) {
     using Free = nb::call_guard<nb::gil_scoped_release>;
 
     nb::class_<Kernel>(m, "Kernel")
-        .def_prop_ro("folder", [](const Kernel& kernel) { return kernel.stage().folder(); })
-        .def_prop_ro("is_forward", &Kernel::is_forward)
         .def("workspace_bytes", &Kernel::workspace_bytes, "Q"_a, "K"_a)
         .def(
             "forward",
