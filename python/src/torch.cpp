@@ -76,8 +76,16 @@ Axes four(at::IntArrayRef values) {
     return axes;
 }
 
+std::uintptr_t address(const Tensor& x) {
+    return x.defined() ? reinterpret_cast<std::uintptr_t>(x.data_ptr()) : 0;
+}
+
 ladder::python::Tensor place(const Tensor& x) {
-    return {reinterpret_cast<std::uintptr_t>(x.data_ptr()), four(x.sizes()), four(x.strides())};
+    return {address(x), four(x.sizes()), four(x.strides())};
+}
+
+ladder::DType dtype_of(const Tensor& x) {
+    return x.scalar_type() == at::kBFloat16 ? ladder::DType::bf16 : ladder::DType::fp16;
 }
 
 /// call(kernel, workspace, stream) with a stage on Q's device, in its current stream. What the ladder throws
@@ -100,8 +108,7 @@ void with_kernel(bool forward, Word stage, c10::string_view backend, const Tenso
             TORCH_CHECK(aoti_torch_get_current_cuda_stream(Q.device().index(), &stream) == 0);
         }
 #endif
-        const void* address = workspace.defined() ? workspace.data_ptr() : nullptr;
-        call(kernel, reinterpret_cast<std::uintptr_t>(address), reinterpret_cast<std::uintptr_t>(stream));
+        call(kernel, address(workspace), reinterpret_cast<std::uintptr_t>(stream));
     } catch (const ladder::BadUsage& error) {
         TORCH_CHECK_VALUE(false, error.what());
     } catch (const ladder::CannotRun& error) {
@@ -109,14 +116,6 @@ void with_kernel(bool forward, Word stage, c10::string_view backend, const Tenso
     } catch (const ladder::CheckFailed& error) {
         TORCH_CHECK(false, "CheckFailed: ", error.what());
     }
-}
-
-ladder::DType dtype_of(const Tensor& x) {
-    return x.scalar_type() == at::kBFloat16 ? ladder::DType::bf16 : ladder::DType::fp16;
-}
-
-std::uintptr_t address(const Tensor& x) {
-    return reinterpret_cast<std::uintptr_t>(x.data_ptr());
 }
 
 std::tuple<Tensor, Tensor> attention(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
@@ -160,13 +159,8 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Ten
     return {dQ, dK, dV};
 }
 
-const char* const schemas[] = {
-    "attention(Tensor q, Tensor k, Tensor v, bool causal, float? scale, str? stage, str? backward_stage, "
-    "str backend) -> (Tensor, Tensor)",
-    "attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, bool causal, "
-    "float? scale, str? stage, str backend) -> (Tensor, Tensor, Tensor)"};
-
-/// The operator of this name by way of the dispatcher, so that whoever traces a call sees it.
+/// The operator of this name, the only one of this type, by way of the dispatcher: whoever traces a call
+/// sees it.
 template <class F>
 const auto& dispatched(const char* name) {
     static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<F>();
@@ -221,7 +215,14 @@ std::tuple<Tensor, Tensor> with_gradients(const Tensor& Q, const Tensor& K, cons
 
 TORCH_LIBRARY(flash_ladder, m) {
     m.set_python_module("flash_ladder.torch");  // which has what they return, without running them
-    for (const char* schema : schemas) m.def(schema, {at::Tag::pt2_compliant_tag});
+    m.def(
+        "attention(Tensor q, Tensor k, Tensor v, bool causal, float? scale, str? stage, str? backward_stage, "
+        "str backend) -> (Tensor, Tensor)",
+        {at::Tag::pt2_compliant_tag});
+    m.def(
+        "attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, bool causal, "
+        "float? scale, str? stage, str backend) -> (Tensor, Tensor, Tensor)",
+        {at::Tag::pt2_compliant_tag});
 }
 TORCH_LIBRARY_IMPL(flash_ladder, CPU, m) {
     m.impl("attention", attention);
