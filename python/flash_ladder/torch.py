@@ -8,6 +8,7 @@ workspace alone. The operators are torch.ops.flash_ladder.attention and .attenti
 first import of this module compiles against the PyTorch that is there.
 """
 
+import ctypes
 from pathlib import Path
 from typing import Optional, Tuple, Union
 
@@ -31,7 +32,7 @@ def _library():
     return _home.compiled("torch.cpp", flags)
 
 
-torch.ops.load_library(_library())
+ctypes.CDLL(str(_library()))  # torch.ops.load_library() would show the package's symbols to all that is loaded later
 _attention = torch.ops.flash_ladder.attention.default
 _attention_backward = torch.ops.flash_ladder.attention_backward.default
 
