@@ -144,7 +144,7 @@ def time(stage: StageName, shape: Sequence[int], *, causal: bool = False, dtype:
 
 def _kernel(forward, stage, backend, Nq, d):
     """A stage that is ready to run; of None the one that fits the problem."""
-    return _core.kernel_of(forward, "" if stage is None else str(stage), backend, Nq, d)
+    return _core.kernel_of(forward, None if stage is None else str(stage), backend, Nq, d)
 
 
 def _run_on(at, backend):

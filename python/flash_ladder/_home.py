@@ -10,17 +10,15 @@ from pathlib import Path
 from . import _core
 
 PACKAGE = Path(__file__).absolute().parent
-CXX = "CXX", ["g++", "c++"]
-NVCC = "CUDACXX", ["nvcc", "/usr/local/cuda/bin/nvcc"]
 
 
-def _compiler(variable, names, built_with=None):
+def _compiler(built_with, variable, names):
     """The program that `variable` names, or the one that this build has noted, or else the first of `names` here."""
     if os.environ.get(variable):
         return os.environ[variable]
-    if built_with and Path(built_with).exists():
+    if Path(built_with).exists():
         return built_with
-    return next(filter(None, map(shutil.which, names)), built_with or names[0])
+    return next(filter(None, map(shutil.which, names)), built_with)
 
 
 def _recipes(sources):
@@ -33,8 +31,9 @@ def _recipes(sources):
             continue
         gpu = name.startswith("gpu")
         recipe["compile"] = [word.replace(f"-I{_core.built_from}", f"-I{sources}") for word in recipe["compile"]]
-        recipe["compile"][0] = _compiler(*(NVCC if gpu else CXX), recipe["compile"][0])
-        recipe["link"][0] = _compiler(*CXX, recipe["link"][0])
+        recipe["compile"][0] = _compiler(recipe["compile"][0], "CUDACXX" if gpu else "CXX",
+                                         ["nvcc", "/usr/local/cuda/bin/nvcc"] if gpu else ["g++", "c++"])
+        recipe["link"][0] = _compiler(recipe["link"][0], "CXX", ["g++", "c++"])
         recipe["link"].append(library)
     return json.dumps(recipes, indent=2)
 
@@ -71,7 +70,9 @@ def compiled(source, flags):
     """The shared library that the C++ compiler makes of a source of python/src with these flags. It is kept beside the
     kernels; a change of source, flags or the package's library makes another. CannotRun if it does not compile."""
     source, library = SOURCES / "python" / "src" / source, PACKAGE / "libflash_ladder.so"
-    command = [_compiler(*CXX), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{SOURCES}", str(source), str(library),
+    recipes = json.loads((BUILD / "kernels.json").read_text())
+    compiler = next(recipe["link"][0] for recipe in recipes.values() if isinstance(recipe, dict))
+    command = [compiler, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{SOURCES}", str(source), str(library),
                f"-Wl,-rpath,{PACKAGE}", *flags]
     state = library.stat()
     key = "\n".join([*command, source.read_text(), f"{state.st_mtime_ns} {state.st_size}"])

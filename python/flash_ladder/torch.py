@@ -91,7 +91,6 @@ def _require_tensors(**arrays):
 
 def _as_said(error):
     """The ladder's own exception: an operator can only raise PyTorch's, and begins its text with the name."""
-    for kind in CannotRun, CheckFailed:
-        if (text := str(error)).startswith(f"{kind.__name__}: "):
-            return kind(text[len(kind.__name__) + 2:])
-    return error
+    kinds = {kind.__name__: kind for kind in (CannotRun, CheckFailed)}
+    name, _, text = str(error).partition(": ")
+    return kinds[name](text) if name in kinds else error

@@ -152,8 +152,8 @@ Case case_of(const std::string& shape, bool causal, DType dtype) {
 /// changed since then is loaded from a copy of its folder.
 std::string current(const std::string& word) {
     namespace fs = std::filesystem;
-    const fs::path kernel = fs::is_directory(word) ? fs::path(word) / "kernel.cu" : fs::path(word);
     std::error_code error;
+    const fs::path kernel = fs::is_directory(word, error) ? fs::path(word) / "kernel.cu" : fs::path(word);
     const auto time = fs::last_write_time(kernel, error);
     const auto size = fs::file_size(kernel, error);
     if (error) return word;  // whoever loads it says what is wrong
@@ -289,9 +289,10 @@ void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
 #endif
 }
 
-Kernel& kernel_of(bool forward, const std::string& word, const std::string& backend, std::int64_t Nq,
-                  std::int64_t d) {
-    const std::string stage = word.find('/') == std::string::npos ? word : current(word);
+Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const std::string& backend,
+                  std::int64_t Nq, std::int64_t d) {
+    const bool is_folder = word && word->find('/') != std::string::npos;
+    const std::optional<std::string> stage = is_folder ? current(*word) : word;
     // What default_stage() depends on
     const std::tuple problem(forward, stage, backend, Nq == 1, d);
     static std::map<decltype(problem), std::unique_ptr<Kernel>> known;
@@ -300,8 +301,8 @@ Kernel& kernel_of(bool forward, const std::string& word, const std::string& back
         const std::lock_guard lock(mutex);
         if (const auto found = known.find(problem); found != known.end()) return *found->second;
     }
-    auto kernel = std::make_unique<Kernel>(
-        stage.empty() ? default_stage(forward, int(Nq), int(d), backend) : stage, backend);
+    auto kernel =
+        std::make_unique<Kernel>(stage ? *stage : default_stage(forward, int(Nq), int(d), backend), backend);
     const std::lock_guard lock(mutex);
     return *known.try_emplace(problem, std::move(kernel)).first->second;
 }

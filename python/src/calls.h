@@ -29,7 +29,6 @@ class Kernel {
     /// CannotRun if it or its back-end cannot run here, CheckFailed if it does not compile.
     Kernel(const std::string& word, const std::string& backend);
 
-    const Stage& stage() const { return *stage_; }
     bool is_forward() const { return stage_->pass == Pass::forward; }
 
     /// Bytes of workspace that a call on a GPU needs for Q and K of these axes; a CPU's calls bring their
@@ -67,10 +66,10 @@ class Kernel {
     Sizes last_;  ///< of the last call, since the next one is often of the same sizes
 };
 
-/// The stage for such a problem, ready to run. `word` as for Kernel, or empty for default_stage(). A kernel
-/// of one's own is loaded as it is now, and again when its kernel.cu has changed.
-Kernel& kernel_of(bool forward, const std::string& word, const std::string& backend, std::int64_t Nq,
-                  std::int64_t d);
+/// The stage for such a problem, ready to run. `word` as for Kernel; without one it is default_stage(). A
+/// kernel of one's own is loaded as it is now, and again when its kernel.cu has changed.
+Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const std::string& backend,
+                  std::int64_t Nq, std::int64_t d);
 
 /// Where sources and compiled kernels are: see use_folders(). Before all else.
 void start(const std::string& sources, const std::string& build);

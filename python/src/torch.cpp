@@ -5,6 +5,7 @@
 #include <ATen/DeviceGuard.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -18,7 +19,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -32,6 +32,10 @@ using at::Tensor;
 using Word = std::optional<c10::string_view>;
 using Scale = std::optional<double>;
 using Axes = std::array<std::int64_t, 4>;
+
+std::optional<std::string> text(Word word) {
+    return word ? std::optional(std::string(*word)) : std::nullopt;
+}
 
 const char* dtype_name(const Tensor& x) {
     switch (x.scalar_type()) {
@@ -49,10 +53,7 @@ const char* dtype_name(const Tensor& x) {
 }
 
 std::string axes_text(at::IntArrayRef axes) {
-    std::ostringstream text;
-    for (std::size_t i = 0; i < axes.size(); ++i) text << (i > 0 ? ", " : "(") << axes[i];
-    text << ')';
-    return text.str();
+    return "(" + c10::Join(", ", axes) + ")";
 }
 
 /// One 16-bit type, one device, and (B, H, N, d) each.
@@ -96,9 +97,8 @@ void with_kernel(bool forward, Word stage, c10::string_view backend, const Tenso
     TORCH_CHECK_VALUE(Q.is_cuda() || backend != "gpu", "backend is 'gpu' and Q is in the CPU's memory");
     try {
         const c10::DeviceGuard on_its_device(Q.device());
-        auto& kernel =
-            ladder::python::kernel_of(forward, stage ? std::string(*stage) : std::string(),
-                                      Q.is_cuda() ? "gpu" : std::string(backend), Q.size(2), Q.size(3));
+        auto& kernel = ladder::python::kernel_of(
+            forward, text(stage), Q.is_cuda() ? "gpu" : std::string(backend), Q.size(2), Q.size(3));
         Tensor workspace;
         void* stream = nullptr;
 #ifdef LADDER_TORCH_HAS_CUDA
@@ -184,9 +184,7 @@ struct Attention : torch::autograd::Function<Attention> {
                                                   Word stage, Word backward_stage, c10::string_view backend) {
         const auto [O, L] = below_autograd(Q, K, V, causal, scale, stage, backward_stage, backend);
         ctx->save_for_backward({Q, K, V, O, L});
-        ctx->saved_data["rest"] =
-            Rest(causal, scale, backward_stage ? std::optional(std::string(*backward_stage)) : std::nullopt,
-                 std::string(backend));
+        ctx->saved_data["rest"] = Rest(causal, scale, text(backward_stage), std::string(backend));
         ctx->mark_non_differentiable({L});
         ctx->set_materialize_grads(false);  // no kernel that fills a gradient of L with zeros
         return {O, L};

@@ -131,6 +131,7 @@ def test_bad_input_is_refused_in_one_sentence(problem):
         (TypeError, "builtins.list is no array of NumPy, PyTorch, CuPy or JAX", lambda: f([1], k, v)),
         (ValueError, "backend is 'gpu' and Q is in the CPU's memory",
          lambda: flash_ladder.attention(q, k, v, backend="gpu")),
+        (ValueError, "there is no stage ''", lambda: flash_ladder.attention(q, k, v, stage="")),
         (TypeError, "L is float64; expected float32",
          lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros(q.shape[:3]), q)),
         (ValueError, "L is (2, 4, 69); expected (2, 4, 70), the first axes of Q",

@@ -112,6 +112,8 @@ def test_bad_input_is_refused():
         attention(q, k, v[:, :, 1:])
     with pytest.raises(ValueError, match="there is no stage 'five'"):
         attention(q, k, v, stage="five")
+    with pytest.raises(ValueError, match="there is no stage ''"):
+        attention(q, k, v, stage="")
     with pytest.raises(ValueError, match="backend is 'gpu' and Q is in the CPU's memory"):
         attention(q.cpu(), k.cpu(), v.cpu(), backend="gpu")
     with pytest.raises(TypeError, match="V is numpy.ndarray; expected torch.Tensor"):
@@ -174,7 +176,7 @@ class TestOnAGpu:
 
     @pytest.mark.parametrize("stage", [5, 16, 36])
     def test_an_L_that_nobody_asks_for_changes_nothing(self, stage):
-        """It shares an allocation with the workspace; 16 and 36 have one, with counters at its end."""
+        """16 and 36 have a workspace, with counters at its end."""
         inputs = tensors(torch.bfloat16, gradients=False, rows=1 if stage == 16 else 300, keys=2000)
         expected, _ = attention(*inputs, stage=stage, return_lse=True)
         for _ in range(3):
