@@ -1,5 +1,6 @@
 """Where the package's sources are, and the folder in which it keeps what it compiles."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -66,16 +67,19 @@ def _write(file, write):
 SOURCES, BUILD = _start()
 
 
-def compiled(source, flags):
+def compiled(source, flags, made_for):
     """The shared library that the C++ compiler makes of a source of python/src with these flags. It is kept beside the
-    kernels; a change of source, flags or the package's library makes another. CannotRun if it does not compile."""
+    kernels; a change of source, flags, the package's library or `made_for`, the version of what it is compiled against,
+    makes another. CannotRun if it does not compile."""
     source, library = SOURCES / "python" / "src" / source, PACKAGE / "libflash_ladder.so"
     recipes = json.loads((BUILD / "kernels.json").read_text())
     compiler = next(recipe["link"][0] for recipe in recipes.values() if isinstance(recipe, dict))
-    command = [compiler, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{SOURCES}", str(source), str(library),
-               f"-Wl,-rpath,{PACKAGE}", *flags]
+    # libstdc++ before the package's library, which has one of its own where the compiler links it statically: streams
+    # that are half of one and half of the other print no numbers, or crash.
+    command = [compiler, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{SOURCES}", str(source), "-l:libstdc++.so.6",
+               str(library), f"-Wl,-rpath,{PACKAGE}", *flags]
     state = library.stat()
-    key = "\n".join([*command, source.read_text(), f"{state.st_mtime_ns} {state.st_size}"])
+    key = "\n".join([*command, made_for, source.read_text(), f"{state.st_mtime_ns} {state.st_size}"])
     product = BUILD / f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.so"
 
     def compile_to(path):
@@ -83,6 +87,10 @@ def compiled(source, flags):
         if done.returncode != 0:
             raise _core.CannotRun(f"{source.name} does not compile:\n{' '.join(command)}\n{done.stdout[-4000:]}")
 
-    if not product.exists():
-        _write(product, compile_to)
+    if product.exists():
+        return product
+    with open(BUILD / f"{source.stem}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of a training's processes, which start at once, one compiles
+        if not product.exists():
+            _write(product, compile_to)
     return product

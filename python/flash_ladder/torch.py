@@ -29,7 +29,7 @@ def _library():
              "-ltorch_cpu", "-lc10"]
     if torch.version.cuda:
         flags += ["-DLADDER_TORCH_HAS_CUDA", "-ltorch_cuda"]
-    return _home.compiled("torch.cpp", flags)
+    return _home.compiled("torch.cpp", flags, torch.__version__)
 
 
 ctypes.CDLL(str(_library()))  # torch.ops.load_library() would show the package's symbols to all that is loaded later
@@ -57,7 +57,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: O
     Returns O (B, H, Nq, d), or O and L (B, H, Nq), fp32. No gradient flows through L.
     """
     _require_tensors(Q=q, K=k, V=v)
-    device = q.device.type
+    device = "cuda" if q.is_cuda else "cpu"
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
