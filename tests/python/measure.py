@@ -7,6 +7,7 @@
 
 import json
 import os
+import random
 import statistics
 import sys
 import time
@@ -32,13 +33,13 @@ def seconds(call, repeats=1):
 
 def in_turns(calls, rounds, of=seconds):
     """The median of what of() says of each call, by name. They take turns, since the machine has faster and slower
-    moments."""
+    moments, in an order drawn anew each time, since a call is slower behind some than behind others."""
     for call in calls.values():
         of(call)
     times = {name: [] for name in calls}
     for _ in range(rounds):
-        for name, call in calls.items():
-            times[name].append(of(call))
+        for name in random.sample(list(calls), len(calls)):
+            times[name].append(of(calls[name]))
     return {name: statistics.median(some) for name, some in times.items()}
 
 
