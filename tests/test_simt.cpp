@@ -105,9 +105,10 @@ TEST_CASE("simt: blocks have no order but by fences around an atomic", "[simt]")
             CHECK(hand_over() == std::vector<int>{sum, sum, 0});
             const auto race = Report::Kind::race;
             check(hand_over_without_fence, race, {"write at", "of another block, read at"});
-            check(hand_over_without_barrier, race, {"write at", "of another block, read at"});
             check(hand_over_behind_others_fences, race, {"write at", "of another block, read at"});
             check(hand_over_without_second_fence, race, {"write at", "of another block, read at"});
+            // In these the last block may also read what another has yet to write.
+            check(hand_over_without_barrier, race, {"of another block"});
             check(hand_over_to_every_block, race, {"of another block"});
             check(hand_over_past_a_plain_count, race, {"of another block"});
         }
