@@ -80,14 +80,9 @@ def library_of(x):
     return _loaded[name]
 
 
-def dtype_name(dtype):
-    """"float16", of NumPy's and of PyTorch's."""
-    return str(dtype).rpartition(".")[2]
-
-
 def check_lse(lse, q):
-    if dtype_name(lse.dtype) != "float32":
-        raise TypeError(f"L is {dtype_name(lse.dtype)}; expected float32")
+    if str(lse.dtype) != "float32":
+        raise TypeError(f"L is {lse.dtype}; expected float32")
     if tuple(lse.shape) != tuple(q.shape[:3]):
         raise ValueError(f"L is {tuple(lse.shape)}; expected {tuple(q.shape[:3])}, the first axes of Q")
     if (here := getattr(lse, "device", None)) != (there := getattr(q, "device", None)):  # old NumPy's have none

@@ -1,7 +1,9 @@
 """The package on NumPy's arrays and the CPU back-end."""
 
+import ctypes
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -171,3 +173,24 @@ def test_jax_on_a_cpu(problem):
         gradients = flash_ladder.attention_backward(q, k, v, O, L, O, causal=True, stage=40)
         assert [x.shape for x in gradients] == [q.shape, k.shape, v.shape]
         assert not (gradients[1] == gradients[2]).all()  # each has memory of its own
+
+
+def test_a_library_is_compiled_once_for_what_it_is_made_of(tmp_path):
+    source = tmp_path / "answer.cpp"
+
+    def compiled(answer, made_for="1"):
+        return flash_ladder._home.compiled(str(source), [f"-DANSWER={answer}"], made_for)
+
+    source.write_text('extern "C" int answer() { return ANSWER; }')
+    with ThreadPoolExecutor(4) as threads:
+        library, = set(threads.map(lambda _: compiled(42), range(4)))
+    assert ctypes.CDLL(str(library)).answer() == 42
+    written = library.stat().st_mtime_ns
+    assert compiled(42) == library and library.stat().st_mtime_ns == written
+    others = [compiled(43), compiled(42, "2")]
+    source.write_text('extern "C" int answer() { return -ANSWER; }')
+    others.append(compiled(42))
+    assert [ctypes.CDLL(str(other)).answer() for other in others] == [43, 42, -42]
+    assert len({library, *others}) == 4
+    with pytest.raises(flash_ladder.CannotRun, match="^answer.cpp does not compile:"):
+        compiled("?")
