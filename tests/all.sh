@@ -122,23 +122,23 @@ cpu_build() {
 
 has_cpu() { grep -q '^LADDER_CPU:BOOL=\(ON\|TRUE\|1\)' "$build/CMakeCache.txt"; }
 
-# nvcc_unit UNIT EFFORT [ARCHITECTURE]...: compiles UNIT.cu, which has stages, for what a GPU is that times them, and for
-# these. The algorithm's stages must not spill registers anywhere. With the effort `least` code is checked and hardly
+# nvcc_unit UNIT EFFORT [ARCHITECTURE]...: compiles $logs/UNIT.cu, which has stages, for what a GPU is that times them, and
+# for these. The algorithm's stages must not spill registers anywhere. With the effort `least` code is checked and hardly
 # optimized.
 nvcc_unit() {
-    local log stage architecture
+    local log stage architecture unit=$logs/$1
     local architectures=('-gencode=arch=compute_90a,code=sm_90a')
     if [ "$2" = least ] && [ "$has_fast_compile" = yes ]; then architectures+=(--Ofast-compile=max); fi
     for architecture in "${@:3}"; do
         architectures+=("-gencode=arch=compute_$architecture,code=sm_$architecture")
     done
     log=$("$nvcc" -std=c++20 -Werror=all-warnings -DLADDER_BACKEND=gpu -I "$root" -Xptxas -v \
-        "${architectures[@]}" -c -o "$1.o" "$1.cu" 2>&1) || { echo "$log"; return 1; }
-    rm -f "$1.o"
+        "${architectures[@]}" -c -o "$unit.o" "$unit.cu" 2>&1) || { echo "$log"; return 1; }
+    rm -f "$unit.o"
     while read -r stage; do
         grep -A 2 "Compiling entry function.*$stage" <<< "$log" | grep 'bytes spill' > /dev/null ||
             { echo "$stage: ptxas said nothing of registers"; return 1; }
-    done < <(sed -n 's/^namespace \(.*\) {$/\1/p' "$1.cu")
+    done < <(sed -n 's/^namespace \(.*\) {$/\1/p' "$unit.cu")
     ! echo "$log" | awk '/Compiling entry function/ { kernel = $0 }
         kernel ~ /stage_0/ && / [1-9][0-9]* bytes spill/ { print kernel; print }' | grep .
 }
@@ -152,7 +152,7 @@ export -f nvcc_unit
 # to read CUDA's headers.
 nvcc_stages() {
     "$build/lab" list --json "$logs/list.json" > "$logs/list.txt" &&
-        python3 - "$logs/list.json" "$logs/nvcc_" > "$logs/nvcc.txt" << 'END' &&
+        python3 - "$logs/list.json" "$logs" > "$logs/nvcc.txt" << 'END' &&
 import json, sys
 
 units = {}
@@ -163,8 +163,8 @@ for row in json.load(open(sys.argv[1]))["properties"]:
     header = "device.cuh" if anywhere else "hopper.cuh"
     units.setdefault((header, effort, *older), []).append(row["stage"])
 for header, *how in sorted(units, reverse=True):  # those of Hopper take longest
-    unit = sys.argv[2] + "_".join([header.removesuffix(".cuh"), *how])
-    with open(unit + ".cu", "w") as source:
+    unit = "_".join(["nvcc", header.removesuffix(".cuh"), *how])
+    with open(f"{sys.argv[2]}/{unit}.cu", "w") as source:
         print(f'#include "stages/{header}"', file=source)
         for stage in units[header, *how]:
             print(f'namespace stage_{stage} {{\n#include "stages/{stage}/kernel.cu"\n}}', file=source)
