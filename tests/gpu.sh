@@ -9,9 +9,10 @@
 # (B = 2, 16 heads of 128, N = 8k), and standard.json and standard-bytes.json (01 and 05 against standard attention).
 # With --peers it times only, beside PyTorch's attention: time.json, and the sweeps prefill.json and prefill-fp16.json
 # of the stages PREFILL, serving.json and serving-odd.json of the stages DECODE ("26", "13,14,17"), prefill-
-# stages.json of the stages for long queries without the peers, prefill-hopper.json of the 30s, gradients.json of the
-# 40s, rising.json and causal-small.json, leave-one-out.json (05 without one change each), and papers.json, a part of
-# the first of these sweeps with a few stages and all peers; compiling flex attention takes most of its minutes.
+# stages.json of the stages for long queries without the peers, prefill-hopper.json of the 30s, few-rows.json of those
+# that the default stage is chosen from, gradients.json of the 40s, rising.json and causal-small.json, leave-one-out.json
+# (05 without one change each), and papers.json, a part of the first of these sweeps with a few stages and all peers;
+# compiling flex attention takes most of its minutes.
 # A step that fails does not keep the others from running. Exits with 1 if one did. The build is incremental: a second
 # call with the same BUILD is quick to start.
 set -u
@@ -48,6 +49,7 @@ if [ -n "$prefill" ]; then
     step prefill-hopper 200 "$lab" time 26,30-36 --regime prefill --peers --json "$out/prefill-hopper.json"
     step serving 150 "$lab" time "$decode" --regime serving --peers --json "$out/serving.json"
     step serving-odd 150 "$lab" time "$decode" --regime serving-odd --peers --json "$out/serving-odd.json"
+    step few-rows 300 "$lab" time 10,16,17,26,36 --regime few-rows --json "$out/few-rows.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
     step gradients 240 "$lab" time 41-48 --regime gradients --peers --json "$out/gradients.json"

@@ -152,6 +152,13 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
         CHECK(s.Nk % 64 != 0);
         CHECK(s.H / s.Hkv == 3);
     }
+    const TimingOptions few_rows = timing_options(DType::bf16, "few-rows");
+    CHECK(few_rows.cases.size() == 6 * 16 + 2 * 3 * 4 + 4 + 4 + 2);
+    for (const TimedCase& timed : few_rows.cases) {
+        const Shape& s = timed.problem.shape;
+        CHECK((s.Nq <= 512 && s.Nk >= s.Nq));
+        CHECK(unavoidable_bytes(s) <= 2e9);
+    }
     for (const TimedCase& timed : timing_options(DType::bf16, "rising").cases)
         CHECK(timed.problem.input == "rising");
     CHECK(timing_options(DType::bf16, "causal-small").cases.size() == 4);
@@ -165,8 +172,8 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
         CHECK(s.B * s.Nq == 16384);
         CHECK((s.H * s.d == 2048 || (s.H == 32 && s.Hkv == 8 && s.d == 128)));
     }
-    for (const char* name :
-         {"gradients", "prefill", "serving", "serving-odd", "papers", "standard", "rising", "causal-small"})
+    for (const char* name : {"gradients", "prefill", "serving", "serving-odd", "few-rows", "papers",
+                             "standard", "rising", "causal-small"})
         CHECK(is_sweep(name));
     for (const char* name : {"train", "custom", ""}) CHECK_FALSE(is_sweep(name));
 }

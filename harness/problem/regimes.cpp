@@ -1,6 +1,7 @@
 #include "harness/problem/regimes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "harness/problem/shape.h"
 
@@ -83,6 +84,27 @@ std::vector<Regime::Problem> odd_serving_problems() {
     return problems;
 }
 
+// A few query rows and many keys, for few and for many heads: the decoding of a draft of several tokens, the
+// next words of a chat. What the default stage is chosen by (harness/time/fastest.h).
+std::vector<Regime::Problem> few_rows_problems() {
+    using Sizes = std::vector<std::pair<int, int>>;  // keys, and requests of so many
+    const std::vector<int> all{1, 2, 4, 8, 16, 32, 64, 128}, some{1, 4, 16, 64};
+    std::vector<Regime::Problem> problems;
+    const auto add = [&](const Sizes& sizes, int group, int d, const std::vector<int>& rows) {
+        for (const auto& [Nk, B] : sizes) {
+            for (const int Nq : rows)
+                problems.push_back({{.B = B, .H = 8 * group, .Hkv = 8, .Nq = Nq, .Nk = Nk, .d = d}, false});
+        }
+    };
+    const Sizes grid{{2 << 10, 1}, {2 << 10, 16}, {8 << 10, 1}, {8 << 10, 16}, {64 << 10, 1}, {64 << 10, 4}};
+    for (const int group : {1, 4, 8}) add(grid, group, 128, group == 4 ? all : some);
+    for (const int d : {64, 256}) add({{8 << 10, 1}, {8 << 10, 16}, {64 << 10, 1}}, 4, d, some);
+    add({{512, 16}}, 4, 128, some);
+    add({{8 << 10, 1}, {64 << 10, 1}}, 4, 128, {256, 512});  // where more rows fill the machine
+    for (const int N : {64, 128}) problems.push_back(self_attention(16384 / N, 16, N, false));
+    return problems;
+}
+
 // The problems of FlashAttention-1's benchmarks (arXiv 2205.14135, appendix E: 16 sequences, 8 heads of 64)
 // and the same with heads of 128: for 01, whose grid is one block per head, always one block for nearly each
 // of an H200's multiprocessors.
@@ -155,6 +177,8 @@ const std::vector<Regime>& regimes() {
         {"serving", "decode for 1 to 64 requests, 32 heads over 8 and over 32", serving_problems(), true},
         {"serving-odd", "decode for 1 to 40 requests of 1500 to 100000 keys, 24 heads over 8",
          odd_serving_problems(), true},
+        {"few-rows", "1 to 512 query rows, up to 64k keys, groups of 1, 4 and 8 heads, few and many of them",
+         few_rows_problems(), true},
         {"standard", "16 sequences of 64 to 16k, 8 heads of 64 and of 128", standard_problems(), true},
         {"rising", "train, narrow and 4k tokens at d = 256, with scores that rise from key to key",
          rising_problems(), true},
