@@ -308,6 +308,41 @@ TEST_CASE("lab: tensors that no memory holds", "[cli]") {
     expect_failure({"count", "5", "--shape", "16,1,1," + keys + ",1,64"}, 2, "and running on them");
 }
 
+TEST_CASE("lab: what takes a CPU more than two minutes is refused unless it is asked for twice", "[cli]") {
+    if (!test::available(Backend::cpu)) return;
+    const std::vector<std::string> endless{"--shape", "1,1,1,1048576,1048576,64"};
+    std::vector<std::vector<std::string>> commands{
+        {"verify", "4", "--backend", "cpu"}, {"verify", "46", "--backend", "cpu"}, {"count", "4"}};
+    if (!has_device(Backend::gpu)) commands.push_back({"time", "4"});
+    for (auto command : commands) {
+        command.insert(command.end(), endless.begin(), endless.end());
+        expect_failure(command, 2, " of the CPU; name a smaller problem, or --long to wait");
+    }
+    expect_failure({"verify", "4", "--backend", "cpu", "--random", "1000000"}, 2, "--long to wait");
+    expect_failure({"trace", "4", endless[0], endless[1]}, 2, "lab trace shows at most");  // its own bound
+    const Folder folder;
+    const auto all_zero = [](std::int64_t rows) {
+        return NpyArray{NpyArray::Type::float16, {1, 1, rows, 64}, std::string(rows * 64 * 2, '\0')};
+    };
+    const std::string file = folder.write("long.npy", format_npy(all_zero(1 << 18)));
+    const std::vector<std::string> run{"run", "4",  "--backend", "cpu", "--q",   file,
+                                       "--k", file, "--v",       file,  "--out", folder / "o.npy"};
+    expect_failure(run, 2, "--long to wait");
+    CHECK(folder.files() == 1);
+    // The estimate knows how many threads work.
+    expect_failure({"verify", "4", "--backend", "cpu", "--workers", "1", "--shape", "1,1,1,24576,24576,64"},
+                   2, "about 4 minutes on 1 core of the CPU");
+    CHECK(lab({"count", "4", "--long", "--shape", "1,1,1,64,64,64"}).err.empty());
+}
+
+TEST_CASE("lab: a reader who has seen enough ends it without a word", "[cli]") {
+    const ProcessResult result = run_process({"sh", "-c", "'" LADDER_LAB "' list | head -n 1"});
+    CHECK(result.status == 0);
+    CHECK(result.out.starts_with("stage "));
+    CHECK(std::count(result.out.begin(), result.out.end(), '\n') == 1);
+    CHECK(result.err.empty());
+}
+
 TEST_CASE("lab: a back-end that is not here", "[cli]") {
     if (has_device(Backend::gpu)) return;
     const Folder folder;
@@ -392,6 +427,21 @@ TEST_CASE("lab: results that cannot be written", "[cli]") {
     const Folder folder;
     expect_failure({"list", "--json", folder / "no/such/folder.json"}, 2, "there is no folder");
     expect_failure({"list", "--json", folder / ""}, 2, "cannot write");
+    const std::string pipe = folder / "pipe";
+    REQUIRE(run_process({"mkfifo", pipe}).status == 0);
+    expect_failure({"trace", "4", "--shape", "1,1,1,1,1,64", "--html", pipe}, 2,
+                   "it is a pipe that no program reads");
+    expect_failure({"trace", "4", "--shape", "1,1,1,1,1,64", "--html", "/dev/full"}, 2, "No space left");
+    // One that a program reads, by its name or as what /dev/stdout is.
+    const std::string list = "'" LADDER_LAB "' list --json ";
+    for (const std::string& way :
+         std::vector<std::string>{"/dev/stdout | cat", "'" + pipe + "' & cat '" + pipe + "'"}) {
+        const ProcessResult result = run_process({"sh", "-c", list + way});
+        INFO(way << ": " << result.err);
+        CHECK(result.status == 0);
+        CHECK(result.out.find("\"stage\": \"00_naive\"") != std::string::npos);
+    }
+    std::filesystem::remove(pipe);
     CHECK(folder.files() == 0);
 }
 
@@ -569,10 +619,10 @@ TEST_CASE("lab: a stage of the backward pass goes through every command", "[cli]
     };
     const std::string verified = said({"verify", gradients, "--orders"});
     CHECK(verified.find("d=64 fp16 backward causal bhnd") != std::string::npos);
-    CHECK(verified.find("1 of 1 cases") != std::string::npos);
+    CHECK(verified.find("1 of 1 case") != std::string::npos);
     CHECK(verified.find("largest error of O") == std::string::npos);
     const std::string both = said({"verify", gradients, "4"});
-    CHECK(both.find("04_split_q    1 of 1 cases") != std::string::npos);
+    CHECK(both.find("04_split_q    1 of 1 case") != std::string::npos);
     const std::string counted = said({"count", gradients});
     CHECK(counted.find("41_recompute") != std::string::npos);
     const Folder folder;
@@ -628,6 +678,15 @@ TEST_CASE("lab run: files that are no tensors", "[cli]") {
     std::filesystem::remove(files.folder / "k.npy");
     expect_failure(files.command(), 2, "cannot read");
     CHECK(files.folder.files() == 2);
+    // What never ends, or never begins.
+    std::filesystem::create_symlink("/dev/zero", files.folder / "k.npy");
+    expect_failure(files.command(), 2, "k.npy: it is a device or a pipe, not a file");
+    std::filesystem::remove(files.folder / "k.npy");
+    REQUIRE(run_process({"mkfifo", files.folder / "k.npy"}).status == 0);
+    expect_failure(files.command(), 2, "k.npy: it is a device or a pipe, not a file");
+    std::filesystem::remove(files.folder / "k.npy");
+    std::filesystem::create_directory(files.folder / "k.npy");
+    expect_failure(files.command(), 2, "k.npy: it is a folder");
 }
 
 TEST_CASE("lab run: values that cannot be computed with", "[cli]") {
@@ -701,7 +760,7 @@ TEST_CASE("a stage is its folder: a new one is listed, compared, verified, count
     CHECK(contains(list, "On a GPU of compute capability 9.0 only, or on the CPU: 90."));
     CHECK(!contains(list, "10_packed_gqa"));
     CHECK(contains(with_it({"diff", "90"}), "+LADDER_STAGE(forward, Dims, .number = 90"));
-    CHECK(contains(with_it({"verify", "another", "--shape", "1,2,1,65,130,64", "--causal"}), "1 of 1 cases"));
+    CHECK(contains(with_it({"verify", "another", "--shape", "1,2,1,65,130,64", "--causal"}), "1 of 1 case"));
     CHECK(contains(with_it({"count", "90", "--shape", "1,1,1,64,64,64"}), "90_another changes nothing"));
 }
 

@@ -167,7 +167,7 @@ TEST_CASE("a stage that needs too much memory says so in its row, and the others
     const Table table = verification_table(verifications);
     CHECK(cell(table, 0, "passed").text == "cannot run");
     CHECK(cell(table, 0, "why_not").text.find("MiB") != std::string::npos);
-    CHECK(cell(table, 1, "passed").text == "1 of 1 cases");
+    CHECK(cell(table, 1, "passed").text == "1 of 1 case");
     CHECK(failure_of(verifications).empty());
 
     const auto changes = count_changes(
@@ -200,6 +200,8 @@ TEST_CASE("one failed case fails the stage, and its report is shown", "[commands
     const auto listings = failure_reports(verifications);
     REQUIRE(listings.size() == 1);
     CHECK(listings[0].text == "row 5 is wrong\n");
+    verifications[1].reports.resize(4, "another\n");
+    CHECK(failure_reports(verifications)[0].text.ends_with("... and 1 more case\n"));
 }
 
 TEST_CASE("errors are kept by type and kind of input", "[commands]") {

@@ -57,6 +57,20 @@ ProcessResult lab(std::vector<std::string> arguments) {
     return run_process(arguments);
 }
 
+/// The same in a folder, as a user who names none for the results.
+ProcessResult lab_in(const std::string& folder, const std::string& arguments) {
+    return run_process({"sh", "-c", "cd '" + folder + "' && '" LADDER_LAB "' " + arguments});
+}
+
+/// What Git would tell of in a checkout with these files.
+std::string untracked_in(const Folder& folder) {
+    folder.write(".gitignore", read_file(source_folder() / ".gitignore"));
+    return run_process({"sh", "-c",
+                        "cd '" + (folder / "") +
+                            "' && git init -q && git add .gitignore && git status --porcelain -uall"})
+        .out;
+}
+
 bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != text.npos;
 }
@@ -213,7 +227,11 @@ TEST_CASE("course: every rung with a parent is an exercise, with a task and thre
 TEST_CASE("course: start, check, hint and reset, as a student meets them", "[course]") {
     const Folder folder;
     const std::string my = folder / "my";
-    REQUIRE(lab({"start", "5", "--dir", my}).status == 0);
+    REQUIRE(lab_in(folder / "", "start 5").status == 0);
+    REQUIRE(lab_in(my, "trace 4 --shape 1,1,1,1,1,64").status == 0);
+    REQUIRE(fs::exists(my + "/trace_04.html"));
+    fs::rename(my + "/trace_04.html", folder / "trace_04.html");
+    CHECK(untracked_in(folder) == "A  .gitignore\n");
     const std::string task = folder.read("my/TASK.md");
     CHECK(contains(task, "| tiles | 32 | 20 |"));
     CHECK(contains(folder.read("my/prediction.md"), "my prediction"));
@@ -286,10 +304,11 @@ TEST_CASE("course: the zoo shows a symptom, gives hints, and knows a fix", "[cou
     REQUIRE(puzzle != puzzles.end());
     const auto& [bug, symptom, problem, report, difficulty, hints, replacements] = puzzle->mutant;
     const Folder folder;
-    const std::string number = std::to_string(puzzle->number), dir = folder / "zoo";
+    const std::string number = std::to_string(puzzle->number), dir = folder / ("zoo-" + number);
     CHECK(lab({"zoo", number, "--dir", dir, "--hint"}).status == 2);
-    const ProcessResult first = lab({"zoo", number, "--dir", dir});
+    const ProcessResult first = lab_in(folder / "", "zoo " + number);
     CHECK(first.status == 0);
+    CHECK(untracked_in(folder) == "A  .gitignore\n");
     CHECK(contains(first.out, problem.description()));
     CHECK(says(first.out, report));
     CHECK(!contains(first.out, bug));

@@ -142,6 +142,29 @@ run list
 expect 7 cmake '--build'
 if grep -q -- '-S' "$work/cmake"; then status='configured again'; expect 7; fi
 
+title='the second call builds nothing, and says nothing of a build'
+# What Ninja prints where the lists of files are checked.
+stub cmake "$(printf '%s' "$cmake_stub" | sed 's|\[1/1\] Building|[0/2] Re-checking globbed directories...|')"
+run list
+expect 7 out '<list>'
+[ ! -s "$work/err" ] || { status='spoke of a build'; expect 7; }
+stub cmake "$cmake_stub"
+
+title='the build folder cannot be written: where else'
+: > "$work/a file"
+LADDER_BUILD="$work/a file/build" run list
+expect 3 err "cannot write to $work/a file/build; set LADDER_BUILD to another folder"
+[ "$(wc -l < "$work/err")" = 1 ] || { status='more than a line'; expect 3; }
+
+title='a clone whose Git writes CR in text still runs'
+if git -C "$tree" rev-parse --verify -q HEAD > /dev/null 2>&1; then
+    git clone -q --shared --no-checkout -c core.autocrlf=true "$tree" "$work/clone"
+    git -C "$work/clone" checkout -q HEAD -- .gitattributes lab tests/test_lab.sh
+    for file in lab tests/test_lab.sh; do
+        if grep -q "$(printf '\r')" "$work/clone/$file"; then status="CR in $file"; expect 0; fi
+    done
+fi
+
 title='through a link from another folder'
 ln -s "$lab" "$work/a link"
 (cd / && PATH=$bin "$work/a link" list > "$work/out" 2> "$work/err")

@@ -236,6 +236,11 @@ TEST_CASE("document: facts, tables, listings and notes in every form", "[table]"
 }
 
 TEST_CASE("thousands separators", "[table]") {
+    CHECK(counted(0, "case") == "0 cases");
+    CHECK(counted(1, "case") == "1 case");
+    CHECK(counted(1234, "case") == "1,234 cases");
+    CHECK(counted(1, "launch", "launches") == "1 launch");
+    CHECK(counted(2, "launch", "launches") == "2 launches");
     CHECK(with_separators(0) == "0");
     CHECK(with_separators(999) == "999");
     CHECK(with_separators(1000) == "1,000");

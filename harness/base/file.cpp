@@ -1,5 +1,6 @@
 #include "harness/base/file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -25,14 +26,40 @@ fs::path folder_of(const fs::path& path) {
 
 // A device or a pipe, such as /dev/stdout, is written to and never replaced.
 bool is_special(const fs::path& path) {
-    return fs::exists(path) && !fs::is_regular_file(path);
+    std::error_code error;
+    return fs::exists(path, error) && !fs::is_regular_file(path, error);
+}
+
+// Writes all of it and closes the file. Returns an errno, or 0.
+int write_and_close(int file, std::string_view content) {
+    bool good = true;
+    while (good && !content.empty()) {
+        const ssize_t written = ::write(file, content.data(), content.size());
+        good = written > 0 || (written < 0 && errno == EINTR);
+        if (written > 0) content.remove_prefix(static_cast<std::size_t>(written));
+    }
+    // close() may be the one to report a full disk.
+    const int error = good ? 0 : errno;
+    return close(file) != 0 && error == 0 ? errno : error;
+}
+
+void write_special(const fs::path& path, std::string_view content) {
+    // A blocking open of a pipe would wait forever for a program that reads it.
+    const int file = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (file < 0 && errno == ENXIO && fs::is_fifo(path))
+        cannot_write(path, "it is a pipe that no program reads");
+    if (file < 0) cannot_write(path, std::strerror(errno));
+    fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
+    if (const int error = write_and_close(file, content); error != 0)
+        cannot_write(path, std::strerror(error));
 }
 
 }  // namespace
 
 OutputFile::OutputFile(fs::path path) : path_(std::move(path)) {
     std::error_code error;
-    if (fs::is_symlink(path_, error)) path_ = fs::weakly_canonical(path_);
+    // Of a pipe, /dev/stdout is a link to a name that does not exist.
+    if (fs::is_symlink(path_, error) && !is_special(path_)) path_ = fs::weakly_canonical(path_);
     if (path_.empty() || path_.filename().empty()) cannot_write(path_, "not a file name");
     if (fs::is_directory(path_, error)) cannot_write(path_, "it is a folder");
     const fs::path folder = folder_of(path_);
@@ -43,28 +70,16 @@ OutputFile::OutputFile(fs::path path) : path_(std::move(path)) {
 }
 
 void OutputFile::write(std::string_view content) const {
-    if (is_special(path_)) {
-        std::ofstream file(path_, std::ios::binary);
-        if (!file.write(content.data(), static_cast<std::streamsize>(content.size())).flush()) {
-            cannot_write(path_, std::strerror(errno));
-        }
-        return;
-    }
+    if (is_special(path_)) return write_special(path_, content);
     std::string temporary =
         (folder_of(path_) / fmt::format(".{}.XXXXXX", path_.filename().string())).string();
     const int file = mkstemp(temporary.data());
     if (file < 0) cannot_write(path_, std::strerror(errno));
     const mode_t mask = umask(0);
     umask(mask);
-    bool good = fchmod(file, 0666 & ~mask) == 0;
-    while (good && !content.empty()) {
-        const ssize_t written = ::write(file, content.data(), content.size());
-        good = written > 0 || (written < 0 && errno == EINTR);
-        if (written > 0) content.remove_prefix(static_cast<std::size_t>(written));
-    }
-    // close() may be the one to report a full disk.
-    int error = good ? 0 : errno;
-    if (close(file) != 0 && error == 0) error = errno;
+    const int denied = fchmod(file, 0666 & ~mask) == 0 ? 0 : errno;
+    int error = write_and_close(file, content);
+    if (denied != 0) error = denied;
     if (error == 0 && std::rename(temporary.c_str(), path_.c_str()) != 0) error = errno;
     if (error != 0) {
         unlink(temporary.c_str());
@@ -93,6 +108,9 @@ std::string read_file(const fs::path& path) {
     std::error_code error;
     if (fs::is_directory(path, error))
         throw BadUsage(fmt::format("cannot read {}: it is a folder", path.string()));
+    // A device may never end, and a pipe that no program writes to never begins.
+    if (is_special(path))
+        throw BadUsage(fmt::format("cannot read {}: it is a device or a pipe, not a file", path.string()));
     std::ifstream file(path, std::ios::binary);
     if (!file) throw BadUsage(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
     std::string content;

@@ -304,6 +304,11 @@ std::string with_separators(std::uint64_t n) {
     return digits;
 }
 
+std::string counted(std::uint64_t n, std::string_view one, std::string_view many) {
+    const std::string plural = many.empty() ? std::string(one) + "s" : std::string(many);
+    return fmt::format("{} {}", with_separators(n), n == 1 ? one : plural);
+}
+
 std::string in_words(std::string name) {
     std::replace(name.begin(), name.end(), '_', ' ');
     return name;

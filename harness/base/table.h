@@ -48,6 +48,9 @@ struct Cell {
 /// 1234567 as "1,234,567".
 std::string with_separators(std::uint64_t n);
 
+/// "1 case", "1,234 cases"; `many` where the plural is not `one` with an s.
+std::string counted(std::uint64_t n, std::string_view one, std::string_view many = {});
+
 /// "global load bytes" for "global_load_bytes".
 std::string in_words(std::string name);
 

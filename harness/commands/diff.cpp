@@ -37,8 +37,8 @@ Document run(const DiffOptions& options) {
                      {"changed_lines", std::int64_t{lines}},
                      {"budget", bounded ? Value(std::int64_t{to.diff_budget}) : Value()}};
     document.listings.push_back({"diff", diff, "diff", colour_diff});
-    document.notes.push_back(fmt::format("{} -> {}: {} lines added or changed, {}", from->folder(),
-                                         to.folder(), lines,
+    document.notes.push_back(fmt::format("{} -> {}: {} added or changed, {}", from->folder(), to.folder(),
+                                         counted(lines, "line"),
                                          bounded ? fmt::format("budget {}", to.diff_budget) : "no budget"));
     return document;
 }

@@ -99,9 +99,9 @@ void open_up(const Exercise& exercise, const StudentFolder& folder, Document& do
     OutputFile(folder.path / "solution.diff").write(diff.out);
     document.notes.push_back(
         fmt::format("passed; the lesson, with the measurement and its questions: {}", lesson.string()));
-    document.notes.push_back(fmt::format(
-        "from your kernel to the ladder's: {} ({})", (folder.path / "solution.diff").string(),
-        diff.out.empty() ? "they are the same" : fmt::format("{} lines", count_changed_lines(diff.out))));
+    document.notes.push_back(
+        fmt::format("from your kernel to the ladder's: {} ({})", (folder.path / "solution.diff").string(),
+                    diff.out.empty() ? "they are the same" : counted(count_changed_lines(diff.out), "line")));
 }
 
 Document check_once(const StudentFolder& folder, const CheckCommandOptions& options) {
@@ -133,7 +133,8 @@ Document check_once(const StudentFolder& folder, const CheckCommandOptions& opti
         for (std::size_t k = 0; k < std::min(shown, c.reports.size()); ++k) text += "\n" + c.reports[k];
         if (text.back() != '\n') text += "\n";
         if (c.reports.size() > shown)
-            text += fmt::format("\n... and {} more like these\n", c.reports.size() - shown);
+            text +=
+                fmt::format("\n... and {} like these\n", counted(c.reports.size() - shown, "more report"));
         document.listings.push_back({"report_" + c.key, text, "", nullptr});
     }
     document.notes = result.notes;

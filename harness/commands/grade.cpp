@@ -162,7 +162,7 @@ class ClassGrader {
         document.notes = {fmt::format("all grades: {}; one file each: {}", file.string(), out_.string())};
         document.notes.insert(document.notes.end(), notes.begin(), notes.end());
         if (missing > 0)
-            document.failure = fmt::format("{} submissions could not be graded; run it again", missing);
+            document.failure = counted(missing, "submission") + " could not be graded; run it again";
         return document;
     }
 

@@ -10,8 +10,10 @@
 #include "harness/base/file.h"
 #include "harness/base/npy.h"
 #include "harness/commands/commands.h"
+#include "harness/commands/cpu_time.h"
 #include "harness/commands/options.h"
 #include "harness/device/device_problem.h"
+#include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 
@@ -21,7 +23,7 @@ namespace ladder {
 namespace {
 
 struct RunOptions {
-    explicit RunOptions(Command& app) : command(app), backend(command) {
+    explicit RunOptions(Command& app) : command(app), backend(command), lengthy(command) {
         command.option("STAGE", stage, "Number or name").required();
         command.option("--q", q, "Q: .npy, float16 or float32, (B, H, Nq, d)").required().type_name("FILE");
         command.option("--k", k, "K: the same type, (B, Hkv, Nk, d)").required().type_name("FILE");
@@ -47,6 +49,7 @@ struct RunOptions {
 
     Command command;
     BackendOptions backend;
+    LongOption lengthy;
     std::string stage, q, k, v, out, lse, dO, dQ, dK, dV;
     bool causal = false;
     std::optional<float> scale;
@@ -157,6 +160,14 @@ void compute_forward(Device& device, const Case& c, Inputs& inputs) {
     inputs.L = std::move(outputs.L);
 }
 
+Outputs run_with_progress(Device& device, const Stage& stage, const Case& c, const Inputs& inputs) {
+    const ProgressLine progress;
+    compile_stages({&stage}, device.backend(), std::cref(progress));
+    BlockProgress blocks(progress);
+    blocks("run " + stage.folder(), 0, 1);
+    return run_stage(device, stage, c, inputs);
+}
+
 Document run(const RunOptions& options) {
     const Stage& stage = select_stage(options.stage);
     const bool forward = stage.pass == Pass::forward;
@@ -196,15 +207,19 @@ Document run(const RunOptions& options) {
         throw BadUsage("--dtype bf16 takes float32 files: float16 values would lose bits");
     }
     require_head_dim(stage, c.shape.d);
+    const auto device = options.backend.open();
+    require_memory(c.shape, *device, c.pass);
+    CpuTime time;
+    time.add_run(*device, stage, c.shape);
+    if (!forward && device->backend() != Backend::gpu) time.add_reference(c.shape, Pass::forward);
+    options.lengthy.require_patience(time);
     Inputs inputs{to_storage(q, c.dtype, options.q), to_storage(k, c.dtype, options.k),
                   to_storage(v, c.dtype, options.v)};
     if (dO) inputs.dO = to_storage(*dO, c.dtype, options.dO);
-    const auto device = options.backend.open();
-    require_memory(c.shape, *device, c.pass);
     if (const std::string why = device->why_not(stage); !why.empty())
         throw CannotRun(fmt::format("{} cannot run: {}", stage.folder(), why));
     if (!forward) compute_forward(*device, c, inputs);
-    const Outputs outputs = run_stage(*device, stage, c, inputs);
+    const Outputs outputs = run_with_progress(*device, stage, c, inputs);
 
     std::vector<std::pair<std::string, std::string>> written;
     for (const OutputTensor& tensor : output_tensors(c.pass)) {

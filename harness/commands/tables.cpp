@@ -486,7 +486,7 @@ Document run(const TablesOptions& options) {
     document.tables = {table};
     if (options.check && stale > 0)
         document.failure =
-            fmt::format("{} of {} files are out of date; run lab tables", stale, table.rows().size());
+            fmt::format("out of date: {} of {}; run lab tables", stale, counted(table.rows().size(), "file"));
     return document;
 }
 

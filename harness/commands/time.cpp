@@ -6,6 +6,7 @@
 
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
+#include "harness/commands/cpu_time.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
 #include "harness/device/device_problem.h"
@@ -23,7 +24,7 @@ namespace {
 
 struct TimeOptions {
     explicit TimeOptions(Command& command)
-        : stages(command, "see --all for those by default"), problem(command) {
+        : stages(command, "see --all for those by default"), problem(command), lengthy(command) {
         command.flag("--peers", peers,
                      "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention; "
                      "--peers=all its memory-efficient and flex attention and FlashAttention-3 as well; "
@@ -35,6 +36,7 @@ struct TimeOptions {
 
     StageOptions stages;
     RegimeOptions problem;
+    LongOption lengthy;
     // Of those that are timed unless others are named. Throws BadUsage.
     std::vector<std::string> named_peers(const std::vector<std::string>& usual) const {
         return peers.empty() || peers == without_value ? usual : Peers::named(peers, usual);
@@ -158,7 +160,16 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
 Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOptions& options) {
     const auto stages = selection_of(options, false).shown;
     if (options.problem.shape) {
-        for (const Stage* stage : stages) require_memory(*options.problem.shape, cpu, stage->pass);
+        const Shape& shape = *options.problem.shape;
+        CpuTime time;
+        std::set<Pass> passes;
+        for (const Stage* stage : stages) {
+            require_memory(shape, cpu, stage->pass);
+            time.add_run(cpu, *stage, shape);
+            if (passes.insert(stage->pass).second) time.add_reference(shape, stage->pass);
+        }
+        for (const Stage* stage : with_parents(stages)) time.add_run(cpu, *stage, shape);
+        options.lengthy.require_patience(time);
     }
     const ProgressLine progress;
     compile_stages(with_parents(stages), cpu.backend(), std::cref(progress));
@@ -168,13 +179,14 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
                                               ? std::vector{options.problem.custom_case(stage->pass)}
                                               : verification_cases(*stage, Cover::each));
     }
-    verify_all(cpu, verifications, std::cref(progress));
+    BlockProgress blocks(progress);
+    verify_all(cpu, verifications, std::ref(blocks));
     const auto changes = count_changes(
         cpu, stages,
         [&](const Stage& stage) {
             return options.problem.shape ? options.problem.custom_case(stage.pass) : telling_case(stage);
         },
-        std::cref(progress));
+        std::ref(blocks));
 
     Document document;
     document.facts = {{"GPU", Cell(Value(), "none: " + why_no_gpu)},

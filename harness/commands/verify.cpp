@@ -10,6 +10,7 @@
 
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
+#include "harness/commands/cpu_time.h"
 #include "harness/commands/options.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
@@ -23,7 +24,7 @@ namespace {
 
 struct VerifyOptions {
     explicit VerifyOptions(Command& command)
-        : stages(command, "all by default"), problem(command), backend(command) {
+        : stages(command, "all by default"), problem(command), backend(command), lengthy(command) {
         command.flag("--quick", quick, "One case for each idea instead of all");
         command.flag("--orders", orders,
                      "CPU: each case with threads forward, reversed and shuffled, compared bit by bit");
@@ -43,6 +44,7 @@ struct VerifyOptions {
     StageOptions stages;
     CaseOptions problem;
     BackendOptions backend;
+    LongOption lengthy;
     bool quick = false;
     bool orders = false;
     int multiprocessors = 0;  ///< 0 for each case's own
@@ -135,6 +137,20 @@ void add_record(Document& document, const std::vector<Verification>& verificatio
     document.data_tables.push_back(kernels);
 }
 
+// The ladder's own cases take minutes and say how far they are; what a user names or draws has no bound.
+void require_patience(const VerifyOptions& options, const std::vector<Verification>& verifications,
+                      const Device& device) {
+    CpuTime time;
+    std::set<std::string> with_reference;
+    for (const Verification& v : verifications) {
+        for (const Case& c : v.cases) {
+            time.add_run(device, *v.stage, c.shape, options.orders ? 4 : 1);
+            if (with_reference.insert(c.description()).second) time.add_reference(c.shape, c.pass);
+        }
+    }
+    options.lengthy.require_patience(time);
+}
+
 Document run(const VerifyOptions& options) {
     const ProgressLine progress;
     std::vector<Verification> verifications;
@@ -154,10 +170,12 @@ Document run(const VerifyOptions& options) {
         for (const Verification& v : verifications)
             require_memory(*options.problem.shape, *device, v.stage->pass);
     }
+    if (options.problem.shape || options.random > 0) require_patience(options, verifications, *device);
 
     compile_stages(runnable(options.stages.selected(), *device), device->backend(), std::cref(progress));
     const Runs runs = options.orders ? Runs::in_all_orders : Runs::usual;
-    verify_all(*device, verifications, std::cref(progress), runs);
+    BlockProgress blocks(progress);
+    verify_all(*device, verifications, std::ref(blocks), runs);
 
     Document document;
     document.facts = {{"backend", name(device->backend())}, {"device", device->description()}};

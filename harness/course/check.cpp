@@ -358,7 +358,7 @@ class Checker {
             for (const auto& [counter, wrong] : wrong_[c->key]) {
                 c->reports.push_back(
                     wrong.first +
-                    (wrong.second > 1 ? fmt::format("\n    and on {} problems more", wrong.second - 1) : ""));
+                    (wrong.second > 1 ? "\n    and on " + counted(wrong.second - 1, "more problem") : ""));
             }
         }
     }

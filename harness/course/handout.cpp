@@ -157,9 +157,9 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
 
     Handout handout;
     Copier copy(source_folder(), folder);
-    for (const char* file :
-         {"lab", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "stages/device.cuh", "stages/hopper.cuh",
-          "stages/stage.h", "stages/errors.h", "stages/launch.h", "stages/README.md"})
+    for (const char* file : {"lab", "CMakeLists.txt", "CMakePresets.json", "LICENSE", ".gitattributes",
+                             ".gitignore", "stages/device.cuh", "stages/hopper.cuh", "stages/stage.h",
+                             "stages/errors.h", "stages/launch.h", "stages/README.md"})
         copy.file(file);
     for (const char* name : {"harness", "simt", "reference", "docs/plots", ".devcontainer"})
         copy.folder(name);
@@ -200,7 +200,6 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
     }
     copy.write("STUDENTS.md", guide);
     copy.write("README.md", readme(exercises));
-    copy.write(".gitignore", "/build/\n/my/\n/zoo-*/\n");
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
         if (entry.path().extension() != ".md") continue;
         const std::string page = read_file(entry.path());

@@ -16,6 +16,7 @@
 
 #include "harness/base/file.h"
 #include "harness/base/process.h"
+#include "harness/base/table.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -124,8 +125,10 @@ bool is_refused(const std::string& metric, const std::string& text) {
     }
     if (text.find("ERR_NVGPUCTRPERM") != text.npos) {
         throw CannotRun(
-            "only root may read the GPU's counters here (ERR_NVGPUCTRPERM): run as root, or see "
-            "https://developer.nvidia.com/ERR_NVGPUCTRPERM");
+            "the driver keeps the GPU's counters from this user (ERR_NVGPUCTRPERM). On your own machine load "
+            "it with NVreg_RestrictProfilingToAdminUsers=0, or run as root; start a container with "
+            "--cap-add=SYS_ADMIN; in a rented one, root or not, only the provider can allow it. lab count "
+            "and lab profile --occupancy work without");
     }
     if (const auto said = line_after("lab: ", result.err); !said.empty()) {
         if (result.status == 3 || text.find("error code (3)") != text.npos) throw CannotRun(said);
@@ -315,9 +318,9 @@ Profile profile_with_nsight(const std::string& ncu, const std::vector<std::strin
         if (!fs::exists(file)) fail(result, limit, "Nsight Compute ran nothing");
         Profile profile = load_profile(file);
         if (const auto launched = launches_in(profile); launched != launches.size()) {
-            fail(
-                result, limit,
-                fmt::format("Nsight Compute tells of {} launches; there were {}", launches.size(), launched));
+            fail(result, limit,
+                 fmt::format("Nsight Compute tells of {}; there were {}",
+                             counted(launches.size(), "launch", "launches"), launched));
         }
         add_metrics(profile, launches);
         profile.profiler = version_of(ncu);

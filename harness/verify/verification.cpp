@@ -119,7 +119,7 @@ void verify_all(Device& device, std::vector<Verification>& verifications, const 
 
 Cell verdict_cell(const Verification& v) {
     if (v.passed + v.failed == 0) return {Value(), "cannot run", Tone::faint};
-    return {Value(v.failed == 0), fmt::format("{} of {} cases", v.passed, v.passed + v.failed),
+    return {Value(v.failed == 0), fmt::format("{} of {}", v.passed, counted(v.passed + v.failed, "case")),
             v.failed == 0 ? Tone::good : Tone::bad};
 }
 
@@ -177,7 +177,7 @@ std::vector<Listing> failure_reports(const std::vector<Verification>& verificati
         for (std::size_t i = 0; i < v.reports.size() && i < shown; ++i)
             text += (i > 0 ? "\n" : "") + v.reports[i];
         if (v.reports.size() > shown)
-            text += fmt::format("\n... and {} cases more\n", v.reports.size() - shown);
+            text += fmt::format("\n... and {}\n", counted(v.reports.size() - shown, "more case"));
         listings.push_back({"report_" + v.stage->folder(), text, "", nullptr});
     }
     return listings;
@@ -189,7 +189,7 @@ std::string failure_of(const std::vector<Verification>& verifications) {
         if (v.failed > 0) failed.push_back(v.stage->folder());
     }
     if (failed.empty()) return "";
-    return fmt::format("{} of {} stages failed: {}", failed.size(), verifications.size(),
+    return fmt::format("{} of {} failed: {}", failed.size(), counted(verifications.size(), "stage"),
                        fmt::join(failed, ", "));
 }
 
