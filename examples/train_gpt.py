@@ -146,9 +146,10 @@ def main():
     tiny = options.tiny or device == "cpu"
     size, steps = (dict(TINY), options.steps or 30) if tiny else (dict(SMALL), options.steps or 400)
     size.update({name: given for name in ("context", "batch") if (given := getattr(options, name)) is not None})
+    problem = (size["batch"], size["heads"], size["heads"], size["context"], size["context"], 64)
     # On a CPU by default what is quickest there
     default = ["5", "40"] if device == "cpu" else [
-        flash_ladder.default_stage(size["context"], 64, backward=backward, backend="gpu") for backward in (False, True)]
+        flash_ladder.default_stage(problem, causal=True, backward=backward, backend="gpu") for backward in (False, True)]
     stage, backward_stage = options.stage or default[0], options.backward_stage or default[1]
     if "/" not in stage + backward_stage:  # the ladder's by their whole names
         stage, backward_stage = (flash_ladder.stages(name)[0].folder for name in (stage, backward_stage))

@@ -13,6 +13,8 @@
 #include "harness/base/process.h"
 #include "harness/base/terminal.h"
 #include "harness/ladder/ladder.h"
+#include "harness/ladder/words.h"
+#include "harness/problem/regimes.h"
 #include "harness/verify/verify.h"
 #include "reference/attention.h"
 #include "stages/stage.h"
@@ -197,6 +199,8 @@ TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     expect_failure({"tiem", "4"}, 2, "there is no command 'tiem' (did you mean 'time'?)");
     expect_failure({"help", "tiem"}, 2, "did you mean 'time'?");
     expect_failure({"list", "--loud"}, 2, "--loud; see ./lab list --help");
+    expect_failure({"list", "--causal"}, 2, "go with --for");
+    expect_failure({"list", "--for", "1,8,8,64,64,96"}, 2, "96");
     expect_failure({"test"}, 2, "./lab test");
     expect_failure({"notebooks", "--check"}, 2, "./lab notebooks");
     expect_failure({"docs", "--open"}, 2, "./lab docs");
@@ -227,6 +231,25 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
         CHECK(list.find("04_split_q                 a warp owns 16 query rows") != std::string::npos);
         CHECK(list.find("Left out, for a terminal of " + std::to_string(columns)) != std::string::npos);
     }
+}
+
+TEST_CASE("lab list --for: the recorded times nearest to a problem, and the default", "[cli]") {
+    const Folder folder;
+    const auto json = json_of(folder, {"list", "--for", "1,32,8,1,65537,128"});
+    REQUIRE(json["nearest_1"].size() >= 2);
+    CHECK(json["nearest_1"][0]["speed"] == 1.0);
+    CHECK(json["nearest_1"][1]["us"] >= json["nearest_1"][0]["us"]);
+    const std::string stage = json["default on Hopper"];
+    CHECK(is_decoding(select_stage(stage).shows_in));
+    CHECK(json["default elsewhere"] == stage);
+    const auto gradients =
+        json_of(folder, {"list", "--for", "2,32,8,8000,8000,128", "--backward", "--causal"});
+    CHECK(find_stage(std::stoi(gradients["nearest_1"][0]["stage"].get<std::string>()))->pass ==
+          Pass::backward);
+    const std::string said = shown(80, "list --for 1,32,8,1,65537,128");
+    CHECK(widest_line(said) <= 80);
+    CHECK(said.find("No recording has this problem") != std::string::npos);
+    CHECK(lab({"list", "--for", "1,32,8,1,65536,128"}).out.find("No recording has") == std::string::npos);
 }
 
 TEST_CASE("lab: a stage that is not there", "[cli]") {

@@ -7,6 +7,7 @@
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 #include "harness/report/timing_tables.h"
+#include "harness/time/fastest.h"
 #include "harness/time/timing.h"
 #include "harness/verify/verification.h"
 #include "tests/catch.h"
@@ -37,6 +38,34 @@ Row timed_row(int stage, int parent, double median_ms) {
     row.max_error = 1e-3;
     row.timing = Timing{median_ms, median_ms * 0.9, median_ms * 1.1, 0.03, 12};
     return row;
+}
+
+/// A recording of one problem after another, with the times of some stages on each.
+Results recording_of(const std::vector<std::pair<ProblemLabel, std::map<int, double>>>& problems) {
+    Results results;
+    results.date = "2026-02-03T04:05:06Z";
+    results.hardware = {"a GPU", 132, 90, 90, 90, "580.159.04", "13.0"};
+    for (const auto& [problem, times] : problems) {
+        for (const auto& [stage, ms] : times) {
+            Row row = timed_row(stage, -1, ms);
+            static_cast<ProblemLabel&>(row) = problem;
+            row.folder = find_stage(stage)->folder();
+            results.rows.push_back(row);
+        }
+    }
+    return results;
+}
+
+ProblemLabel problem_of(int Nq, int Nk, int B = 1, bool causal = false) {
+    ProblemLabel problem;
+    problem.regime = "few-rows";
+    problem.shape = {.B = B, .H = 32, .Hkv = 8, .Nq = Nq, .Nk = Nk, .d = 128};
+    problem.causal = causal;
+    return problem;
+}
+
+bool runs_anywhere(const Stage& stage) {
+    return stage.compute_capability == 0;
 }
 
 /// A measurement that covers the default run.
@@ -537,6 +566,95 @@ TEST_CASE("recorded measurements are whole", "[timing]") {
             INFO(row.regime << " " << row.folder);
             CHECK(row.timing.has_value() == row.why_not.empty());
             CHECK(row.verified == row.timing.has_value());
+        }
+    }
+}
+
+TEST_CASE("the default is the last rung that is as fast as any on the nearest recorded problem", "[timing]") {
+    const Folder folder;
+    const auto write = [&](const char* file, const Results& results) {
+        folder.write(file, nlohmann::json(results).dump());
+    };
+    Results few_rows = recording_of({{problem_of(4, 8192), {{17, 1.0}, {26, 2.0}, {36, 1.02}}},
+                                     {problem_of(16, 8192), {{10, 1.2}, {17, 1.0}, {26, 2.0}, {36, 1.04}}},
+                                     {problem_of(256, 8192), {{17, 9.0}, {26, 2.0}, {36, 1.0}, {90, 0.1}}}});
+    few_rows.rows.push_back(few_rows.rows.front());  // of an answer that was wrong
+    few_rows.rows.back().folder = "16_stream_k";
+    few_rows.rows.back().verified = false;
+    write("x-few-rows.json", few_rows);
+    write("x-serving-odd.json", recording_of({{problem_of(4, 8192), {{17, 3.0}}}}));
+    ProblemLabel gradients = problem_of(1024, 1024);
+    gradients.pass = Pass::backward;
+    ProblemLabel longer = gradients;
+    longer.shape.Nk = longer.shape.Nq = 8192;
+    write("x-gradients.json",
+          recording_of({{gradients, {{44, 2.0}, {47, 1.02}, {48, 1.0}}}, {longer, {{47, 1.1}, {48, 1.0}}}}));
+    write("x-prefill.json", recording_of({{problem_of(4, 8192), {{26, 0.1}}}}));  // none that decides
+
+    const auto gathered = gather_times(folder / "");
+    REQUIRE(gathered.size() == 6);
+    const auto recorded = load_fastest(folder.write("fastest.json", fastest_json(gathered)));
+    REQUIRE(recorded.size() == 6);
+    CHECK(fastest_json(recorded) == fastest_json(gathered));
+    CHECK(recorded[0].file == "x-few-rows.json");
+    CHECK(recorded[0].gpu == "a GPU");
+    CHECK(recorded[0].date == "2026-02-03");
+    CHECK(recorded[0].median_ms == std::map<std::string, double>{{"17_full_ring", 1.0},
+                                                                 {"26_mbarriers", 2.0},
+                                                                 {"36_own_diagonal", 1.02}});
+    CHECK(recorded[3].shape == problem_of(4, 8192).shape);
+    CHECK(load_fastest(folder / "none.json").empty());
+    CHECK_THROWS_AS(load_fastest(folder / "x-few-rows.json"), BadUsage);
+
+    const auto number = [](const DefaultStages& defaults, const ProblemLabel& problem) {
+        const Stage* stage = defaults.find(problem);
+        return stage == nullptr ? -1 : stage->number;
+    };
+    const DefaultStages hopper(recorded, [](const Stage&) { return true; });
+    CHECK(number(hopper, problem_of(4, 8192)) == 36);    // 2% slower is no difference
+    CHECK(number(hopper, problem_of(16, 8192)) == 17);   // and 4% is one
+    CHECK(number(hopper, problem_of(256, 8192)) == 36);  // 90 is no rung
+    CHECK(number(hopper, gradients) == 47);              // 48 is for the order of its sums,
+    CHECK(number(hopper, longer) == 48);                 // but faster here
+    const DefaultStages elsewhere(recorded, runs_anywhere);
+    CHECK(number(elsewhere, problem_of(4, 8192)) == 17);
+    CHECK(number(elsewhere, problem_of(256, 8192)) == 26);
+    CHECK(number(elsewhere, gradients) == 44);
+    // The nearest by rows, keys, heads and mask, each by its ratio
+    CHECK(number(hopper, problem_of(24, 10000)) == 17);
+    CHECK(number(hopper, problem_of(65, 8192)) == 36);
+    CHECK(number(hopper, problem_of(16, 8192, 100, true)) == 17);
+    CHECK(nearest_to(problem_of(65, 8192), recorded, 2).at(1)->shape.Nq == 16);
+    // Nothing of that head dimension, and nothing that runs here
+    ProblemLabel narrow = problem_of(256, 8192);
+    narrow.shape.d = 64;
+    CHECK(nearest_to(narrow, recorded, 2).empty());
+    CHECK(number(hopper, narrow) == 36);
+    narrow.shape.Nq = 1;
+    CHECK(number(hopper, narrow) == 17);
+    narrow.shape.d = 96;
+    CHECK(number(hopper, narrow) == -1);
+    const DefaultStages old(recorded, [](const Stage& stage) { return stage.number < 17; });
+    CHECK(number(old, problem_of(256, 8192)) == 5);  // the last one for long queries
+}
+
+TEST_CASE("the default reaches 95% of the fastest stage on every recorded problem", "[timing]") {
+    CHECK(fs::exists(stages_folder() / "fastest.json"));
+    for (const bool hopper : {true, false}) {
+        const auto runs = [&](const Stage& stage) { return hopper || runs_anywhere(stage); };
+        const DefaultStages defaults(recorded_times(), runs);
+        for (const RecordedTimes& times : recorded_times()) {
+            if (nearest_to(times, recorded_times(), 1).front() != &times) continue;  // the same is in another
+            INFO(times.file << " " << long_name(times));
+            double fastest = INFINITY;
+            for (const auto& [folder, ms] : times.median_ms) {
+                if (runs(stage_in(folder))) fastest = std::min(fastest, ms);
+            }
+            if (std::isinf(fastest)) continue;
+            const Stage* stage = defaults.find(times);
+            REQUIRE(stage != nullptr);
+            REQUIRE(times.median_ms.contains(stage->folder()));
+            CHECK(fastest >= 0.95 * times.median_ms.at(stage->folder()));
         }
     }
 }

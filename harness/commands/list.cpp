@@ -1,24 +1,104 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/ladder/ladder.h"
+#include "harness/problem/shape.h"
+#include "harness/time/fastest.h"
 
 namespace ladder {
 namespace {
 
 struct ListOptions {
-    explicit ListOptions(Command&) {}
+    explicit ListOptions(Command& command) {
+        command
+            .parsed(
+                "--for", [this](const std::string& text) { shape = parse_shape(text); },
+                "The fastest stages for a problem by the recordings, and which one runs where none is named: "
+                "batch, query heads, key/value heads, query rows, keys, head dimension")
+            .type_name("B,H,Hkv,Nq,Nk,D");
+        command.flag("--causal", causal, "With --for: causal mask, aligned bottom-right");
+        command.flag("--backward", backward, "With --for: of the backward pass");
+    }
+
+    std::optional<Shape> shape;
+    bool causal = false, backward = false;
 };
 
 Cell yes_or_no(bool value) {
     return {Value(value), value ? "yes" : "no"};
 }
 
-Document run(const ListOptions&) {
+Cell number(double value, const char* format) {
+    return {Value(value), fmt::format(fmt::runtime(format), value)};
+}
+
+// The stages that were timed on a recorded problem, the fastest first.
+Table recorded_table(const RecordedTimes& times, const std::string& key) {
+    Table table(key,
+                fmt::format("{}{}{}, {}: {}, {}", to_string(times.shape), times.causal ? " causal" : "",
+                            times.pass == Pass::backward ? " backward" : "", name(times.dtype), times.gpu,
+                            times.date),
+                {{"stage", "stage"},
+                 {"us", "us", Align::right},
+                 {"tflops", "TFLOP/s", Align::right},
+                 {"gbs", "GB/s", Align::right},
+                 {"speed", "of the fastest", Align::right}});
+    std::vector<std::pair<double, std::string>> by_time;
+    for (const auto& [folder, ms] : times.median_ms) by_time.emplace_back(ms, folder);
+    std::sort(by_time.begin(), by_time.end());
+    for (const auto& [ms, folder] : by_time) {
+        table.add_row({folder, number(ms * 1e3, "{:.1f}"),
+                       number(flops(times.shape, times.causal, times.pass) / ms * 1e-9, "{:.1f}"),
+                       number(unavoidable_bytes(times.shape, times.pass) / ms * 1e-6, "{:.0f}"),
+                       number(by_time.front().first / ms, "{:.2f}")});
+    }
+    return table;
+}
+
+Document fastest_for(const ProblemLabel& problem) {
+    constexpr std::size_t shown = 2;
+    const auto default_where = [&](const auto& runs) {
+        const Stage* stage = DefaultStages(recorded_times(), runs).find(problem);
+        return stage != nullptr ? Cell(stage->folder(), Tone::strong) : Cell(Value(), "none");
+    };
+    Document document;
+    document.facts = {
+        {"problem", fmt::format("{}{}{}", to_string(problem.shape), problem.causal ? " causal" : "",
+                                problem.pass == Pass::backward ? " backward" : "")},
+        {"default on Hopper", default_where([](const Stage&) { return true; })},
+        {"default elsewhere",
+         default_where([](const Stage& stage) { return stage.compute_capability == 0; })}};
+    const auto near = nearest_to(problem, recorded_times(), shown);
+    for (std::size_t i = 0; i < near.size(); ++i)
+        document.tables.push_back(recorded_table(*near[i], fmt::format("nearest_{}", i + 1)));
+    if (near.empty()) {
+        document.notes.push_back("No recording has such problems: the default is the last rung.");
+    } else if (position_of(*near.front()) != position_of(problem)) {
+        document.notes.push_back("No recording has this problem. These are the nearest that one has.");
+    }
+    document.notes.push_back(fmt::format(
+        "The default: by the nearest recorded problem, the last rung that reaches {:.0f}% of the fastest "
+        "one's speed.",
+        DefaultStages::equally_fast * 100));
+    return document;
+}
+
+Document run(const ListOptions& options) {
+    if (options.shape) {
+        ProblemLabel problem;
+        problem.shape = *options.shape;
+        problem.causal = options.causal;
+        problem.pass = options.backward ? Pass::backward : Pass::forward;
+        return fastest_for(problem);
+    }
+    if (options.causal || options.backward) throw BadUsage("--causal and --backward go with --for");
     Table table("stages", "",
                 {{"stage", "stage"},
                  {"parent", "parent", Align::left, 3},
@@ -63,7 +143,8 @@ Document run(const ListOptions&) {
 }  // namespace
 
 void add_list(CommandLine& lab) {
-    add_command<ListOptions>(lab, "list", "The stages: name, parent, the one change, needs", run);
+    add_command<ListOptions>(
+        lab, "list", "The stages: name, parent, the one change, needs; or the fastest for a problem", run);
 }
 
 }  // namespace ladder

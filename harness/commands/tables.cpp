@@ -19,12 +19,14 @@
 #include "harness/report/diff.h"
 #include "harness/report/errors.h"
 #include "harness/report/parts.h"
+#include "harness/report/peer_tests.h"
 #include "harness/report/profile_tables.h"
 #include "harness/report/published.h"
 #include "harness/report/python.h"
 #include "harness/report/roofline.h"
 #include "harness/report/standard.h"
 #include "harness/report/timing_tables.h"
+#include "harness/time/fastest.h"
 #include "harness/time/timing.h"
 #include "reference/worked_example.h"
 
@@ -79,6 +81,7 @@ class Generator {
         if (name == "standard") return standard_block(page);
         if (name == "errors") return block_of("h200-verify", errors_block);
         if (name == "python") return block_of("h200-python", python_block);
+        if (name == "peer_tests") return peer_tests_block(results_folder());
         if (name == "aarch64") return block_of("aarch64", aarch64_block);
         if (name == "counters" && stage != nullptr) return counters_block(*stage);
         if (name == "measured" && stage != nullptr) return measured_block(*stage);
@@ -468,6 +471,7 @@ Document run(const TablesOptions& options) {
     const auto pictures = generator.pictures();
     std::vector<File> files = pages(generator);
     if (!pictures.empty()) files.push_back(plotted(pictures));
+    files.push_back({"stages/fastest.json", fastest_json(gather_times(results_folder()))});
     for (const auto& [path, content] : files) {
         const bool same = fs::exists(root / path) && read_file(root / path) == content;
         if (!same && !options.check) OutputFile(root / path).write(content);

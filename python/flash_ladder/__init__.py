@@ -48,8 +48,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Optional[f
         view). Nothing is copied.
     causal: row i sees the keys j <= i + Nk - Nq.
     scale: 1 / sqrt(d) by default.
-    stage: a number (5), a name ("split_q") or a folder with a kernel.cu of your own ("my/"). By default the last rung
-        for one query row, or for many.
+    stage: a number (5), a name ("split_q") or a folder with a kernel.cu of your own ("my/"). By default a fast one
+        for the problem: default_stage().
     return_lse: also return L (B, H, Nq), fp32: log(sum(exp(scale Q K^T + mask))).
     backend: of arrays in the CPU's memory "cpu" or "checked", which also finds races.
 
@@ -60,7 +60,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Optional[f
         from . import torch
         return torch.attention(q, k, v, causal=causal, scale=scale, stage=stage, return_lse=return_lse, backend=backend)
     at = _arrays.Placed({"Q": q, "K": k, "V": v})
-    kernel = _kernel(True, stage, _run_on(at, backend), q.shape[2], q.shape[3])
+    kernel = _kernel(True, stage, at, backend, causal)
     library = at.library
     workspace = _workspace(kernel, at, q) if at.on_gpu else None
     O = library.empty_like(q)
@@ -86,7 +86,7 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
         return torch.attention_backward(q, k, v, o, lse, do, causal=causal, scale=scale, stage=stage, backend=backend)
     at = _arrays.Placed({"Q": q, "K": k, "V": v, "O": o, "dO": do})
     _arrays.check_lse(lse, q)
-    kernel = _kernel(False, stage, _run_on(at, backend), q.shape[2], q.shape[3])
+    kernel = _kernel(False, stage, at, backend, causal)
     library = at.library
     workspace = _workspace(kernel, at, q) if at.on_gpu else None
     gradients = [library.empty_like(x) for x in (q, k, v)]
@@ -103,9 +103,11 @@ def stages(words: Union[StageName, Sequence[StageName]] = "all") -> "list[Stage]
     return [Stage(**stage) for stage in json.loads(_core.list_stages(_words(words)))]
 
 
-def default_stage(rows: int, d: int, *, backward: bool = False, backend: str = "cpu") -> str:
-    """The folder's name of the stage that stage=None means, for so many query rows and this head dimension."""
-    return _core.default_stage(not backward, rows, d, backend)
+def default_stage(shape: Sequence[int], *, causal: bool = False, backward: bool = False, backend: str = "cpu") -> str:
+    """The folder's name of the stage that stage=None means for a problem of shape (B, H, Hkv, Nq, Nk, d): of those that
+    were timed on the nearest recorded problem, the last rung that is as fast as any (`lab list --for` shows the times).
+    """
+    return _core.default_stage(not backward, _shape(shape), causal, backend)
 
 
 def prepare(words: Union[StageName, Sequence[StageName]] = "all", backend: str = "cpu") -> None:
@@ -142,9 +144,10 @@ def time(stage: StageName, shape: Sequence[int], *, causal: bool = False, dtype:
     return json.loads(_core.time(str(stage), _shape(shape), causal, _is_bf16(dtype)))
 
 
-def _kernel(forward, stage, backend, Nq, d):
-    """A stage that is ready to run; of None the one that fits the problem."""
-    return _core.kernel_of(forward, None if stage is None else str(stage), backend, Nq, d)
+def _kernel(forward, stage, at, backend, causal):
+    """A stage that is ready to run; of None the default for the problem."""
+    (_, Q, *_), (_, K, *_) = at.places["Q"], at.places["K"]
+    return _core.kernel_of(forward, None if stage is None else str(stage), _run_on(at, backend), Q, K, causal)
 
 
 def _run_on(at, backend):

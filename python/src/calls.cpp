@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <tuple>
 #include <utility>
 
 #include "harness/base/file.h"
@@ -20,8 +19,8 @@
 #include "harness/ladder/library.h"
 #include "harness/ladder/words.h"
 #include "harness/problem/cases.h"
-#include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
+#include "harness/time/fastest.h"
 #include "harness/time/timing.h"
 #include "harness/verify/verification.h"
 #include "stages/errors.h"
@@ -177,6 +176,29 @@ std::string current(const std::string& word) {
     return known.path;
 }
 
+/// What runs on a back-end where no stage is named; on a CPU one of those that run on any GPU.
+const Stage& default_for(bool forward, const Shape& shape, bool causal, const std::string& backend) {
+    const Device& device = device_of(backend_of(backend));
+    static std::map<Backend, DefaultStages> known;
+    static std::mutex mutex;
+    ProblemLabel problem;
+    problem.shape = shape;
+    problem.causal = causal;
+    problem.pass = forward ? Pass::forward : Pass::backward;
+    const std::lock_guard lock(mutex);
+    auto found = known.find(device.backend());
+    if (found == known.end()) {
+        const auto runs = [&](const Stage& stage) {
+            return device.backend() == Backend::gpu ? device.why_not(stage).empty()
+                                                    : stage.compute_capability == 0;
+        };
+        found = known.try_emplace(device.backend(), recorded_times(), runs).first;
+    }
+    if (const Stage* stage = found->second.find(problem)) return *stage;
+    throw BadUsage(fmt::format("no stage computes {} at head dimension {} on {}",
+                               forward ? "attention" : "its gradients", shape.d, device.description()));
+}
+
 }  // namespace
 
 Kernel::Kernel(const std::string& word, const std::string& backend)
@@ -290,21 +312,23 @@ void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
 }
 
 Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const std::string& backend,
-                  std::int64_t Nq, std::int64_t d) {
+                  const Axes& Q, const Axes& K, bool causal) {
+    const auto list = [](const Axes& axes) { return std::vector<std::int64_t>(axes.begin(), axes.end()); };
     const bool is_folder = word && word->find('/') != std::string::npos;
-    const std::optional<std::string> stage = is_folder ? current(*word) : word;
-    // What default_stage() depends on
-    const std::tuple problem(forward, stage, backend, Nq == 1, d);
-    static std::map<decltype(problem), std::unique_ptr<Kernel>> known;
+    const std::string stage =
+        is_folder ? current(*word)
+        : word    ? *word
+                  : default_for(forward, shape_of(list(Q), list(K), list(K), Layout::bhnd), causal, backend)
+                     .folder();
+    static std::map<std::pair<std::string, std::string>, std::unique_ptr<Kernel>> known;
     static std::mutex mutex;
     {
         const std::lock_guard lock(mutex);
-        if (const auto found = known.find(problem); found != known.end()) return *found->second;
+        if (const auto found = known.find({stage, backend}); found != known.end()) return *found->second;
     }
-    auto kernel =
-        std::make_unique<Kernel>(stage ? *stage : default_stage(forward, int(Nq), int(d), backend), backend);
+    auto kernel = std::make_unique<Kernel>(stage, backend);
     const std::lock_guard lock(mutex);
-    return *known.try_emplace(problem, std::move(kernel)).first->second;
+    return *known.try_emplace({stage, backend}, std::move(kernel)).first->second;
 }
 
 void start(const std::string& sources, const std::string& build) {
@@ -329,20 +353,8 @@ void prepare(const std::vector<std::string>& words, const std::string& backend) 
     compile_stages(runnable(select_stages(words), device), device.backend(), silent);
 }
 
-std::string default_stage(bool forward, int Nq, int d, const std::string& backend) {
-    const Device& device = device_of(backend_of(backend));
-    const Stage* last = nullptr;
-    for (const Stage& stage : stages()) {
-        const bool runs = backend_of(backend) == Backend::gpu ? device.why_not(stage).empty()
-                                                              : stage.compute_capability == 0;
-        if ((stage.pass == Pass::forward) != forward || is_ablation(stage.number) || !stage.has_head_dim(d) ||
-            !runs || is_for_order(stage) || (forward && is_decoding(stage.shows_in) != (Nq == 1)))
-            continue;
-        last = &stage;
-    }
-    if (last != nullptr) return last->folder();
-    throw BadUsage(fmt::format("no stage computes {} at head dimension {} on {}",
-                               forward ? "attention" : "its gradients", d, device.description()));
+std::string default_stage(bool forward, const std::string& shape, bool causal, const std::string& backend) {
+    return default_for(forward, parse_shape(shape), causal, backend).folder();
 }
 
 std::string list_stages(const std::vector<std::string>& words) {

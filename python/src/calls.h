@@ -66,10 +66,11 @@ class Kernel {
     Sizes last_;  ///< of the last call, since the next one is often of the same sizes
 };
 
-/// The stage for such a problem, ready to run. `word` as for Kernel; without one it is default_stage(). A
-/// kernel of one's own is loaded as it is now, and again when its kernel.cu has changed.
+/// The stage for Q and K of these axes, ready to run. `word` as for Kernel; without one it is what
+/// DefaultStages finds among those that run on this back-end. A kernel of one's own is loaded as it is now,
+/// and again when its kernel.cu has changed.
 Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const std::string& backend,
-                  std::int64_t Nq, std::int64_t d);
+                  const std::array<std::int64_t, 4>& Q, const std::array<std::int64_t, 4>& K, bool causal);
 
 /// Where sources and compiled kernels are: see use_folders(). Before all else.
 void start(const std::string& sources, const std::string& build);
@@ -83,10 +84,9 @@ void synchronize();
 /// Compiles what is not up to date of these stages, as many at once as there are cores.
 void prepare(const std::vector<std::string>& words, const std::string& backend);
 
-/// The last rung for such a problem on this back-end, as a folder's name: of the stages for one query row if
-/// it has one, else of the others; on a CPU of those that run on any GPU; without those that
-/// are there for the order of sums. Throws BadUsage if no stage has d.
-std::string default_stage(bool forward, int Nq, int d, const std::string& backend);
+/// The stage that runs where none is named, as a folder's name; `shape` as "B,H,Hkv,Nq,Nk,d". Throws BadUsage
+/// if there is none.
+std::string default_stage(bool forward, const std::string& shape, bool causal, const std::string& backend);
 
 /// Each of these is JSON. `words` names stages as on lab's command line.
 std::string list_stages(const std::vector<std::string>& words);

@@ -81,7 +81,7 @@ NB_MODULE(_core, m) {
             },
             "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "dO"_a, "dQ"_a, "dK"_a, "dV"_a, "bf16"_a, "causal"_a,
             "scale"_a.none(), "workspace"_a, "stream"_a, Free());
-    m.def("kernel_of", &kernel_of, "forward"_a, "stage"_a.none(), "backend"_a, "Nq"_a, "d"_a,
+    m.def("kernel_of", &kernel_of, "forward"_a, "stage"_a.none(), "backend"_a, "Q"_a, "K"_a, "causal"_a,
           nb::rv_policy::reference, Free());
 
     m.def("place_of", &place_of);

@@ -93,12 +93,13 @@ ladder::DType dtype_of(const Tensor& x) {
 /// is a ValueError, or a RuntimeError whose text begins with its name.
 template <class Call>
 void with_kernel(bool forward, Word stage, c10::string_view backend, const Tensor& Q, const Tensor& K,
-                 const Call& call) {
+                 bool causal, const Call& call) {
     TORCH_CHECK_VALUE(Q.is_cuda() || backend != "gpu", "backend is 'gpu' and Q is in the CPU's memory");
     try {
         const c10::DeviceGuard on_its_device(Q.device());
-        auto& kernel = ladder::python::kernel_of(
-            forward, text(stage), Q.is_cuda() ? "gpu" : std::string(backend), Q.size(2), Q.size(3));
+        auto& kernel =
+            ladder::python::kernel_of(forward, text(stage), Q.is_cuda() ? "gpu" : std::string(backend),
+                                      four(Q.sizes()), four(K.sizes()), causal);
         Tensor workspace;
         void* stream = nullptr;
 #ifdef LADDER_TORCH_HAS_CUDA
@@ -123,7 +124,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& Q, const Tensor& K, const Ten
     require_agreement({{"Q", Q}, {"K", K}, {"V", V}});
     const Tensor O = at::empty_like(Q);
     const Tensor L = at::empty(Q.sizes().slice(0, 3), Q.options().dtype(at::kFloat));
-    with_kernel(true, stage, backend, Q, K,
+    with_kernel(true, stage, backend, Q, K, causal,
                 [&](auto& kernel, std::uintptr_t workspace, std::uintptr_t stream) {
                     kernel.forward(place(Q), place(K), place(V), place(O), address(L), dtype_of(Q), causal,
                                    scale, workspace, stream);
@@ -151,11 +152,12 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Ten
                       ": they must agree");
     const Tensor dQ = at::empty_like(Q), dK = at::empty_like(K), dV = at::empty_like(V);
     const Tensor whole_L = L.contiguous(), whole_dO = readable(dO);
-    with_kernel(
-        false, stage, backend, Q, K, [&](auto& kernel, std::uintptr_t workspace, std::uintptr_t stream) {
-            kernel.backward(place(Q), place(K), place(V), place(O), address(whole_L), place(whole_dO),
-                            place(dQ), place(dK), place(dV), dtype_of(Q), causal, scale, workspace, stream);
-        });
+    with_kernel(false, stage, backend, Q, K, causal,
+                [&](auto& kernel, std::uintptr_t workspace, std::uintptr_t stream) {
+                    kernel.backward(place(Q), place(K), place(V), place(O), address(whole_L), place(whole_dO),
+                                    place(dQ), place(dK), place(dV), dtype_of(Q), causal, scale, workspace,
+                                    stream);
+                });
     return {dQ, dK, dV};
 }
 

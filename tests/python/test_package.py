@@ -33,6 +33,17 @@ def test_any_order_of_axes_is_a_view(problem):
     assert (O == expected).all()
 
 
+def test_the_default_stage_depends_on_the_problem(problem):
+    q, k, v = problem
+    decoding, prefill = (flash_ladder.default_stage((1, 32, 8, rows, 8192, 128)) for rows in (1, 8192))
+    assert flash_ladder.stages(decoding)[0].shows_in in ("decode", "batch")
+    assert flash_ladder.stages(prefill)[0].shows_in not in ("decode", "batch")
+    default = flash_ladder.default_stage((*q.shape[:2], k.shape[1], 1, *k.shape[2:]))
+    assert (flash_ladder.attention(q[:, :, :1], k, v) == flash_ladder.attention(q[:, :, :1], k, v, stage=default)).all()
+    with pytest.raises(ValueError, match="96"):
+        flash_ladder.default_stage((1, 32, 8, 1, 8192, 96))
+
+
 def test_rows_without_keys(problem):
     q, k, v = problem
     O, L = flash_ladder.attention(k, q[:, :2], q[:, :2], causal=True, stage=5, return_lse=True)

@@ -1,0 +1,184 @@
+#include "harness/time/fastest.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "harness/ladder/ladder.h"
+#include "harness/problem/regimes.h"
+#include "harness/time/record_json.h"
+
+namespace ladder {
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Of docs/results/GPU-NAME.json. Where two have the same problem, the first one counts.
+constexpr const char* recordings[] = {"few-rows", "serving", "serving-odd", "prefill-hopper", "gradients"};
+
+void append_times(std::vector<RecordedTimes>& all, const fs::path& file) {
+    const Results results = load_results(file);
+    const std::size_t first = all.size();
+    for (const Row& row : results.rows) {
+        if (!row.timing || !row.verified) continue;
+        if (all.size() == first || !same_problem(all.back(), row)) {
+            RecordedTimes& times = all.emplace_back();
+            static_cast<ProblemLabel&>(times) = row;
+            times.file = file.filename().string();
+            times.gpu = results.hardware.gpu;
+            times.date = results.date.substr(0, 10);
+        }
+        all.back().median_ms[row.folder] = row.timing->median_ms;
+    }
+}
+
+/// Of all pairs of a query row and a key, those that the mask leaves.
+double visible_share(const ProblemLabel& p) {
+    if (!p.causal) return 1;
+    const double Nq = p.shape.Nq, Nk = p.shape.Nk;
+    return Nq <= Nk ? 1 - (Nq - 1) / (2 * Nk) : (Nk + 1) / (2 * Nq);
+}
+
+double square_of_distance(const Position& a, const Position& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+    return sum;
+}
+
+/// The first of these that is as fast as any of them was; null if none was timed.
+const Stage* first_of_the_fastest(const std::vector<const Stage*>& stages, const RecordedTimes& times) {
+    const auto time_of = [&](const Stage* stage) {
+        const auto found = times.median_ms.find(stage->folder());
+        return found == times.median_ms.end() ? std::numeric_limits<double>::infinity() : found->second;
+    };
+    double best = std::numeric_limits<double>::infinity();
+    for (const Stage* stage : stages) best = std::min(best, time_of(stage));
+    const auto first = std::find_if(stages.begin(), stages.end(), [&](const Stage* stage) {
+        return best >= DefaultStages::equally_fast * time_of(stage);
+    });
+    return first == stages.end() || std::isinf(best) ? nullptr : *first;
+}
+
+}  // namespace
+
+std::vector<RecordedTimes> gather_times(const fs::path& results) {
+    std::vector<RecordedTimes> all;
+    for (const std::string name : recordings) {
+        std::vector<RecordedTimes> of_name;
+        for (const auto& entry : fs::directory_iterator(results)) {
+            const std::string file = entry.path().filename().string(), end = "-" + name + ".json";
+            if (file.find('-') + end.size() == file.size() && file.ends_with(end))
+                append_times(of_name, entry.path());
+        }
+        std::stable_sort(of_name.begin(), of_name.end(), [](const auto& a, const auto& b) {
+            return std::tie(a.date, a.file) > std::tie(b.date, b.file);
+        });
+        all.insert(all.end(), of_name.begin(), of_name.end());
+    }
+    return all;
+}
+
+std::string fastest_json(const std::vector<RecordedTimes>& recorded) {
+    std::vector<std::string> recordings, problems;
+    for (const RecordedTimes& times : recorded) {
+        const std::string recording =
+            nlohmann::ordered_json{{"file", times.file}, {"gpu", times.gpu}, {"date", times.date}}.dump();
+        if (recordings.empty() || recordings.back() != recording) recordings.push_back(recording);
+        nlohmann::ordered_json problem{{"recording", recordings.size() - 1}};
+        const Shape& s = times.shape;
+        problem["shape"] = {s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d};
+        problem["pass"] = name(times.pass);
+        problem["dtype"] = name(times.dtype);
+        problem["causal"] = times.causal;
+        for (const auto& [folder, ms] : times.median_ms)
+            problem["median_ms"][folder] = std::stod(fmt::format("{:.4g}", ms));
+        problems.push_back(problem.dump());
+    }
+    return fmt::format("{{\"kind\": \"fastest\",\n\"recordings\": [\n{}\n],\n\"problems\": [\n{}\n]}}\n",
+                       fmt::join(recordings, ",\n"), fmt::join(problems, ",\n"));
+}
+
+std::vector<RecordedTimes> load_fastest(const fs::path& path) {
+    if (!fs::exists(path)) return {};
+    return read_record(path, "fastest", "the recorded times of stages", [](const auto& json) {
+        std::vector<RecordedTimes> all;
+        for (const auto& problem : json.at("problems")) {
+            RecordedTimes& times = all.emplace_back();
+            const auto& recording = json.at("recordings").at(problem.at("recording").template get<int>());
+            recording.at("file").get_to(times.file);
+            recording.at("gpu").get_to(times.gpu);
+            recording.at("date").get_to(times.date);
+            const auto [B, H, Hkv, Nq, Nk, d] = problem.at("shape").template get<std::array<int, 6>>();
+            times.shape = {.B = B, .H = H, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = d};
+            times.pass = problem.at("pass") == name(Pass::backward) ? Pass::backward : Pass::forward;
+            problem.at("dtype").get_to(times.dtype);
+            problem.at("causal").get_to(times.causal);
+            problem.at("median_ms").get_to(times.median_ms);
+        }
+        return all;
+    });
+}
+
+Position position_of(const ProblemLabel& p) {
+    const Shape& s = p.shape;
+    return {std::log2(s.Nq), std::log2(s.Nk), std::log2(double(s.H) / s.Hkv), std::log2(visible_share(p)),
+            std::log2(double(s.B) * s.Hkv) / 2};
+}
+
+std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
+                                             const std::vector<RecordedTimes>& recorded, std::size_t count) {
+    std::vector<const RecordedTimes*> near;
+    for (const RecordedTimes& times : recorded) {
+        if (times.pass == problem.pass && times.shape.d == problem.shape.d) near.push_back(&times);
+    }
+    const Position here = position_of(problem);
+    std::stable_sort(near.begin(), near.end(), [&](const RecordedTimes* a, const RecordedTimes* b) {
+        return square_of_distance(position_of(*a), here) < square_of_distance(position_of(*b), here);
+    });
+    near.resize(std::min(near.size(), count));
+    return near;
+}
+
+DefaultStages::DefaultStages(const std::vector<RecordedTimes>& recorded,
+                             const std::function<bool(const Stage&)>& runs) {
+    for (const Stage& stage : stages()) {
+        if (!is_ablation(stage.number) && runs(stage)) candidates_.push_back(&stage);
+    }
+    std::stable_sort(candidates_.begin(), candidates_.end(), [](const Stage* a, const Stage* b) {
+        return std::tuple(!is_for_order(*a), a->number) > std::tuple(!is_for_order(*b), b->number);
+    });
+    for (const RecordedTimes& times : recorded)
+        choices_.push_back(
+            {times.pass, times.shape.d, position_of(times), first_of_the_fastest(candidates_, times)});
+}
+
+const Stage* DefaultStages::find(const ProblemLabel& problem) const {
+    const Position here = position_of(problem);
+    const Choice* nearest = nullptr;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Choice& choice : choices_) {
+        if (choice.pass != problem.pass || choice.d != problem.shape.d) continue;
+        const double distance = square_of_distance(choice.position, here);
+        if (distance >= least) continue;
+        least = distance;
+        nearest = &choice;
+    }
+    if (nearest != nullptr && nearest->stage != nullptr) return nearest->stage;
+    const auto last = std::find_if(candidates_.begin(), candidates_.end(), [&](const Stage* stage) {
+        const bool in_its_field =
+            stage->pass == Pass::backward || is_decoding(stage->shows_in) == (problem.shape.Nq == 1);
+        return stage->pass == problem.pass && stage->has_head_dim(problem.shape.d) && in_its_field;
+    });
+    return last == candidates_.end() ? nullptr : *last;
+}
+
+const std::vector<RecordedTimes>& recorded_times() {
+    static const std::vector<RecordedTimes> recorded = load_fastest(stages_folder() / "fastest.json");
+    return recorded;
+}
+
+}  // namespace ladder

@@ -1,0 +1,82 @@
+/// @file
+/// Which stage is fast for a problem, by what was recorded: the one place that decides what runs where no
+/// stage is named, for `lab` and for Python.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/time/results.h"
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// The times of some stages on one problem, from one recording.
+struct RecordedTimes : ProblemLabel {
+    std::string file;                         ///< in docs/results: "h200-serving.json"
+    std::string gpu;                          ///< "NVIDIA H200"
+    std::string date;                         ///< "2026-11-23"
+    std::map<std::string, double> median_ms;  ///< by the stage's folder; never empty
+};
+
+/// The times that stages are chosen by: those of the recordings few-rows, serving, serving-odd,
+/// prefill-hopper and gradients of a folder like docs/results, each of every GPU that has one, the newest
+/// first.
+std::vector<RecordedTimes> gather_times(const std::filesystem::path& results);
+
+/// The same as JSON, a line for each problem. `lab tables` keeps it in stages/fastest.json, since a program
+/// that was installed has no docs/results.
+std::string fastest_json(const std::vector<RecordedTimes>& recorded);
+
+/// Reads such a file; nothing if it does not exist, as in a hand-out. Throws BadUsage if it is something
+/// else.
+std::vector<RecordedTimes> load_fastest(const std::filesystem::path& path);
+
+/// What is compared of two problems, in octaves.
+using Position = std::array<double, 5>;
+
+/// The logarithms to base 2 of the query rows, the keys, the query heads of a group and the share of the
+/// scores that the mask leaves, and half that of the key/value heads of the whole batch.
+Position position_of(const ProblemLabel& problem);
+
+/// The recorded problems of the same pass and head dimension, the nearest first; of equally near ones the
+/// first recorded. `count` at most.
+std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
+                                             const std::vector<RecordedTimes>& recorded, std::size_t count);
+
+/// The stages that run where none is named. On the nearest recorded problem, the last rung of those that were
+/// timed there and run here, but for rungs that are slower than another one by more than two runs differ. If
+/// none of them runs here, or nothing is recorded, the last rung that does: of decoding for one query row,
+/// else of long queries.
+class DefaultStages {
+  public:
+    /// Two stages are equally fast if one reaches this share of the other's speed.
+    static constexpr double equally_fast = 0.97;
+
+    /// `runs` says which stages run here. Ablations never are a default, and stages that exist for the order
+    /// of their sums only where they are faster.
+    DefaultStages(const std::vector<RecordedTimes>& recorded, const std::function<bool(const Stage&)>& runs);
+
+    /// Null if no stage that runs here has the problem's pass and head dimension.
+    const Stage* find(const ProblemLabel& problem) const;
+
+  private:
+    struct Choice {
+        Pass pass;
+        int d;
+        Position position;
+        const Stage* stage;  ///< null if none that was timed runs here
+    };
+
+    std::vector<const Stage*> candidates_;  ///< in the order of preference
+    std::vector<Choice> choices_;           ///< one for each recorded problem
+};
+
+/// The times in stages/fastest.json of this ladder, read once.
+const std::vector<RecordedTimes>& recorded_times();
+
+}  // namespace ladder

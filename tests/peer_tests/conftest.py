@@ -1,0 +1,83 @@
+"""Keeps of the FlashAttention project's tests those that a stage takes, counts the others by reason, and writes the
+record that tests/peer_tests.sh --json asks for."""
+
+import functools
+import json
+import os
+import random
+import time
+from collections import Counter
+from datetime import datetime, timezone
+
+import flash_attn
+import torch
+from flash_ladder import torch as ladder
+
+left_out, outcomes, began = Counter(), Counter(), time.monotonic()
+collected = 0
+
+
+@functools.lru_cache(None)
+def takes_head_dim(d):
+    """Whether the package has gradients for this head dimension: it is asked."""
+    q, k, v = (torch.zeros(1, 1, 1, d, device="cuda", dtype=torch.float16, requires_grad=True) for _ in range(3))
+    try:
+        ladder.attention(q, k, v).sum().backward()
+    except ValueError:
+        return False
+    return True
+
+
+def why_not(item):
+    """Why no stage takes a test; empty if one does."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    for word, what in flash_attn.MISSING_IN_NAME.items():
+        if word in item.name.partition("[")[0]:
+            return what
+    for name, what in flash_attn.MISSING.items():
+        if parameters.get(name):
+            return what
+    d = parameters.get("d")
+    return "" if d is None or takes_head_dim(d) else f"head dimension {d}"
+
+
+def pytest_collection_modifyitems(items):
+    global collected
+    collected = len(items)
+    kept = []
+    for item in items:
+        if why := why_not(item):
+            left_out[why] += 1
+        else:
+            kept.append(item)
+    random.Random(11).shuffle(kept)
+    items[:] = kept[:int(os.environ.get("PEER_TESTS_SAMPLE") or len(kept))]
+    left_out["not drawn"] += len(kept) - len(items)
+
+
+def pytest_runtest_logreport(report):
+    if report.failed or report.skipped or report.when == "call":
+        outcomes[report.outcome] += 1
+
+
+def pytest_terminal_summary(terminalreporter):
+    write = terminalreporter.write_line
+    write(f"{collected} tests collected: {outcomes['passed']} passed, {outcomes['failed']} failed, "
+          f"{outcomes['skipped']} skipped by their own conditions")
+    for why, count in left_out.most_common():
+        if count:
+            write(f"left out: {count:7} for {why}")
+
+
+def pytest_sessionfinish():
+    if not (file := os.environ.get("PEER_TESTS_JSON")):
+        return
+    record = {"kind": "peer-tests", "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+              "commit": os.environ["LADDER_COMMIT"], "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
+              "project": "FlashAttention", "project_commit": os.environ["PEER_COMMIT"], "collected": collected,
+              "passed": outcomes["passed"], "failed": outcomes["failed"], "skipped": outcomes["skipped"],
+              "left_out": {why: count for why, count in left_out.most_common() if count},
+              "seconds": round(time.monotonic() - began)}
+    with open(file, "w") as out:
+        json.dump(record, out, indent=1)
+        out.write("\n")

@@ -1,0 +1,103 @@
+"""tests/peer_tests.sh, with a checkout, a PyTorch and a package that are made up."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent / "peer_tests.sh"
+TORCH = """
+import sys, types
+float16, __version__ = "float16", "2.11"
+class Tensor:
+    def __init__(self, *shape): self.shape = shape
+    def transpose(self, *_): return self
+    def sum(self): return self
+    def backward(self): pass
+def zeros(*shape, **_): return Tensor(*shape)
+cuda = types.SimpleNamespace(is_available=lambda: not {blind}, get_device_name=lambda: "a GPU",
+                             get_device_capability=lambda: (9, 0))
+"""
+PACKAGE = """
+from types import SimpleNamespace as Stage
+def stages(): return [Stage(number=48, computes="backward", repeats_exactly=True, compute_capability=90)]
+"""
+# Gradients of even head dimensions, by the stage that was asked for
+ATTENTION = """
+def attention(q, k, v, backward_stage=None, return_lse=False, **_):
+    if q.shape[-1] % 2: raise ValueError("no such head dimension")
+    return (q, backward_stage) if return_lse else q
+"""
+TESTS = """
+import pytest, torch
+from flash_attn import flash_attn_func, flash_attn_varlen_func
+from flash_attn.bert_padding import padding
+from flash_attn.flash_attn_interface import USE_TRITON_ROCM
+@pytest.mark.parametrize("d", [32, 59, 64])
+@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("dropout_p", [0.0, 0.17])
+def test_output(d, local, dropout_p):
+    x = torch.zeros(1, 1, 1, d)
+    assert flash_attn_func(x, x, x, dropout_p, None, True, (-1, 1) if local else (-1, -1)) is x
+    if d == 32: pytest.skip("its own condition")
+    assert d != {wrong}
+def test_varlen(): flash_attn_varlen_func()
+def test_exact():
+    x = torch.zeros(1, 1, 1, 64)
+    assert flash_attn_func(x, x, x, deterministic=True, return_attn_probs=True) == (x, 48, None)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs the script on a checkout; `blind` PyTorch finds no GPU, and a head dimension may be `wrong`."""
+    def write(name, text, **words):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        for word, value in words.items():
+            text = text.replace("{" + word + "}", repr(value))
+        (tmp_path / name).write_text(text)
+
+    def run(*arguments, blind=False, wrong=0):
+        write("modules/torch.py", TORCH, blind=blind)
+        write("modules/einops.py", "")
+        write("modules/flash_ladder/__init__.py", PACKAGE)
+        write("modules/flash_ladder/torch.py", ATTENTION)
+        write("checkout/tests/test_flash_attn.py", TESTS, wrong=wrong)
+        write("checkout/flash_attn/bert_padding.py", "padding = 0\n")
+        return subprocess.run(["sh", SCRIPT, *arguments], capture_output=True, text=True, cwd=tmp_path,
+                              env={**os.environ, "PYTHONPATH": str(tmp_path / "modules"), "LADDER_COMMIT": "abc",
+                                   "LADDER_PYTHON": sys.executable, "LADDER_BUILD": str(tmp_path)})
+    return run
+
+
+def test_what_no_stage_takes_is_left_out_and_counted(run, tmp_path):
+    done = run("checkout", "--json", "record.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads((tmp_path / "record.json").read_text())
+    counts = {name: record[name] for name in ("kind", "commit", "gpu", "collected", "passed", "failed", "skipped")}
+    assert counts == {"kind": "peer-tests", "commit": "abc", "gpu": "a GPU", "collected": 14, "passed": 2, "failed": 0,
+                      "skipped": 1}
+    assert record["left_out"] == {"dropout": 6, "sliding windows": 3, "head dimension 59": 1, "packed sequences": 1}
+    assert "14 tests collected: 2 passed, 0 failed, 1 skipped" in done.stdout
+    assert "left out:       6 for dropout" in done.stdout
+
+
+def test_a_failure_fails_and_a_sample_is_a_part(run, tmp_path):
+    done = run("checkout", "--json", "record.json", wrong=64)
+    assert done.returncode == 1
+    assert json.loads((tmp_path / "record.json").read_text())["failed"] == 1
+    done = run("checkout", "--json", "record.json", "--sample", "1")
+    assert json.loads((tmp_path / "record.json").read_text())["left_out"]["not drawn"] == 2
+
+
+@pytest.mark.parametrize("arguments, blind, code, words", [
+    ([], False, 2, "usage: "), (["checkout", "--sample", "x"], False, 2, "usage: "),
+    (["nowhere"], False, 2, "there is no nowhere/tests/test_flash_attn.py"),
+    (["checkout"], True, 3, "PyTorch finds no GPU here")])
+def test_what_cannot_run_says_why_in_one_line(run, arguments, blind, code, words):
+    done = run(*arguments, blind=blind)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert words in done.stderr and done.stderr.count("\n") == 1
