@@ -94,9 +94,12 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
     Shadow* shadow = find(first, bytes);
     if (shadow == nullptr) {
         if (is_private(first, bytes, write)) return {};
+        const char* where = segment_of(first).contains(first, bytes)
+                                ? "of a variable of the host, which no GPU has"
+                                : "outside shared memory and every allocation";
         throw Report(Report::Kind::out_of_bounds,
-                     fmt::format("{} of {} bytes outside shared memory and every allocation, at {}",
-                                 write ? "write" : "read", bytes, source_of(caller)));
+                     fmt::format("{} of {} bytes {}, at {}", write ? "write" : "read", bytes, where,
+                                 source_of(caller)));
     }
     if (via == Via::plain) bypassed_bytes_ += bytes;
     if (!shadow->writable) {
@@ -154,7 +157,7 @@ bool Checker::is_private(const std::byte* address, std::size_t bytes, bool write
         return true;
     }
     if (write) return false;
-    if (!constants_.contains(address, bytes)) constants_ = segment_of(address);
+    if (!constants_.contains(address, bytes)) constants_ = constants_at(address);
     return constants_.contains(address, bytes);
 }
 

@@ -163,7 +163,7 @@ class Checker {
     std::vector<std::unique_ptr<Shadow>> static_shared_;  ///< of each program or library that has some
     Shadow* last_found_ = nullptr;                        ///< global memory, or null
     Range parameters_;
-    Range constants_;             ///< the segment that was read last
+    Range constants_;             ///< those that were read last
     std::vector<Copies> copies_;  ///< of each thread
 };
 

@@ -31,6 +31,22 @@ __attribute__((always_inline)) inline void plain_access(const void* address, std
         plain_access(address, bytes, true);             \
     }
 
+#define SIMT_MEMORY(prefix)                                                \
+    void* prefix##memcpy(void* to, const void* from, std::size_t bytes) {  \
+        plain_access(from, bytes, false);                                  \
+        plain_access(to, bytes, true);                                     \
+        return std::memcpy(to, from, bytes);                               \
+    }                                                                      \
+    void* prefix##memmove(void* to, const void* from, std::size_t bytes) { \
+        plain_access(from, bytes, false);                                  \
+        plain_access(to, bytes, true);                                     \
+        return std::memmove(to, from, bytes);                              \
+    }                                                                      \
+    void* prefix##memset(void* to, int value, std::size_t bytes) {         \
+        plain_access(to, bytes, true);                                     \
+        return std::memset(to, value, bytes);                              \
+    }
+
 extern "C" {
 // What -fsanitize-coverage=trace-cmp makes kernels call: of these, comparisons of two numbers that only the
 // run knows, such as a key and the number of keys, say which tiles are masked.
@@ -61,19 +77,31 @@ void __tsan_read_range(void* address, std::size_t bytes) {
 void __tsan_write_range(void* address, std::size_t bytes) {
     plain_access(address, bytes, true);
 }
-void* __tsan_memcpy(void* to, const void* from, std::size_t bytes) {
-    plain_access(from, bytes, false);
-    plain_access(to, bytes, true);
-    return std::memcpy(to, from, bytes);
+
+// clang++ calls a sanitizer's functions in place of the C library's; of g++'s calls the linker makes others.
+SIMT_MEMORY(__tsan_)
+SIMT_MEMORY(__wrap_)
+int __wrap_memcmp(const void* a, const void* b, std::size_t bytes) {
+    plain_access(a, bytes, false);
+    plain_access(b, bytes, false);
+    return std::memcmp(a, b, bytes);
 }
-void* __tsan_memmove(void* to, const void* from, std::size_t bytes) {
-    plain_access(from, bytes, false);
-    plain_access(to, bytes, true);
-    return std::memmove(to, from, bytes);
+std::size_t __wrap_strlen(const char* text) {
+    const std::size_t length = std::strlen(text);
+    plain_access(text, length + 1, false);
+    return length;
 }
-void* __tsan_memset(void* to, int value, std::size_t bytes) {
-    plain_access(to, bytes, true);
-    return std::memset(to, value, bytes);
+
+// A static variable of a function asks whether it has been set up. On a GPU a kernel's cannot be at run time.
+std::uint8_t __tsan_atomic8_load(const volatile std::uint8_t* guard, int) {
+    if (simt::running_block != nullptr) {
+        simt::running_block->fail(
+            simt::Report::Kind::host_access,
+            "a static variable that is set up when a kernel comes to it, at " +
+                simt::source_of(reinterpret_cast<std::uintptr_t>(__builtin_return_address(0))) +
+                ": no GPU has that");
+    }
+    return __atomic_load_n(guard, __ATOMIC_ACQUIRE);
 }
 
 void __tsan_init() {}

@@ -57,6 +57,26 @@ Range segment_of(const void* address) {
     return found;
 }
 
+Range constants_at(const void* address) {
+    Range found;
+    visit_images([&](const dl_phdr_info& image) {
+        const Range segment = segment_of(image, address);
+        visit_segments(image, PT_LOAD, [&](const auto& load) {
+            const bool is_it =
+                reinterpret_cast<const std::byte*>(image.dlpi_addr + load.p_vaddr) == segment.begin;
+            if (is_it && (load.p_flags & PF_W) == 0) found = segment;
+        });
+        // Tables of addresses, which are written while they are loaded.
+        visit_segments(image, PT_GNU_RELRO, [&](const auto& relocated) {
+            const Range memory{reinterpret_cast<const std::byte*>(image.dlpi_addr + relocated.p_vaddr),
+                               relocated.p_memsz};
+            if (memory.contains(address, 1)) found = memory;
+        });
+        return segment.bytes > 0;
+    });
+    return found;
+}
+
 std::vector<Range> thread_local_memory() {
     std::vector<Range> memory;
     visit_images([&](const dl_phdr_info& image) {

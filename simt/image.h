@@ -24,6 +24,9 @@ struct Range {
 /// variables.
 Range segment_of(const void* address);
 
+/// The same, but for variables: what nothing writes once the program runs.
+Range constants_at(const void* address);
+
 /// The thread_local variables that the calling thread has (static __shared__ among them), of the program and
 /// of each library that it has used some of.
 std::vector<Range> thread_local_memory();

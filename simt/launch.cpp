@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "simt/block.h"
+#include "simt/fence.h"
 
 namespace simt {
 namespace {
@@ -92,6 +93,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         throw Report(Report::Kind::unsupported, fmt::format("a launch of {} blocks of {} threads",
                                                             config.grid.count(), config.block.count()));
     }
+    const DuringLaunch memory_is_accessible;
     const std::uint64_t blocks = config.grid.count();
     const std::uint32_t first_serial = next_serial;
     next_serial += static_cast<std::uint32_t>(blocks);

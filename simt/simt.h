@@ -89,6 +89,7 @@ struct Report : std::runtime_error {
                       ///< up twice
         missing_fence,        ///< nothing makes memory or registers fit for an asynchronous operation
         registers_in_flight,  ///< a register touched while a product may still read or write it
+        host_access,          ///< the host side of a stage touches device memory
         wrong_bytes,          ///< bulk loads bring more bytes than their mbarrier expects
         unsupported  ///< the device lacks the instruction or memory; or a copy is waited for in two ways
     };

@@ -1,6 +1,7 @@
 // Exercises, hand-outs and grades. Kernels are compiled here, so a test that needs several is slow.
 #ifdef LADDER_HAS_CPU
 
+#    include <fcntl.h>
 #    include <sys/stat.h>
 #    include <unistd.h>
 
@@ -21,6 +22,7 @@
 #    include "harness/course/grade.h"
 #    include "harness/course/handout.h"
 #    include "harness/course/screen.h"
+#    include "harness/course/similarity.h"
 #    include "harness/course/speed.h"
 #    include "harness/course/zoo.h"
 #    include "harness/ladder/ladder.h"
@@ -663,6 +665,86 @@ TEST_CASE("course: hostile submissions get what they deserve", "[course][slow]")
     CHECK(count > 30);
 }
 
+TEST_CASE("course: a folder for submissions is closed to others, and ends with its owner", "[course]") {
+    const Folder folder;
+    let_sandbox_through(folder / "");
+    struct stat info {};
+    REQUIRE(stat((folder / "").c_str(), &info) == 0);
+    const bool root = geteuid() == 0;
+    CHECK((info.st_mode & 0777) == (root ? 0710 : 0700));
+    if (root) {
+        Limits limits;
+        limits.sandbox = limits.as_nobody = true;
+        limits.readable = {folder / ""};
+        const std::string kernel = folder.write("kernel.cu", "the kernel");
+        SandboxedProcess process({"/bin/sh", "-c", "cat " + kernel + "; ls " + (folder / "")}, limits);
+        process.wait(10);
+        CHECK(process.output().starts_with("the kernel"));
+        CHECK(!contains(process.output(), "kernel.cu\n"));
+    }
+    // One that was killed is gone with the next that is made, when it has been quiet for a minute.
+    const auto is_left = [&](const std::string& name, int minutes) {
+        const fs::path left = fs::temp_directory_path() / name;
+        fs::create_directories(left / "inside");
+        const timespec times[2] = {{time(nullptr) - 60 * minutes, 0}, {time(nullptr) - 60 * minutes, 0}};
+        utimensat(AT_FDCWD, left.c_str(), times, 0);
+        const TemporaryFolder next("ladder-left-");
+        const bool is_there = fs::exists(left);
+        fs::remove_all(left);
+        return is_there;
+    };
+    CHECK(!is_left("ladder-left-abcdef", 2));
+    CHECK(is_left("ladder-left-abcdef", 0));
+    CHECK(is_left("ladder-left-abcdefg", 2));  // of another kind
+    const TemporaryFolder mine("ladder-left-");
+    const timespec old[2] = {{0, 0}, {0, 0}};
+    utimensat(AT_FDCWD, mine.path().c_str(), old, 0);
+    { const TemporaryFolder next("ladder-left-"); }
+    CHECK(fs::exists(mine.path()));  // somebody's
+    // A signal takes them along.
+    const std::string temporary = folder / "tmp";
+    fs::create_directories(temporary);
+    folder.write("kernel.cu", kernel_of(5));
+    const std::string script = "TMPDIR=" + temporary + " " + LADDER_LAB + " grade " + (folder / "") +
+                               " --stage 5 & while [ -z \"$(ls " + temporary +
+                               ")\" ]; do sleep 0.1; done; kill $!; wait $!; sleep 1; ls " + temporary;
+    const ProcessResult killed = run_process({"/bin/sh", "-c", script});
+    CHECK(killed.out == "");
+}
+
+TEST_CASE("course: a copy is similar whatever its names, and the parent's code is nobody's", "[course]") {
+    const std::string parent = starting_kernel(load_exercise("5")), solution = kernel_of(5);
+    std::string renamed = solution;  // other names, comments, blanks, and a function moved
+    for (const auto& [from, to] : {std::pair{"diagonal", "last"}, {"masked", "cut"}, {"first_row", "top"}})
+        renamed = std::regex_replace(renamed, std::regex(std::string("\\b") + from + "\\b"), to);
+    renamed = std::regex_replace(renamed, std::regex("    const"), "    /* mine */  const");
+    // The same change in other words.
+    const std::string own = with(
+        with(solution, "min(p.Nk, diagonal + Br)", "p.causal && p.Nk > diagonal + Br ? diagonal + Br : p.Nk"),
+        "const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);",
+        "bool masked = j * Bc + Bc > p.Nk;\n        if (p.causal && j * Bc + Bc - 1 > diagonal) masked = "
+        "true;");
+    const auto code = [&](const std::string& name, const std::string& source) {
+        return own_code(name, source, parent);
+    };
+    CHECK(code("parent", parent).sequences.empty());
+    CHECK(code("stages/04", kernel_of(4)).sequences.size() < 20);  // its declaration
+    CHECK(code("unreadable", "namespace { \\").sequences.empty());
+    const auto found = similarities({code("ada", solution), code("bob", renamed), code("eve", own)},
+                                    {code("stages/05", solution), code("stages/04", kernel_of(4))}, 0);
+    const auto share = [&](const std::string& submission, const std::string& other) {
+        for (const Similarity& one : found) {
+            if (one.submission == submission && one.other == other) return one.share();
+        }
+        return -1.0;
+    };
+    CHECK(share("bob", "ada") == 1);
+    CHECK(share("bob", "stages/05") == 1);
+    CHECK(share("ada", "stages/04") == -1);  // the nearest of the ladder's alone
+    CHECK(share("eve", "ada") < 0.8);
+    CHECK(found.front().share() == 1);
+}
+
 TEST_CASE("course: a grade is written as Gradescope documents it", "[course]") {
     Grade grade;
     grade.fingerprint = "0123456789abcdef";
@@ -724,8 +806,9 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
     fs::create_directories(folder / "class/ada");
     fs::create_directories(folder / "class/empty");
     // Names and files that no one should have.
-    const std::vector<std::string> odd{"\xff\xfe", "esc\x1b[2J", "tab\tname",          "=cmd|' calc'!A0",
-                                       "\t=1+1",   " +1",        std::string(250, 'n')};
+    const std::vector<std::string> odd{"\u202excod.a", "zero\u200bwidth",    "\u0085next",      "\xff\xfe",
+                                       "esc\x1b[2J",   "tab\tname",          "=cmd|' calc'!A0", "\t=1+1",
+                                       " +1",          std::string(250, 'n')};
     for (const std::string& name : odd) fs::create_directories(folder / ("class/" + name));
     fs::create_symlink("loop", folder / "class/loop");
     fs::create_symlink("nowhere", folder / "class/dangling");
@@ -735,6 +818,8 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
     REQUIRE(mkfifo((folder / "class/pipe/kernel.cu").c_str(), 0666) == 0);
     fs::create_directories(folder / "class/link");
     fs::create_symlink(LADDER_SOURCE_DIR "/stages/05_causal_skip/kernel.cu", folder / "class/link/kernel.cu");
+    fs::create_symlink("ada", folder / "class/friend");
+    fs::create_symlink(LADDER_SOURCE_DIR "/stages/05_causal_skip", folder / "class/solution");
     folder.write("class/ada/kernel.cu", kernel_of(5));
     folder.write("rubric.json", R"({"stage": 5, "seed": 3, "points": {"moved": 40}})");
     const std::vector<std::string> command{"grade",        folder / "class",     "--out",
@@ -743,22 +828,35 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
     const ProcessResult first = lab(command);
     INFO(first.out << first.err);
     CHECK(first.status == 0);
-    CHECK(contains(first.out, "graded now   14"));
+    CHECK(contains(first.out, "graded now   19"));
     CHECK(first.out.find('\x1b') == std::string::npos);
     const auto all = nlohmann::json::parse(folder.read("class.json"));
-    CHECK(all.at("grades").size() == 14);
+    CHECK(all.at("grades").size() == 19);
     const std::string csv = folder.read("out/grades.csv");
     check_gradescope(folder.read("out/ada.json"));
     check_gradescope(folder.read("out/empty.json"));
     CHECK(contains(csv, "\"ada\",5,20,15,40,15,10,105,105"));
     CHECK(contains(csv, "\"empty\",0,0,0,0,0,0,0,105"));
     for (const char* name : {"\\xff\\xfe", "esc\\x1b[2J", "tab\\x09name", "'=cmd|' calc'!A0", "\\x09=1+1",
-                             "' +1", "loop", "dangling", "unreadable", "pipe", "link"}) {
+                             "' +1", "loop", "dangling", "unreadable", "pipe", "link", "friend", "solution",
+                             "\\xe2\\x80\\xaexcod.a", "zero\\xe2\\x80\\x8bwidth", "\\xc2\\x85next"}) {
         INFO(name);
         CHECK(contains(csv, "\n\"" + std::string(name) + "\",0,0,0,0,0,0,0,105"));
     }
-    CHECK(contains(folder.read("out/loop.json"), "Too many levels"));
+    CHECK(contains(folder.read("out/loop.json"), "it is a link to a folder"));
+    CHECK(contains(folder.read("out/friend.json"), "it is a link to a folder"));
+    CHECK(contains(folder.read("out/similarity.csv"), "\"ada\",\"stages/05_causal_skip\","));
+    CHECK(all.at("similar").size() == 1);
     CHECK(contains(folder.read("out/pipe.json"), "no ordinary file"));
+    // What is written where submissions are would be one.
+    for (const char* inside : {"class/out", "class", "class/ada/out"}) {
+        auto wrong = command;
+        wrong[3] = folder / inside;
+        const ProcessResult refused = lab(wrong);
+        CHECK(refused.status == 2);
+        CHECK(contains(refused.err, "is in the class's folder"));
+    }
+    CHECK(!fs::exists(folder / "class/out"));
     // Again: nothing to do. One result lost: one to do, and the same table.
     CHECK(contains(lab(command).out, "graded now   0"));
     fs::remove(folder / "out/empty.json");

@@ -6,9 +6,13 @@
 #    include <dlfcn.h>
 
 #    include <algorithm>
+#    include <cstdlib>
+#    include <cstring>
+#    include <functional>
 #    include <numeric>
 #    include <set>
 
+#    include "simt/fence.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"
 #    include "tests/simt_cases.h"
@@ -276,6 +280,39 @@ TEST_CASE("simt: kernels of a library that is opened later are run and checked a
 
     simt::forget_allocation(out.data());
     CHECK(dlclose(library) == 0);
+}
+
+TEST_CASE("simt: device memory is out of the host's reach but for launches", "[simt]") {
+    const std::size_t bytes = simt::fence_unit();
+    auto* memory = static_cast<int*>(std::aligned_alloc(bytes, bytes));
+    memory[5] = 7;
+    simt::fence(memory, bytes, "O");
+    const auto raise = [](int* counts) { counts[0] += 1; };
+    const auto launch = [&] { simt::launch({1, 32}, static_cast<void (*)(int*)>(raise), memory); };
+    const auto said = [&](const std::function<void()>& host_side) -> std::string {
+        try {
+            simt::run_host_side(reinterpret_cast<const void*>(&report_of), host_side);
+        } catch (const Report& report) {
+            CHECK(report.kind == Report::Kind::host_access);
+            return report.what();
+        }
+        return "";
+    };
+    memory[0] = 0;
+    CHECK(said([&] { launch(), launch(); }) == "");
+    CHECK(memory[0] == 64);
+    for (int i = 0; i < 2; ++i) {  // it goes on after a report
+        const std::string read = said([&] { launch(), (void)*static_cast<volatile int*>(memory + 5); });
+        INFO(read);
+        CHECK(read.find(" device memory at code address 0x") != std::string::npos);
+        CHECK(read.find(": O (byte 20), outside of a launch") != std::string::npos);
+        CHECK(said([&] { std::memset(memory, 0, bytes); }).find("O (byte ") != std::string::npos);
+    }
+    CHECK_THROWS_AS(simt::run_host_side(nullptr, [] { throw std::bad_alloc(); }), std::bad_alloc);
+    CHECK(memory[0] == 128);
+    CHECK(memory[5] == 7);
+    simt::forget_fence(memory);
+    std::free(memory);
 }
 
 TEST_CASE("simt: correct kernels give the same under every order, seed and number of workers", "[simt]") {

@@ -2,11 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 
@@ -22,6 +26,48 @@ namespace {
 
 fs::path folder_of(const fs::path& path) {
     return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// The folders that there are, for a signal's handler.
+std::array<std::array<char, 256>, 8> temporary_folders{};
+
+/// Another process removes them once this one and what it started have ended.
+void end_without_folders(int signal) {
+    const pid_t owner = getpid();
+    bool any = false;
+    for (const auto& folder : temporary_folders) any = any || folder[0] != '\0';
+    if (any && fork() == 0) {
+        setsid();
+        while (getppid() == owner) usleep(1000);
+        std::array<char*, temporary_folders.size() + 4> words{};
+        std::size_t count = 0;
+        for (const char* word : {"rm", "-rf", "--"}) words[count++] = const_cast<char*>(word);
+        for (auto& folder : temporary_folders) {
+            if (folder[0] != '\0') words[count++] = folder.data();
+        }
+        execv("/bin/rm", words.data());
+        _exit(1);
+    }
+    raise(signal);  // whose action is the system's again
+}
+
+/// Folders of this user's with that prefix whose owners have ended: nobody holds their lock.
+void remove_abandoned(const std::string& prefix) {
+    constexpr auto time_to_lock = std::chrono::minutes(1);
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(fs::temp_directory_path(), error)) {
+        const std::string name = entry.path().filename().string();
+        struct stat info {};
+        if (!name.starts_with(prefix) || name.size() != prefix.size() + 6 ||
+            lstat(entry.path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
+            std::chrono::system_clock::from_time_t(info.st_mtime) + time_to_lock >
+                std::chrono::system_clock::now())
+            continue;
+        const int lock = open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (lock < 0) continue;
+        if (flock(lock, LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry.path(), error);
+        close(lock);
+    }
 }
 
 // A device or a pipe, such as /dev/stdout, is written to and never replaced.
@@ -88,14 +134,38 @@ void OutputFile::write(std::string_view content) const {
 }
 
 TemporaryFolder::TemporaryFolder(const std::string& prefix) {
+    remove_abandoned(prefix);
     std::string name = (fs::temp_directory_path() / (prefix + "XXXXXX")).string();
     if (mkdtemp(name.data()) == nullptr) throw CannotRun("cannot create a temporary folder");
     path_ = name;
+    lock_ = open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock_ >= 0) flock(lock_, LOCK_EX | LOCK_NB);
+    for (auto& slot : temporary_folders) {
+        if (slot[0] != '\0' || name.size() >= slot.size()) continue;
+        std::strcpy(slot.data(), name.c_str());
+        break;
+    }
 }
 
 TemporaryFolder::~TemporaryFolder() {
     std::error_code error;
     fs::remove_all(path_, error);
+    for (auto& slot : temporary_folders) {
+        if (path_ == slot.data()) slot[0] = '\0';
+    }
+    if (lock_ >= 0) close(lock_);
+}
+
+void TemporaryFolder::remove_on_signals() {
+    for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+        struct sigaction before {
+        }, action{};
+        sigaction(signal, nullptr, &before);
+        if (before.sa_handler == SIG_IGN) continue;  // as under nohup
+        action.sa_handler = end_without_folders;
+        action.sa_flags = static_cast<int>(SA_RESETHAND);
+        sigaction(signal, &action, nullptr);
+    }
 }
 
 void require_new_folder(const fs::path& folder, std::string_view advice) {

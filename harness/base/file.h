@@ -24,7 +24,8 @@ class OutputFile {
     std::filesystem::path path_;
 };
 
-/// A folder among the system's temporary ones, gone with its owner.
+/// A folder among the system's temporary ones, gone with its owner. A program that was killed leaves its own,
+/// and the next one that makes one with the same prefix removes it.
 class TemporaryFolder {
   public:
     /// Throws CannotRun if it cannot be created. Its name starts with `prefix`.
@@ -35,8 +36,12 @@ class TemporaryFolder {
 
     const std::filesystem::path& path() const { return path_; }
 
+    /// From now on a signal that ends this program (SIGINT, SIGTERM, SIGHUP) takes the folders with it.
+    static void remove_on_signals();
+
   private:
     std::filesystem::path path_;
+    int lock_;  ///< held as long as it is somebody's
 };
 
 /// Throws BadUsage if something is there that is no empty folder: "FOLDER is there already" and the advice.

@@ -22,8 +22,9 @@ namespace ladder {
 /// Throws BadUsage naming the file if it cannot be read or is not JSON.
 nlohmann::json read_json(const std::filesystem::path& path);
 
-/// Anybody's bytes, such as a file's name, as text that JSON takes and no terminal obeys: control characters
-/// and what is no UTF-8 become \\x1b. No two become the same.
+/// Anybody's bytes, such as a file's name, as text that JSON takes, no terminal obeys and shows as it is:
+/// control characters, those that are invisible or turn the order of others, and what is no UTF-8 become
+/// \\x1b. No two become the same.
 std::string printable(std::string_view bytes);
 
 }  // namespace ladder

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -30,7 +31,13 @@ struct Limits {
     std::vector<std::filesystem::path> readable;  ///< in the sandbox, beside the system's own folders
     std::vector<std::filesystem::path> writable;  ///< in the sandbox
     std::filesystem::path temporary = "/tmp";     ///< TMPDIR
+    /// By the clock, when whoever waits for it ends it. For several processes that share their time.
+    std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
+
+/// Lets the sandbox's other user go through a folder, and nobody else: they can use what they know to be
+/// there.
+void let_sandbox_through(const std::filesystem::path& folder);
 
 /// What of the sandbox this machine has, in words: "resource limits, seccomp, Landlock 7, another user
 /// (nobody)".
@@ -58,7 +65,7 @@ class SandboxedProcess {
     /// "" for exit code 0, "exit code 3", "a segmentation fault", "it did not end within 20 s".
     std::string wait(double limit_s);
 
-    /// Whether it has not ended by itself yet.
+    /// Whether it has not ended by itself yet, and may go on.
     bool running() const;
 
     /// Seconds of processors that it has used so far, without those of what it started. 0 once it has ended.
@@ -70,10 +77,12 @@ class SandboxedProcess {
   private:
     pid_t child_ = 0;
     int output_ = -1;
+    std::chrono::steady_clock::time_point deadline_;
 };
 
 /// What a program of binutils says of a file that nobody vouches for, in the sandbox; the file's name comes
-/// behind the words of the command. Throws CannotRun if the program is not there or says more than it may.
+/// behind the words of the command. Throws CannotRun if the program is not there, and CheckFailed if the file
+/// makes it fail, take long or say more than it may.
 std::string inspect(std::vector<std::string> command, const std::filesystem::path& file);
 
 }  // namespace ladder

@@ -22,6 +22,8 @@
 #    include "harness/base/progress.h"
 #    include "harness/base/sandbox.h"
 #    include "harness/course/grade.h"
+#    include "harness/course/similarity.h"
+#    include "harness/ladder/ladder.h"
 #    include "harness/ladder/library.h"
 #endif
 
@@ -91,11 +93,17 @@ class ClassGrader {
     ClassGrader(const GradeOptions& options, const Exercise& exercise, const Rubric& rubric)
         : options_(options), exercise_(exercise), rubric_(rubric), out_(fs::absolute(options.out)) {
         std::error_code error;
+        const fs::path folder = fs::canonical(options.folder), out = fs::weakly_canonical(out_);
+        if (std::mismatch(folder.begin(), folder.end(), out.begin(), out.end()).first == folder.end()) {
+            throw BadUsage(fmt::format("--out {} is in the class's folder, where it would be a submission",
+                                       printable(options.out)));
+        }
+        let_sandbox_through(work_.path());
         fs::create_directories(out_, error);
         if (error) throw BadUsage(fmt::format("cannot make {}: {}", options.out, error.message()));
         submissions_ = submissions_in(options.folder);
         if (submissions_.empty())
-            throw BadUsage(fmt::format("{} has neither kernel.cu nor folders", options.folder));
+            throw BadUsage(fmt::format("{} has neither kernel.cu nor folders", printable(options.folder)));
     }
 
     /// Grades those that have no grade yet, or that changed since.
@@ -152,6 +160,7 @@ class ClassGrader {
             if (const auto said = said_.find(name); !grade && said != said_.end())
                 notes.push_back(said->second);
         }
+        const std::vector<Similarity> similar = similarity();
         const fs::path file = options_.csv.empty() ? out_ / "grades.csv" : fs::path(options_.csv);
         OutputFile(file).write(csv);
         Document document;
@@ -160,6 +169,7 @@ class ClassGrader {
                           {"graded now", Cell::count(static_cast<std::uint64_t>(newly_))}};
         document.tables = {table};
         document.notes = {fmt::format("all grades: {}; one file each: {}", file.string(), out_.string())};
+        describe(similar, document);
         document.notes.insert(document.notes.end(), notes.begin(), notes.end());
         if (missing > 0)
             document.failure = counted(missing, "submission") + " could not be graded; run it again";
@@ -167,6 +177,51 @@ class ClassGrader {
     }
 
   private:
+    /// Which submissions share at least half of what they changed with another, or with a stage.
+    std::vector<Similarity> similarity() const {
+        const std::string start = starting_kernel(exercise_);
+        std::vector<OwnCode> own, ladder;
+        for (const fs::path& submission : submissions_) {
+            std::string why_not;
+            own.push_back(own_code(name_of(submission), kernel_of(submission, why_not), start));
+        }
+        for (const Stage& stage : stages()) {
+            const fs::path kernel = kernel_path(stage);
+            if (fs::exists(kernel))
+                ladder.push_back(own_code("stages/" + stage.folder(), read_file(kernel), start));
+        }
+        constexpr double least = 0.5;
+        return similarities(own, ladder, least);
+    }
+
+    /// Writes all of them down, and shows the first of those that share most.
+    void describe(const std::vector<Similarity>& similar, Document& document) const {
+        constexpr double shown_from = 0.8;
+        constexpr std::size_t most_shown = 10;
+        Table table("similar", "Share most of their change (a note, in no grade)",
+                    {{"submission", "submission"},
+                     {"other", "with"},
+                     {"own", "sequences", Align::right},
+                     {"share", "shared", Align::right}});
+        std::string csv = "submission,with,sequences,shared\n";
+        for (const Similarity& one : similar) {
+            csv += fmt::format("{},{},{},{:.2f}\n", quoted(one.submission), quoted(one.other), one.own,
+                               one.share());
+            if (one.share() < shown_from || table.rows().size() >= most_shown) continue;
+            table.add_row({one.submission,
+                           one.other,
+                           Cell::count(one.own),
+                           {Value(one.share()), fmt::format("{:.0f}%", 100 * one.share())}});
+        }
+        const fs::path file = out_ / "similarity.csv";
+        OutputFile(file).write(csv);
+        if (!table.rows().empty()) document.tables.push_back(table);
+        document.notes.push_back(
+            fmt::format("who shares how much of a change: {}; a short change leaves few ways to write it, so "
+                        "read both",
+                        file.string()));
+    }
+
     std::vector<Column> columns() const {
         std::vector<Column> all{{"submission", "submission"}};
         for (const auto& [key, points] : rubric_.points) all.push_back({key, key, Align::right});
@@ -209,7 +264,7 @@ class ClassGrader {
         Limits limits = compiler_limits();
         limits.cpu_s = 600;
         limits.memory = std::size_t{16} << 30;
-        limits.temporary = fs::temp_directory_path();
+        limits.temporary = work_.path();
         return std::make_unique<SandboxedProcess>(command, limits);
     }
 
@@ -242,6 +297,7 @@ class ClassGrader {
     const Exercise& exercise_;
     const Rubric& rubric_;
     fs::path out_;
+    const TemporaryFolder work_{"ladder-class-"};  ///< where each has a folder, and leaves none
     std::vector<fs::path> submissions_;
     std::map<std::string, std::string> said_;  ///< by those without a grade
     int newly_ = 0;
@@ -261,7 +317,7 @@ Document run(const GradeOptions& options) {
     const bool is_submission =
         !options.gradescope.empty() && fs::exists(fs::symlink_status(options.folder, error));
     if (!is_submission && !fs::is_directory(options.folder, error))
-        throw BadUsage(fmt::format("there is no folder {}", options.folder));
+        throw BadUsage(fmt::format("there is no folder {}", printable(options.folder)));
     if (const std::string missing = missing_in_sandbox(); !missing.empty() && !options.weaker_sandbox) {
         throw CannotRun(fmt::format(
             "submissions are anybody's code, and the sandbox for them needs {}. On a machine that "

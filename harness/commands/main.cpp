@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/base/file.h"
 #include "harness/commands/commands.h"
 #include "harness/time/results.h"
 #include "stages/errors.h"
@@ -51,6 +52,7 @@ void add_scripted(ladder::CommandLine& lab, const std::string& name, const std::
 }  // namespace
 
 int main(int argc, char** argv) {
+    ladder::TemporaryFolder::remove_on_signals();
     ladder::CommandLine lab("Flash Ladder: FlashAttention-2, derived one change at a time.",
                             "Exit codes: 0 ok, 1 a check failed, 2 bad usage, 3 cannot run here.", version);
     ladder::add_doctor(lab);

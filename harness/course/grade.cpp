@@ -1,12 +1,18 @@
 #include "harness/course/grade.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 
 #include "harness/base/file.h"
 #include "harness/base/json.h"
+#include "harness/base/sandbox.h"
 #include "harness/course/speed.h"
 #include "harness/time/results.h"
 #include "simt/simt.h"
@@ -17,30 +23,15 @@ namespace fs = std::filesystem;
 namespace ladder {
 namespace {
 
-constexpr std::uintmax_t most_source = 1 << 20;
+constexpr std::size_t most_source = 1 << 20;
 
-/// The submission's kernel, or why there is none. A link could name any file of the grader's.
-std::string kernel_of(const fs::path& folder, std::string& why_not) {
-    const fs::path path = folder / "kernel.cu";
-    std::error_code error;
-    const fs::file_status status = fs::symlink_status(path, error);
-    if (status.type() == fs::file_type::not_found && fs::is_directory(folder, error)) {
-        why_not = "there is no kernel.cu";
-    } else if (!fs::exists(status)) {
-        why_not = "kernel.cu cannot be read" + (error ? ": " + error.message() : "");
-    } else if (!fs::is_regular_file(status)) {
-        why_not = "kernel.cu is no ordinary file";
-    } else if (fs::file_size(path, error) > most_source) {
-        why_not = "kernel.cu is larger than 1 MiB";
-    } else {
-        try {
-            return read_file(path);
-        } catch (const BadUsage&) {
-            why_not = "kernel.cu cannot be read: no permission?";
-        }
+/// A file or folder of the system's, closed with its owner.
+struct Descriptor {
+    int number;
+    ~Descriptor() {
+        if (number >= 0) close(number);
     }
-    return "";
-}
+};
 
 std::string rubric_text(const Rubric& rubric) {
     std::string text = fmt::format("{} {} {}", rubric.seed, rubric.run_limit_s, rubric.limit_s);
@@ -71,6 +62,42 @@ std::string output_of(const Criterion& c) {
 }
 
 }  // namespace
+
+std::string kernel_of(const fs::path& folder, std::string& why_not) {
+    struct stat info {};
+    if (lstat(folder.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {
+        why_not = "it is a link to a folder, and no folder: what is in there may be somebody else's";
+        return "";
+    }
+    const Descriptor in{open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+    if (fstatat(in.number, "kernel.cu", &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        why_not = errno == ENOENT ? "there is no kernel.cu"
+                                  : fmt::format("kernel.cu cannot be read: {}", std::strerror(errno));
+        return "";
+    }
+    // What is no ordinary file is not opened: a device or a pipe may do something then.
+    const Descriptor file{S_ISREG(info.st_mode)
+                              ? openat(in.number, "kernel.cu", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+                              : -1};
+    if (!S_ISREG(info.st_mode) ||
+        (file.number >= 0 && (fstat(file.number, &info) != 0 || !S_ISREG(info.st_mode)))) {
+        why_not = "kernel.cu is no ordinary file";
+        return "";
+    }
+    if (file.number < 0) {
+        why_not = "kernel.cu cannot be read: no permission?";
+        return "";
+    }
+    std::string text(most_source + 1, '\0');
+    std::size_t bytes = 0;
+    for (ssize_t n = 1; n > 0 && bytes < text.size();
+         bytes += static_cast<std::size_t>(std::max<ssize_t>(n, 0)))
+        n = read(file.number, text.data() + bytes, text.size() - bytes);
+    text.resize(bytes);
+    if (bytes <= most_source) return text;
+    why_not = "kernel.cu is larger than 1 MiB";
+    return "";
+}
 
 double Grade::total() const {
     double sum = 0;
@@ -137,8 +164,7 @@ Grade grade_submission(const Exercise& exercise, const fs::path& folder, const R
     Grade grade;
     grade.fingerprint = fingerprint(exercise, folder, rubric);
     const TemporaryFolder work("ladder-grade-");
-    // Another user must be able to run what is built in it, and no more.
-    fs::permissions(work.path(), fs::perms::owner_all | fs::perms::group_exec | fs::perms::others_exec);
+    let_sandbox_through(work.path());
     const fs::path kernel = work.path() / "kernel.cu";
 
     std::string why_not;

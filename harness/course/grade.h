@@ -60,6 +60,10 @@ struct Grade {
 Grade grade_submission(const Exercise& exercise, const std::filesystem::path& folder, const Rubric& rubric,
                        const OnStep& on_step, bool leaderboard = false);
 
+/// The submission's kernel, or in `why_not` why there is none. No link is followed, which could name any file
+/// of the grader's.
+std::string kernel_of(const std::filesystem::path& folder, std::string& why_not);
+
 /// The fingerprint of a submission's grade, without grading it.
 std::string fingerprint(const Exercise& exercise, const std::filesystem::path& folder, const Rubric& rubric);
 

@@ -24,7 +24,8 @@ std::vector<std::string> screen_source(const std::string& source);
 /// The same of what the compiler made of it, which cannot hide what it includes, calls and defines: files
 /// other than the CUDA layer's, functions from outside it, names that the program which loads it has, and
 /// divisions that are not counted. Of Backend::gpu it is the host's side of what nvcc made, and only what it
-/// uses: the rest is as the CPU's. Throws CannotRun if binutils are missing.
+/// uses: the rest is as the CPU's. What cannot be looked into is refused, too. Throws CannotRun if binutils
+/// are missing.
 std::vector<std::string> screen_compiled(const std::vector<Compilation>& compilations, Backend backend);
 
 }  // namespace ladder

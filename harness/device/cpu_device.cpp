@@ -15,12 +15,11 @@
 
 #include "harness/device/device.h"
 #include "harness/ladder/library.h"
+#include "simt/fence.h"
 #include "simt/simt.h"
 
 namespace ladder {
 namespace {
-
-constexpr std::size_t alignment = 256;  // as cudaMalloc's
 
 class CpuDevice final : public Device {
   public:
@@ -47,13 +46,15 @@ class CpuDevice final : public Device {
     std::size_t shadow_bytes() const override { return backend_ == Backend::checked ? 64 / 16 + 48 / 2 : 0; }
 
     void* allocate(std::size_t bytes, const char* name, bool writable) override {
-        const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-        void* memory = std::aligned_alloc(alignment, rounded);
+        const std::size_t unit = simt::fence_unit(), rounded = (bytes + unit - 1) / unit * unit;
+        void* memory = std::aligned_alloc(unit, rounded);
         if (memory == nullptr) throw CannotRun("not enough memory for " + std::to_string(bytes) + " bytes");
         simt::register_allocation(memory, bytes, name, writable);
+        simt::fence(memory, rounded, name);
         return memory;
     }
     void release(void* memory) override {
+        simt::forget_fence(memory);
         simt::forget_allocation(memory);
         std::free(memory);
     }
@@ -74,7 +75,7 @@ class CpuDevice final : public Device {
         simt::reset_counters();
         simt::options().additions_in_order = stage.repeats_exactly;
         try {
-            run_stage(problem);
+            simt::run_host_side(reinterpret_cast<const void*>(run_stage), [&] { run_stage(problem); });
         } catch (const simt::Report& report) {
             if (report.kind == simt::Report::Kind::unsupported) throw CannotRun(report.what());
             throw CheckFailed(report.what());

@@ -22,7 +22,9 @@ std::unique_ptr<Device> open_cpu_device(Backend backend);  // harness/device/cpu
 
 namespace {
 
-constexpr std::size_t most_workspace = std::size_t{1} << 30;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t most_workspace = std::size_t{1} << 28;
 
 /// A program in the sandbox cannot ask where in the source its code is from: what it says for that is
 /// replaced.
@@ -95,11 +97,35 @@ void RemoteDevice::fail(const std::string& what) {
                                   : "the program crashed in the middle of a run: " + how);
 }
 
+/// One message, from its start.
+struct RemoteDevice::Turn {
+    Clock::time_point deadline;
+    double processors_before;
+
+    explicit Turn(const RemoteDevice& device)
+        : deadline(std::min<Clock::time_point>(
+              device.limits_.deadline,
+              Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+                                 clock_over_processors * device.run_limit_s_)))),
+          processors_before(device.processor_s()) {}
+};
+
+void RemoteDevice::await(short event, const Turn& turn) {
+    for (pollfd ready{connection_->socket, event, 0}; poll(&ready, 1, 100) <= 0;) {
+        const bool in_time = Clock::now() < turn.deadline;
+        if (in_time && processor_s() - turn.processors_before < run_limit_s_) continue;
+        hangs_ += 1;
+        if (!in_time && turn.deadline == limits_.deadline) fail("stopped: the time for all checks is over");
+        fail(event == POLLIN
+                 ? fmt::format("the kernel did not end within {:g} s: an endless loop?", run_limit_s_)
+                 : "the program does not listen any more");
+    }
+}
+
 void RemoteDevice::send(const void* data, std::size_t bytes) {
+    const Turn turn(*this);
     for (const char* at = static_cast<const char*>(data); bytes > 0;) {
-        pollfd ready{connection_->socket, POLLOUT, 0};
-        if (poll(&ready, 1, static_cast<int>(run_limit_s_ * 1000)) <= 0)
-            fail("the program does not listen any more");
+        await(POLLOUT, turn);
         const ssize_t n = ::send(connection_->socket, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (n <= 0) fail("");
@@ -109,16 +135,9 @@ void RemoteDevice::send(const void* data, std::size_t bytes) {
 }
 
 void RemoteDevice::receive(void* data, std::size_t bytes) {
-    using Clock = std::chrono::steady_clock;
-    const auto deadline = Clock::now() + std::chrono::duration<double>(clock_over_processors * run_limit_s_);
-    const double before = processor_s();
+    const Turn turn(*this);
     for (char* at = static_cast<char*>(data); bytes > 0;) {
-        pollfd ready{connection_->socket, POLLIN, 0};
-        if (poll(&ready, 1, 100) <= 0) {
-            if (processor_s() - before < run_limit_s_ && Clock::now() < deadline) continue;
-            hangs_ += 1;
-            fail(fmt::format("the kernel did not end within {:g} s: an endless loop?", run_limit_s_));
-        }
+        await(POLLIN, turn);
         const ssize_t n = recv(connection_->socket, at, bytes, MSG_DONTWAIT);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (n <= 0) fail("");
@@ -229,8 +248,8 @@ void RemoteDevice::run(const Stage&, const Problem& problem) {
     std::string text(ran.text, '\0');
     receive(text.data(), text.size());
     text = with_sources(std::move(text), library_);
-    tiles_of_blocks_.resize(ran.blocks);
-    receive(tiles_of_blocks_.data(), ran.blocks * sizeof(std::uint64_t));
+    copies_of_blocks_.resize(ran.blocks);
+    receive(copies_of_blocks_.data(), ran.blocks * sizeof(std::uint64_t));
     counters_ = ran.counters;
     if (ran.outcome == wire::Outcome::cannot_run) throw CannotRun(text);
     if (ran.outcome != wire::Outcome::ok) throw CheckFailed(text);

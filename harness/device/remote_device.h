@@ -15,15 +15,16 @@
 
 namespace ladder {
 
-/// Limits are in seconds of processors, so that what else a machine does changes no verdict. By the clock it
-/// may take this many times as long.
+/// Limits are in seconds of processors, so that what else a machine does changes no verdict. By the clock a
+/// run may take this many times as long.
 inline constexpr double clock_over_processors = 4;
 
 /// A CPU back-end with one stage's library, in a process of its own (runner.cpp). A process that crashes,
 /// hangs or ends costs the run that it was in (CheckFailed); the next allocation starts another.
 class RemoteDevice final : public Device {
   public:
-    /// `run_limit_s`: seconds of processors that one run may take.
+    /// `run_limit_s`: seconds of processors that one run may take. Nothing takes longer than to the limits'
+    /// deadline.
     RemoteDevice(std::filesystem::path library, Backend backend, Limits limits, double run_limit_s);
     ~RemoteDevice() override;
 
@@ -44,9 +45,9 @@ class RemoteDevice final : public Device {
     void run(const Stage& stage, const Problem& problem) override;
     simt::Counters counters() const override { return counters_; }
 
-    /// The key tiles that each block of the last run visited, by the block's number. With several launches,
-    /// of the last.
-    const std::vector<std::uint64_t>& tiles_of_blocks() const { return tiles_of_blocks_; }
+    /// The asynchronous copies to shared memory that each block of the last run started, by the block's
+    /// number. With several launches, of the last.
+    const std::vector<std::uint64_t>& copies_of_blocks() const { return copies_of_blocks_; }
 
     /// Runs that took too long, so far.
     int hangs() const { return hangs_; }
@@ -64,6 +65,9 @@ class RemoteDevice final : public Device {
     void require_alive();
     /// Ends the process and throws CheckFailed: with what went wrong, or if that is empty with how it ended.
     [[noreturn]] void fail(const std::string& what);
+    struct Turn;
+    /// Waits until the socket is ready for POLLIN or POLLOUT. Ends the process if that takes too long.
+    void await(short event, const Turn& turn);
     void send(const void* data, std::size_t bytes);
     void receive(void* data, std::size_t bytes);
     template <class T>
@@ -88,7 +92,7 @@ class RemoteDevice final : public Device {
     std::map<void*, int> allocations_;
     std::string last_output_;
     simt::Counters counters_;
-    std::vector<std::uint64_t> tiles_of_blocks_;
+    std::vector<std::uint64_t> copies_of_blocks_;
 };
 
 }  // namespace ladder

@@ -21,6 +21,7 @@
 #include "harness/device/device.h"
 #include "harness/device/wire.h"
 #include "harness/ladder/library.h"
+#include "simt/fence.h"
 
 namespace ladder {
 
@@ -83,13 +84,13 @@ Description describe(const Stage& stage, const std::string& error) {
 void run(Device& device, const Stage& stage, const Run& order) {
     simt::Options& options = simt::options();
     options = order.machine;
-    std::vector<std::uint64_t> tiles_of_blocks;
+    std::vector<std::uint64_t> copies_of_blocks;
     options.on_block = [&](std::uint64_t number, const simt::Counters& work) {
         static std::mutex mutex;
         const std::lock_guard lock(mutex);
         if (number >= most_blocks) return;
-        tiles_of_blocks.resize(std::max<std::size_t>(tiles_of_blocks.size(), number + 1));
-        tiles_of_blocks[number] = work.tiles;
+        copies_of_blocks.resize(std::max<std::size_t>(copies_of_blocks.size(), number + 1));
+        copies_of_blocks[number] = work.async_copies + work.bulk_loads;
     };
 
     Ran ran;
@@ -105,11 +106,11 @@ void run(Device& device, const Stage& stage, const Run& order) {
     }
     text.resize(std::min<std::size_t>(text.size(), most_text));
     ran.text = static_cast<std::uint32_t>(text.size());
-    ran.blocks = tiles_of_blocks.size();
+    ran.blocks = copies_of_blocks.size();
     ran.counters = device.counters();
     send(ran);
     write_bytes(text.data(), text.size());
-    write_bytes(tiles_of_blocks.data(), tiles_of_blocks.size() * sizeof(std::uint64_t));
+    write_bytes(copies_of_blocks.data(), copies_of_blocks.size() * sizeof(std::uint64_t));
 }
 
 [[noreturn]] void serve(const std::string& backend, const std::string& library) {
@@ -132,7 +133,11 @@ void run(Device& device, const Stage& stage, const Run& order) {
             case Request::workspace: {
                 const auto of = receive<WorkspaceOf>();
                 const auto ask = [&](const auto& bytes) {
-                    return bytes ? std::uint64_t{bytes(of.shape, of.sm_count)} : 0;
+                    std::uint64_t asked = 0;
+                    simt::run_host_side(reinterpret_cast<const void*>(stage.run), [&] {
+                        if (bytes) asked = bytes(of.shape, of.sm_count);
+                    });
+                    return asked;
                 };
                 send(WorkspaceBytes{ask(stage.workspace_bytes), ask(stage.counter_bytes)});
                 break;

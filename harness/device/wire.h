@@ -51,8 +51,8 @@ struct Run {
 
 enum class Outcome : std::uint32_t { ok, check_failed, cannot_run };
 
-/// Answer to `run`, followed by `text` characters that say what went wrong, and by the key tiles of each
-/// block (std::uint64_t).
+/// Answer to `run`, followed by `text` characters that say what went wrong, and by the asynchronous copies to
+/// shared memory of each block (std::uint64_t).
 struct Ran {
     Outcome outcome = Outcome::ok;
     std::uint32_t text = 0;

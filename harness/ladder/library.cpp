@@ -294,7 +294,12 @@ std::vector<fs::path> included_files(const Compilation& compilation) {
 }
 
 std::string source_line(const fs::path& library, const std::string& address) {
-    std::istringstream frames(inspect({"addr2line", "-i", address, "-e"}, library));
+    std::string said;
+    try {
+        said = inspect({"addr2line", "-i", address, "-e"}, library);
+    } catch (const CheckFailed&) {  // the address has to do
+    }
+    std::istringstream frames(said);
     std::string source;
     for (std::string frame; std::getline(frames, frame);) {
         frame = frame.substr(frame.find_last_of('/') + 1);

@@ -1,0 +1,146 @@
+#include "simt/fence.h"
+
+#include <execinfo.h>
+#include <fmt/core.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "simt/image.h"
+#include "simt/simt.h"
+
+namespace simt {
+namespace {
+
+struct Fenced {
+    Range memory;
+    const char* name;
+};
+
+// Changes only between launches, as what the race checker knows of global memory.
+std::vector<Fenced>& fenced() {
+    static std::vector<Fenced> list;
+    return list;
+}
+
+/// The host side that runs, and what it has touched. A signal's handler has nothing but these.
+struct HostSide {
+    bool closed = false;
+    Range code;  ///< of the stage
+    struct sigaction before {};
+    sigjmp_buf entry;
+    const Fenced* touched = nullptr;
+    std::size_t byte = 0;
+    const char* how = "touches";
+    std::uintptr_t caller = 0;  ///< as a call's return address
+} host;
+
+thread_local constinit bool runs_host_side = false;
+
+void set_closed(bool closed) {
+    host.closed = closed;
+    for (const Fenced& one : fenced())
+        mprotect(const_cast<std::byte*>(one.memory.begin), one.memory.bytes,
+                 closed ? PROT_NONE : PROT_READ | PROT_WRITE);
+}
+
+std::uintptr_t instruction(const ucontext_t& context) {
+#if defined(__x86_64__)
+    host.how = (context.uc_mcontext.gregs[REG_ERR] & 2) != 0 ? "writes" : "reads";
+    return static_cast<std::uintptr_t>(context.uc_mcontext.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+    return context.uc_mcontext.pc;
+#else
+    return 0;
+#endif
+}
+
+void on_fault(int, siginfo_t* info, void* context) {
+    if (runs_host_side && host.closed) {
+        for (const Fenced& one : fenced()) {
+            if (!one.memory.contains(info->si_addr, 1)) continue;
+            host.touched = &one;
+            host.byte = static_cast<std::size_t>(static_cast<std::byte*>(info->si_addr) - one.memory.begin);
+            const std::uintptr_t at = instruction(*static_cast<ucontext_t*>(context));
+            host.caller = 0;
+            // It may be a function of the C library that the stage has called.
+            std::array<void*, 32> frames;
+            const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
+            for (int i = 0; i < count && host.caller == 0; ++i) {
+                const auto frame = reinterpret_cast<std::uintptr_t>(frames[i]);
+                if (host.code.contains(frames[i], 1)) host.caller = frame == at ? frame + 1 : frame;
+            }
+            siglongjmp(host.entry, 1);
+        }
+    }
+    sigaction(SIGSEGV, &host.before, nullptr);  // somebody else's: it faults again, for them
+}
+
+/// Closes device memory, and opens it again at the end of its scope.
+class Closed {
+  public:
+    Closed() {
+        struct sigaction action {};
+        action.sa_sigaction = on_fault;
+        action.sa_flags = SA_SIGINFO;
+        sigaction(SIGSEGV, &action, &host.before);
+        runs_host_side = true;
+        set_closed(true);
+    }
+    Closed(const Closed&) = delete;
+    Closed& operator=(const Closed&) = delete;
+    ~Closed() {
+        set_closed(false);
+        runs_host_side = false;
+        sigaction(SIGSEGV, &host.before, nullptr);
+    }
+};
+
+}  // namespace
+
+std::size_t fence_unit() {
+    static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    return page;
+}
+
+void fence(void* data, std::size_t bytes, const char* name) {
+    fenced().push_back({{static_cast<const std::byte*>(data), bytes}, name});
+}
+
+void forget_fence(void* data) {
+    std::erase_if(fenced(), [data](const Fenced& one) { return one.memory.begin == data; });
+}
+
+void run_host_side(const void* code, const std::function<void()>& host_side) {
+    if (fenced().empty()) return host_side();
+    // The first call of backtrace() allocates, which a handler must not.
+    [[maybe_unused]] static const int loaded = [] {
+        void* frame = nullptr;
+        return backtrace(&frame, 1);
+    }();
+    host.code = segment_of(code);
+    host.touched = nullptr;
+    const Closed closed;
+    if (sigsetjmp(host.entry, 1) == 0) return host_side();
+    const std::string place = host.caller == 0 ? "" : " at " + source_of(host.caller);
+    throw Report(
+        Report::Kind::host_access,
+        fmt::format("host code {} device memory{}: {} (byte {}), outside of a launch. On a GPU it is "
+                    "out of the host's reach",
+                    host.how, place, host.touched->name, host.byte));
+}
+
+DuringLaunch::DuringLaunch() : was_closed_(host.closed) {
+    if (was_closed_) set_closed(false);
+}
+DuringLaunch::~DuringLaunch() {
+    if (was_closed_) set_closed(true);
+}
+
+}  // namespace simt
