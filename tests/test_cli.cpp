@@ -172,9 +172,9 @@ double error_against_reference(const Files& files, bool bnhd, bool causal, doubl
 TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     const ProcessResult help = lab({"--help"});
     CHECK(help.status == 0);
-    for (const char* command : {"doctor",  "list",  "time",  "count",     "verify",  "run",  "diff",
-                                "profile", "trace", "docs",  "notebooks", "install", "test", "start",
-                                "check",   "hint",  "reset", "zoo",       "handout", "grade"}) {
+    for (const char* command : {"doctor",  "list",  "time",  "count",     "verify",  "run",   "diff",
+                                "profile", "trace", "docs",  "notebooks", "install", "test",  "start",
+                                "check",   "hint",  "reset", "zoo",       "handout", "grade", "tables"}) {
         CAPTURE(command);
         CHECK(help.out.find(std::string("\n  ") + command) != std::string::npos);
         const ProcessResult own = lab({command, "--help"});
@@ -204,6 +204,7 @@ TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     expect_failure({"test"}, 2, "./lab test");
     expect_failure({"notebooks", "--check"}, 2, "./lab notebooks");
     expect_failure({"docs", "--open"}, 2, "./lab docs");
+    expect_failure({"tables", "--check"}, 2, "./lab tables");
 }
 
 TEST_CASE("lab list: every stage, in three forms", "[cli]") {
@@ -217,7 +218,15 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                   {"pass", "forward"},
                                                   {"compute_capability", nullptr},
                                                   {"ablation", false},
-                                                  {"last_of_part", false}});
+                                                  {"for_order", false},
+                                                  {"last_of_part", false},
+                                                  {"counted_on", "--shape 1,2,2,512,512,64"},
+                                                  {"counted_parent", nullptr}});
+    CHECK(json["properties"][5]["counted_on"] == "--shape 1,2,2,512,512,64 --causal");
+    CHECK(json["properties"][5]["counted_parent"] == "04_split_q");
+    REQUIRE(json["regimes"].size() == regimes().size());
+    CHECK(json["regimes"][0] ==
+          nlohmann::json{{"regime", "train"}, {"pass", "forward"}, {"sweep", false}, {"decoding", false}});
     CHECK(json["properties"].back()["ablation"] == true);
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);
@@ -517,13 +526,6 @@ TEST_CASE("lab count: counters, and what they are against the parent's", "[cli]"
     CHECK(barriers);
     CHECK(json["work"][0]["counter"] == "launches");
     CHECK(json["work"][0]["04_split_q"] == 1);
-}
-
-TEST_CASE("lab tables: the generated blocks of the pages are up to date", "[cli][slow]") {
-    if (!test::available(Backend::checked)) return;
-    const ProcessResult result = lab({"tables", "--check"});
-    INFO(result.out << result.err);
-    CHECK(result.status == 0);
 }
 
 TEST_CASE("lab diff: the lesson and its length", "[cli]") {

@@ -310,6 +310,15 @@ for arguments in --out --out= --fast here; do
     expect 2 err 'usage: lab docs [--out DIR] [--open]'
 done
 
+title='lab tables: Python makes them; its help is the program'"'"'s'
+run tables --check
+expect 7 out '/docs/publish/tables.py>' out "<$LADDER_BUILD/lab>" out '<--check>'
+run tables --help
+expect 7 out '<tables>' out '<--help>'
+rm "$bin/python3"
+run tables
+expect 3 err 'lab tables needs python3' err 'sudo apt-get install -y python3'
+
 title='bad usage of lab test'
 run test --slow
 expect 2 err 'usage: lab test [--quick | --mutate [STAGES] | --coverage [STAGES]]'

@@ -286,15 +286,6 @@ TEST_CASE("tables set the peers apart", "[timing][peers]") {
     REQUIRE(rates.rows().size() == 5);
     CHECK(cell(rates, 3, "stage") == "peer: cuDNN");
     CHECK(cell(rates, 3, "train 40") == "-");
-
-    const Table headline = speedup_table(results, 3, {3, 4});
-    REQUIRE(headline.rows().size() == 1);
-    CHECK(cell(headline, 0, "problem") == "train 40");
-    CHECK(cell(headline, 0, "03 over 03") == "1.00x");
-    CHECK(cell(headline, 0, "04 over 03") == "2.00x");
-    CHECK(cell(headline, 0, "04 over FlashAttention-2") == "1.50x");
-    CHECK(cell(headline, 0, "04 over cuDNN") == "");
-    CHECK(cell(speedup_table(results, 17, {4}), 0, "04 over 17") == "");  // 17 was not timed
 }
 
 TEST_CASE("a sweep is one row for each problem, and its mean", "[timing][peers]") {
@@ -333,11 +324,6 @@ TEST_CASE("a sweep is one row for each problem, and its mean", "[timing][peers]"
     CHECK(cell(summary, 1, "04 over FlashAttention-2") == "-");  // d = 72
     CHECK(cell(summary, 3, "04 over FlashAttention-2") == "2.38x, 1.50x");
 
-    SECTION("one stage") {
-        const auto own = comparison_tables(results, find_stage(3));
-        CHECK(table_of(own, "flop_rate").columns().size() == 1 + 1 + 3 + 3 + 1);
-        CHECK(cell(own[0], 0, "03 over FlashAttention-2") == "0.75x");
-    }
     SECTION("many stages: the fastest") {
         for (const int number : {0, 1}) {
             Row row = results.rows[0];

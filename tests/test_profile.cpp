@@ -402,29 +402,6 @@ TEST_CASE("the tables of a profile", "[profile]") {
     CHECK(contains(occupancy, "| 06_flash_decoding | merge | 128 | 168 | 0 | 52,224 | 3 | 12 | registers |"));
 }
 
-TEST_CASE("the generated blocks of a profile", "[profile]") {
-    CHECK(profile_block({}, *find_stage(4)) == "Not profiled yet.\n");
-    CHECK(occupancy_block({}) == "Not profiled yet.\n");
-    const FakeNcu ncu;
-    ncu.behave(happy);
-    const Profile profile = ncu.profile();
-    CHECK(profile_block(profile, *find_stage(5)) == "Not profiled yet.\n");
-    CHECK(profile_block(profile, *find_stage(0)) == "Not profiled yet.\n");
-    const std::string split_q = profile_block(profile, *find_stage(4));
-    CHECK(contains(split_q,
-                   "Nsight Compute 2025.3.1.0 on NVIDIA H200, 2026-11-22, commit 0123456; train: B=8"));
-    CHECK(contains(split_q, "| metric | 03_sequence_parallel | 04_split_q |\n|---|---:|---:|\n"));
-    CHECK(contains(split_q, "| time | 3.278 ms | 1.041 ms |\n"));
-    CHECK(contains(split_q, "| L2 hits | n/a | n/a |\n"));
-    CHECK(contains(split_q, "| waits: wait | 30% | 50% |\n| waits: barrier | 60% | 25% |\n"));
-    CHECK_FALSE(contains(split_q, "gmma"));
-    CHECK(contains(profile_block(profile, *find_stage(6)),
-                   "| metric | 06_flash_decoding: attention | 06_flash_decoding: merge |"));
-    const std::string occupancy = occupancy_block(profile);
-    CHECK(contains(occupancy, "| 05_causal_skip | not profiled yet |"));
-    CHECK_FALSE(contains(occupancy, "| 04_split_q | not profiled yet |"));
-}
-
 TEST_CASE("the recorded profile is of these kernels", "[profile]") {
     const auto recorded = recorded_profile();
     if (!recorded) return;

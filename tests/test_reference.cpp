@@ -1,14 +1,11 @@
 #include <cmath>
 #include <functional>
 #include <random>
-#include <sstream>
-#include <string>
 #include <vector>
 
 #include "reference/attention.h"
 #include "reference/merge.h"
 #include "reference/tiled.h"
-#include "reference/worked_example.h"
 #include "tests/catch.h"
 
 namespace {
@@ -384,123 +381,6 @@ TEST_CASE("every step of tiled attention is the state over the keys so far") {
         }
     });
     CHECK(steps == 9);
-}
-
-/// The numbers in a text, whatever is between them.
-std::vector<double> numbers_in(const std::string& text) {
-    std::vector<double> numbers;
-    std::string word;
-    for (std::istringstream words(text); words >> word;) {
-        std::erase_if(word, [](char c) { return c == '(' || c == ')'; });
-        std::istringstream number(word);
-        if (double x = 0; number >> x && number.eof()) numbers.push_back(x);
-    }
-    return numbers;
-}
-
-/// The lines of a text with as many numbers as a row of its table has.
-std::vector<std::vector<double>> rows_of(const std::string& text, std::size_t columns) {
-    std::vector<std::vector<double>> rows;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-        if (const auto numbers = numbers_in(line); numbers.size() == columns) rows.push_back(numbers);
-    }
-    return rows;
-}
-
-TEST_CASE("the worked example prints what softmax over all keys at once gives") {
-    const WorkedExample e = worked_example();
-    const double ln2 = std::log(2.0);
-    const Result expected = brute_force(e.Q, e.K, e.V, e.scale, e.mask);
-
-    const auto inputs = rows_of(format_inputs(e), 13), scores = rows_of(format_scores(e), 9);
-    REQUIRE(inputs.size() == 8);
-    REQUIRE(scores.size() == 8);
-    for (int row = 0; row < 8; ++row) {
-        for (int k = 0; k < 8; ++k) {
-            double score = 0;
-            for (std::size_t c = 1; c <= 4; ++c)
-                score +=
-                    inputs[static_cast<std::size_t>(row)][c] * inputs[static_cast<std::size_t>(k)][c + 4];
-            CHECK(scores[static_cast<std::size_t>(row)][static_cast<std::size_t>(k) + 1] == score);
-        }
-        for (int c = 0; c < 4; ++c)
-            CHECK(inputs[static_cast<std::size_t>(row)][static_cast<std::size_t>(c) + 9] == e.V(row, c));
-    }
-
-    const auto steps = rows_of(format_steps(e), 6), weights = rows_of(format_weights(e), 9);
-    const auto outputs = rows_of(format_outputs(e), 11);
-    REQUIRE(steps.size() == 16 + 8);
-    REQUIRE(weights.size() == 16);
-    REQUIRE(outputs.size() == 16);
-    int maxima_moved = 0, maxima_stayed = 0;
-    for (std::size_t n = 0; n < 16; ++n) {
-        const int i = static_cast<int>(n) / 8, j = static_cast<int>(n) / 4 % 2,
-                  row = 4 * i + static_cast<int>(n) % 4;
-        CAPTURE(i, j, row);
-        for (const auto* table : {&steps, &weights, &outputs}) {
-            const std::vector<double> place((*table)[n].begin(), (*table)[n].begin() + 3);
-            CHECK(place == std::vector<double>{double(i), double(j), double(row)});
-        }
-        const int keys = 4 * (j + 1);
-        const Vector s = (e.K.topRows(keys) * e.Q.row(row).transpose());  // in base 2
-        const double m = s.maxCoeff(), l = (ln2 * (s.array() - m)).exp().sum();
-        CHECK(steps[n][3] == m);
-        CHECK(near(steps[n][4], j == 0 ? 0 : std::exp2(s.head(4).maxCoeff() - m), 1e-12));
-        CHECK(near(steps[n][5], l, 1e-12));
-        if (j == 1) ++(steps[n][4] < 1 ? maxima_moved : maxima_stayed);
-
-        CHECK(weights[n][3] == m);
-        double rowsum = 0;
-        for (int k = 0; k < 4; ++k) {
-            const double P = weights[n][static_cast<std::size_t>(k) + 4];
-            CHECK(P == std::exp2(s[keys - 4 + k] - m));
-            rowsum += P;
-        }
-        CHECK(near(weights[n][8], rowsum, 1e-12));
-
-        // Whatever order the kernel takes, O after a step is attention over the keys so far.
-        const Result so_far =
-            brute_force(e.Q, e.K.topRows(keys), e.V.topRows(keys), e.scale, {false, 8, keys});
-        for (int c = 0; c < 4; ++c) {
-            CHECK(near(outputs[n][static_cast<std::size_t>(c) + 3], so_far.O(row, c), 1e-9));
-            CHECK(near(outputs[n][static_cast<std::size_t>(c) + 7], so_far.O(row, c) * l, 1e-9));
-        }
-    }
-    CHECK(maxima_moved == 4);  // the example shows both
-    CHECK(maxima_stayed == 4);
-
-    const auto merge = rows_of(format_merge(e), 14);
-    REQUIRE(merge.size() == 8);
-    for (std::size_t row = 0; row < 8; ++row) {
-        CAPTURE(row);
-        const auto i = static_cast<Eigen::Index>(row);
-        const std::vector<double>& end = steps[16 + row];  // row, L, O
-        const std::vector<double>& parts = merge[row];     // row, L_0, weight, O_0, L_1, weight, O_1, L
-        CHECK(end[0] == double(row));
-        CHECK(near(end[1], expected.L[i] / ln2, 1e-4));
-        CHECK(near(parts[13], expected.L[i] / ln2, 1e-5));
-        for (const std::size_t at : {1, 7})
-            CHECK(near(parts[at + 1], std::exp2(parts[at] - parts[13]), 1e-4));
-        for (std::size_t c = 0; c < 4; ++c) {
-            const double O = expected.O(i, static_cast<Eigen::Index>(c));
-            CHECK(near(end[c + 2], O, 1e-9));
-            CHECK(near(parts[2] * parts[3 + c] + parts[8] * parts[9 + c], O, 1e-9));
-        }
-
-        // All three ways to this row's O end in it.
-        std::istringstream lines(format_row(e, static_cast<int>(row)));
-        int ways = 0;
-        for (std::string line; std::getline(lines, line);) {
-            const auto numbers = numbers_in(line.substr(line.rfind('=') == line.npos ? 0 : line.rfind('=')));
-            if (numbers.size() != 4) continue;
-            bool same = true;
-            for (std::size_t c = 0; c < 4; ++c)
-                same = same && near(numbers[c], expected.O(i, static_cast<Eigen::Index>(c)), 1e-9);
-            ways += same;
-        }
-        CHECK(ways == 3);
-    }
 }
 
 }  // namespace

@@ -40,22 +40,6 @@ Row timed_row(int stage, int parent, double median_ms) {
     return row;
 }
 
-/// A recording of one problem after another, with the times of some stages on each.
-Results recording_of(const std::vector<std::pair<ProblemLabel, std::map<int, double>>>& problems) {
-    Results results;
-    results.date = "2026-02-03T04:05:06Z";
-    results.hardware = {"a GPU", 132, 90, 90, 90, "580.159.04", "13.0"};
-    for (const auto& [problem, times] : problems) {
-        for (const auto& [stage, ms] : times) {
-            Row row = timed_row(stage, -1, ms);
-            static_cast<ProblemLabel&>(row) = problem;
-            row.folder = find_stage(stage)->folder();
-            results.rows.push_back(row);
-        }
-    }
-    return results;
-}
-
 ProblemLabel problem_of(int Nq, int Nk, int B = 1, bool causal = false) {
     ProblemLabel problem;
     problem.regime = "few-rows";
@@ -572,39 +556,35 @@ TEST_CASE("recorded measurements are whole", "[timing]") {
 
 TEST_CASE("the default is the last rung that is as fast as any on the nearest recorded problem", "[timing]") {
     const Folder folder;
-    const auto write = [&](const char* file, const Results& results) {
-        folder.write(file, nlohmann::json(results).dump());
+    const auto read = load_fastest(folder.write("fastest.json", R"({"kind": "fastest", "recordings": [
+        {"file": "x-few-rows.json", "gpu": "a GPU", "date": "2026-02-03"}], "problems": [
+        {"recording": 0, "shape": [1, 32, 8, 4, 8192, 128], "pass": "backward", "dtype": "fp16",
+         "causal": true, "median_ms": {"17_full_ring": 1.0}}]})"));
+    REQUIRE(read.size() == 1);
+    CHECK(read[0].file == "x-few-rows.json");
+    CHECK(read[0].gpu == "a GPU");
+    CHECK(read[0].date == "2026-02-03");
+    CHECK(read[0].shape == Shape{.B = 1, .H = 32, .Hkv = 8, .Nq = 4, .Nk = 8192, .d = 128});
+    CHECK((read[0].pass == Pass::backward && read[0].dtype == DType::fp16 && read[0].causal));
+    CHECK(read[0].median_ms == std::map<std::string, double>{{"17_full_ring", 1.0}});
+    CHECK(load_fastest(folder / "none.json").empty());
+    CHECK_THROWS_AS(load_fastest(folder.write("other.json", R"({"kind": "timing"})")), BadUsage);
+
+    std::vector<RecordedTimes> recorded;
+    const auto record = [&](const ProblemLabel& problem, const std::map<int, double>& times) {
+        static_cast<ProblemLabel&>(recorded.emplace_back()) = problem;
+        for (const auto& [stage, ms] : times) recorded.back().median_ms[find_stage(stage)->folder()] = ms;
     };
-    Results few_rows = recording_of({{problem_of(4, 8192), {{17, 1.0}, {26, 2.0}, {36, 1.02}}},
-                                     {problem_of(16, 8192), {{10, 1.2}, {17, 1.0}, {26, 2.0}, {36, 1.04}}},
-                                     {problem_of(256, 8192), {{17, 9.0}, {26, 2.0}, {36, 1.0}, {90, 0.1}}}});
-    few_rows.rows.push_back(few_rows.rows.front());  // of an answer that was wrong
-    few_rows.rows.back().folder = "16_stream_k";
-    few_rows.rows.back().verified = false;
-    write("x-few-rows.json", few_rows);
-    write("x-serving-odd.json", recording_of({{problem_of(4, 8192), {{17, 3.0}}}}));
     ProblemLabel gradients = problem_of(1024, 1024);
     gradients.pass = Pass::backward;
     ProblemLabel longer = gradients;
     longer.shape.Nk = longer.shape.Nq = 8192;
-    write("x-gradients.json",
-          recording_of({{gradients, {{44, 2.0}, {47, 1.02}, {48, 1.0}}}, {longer, {{47, 1.1}, {48, 1.0}}}}));
-    write("x-prefill.json", recording_of({{problem_of(4, 8192), {{26, 0.1}}}}));  // none that decides
-
-    const auto gathered = gather_times(folder / "");
-    REQUIRE(gathered.size() == 6);
-    const auto recorded = load_fastest(folder.write("fastest.json", fastest_json(gathered)));
-    REQUIRE(recorded.size() == 6);
-    CHECK(fastest_json(recorded) == fastest_json(gathered));
-    CHECK(recorded[0].file == "x-few-rows.json");
-    CHECK(recorded[0].gpu == "a GPU");
-    CHECK(recorded[0].date == "2026-02-03");
-    CHECK(recorded[0].median_ms == std::map<std::string, double>{{"17_full_ring", 1.0},
-                                                                 {"26_mbarriers", 2.0},
-                                                                 {"36_own_diagonal", 1.02}});
-    CHECK(recorded[3].shape == problem_of(4, 8192).shape);
-    CHECK(load_fastest(folder / "none.json").empty());
-    CHECK_THROWS_AS(load_fastest(folder / "x-few-rows.json"), BadUsage);
+    record(problem_of(4, 8192), {{17, 1.0}, {26, 2.0}, {36, 1.02}});
+    record(problem_of(16, 8192), {{10, 1.2}, {17, 1.0}, {26, 2.0}, {36, 1.04}});
+    record(problem_of(256, 8192), {{17, 9.0}, {26, 2.0}, {36, 1.0}, {90, 0.1}});
+    record(problem_of(4, 8192), {{17, 3.0}});
+    record(gradients, {{44, 2.0}, {47, 1.02}, {48, 1.0}});
+    record(longer, {{47, 1.1}, {48, 1.0}});
 
     const auto number = [](const DefaultStages& defaults, const ProblemLabel& problem) {
         const Stage* stage = defaults.find(problem);

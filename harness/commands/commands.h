@@ -19,6 +19,5 @@ void add_exercise(CommandLine& lab);
 void add_zoo(CommandLine& lab);
 void add_handout(CommandLine& lab);
 void add_grade(CommandLine& lab);
-void add_tables(CommandLine& lab);
 
 }  // namespace ladder

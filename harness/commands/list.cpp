@@ -8,7 +8,9 @@
 
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/count/counting.h"
 #include "harness/ladder/ladder.h"
+#include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 #include "harness/time/fastest.h"
 
@@ -111,7 +113,10 @@ Document run(const ListOptions& options) {
                       {"pass", "computes"},
                       {"compute_capability", "needs compute capability"},
                       {"ablation", "takes a change away"},
-                      {"last_of_part", "last of its part"}});
+                      {"for_order", "there for the order of its sums"},
+                      {"last_of_part", "last of its part"},
+                      {"counted_on", "where its change shows in counted work"},
+                      {"counted_parent", "what it is compared with there"}});
     std::map<std::string, std::vector<std::string>> bound;  // numbers, by the one compute capability
     std::vector<std::string> of_gradients;
     for (const Stage& stage : stages()) {
@@ -123,12 +128,25 @@ Document run(const ListOptions& options) {
         const std::string needed = anywhere ? "" : dotted(stage.compute_capability);
         if (!anywhere) bound[needed].push_back(fmt::format("{:02}", stage.number));
         if (stage.pass == Pass::backward) of_gradients.push_back(fmt::format("{:02}", stage.number));
+        const Case counted = telling_case(stage);
+        const Stage* compared = counted_parent(stage, counted.shape.d);
         properties.add_row({stage.folder(), name(stage.pass), anywhere ? Cell() : Cell(needed),
-                            yes_or_no(is_ablation(stage.number)), yes_or_no(is_last_of_part(stage))});
+                            yes_or_no(is_ablation(stage.number)), yes_or_no(is_for_order(stage)),
+                            yes_or_no(is_last_of_part(stage)), counted.options(),
+                            compared != nullptr ? Cell(compared->folder()) : Cell()});
+    }
+    Table families("regimes", "",
+                   {{"regime", "regime"},
+                    {"pass", "computes"},
+                    {"sweep", "only by name"},
+                    {"decoding", "one query row"}});
+    for (const Regime& regime : regimes()) {
+        families.add_row(
+            {regime.name, name(regime.pass), yes_or_no(regime.sweep), yes_or_no(is_decoding(regime.name))});
     }
     Document document;
     document.tables = {table};
-    document.data_tables = {properties};
+    document.data_tables = {properties, families};
     if (!of_gradients.empty()) {
         document.notes.push_back(fmt::format("What computes dQ, dK and dV, the backward pass: {}.",
                                              fmt::join(of_gradients, ", ")));

@@ -41,12 +41,14 @@ int fail(int exit_code, const std::string& message) {
 
 // `lab` the shell script answers these, since it builds and runs more than this program. Here they have their
 // help.
-void add_scripted(ladder::CommandLine& lab, const std::string& name, const std::string& description,
-                  const std::vector<std::pair<std::string, std::string>>& flags) {
+ladder::Command add_scripted(ladder::CommandLine& lab, const std::string& name,
+                             const std::string& description,
+                             const std::vector<std::pair<std::string, std::string>>& flags) {
     ladder::Command command = lab.add(name, description);
     for (const auto& [flag, meaning] : flags) command.flag(flag, meaning);
     command.on_call(
         [name] { throw ladder::BadUsage("run it as ./lab " + name + " in the folder of the sources"); });
+    return command;
 }
 
 }  // namespace
@@ -82,7 +84,11 @@ int main(int argc, char** argv) {
                    "[STAGES]: instead, which of a kernel's small mistakes the cases of lab check miss [0 1 2 "
                    "3 4 5 6]"},
                   {"--coverage", "[STAGES]: instead, which ways of a kernel these cases never go"}});
-    ladder::add_tables(lab);
+    add_scripted(lab, "tables", "Rewrite the generated tables and plots of the README files",
+                 {{"--check", "Change nothing; fail if a file is out of date"},
+                  {"--json", "FILE: write the result as JSON to FILE"},
+                  {"--markdown", "Print Markdown"}})
+        .group("For maintainers");
 
     try {
         lab.run(argc, argv);

@@ -59,6 +59,11 @@ Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs&
     return work;
 }
 
+const Stage* counted_parent(const Stage& stage, int d) {
+    const Stage* parent = parent_at(stage, d);
+    return parent != nullptr && parent->pass == stage.pass ? parent : nullptr;
+}
+
 std::vector<Change> count_changes(Device& device, const std::vector<const Stage*>& stages,
                                   const std::function<Case(const Stage&)>& problem_of,
                                   const OnStep& on_step) {
@@ -78,9 +83,7 @@ std::vector<Change> count_changes(Device& device, const std::vector<const Stage*
                 static_cast<int>(stages.size()));
         Change change{stage, nullptr, problem_of(*stage), {}, {}};
         change.problem.pass = stage->pass;
-        change.parent = parent_at(*stage, change.problem.shape.d);
-        // What computes gradients does other work than what computes attention.
-        if (change.parent != nullptr && change.parent->pass != stage->pass) change.parent = nullptr;
+        change.parent = counted_parent(*stage, change.problem.shape.d);
         if (change.parent != nullptr) change.before = work_of(*change.parent, change.problem);
         change.after = work_of(*stage, change.problem);
         changes.push_back(std::move(change));

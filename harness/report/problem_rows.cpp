@@ -43,14 +43,6 @@ std::vector<ProblemRows> by_problem(const Results& results) {
     return problems;
 }
 
-const ProblemRows* telling_problem(const std::vector<ProblemRows>& problems, std::string_view regime) {
-    std::vector<const ProblemRows*> candidates;
-    for (const ProblemRows& problem : problems) {
-        if (problem.first->regime == regime) candidates.push_back(&problem);
-    }
-    return candidates.empty() ? nullptr : candidates[candidates.size() / 2];
-}
-
 std::vector<std::string> peer_names(const Results& results) {
     std::vector<std::string> names;
     for (const PeerRow& row : results.peers) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "harness/time/results.h"
@@ -26,10 +25,6 @@ struct ProblemRows {
 
 /// One for each problem of the results, in their order.
 std::vector<ProblemRows> by_problem(const Results& results);
-
-/// The problem of a regime that pictures and headlines are about, the middle one of its sizes; null if it was
-/// not timed.
-const ProblemRows* telling_problem(const std::vector<ProblemRows>& problems, std::string_view regime);
 
 /// The peers that take part, each once.
 std::vector<std::string> peer_names(const Results& results);

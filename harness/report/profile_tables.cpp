@@ -14,8 +14,6 @@
 namespace ladder {
 namespace {
 
-constexpr const char* not_yet = "Not profiled yet.\n";
-
 const Metric& metric(const std::string& key) {
     return *std::find_if(metrics().begin(), metrics().end(), [&](const Metric& m) { return m.key == key; });
 }
@@ -80,15 +78,6 @@ Cell waits_cell(const KernelProfile& kernel) {
             longest.push_back(fmt::format("{} {:.0f}%", reason->title, 100 * share));
     }
     return longest.empty() ? not_available() : Cell(fmt::format("{}", fmt::join(longest, ", ")));
-}
-
-// The folder, and the kernel too where there are several.
-std::string kernel_title(const ProfileRow& row, const KernelProfile& kernel) {
-    return row.kernels.size() == 1 ? row.folder : fmt::format("{}: {}", row.folder, kernel.kernel);
-}
-
-std::string profiled_label(const Profile& profile) {
-    return profile.profiler + (profile.profiler.empty() ? "On " : " on ") + machine_label(profile);
 }
 
 }  // namespace
@@ -159,7 +148,7 @@ Table bytes_table(const Profile& profile) {
     return table;
 }
 
-Table occupancy_table(const Profile& profile, bool all) {
+Table occupancy_table(const Profile& profile) {
     Table table("occupancy", "What a block takes, and how many fit a multiprocessor",
                 {{"stage", "stage"},
                  {"kernel", "kernel"},
@@ -183,59 +172,8 @@ Table occupancy_table(const Profile& profile, bool all) {
                                count(k.warps_per_sm), k.limited_by});
             }
         }
-        if (all && seen.empty()) table.add_row({stage.folder(), "not profiled yet"});
     }
     return table;
-}
-
-std::string profile_block(const std::optional<Profile>& recorded, const Stage& stage) {
-    if (!recorded) return not_yet;
-    const auto& rows = recorded->rows;
-    const auto own = std::find_if(rows.begin(), rows.end(), [&](const ProfileRow& row) {
-        return row.stage == stage.number && row.regime == stage.shows_in && !row.kernels.empty();
-    });
-    if (own == rows.end()) return not_yet;
-    const auto parent = std::find_if(rows.begin(), rows.end(), [&](const ProfileRow& row) {
-        return row.stage == own->parent && same_problem(row, *own);
-    });
-
-    std::vector<Column> columns{{"metric", "metric"}};
-    std::vector<const KernelProfile*> kernels;
-    for (const auto row : {parent, own}) {
-        if (row == rows.end()) continue;
-        for (const KernelProfile& kernel : row->kernels) {
-            columns.push_back({kernel_title(*row, kernel), kernel_title(*row, kernel), Align::right});
-            kernels.push_back(&kernel);
-        }
-    }
-    Table table("profile", "", columns);
-    for (const char* key :
-         {"duration_ns", "sm_busy_pct", "tensor_pipe_pct", "xu_pipe_pct", "issue_pct", "instructions",
-          "warps_active", "hbm_read_bytes", "hbm_write_bytes", "hbm_pct", "l2_bytes", "l2_hit_pct",
-          "shared_pipe_pct", "shared_wavefronts", "bank_conflicts", "bank_conflicts_ldmatrix"}) {
-        std::vector<Cell> cells{metric(key).title};
-        for (const KernelProfile* kernel : kernels) cells.push_back(metric_cell(*kernel, key));
-        table.add_row(std::move(cells));
-    }
-    for (const auto& [reason, own_share] : waits_of(own->kernels.front())) {
-        std::vector<Cell> cells{"waits: " + reason->title};
-        bool matters = false;
-        for (const KernelProfile* kernel : kernels) {
-            const double share = share_of(*kernel, *reason);
-            matters = matters || share >= 0.05;
-            cells.push_back({Value(share), fmt::format("{:.0f}%", 100 * share)});
-        }
-        if (matters) table.add_row(std::move(cells));
-    }
-    return fmt::format(
-        "{}; {}:\n\n{}\nWaits: of the cycles from one instruction of a warp to its next, those spent waiting "
-        "for this.\n",
-        profiled_label(*recorded), long_name(*own), to_markdown(table));
-}
-
-std::string occupancy_block(const std::optional<Profile>& recorded) {
-    if (!recorded) return not_yet;
-    return fmt::format("{}:\n\n{}", profiled_label(*recorded), to_markdown(occupancy_table(*recorded, true)));
 }
 
 }  // namespace ladder

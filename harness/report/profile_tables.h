@@ -21,14 +21,6 @@ std::vector<Table> profile_tables(const Profile& profile);
 Table bytes_table(const Profile& profile);
 
 /// A row for each kernel of each stage: what it takes of a multiprocessor, and what keeps more blocks away.
-/// With `all`, a stage of this build that is not in the profile has a row that says so.
-Table occupancy_table(const Profile& profile, bool all = false);
-
-/// What a lesson says of one stage, as Markdown: its kernels beside its parent's, metrics down, in the regime
-/// where its change shows.
-std::string profile_block(const std::optional<Profile>& recorded, const Stage& stage);
-
-/// The same of occupancy, with all stages of this build.
-std::string occupancy_block(const std::optional<Profile>& recorded);
+Table occupancy_table(const Profile& profile);
 
 }  // namespace ladder

@@ -23,8 +23,7 @@ struct Kind {
     std::string key;
     std::string title;
 };
-const Kind flop_rates{"TFLOP/s", Pass::forward, "flop_rate", "TFLOP/s"};
-const Kind kinds[]{flop_rates,
+const Kind kinds[]{{"TFLOP/s", Pass::forward, "flop_rate", "TFLOP/s"},
                    {"GB/s", Pass::forward, "bytes_rate", "GB/s"},
                    {"TFLOP/s", Pass::backward, "gradients_flop_rate", "Gradients: TFLOP/s"},
                    {"GB/s", Pass::backward, "gradients_bytes_rate", "Gradients: GB/s"}};
@@ -146,9 +145,9 @@ struct Contender {
     }
 };
 
-// One stage if it is named, all of a few, else the fastest.
-std::vector<Contender> contenders_of(const Results& results, const Stage* only, std::size_t few) {
-    if (only != nullptr) return {{only}};
+// All of a few, else the fastest.
+std::vector<Contender> contenders_of(const Results& results) {
+    constexpr std::size_t few = 3;
     std::vector<Contender> contenders;
     for (const Stage& stage : stages()) {
         if (std::any_of(results.rows.begin(), results.rows.end(),
@@ -235,6 +234,14 @@ Table summary_table(const Kind& kind, const std::vector<ProblemRows>& groups,
     }
     add_row("all", [](const ProblemRows&) { return true; });
     return table;
+}
+
+// What the peers are made of: "PyTorch 2.11.0, cuDNN 9.10.2"
+std::string libraries(const Results& results) {
+    std::vector<std::string> names;
+    for (const auto& [library, version] : results.libraries)
+        names.push_back(fmt::format("{} {}", library, version));
+    return fmt::format("{}", fmt::join(names, ", "));
 }
 
 // sm_90 of 90
@@ -353,8 +360,8 @@ std::vector<Table> rate_tables(const Results& results, const std::string& regime
     return tables;
 }
 
-std::vector<Table> comparison_tables(const Results& results, const Stage* only, std::size_t few) {
-    const auto contenders = contenders_of(results, only, few);
+std::vector<Table> comparison_tables(const Results& results) {
+    const auto contenders = contenders_of(results);
     const auto peers = peer_names(results);
     std::vector<Pair> pairs;
     for (const Contender& contender : contenders) {
@@ -362,10 +369,7 @@ std::vector<Table> comparison_tables(const Results& results, const Stage* only, 
     }
     std::vector<Table> tables;
     for (const Kind& kind : kinds) {
-        auto groups = of_kind(by_problem(results), kind);
-        std::erase_if(groups, [&](const ProblemRows& group) {
-            return only != nullptr && !only->has_head_dim(group.first->shape.d);
-        });
+        const auto groups = of_kind(by_problem(results), kind);
         if (groups.empty()) continue;
         std::vector<Column> columns{{"problem", "problem"}};
         for (const Contender& contender : contenders)
@@ -391,151 +395,9 @@ std::vector<Table> comparison_tables(const Results& results, const Stage* only, 
     return tables;
 }
 
-Table rates_by_problem(const Results& results) {
-    const auto problems = by_problem(results);
-    const auto peers = peer_names(results);
-    std::vector<Column> columns{{"problem", "problem"}};
-    if (!problems.empty()) {
-        for (const Row* row : problems.front().rows)
-            columns.push_back({row->folder, in_words(row->folder), Align::right});
-    }
-    for (const std::string& peer : peers) columns.push_back({peer, peer, Align::right});
-    Table table("rates", "", columns);
-    for (const ProblemRows& problem : problems) {
-        std::vector<Cell> cells{problem_name(problem)};
-        for (const Row* row : problem.rows)
-            cells.push_back(row->timing && !row->verified ? Cell(Value(), "WRONG", Tone::bad)
-                                                          : rate_or_dash(row));
-        for (const std::string& peer : peers) cells.push_back(rate_or_dash(problem.peer(peer)));
-        table.add_row(std::move(cells));
-    }
-    return table;
-}
-
-std::string peer_reasons(const Results& results) {
-    std::vector<std::string> list;
-    for (const PeerRow& row : results.peers) {
-        const std::string reason = fmt::format("{}: {}", row.peer, row.why_not);
-        if (!row.why_not.empty() && std::find(list.begin(), list.end(), reason) == list.end())
-            list.push_back(reason);
-    }
-    return fmt::format("{}", fmt::join(list, "; "));
-}
-
-Table stage_timing_table(const Results& results, const Stage& stage) {
-    Table table("measured", "",
-                {{"problem", "problem"},
-                 {"parent_ms", "parent's ms", Align::right},
-                 {"median_ms", "its own ms", Align::right},
-                 {"noise", "noise", Align::right},
-                 {"rate", "rate", Align::right},
-                 {"ceiling_share", "of ceiling", Align::right},
-                 {"over_parent", "over parent", Align::right}});
-    for (const ProblemRows& group : by_problem(results)) {
-        const Row* row = group.row(stage.number);
-        if (row == nullptr || !stage.has_head_dim(group.first->shape.d)) continue;
-        const Row* parent = group.row(row->parent);
-        Cell own_rate = rate(*row);
-        if (row->timing) own_rate.text += " " + row->unit;
-        table.add_row({group.short_name(), parent ? milliseconds(*parent) : Cell(),
-                       row->timing ? milliseconds(*row) : Cell(row->why_not), noise(*row), own_rate,
-                       share(*row), speedup(*row)});
-    }
-    return table;
-}
-
-std::string speedups_where_it_shows(const Results& results, const Stage& stage) {
-    std::vector<double> speedups;
-    for (const Row& row : results.rows) {
-        if (row.folder == stage.folder() && row.shows_here && row.over_parent)
-            speedups.push_back(row.over_parent->value);
-    }
-    if (speedups.empty()) return "";
-    const auto [least, most] = std::minmax_element(speedups.begin(), speedups.end());
-    const std::string range = speedups.size() == 1 ? fmt::format("{:.2f}x", *most)
-                                                   : fmt::format("{:.2f}x to {:.2f}x", *least, *most);
-    return fmt::format("{} ({})", range, stage.shows_in);
-}
-
-Table speedup_table(const Results& results, int from, const std::vector<int>& to) {
-    std::vector<Column> columns{{"problem", "problem"}};
-    for (const int stage : to) {
-        columns.push_back(
-            {fmt::format("stage_{:02}", stage), fmt::format("{:02} over {:02}", stage, from), Align::right});
-    }
-    const auto peers = peer_names(results);
-    for (const std::string& peer : peers)
-        columns.push_back({"over " + peer, fmt::format("{:02} over {}", to.back(), peer), Align::right});
-    Table table("speedups", "", columns);
-    for (const ProblemRows& group : of_kind(by_problem(results), flop_rates)) {
-        std::vector<Cell> cells{group.short_name()};
-        const Row* base = group.row(from);
-        if (base != nullptr && !find_stage(from)->has_head_dim(group.first->shape.d)) continue;
-        for (const int stage : to) {
-            const Row* row = group.row(stage);
-            const bool timed = base != nullptr && row != nullptr && base->timing && row->timing;
-            cells.push_back(timed ? ratio(base->timing->median_ms / row->timing->median_ms) : Cell{});
-        }
-        for (const std::string& peer : peers)
-            cells.push_back(ratio(over_peer(group, group.row(to.back()), peer)));
-        table.add_row(cells);
-    }
-    return table;
-}
-
-Table leave_one_out_table(const Results& results, int all, const std::vector<LeftOut>& changes) {
-    Table table("leave_one_out", "",
-                {{"problem", "problem"},
-                 {"change", "change"},
-                 {"over_parent", "over its parent", Align::right},
-                 {"over_without", fmt::format("{:02} over {:02} without it", all, all), Align::right},
-                 {"saved_over_parent", "ms saved over its parent", Align::right},
-                 {"saved_over_without", "ms that it saves in " + fmt::format("{:02}", all), Align::right}});
-    for (const ProblemRows& group : of_kind(by_problem(results), flop_rates)) {
-        const auto ms = [&](int number) -> std::optional<double> {
-            const Row* row = group.row(number);
-            return row != nullptr && row->timing && row->verified ? std::optional(row->timing->median_ms)
-                                                                  : std::nullopt;
-        };
-        const auto parent_of = [](int number) { return find_stage(number)->parent; };
-        const bool timed = ms(all) && std::all_of(changes.begin(), changes.end(), [&](const LeftOut& c) {
-                               return ms(c.change) && ms(parent_of(c.change)) && ms(c.without);
-                           });
-        if (!timed) continue;
-        const auto add_row = [&](const std::string& name, double climbed, double left_out, double saved,
-                                 double saved_at_the_end) {
-            const auto in_ms = [](double value) { return Cell(Value(value), fmt::format("{:.3f}", value)); };
-            table.add_row({group.short_name(), name, ratio(climbed), ratio(left_out), in_ms(saved),
-                           in_ms(saved_at_the_end)});
-        };
-        double product = 1, sum = 0;
-        for (const auto& [change, without] : changes) {
-            const double before = *ms(parent_of(change)), after = *ms(change), at_the_end = *ms(without);
-            product *= at_the_end / *ms(all);
-            sum += at_the_end - *ms(all);
-            add_row(find_stage(change)->folder(), before / after, at_the_end / *ms(all), before - after,
-                    at_the_end - *ms(all));
-        }
-        const double first = *ms(parent_of(changes.front().change));
-        add_row("all of them", first / *ms(all), product, first - *ms(all), sum);
-    }
-    return table;
-}
-
-std::string libraries(const Results& results) {
-    std::vector<std::string> names;
-    for (const auto& [library, version] : results.libraries)
-        names.push_back(fmt::format("{} {}", library, version));
-    return fmt::format("{}", fmt::join(names, ", "));
-}
-
-std::string machine_label(const Record& record) {
-    return fmt::format("{}, {}, commit {}", record.hardware.gpu, record.date.substr(0, 10),
-                       record.commit.substr(0, 7));
-}
-
 std::string recorded_label(const Results& results) {
-    return "Recorded on " + machine_label(results);
+    return fmt::format("Recorded on {}, {}, commit {}", results.hardware.gpu, results.date.substr(0, 10),
+                       results.commit.substr(0, 7));
 }
 
 }  // namespace ladder

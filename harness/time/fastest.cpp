@@ -17,25 +17,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Of docs/results/GPU-NAME.json. Where two have the same problem, the first one counts.
-constexpr const char* recordings[] = {"few-rows", "serving", "serving-odd", "prefill-hopper", "gradients"};
-
-void append_times(std::vector<RecordedTimes>& all, const fs::path& file) {
-    const Results results = load_results(file);
-    const std::size_t first = all.size();
-    for (const Row& row : results.rows) {
-        if (!row.timing || !row.verified) continue;
-        if (all.size() == first || !same_problem(all.back(), row)) {
-            RecordedTimes& times = all.emplace_back();
-            static_cast<ProblemLabel&>(times) = row;
-            times.file = file.filename().string();
-            times.gpu = results.hardware.gpu;
-            times.date = results.date.substr(0, 10);
-        }
-        all.back().median_ms[row.folder] = row.timing->median_ms;
-    }
-}
-
 /// Of all pairs of a query row and a key, those that the mask leaves.
 double visible_share(const ProblemLabel& p) {
     if (!p.causal) return 1;
@@ -64,43 +45,6 @@ const Stage* first_of_the_fastest(const std::vector<const Stage*>& stages, const
 }
 
 }  // namespace
-
-std::vector<RecordedTimes> gather_times(const fs::path& results) {
-    std::vector<RecordedTimes> all;
-    for (const std::string name : recordings) {
-        std::vector<RecordedTimes> of_name;
-        for (const auto& entry : fs::directory_iterator(results)) {
-            const std::string file = entry.path().filename().string(), end = "-" + name + ".json";
-            if (file.find('-') + end.size() == file.size() && file.ends_with(end))
-                append_times(of_name, entry.path());
-        }
-        std::stable_sort(of_name.begin(), of_name.end(), [](const auto& a, const auto& b) {
-            return std::tie(a.date, a.file) > std::tie(b.date, b.file);
-        });
-        all.insert(all.end(), of_name.begin(), of_name.end());
-    }
-    return all;
-}
-
-std::string fastest_json(const std::vector<RecordedTimes>& recorded) {
-    std::vector<std::string> recordings, problems;
-    for (const RecordedTimes& times : recorded) {
-        const std::string recording =
-            nlohmann::ordered_json{{"file", times.file}, {"gpu", times.gpu}, {"date", times.date}}.dump();
-        if (recordings.empty() || recordings.back() != recording) recordings.push_back(recording);
-        nlohmann::ordered_json problem{{"recording", recordings.size() - 1}};
-        const Shape& s = times.shape;
-        problem["shape"] = {s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d};
-        problem["pass"] = name(times.pass);
-        problem["dtype"] = name(times.dtype);
-        problem["causal"] = times.causal;
-        for (const auto& [folder, ms] : times.median_ms)
-            problem["median_ms"][folder] = std::stod(fmt::format("{:.4g}", ms));
-        problems.push_back(problem.dump());
-    }
-    return fmt::format("{{\"kind\": \"fastest\",\n\"recordings\": [\n{}\n],\n\"problems\": [\n{}\n]}}\n",
-                       fmt::join(recordings, ",\n"), fmt::join(problems, ",\n"));
-}
 
 std::vector<RecordedTimes> load_fastest(const fs::path& path) {
     if (!fs::exists(path)) return {};

@@ -23,17 +23,8 @@ struct RecordedTimes : ProblemLabel {
     std::map<std::string, double> median_ms;  ///< by the stage's folder; never empty
 };
 
-/// The times that stages are chosen by: those of the recordings few-rows, serving, serving-odd,
-/// prefill-hopper and gradients of a folder like docs/results, each of every GPU that has one, the newest
-/// first.
-std::vector<RecordedTimes> gather_times(const std::filesystem::path& results);
-
-/// The same as JSON, a line for each problem. `lab tables` keeps it in stages/fastest.json, since a program
-/// that was installed has no docs/results.
-std::string fastest_json(const std::vector<RecordedTimes>& recorded);
-
-/// Reads such a file; nothing if it does not exist, as in a hand-out. Throws BadUsage if it is something
-/// else.
+/// Reads the times that stages are chosen by: stages/fastest.json, which `lab tables` makes of recordings, or
+/// a file like it. Nothing if it does not exist, as in a hand-out. Throws BadUsage if it is something else.
 std::vector<RecordedTimes> load_fastest(const std::filesystem::path& path);
 
 /// What is compared of two problems, in octaves.

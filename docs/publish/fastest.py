@@ -1,0 +1,42 @@
+"""The times that stages are chosen by where none is named: harness/time/fastest.h reads them from stages/fastest.json,
+since a program that was installed has no docs/results."""
+
+import records
+from blocks import generated_file
+from pictures import line_of
+
+# Of docs/results/GPU-NAME.json. Where two have the same problem, the first one counts.
+RECORDINGS = ("few-rows", "serving", "serving-odd", "prefill-hopper", "gradients")
+
+
+def times_in(results):
+    """For each problem, as far as its rows are adjacent, a row of it and the times of the stages that were right."""
+    found = []
+    for row in results.rows:
+        if not row.timing or not row.verified:
+            continue
+        if not found or records.key_of(found[-1][0]) != records.key_of(row):
+            found.append((row, {}))
+        found[-1][1][row.folder] = float(f"{row.timing.median_ms:.4g}")
+    return found
+
+
+@generated_file("stages/fastest.json")
+def fastest(sources):
+    """Each recording of every GPU that has one, the newest first, and a line for each problem."""
+    recordings, problems = [], []
+    for name in RECORDINGS:
+        files = [path for path in sources.folder.glob(f"*-{name}.json") if path.stem.partition("-")[2] == name]
+        of_name = [(results.date[:10], path.name, results) for path in files
+                   for results in [records.read(path, "timing")]]
+        for date, file, results in sorted(of_name, key=lambda each: each[:2], reverse=True):
+            times = times_in(results)
+            recordings += [line_of({"file": file, "gpu": results.hardware.gpu, "date": date})] if times else []
+            for row, ms in times:
+                s = row.shape
+                problems.append(line_of({
+                    "recording": len(recordings) - 1, "shape": [s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d],
+                    "pass": records.pass_of(row), "dtype": row.dtype, "causal": row.causal,
+                    "median_ms": dict(sorted(ms.items()))}))
+    listed = (",\n".join(lines) for lines in (recordings, problems))
+    return '{{"kind": "fastest",\n"recordings": [\n{}\n],\n"problems": [\n{}\n]}}\n'.format(*listed)

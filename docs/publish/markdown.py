@@ -1,0 +1,53 @@
+"""Tables and numbers as Markdown shows them."""
+
+
+def cell(text):
+    """A bar would end the cell, and a line break the row."""
+    return (text or "").replace("|", "\\|").replace("\n", " ")
+
+
+def table(columns, rows):
+    """Columns are titles; one that begins with ">" is aligned to the right. Missing cells at the end are empty."""
+    lines = ["|" + "".join(f" {cell(title.removeprefix('>'))} |" for title in columns),
+             "|" + "".join("---:|" if title.startswith(">") else "---|" for title in columns)]
+    for row in rows:
+        row = [*row, *[""] * (len(columns) - len(row))]
+        lines.append("|" + "".join(f" {cell(text)} |" if text else " |" for text in row))
+    return "\n".join(lines) + "\n"
+
+
+def titled(title, content):
+    return f"\n{title}:\n\n{content}"
+
+
+def bold(text, wanted=True):
+    return f"**{text}**" if text and wanted else text
+
+
+def in_words(name):
+    return name.replace("_", " ")
+
+
+def times(value):
+    return "" if value is None else f"{value:.2f}x"
+
+
+def percent(value, digits=0):
+    return "" if value is None else f"{100 * value:.{digits}f}%"
+
+
+def rounded(value, small):
+    """With one decimal below `small`, and none above."""
+    return f"{value:.{1 if value < small else 0}f}"
+
+
+def short_size(n):
+    return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
+
+
+def human_bytes(count):
+    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        units.pop(0)
+    return f"{count:.0f} B" if units[0] == "B" else f"{count:.4g} {units[0]}"

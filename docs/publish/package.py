@@ -1,0 +1,57 @@
+"""The Python package: what a call costs the host, and what a model and a training gain."""
+
+from blocks import NOT_RECORDED, block
+from markdown import table, titled
+from records import label
+
+
+PASSES = {"inference": "not wanted", "training": "wanted", "and_backward": "computed as well"}
+
+
+def overheads(rows):
+    shown = []
+    for row in rows:
+        for key, gradients in PASSES.items():
+            us = row[key]
+            shown.append([row.problem, gradients, f"{us.ladder:.1f}", f"{us.sdpa:.1f}", f"{us.ladder - us.sdpa:+.1f}",
+                          f"{us.operator:.1f}"])
+    return ("Microseconds that the host takes to queue a call",
+            table(["problem", "gradients", ">attention()", ">SDPA", ">more than SDPA", ">the operator itself"], shown))
+
+
+def tokens(llama):
+    prompts, length = llama.prompt[:2]
+    rows = [[row.name, f"{row.prefill:.0f}", f"{row.decode:.0f}", f"{row.from_eager:.3f}"]
+            for row in llama.implementations]
+    return (f"A Llama of {llama.parameters * 1e-9:.1f} billion random weights: tokens per second for {prompts} prompts "
+            f"of {length} tokens, and for decoding behind them; how far its logits, of at most "
+            f"{llama.largest_logit:.2f}, are from those of eager attention",
+            table(["attention", ">prefill", ">decoding", ">largest difference"], rows))
+
+
+def trainings(runs):
+    """A table for each size that was trained: title and rows."""
+    found = {}
+    for training in runs:
+        title = (f"examples/train_gpt.py, {len(training.runs.SDPA.losses)} steps of {training.size.batch} sequences of "
+                 f"{training.size.context} characters: milliseconds of a step")
+        for who in ("ladder", "SDPA"):
+            run, ours = training.runs[who], who == "ladder"
+            ms = run.gpu_ms
+            found.setdefault(title, []).append([
+                f"{training.stage}, {training.backward_stage}" if ours else "SDPA beside it", f"{run.step_ms:.2f}",
+                f"{ms.all:.2f}", f"{ms.attention:.2f}", f"{ms['its gradients']:.2f}", f"{run.losses[-1]:.3f}",
+                f"{training.largest_difference:.4f}" if ours else ""])
+    columns = ["attention", ">a step", ">of the GPU", ">in attention", ">in its gradients", ">last loss",
+               ">largest difference to SDPA's"]
+    return [(title, table(columns, rows)) for title, rows in found.items()]
+
+
+@block("python")
+def package(sources, *_):
+    record = sources.record("h200-python", "python")
+    if not record:
+        return NOT_RECORDED
+    tables = [overheads(record.overhead_us), *([tokens(record.llama)] if "llama" in record else []),
+              *trainings(record.training)]
+    return f"{label(record)}, with PyTorch {record.torch}:\n" + "".join(titled(*each) for each in tables)

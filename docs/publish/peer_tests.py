@@ -1,0 +1,21 @@
+"""How the package did in another project's own tests, as tests/peer_tests.sh recorded it."""
+
+import records
+from blocks import block
+
+
+def sentence(record):
+    """How many tests passed of those of problems that a stage takes, and how many were left out, by reason."""
+    reasons = sorted(((count, why) for why, count in record.left_out.items()), reverse=True)
+    left_out = ", ".join(f"{count:,} {why}" for count, why in reasons)
+    return (f"The {record.project} project's own tests (at {record.project_commit[:7]}) pass with the default stages, "
+            f"{record.passed:,} of {record.passed + record.failed:,}, on {record.gpu} ({record.date[:10]}, commit "
+            f"{record.commit[:7]}, PyTorch {record.torch}; `tests/peer_tests.sh CHECKOUT`). Of its "
+            f"{record.collected:,} tests, those of what no stage takes are left out: {left_out}.\n")
+
+
+@block("peer_tests")
+def peer_tests(sources, *_):
+    """A sentence for each record, docs/results/GPU-peer-tests.json."""
+    paths = sorted(sources.folder.glob("*-peer-tests.json"))
+    return "".join(sentence(records.read(path, "peer-tests")) for path in paths)

@@ -1,0 +1,135 @@
+"""Sweeps: a row for each problem, stages against the libraries, and the means."""
+
+import math
+
+from blocks import Failure, block, numbers
+from markdown import short_size, table, times, titled
+from records import by_problem, label, libraries, peer_names
+from times import KINDS, of_kind, rate, rate_and_speedup, rate_tables
+
+
+def problem_name(sources, problem):
+    """ "d=64 N=2k B=8 H=32 causal": what tells the problems of a sweep apart"""
+    s = problem.shape
+    if not sources.sweeps(problem.first.regime):
+        return problem.short_name
+    groups = "" if s.H == s.Hkv else f" Hkv={s.Hkv}"
+    return f"d={s.d} N={short_size(s.Nk)} B={s.B} H={s.H}{groups}{' causal' if problem.first.causal else ''}"
+
+
+class Contender:
+    """Who is compared with the peers: a stage, or the fastest one on each problem."""
+
+    def __init__(self, stage=None):
+        self.stage = stage
+        self.name, self.short = (stage.folder, f"{stage.number:02}") if stage else ("fastest", "fastest")
+
+    def row(self, problem):
+        if self.stage:
+            return problem.row(self.stage.number)
+        return max((row for row in problem.rows if row.timing and row.verified), key=lambda row: row.rate, default=None)
+
+    def cell(self, problem):
+        row = self.row(problem)
+        if row and row.timing and not row.verified:
+            return "WRONG"
+        if row and row.timing and not self.stage:
+            return f"{rate(row)} ({row.stage:02})"
+        return rate_and_speedup(row)
+
+    def why_not(self, problem):
+        row = self.row(problem)
+        # Among stages that are for this head dimension, one that is not needs no reason in each row.
+        not_for_it = self.stage and problem.shape.d not in self.stage.head_dims and any(r.timing for r in problem.rows)
+        return f"{self.short}: {row.why_not}" if row and row.why_not and not not_for_it else None
+
+
+def contenders_of(sources, results, only, few):
+    """One stage if it is named, all of a few, else the fastest."""
+    if only:
+        return [Contender(only)]
+    numbers_here = {row.stage for row in results.rows}
+    found = [Contender(stage) for stage in sources.stages.values() if stage.number in numbers_here]
+    return found if len(found) <= few or not results.get("peers") else [Contender()]
+
+
+def mean_and_minimum(ratios):
+    if not ratios:
+        return "-"
+    return f"{times(math.exp(sum(map(math.log, ratios)) / len(ratios)))}, {times(min(ratios))}"
+
+
+def summary(problems, contenders, peers):
+    """A row for each head dimension, if there are several, and one for all: means of the ratios, and their minima."""
+    dims = sorted({problem.shape.d for problem in problems})
+    rows = []
+    for d in [*(dims if len(dims) > 1 else []), None]:
+        ratios = [[problem.over_peer(contender.row(problem), peer) for contender in contenders for peer in peers]
+                  for problem in problems if d in (None, problem.shape.d)]
+        # Of the problems that some stage has; a mean over fewer would be taken for theirs.
+        known = [values for values in ratios if any(value is not None for value in values)]
+        columns = [[] if None in column else column for column in zip(*known)] or [[]] * (len(contenders) * len(peers))
+        rows.append([f"d={d}" if d else "all", *map(mean_and_minimum, columns)])
+    return rows
+
+
+def comparisons(sources, results, only=None, few=3):
+    """For each kind of rate a table with a row for each problem: the rate of each stage and peer, and how many times as
+    fast as each peer each stage is; of more than `few` stages, only the fastest on that problem. Then one with the
+    means of these ratios. As triples of title, table, and whether it is one of means."""
+    contenders, peers, found = contenders_of(sources, results, only, few), peer_names(results), []
+    pairs = [f">{contender.short} over {peer}" for contender in contenders for peer in peers]
+    for kind in KINDS:
+        problems = [problem for problem in of_kind(results, kind) if not only or problem.shape.d in only.head_dims]
+        if not problems:
+            continue
+        rows, any_reason = [], False
+        for problem in problems:
+            reasons = [*filter(None, (contender.why_not(problem) for contender in contenders)),
+                       *(f"{peer.peer}: {peer.why_not}" for peer in problem.peers if peer.why_not)]
+            any_reason = any_reason or bool(reasons)
+            rows.append([problem_name(sources, problem), *(contender.cell(problem) for contender in contenders),
+                         *(rate(problem.peer(peer)) for peer in peers),
+                         *(times(problem.over_peer(contender.row(problem), peer)) for contender in contenders
+                           for peer in peers), "; ".join(reasons)])
+        columns = ["problem", *(f">{name}" for name in [*(c.name for c in contenders), *peers]), *pairs, ""]
+        shown = rows if any_reason else [row[:-1] for row in rows]
+        found.append((kind[2], table(columns if any_reason else columns[:-1], shown), False))
+        if pairs:
+            means = table(["problems", *pairs], summary(problems, contenders, peers))
+            found.append(("Geometric mean and minimum of the ratios", means, True))
+    return found
+
+
+@block("record")
+def record(sources, _, words):
+    """ "record h200-8k": the tables of docs/results/h200-8k.json, whatever its date"""
+    results = sources.need(" ".join(words))
+    sweep = results.rows and sources.sweeps(results.rows[0].regime)
+    tables = comparisons(sources, results) if sweep else rate_tables(sources, results)
+    return f"{label(results)}:\n" + "".join(f"\n{shown}" for _, shown, *_ in tables)
+
+
+def against_peers(sources, page, words, only_means):
+    file, *stages = words
+    stage = sources.stage(numbers(stages)[0]) if stages else page.stage
+    results = sources.need(file)
+    if not results.get("peers"):
+        raise Failure(f"{file}.json has no peers")
+    few = 4  # more stages than fit on a terminal
+    return f"{label(results)}; {libraries(results)}:\n" + "".join(
+        titled(title, shown) for title, shown, means in comparisons(sources, results, stage, few)
+        if means or not only_means)
+
+
+@block("peers")
+def peers_block(sources, page, words):
+    """ "peers h200-prefill": the stage of the page, or elsewhere all, against the peers of that file; "peers
+    h200-prefill 26": that stage"""
+    return against_peers(sources, page, words, only_means=False)
+
+
+@block("peer_means")
+def peer_means(sources, page, words):
+    """The same without the single problems."""
+    return against_peers(sources, page, words, only_means=True)

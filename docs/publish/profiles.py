@@ -1,0 +1,134 @@
+"""Profiles: what Nsight Compute counted in a stage's kernels, and what they take of a multiprocessor."""
+
+import math
+
+from blocks import Failure, block, numbers
+from markdown import human_bytes, in_words, percent, table
+from records import key_of, long_name, machine_label
+
+NOT_YET = "Not profiled yet.\n"
+
+
+def ms(value):
+    return f"{value * 1e-6:.3f} ms"
+
+
+def share(value):
+    return f"{value:.1f}%"
+
+
+def count(value):
+    return f"{max(0, math.floor(value + 0.5)):,}"
+
+
+# The metrics that a lesson shows: what tables call them, and how they write them.
+METRICS = {"duration_ns": ("time", ms), "sm_busy_pct": ("multiprocessors at work", share),
+           "tensor_pipe_pct": ("tensor pipe", share), "xu_pipe_pct": ("exp2 (XU) pipe", share),
+           "issue_pct": ("issue slots, of multiprocessors at work", share), "instructions": ("instructions", count),
+           "warps_active": ("warps per SM", "{:.1f}".format), "hbm_read_bytes": ("HBM read", human_bytes),
+           "hbm_write_bytes": ("HBM written", human_bytes), "hbm_pct": ("HBM bandwidth", share),
+           "l2_bytes": ("L2 traffic", human_bytes), "l2_hit_pct": ("L2 hits", share),
+           "shared_pipe_pct": ("shared-memory pipe", share), "shared_wavefronts": ("shared-memory wavefronts", count),
+           "bank_conflicts": ("bank conflicts", count),
+           "bank_conflicts_ldmatrix": ("bank conflicts of ldmatrix", count)}
+# Why a warp waits; "selected", which is issued, is no reason. Those that are equal keep this order.
+STALLS = ("not_selected", "barrier", "long_scoreboard", "short_scoreboard", "math_pipe_throttle", "mio_throttle",
+          "lg_throttle", "wait", "no_instruction", "branch_resolving", "dispatch_stall", "imc_miss", "drain", "membar",
+          "sleeping", "tex_throttle", "misc", "gmma")
+
+
+def total(row, *keys):
+    """The sum of metrics over a row's kernels; None if one was not measured in each."""
+    values = [kernel.metrics.get(key) for kernel in row.kernels for key in keys]
+    return None if not values or None in values else sum(values)
+
+
+def hbm_bytes(row):
+    """Read and written."""
+    return total(row, "hbm_read_bytes", "hbm_write_bytes")
+
+
+def trained(profile, stage):
+    """The row of a stage in `train`."""
+    for row in profile.rows:
+        if row.stage == stage and row.regime == "train" and row.kernels:
+            return row
+    raise Failure(f"stage {stage:02} was not profiled in train", 3)
+
+
+def waits_of(kernel):
+    """The reasons to wait with their shares of the cycles from one instruction of a warp to its next."""
+    stalls = {reason: kernel.metrics.get(f"stall_{reason}", 0) for reason in ("selected", *STALLS)}
+    cycles = 0.0  # sum() would round otherwise from Python 3.12 on
+    for value in stalls.values():
+        cycles += value
+    return {reason: stalls[reason] / cycles if cycles else 0 for reason in STALLS}
+
+
+def profiled_label(profile):
+    return f"{profile.profiler} on {machine_label(profile)}" if profile.profiler else f"On {machine_label(profile)}"
+
+
+@block("profile")
+def profile_block(sources, page, _):
+    """What a lesson says of one stage: its kernels beside its parent's, metrics down, in the regime where its change
+    shows."""
+    stage, profile = page.stage, sources.profiled
+    if not stage:
+        return None
+    own = profile and next((row for row in profile.rows if row.stage == stage.number
+                            and row.regime == stage.shows_in and row.kernels), None)
+    if not own:
+        return NOT_YET
+    parent = next((row for row in profile.rows if row.stage == own.parent and key_of(row) == key_of(own)), None)
+    shown = [(row, kernel) for row in (parent, own) if row for kernel in row.kernels]
+    columns = ["metric", *(f">{row.folder}" if len(row.kernels) == 1 else f">{row.folder}: {kernel.kernel}"
+                           for row, kernel in shown)]
+    kernels = [kernel for _, kernel in shown]
+    rows = [[title, *(text(kernel.metrics[key]) if key in kernel.metrics else "n/a" for kernel in kernels)]
+            for key, (title, text) in METRICS.items()]
+    first = waits_of(own.kernels[0])
+    waits = [waits_of(kernel) for kernel in kernels]
+    for reason in sorted(STALLS, key=lambda reason: -first[reason]):
+        shares = [each[reason] for each in waits]
+        if max(shares) >= 0.05:
+            rows.append([f"waits: {in_words(reason)}", *map(percent, shares)])
+    return (f"{profiled_label(profile)}; {long_name(own)}:\n\n{table(columns, rows)}\nWaits: of the cycles from one "
+            "instruction of a warp to its next, those spent waiting for this.\n")
+
+
+@block("occupancy")
+def occupancy(sources, *_):
+    """A row for each kernel of each stage: what it takes of a multiprocessor, and what keeps more blocks away."""
+    profile = sources.profiled
+    if not profile:
+        return NOT_YET
+    rows = []
+    for stage in sources.stages.values():
+        kernels = {}
+        for row in profile.rows:
+            for kernel in row.kernels if row.stage == stage.number else ():
+                kernels.setdefault(kernel.kernel, kernel)
+        for k in kernels.values():
+            taken = k.threads, k.registers, k.local_bytes, k.shared_bytes, k.blocks_per_sm, k.warps_per_sm
+            rows.append([stage.folder, k.kernel, *(f"{n:,}" for n in taken), k.limited_by])
+        if not kernels:
+            rows.append([stage.folder, "not profiled yet"])
+    return f"{profiled_label(profile)}:\n\n" + table(
+        ["stage", "kernel", ">threads per block", ">registers per thread", ">spilled bytes", ">shared memory per block",
+         ">blocks per SM", ">warps per SM", "limited by"], rows)
+
+
+@block("moved")
+def moved(sources, _, words):
+    """ "moved 0 1 5": what HBM and L2 moved for these stages in `train`, a row for each kernel of each"""
+    profile = sources.profiled
+    if not profile:
+        return NOT_YET
+    keys = "hbm_read_bytes", "hbm_write_bytes", "l2_bytes"
+    rows = [[row.folder, k.kernel, *(human_bytes(k.metrics[key]) for key in keys),
+             *(f"{n:,}" for n in (k.shared_bytes, k.registers, k.blocks_per_sm))]
+            for row in (trained(profile, number) for number in numbers(words)) for k in row.kernels]
+    return f"{long_name(profile.rows[0])}, {profile.profiler} on {machine_label(profile)}:\n\n" + table(
+        ["stage", "kernel", ">HBM read", ">HBM written", ">L2 traffic", ">shared memory per block",
+         ">registers per thread", ">blocks per SM"], rows)

@@ -1,0 +1,130 @@
+"""The recordings of docs/results: timings, profiles and others, as objects with the fields of their JSON."""
+
+import json
+from pathlib import Path
+
+from blocks import Failure
+from markdown import short_size
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs/results"
+WHAT = {"timing": "a timing measurement", "profile": "a profile", "verification": "a verification",
+        "python": "of the Python package", "aarch64": "of the stages on aarch64",
+        "peer-tests": "of another project's tests"}
+
+
+class Fields(dict):
+    """A JSON object whose fields are attributes too."""
+
+    def __getattr__(self, name):
+        if name not in self:
+            raise AttributeError(f"there is no {name}")
+        return self[name]
+
+
+def read(path, kind=None):
+    """A record, of this kind unless it is None."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"), object_hook=Fields)
+    except (OSError, ValueError) as error:
+        raise Failure(f"cannot read {path}: {error}") from error
+    if kind and (not isinstance(record, Fields) or record.get("kind") != kind):
+        raise Failure(f"cannot read {path}: not {WHAT[kind]}")
+    return record
+
+
+def machine_label(record):
+    """Who made it, in one line: "NVIDIA H200, 2026-11-21, commit 0123456" """
+    gpu = record.hardware.gpu if "hardware" in record else record.get("gpu") or record.device
+    return f"{gpu}, {record.date[:10]}, commit {record.commit[:7]}"
+
+
+def label(record):
+    return f"Recorded on {machine_label(record)}"
+
+
+def libraries(results):
+    return ", ".join(f"{name} {version}" for name, version in sorted(results.get("libraries", {}).items()))
+
+
+def pass_of(row):
+    return row.get("pass", "forward")
+
+
+def key_of(row):
+    """Equal for rows of the same problem in the same regime."""
+    return row.regime, tuple(sorted(row.shape.items())), row.dtype, row.causal, pass_of(row)
+
+
+def long_name(row):
+    shape = " ".join(f"{name}={row.shape[name]}" for name in ("B", "H", "Hkv", "Nq", "Nk", "d"))
+    gradients = " backward" if pass_of(row) == "backward" else ""
+    return f"{row.regime}: {shape} {row.dtype}{gradients}{' causal' if row.causal else ''}"
+
+
+def counts_bytes(row):
+    """Whether the bytes bound the problem and not the products: one query row, as in decoding."""
+    return row.shape.Nq == 1
+
+
+def flops(row):
+    """As the FlashAttention papers count them."""
+    s = row.shape
+    forward = 4.0 * s.B * s.H * s.Nq * s.Nk * s.d / (2 if row.causal else 1)
+    return forward if pass_of(row) == "forward" else 2.5 * forward
+
+
+def ms_of(row):
+    """None if there is no row, or no time in it."""
+    return row.timing.median_ms if row and row.timing else None
+
+
+def right_ms(row):
+    """The same of a stage's row; a wrong answer has no time."""
+    return ms_of(row) if row and row.verified else None
+
+
+def ratio(a, b):
+    return None if a is None or b is None else a / b
+
+
+class Problem:
+    """The rows of one problem."""
+
+    def __init__(self, first):
+        self.first, self.shape, self.rows, self.peers = first, first.shape, [], []
+        self.short_name = f"{first.regime} {short_size(first.shape.Nk)}"  # what tells its problems apart
+
+    def row(self, stage):
+        return next((row for row in self.rows if row.stage == stage), None)
+
+    def peer(self, name):
+        return next((row for row in self.peers if row.peer == name), None)
+
+    def over_peer(self, row, name):
+        """How many times as fast as the peer the stage of a row is."""
+        peer = self.peer(name)
+        found = peer and row and peer.stage_speedups.get(row.folder)
+        return found.value if found else None
+
+
+def by_problem(results):
+    """In the order of the record."""
+    problems = {}
+    for row in results.rows:
+        problems.setdefault(key_of(row), Problem(row)).rows.append(row)
+    for peer in results.get("peers", []):
+        if key_of(peer) in problems:
+            problems[key_of(peer)].peers.append(peer)
+    return list(problems.values())
+
+
+def telling_problem(problems, regime):
+    """The problem of a regime that pictures and headlines are about, the middle one of its sizes; None if it was not
+    timed."""
+    found = [problem for problem in problems if problem.first.regime == regime]
+    return found[len(found) // 2] if found else None
+
+
+def peer_names(results):
+    return list(dict.fromkeys(peer.peer for peer in results.get("peers", [])))

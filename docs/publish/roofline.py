@@ -1,0 +1,57 @@
+"""The roofline: how many operations a stage does for each byte of HBM, and how fast it does them."""
+
+from blocks import NOT_RECORDED, block, pictures
+from markdown import in_words, rounded
+from pictures import Picture, centered
+from profiles import hbm_bytes
+from records import by_problem, counts_bytes, flops, key_of, telling_problem
+
+
+def points(sources, results, profile):
+    """The seven stages of the algorithm and the last of each part, on one problem of long queries, one of decoding, and
+    those of gradients. A stage that was not timed or not profiled on the problem is left out."""
+    problems = by_problem(results)
+    shown = [telling_problem(problems, "train"), telling_problem(problems, "decode"),
+             *(p for p in problems if sources.regimes.get(p.first.regime, {}).get("pass") == "backward")]
+    profiled = {(row.folder, key_of(row)): hbm_bytes(row) for row in profile.rows}
+    found = []
+    for problem in filter(None, shown):
+        for row in problem.rows:
+            stage = sources.stages.get(row.stage)
+            moved = profiled.get((row.folder, key_of(row)))
+            if not stage or not moved or not row.timing or not (stage.part == 0 or stage.last_of_part):
+                continue
+            one_query = counts_bytes(row)
+            if sources.decodes(stage.shows_in) != one_query and not (stage.part == 0 and one_query):
+                continue
+            operations = flops(row)
+            found.append({"stage": row.folder, "problem": problem.short_name, "intensity": operations / moved,
+                          "tflops": operations / row.timing.median_ms * 1e-9})
+    return found
+
+
+def picture_of(machine, tflops, gbs, shown):
+    words = "".join(f" {in_words(p['stage'])} ({p['problem']}): {p['intensity']:.0f} operations per byte, "
+                    f"{rounded(p['tflops'], 10)} TFLOP/s;" for p in shown)
+    words = f"Roofline of {machine}: {gbs:.0f} GB/s of a copy, {tflops:.0f} TFLOP/s of a GEMM.{words}"
+    return Picture({"name": "roofline", "title": "Roofline", "machine": machine, "tflops": tflops, "gbs": gbs,
+                    "points": shown}, words[:-1] + ".", 480)
+
+
+@pictures
+def roofline(sources):
+    """None if a ceiling is missing or no stage is left."""
+    results, profile = sources.recorded, sources.profiled
+    if not results or not profile or None in (results.ceilings.bf16_tflops, results.ceilings.copy_gbs):
+        return []
+    shown = points(sources, results, profile)
+    ceilings = results.ceilings
+    return [picture_of(results.hardware.gpu, ceilings.bf16_tflops, ceilings.copy_gbs, shown)] if shown else []
+
+
+@block("roofline")
+def roofline_block(sources, page, _):
+    if page.stage:
+        return None
+    shown = roofline(sources)
+    return centered(shown, page) if shown else NOT_RECORDED

@@ -1,0 +1,133 @@
+"""What the pages are made of: the recordings, and what `lab` says of the stages, their diffs and the work they do."""
+
+import json
+import subprocess
+import tempfile
+from functools import cached_property
+from pathlib import Path
+
+import records
+from blocks import Failure
+
+
+class Stage:
+    """One row of `lab list --json`."""
+
+    def __init__(self, listed, properties):
+        self.folder, self.change, self.shows_in = listed["stage"], listed["change"], listed["shows_in"]
+        self.number = int(self.folder[:2])
+        self.part = self.number // 10 * 10
+        self.parent = int(listed["parent"][:2]) if listed["parent"] else -1
+        self.head_dims = [int(d) for d in listed["head_dims"].split(",")]
+        self.backward = properties["pass"] == "backward"
+        self.ablation, self.for_order = properties["ablation"], properties["for_order"]
+        self.last_of_part = properties["last_of_part"]
+        self.counted_on, self.counted_parent = properties["counted_on"], properties["counted_parent"]
+
+
+class Sources:
+    """`lab` is the path of the program, and `folder` that of the recordings."""
+
+    def __init__(self, lab, folder=records.RESULTS):
+        self.lab, self.folder = lab, folder
+        self.lines, self.counted, self.kept = {}, {}, {}
+
+    # What lab says
+
+    def ask(self, *words):
+        with tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "answer.json"
+            done = subprocess.run([self.lab, *words, "--json", answer], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise Failure(done.stderr.strip().split("\n")[-1].removeprefix("lab: "), done.returncode)
+            return json.loads(answer.read_text(encoding="utf-8"))
+
+    @cached_property
+    def listed(self):
+        return self.ask("list")
+
+    @cached_property
+    def stages(self):
+        """By number."""
+        properties = {row["stage"]: row for row in self.listed["properties"]}
+        found = [Stage(row, properties[row["stage"]]) for row in self.listed["stages"]]
+        return {stage.number: stage for stage in found}
+
+    @cached_property
+    def regimes(self):
+        return {row["regime"]: row for row in self.listed["regimes"]}
+
+    def decodes(self, regime):
+        return regime in self.regimes and self.regimes[regime]["decoding"]
+
+    def sweeps(self, regime):
+        return regime in self.regimes and self.regimes[regime]["sweep"]
+
+    def stage(self, number):
+        if number not in self.stages:
+            raise Failure(f"there is no stage {number:02}")
+        return self.stages[number]
+
+    def of_part(self, part):
+        return [stage for stage in self.stages.values() if stage.part == part]
+
+    def changed_lines(self, stage):
+        """Lines added or changed against the parent; "" for a stage that has none."""
+        if stage.number not in self.lines:
+            self.lines[stage.number] = str(self.ask("diff", stage.folder)["changed_lines"]) if stage.parent >= 0 else ""
+        return self.lines[stage.number]
+
+    def work(self, stages, options):
+        """What these stages do on one problem, which is given as the options of `lab count`: its name, and the counters
+        by folder, but for those that are 0 for all. Others that are counted on it are counted at once."""
+        folders = [stage.folder for stage in stages]
+        key = (options, stages[0].backward)
+        case, counted = self.counted.setdefault(key, ("", {}))
+        if missing := [folder for folder in folders if folder not in counted]:
+            for stage in self.stages.values() if not counted else ():
+                if (stage.counted_on, stage.backward) == key:
+                    missing += [stage.folder, *filter(None, [stage.counted_parent])]
+            answer = self.ask("count", *dict.fromkeys(missing), *options.split())
+            case = answer["case"]
+            for folder in missing:
+                counted[folder] = {row["counter"]: row[folder] for row in answer["work"]}
+                if None in counted[folder].values():
+                    raise Failure(next(note for note in answer["notes"] if note.startswith(folder)), 3)
+            self.counted[key] = case, counted
+        return case, [counted[folder] for folder in folders]
+
+    # What was recorded
+
+    def record(self, name, kind="timing"):
+        """None if there is no such file."""
+        path = self.folder / f"{name}.json"
+        if name not in self.kept:
+            self.kept[name] = records.read(path, kind) if path.exists() else None
+        return self.kept[name]
+
+    def need(self, name):
+        return self.record(name) or records.read(self.folder / f"{name}.json", "timing")
+
+    @cached_property
+    def recorded(self):
+        """The newest timing that has, in every regime but the sweeps and those of gradients, a stage whose change
+        should show there."""
+        wanted = {name for name, regime in self.regimes.items() if not regime["sweep"] and regime["pass"] == "forward"}
+        found = None
+        for path in sorted(self.folder.glob("*.json")):
+            results = records.read(path)
+            if results.get("kind") == "timing" and wanted <= {row.regime for row in results.rows if row.shows_here}:
+                found = results if not found or found.date < results.date else found
+        return found
+
+    @property
+    def ablations(self):
+        return self.record("h200-leave-one-out")
+
+    @property
+    def profiled(self):
+        return self.record("h200-profile", "profile")
+
+    def recording_of(self, number):
+        """Where the stages with numbers like this one were timed."""
+        return self.ablations if number >= 90 else self.recorded

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Makes the generated blocks of the pages anew, and the plots: `lab tables` runs it.
+
+    tables.py LAB [--check] [--json FILE] [--markdown]
+
+LAB is the program `lab`, which knows the stages and counts their work; all else is recorded in docs/results. A block
+stands between `<!-- generated: NAME -->` and `<!-- end -->`. It is made by the function that a module beside this one
+registers under the first word of its name. Needs Python alone; to draw a plot anew, matplotlib. Exit codes: 0 ok; 1
+--check, and a file is out of date; 2 a block or a record makes no sense; 3 something is missing.
+"""
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+
+from blocks import BLOCKS, FILES, PICTURES, Failure, Page  # noqa: E402
+from markdown import table  # noqa: E402
+from parts import part_pages  # noqa: E402
+from pictures import PLOTS  # noqa: E402
+from records import ROOT  # noqa: E402
+from sources import Sources  # noqa: E402
+
+for module in sorted(Path(__file__).parent.glob("*.py")):
+    if module.name != Path(__file__).name:
+        importlib.import_module(module.stem)
+
+OPENING, CLOSING = "<!-- generated: ", "<!-- end -->"
+SHOWS_HOW = "add_a_stage.md"  # its blocks are an example
+
+
+def pages(sources):
+    """Every page that may have blocks."""
+    yield from (Page(name) for name in ("README.md", "stages/README.md"))
+    yield from (Page(f"docs/{path.name}") for path in sorted((ROOT / "docs").glob("*.md")) if path.name != SHOWS_HOW)
+    yield from (Page(f"stages/{path.name}", part=part) for part, path in part_pages().items())
+    yield from (Page(f"stages/{stage.folder}/README.md", stage) for stage in sources.stages.values())
+
+
+def content(sources, page, name):
+    word, *words = name.split()
+    try:
+        made = BLOCKS[word](sources, page, words) if word in BLOCKS else None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Failure(f"{page.path}: '{name}' cannot be made of what is recorded: {error}") from error
+    if made is None:
+        raise Failure(f"{page.path}: there is no generated block '{name}' here")
+    return made
+
+
+def regenerated(sources, page, text):
+    """The text with every generated block made anew."""
+    anew, *blocks = text.split(OPENING)
+    for block in blocks:
+        name, named, rest = block.partition(" -->")
+        _, closed, after = rest.partition(CLOSING)
+        if not named or not closed:
+            raise Failure(f"{page.path}: a generated block has no {CLOSING}")
+        anew += f"{OPENING}{name} -->\n{content(sources, page, name)}{CLOSING}{after}"
+    return anew
+
+
+def read(path):
+    """Empty if it is not there."""
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def write(path, text):
+    """Appears whole or not at all."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        raise Failure(f"cannot write {path}: {error.strerror}") from error
+
+
+def draw():
+    """Makes the plots of their data."""
+    found = subprocess.run([ROOT / "tests/find_python.sh", "matplotlib"], capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        raise Failure("no Python here has matplotlib, which draws the plots", 3)
+    drawn = subprocess.run([found.stdout.strip(), ROOT / PLOTS / "draw.py"], capture_output=True, text=True,
+                           check=False)
+    if drawn.returncode != 0:
+        raise Failure(f"the plots could not be drawn: {drawn.stderr.strip()}", 3)
+
+
+def make(sources, check):
+    """Every file with generated content, and whether it was up to date. Rewrites the others, unless `check`."""
+    made = {page.path: regenerated(sources, page, text) for page in pages(sources)
+            if OPENING in (text := read(ROOT / page.path))}
+    pictures = [picture for source in PICTURES for picture in source(sources)]
+    if pictures:
+        made[f"{PLOTS}/pictures.json"] = "[\n" + ",\n".join(picture.line for picture in pictures) + "\n]\n"
+    made |= {path: whole(sources) for path, whole in FILES.items()}
+    state = {path: read(ROOT / path) == text for path, text in made.items()}
+    plots = {f"{PLOTS}/{file}": picture.is_shown(read(ROOT / PLOTS / file)) for picture in pictures
+             for file in picture.files}
+    if not check:
+        for path, same in state.items():
+            if not same:
+                write(ROOT / path, made[path])
+        if not all(plots.values()):
+            draw()
+    return state | plots
+
+
+def report(states, check, json_file, markdown):
+    """Says what became of each file; returns the exit code."""
+    words = {path: "up to date" if same else "out of date" if check else "rewritten" for path, same in states.items()}
+    stale = sum(not same for same in states.values()) if check else 0
+    failure = f"out of date: {stale} of {len(states)} files; run lab tables" if stale else None
+    rows = [("file", "what is generated"), *words.items()]
+    if json_file:
+        answer = {"command": "tables", "files": [{"file": path, "state": word} for path, word in words.items()]}
+        write(json_file, json.dumps(answer | ({"failure": failure} if failure else {}), indent=1) + "\n")
+    if markdown:
+        print(table(rows[0], rows[1:]), end="")
+    else:
+        width = max(len(path) for path, _ in rows)
+        print("\n".join(f"{path:{width}}  {word}" for path, word in rows))
+    if failure:
+        print(f"lab: {failure}", file=sys.stderr)
+    return 1 if failure else 0
+
+
+class Options(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"lab: {message}; see ./lab tables --help\n")
+
+
+def main():
+    parser = Options(add_help=False, allow_abbrev=False)
+    parser.add_argument("lab")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    try:
+        return report(make(Sources(options.lab), options.check), options.check, options.json, options.markdown)
+    except Failure as failure:
+        print(f"lab: {failure}", file=sys.stderr)
+        return failure.code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

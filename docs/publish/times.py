@@ -1,0 +1,188 @@
+"""Timings: each stage's rates and speedups over its parent."""
+
+from blocks import LEGEND, NOT_RECORDED, block
+from markdown import bold, percent, rounded, table, times, titled
+from records import (Fields, by_problem, counts_bytes, label, libraries, ms_of, pass_of, peer_names, ratio, right_ms)
+
+# What is compared in one table: the rates of a pass in a unit.
+KINDS = [("TFLOP/s", "forward", "TFLOP/s"), ("GB/s", "forward", "GB/s"),
+         ("TFLOP/s", "backward", "Gradients: TFLOP/s"), ("GB/s", "backward", "Gradients: GB/s")]
+
+
+def of_kind(results, kind):
+    unit, direction, _ = kind
+    return [problem for problem in by_problem(results)
+            if counts_bytes(problem.first) == (unit == "GB/s") and pass_of(problem.first) == direction]
+
+
+def flop_rates(results):
+    return of_kind(results, KINDS[0])
+
+
+def rate(row):
+    return rounded(row.rate, 100) if row and row.timing else "-"
+
+
+def rate_and_speedup(row):
+    """ "212 (1.52x)", bold where the stage's change should show"""
+    if not row or not row.timing:
+        return "-"
+    speedup = f" ({times(row.over_parent.value)})" if row.over_parent else ""
+    return bold(rate(row) + speedup, row.shows_here)
+
+
+def rate_tables(sources, results):
+    """A row for each stage and peer, a column for each problem: pairs of title and table, for each kind."""
+    found = []
+    for kind in KINDS:
+        problems = of_kind(results, kind)
+        if not problems:
+            continue
+        rows = []
+        for stage in sources.stages.values():
+            own = [problem.row(stage.number) for problem in problems]
+            if any(own):
+                rows.append([stage.folder, *map(rate_and_speedup, own)])
+        for peer in peer_names(results):
+            rows.append([f"peer: {peer}", *(rate(problem.peer(peer)) for problem in problems)])
+        columns = ["stage", *(f">{problem.short_name}" for problem in problems)]
+        found.append((f"{kind[2]} (speedup over the parent)", table(columns, rows)))
+    return found
+
+
+def facts(results):
+    """What it ran on, and the ceilings there."""
+    machine, ceilings = results.hardware, results.ceilings
+
+    def ceiling(value, unit):
+        return "not measured" if value is None else f"{value:.0f} {unit}"
+
+    listed = {"GPU": f"{machine.gpu}, {machine.sm_count} SMs, sm_{machine.device_arch}", "driver": machine.driver,
+              "toolkit": f"CUDA {machine.toolkit}, compiled for sm_{machine.binary_arch}", "date": results.date,
+              "commit": results.commit, "ceiling, bf16 GEMM": ceiling(ceilings.bf16_tflops, "TFLOP/s"),
+              "ceiling, fp16 GEMM": ceiling(ceilings.fp16_tflops, "TFLOP/s"),
+              "ceiling, copy": ceiling(ceilings.copy_gbs, "GB/s")}
+    if results.get("libraries"):
+        listed["peers"] = libraries(results)
+    return "".join(f"- {name}: {text}\n" for name, text in listed.items())
+
+
+def of_part(sources, results, part):
+    """The recording without what is not of this part: its stages and the one that it starts from stay, on the problems
+    whose rate has a unit in which some stage of the part should show."""
+    stages = sources.of_part(part)
+    start = sources.stages.get(stages[0].parent, stages[0]) if stages else None
+    direction = "backward" if stages and stages[0].backward else "forward"
+    units = {row.unit for row in results.rows if row.shows_here and row.stage // 10 * 10 == part}
+
+    def is_here(row):
+        return row.unit in units and (not stages or pass_of(row) == direction)
+
+    rows = [row for row in results.rows if is_here(row)
+            and (row.stage // 10 * 10 == part or (start and row.stage == start.number))]
+    return Fields(results, rows=rows, peers=[peer for peer in results.get("peers", []) if is_here(peer)])
+
+
+@block("times")
+def times_block(sources, page, _):
+    """On a part's page its stages where their changes should show, beside the one it starts from and the peers."""
+    results = sources.recorded if page.part is None else sources.recording_of(page.part)
+    if not results:
+        return NOT_RECORDED
+    head = facts(results)
+    if page.part is not None:
+        results = of_part(sources, results, page.part)
+        if not results.rows:
+            return NOT_RECORDED
+        head = f"{label(results)}; {libraries(results)}:\n"
+    return head + "".join(titled(*rates) for rates in rate_tables(sources, results)) + LEGEND
+
+
+def stage_table(results, stage):
+    """One stage against its parent, a row for each problem; None if it was not timed."""
+    def milliseconds(row):
+        return "" if ms_of(row) is None else f"{ms_of(row):.3f}"
+
+    rows = []
+    for problem in by_problem(results):
+        row = problem.row(stage.number)
+        if not row or problem.shape.d not in stage.head_dims:
+            continue
+        speedup = row.over_parent and bold(times(row.over_parent.value), row.shows_here)
+        rows.append([problem.short_name, milliseconds(problem.row(row.parent)), milliseconds(row) or row.why_not,
+                     percent(row.timing.noise, 1) if row.timing else "",
+                     f"{rate(row)} {row.unit}" if row.timing else "",
+                     percent(row.ceiling_share), speedup])
+    columns = ["problem", ">parent's ms", ">its own ms", ">noise", ">rate", ">of ceiling", ">over parent"]
+    return rows and table(columns, rows)
+
+
+@block("measured")
+def measured(sources, page, _):
+    if not page.stage:
+        return None
+    results = sources.recording_of(page.stage.number)
+    shown = results and stage_table(results, page.stage)
+    return f"{label(results)}:\n\n{shown}{LEGEND}" if shown else NOT_RECORDED
+
+
+def speedup_table(sources, results, base, others):
+    """How many times as fast as stage `base` the others are, and the last of them as the peers."""
+    peers = peer_names(results)
+    columns = ["problem", *(f">{stage:02} over {base:02}" for stage in others),
+               *(f">{others[-1]:02} over {peer}" for peer in peers)]
+    rows = []
+    for problem in flop_rates(results):
+        first = problem.row(base)
+        if first and problem.shape.d not in sources.stage(base).head_dims:
+            continue
+        rows.append([problem.short_name, *(times(ratio(ms_of(first), ms_of(problem.row(stage)))) for stage in others),
+                     *(times(problem.over_peer(problem.row(others[-1]), peer)) for peer in peers)])
+    return table(columns, rows)
+
+
+@block("headline")
+def headline(sources, *_):
+    """FlashAttention-1 against FlashAttention-2's algorithm and the last stage for long queries that was measured."""
+    results = sources.recorded
+    if not results:
+        return NOT_RECORDED
+    last = max(stage.number for stage in sources.stages.values() if not stage.backward and not stage.ablation
+               and not sources.decodes(stage.shows_in) and 128 in stage.head_dims and stage.folder in results.kernels)
+    return f"{label(results)}; {libraries(results)}:\n\n{speedup_table(sources, results, 1, [5, last])}"
+
+
+def leave_one_out_table(sources, results, last, changes):
+    """Whether gains add or multiply: what each change gained over the parent of the stage that made it, and what the
+    stage `last`, which has them all, gains over the one without it. The rows of all of them have the gain from the
+    first parent to `last`, and beside it the product of the ratios and the sum of the milliseconds above."""
+    rows = []
+
+    def add(problem, name, climbed, left_out, saved, at_the_end):
+        rows.append([problem.short_name, name, times(climbed), times(left_out), f"{saved:.3f}", f"{at_the_end:.3f}"])
+
+    for problem in flop_rates(results):
+        parents = {change: sources.stage(change).parent for change, _ in changes}
+        ms = {n: right_ms(problem.row(n)) for pair in changes for n in (last, *pair, parents[pair[0]])}
+        if None in ms.values():
+            continue
+        product, total = 1, 0
+        for change, without in changes:
+            before, after, left = ms[parents[change]], ms[change], ms[without]
+            product *= left / ms[last]
+            total += left - ms[last]
+            add(problem, sources.stage(change).folder, before / after, left / ms[last], before - after, left - ms[last])
+        first = ms[parents[changes[0][0]]]
+        add(problem, "all of them", first / ms[last], product, first - ms[last], total)
+    return table(["problem", "change", ">over its parent", f">{last:02} over {last:02} without it",
+                  ">ms saved over its parent", f">ms that it saves in {last:02}"], rows)
+
+
+@block("leave_one_out")
+def leave_one_out(sources, *_):
+    """What each change of 05 gained where it came, and what 05 gains by it when it has all the others."""
+    results = sources.ablations
+    if not results:
+        return NOT_RECORDED
+    shown = leave_one_out_table(sources, results, 5, [(2, 90), (3, 92), (4, 91), (5, 4)])
+    return f"{label(results)}:\n\n{shown}"

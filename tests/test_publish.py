@@ -1,0 +1,580 @@
+#!/usr/bin/env python3
+"""Tests what makes tables and plots of the recordings. Usage: test_publish.py LAB"""
+
+import copy
+import json
+import math
+import re
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs/publish"))
+sys.dont_write_bytecode = True
+
+import climbs  # noqa: E402
+import errors  # noqa: E402
+import fastest  # noqa: E402
+import parts  # noqa: E402
+import peer_tests  # noqa: E402
+import peers  # noqa: E402
+import profiles  # noqa: E402
+import published  # noqa: E402
+import roofline  # noqa: E402
+import scaling  # noqa: E402
+import standard  # noqa: E402
+import tables  # noqa: E402
+import times  # noqa: E402
+import worked_example  # noqa: E402
+from blocks import Failure, Page  # noqa: E402
+from markdown import human_bytes, table  # noqa: E402
+from records import Fields, by_problem, key_of, label, long_name  # noqa: E402
+from sources import Sources  # noqa: E402
+
+LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
+HERE = Sources(LAB)
+
+
+def fields(value):
+    return json.loads(json.dumps(value), object_hook=Fields)
+
+
+def row_of(regime, stage, ms, **changes):
+    """One that a GPU verified. What depends on time is left to `derived`."""
+    row = {"regime": regime, "shape": {"B": 8, "H": 16, "Hkv": 16, "Nq": 2048, "Nk": 2048, "d": 128}, "dtype": "bf16",
+           "causal": False, "stage": stage, "parent": stage - 1, "folder": f"{stage:02}_stage", "shows_here": False,
+           "timing": {"median_ms": ms, "noise": 0.01} if ms else None, "verified": bool(ms), "why_not": "", "rate": 0.0,
+           "unit": "", "ceiling_share": None, "over_parent": None, "over_baseline": None}
+    shape = {key: changes.pop(key) for key in list(changes) if key in row["shape"]}
+    return fields(row | changes | {"shape": row["shape"] | shape})
+
+
+def peer_of(row, name, ms, **changes):
+    timing = {"median_ms": ms, "noise": 0.01} if ms else None
+    return fields(dict(row, peer=name, timing=timing, stage_speedups={}, **changes))
+
+
+def derived(rows, own_peers=(), **changes):
+    """A record of these rows, with rates and speedups as lab fills them in."""
+    for row in (*rows, *own_peers):
+        if not row.timing:
+            continue
+        bytes_count = row.shape.Nq == 1
+        s = row.shape
+        work = 4 * (s.B * s.H * s.Nq + s.B * s.Hkv * s.Nk) * s.d if bytes_count else 4e-3 * s.B * s.H * s.Nq * s.Nk * s.d
+        row["rate"] = work / row.timing.median_ms * 1e-6
+        row["unit"] = "GB/s" if bytes_count else "TFLOP/s"
+    for row in rows:
+        before = next((other for other in rows if other.stage == row.parent and key_of(other) == key_of(row)), None)
+        if before and before.timing and before.verified and row.timing and row.verified:
+            row["over_parent"] = fields({"value": before.timing.median_ms / row.timing.median_ms})
+    for peer in own_peers:
+        peer["stage_speedups"] = fields({row.folder: {"value": peer.timing.median_ms / row.timing.median_ms}
+                                         for row in rows if key_of(row) == key_of(peer) and peer.timing and row.timing
+                                         and row.verified})
+    record = {"kind": "timing", "date": "2026-11-21T07:52:00Z", "commit": "0123456789abcdef", "kernels": {},
+              "hardware": {"gpu": "Test GPU", "sm_count": 512}, "libraries": {},
+              "ceilings": {"bf16_tflops": 800.0, "fp16_tflops": None, "copy_gbs": 4000.0}}
+    return Fields(fields(record), rows=list(rows), peers=list(own_peers), **changes)
+
+
+def branched():
+    """A ladder with a branch: 0 <- 1 <- 2 for decoding and 1 <- 18 for long queries. 2 is slower than its parent there.
+    Two peers, one of them with a name to escape."""
+    rows = []
+    for regime, queries in (("train", 2048), ("decode", 1)):
+        for shows_in, stage, parent, ms in (("train", 0, -1, 0.8), ("train", 1, 0, 0.4), ("decode", 2, 1, 0.5),
+                                            ("train", 18, 1, 0.1)):
+            rows.append(row_of(regime, stage, ms, parent=parent, shows_here=shows_in == regime, B=1, Nq=queries))
+    return derived(rows, [peer_of(rows[0], "<A & B>", 0.2), peer_of(rows[0], "unfused", 0.2)])
+
+
+def sample():
+    """Three stages timed on one problem: 00 cannot run, 02 is wrong."""
+    rows = [row_of("train", stage, ms, folder=HERE.stage(stage).folder, shows_here=stage == 1)
+            for stage, ms in ((0, None), (1, 4.0), (2, 2.0))]
+    rows[0]["why_not"], rows[2]["verified"] = "it needs 12 GiB", False
+    return derived(rows)
+
+
+def cells(shown):
+    """The rows of a table in Markdown, by the words of its head."""
+    lines = [[cell.strip() for cell in line[1:-1].split("|")] for line in shown.split("\n") if line.startswith("|")]
+    return [dict(zip(lines[0], line)) for line in lines[2:]]
+
+
+class MarkdownTest(unittest.TestCase):
+    def test_bars_and_line_ends_do_not_end_a_cell(self):
+        self.assertEqual(table(["a", ">b"], [["x|y", "1\n2"], [""]]), "| a | b |\n|---|---:|\n| x\\|y | 1 2 |\n| | |\n")
+
+    def test_bytes(self):
+        self.assertEqual([human_bytes(n) for n in (0, 1023, 1536, 50331648)], ["0 B", "1023 B", "1.5 KiB", "48 MiB"])
+
+
+class PageTest(unittest.TestCase):
+    def test_blocks_are_made_anew_and_nothing_else(self):
+        page, worked = Page("docs/some.md"), "<!-- generated: worked_example inputs -->\n"
+        text = tables.regenerated(HERE, page, f"before\n{worked}old\n<!-- end -->\nafter {worked}<!-- end -->\n")
+        self.assertEqual(text.count("row   Q"), 2)
+        self.assertTrue(text.startswith(f"before\n{worked}```text\nrow   Q") and text.endswith("```\n<!-- end -->\n"))
+        self.assertNotIn("old", text)
+
+    def test_what_makes_no_sense_is_named(self):
+        for name, why in (("dance", "there is no generated block 'dance' here"),
+                          ("measured", "no generated block 'measured'"),
+                          ("worked_example loss", "has no part 'loss'"), ("moved x", "no numbers in 'x'"),
+                          ("counters 1 77", "there is no stage 77"), ("record nothing", "cannot read"),
+                          ("peers h200-rising", "h200-rising.json has no peers")):
+            with self.assertRaisesRegex(Failure, why):
+                tables.regenerated(HERE, Page("docs/some.md"), f"<!-- generated: {name} -->\n<!-- end -->")
+        with self.assertRaisesRegex(Failure, "docs/some.md: a generated block has no <!-- end -->"):
+            tables.regenerated(HERE, Page("docs/some.md"), "<!-- generated: times -->\n")
+
+    def test_links_of_a_page(self):
+        self.assertEqual(Page("README.md").link("docs/plots/x.svg"), "docs/plots/x.svg")
+        self.assertEqual(Page("stages/10s_x.md").link("stages/04/README.md"), "04/README.md")
+        self.assertEqual(Page("stages/04/README.md").link("docs/plots/x.svg"), "../../docs/plots/x.svg")
+
+    def test_a_record_that_is_torn_or_of_another_kind(self):
+        with tempfile.TemporaryDirectory() as folder:
+            sources = Sources(LAB, Path(folder))
+            self.assertEqual(errors.errors_block(sources), "Not recorded yet.\n")
+            self.assertIsNone(sources.recorded)
+            for text, why in (('{"kind": "timing"}', "not a verification"), ('{"kind"', "cannot read"),
+                              ('{"kind": "verification"}', "cannot be made of what is recorded")):
+                (Path(folder) / "h200-verify.json").write_text(text)
+                with self.assertRaisesRegex(Failure, why):
+                    tables.content(Sources(LAB, Path(folder)), Page("docs/results.md"), "errors")
+
+    def test_what_lab_says_of_its_failure_is_passed_on(self):
+        with self.assertRaisesRegex(Failure, "^there is no stage '77'") as caught:
+            HERE.ask("diff", "77")
+        self.assertEqual(caught.exception.code, 2)
+
+    def test_the_newest_full_measurement_is_found_by_its_date(self):
+        regimes = [name for name, regime in HERE.regimes.items() if not regime["sweep"] and regime["pass"] == "forward"]
+        with tempfile.TemporaryDirectory() as folder:
+            for file, date, shown in (("a", "2026-11-22", regimes), ("b", "2026-11-21", regimes),
+                                      ("c", "2026-11-23", regimes[1:])):
+                full = derived([row_of(regime, 1, 1.0, shows_here=True) for regime in shown])
+                (Path(folder) / f"{file}.json").write_text(json.dumps(full | {"date": date}))
+            self.assertEqual(Sources(LAB, Path(folder)).recorded.date, "2026-11-22")
+
+
+class TimesTest(unittest.TestCase):
+    def test_rates_stand_by_unit_and_pass(self):
+        results = sample()
+        (title, shown), = times.rate_tables(HERE, results)
+        self.assertEqual(title, "TFLOP/s (speedup over the parent)")
+        self.assertEqual([row["train 2k"] for row in cells(shown)][:2], ["-", "**68.7**"])
+        self.assertEqual(label(results), "Recorded on Test GPU, 2026-11-21, commit 0123456")
+        measured = cells(times.stage_table(results, HERE.stage(1)))
+        self.assertEqual([row["its own ms"] for row in measured], ["4.000"])
+        self.assertEqual(cells(times.stage_table(results, HERE.stage(0)))[0]["its own ms"], "it needs 12 GiB")
+        self.assertFalse(times.stage_table(results, HERE.stage(3)))
+        results.rows[2]["pass"] = "backward"
+        self.assertEqual([(title, shown.count("\n")) for title, shown in times.rate_tables(HERE, results)],
+                         [("TFLOP/s (speedup over the parent)", 4), ("Gradients: TFLOP/s (speedup over the parent)", 3)])
+
+    def test_speedups_over_one_stage_and_over_peers(self):
+        rows = [row_of("train", stage, ms, folder=HERE.stage(stage).folder) for stage, ms in ((3, 2.0), (4, 1.0))]
+        results = derived(rows, [peer_of(rows[0], "FlashAttention-2", 1.5), peer_of(rows[0], "cuDNN", None)])
+        self.assertEqual(cells(times.speedup_table(HERE, results, 3, [3, 4])),
+                         [{"problem": "train 2k", "03 over 03": "1.00x", "04 over 03": "2.00x",
+                           "04 over FlashAttention-2": "1.50x", "04 over cuDNN": ""}])
+        self.assertEqual(cells(times.speedup_table(HERE, results, 17, [4]))[0]["04 over 17"], "")  # 17 was not timed
+
+    def test_gains_on_the_way_up_stand_beside_what_they_are_worth_at_the_end(self):
+        own = {1: 24.0, 2: 12.0, 3: 4.0, 90: 5.0, 92: 16.0}
+        rows = [row_of("causal" if causal else "train", stage, ms, causal=causal) for causal in (False, True)
+                for stage, ms in own.items() if not (causal and stage == 92)]  # a problem that not all have is left out
+        changes = [(2, 90), (3, 92)]
+        shown = [list(row.values()) for row in cells(times.leave_one_out_table(HERE, derived(rows), 3, changes))]
+        self.assertEqual(shown, [["train 2k", "02_deferred_normalization", "2.00x", "1.25x", "12.000", "1.000"],
+                                 ["train 2k", "03_sequence_parallel", "3.00x", "4.00x", "8.000", "12.000"],
+                                 ["train 2k", "all of them", "6.00x", "5.00x", "20.000", "13.000"]])
+        rows[0]["verified"] = False
+        self.assertEqual(cells(times.leave_one_out_table(HERE, derived(rows), 3, changes)), [])
+
+    def test_a_parts_share_is_its_stages_where_it_starts_and_its_kind_of_problem(self):
+        rows = [row_of(regime, stage, 1.0, shows_here=shows, Nq=1 if regime == "decode" else 2048)
+                for stage, regime, shows in ((5, "train", False), (5, "decode", False), (6, "decode", True),
+                                             (10, "train", False), (10, "decode", True), (20, "train", True))]
+        results = derived(rows)
+        for part, stages in ((10, [6, 10]), (20, [5, 20]), (0, [5, 6])):
+            self.assertEqual([row.stage for row in times.of_part(HERE, results, part).rows], stages)
+
+
+class PeersTest(unittest.TestCase):
+    def sweep(self):
+        rows, own = [], []
+        for d, keys, factor in ((64, 40, 1), (128, 40, 1), (64, 80, 4), (72, 40, None)):
+            for stage, ms in ((3, 2.0), (4, 1.0)):
+                why = "" if factor else f"has no kernel for d = {d}"
+                rows.append(row_of("prefill", stage, ms if factor else None, folder=HERE.stage(stage).folder, d=d, Nq=40,
+                                   Nk=keys, B=1, H=2, Hkv=1, why_not=why))
+            own += [peer_of(rows[-1], "FlashAttention-2", 1.5 * (factor or 1), why_not=""),
+                    peer_of(rows[-1], "cuDNN", None, why_not="does not like it")]
+        return derived(rows, own)
+
+    def test_a_sweep_is_one_row_for_each_problem_and_its_mean(self):
+        results = self.sweep()
+        (_, rates, _), (title, means, is_mean) = peers.comparisons(HERE, results)
+        rates, means = cells(rates), cells(means)
+        self.assertEqual((title, is_mean), ("Geometric mean and minimum of the ratios", True))
+        self.assertEqual(rates[0]["problem"], "d=64 N=40 B=1 H=2 Hkv=1")
+        self.assertTrue(rates[0]["04_split_q"].endswith(" (2.00x)"))
+        self.assertEqual((rates[0]["04 over FlashAttention-2"], rates[0]["04 over cuDNN"]), ("1.50x", ""))
+        self.assertEqual(rates[0][""], "cuDNN: does not like it")
+        self.assertEqual(rates[3][""], "03: has no kernel for d = 72; 04: has no kernel for d = 72; cuDNN: does not like it")
+        self.assertEqual([(row["problems"], row["04 over FlashAttention-2"]) for row in means],
+                         [("d=64", "3.00x, 1.50x"), ("d=72", "-"), ("d=128", "1.50x, 1.50x"), ("all", "2.38x, 1.50x")])
+
+    def test_a_stage_that_lacks_what_another_has_gets_no_mean(self):
+        results = self.sweep()
+        del results.peers[0].stage_speedups["03_sequence_parallel"]
+        row = cells(peers.comparisons(HERE, results)[1][1])[0]
+        self.assertEqual((row["03 over FlashAttention-2"], row["04 over FlashAttention-2"]), ("-", "3.00x, 1.50x"))
+
+    def test_one_stage_or_the_fastest_of_many(self):
+        results = self.sweep()
+        one = cells(peers.comparisons(HERE, results, HERE.stage(3))[0][1])[0]
+        self.assertEqual((len(one), one["03 over FlashAttention-2"]), (1 + 1 + 2 + 2 + 1, "0.75x"))
+        results.rows += [Fields(results.rows[0], stage=stage, verified=False) for stage in (0, 1)]
+        fastest = cells(peers.comparisons(HERE, results)[0][1])
+        self.assertTrue(fastest[0]["fastest"].endswith(" (04)"))
+        self.assertEqual((fastest[0]["fastest over FlashAttention-2"], fastest[3]["fastest"]), ("1.50x", "-"))
+
+    def test_without_peers_no_ratios_and_no_mean(self):
+        results = self.sweep()
+        results["peers"] = []
+        (_, rates, _), = peers.comparisons(HERE, results)
+        self.assertEqual(len(cells(rates)[0]), 1 + 2 + 1)
+        results["rows"] = results.rows[:6]  # every one was timed
+        self.assertEqual(len(cells(peers.comparisons(HERE, results)[0][1])[0]), 1 + 2)
+
+
+class ClimbTest(unittest.TestCase):
+    def test_a_climb_follows_the_parents_up_to_the_last_stage_of_its_branch(self):
+        both = climbs.climbs(HERE, branched())
+        self.assertEqual(climbs.picture_of(both[0]).words, "train 2k in TFLOP/s on Test GPU: 00 stage 43, "
+                         "01 stage 86 (2.00x), 18 stage 344 (4.00x), <A & B> 172")
+        self.assertIn("01 stage 42 (2.00x), 02 stage 34 (0.80x), a copy 4000", climbs.picture_of(both[1]).words)
+        for climb in both:
+            self.assertEqual([step["shared"] for step in climb["steps"]], [True, True, False])
+        self.assertEqual([climb["steps"][1]["shows_here"] for climb in both], [True, False])
+
+    def test_gradients_are_a_branch_of_their_own(self):
+        results = branched()
+        gradients = {"pass": "backward", "regime": "backward", "stage": 40, "folder": "40_stage", "parent": -1}
+        results.rows.append(Fields(results.rows[3] | gradients))
+        three = climbs.climbs(HERE, results)
+        self.assertEqual(three[0], climbs.climbs(HERE, branched())[0])  # shared steps, too
+        self.assertEqual([(step["stage"], step["shared"]) for step in three[2]["steps"]], [("40_stage", False)])
+
+    def test_nobody_climbs_to_a_stage_that_takes_a_change_away(self):
+        results = branched()
+        results.rows.append(Fields(results.rows[3], stage=90, folder="90_stage"))
+        self.assertEqual(climbs.climbs(HERE, results)[0], climbs.climbs(HERE, branched())[0])
+
+    def test_a_climb_ends_with_a_stage_whose_change_shows_where_00_cannot_run(self):
+        results = branched()
+        last = Fields(results.rows[3], stage=21, parent=18, folder="21_stage", shows_here=False)
+        wide = {"regime": "wide", "shape": Fields(last.shape, d=256)}
+        results.rows += [last, Fields(results.rows[0] | wide, timing=None), Fields(last | wide, shows_here=True)]
+        self.assertEqual(climbs.climbs(HERE, results)[0]["steps"][-1]["stage"], "21_stage")
+        self.assertIn("00 naive not timed, 01 flash attention 1 ", climbs.picture_of(climbs.climbs(HERE, sample())[0]).words)
+        self.assertEqual(climbs.climbs(HERE, derived([])), [])
+
+    def test_a_plot_is_known_by_the_recording_that_it_shows(self):
+        train, decode = map(climbs.picture_of, climbs.climbs(HERE, branched()))
+        line = json.loads(train.line)
+        self.assertEqual((line["unit"], line["steps"][0]["over_parent"], line["yardsticks"][0]["name"]),
+                         ("TFLOP/s", None, "<A & B>"))
+        svg = f"<dc:description>{train.line.replace('<A & B>', '&lt;A &amp; B&gt;')}</dc:description>"
+        self.assertTrue(train.is_shown(svg))
+        self.assertFalse(decode.is_shown(svg))
+        newer = copy.deepcopy(train.data)
+        newer["steps"][1]["rate"] += 0.001
+        self.assertFalse(climbs.picture_of(newer).is_shown(svg))
+        self.assertIn('srcset="docs/plots/train-dark.svg"', train.html(Page("README.md")))
+        self.assertIn("&lt;A &amp; B&gt; 172", train.html(Page("README.md")))
+
+
+class RooflineTest(unittest.TestCase):
+    def test_it_has_operations_per_byte_of_what_was_timed_and_profiled(self):
+        rows = [row_of("train", stage, 0.001 * (stage + 1), folder=HERE.stage(stage).folder, B=1, H=1, Hkv=1, Nq=1000,
+                       Nk=1000, d=64) for stage in (4, 5, 22)]
+        kernel = {"metrics": {"hbm_read_bytes": 1e6, "hbm_write_bytes": 3e6}}
+        profile = Fields(rows=[Fields(rows[n], kernels=fields([kernel, kernel])) for n in (0, 2)])
+        point, = roofline.points(HERE, derived(rows), profile)  # 05 was not profiled, 22 is not the last of its part
+        self.assertEqual((point["stage"], point["intensity"]), ("04_split_q", 32))  # 4 x 1000 x 1000 x 64, 8 MB
+        self.assertAlmostEqual(point["tflops"], 51.2)
+        sources = Sources(LAB)
+        sources.recorded, sources.kept["h200-profile"] = derived(rows), profile
+        self.assertEqual(len(roofline.roofline(sources)), 1)
+        sources.recorded.ceilings["copy_gbs"] = None
+        self.assertEqual(roofline.roofline(sources), [])
+
+
+def standard_results(lengths):
+    """00, 01 and 05 on 16 x 8 heads of 64, at these N; 01 takes twice the time of 00 at every length but the first."""
+    return derived([row_of("standard", stage, (0.5 if n == lengths[0] else 2.0) if stage == 1 else 1.0, B=16, H=8,
+                           Hkv=8, Nq=n, Nk=n, d=64, folder=HERE.stage(stage).folder) for n in lengths for stage in (0, 1, 5)])
+
+
+class ScalingTest(unittest.TestCase):
+    def test_a_chart_has_a_panel_for_each_head_dimension_and_mask(self):
+        results = standard_results([512, 1024])
+        masked = Fields(results.rows[3], causal=True, verified=False)
+        grouped = Fields(results.rows[0], shape=Fields(results.rows[0].shape, Hkv=1))
+        results = derived([*results.rows, masked, grouped],
+                          [peer_of(results.rows[3], "A & B", 1.0, why_not=""),
+                           peer_of(results.rows[0], "A & B", None, why_not="does not like it")])
+        picture = scaling.benchmark_chart(results)
+        data = picture.data
+        self.assertEqual((data["N"], [line["name"] for line in data["lines"]][3]), ([512, 1024], "A & B"))
+        plain, causal = data["panels"]
+        self.assertEqual((plain["values"][0][1], plain["values"][3]), (results.rows[3].rate, [None, results.peers[0].rate]))
+        self.assertEqual((causal["title"], causal["values"][0][1]), ("d = 64, causal mask", None))  # a wrong answer
+        self.assertIn("At N = 512 1k. d = 64, no mask: 00 naive 8.6 34, ", picture.words)
+        self.assertIn("A & B - 34; d = 64, causal mask: ", picture.words)
+        rates = cells(scaling.rates_by_problem(HERE, results))
+        self.assertEqual([row["A & B"] for row in rates[:2]] + [rates[2]["00 naive"]], ["-", "34.4", "WRONG"])
+        self.assertEqual(scaling.peer_reasons(results), "A & B: does not like it")
+        grid = cells(scaling.grid_table(results))
+        self.assertEqual(grid[0]["01 SMs with a block"], "25%")
+        self.assertEqual([grid[1][f"05 {what}"] for what in ("blocks", "SMs with a block", "TFLOP/s")], ["2,048", "100%", "34"])
+
+
+class StandardTest(unittest.TestCase):
+    def test_bytes_requested_are_a_quadratic_in_N(self):
+        sources = Sources(LAB)
+        counted = standard.count_tiles(sources, 64, "bf16")
+        _, work = sources.work([sources.stage(stage) for stage in (0, 1, 5)], "--shape 1,1,1,320,320,64 --dtype bf16")
+        for stage, counters in zip((0, 1, 5), work):
+            self.assertEqual(standard.quadratic(counted[stage][0], 320),
+                             counters["global_load_bytes"] + counters["global_store_bytes"])
+            self.assertEqual(standard.quadratic(counted[stage][1], 320), counters["workspace_bytes"])
+        self.assertEqual([counters["blocks"] for counters in work[1:]], [1, 5])  # what grid_table() says
+
+    def test_flash_attention_1_beside_standard_attention(self):
+        self.assertEqual(standard.standard_accesses(2048, 128), 2048 * 2048 + 2048 * 128)
+        self.assertEqual(standard.flash_attention_accesses(2048, 128, standard.sram_of(128, 64)), 2048 * 2048 / 2)
+        results = standard_results([64, 128, 256])
+        results.rows[6]["timing"] = None  # 00 at 256
+        kernel = {"metrics": {"hbm_read_bytes": 1024, "hbm_write_bytes": 2048}}
+        profile = Fields(rows=[Fields(row, kernels=fields([kernel] * (3 if row.stage == 0 else 1))) for row in results.rows
+                               if row.shape.Nk != 128])
+        rows = standard.standard_rows(HERE, results, profile)
+        self.assertEqual([row.stages[0].moved for row in rows], [3 * 3072, None, 3 * 3072])
+        self.assertEqual(rows[0].stages[0].workspace, 16 * 8 * 6 * 64 * 64)
+        self.assertEqual(standard.crossovers(rows), "- d = 64: 01 is faster than 00 at N = 64, and slower at N = 128.\n")
+        own, moved = cells(standard.times_table(rows)), cells(standard.bytes_table(rows))
+        self.assertEqual((own[0]["01 over 00"], own[2]["01 over 00"], own[2]["00 workspace"]), ("2.00x", "-", "48 MiB"))
+        self.assertEqual([row["01 / 00, moved"] for row in moved], ["0.33x", "-", "0.33x"])
+        self.assertEqual(moved[2]["01 / 00, formulas"], "0.20x")  # 1/4 of N^2 over N^2 + 64 N
+        self.assertIn("01, time 0.5x 2x -", standard.ratios_chart(rows, "Test GPU").words)
+
+
+class ProfileTest(unittest.TestCase):
+    def setUp(self):
+        """00 that does not fit, 03 with one kernel and 04 with one in train, 06 with two in decode."""
+        rows = []
+        for stage in (0, 3, 4, 6):
+            kernels = []
+            for name in ("attention", "merge")[:(0, 1, 1, 2)[len(rows)]]:
+                kernels.append({"kernel": name, "threads": 128, "registers": 168, "local_bytes": 0, "shared_bytes": 52224,
+                                "blocks_per_sm": 3, "warps_per_sm": 12, "limited_by": "registers", "metrics": {}})
+            rows.append(row_of("decode" if stage == 6 else "train", stage, None, folder=HERE.stage(stage).folder,
+                               kernels=kernels))
+        for row, ns, waits in ((rows[1], 3278016, (6, 3)), (rows[2], 1041000, (1, 2))):
+            metrics = {"duration_ns": ns, "stall_barrier": waits[0], "stall_selected": 1, "stall_wait": waits[1]}
+            row.kernels[0]["metrics"] = fields(metrics)
+        self.sources = Sources(LAB)
+        self.sources.kept["h200-profile"] = Fields(
+            fields({"kind": "profile", "date": "2026-11-22T07:52:00Z", "commit": "0123456789abcdef",
+                    "hardware": {"gpu": "NVIDIA H200"}, "profiler": "Nsight Compute 2025.3.1"}), rows=rows)
+
+    def lesson(self, stage):
+        return profiles.profile_block(self.sources, Page("README.md", HERE.stage(stage)), [])
+
+    def test_a_lesson_has_its_kernels_beside_its_parents(self):
+        split_q = self.lesson(4)
+        self.assertTrue(split_q.startswith("Nsight Compute 2025.3.1 on NVIDIA H200, 2026-11-22, commit 0123456; "
+                                           "train: B=8 H=16"))
+        for part in ("| metric | 03_sequence_parallel | 04_split_q |\n|---|---:|---:|\n", "| time | 3.278 ms | 1.041 ms |\n",
+                     "| L2 hits | n/a | n/a |\n", "| waits: wait | 30% | 50% |\n| waits: barrier | 60% | 25% |\n"):
+            self.assertIn(part, split_q)
+        self.assertNotIn("gmma", split_q)
+        self.assertIn("| metric | 06_flash_decoding: attention | 06_flash_decoding: merge |", self.lesson(6))
+        self.assertEqual({self.lesson(0), self.lesson(5)}, {"Not profiled yet.\n"})
+
+    def test_occupancy_has_all_stages(self):
+        shown = profiles.occupancy(self.sources)
+        self.assertIn("| 06_flash_decoding | merge | 128 | 168 | 0 | 52,224 | 3 | 12 | registers |", shown)
+        self.assertIn("| 05_causal_skip | not profiled yet |", shown)
+        self.assertNotIn("| 04_split_q | not profiled yet |", shown)
+        self.sources.kept["h200-profile"] = None
+        self.assertEqual({profiles.occupancy(self.sources), self.lesson(4)}, {"Not profiled yet.\n"})
+
+    def test_metrics_are_called_what_lab_profile_calls_them(self):
+        code = (ROOT / "harness/time/nsight.cpp").read_text()
+        known = dict(re.findall(r'\{"(\w+)",\s*"([^"]+)",\s*Unit::', code))
+        known |= {f"{name}_pipe_pct": f"{title} pipe" for name, title in re.findall(r'\bpipe\("(\w+)", "([^"]+)"\)', code)}
+        for key, (title, _) in profiles.METRICS.items():
+            self.assertEqual(known.get(key), title)
+        self.assertEqual(("selected", *profiles.STALLS), tuple(re.findall(r'\bstall\("(\w+)"\)', code)))
+
+
+class FastestTest(unittest.TestCase):
+    def test_times_of_the_newest_recordings_come_first_and_wrong_answers_not_at_all(self):
+        def write(file, date, *rows):
+            (folder / file).write_text(json.dumps(derived(list(rows)) | {"date": f"{date}T07:52:00Z"}))
+
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            wrong = row_of("few-rows", 16, 0.5)
+            wrong["verified"] = False
+            write("x-few-rows.json", "2026-02-03", row_of("few-rows", 36, 1.02), row_of("few-rows", 17, 1.000049), wrong,
+                  row_of("few-rows", 17, 3.0, Nq=4))
+            write("y-few-rows.json", "2026-02-04", row_of("few-rows", 17, 2.0))
+            write("x-serving-odd.json", "2026-02-05", row_of("serving-odd", 17, 3.0))
+            write("x-prefill.json", "2026-02-06", row_of("prefill", 26, 0.1))  # none that decides
+            made = json.loads(fastest.fastest(Sources(LAB, folder)))
+        self.assertEqual([each["file"] for each in made["recordings"]],
+                         ["y-few-rows.json", "x-few-rows.json", "x-serving-odd.json"])
+        self.assertEqual(made["recordings"][1], {"file": "x-few-rows.json", "gpu": "Test GPU", "date": "2026-02-03"})
+        self.assertEqual([(each["recording"], each["shape"][3]) for each in made["problems"]],
+                         [(0, 2048), (1, 2048), (1, 4), (2, 2048)])
+        self.assertEqual(made["problems"][1], {
+            "recording": 1, "shape": [8, 16, 16, 2048, 2048, 128], "pass": "forward", "dtype": "bf16", "causal": False,
+            "median_ms": {"17_stage": 1.0, "36_stage": 1.02}})
+
+
+class PeerTestsTest(unittest.TestCase):
+    def test_a_sentence_for_each_record(self):
+        record = {"kind": "peer-tests", "project": "P", "project_commit": "abcdefgh", "passed": 1200, "failed": 3,
+                  "collected": 20000, "left_out": {"of few": 7, "of many": 18790}, "gpu": "Test GPU",
+                  "date": "2026-11-21T07:52:00Z", "commit": "0123456789", "torch": "2.7"}
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(peer_tests.peer_tests(Sources(LAB, Path(folder))), "")
+            (Path(folder) / "x-peer-tests.json").write_text(json.dumps(record))
+            self.assertEqual(peer_tests.peer_tests(Sources(LAB, Path(folder))), (
+                "The P project's own tests (at abcdefg) pass with the default stages, 1,200 of 1,203, on Test GPU "
+                "(2026-11-21, commit 0123456, PyTorch 2.7; `tests/peer_tests.sh CHECKOUT`). Of its 20,000 tests, those of "
+                "what no stage takes are left out: 18,790 of many, 7 of few.\n"))
+
+
+class ErrorsTest(unittest.TestCase):
+    def test_of_normal_inputs_and_of_all(self):
+        error = {"stage": "01", "dtype": "fp16", "input": "normal", "max_error": 1e-3, "standard_max_error": 2e-3,
+                 "relative_l2": 3e-4}
+        sources = Sources(LAB)
+        sources.kept["h200-verify"] = fields({
+            "device": "Test GPU", "date": "2026-11-21T07:52:00Z", "commit": "0123456789",
+            "errors": [error, error | {"input": "huge", "max_error": 8, "standard_max_error": 9, "relative_l2": 1e-4}]})
+        shown = errors.errors_block(sources)
+        self.assertTrue(shown.startswith("Recorded on Test GPU, 2026-11-21, commit 0123456:\n"))
+        self.assertIn("| 01 | 1.0e-03 | 2.0e-03 | 3.0e-04 | | | |", shown)
+        self.assertIn("| 01 | 8.0e+00 | 9.0e+00 | 3.0e-04 | | | |", shown)
+
+
+class PublishedTest(unittest.TestCase):
+    def test_published_numbers_stand_beside_what_the_recordings_say(self):
+        sources = Sources(LAB)
+        sources.recorded = copy.deepcopy(HERE.recorded)
+        # The papers' "1.7 to 1.8x": 05 without a mask over 05 with one.
+        for without_mask, verdict in ((1.75, "same"), (1.6, "same"), (1.5, "less"), (2.0, "more")):  # within a tenth
+            for row in sources.recorded.rows:
+                if row.stage == 5 and row.timing:
+                    row.timing["median_ms"] = 1 if row.causal else without_mask
+            row = next(row for row in cells(published.published_table(sources)) if row["here"].endswith("x (05)"))
+            self.assertEqual((row["here"], row["verdict"]), (f"{without_mask:.2f}x (05)", verdict))
+        sources.recorded["rows"] = []
+        with self.assertRaisesRegex(Failure, "FlashAttention-1 over standard attention: no recording has it") as caught:
+            published.published_table(sources)
+        self.assertEqual(caught.exception.code, 3)
+
+    def test_every_section_is_on_the_page(self):
+        page = (ROOT / "docs/claimed_and_measured.md").read_text(encoding="utf-8")
+        titles = re.findall(r"^## (.*)", page, re.M)
+        anchors = {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+        data = json.loads((ROOT / "docs/publish/published.json").read_text(encoding="utf-8"))
+        self.assertLessEqual(set(data["sections"]), anchors)
+
+
+class PartsTest(unittest.TestCase):
+    def test_speedups_where_they_show(self):
+        rows = [row_of("causal", stage, ms, causal=True, Nk=n, shows_here=True) for n, fast in ((2048, 1.0), (4096, 0.8))
+                for stage, ms in ((4, 2.0), (5, fast))]
+        stage = HERE.stage(5)
+        for row in rows:
+            row["folder"] = HERE.stage(row.stage).folder
+        self.assertEqual(parts.speedups_where_it_shows(derived(rows), stage), "2.00x to 2.50x (causal)")
+        self.assertEqual(parts.speedups_where_it_shows(derived(rows[:2]), stage), "2.00x (causal)")
+        self.assertEqual(parts.speedups_where_it_shows(derived(rows), HERE.stage(6)), "")
+
+
+def softmax(row, keys):
+    """O, L in base 2, and l of attention over all these keys at once."""
+    S = worked_example.scores(row, keys)
+    weights = [math.exp(math.log(2) * (s - max(S))) for s in S]
+    O = [sum(w * worked_example.V[k][c] for w, k in zip(weights, keys)) / sum(weights) for c in range(4)]
+    return O, max(S) + math.log2(sum(weights)), max(S), sum(weights)
+
+
+class WorkedExampleTest(unittest.TestCase):
+    """What is printed is what softmax over all keys at once gives."""
+
+    def numbers(self, lines):
+        return [[float(word) for word in re.findall(r"-?\d+\.?\d*(?:e-\d+)?", line.replace("|", " "))] for line in lines]
+
+    def near(self, found, expected, places=9):
+        self.assertEqual(len(found), len(expected))
+        for a, b in zip(found, expected):
+            self.assertAlmostEqual(a, b, places)
+
+    def test_inputs_and_scores(self):
+        for row, (shown, scores) in enumerate(zip(self.numbers(worked_example.inputs()[1:]),
+                                                  self.numbers(worked_example.score_lines()[1:]))):
+            self.assertEqual(shown, [row, *worked_example.Q[row], *worked_example.K[row], *worked_example.V[row]])
+            products = [sum(a * b for a, b in zip(worked_example.Q[row], k)) for k in worked_example.K]
+            self.assertEqual(scores, [row, *products])
+
+    def test_every_step_is_attention_over_the_keys_so_far(self):
+        steps, weights, outputs = (self.numbers(lines()[1:17]) for lines in
+                                   (worked_example.every_step, worked_example.weights, worked_example.outputs))
+        moved = 0
+        for n, (step, weight, output) in enumerate(zip(steps, weights, outputs)):
+            i, j, row = n // 8, n // 4 % 2, 4 * (n // 8) + n % 4
+            for line in (step, weight, output):
+                self.assertEqual(line[:3], [i, j, row])
+            O, _, m, l = softmax(row, range(4 * (j + 1)))  # noqa: E741
+            before = softmax(row, range(4))[2]
+            self.near(step[3:], [m, 2 ** (before - m) if j else 0, l], 4)
+            moved += j == 1 and step[4] < 1
+            S = worked_example.scores(row, range(4 * j, 4 * j + 4))
+            self.assertEqual(weight[3:], [m, *(2 ** (s - m) for s in S), sum(2 ** (s - m) for s in S)])
+            self.near(output[3:], [*O, *(l * x for x in O)])
+        self.assertEqual(moved, 4)  # of 8: the example shows both
+
+    def test_the_end_and_the_merge(self):
+        ends, merged = self.numbers(worked_example.every_step()[18:]), self.numbers(worked_example.merge()[1:])
+        for row, (end, parts_of) in enumerate(zip(ends, merged)):
+            O, L, *_ = softmax(row, range(8))
+            self.near(end, [row, L, *O], 4)
+            _, L_0, w_0, *rest = parts_of
+            O_0, (L_1, w_1), O_1, shown = rest[:4], rest[4:6], rest[6:10], rest[10]
+            self.near([shown, w_0, w_1], [L, 2 ** (L_0 - L), 2 ** (L_1 - L)], 4)
+            self.near([w_0 * a + w_1 * b for a, b in zip(O_0, O_1)], O)
+            # All three ways to this row's O end in it.
+            last = [self.numbers([line.split("=")[-1]])[0] for line in worked_example.row_lines(row)]
+            ways = [values for values in last if len(values) == 4 and max(abs(a - b) for a, b in zip(values, O)) < 1e-9]
+            self.assertEqual(len(ways), 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
