@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "docs/publish"))
 sys.dont_write_bytecode = True
 
 import climbs  # noqa: E402
+import counters  # noqa: E402
 import errors  # noqa: E402
 import fastest  # noqa: E402
 import parts  # noqa: E402
@@ -163,6 +164,15 @@ class PageTest(unittest.TestCase):
             self.assertEqual(Sources(LAB, Path(folder)).recorded.date, "2026-11-22")
 
 
+class CountersTest(unittest.TestCase):
+    def test_counters_that_move_and_those_that_stay(self):
+        before = {"mma": 1000, "global_load_bytes": 4096, "tiles": 3, "atomics": 0, "launches": 0}
+        after = before | {"global_load_bytes": 2048, "atomics": 12}
+        self.assertEqual(counters.change_table(["01", "02", "factor"], before, after), (
+            "| counter | 01 | 02 | factor |\n|---|---:|---:|---:|\n| global load bytes | 4,096 | 2,048 | x0.5 |\n"
+            "| atomics | 0 | 12 | new |\n\nUnchanged: mma, tiles.\n"))
+
+
 class TimesTest(unittest.TestCase):
     def test_rates_stand_by_unit_and_pass(self):
         results = sample()
@@ -242,7 +252,7 @@ class PeersTest(unittest.TestCase):
         results = self.sweep()
         one = cells(peers.comparisons(HERE, results, HERE.stage(3))[0][1])[0]
         self.assertEqual((len(one), one["03 over FlashAttention-2"]), (1 + 1 + 2 + 2 + 1, "0.75x"))
-        results.rows += [Fields(results.rows[0], stage=stage, verified=False) for stage in (0, 1)]
+        results.rows += [Fields(results.rows[0], stage=stage, verified=False, rate=1e6) for stage in (0, 1)]
         fastest = cells(peers.comparisons(HERE, results)[0][1])
         self.assertTrue(fastest[0]["fastest"].endswith(" (04)"))
         self.assertEqual((fastest[0]["fastest over FlashAttention-2"], fastest[3]["fastest"]), ("1.50x", "-"))
@@ -285,7 +295,10 @@ class ClimbTest(unittest.TestCase):
         wide = {"regime": "wide", "shape": Fields(last.shape, d=256)}
         results.rows += [last, Fields(results.rows[0] | wide, timing=None), Fields(last | wide, shows_here=True)]
         self.assertEqual(climbs.climbs(HERE, results)[0]["steps"][-1]["stage"], "21_stage")
-        self.assertIn("00 naive not timed, 01 flash attention 1 ", climbs.picture_of(climbs.climbs(HERE, sample())[0]).words)
+        results = sample()
+        results.rows[2]["shows_here"] = True  # of a wrong answer
+        words = climbs.picture_of(climbs.climbs(HERE, results)[0]).words
+        self.assertIn(": 00 naive not timed, 01 flash attention 1 69, 02 deferred normalization not timed", words)
         self.assertEqual(climbs.climbs(HERE, derived([])), [])
 
     def test_a_plot_is_known_by_the_recording_that_it_shows(self):
@@ -391,7 +404,8 @@ class ProfileTest(unittest.TestCase):
             rows.append(row_of("decode" if stage == 6 else "train", stage, None, folder=HERE.stage(stage).folder,
                                kernels=kernels))
         for row, ns, waits in ((rows[1], 3278016, (6, 3)), (rows[2], 1041000, (1, 2))):
-            metrics = {"duration_ns": ns, "stall_barrier": waits[0], "stall_selected": 1, "stall_wait": waits[1]}
+            metrics = {"duration_ns": ns, "stall_barrier": waits[0], "stall_selected": 0.8, "stall_wait": waits[1],
+                       "stall_drain": 0.2}
             row.kernels[0]["metrics"] = fields(metrics)
         self.sources = Sources(LAB)
         self.sources.kept["h200-profile"] = Fields(
@@ -408,6 +422,7 @@ class ProfileTest(unittest.TestCase):
         for part in ("| metric | 03_sequence_parallel | 04_split_q |\n|---|---:|---:|\n", "| time | 3.278 ms | 1.041 ms |\n",
                      "| L2 hits | n/a | n/a |\n", "| waits: wait | 30% | 50% |\n| waits: barrier | 60% | 25% |\n"):
             self.assertIn(part, split_q)
+        self.assertIn("| waits: drain | 2% | 5% |\n", split_q)  # which is enough in one of them
         self.assertNotIn("gmma", split_q)
         self.assertIn("| metric | 06_flash_decoding: attention | 06_flash_decoding: merge |", self.lesson(6))
         self.assertEqual({self.lesson(0), self.lesson(5)}, {"Not profiled yet.\n"})
@@ -513,7 +528,9 @@ class PartsTest(unittest.TestCase):
         stage = HERE.stage(5)
         for row in rows:
             row["folder"] = HERE.stage(row.stage).folder
-        self.assertEqual(parts.speedups_where_it_shows(derived(rows), stage), "2.00x to 2.50x (causal)")
+        elsewhere = [Fields(row, regime="long", shows_here=False) for row in rows[:2]]
+        elsewhere[1]["timing"] = fields({"median_ms": 0.1})
+        self.assertEqual(parts.speedups_where_it_shows(derived(rows + elsewhere), stage), "2.00x to 2.50x (causal)")
         self.assertEqual(parts.speedups_where_it_shows(derived(rows[:2]), stage), "2.00x (causal)")
         self.assertEqual(parts.speedups_where_it_shows(derived(rows), HERE.stage(6)), "")
 
