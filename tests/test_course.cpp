@@ -6,6 +6,7 @@
 #    include <unistd.h>
 
 #    include <algorithm>
+#    include <chrono>
 #    include <cmath>
 #    include <filesystem>
 #    include <functional>
@@ -25,6 +26,7 @@
 #    include "harness/course/similarity.h"
 #    include "harness/course/speed.h"
 #    include "harness/course/zoo.h"
+#    include "harness/device/remote_device.h"
 #    include "harness/ladder/ladder.h"
 #    include "harness/ladder/library.h"
 #    include "harness/report/diff.h"
@@ -457,6 +459,65 @@ TEST_CASE("course: the source of a kernel is screened", "[course]") {
     }
 }
 
+TEST_CASE("course: what nvcc refuses in a kernel is refused; what a host side divides is its own",
+          "[course]") {
+    const std::string good = kernel_of(5), kernel = "    const int first_row = i * Br";
+    const auto said = [&](const std::string& before, const std::string& inside) {
+        const auto found = screen_source(with(with(good, "template <class T, int d>\n__global__",
+                                                   before + "template <class T, int d>\n__global__"),
+                                              kernel, inside + kernel));
+        return found.empty() ? "" : found.front();
+    };
+    CHECK(said("int twice(int n) { return 2 * n; }\n", "") == "");
+    CHECK(contains(said("int twice(int n) { return 2 * n; }\n", "    const int n = i > 1 ? 0 : twice(i);\n"),
+                   "twice() in attention(): it has no __device__"));
+    CHECK(contains(
+        said("template <class N>\nN twice(N n) { return 2 * n; }\n", "    const int n = ::twice<int>(i);\n"),
+        "twice() in attention()"));
+    CHECK(said("__device__ int twice(int n) { return 2 * n; }\n", "    const int n = twice(i);\n") == "");
+    CHECK(said("constexpr int twice(int n) { return 2 * n; }\n", "    const int n = twice(3);\n") == "");
+    CHECK(contains(said("", "    const std::string text(i, 'x');\n"),
+                   "'string' in attention(): no GPU has it"));
+    CHECK(contains(said("", "    if (i < 0) throw 1;\n"), "'throw' in attention()"));
+    // Stage 36 divides in its host side, to choose the heads of a section.
+    const Folder folder;
+    const auto divides = [&](const std::string& source) {
+        const Compilation c{folder.write("kernel.cu", source), name(Backend::cpu), folder / ""};
+        REQUIRE(compile({c}, compiler_limits()).front() == "");
+        return screen_compiled({c}, Backend::cpu);
+    };
+    CHECK(divides(kernel_of(36)).empty());
+    // A lambda in it may be the kernel's.
+    const auto found =
+        divides(with(kernel_of(36), "    const int section =",
+                     "    const auto half = [](double x) { return 1 / x; };\n"
+                     "    const double none = half(KV_bytes);\n    const int section = none < 0 ? 1 :"));
+    CHECK(!found.empty());
+}
+
+TEST_CASE("course: a program that sleeps ends with its run, or with the time for all", "[course]") {
+    const Folder folder;
+    const std::string kernel = folder.write(
+        "kernel.cu", "#include <unistd.h>\n" +
+                         with(kernel_of(5), "namespace {\n", "namespace {\nconst int slept = pause();\n"));
+    const Compilation c{kernel, name(Backend::cpu), folder / ""};
+    REQUIRE(compile({c}, compiler_limits()).front() == "");
+    const auto said = [&](const Limits& limits, double run_limit_s) -> std::string {
+        RemoteDevice device(c.library(), Backend::cpu, limits, run_limit_s);
+        try {
+            device.stage();
+        } catch (const CheckFailed& failure) {
+            CHECK(device.hangs() == 1);
+            return failure.what();
+        }
+        return "";
+    };
+    CHECK(contains(said({}, 0.1), "did not end within 0.1 s"));
+    Limits limits;
+    limits.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    CHECK(contains(said(limits, 60), "the time for all checks is over"));
+}
+
 // Tries what reaches files, processes and the grader, and prints what it could do.
 const char* const raw_calls = R"(
 #include <cstdio>
@@ -538,6 +599,10 @@ TEST_CASE("course: the sandbox holds", "[course]") {
         CHECK(contains(free.out, "fork\n"));  // it would have told
         CHECK(contains(free.out, "truncate\n"));
     }
+    // A deadline is over, however long each may take.
+    limits.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    CHECK(contains(run("sleep 60", 60), "the time for all is over"));
+    limits.deadline = Limits().deadline;
     // Memory and processor time end.
     limits.memory = std::size_t{256} << 20;
     limits.cpu_s = 1;

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "harness/base/file.h"
 #include "harness/base/sandbox.h"
 #include "harness/course/tokens.h"
 #include "harness/ladder/ladder.h"
@@ -124,6 +125,42 @@ class Screen {
     bool said_outside_ = false;
     std::vector<std::string> found_;
 };
+
+/// What nvcc refuses in a kernel and a C++ compiler does not: functions without __device__, and what needs
+/// the host's library or its exceptions.
+std::vector<std::string> hosts_own_in_kernels(const std::vector<Token>& tokens) {
+    static const Words of_the_host{"throw",    "try",        "catch",      "typeid",      "dynamic_cast",
+                                   "string",   "to_string",  "vector",     "map",         "set",
+                                   "function", "unique_ptr", "shared_ptr", "make_unique", "make_shared"};
+    const std::vector<SourceFunction> functions = functions_of(tokens);
+    Words host, device;
+    for (const SourceFunction& f : functions)
+        (f.on_device || f.anywhere ? device : host).insert(std::string(f.name));
+    std::vector<std::string> found;
+    for (const SourceFunction& f : functions) {
+        if (!f.on_device) continue;
+        for (std::size_t i = f.begin + 2; i + 1 < f.end && found.size() < most_found; ++i) {
+            const std::string word(tokens[i].text);
+            const std::string_view after = tokens[i + 1].text, before = tokens[i - 1].text;
+            const bool is_scoped = before == ":" && tokens[i - 2].text == ":" && i > 2 &&
+                                   tokens[i - 3].kind == Token::Kind::word,
+                       is_member = before == "." || (before == ">" && tokens[i - 2].text == "-");
+            const bool of_std = is_scoped && tokens[i - 3].text == "std";
+            const bool is_keyword = word == "throw" || word == "try" || word == "catch" || word == "typeid" ||
+                                    word == "dynamic_cast";
+            if (of_the_host.contains(word) && (of_std || is_keyword)) {
+                found.push_back(
+                    fmt::format("line {}: '{}' in {}(): no GPU has it", tokens[i].line, word, f.name));
+            } else if (host.contains(word) && !device.contains(word) && (after == "(" || after == "<") &&
+                       !is_scoped && !is_member) {
+                found.push_back(
+                    fmt::format("line {}: {}() in {}(): it has no __device__, and nvcc refuses it",
+                                tokens[i].line, word, f.name));
+            }
+        }
+    }
+    return found;
+}
 
 // --- What was compiled
 // ---------------------------------------------------------------------------------------------
@@ -250,20 +287,45 @@ std::vector<std::string> foreign_includes(const Compilation& c) {
     return found;
 }
 
-/// Divisions and reciprocals of floating-point numbers. The layer's own are not in the kernel's library.
-std::vector<std::string> uncounted_divides(const fs::path& library) {
+/// The lines of host code alone: of functions that launch, and hand no kernel a lambda.
+std::set<int> lines_of_the_host(const std::string& source) {
+    std::set<int> lines;
+    const std::vector<Token> tokens = tokens_of(source);
+    for (const SourceFunction& function : functions_of(tokens)) {
+        if (function.on_device || function.anywhere) continue;
+        bool launches = false, has_lambda = false;
+        for (std::size_t i = function.begin + 1; i < function.end; ++i) {
+            launches = launches || (tokens[i].text == "(" && tokens[i - 1].text == "launch");
+            const Token& before = tokens[i - 1];
+            const bool is_index =
+                before.kind == Token::Kind::word || before.text == ")" || before.text == "]";
+            has_lambda = has_lambda || (tokens[i].text == "[" && !is_index);
+        }
+        if (!launches || has_lambda) continue;
+        for (int line = tokens[function.begin].line; line <= tokens[function.end - 1].line; ++line)
+            lines.insert(line);
+    }
+    return lines;
+}
+
+/// Divisions and reciprocals of floating-point numbers in kernels. The layer's own are not in their library.
+std::vector<std::string> uncounted_divides(const Compilation& c) {
+    const fs::path library = c.library();
     const char* script =
         R"((objdump --disassemble --no-show-raw-insn "$0"; echo "ended with $?") |
            grep -E "^ended|^ +[0-9a-f]+:.(v?div[sp][sd]|f[i]?divr?p?[sl]?|v?rcp[a-z0-9]*|v?rsqrt[a-z0-9]*|frecp[a-z]|frsqrt[a-z])\b")";
     const std::string said = inspect({"sh", "-c", script}, library);
     if (!said.ends_with("ended with 0\n")) throw CheckFailed("objdump cannot look into the compiled kernel");
     std::istringstream lines(said);
+    const std::set<int> host = lines_of_the_host(read_file(c.source));
     std::set<std::string> found;
     constexpr std::size_t most_divides = 8;
     for (std::string line; std::getline(lines, line) && found.size() < most_divides;) {
         const std::size_t begin = line.find_first_not_of(' '), end = line.find(':');
         if (begin == line.npos || end == line.npos) continue;
         const std::string place = source_line(library, "0x" + line.substr(begin, end - begin));
+        const std::string own = c.source.filename().string() + ":";
+        if (place.starts_with(own) && host.contains(std::atoi(place.c_str() + own.size()))) continue;
         found.insert(fmt::format("{}: it divides, and nobody counts it: divide() is counted", place));
     }
     return {found.begin(), found.end()};
@@ -273,7 +335,9 @@ std::vector<std::string> uncounted_divides(const fs::path& library) {
 
 std::vector<std::string> screen_source(const std::string& source) {
     try {
-        return Screen(tokens_of(source)).found();
+        const std::vector<Token> tokens = tokens_of(source);
+        std::vector<std::string> found = Screen(tokens).found();
+        return found.empty() ? hosts_own_in_kernels(tokens) : found;
     } catch (const UnreadableToken& refusal) {
         return {fmt::format("line {}: {}", refusal.line, refusal.what)};
     }
@@ -291,7 +355,7 @@ std::vector<std::string> screen_compiled(const std::vector<Compilation>& compila
         if (backend == Backend::gpu) return;  // the source is the same
         for (const std::string& problem : foreign_includes(c)) add(problem);
         if (c.recipe != name(Backend::cpu)) return;
-        for (const std::string& problem : uncounted_divides(c.library())) add(problem);
+        for (const std::string& problem : uncounted_divides(c)) add(problem);
     };
     for (const Compilation& c : compilations) {
         try {

@@ -147,4 +147,44 @@ std::vector<Token> tokens_of(std::string_view source) {
     return Tokens(source).list();
 }
 
+std::vector<SourceFunction> functions_of(const std::vector<Token>& tokens) {
+    std::vector<SourceFunction> functions;
+    SourceFunction now;  // or whatever else is declared
+    bool is_function = true;
+    int braces = 0, parentheses = 0;
+    const auto begin_next = [&](std::size_t at) {
+        now = {.name = {}, .begin = at};
+        is_function = true;
+    };
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        const std::string_view text = tokens[i].text;
+        const bool outside = braces == 1 && parentheses == 0;  // of what is declared in the namespace
+        if (outside && text == "template") {
+            int angles = 0;
+            do {
+                if (++i >= tokens.size()) return functions;
+                angles += tokens[i].text == "<" ? 1 : tokens[i].text == ">" ? -1 : 0;
+            } while (angles > 0);
+            continue;
+        }
+        if (text == "(" && outside && now.name.empty() && i > 0 && tokens[i - 1].kind == Token::Kind::word &&
+            !tokens[i - 1].text.starts_with("__"))
+            now.name = tokens[i - 1].text;
+        if (outside &&
+            (text == "=" || text == "struct" || text == "class" || text == "enum" || text == "union"))
+            is_function = false;
+        if (braces == 1 && (text == "__device__" || text == "__global__")) now.on_device = true;
+        if (braces == 1 && text == "constexpr") now.anywhere = true;
+        parentheses += text == "(" ? 1 : text == ")" ? -1 : 0;
+        if (text == "{" && ++braces == 1) begin_next(i + 1);
+        if (text == "}" && --braces == 1 && parentheses == 0) {
+            now.end = i + 1;
+            if (is_function && !now.name.empty()) functions.push_back(now);
+            if (is_function) begin_next(i + 1);
+        }
+        if (text == ";" && outside) begin_next(i + 1);
+    }
+    return functions;
+}
+
 }  // namespace ladder

@@ -27,4 +27,15 @@ struct UnreadableToken {
 /// could read others.
 std::vector<Token> tokens_of(std::string_view source);
 
+/// A function of a kernel's namespace, and of no structure.
+struct SourceFunction {
+    std::string_view name;
+    std::size_t begin = 0, end = 0;  ///< of its tokens, from its declaration to its last brace
+    bool on_device = false;          ///< __device__ or __global__
+    bool anywhere = false;           ///< constexpr
+};
+
+/// Those that are defined in a source which screen_source() accepts.
+std::vector<SourceFunction> functions_of(const std::vector<Token>& tokens);
+
 }  // namespace ladder
