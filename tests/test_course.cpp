@@ -22,6 +22,8 @@
 #    include "harness/course/exercise.h"
 #    include "harness/course/grade.h"
 #    include "harness/course/handout.h"
+#    include "harness/course/mutants.h"
+#    include "harness/course/problems.h"
 #    include "harness/course/screen.h"
 #    include "harness/course/similarity.h"
 #    include "harness/course/speed.h"
@@ -412,6 +414,8 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
          {"05_causal_skip/kernel.cu", "05_causal_skip/README.md", "06_flash_decoding", "26_mbarriers"})
         CHECK(!fs::exists(folder / (std::string("out/stages/") + name)));
     CHECK(!fs::exists(folder / "out/stages/05_causal_skip/mutants"));
+    const auto known = nlohmann::json::parse(folder.read("out/stages/05_causal_skip/stage.json"));
+    CHECK(known.at("problems").size() == load_exercise("5").problems.size());  // these, not the bugs
     CHECK(fs::exists(folder / "out/docs/figures/04-split-q-light.svg"));
     CHECK(!fs::exists(folder / "out/docs/figures/05-causal-light.svg"));
     CHECK(fs::exists(folder / "out/stages/04_split_q/mutants/missing_wait.txt"));
@@ -621,21 +625,32 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     const Grade unsolved = graded(starting_kernel(load_exercise("5")));
     CHECK(unsolved.total() == 5);
 
-    // Wrong results under a mask where Nq and Nk differ. The rest counts.
+    // Wrong results under a mask where Nq and Nk differ: nothing else counts, and what is right is said.
     const Grade wrong =
         graded(with(good, "p.causal ? i * Br + p.Nk - p.Nq : p.Nk", "p.causal ? i * Br : p.Nk"));
-    CHECK(score(wrong, "correct") < 1);
-    CHECK(score(wrong, "edges") < 1);
-    CHECK(score(wrong, "races") == 1);
-    CHECK(score(wrong, "moved") < 1);
+    CHECK(wrong.total() == 5);
+    CHECK(contains(output(wrong, "races"), "48 of 48"));
+    CHECK(contains(output(wrong, "races"), "Counts once the results are right"));
     CHECK(contains(output(wrong, "edges"), "tile ("));
+
+    // A bug of the zoo in the stage before, at the default seed.
+    const std::string zoo_bug =
+        wrong_kernel(kernel_of(4), read_mutant(stages_folder() / "04_split_q/mutants/missing_rescale.txt"));
+    CHECK(graded(zoo_bug, 4).total() == 5);
+    // Right, and some of the parent's work is left.
+    const Grade too_much = graded(wrong_kernel(
+        good, read_mutant(stages_folder() / "05_causal_skip/mutants/tile_above_the_diagonal.txt")));
+    CHECK(too_much.total() > 5);
+    CHECK(too_much.total() <= 20);
+    for (const char* results : {"correct", "edges", "races"}) CHECK(score(too_much, results) == 0);
+    CHECK(contains(output(too_much, "edges"), "Counts once each counter that the change moves is exact"));
 
     // Hard-coded outputs: a kernel that stores zeros, as many as there should be.
     const Grade zeros =
         graded(with(good, "pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l)", "0u"));
     CHECK(score(zeros, "builds") == 1);
     CHECK(score(zeros, "correct") == 0);
-    CHECK(score(zeros, "edges") <= 0.1);
+    CHECK(score(zeros, "edges") == 0);
 
     // Calling the reference, printing, reading files, leaving early: a kernel can name none of it.
     for (const char* code :
@@ -666,8 +681,7 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
         INFO(code);
         const Grade grade = graded(with(good, launch, there + code + "\n    }\n" + launch));
         CHECK(score(grade, "builds") == 1);
-        CHECK(score(grade, "edges") < 1);
-        CHECK(grade.total() < 100);
+        CHECK(grade.total() == 5);
         INFO(output(grade, "edges"));
         CHECK(contains(output(grade, "edges"), words));
     }
@@ -679,11 +693,79 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
 
     // All four lanes of a row write the same L: right, and a race all the same.
     const Grade race = graded(with(good, "if (t == 0) store(L, ", "store(L, "));
-    CHECK(score(race, "correct") == 1);
-    CHECK(score(race, "edges") == 1);
-    CHECK(score(race, "races") == 0);
-    CHECK(score(race, "unmoved") < 1);
+    CHECK(race.total() == 5);
+    CHECK(contains(output(race, "edges"), "151 of 151"));
     CHECK(contains(output(race, "races"), "kernel.cu:"));
+}
+
+TEST_CASE("course: what a check's outcome is worth", "[course]") {
+    CheckResult result;
+    for (const char* key : {"builds", "correct", "edges", "races", "moved", "unmoved"})
+        result.criteria.push_back({key, key, 10, 10, {}, ""});
+    const auto points = [&](const std::function<void(CheckResult&)>& change) {
+        CheckResult changed = result;
+        change(changed);
+        return Grade{scores(changed, {}), "", {}, ""}.total();
+    };
+    const auto criterion = [](CheckResult& of, const char* key) -> Criterion& {
+        return *std::find_if(of.criteria.begin(), of.criteria.end(),
+                             [&](const Criterion& c) { return c.key == key; });
+    };
+    result.exact = true;
+    CHECK(points([](CheckResult&) {}) == 100);
+    CHECK(points([&](CheckResult& r) { criterion(r, "unmoved").passed = 5; }) == 95);
+    for (const char* key : {"correct", "edges", "races"})
+        CHECK(points([&](CheckResult& r) { criterion(r, key).passed = 9; }) == 5);
+    result.exact = false;
+    CHECK(points([&](CheckResult& r) { criterion(r, "moved").passed = 0; }) == 5);
+    CHECK(points([&](CheckResult& r) { criterion(r, "moved").passed = 2; }) == 12);
+    CHECK(points([&](CheckResult& r) { criterion(r, "moved").passed = 9; }) == 20);
+    CHECK(points([](CheckResult&) {}) == 20);  // a counter that moves, where it must stay
+}
+
+TEST_CASE("course: the problems of each seed hold what free draws may miss", "[course]") {
+    for (const int number : {2, 6, 23, 36, 48}) {
+        const Exercise e = load_exercise(std::to_string(number));
+        INFO(e.folder());
+        std::set<std::string> values;
+        for (const std::uint64_t seed : {1, 2, 7}) {
+            const std::vector<Case> seeded = seeded_problems(e, seed), raced = race_problems(e, seed);
+            CHECK(seeded == seeded_problems(e, seed));
+            for (const Case& c : seeded) values.insert(c.options());
+            const auto any = [&](int d, const std::function<bool(const Case&)>& is) {
+                return std::any_of(seeded.begin(), seeded.end(),
+                                   [&](const Case& c) { return c.shape.d == d && is(c); });
+            };
+            for (const int d : e.head_dims) {
+                for (const bool causal : {false, true}) {
+                    CHECK(any(d, [&](const Case& c) {
+                        return c.input == "rising" && c.causal == causal && c.shape.Nk > 2 * 64;
+                    }));
+                }
+                CHECK(any(d, [](const Case& c) { return c.causal && c.shape.Nq > c.shape.Nk; }));
+            }
+            // The mutants' own, with and without the race checker.
+            for (const fs::path& file : mutant_files(stages_folder() / e.folder())) {
+                INFO(file.string());
+                Case own = read_mutant(file).problem;
+                own.pass = e.pass;
+                const auto is_own = [&](Case c) {
+                    if (own.seed == 1) c.seed = 1;
+                    return c == own;
+                };
+                CHECK(std::any_of(seeded.begin(), seeded.end(), is_own));
+                CHECK(std::any_of(raced.begin(), raced.end(), is_own));
+            }
+            for (const Case& c : seeded) {
+                Case same = parse_case(c.options());
+                same.pass = c.pass;
+                CHECK(same == c);
+            }
+        }
+        CHECK(values.size() > 2 * seeded_problems(e, 1).size());
+    }
+    CHECK_THROWS_AS(parse_case("--causal"), BadUsage);
+    CHECK_THROWS_AS(parse_case("--shape 1,1,1,1,1,64 --window 3"), BadUsage);
 }
 
 /// A submission that is kept as what it changes in a solution, with bytes as \x0c where it adds lines.
@@ -1057,6 +1139,7 @@ TEST_CASE("course: rubrics and grades that make no sense", "[course]") {
     refused(R"({"stage": 99})");
     refused(R"({"stage": "five"})");
     refused(R"({"points": {}})");
+    refused(R"({"stage": 5, "all_or_nothing": ["races"]})");
     refused(R"({"stage": 0})");
     CHECK(lab({"grade", folder / "nowhere", "--stage", "5"}).status == 2);
 }

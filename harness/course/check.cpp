@@ -7,7 +7,6 @@
 #include <chrono>
 #include <map>
 #include <optional>
-#include <random>
 #include <set>
 
 #include "harness/base/file.h"
@@ -15,14 +14,14 @@
 #include "harness/base/table.h"
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
+#include "harness/course/problems.h"
 #include "harness/course/screen.h"
 #include "harness/device/remote_device.h"
 #include "harness/device/workspace.h"
 #include "harness/ladder/library.h"
-#include "harness/problem/cases.h"
-#include "harness/problem/random.h"
 #include "harness/report/diff.h"
 #include "harness/verify/judge.h"
+#include "harness/verify/verify.h"
 #include "simt/simt.h"
 #include "stages/errors.h"
 
@@ -39,35 +38,6 @@ constexpr double clock_over_limit = 2;
 /// Bytes of address space. There are three at most: none while two compilers run, with 1 GB each, and two
 /// while a third does. So all of a submission stays below the 3 GB that instructors.md promises.
 constexpr std::size_t memory_of_a_runner = std::size_t{3} << 28;
-
-/// The exercise's solution, as far as its cases ask.
-Stage solution(const Exercise& e) {
-    Stage stage;
-    stage.pass = e.pass;
-    stage.head_dims = e.head_dims;
-    stage.tilings = e.tilings;
-    return stage;
-}
-
-/// Problems that nobody can foresee.
-std::vector<Case> seeded_cases(const Exercise& e, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::vector<Case> cases;
-    for (int k = 0; k < 8; ++k) {
-        cases.push_back(random_case(random, e.head_dims, k));
-        cases.back().pass = e.pass;
-    }
-    return cases;
-}
-
-std::vector<Case> edge_cases(const Exercise& e, bool thorough) {
-    return verification_cases(solution(e), thorough ? Cover::all : Cover::pairs);
-}
-
-/// A run under the race checker takes ten times as long. All that decides who runs when is in each of these.
-std::vector<Case> race_cases(const Exercise& e) {
-    return verification_cases(solution(e), Cover::each);
-}
 
 /// Whether blocks that must visit more key tiles copy more, and those that must visit as many as much. A
 /// kernel's notes could say anything; the sum of the copies is a claim of its own.
@@ -99,7 +69,7 @@ class Checker {
           processors_before_(processor_s()) {
         for (const auto& [key, title] : std::initializer_list<std::pair<const char*, const char*>>{
                  {"builds", "builds, and declares itself as the stage"},
-                 {"correct", "correct on seeded shapes"},
+                 {"correct", "correct on seeded problems and counted ones"},
                  {"edges", "correct on edge cases"},
                  {"races", "no races, in three orders of threads"},
                  {"moved", "the work moved as claimed"},
@@ -116,8 +86,8 @@ class Checker {
             }
             return std::move(result_);
         }
-        verify_cases(criterion("correct"), seeded_cases(exercise_, options_.seed));
-        verify_cases(criterion("edges"), edge_cases(exercise_, options_.thorough));
+        verify_cases(criterion("correct"), seeded_problems(exercise_, options_.seed));
+        verify_cases(criterion("edges"), edge_problems(exercise_, options_.thorough));
         look_for_races();
         hold_to_claims();
         return std::move(result_);
@@ -183,8 +153,12 @@ class Checker {
         return ran;
     }
 
-    /// What a kernel does differently where it is checked, and may not; empty if nothing.
+    /// What a kernel does where it is checked, and may not: traffic that nobody counts, or anything else than
+    /// in the plain run. Empty if nothing.
     std::string difference(const Case& one, const Ran& plain, const Ran& checked) const {
+        if (const auto bypassed = checked.work.counters.bypassed_bytes; bypassed != 0)
+            return fmt::format("{} bytes of global memory are read or written without load() or store()",
+                               bypassed);
         const std::string report =
             stage_.repeats_exactly
                 ? report_difference(one, plain.outputs, checked.outputs, "the run under the race checker")
@@ -290,8 +264,10 @@ class Checker {
         const int hangs = plain_->hangs();
         for (const Case& one : cases) {
             on_step_(fmt::format("verify {}", one.description()), c.total, static_cast<int>(cases.size()));
-            c.total += 1;
-            if (stops(c, plain_->hangs() - hangs)) continue;
+            if (stops(c, plain_->hangs() - hangs)) {
+                c.total += 1;
+                continue;
+            }
             std::string report;
             if (!stage_.has_head_dim(one.shape.d)) {
                 report = missing_dim_;
@@ -302,16 +278,22 @@ class Checker {
                     report = error.what();
                 }
             }
-            c.passed += report.empty();
-            if (!report.empty()) c.reports.push_back(fmt::format("{}\n{}\n", one.description(), report));
+            count(c, one, report);
         }
+    }
+
+    /// Takes down what was found on one problem; an empty report is a pass.
+    static void count(Criterion& c, const Case& one, const std::string& report) {
+        c.total += 1;
+        c.passed += report.empty();
+        if (!report.empty()) c.reports.push_back(fmt::format("{}\n{}\n", one.description(), report));
     }
 
     /// Runs under the race checker, forward, reversed and shuffled. Whether results are right is not asked
     /// here, only whether they and the work are the same, and the same as without it.
     void look_for_races() {
         Criterion& c = criterion("races");
-        const std::vector<Case> cases = race_cases(exercise_);
+        const std::vector<Case> cases = race_problems(exercise_, options_.seed);
         const int hangs = checked_->hangs() + plain_->hangs();
         for (const Case& one : cases) {
             on_step_(fmt::format("races on {}", one.description()), c.total / 3,
@@ -330,13 +312,7 @@ class Checker {
                 try {
                     if (report.empty()) {
                         if (!plain) plain = run_on(*plain_, one, inputs);
-                        const Ran ran = run_on(*checked_, one, inputs);
-                        const auto bypassed = ran.work.counters.bypassed_bytes;
-                        report = bypassed == 0 ? difference(one, *plain, ran)
-                                               : fmt::format(
-                                                     "{} bytes of global memory are read or written "
-                                                     "without load() or store()",
-                                                     bypassed);
+                        report = difference(one, *plain, run_on(*checked_, one, inputs));
                     }
                 } catch (const CheckFailed& error) {
                     report = error.what();
@@ -360,28 +336,32 @@ class Checker {
         const int hangs = plain_->hangs() + checked_->hangs();
         for (const Case& one : cases) {
             on_step_(fmt::format("count {}", one.description()), done++, static_cast<int>(cases.size()));
-            const Inputs inputs = make_inputs(one);
-            const Work before = count_work(*local, parent, one, inputs);
+            Reference reference(one);
+            const Work before = count_work(*local, parent, one, reference.inputs());
             const simt::KeptOptions kept;
             Work after;
-            std::string broken = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_;
-            if (broken.empty()) broken = why_to_stop(plain_->hangs() + checked_->hangs() - hangs, most_hangs);
-            if (broken.empty()) {
+            std::string wrong = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_, in_secret;
+            if (wrong.empty()) wrong = why_to_stop(plain_->hangs() + checked_->hangs() - hangs, most_hangs);
+            if (wrong.empty()) {
                 try {
                     if (!options_.untrusted) take_turns(*plain_, stage_, one);  // the sandbox has no threads
-                    const Ran plain = run_on(*plain_, one, inputs);
+                    const Ran plain = run_on(*plain_, one, reference.inputs());
                     after = plain.work;
-                    broken = difference(one, plain, run_on(*checked_, one, inputs));
-                    if (broken.empty()) broken = masks_in_secret(before, plain, one, inputs);
+                    wrong = difference(one, plain, run_on(*checked_, one, reference.inputs()));
+                    if (wrong.empty()) wrong = judge(one, reference.expected(), plain.outputs).report;
+                    if (wrong.empty()) in_secret = masks_in_secret(before, plain, one, reference.inputs());
                 } catch (const CheckFailed& error) {
-                    broken = error.what();
+                    wrong = error.what();
                 } catch (const CannotRun& error) {
-                    broken = error.what();
+                    wrong = error.what();
                 }
             }
-            result_.counted += broken.empty();
-            judge_claims(one, before, after, broken, local->sm_count());
+            count(criterion("correct"), one, wrong);
+            judge_claims(one, before, after, wrong.empty() ? in_secret : wrong, local->sm_count());
         }
+        const auto moves = [&](const auto& counter) { return moving_.contains(counter.first); };
+        const auto& stayed = wrong_[unmoved.key];
+        result_.exact = moved.all() && std::none_of(stayed.begin(), stayed.end(), moves);
         for (auto* c : {&moved, &unmoved}) {
             for (const auto& [counter, wrong] : wrong_[c->key]) {
                 c->reports.push_back(
@@ -402,7 +382,7 @@ class Checker {
             const bool moves = !of_parent[k].holds() || !before.why_not.empty();
             Criterion& c = criterion(moves ? "moved" : "unmoved");
             c.total += 1;
-            result_.moves |= moves && after.counters.launches > 0 && claim.holds();
+            if (moves) moving_.insert(claim.counter);
             if (broken.empty() && claim.holds()) {
                 c.passed += 1;
                 continue;
@@ -459,12 +439,18 @@ class Checker {
     Stage stage_;
     std::string missing_dim_;
     std::map<std::string, std::map<std::string, std::pair<std::string, int>>> wrong_;
+    std::set<std::string> moving_;  ///< counters that the change must move on some problem
 };
 
 }  // namespace
 
 bool CheckResult::passed() const {
     return std::all_of(criteria.begin(), criteria.end(), [](const Criterion& c) { return c.all(); });
+}
+
+bool CheckResult::right() const {
+    const CheckResult& all = *this;
+    return all["correct"].all() && all["edges"].all() && all["races"].all();
 }
 
 const Criterion& CheckResult::operator[](const std::string& key) const {

@@ -25,7 +25,7 @@ struct Criterion {
 
 /// How to check.
 struct CheckOptions {
-    std::uint64_t seed = 1;   ///< of the shapes and numbers of "correct"
+    std::uint64_t seed = 1;   ///< of the problems of "correct", and of some of "races"
     bool untrusted = false;   ///< the kernel is somebody else's: screened before it is built, and sandboxed
     bool thorough = false;    ///< more edge cases
     double run_limit_s = 10;  ///< of processors, of one run; one that takes longer ends its criterion
@@ -36,10 +36,12 @@ struct CheckOptions {
 struct CheckResult {
     std::vector<Criterion> criteria;  ///< always all of them, in this order
     std::vector<std::string> notes;   ///< what is no failure here
-    int counted = 0;                  ///< problems on which the work could be counted
-    bool moves = false;  ///< does it do less of what the parent does too much of, be it with a race?
+    /// Each counter that the change moves is as claimed on every problem, also where it must stay.
+    bool exact = false;
 
     bool passed() const;
+    /// All of correct, edges and races.
+    bool right() const;
     const Criterion& operator[](const std::string& key) const;
 };
 

@@ -10,6 +10,7 @@
 #include "harness/base/json.h"
 #include "harness/base/table.h"
 #include "harness/count/counting.h"
+#include "harness/course/mutants.h"
 #include "harness/ladder/ladder.h"
 #include "harness/report/diff.h"
 #include "stages/errors.h"
@@ -24,6 +25,14 @@ Stage as_stage(const Exercise& e) {
     stage.number = e.number;
     stage.name = e.name;
     return stage;
+}
+
+/// Each once, at head dimensions that the exercise has.
+void add_problem(Exercise& e, Case c) {
+    c.pass = e.pass;
+    const bool known = std::find(e.problems.begin(), e.problems.end(), c) != e.problems.end();
+    const bool has_dim = std::find(e.head_dims.begin(), e.head_dims.end(), c.shape.d) != e.head_dims.end();
+    if (!known && has_dim) e.problems.push_back(std::move(c));
 }
 
 /// Fills in what a stage that is in this build says of itself, or else what the hand-out's stage.json says.
@@ -45,6 +54,7 @@ Exercise describe(const fs::path& folder) {
         e.repeats_exactly = stage->repeats_exactly;
         e.head_dims = stage->head_dims;
         e.tilings = stage->tilings;
+        for (const fs::path& file : mutant_files(folder)) add_problem(e, read_mutant(file).problem);
         return e;
     }
     const auto json = read_json(folder / "stage.json");
@@ -58,6 +68,7 @@ Exercise describe(const fs::path& folder) {
     json.at("head_dims").get_to(e.head_dims);
     for (const auto& tiling : json.at("tilings"))
         e.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
+    for (const auto& problem : json.at("problems")) add_problem(e, parse_case(problem));
     return e;
 }
 

@@ -23,6 +23,7 @@ struct Exercise {
     bool repeats_exactly = true;  ///< of the solution: then a student's kernel must too
     std::vector<int> head_dims;
     std::vector<Tiling> tilings;  ///< of the solution, as Stage has them
+    std::vector<Case> problems;   ///< on which the bugs show that are known of it; the bugs stay here
     std::string complaint;        ///< Markdown: what is wrong with the parent
     std::string task;             ///< Markdown: the change in words
     std::vector<std::string>

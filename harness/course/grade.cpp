@@ -25,6 +25,9 @@ namespace {
 
 constexpr std::size_t most_source = 1 << 20;
 
+/// Of all points, what a right kernel can have whose work has not moved as claimed.
+constexpr double part_until_exact = 0.2;
+
 /// A file or folder of the system's, closed with its owner.
 struct Descriptor {
     int number;
@@ -36,7 +39,6 @@ struct Descriptor {
 std::string rubric_text(const Rubric& rubric) {
     std::string text = fmt::format("{} {} {}", rubric.seed, rubric.run_limit_s, rubric.limit_s);
     for (const auto& [key, points] : rubric.points) text += fmt::format(" {} {}", key, points);
-    for (const std::string& key : rubric.all_or_nothing) text += " " + key;
     return text;
 }
 
@@ -127,8 +129,6 @@ Rubric load_rubric(const fs::path& path) {
                 rubric.run_limit_s = value.get<double>();
             } else if (key == "limit_s") {
                 rubric.limit_s = value.get<double>();
-            } else if (key == "all_or_nothing") {
-                rubric.all_or_nothing = value.get<std::vector<std::string>>();
             } else if (key == "points") {
                 for (const auto& [criterion, points] : value.items()) {
                     if (!rubric.points.contains(criterion))
@@ -144,12 +144,41 @@ Rubric load_rubric(const fs::path& path) {
     } catch (const nlohmann::json::exception& error) {
         bad(error.what());
     }
-    for (const std::string& key : rubric.all_or_nothing) {
-        if (!rubric.points.contains(key)) bad(fmt::format("there is no criterion '{}'", key));
-    }
     if (!(rubric.run_limit_s > 0)) bad("run_limit_s must be above 0");
     if (!(rubric.limit_s > 0)) bad("limit_s must be above 0");
     return rubric;
+}
+
+std::vector<Score> scores(const CheckResult& result, const Rubric& rubric) {
+    double all = 0;
+    for (const auto& [key, points] : rubric.points) all += points;
+    const std::string moved_words = "each counter that the change moves is exact on every problem";
+    const bool looked_at = result["moved"].why_not.empty();
+    std::vector<Score> list;
+    for (const Criterion& c : result.criteria) {
+        Score score{c.key, c.title, 0, rubric.points.at(c.key), output_of(c)};
+        const double part = c.total > 0 ? double(c.passed) / c.total : 0;
+        const auto counts_once = [&](const std::string& what) {
+            if (looked_at) score.output += "\nCounts once " + what + ".\n";
+        };
+        if (c.key == "builds") {
+            score.score = score.most * part;
+        } else if (!result.right()) {
+            counts_once("the results are right: all of correct, edges and races");
+        } else if (result.exact) {
+            score.score = score.most * part;
+        } else if (c.key == "moved") {
+            const double most = std::max(0.0, part_until_exact * all - list.front().score);
+            score.score = std::min(score.most * part, most);
+            score.output += fmt::format("\nCounts in full once {}; until then all points are at most {:g}.\n",
+                                        moved_words, part_until_exact * all);
+        } else {
+            counts_once(moved_words);
+        }
+        score.score = rounded(score.score);
+        list.push_back(score);
+    }
+    return list;
 }
 
 std::string fingerprint(const Exercise& exercise, const fs::path& folder, const Rubric& rubric) {
@@ -180,26 +209,7 @@ Grade grade_submission(const Exercise& exercise, const fs::path& folder, const R
     CheckResult result = check_kernel(exercise, kernel, work.path(), options, on_step);
     if (!why_not.empty()) result.criteria.front().reports = {why_not};
 
-    const Criterion& moved = result["moved"];
-    const bool nothing_done = moved.why_not.empty() && !result.moves;
-    for (const Criterion& c : result.criteria) {
-        Score score{c.key, c.title, 0, rubric.points.at(c.key), output_of(c)};
-        const bool whole = std::find(rubric.all_or_nothing.begin(), rubric.all_or_nothing.end(), c.key) !=
-                           rubric.all_or_nothing.end();
-        if (c.all()) {
-            score.score = score.most;
-        } else if (!whole && c.total > 0) {
-            score.score = rounded(score.most * c.passed / c.total);
-        }
-        if (nothing_done && c.key != "builds" && c.key != "moved") {
-            score.score = 0;
-            score.output +=
-                result.counted > 0
-                    ? "\nThis is the parent's merit: it counts once the work moves.\n"
-                    : "\nIt counts once the work moves, and no problem's work could be counted.\n";
-        }
-        grade.scores.push_back(score);
-    }
+    grade.scores = scores(result, rubric);
     if (leaderboard) {
         const bool right = std::all_of(grade.scores.begin(), grade.scores.end(), [](const Score& s) {
             return (s.key != "correct" && s.key != "edges" && s.key != "races") || s.score >= s.most;

@@ -26,8 +26,6 @@ struct Rubric {
     std::uint64_t seed = 1;    ///< of shapes and numbers
     std::map<std::string, double> points{{"builds", 5}, {"correct", 20}, {"edges", 15},
                                          {"races", 15}, {"moved", 35},   {"unmoved", 10}};
-    /// Criteria that give all points or none; of the others a part passes for a part.
-    std::vector<std::string> all_or_nothing{"races"};
     // Seconds of processors, against those that are slow on purpose:
     double run_limit_s = 10;  ///< for one run of the kernel
     double limit_s = 300;     ///< for all checks of one submission
@@ -42,6 +40,11 @@ struct Score {
     double score = 0, most = 0;
     std::string output;  ///< for the student
 };
+
+/// What a check is worth. A kernel whose results are not right has the points of "builds" alone. Of a right
+/// one "moved" counts in parts, and the rest once CheckResult::exact; until then all together are at most a
+/// fifth of the rubric's points.
+std::vector<Score> scores(const CheckResult& result, const Rubric& rubric);
 
 /// One submission's grade.
 struct Grade {

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
 #include <iterator>
 #include <map>
 #include <sstream>
@@ -34,58 +32,6 @@ std::vector<std::string> lines_of(const std::string& text) {
     std::vector<std::string> lines;
     for (std::string line; std::getline(stream, line);) lines.push_back(line + "\n");
     return lines;
-}
-
-template <class T>
-T number(const std::string& word) {
-    T value{};
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc() || end != word.data() + word.size())
-        throw BadUsage(fmt::format("'{}' is not a number", word));
-    return value;
-}
-
-/// Of options as `lab verify` has them. Throws BadUsage.
-Case parse_case(const std::string& options) {
-    Case c;
-    bool has_shape = false;
-    const std::map<std::string, DType> dtypes{{"fp16", DType::fp16}, {"bf16", DType::bf16}};
-    const std::map<std::string, Layout> layouts{{"bhnd", Layout::bhnd}, {"bnhd", Layout::bnhd}};
-    std::map<std::string, std::string> inputs;
-    for (const InputKind& kind : input_kinds()) inputs[kind.name] = kind.name;
-    std::istringstream words(options);
-    for (std::string option, value; words >> option;) {
-        if (option == "--causal") {
-            c.causal = true;
-            continue;
-        }
-        if (!(words >> value)) throw BadUsage(fmt::format("{} has no value", option));
-        const auto one_of = [&](const auto& choices) {
-            const auto found = choices.find(value);
-            if (found == choices.end()) throw BadUsage(fmt::format("there is no {} {}", option, value));
-            return found->second;
-        };
-        if (option == "--shape") {
-            c.shape = parse_shape(value);
-            has_shape = true;
-        } else if (option == "--dtype") {
-            c.dtype = one_of(dtypes);
-        } else if (option == "--layout") {
-            c.layout = one_of(layouts);
-        } else if (option == "--input") {
-            c.input = one_of(inputs);
-        } else if (option == "--seed") {
-            c.seed = number<std::uint64_t>(value);
-        } else if (option == "--scale") {
-            c.scale = number<float>(value);
-        } else if (option == "--sms") {
-            c.multiprocessors = number<int>(value);
-        } else {
-            throw BadUsage(fmt::format("a case has no {}", option));
-        }
-    }
-    if (!has_shape) throw BadUsage("the case has no --shape");
-    return c;
 }
 
 Mutant parse_mutant(const std::string& text) {

@@ -2,9 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
+#include <map>
+#include <sstream>
+
+#include "harness/problem/inputs.h"
+#include "harness/problem/shape.h"
+#include "stages/errors.h"
 
 namespace ladder {
+namespace {
+
+template <class T>
+T number_in(const std::string& word) {
+    T value{};
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc() || end != word.data() + word.size())
+        throw BadUsage(fmt::format("'{}' is not a number", word));
+    return value;
+}
+
+}  // namespace
 
 const char* name(Layout layout) {
     return layout == Layout::bhnd ? "bhnd" : "bnhd";
@@ -43,6 +62,48 @@ std::string Case::options() const {
     if (scale) text += fmt::format(" --scale {}", *scale);
     if (multiprocessors != 0) text += fmt::format(" --sms {}", multiprocessors);
     return text;
+}
+
+Case parse_case(const std::string& options) {
+    Case c;
+    bool has_shape = false;
+    const std::map<std::string, DType> dtypes{{"fp16", DType::fp16}, {"bf16", DType::bf16}};
+    const std::map<std::string, Layout> layouts{{"bhnd", Layout::bhnd}, {"bnhd", Layout::bnhd}};
+    std::map<std::string, std::string> inputs;
+    for (const InputKind& kind : input_kinds()) inputs[kind.name] = kind.name;
+    std::istringstream words(options);
+    for (std::string option, value; words >> option;) {
+        if (option == "--causal") {
+            c.causal = true;
+            continue;
+        }
+        if (!(words >> value)) throw BadUsage(fmt::format("{} has no value", option));
+        const auto one_of = [&](const auto& choices) {
+            const auto found = choices.find(value);
+            if (found == choices.end()) throw BadUsage(fmt::format("there is no {} {}", option, value));
+            return found->second;
+        };
+        if (option == "--shape") {
+            c.shape = parse_shape(value);
+            has_shape = true;
+        } else if (option == "--dtype") {
+            c.dtype = one_of(dtypes);
+        } else if (option == "--layout") {
+            c.layout = one_of(layouts);
+        } else if (option == "--input") {
+            c.input = one_of(inputs);
+        } else if (option == "--seed") {
+            c.seed = number_in<std::uint64_t>(value);
+        } else if (option == "--scale") {
+            c.scale = number_in<float>(value);
+        } else if (option == "--sms") {
+            c.multiprocessors = number_in<int>(value);
+        } else {
+            throw BadUsage(fmt::format("a case has no {}", option));
+        }
+    }
+    if (!has_shape) throw BadUsage("the case has no --shape");
+    return c;
 }
 
 Problem make_problem(const Case& c, const Addresses& at) {

@@ -42,6 +42,9 @@ struct Case {
     std::string options() const;
 };
 
+/// The case of such options: parse_case(c.options()) is c, its pass aside. Throws BadUsage.
+Case parse_case(const std::string& options);
+
 /// Where the tensors of a case are; L is (B, H, Nq).
 struct Addresses {
     void *Q = nullptr, *K = nullptr, *V = nullptr, *O = nullptr;
