@@ -35,7 +35,8 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, con
     using Block = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
     const Block Qs = Q.cast<Real>(), Ks = K.cast<Real>(), Vs = V.cast<Real>();
 
-    Result result{Matrix::Zero(Q.rows(), V.cols()), Vector::Constant(Q.rows(), -infinity)};
+    Result result{Matrix::Zero(Q.rows(), V.cols()), Vector::Constant(Q.rows(), -infinity),
+                  Eigen::VectorXi::Constant(Q.rows(), -1)};
     for (Eigen::Index first = 0; first < Q.rows(); first += block_rows) {
         const Eigen::Index n = std::min(block_rows, Q.rows() - first);
         int keys = 0;  // that any of these rows sees
@@ -49,7 +50,7 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, con
             if (seen == 0) continue;
             auto s = S.row(i).head(seen);
             s = stored((static_cast<Real>(scale) * s).eval());
-            const Real m = s.maxCoeff();
+            const Real m = s.maxCoeff(&result.peak[first + i]);
             s = (s.array() - m).exp();
             const Real l = s.sum();
             P.row(i).head(seen) = stored((s / l).eval());

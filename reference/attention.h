@@ -12,10 +12,12 @@ using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 using Vector = Eigen::VectorXd;
 
 /// O (rows, d) and L (rows): L = log sum exp of the scaled, masked scores; -inf and O = 0 for a row without
-/// keys.
+/// keys. `peak` (rows) is the key with a row's largest score, -1 without keys; empty where O and L were
+/// given.
 struct Result {
     Matrix O;
     Vector L;
+    Eigen::VectorXi peak = {};
 };
 
 /// Which keys a query row sees: all of the first `keys`, or under a causal mask those with

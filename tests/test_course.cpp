@@ -631,7 +631,7 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     CHECK(wrong.total() == 5);
     CHECK(contains(output(wrong, "races"), "48 of 48"));
     CHECK(contains(output(wrong, "races"), "Counts once the results are right"));
-    CHECK(contains(output(wrong, "edges"), "tile ("));
+    CHECK(contains(output(wrong, "edges"), "query tile "));
 
     // A bug of the zoo in the stage before, at the default seed.
     const std::string zoo_bug =

@@ -437,7 +437,7 @@ TEST_CASE("the judge says which gradient is wrong, and where") {
         outputs.dK[element(2, 97, 70, 5)] = eight;
         const Verdict verdict = judge(c, expected, outputs);
         CHECK(contains(verdict.report, "dK is wrong in 1 of 24832 elements"));
-        CHECK(contains(verdict.report, "worst at b=1 h_kv=0 key=70 column=5, tile (1, 0)"));
+        CHECK(contains(verdict.report, "worst at b=1 h_kv=0 key=70 column=5, key tile 1"));
         CHECK(verdict.tensor == "dK");
     }
     SECTION("in the keys of a ragged tile") {
@@ -923,7 +923,7 @@ TEST_CASE("the report names the place") {
     const std::string report = a.verdict().report;
     INFO(report);
     CHECK(contains(report, "O is wrong in 2 of 76800 elements"));
-    CHECK(contains(report, "worst at b=1 h=0 row=130 column=70, tile (2, 1)"));
+    CHECK(contains(report, "worst at b=1 h=0 row=130 column=70, query tile 2"));
     CHECK(contains(report, "got 8"));
 }
 
@@ -983,6 +983,28 @@ TEST_CASE("the report finds the pattern") {
         } else {
             CHECK(contains(verdict.report + "\n", "pattern: " + std::string(example.pattern)));
         }
+    }
+}
+
+TEST_CASE("the report finds the rows whose maximum rises after the first key tile, which a kernel rescales") {
+    const std::string pattern =
+        "pattern: only the rows whose maximum rises after the first key tile (rescale?)";
+    for (const bool causal : {false, true}) {
+        // Which rows they are differs from head to head; together they are all that see a second tile.
+        const Case c = make_case({2, 4, 2, 150, 192, 64}, DType::fp16, causal);
+        Answer a = answer(c);
+        const std::vector<int> peak = Expected(c, a.inputs).peak;
+        const auto rises = [&](int b, int h, int row, int) {
+            return peak[(b * 4 + h) * std::size_t{150} + static_cast<std::size_t>(row)] >= 64;
+        };
+        a.spoil(rises);
+        CHECK(contains(a.verdict().report, pattern));
+        CHECK(!contains(a.verdict().report, "% of the elements there"));
+        // One row more, and it is something else.
+        a.spoil(
+            [&](int b, int h, int row, int) { return b == 0 && h == 0 && row == 0 && !rises(b, h, row, 0); });
+        a.spoil([&](int b, int h, int row, int) { return b == 1 && h == 2 && !rises(b, h, row, 0); });
+        CHECK(!contains(a.verdict().report, "rescale?"));
     }
 }
 

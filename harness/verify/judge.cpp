@@ -248,6 +248,7 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected) {
         const std::size_t row = static_cast<std::size_t>(i) * rows + first;
         std::copy_n(exact.O.data(), exact.O.size(), O.values.data() + row * s.d);
         std::copy_n(exact.L.data(), n, expected.L.data() + row);
+        std::copy_n(exact.peak.data(), n, expected.peak.data() + row);
         const double largest_key = K.rowwise().norm().maxCoeff();
         for (int k = 0; k < n; ++k) {
             O.size[row + k] = exact.O.row(k).norm();
@@ -398,11 +399,12 @@ TensorErrors errors_of(const Case& c, const OutputTensor& tensor, const Expected
 /// bound what contributes to that. When the whole breaks the L2 bound some row does, so a failure always has
 /// a place.
 std::string report_wrong(const Case& c, const OutputTensor& tensor, const ExpectedTensor& all_expected,
-                         const Outputs& outputs, const TensorErrors& errors) {
+                         const std::vector<int>& peak, const Outputs& outputs, const TensorErrors& errors) {
     const std::vector<int>& rows = all_expected.rows;
     const int heads = tensor.heads(c.shape);
     const Bounds& bound = errors.bound;
     Mismatch wrong(c, rows, c.shape.d, tensor.of_keys);
+    wrong.set_peak(peak);
     for (int i = 0; i < c.shape.B * heads; ++i) {
         const auto expected = expected_head(c, all_expected, i);
         const auto sizes = sizes_of_head(all_expected, i);
@@ -443,6 +445,7 @@ std::string report_wrong_L(const Case& c, const Expected& all_expected, const Ou
                            double largest_error) {
     const std::vector<int>& rows = all_expected.tensors[0].rows;
     Mismatch wrong(c, rows, 1);
+    wrong.set_peak(all_expected.peak);
     for (int i = 0; i < heads_of(c); ++i) {
         for (int k = 0; k < std::ssize(rows); ++k) {
             const double expected = expected_L(all_expected, i, k), got = got_L(c, rows, outputs, i, k);
@@ -467,6 +470,7 @@ Expected::Expected(const Case& c, const Inputs& inputs, int sampled_rows) {
     if (c.pass == Pass::forward) {
         L.resize(tensors[0].size.size());
         L_size.resize(L.size());
+        peak.resize(L.size());
     }
     with_type(c.dtype, [&](auto type) {
         if (c.pass == Pass::forward) expect_attention<decltype(type)>(c, inputs, *this);
@@ -548,7 +552,7 @@ Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs) {
         }
         if (errors.pass()) continue;
         verdict.passed = false;
-        if (possible) reports.push_back(report_wrong(c, tensors[k], wanted, outputs, errors));
+        if (possible) reports.push_back(report_wrong(c, tensors[k], wanted, expected.peak, outputs, errors));
     }
     if (c.pass == Pass::forward) {
         verdict.max_L_error = largest_L_error(c, expected, outputs);

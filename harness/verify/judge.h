@@ -30,6 +30,7 @@ struct Expected {
     std::vector<ExpectedTensor> tensors;  ///< in the order of output_tensors()
     std::vector<double> L;                ///< (B, H, rows) of O; empty in the backward pass
     std::vector<double> L_size;           ///< what an error of L is relative to: (B, H, rows)
+    std::vector<int> peak;                ///< the key with a row's largest score, or -1: (B, H, rows)
 };
 
 /// The outcome of a comparison with what was expected. Errors are those of O, or of the one of dQ, dK and dV

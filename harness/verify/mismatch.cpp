@@ -16,52 +16,10 @@
 namespace ladder {
 namespace {
 
-/// A set of indices that a known kind of mistake would get wrong.
-struct Region {
-    std::string name;
-    std::function<bool(int)> contains;
-};
-
 /// The share of a set that has to be wrong for the set to be called wrong: a wrong element can be right by
 /// accident.
 bool mostly(std::size_t wrong, std::size_t all) {
     return wrong > 0 && 4 * wrong >= 3 * all;
-}
-
-/// "only ..." with the tightest regions that hold every wrong index and are mostly wrong; empty if there is
-/// none, or if everything is wrong. Regions that coincide for this shape are all named.
-std::string fit(const std::vector<int>& indices, const std::vector<bool>& wrong, std::vector<Region> regions,
-                const char* one, const char* many) {
-    const auto is_wrong = [&](int index) { return wrong[static_cast<std::size_t>(index)]; };
-    const auto all_wrong = static_cast<std::size_t>(std::count_if(indices.begin(), indices.end(), is_wrong));
-    if (all_wrong == indices.size()) return "";
-
-    const auto first = std::find_if(indices.begin(), indices.end(), is_wrong);
-    const auto last = std::find_if(indices.rbegin(), indices.rend(), is_wrong);
-    const auto range = [&](int index) { return *first <= index && index <= *last; };
-    const Region fallback{
-        *first == *last ? fmt::format("{} {}", one, *first) : fmt::format("{} {}..{}", many, *first, *last),
-        range};
-
-    const auto tightest = [&](const std::vector<Region>& candidates) {
-        std::vector<std::string> names;
-        std::size_t least = indices.size();  // a region of every index says nothing
-        for (const Region& region : candidates) {
-            const auto size =
-                static_cast<std::size_t>(std::count_if(indices.begin(), indices.end(), region.contains));
-            const bool holds_all = std::all_of(indices.begin(), indices.end(), [&](int index) {
-                return !is_wrong(index) || region.contains(index);
-            });
-            if (!holds_all || !mostly(all_wrong, size) || size > least || size == indices.size()) continue;
-            if (size < least) names.clear();
-            least = size;
-            names.push_back(region.name);
-        }
-        return names;
-    };
-    std::vector<std::string> names = tightest(regions);
-    if (names.empty()) names = tightest({fallback});
-    return names.empty() ? "" : fmt::format("only {}", fmt::join(names, ", that is, "));
 }
 
 std::vector<int> indices_up_to(std::size_t n) {
@@ -82,6 +40,7 @@ Mismatch::Mismatch(const Case& c, std::vector<int> rows, int columns, bool of_ke
       heads_(of_keys ? c.shape.Hkv : c.shape.H),
       rows_(std::move(rows)),
       wrong_heads_(static_cast<std::size_t>(c.shape.B) * heads_),
+      wrong_rows_of_heads_(wrong_heads_.size() * (of_keys ? c.shape.Nk : c.shape.Nq)),
       wrong_rows_(of_keys ? c.shape.Nk : c.shape.Nq),
       wrong_columns_(columns),
       row_error_(wrong_rows_.size()) {}
@@ -91,6 +50,7 @@ void Mismatch::add(int b, int h, int row, int column, double expected, double go
     if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
     if (count_++ == 0 || error > worst_.error) worst_ = {b, h, row, column, expected, got, error};
     wrong_heads_[static_cast<std::size_t>(b) * heads_ + h] = true;
+    wrong_rows_of_heads_[(static_cast<std::size_t>(b) * heads_ + h) * wrong_rows_.size() + row] = true;
     wrong_rows_[row] = true;
     wrong_columns_[column] = true;
     row_error_[row] = std::max(row_error_[row], error);
@@ -100,21 +60,31 @@ std::string Mismatch::report(const std::string& what, const std::string& detail)
     if (count_ == 0) return "";
     const std::size_t all = wrong_heads_.size() * rows_.size() * wrong_columns_.size();
     const bool has_columns = wrong_columns_.size() > 1;
-    return fmt::format("{} in {} of {} elements{}\n  {} at b={} {}={} {}={}{}, tile {}: {}got {:.6g}{}", what,
-                       count_, all, detail, std::isfinite(worst_.error) ? "worst" : "first", worst_.b,
+    return fmt::format("{} in {} of {} elements{}\n  {} at b={} {}={} {}={}{}, {} tile {}: {}got {:.6g}{}",
+                       what, count_, all, detail, std::isfinite(worst_.error) ? "worst" : "first", worst_.b,
                        of_keys_ ? "h_kv" : "h", worst_.h, of_keys_ ? "key" : "row", worst_.row,
                        has_columns ? fmt::format(" column={}", worst_.column) : "",
-                       has_columns ? fmt::format("({}, {})", worst_.row / tile, worst_.column / tile)
-                                   : std::to_string(worst_.row / tile),
+                       of_keys_ ? "key" : "query", worst_.row / tile,
                        std::isnan(worst_.expected) ? "" : fmt::format("expected {:.6g}, ", worst_.expected),
                        worst_.got, pattern().empty() ? "" : "\n  pattern: " + pattern());
 }
 
 std::string Mismatch::pattern() const {
-    const std::size_t box = count(wrong_heads_) * count(wrong_rows_) * count(wrong_columns_);
+    Fit fit = of_keys_ ? fit_of_keys() : fit_of_rows();
+    // A set of rows is the same in each head, and those whose maximum rises are others in each.
+    std::size_t rows_of_heads = count(wrong_heads_) * count(wrong_rows_);
+    if (const Fit rising = fit_of_rising_rows(); !rising.names.empty()) {
+        const std::size_t all_heads = fit.size * count(wrong_heads_);
+        if (!fit.names.empty() && all_heads == rising.size) {
+            fit.names.push_back(rising.names.front());
+        } else if (fit.names.empty() || rising.size < all_heads) {
+            fit = rising;
+            rows_of_heads = rising.size;
+        }
+    }
+    const std::size_t box = rows_of_heads * count(wrong_columns_);
     const bool dense = mostly(count_, box);
-    const std::string heads = heads_in_words(), rows = of_keys_ ? keys_in_words() : rows_in_words(),
-                      columns = columns_in_words();
+    const std::string heads = heads_in_words(), rows = fit.in_words(), columns = columns_in_words();
 
     std::vector<std::string> parts;
     if (!heads.empty() && rows.empty() && columns.empty() && dense) {
@@ -131,6 +101,45 @@ std::string Mismatch::pattern() const {
     }
     if (!dense) parts.push_back(fmt::format("{:.2g}% of the elements there", 100.0 * count_ / box));
     return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+/// The tightest regions that hold every wrong index and are mostly wrong; empty if there is none, or if
+/// everything is wrong. Regions that coincide for this shape are all named.
+Mismatch::Fit Mismatch::fit(const std::vector<int>& indices, const std::vector<bool>& wrong,
+                            const std::vector<Region>& regions, const char* one, const char* many) {
+    const auto is_wrong = [&](int index) { return wrong[static_cast<std::size_t>(index)]; };
+    const auto all_wrong = static_cast<std::size_t>(std::count_if(indices.begin(), indices.end(), is_wrong));
+    if (all_wrong == indices.size()) return {};
+
+    const auto first = std::find_if(indices.begin(), indices.end(), is_wrong);
+    const auto last = std::find_if(indices.rbegin(), indices.rend(), is_wrong);
+    const auto range = [&](int index) { return *first <= index && index <= *last; };
+    const Region fallback{
+        *first == *last ? fmt::format("{} {}", one, *first) : fmt::format("{} {}..{}", many, *first, *last),
+        range};
+
+    const auto tightest = [&](const std::vector<Region>& candidates) {
+        Fit best{{}, indices.size()};  // a region of every index says nothing
+        for (const Region& region : candidates) {
+            const auto size =
+                static_cast<std::size_t>(std::count_if(indices.begin(), indices.end(), region.contains));
+            const bool holds_all = std::all_of(indices.begin(), indices.end(), [&](int index) {
+                return !is_wrong(index) || region.contains(index);
+            });
+            if (!holds_all || !mostly(all_wrong, size) || size > best.size || size == indices.size())
+                continue;
+            if (size < best.size) best.names.clear();
+            best.size = size;
+            best.names.push_back(region.name);
+        }
+        return best;
+    };
+    const Fit best = tightest(regions);
+    return best.names.empty() ? tightest({fallback}) : best;
+}
+
+std::string Mismatch::Fit::in_words() const {
+    return names.empty() ? "" : fmt::format("only {}", fmt::join(names, ", that is, "));
 }
 
 std::string Mismatch::heads_in_words() const {
@@ -179,7 +188,7 @@ std::string Mismatch::group_in_words(const std::vector<int>& wrong) const {
     return "";
 }
 
-std::string Mismatch::rows_in_words() const {
+Mismatch::Fit Mismatch::fit_of_rows() const {
     const Shape& s = case_.shape;
     const reference::Mask mask{case_.causal, s.Nq, s.Nk};
     const int query_tail = s.Nq / tile * tile, key_tail = s.Nk / tile * tile;
@@ -204,7 +213,24 @@ std::string Mismatch::rows_in_words() const {
     return fit(rows_, wrong_rows_, regions, "row", "rows");
 }
 
-std::string Mismatch::keys_in_words() const {
+// Of the heads that are wrong. A kernel that does not rescale is wrong in these rows.
+Mismatch::Fit Mismatch::fit_of_rising_rows() const {
+    if (peak_.empty() || of_keys_) return {};
+    std::size_t all = 0, rising = 0, wrong = 0;
+    for (std::size_t head = 0; head < wrong_heads_.size(); ++head) {
+        if (!wrong_heads_[head]) continue;
+        for (std::size_t k = 0; k < rows_.size(); ++k) {
+            const bool rises = peak_[head * rows_.size() + k] >= tile;
+            const bool is_wrong = wrong_rows_of_heads_[head * wrong_rows_.size() + rows_[k]];
+            if (is_wrong && !rises) return {};
+            all += 1, rising += rises, wrong += is_wrong;
+        }
+    }
+    if (rising == all || !mostly(wrong, rising)) return {};
+    return {{"the rows whose maximum rises after the first key tile (rescale?)"}, rising};
+}
+
+Mismatch::Fit Mismatch::fit_of_keys() const {
     const int tail = case_.shape.Nk / tile * tile, Nk = case_.shape.Nk;
     std::vector<Region> regions{
         {"the keys of the last, ragged key tile", [=](int j) { return tail < Nk && j >= tail; }},
@@ -226,7 +252,8 @@ std::string Mismatch::columns_in_words() const {
                 {"odd columns", [](int c) { return c % 2 == 1; }},
                 {"columns 0..7 of every 16 (fragment columns?)", [](int c) { return c % 16 < 8; }},
                 {"columns 8..15 of every 16 (fragment columns?)", [](int c) { return c % 16 >= 8; }}},
-               "column", "columns");
+               "column", "columns")
+        .in_words();
 }
 
 // Rows are ascending, and so is the number of keys that they see: compare the quarters.

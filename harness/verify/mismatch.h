@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/problem/case.h"
@@ -13,6 +15,12 @@ namespace ladder {
 /// Query rows, and keys, of a tile of the ladder's kernels. Reports speak of these tiles.
 inline constexpr int tile = 64;
 
+/// A set of indices that a known kind of mistake would get wrong.
+struct Region {
+    std::string name;
+    std::function<bool(int)> contains;
+};
+
 /// The wrong elements of a tensor with query rows (O, L, dQ) or with keys (dK, dV), kept as what they are
 /// along each axis: heads, rows and columns. A few bytes per index, however many elements are wrong.
 class Mismatch {
@@ -20,25 +28,39 @@ class Mismatch {
     /// `rows` are the query rows, or the keys, that were looked at, ascending; `columns` is d, or 1 for L.
     Mismatch(const Case& c, std::vector<int> rows, int columns, bool of_keys = false);
 
+    /// The key with the largest score of each row that is looked at, -1 for a row without keys: (B, H, rows).
+    /// Without it no pattern is of the rows' maxima.
+    void set_peak(std::vector<int> peak) { peak_ = std::move(peak); }
+
     /// Notes a wrong element. `expected` is NaN where nobody knows it.
     void add(int b, int h, int row, int column, double expected, double got);
 
     bool empty() const { return count_ == 0; }
 
-    /// "`what` in 12 of 4736 elements`detail`", then the worst place with its 64 x 64 tile, then the pattern.
-    /// Empty if nothing is wrong.
+    /// "`what` in 12 of 4736 elements`detail`", then the worst place with its query tile, or key tile, then
+    /// the pattern. Empty if nothing is wrong.
     std::string report(const std::string& what, const std::string& detail = "") const;
 
     /// What the wrong elements have in common, in words: whole heads, the rows of a ragged tile, every row
-    /// past the first key tile, half of the columns, an error that grows with the keys that a row sees. Empty
-    /// if nothing fits.
+    /// past the first key tile, those whose maximum rises after it, half of the columns, an error that grows
+    /// with the keys that a row sees. Empty if nothing fits.
     std::string pattern() const;
 
   private:
+    /// Sets of indices that coincide and fit best, by name.
+    struct Fit {
+        std::vector<std::string> names;
+        std::size_t size = 0;  ///< of the set
+
+        std::string in_words() const;
+    };
+    static Fit fit(const std::vector<int>& indices, const std::vector<bool>& wrong,
+                   const std::vector<Region>& regions, const char* one, const char* many);
     std::string heads_in_words() const;
     std::string group_in_words(const std::vector<int>& wrong) const;
-    std::string rows_in_words() const;
-    std::string keys_in_words() const;
+    Fit fit_of_rows() const;
+    Fit fit_of_rising_rows() const;
+    Fit fit_of_keys() const;
     std::string columns_in_words() const;
     bool grows_with_visible_keys() const;
 
@@ -46,8 +68,10 @@ class Mismatch {
     bool of_keys_;
     int heads_;  // H, or Hkv
     std::vector<int> rows_;
-    std::vector<bool> wrong_heads_;  // (B, heads)
-    std::vector<bool> wrong_rows_;   // (N)
+    std::vector<int> peak_;
+    std::vector<bool> wrong_heads_;          // (B, heads)
+    std::vector<bool> wrong_rows_of_heads_;  // (B, heads, N)
+    std::vector<bool> wrong_rows_;           // (N)
     std::vector<bool> wrong_columns_;
     std::vector<double> row_error_;  // (N), the largest of the row
     std::size_t count_ = 0;
