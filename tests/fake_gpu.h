@@ -59,8 +59,9 @@ class FakeGpu final : public Device, public Stopwatch {
                 return head(view, index, N).cast<double>();
             };
             const int kv = h / (p.H / p.Hkv);
-            const auto [O, L] = reference::attention(matrix(p.Q, h, p.Nq), matrix(p.K, kv, p.Nk),
-                                                     matrix(p.V, kv, p.Nk), p.scale, {p.causal, p.Nq, p.Nk});
+            const auto [O, L, peak] =
+                reference::attention(matrix(p.Q, h, p.Nq), matrix(p.K, kv, p.Nk), matrix(p.V, kv, p.Nk),
+                                     p.scale, {p.causal, p.Nq, p.Nk});
             head(p.O, h, p.Nq) = (stage.number == wrong_stage ? 0 * O : O).cast<Eigen::bfloat16>();
             for (int row = 0; row < p.Nq; ++row) p.L[i * p.Nq + row] = static_cast<float>(L[row]);
         }

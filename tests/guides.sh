@@ -71,4 +71,18 @@ cd "$work/lab1"
 unset LADDER_BUILD
 follow STUDENTS.md
 [ "$commands" -gt 15 ]
+
+# What a hand-out names it has: commands, in its pages, its task and its help ...
+for command in $({
+    grep -rhoE '(\./|`)lab [a-z]+' --include=*.md . | sed 's/.*lab //'
+    ./lab help | sed -n 's/^  \([a-z]*\) .*/\1/p'
+} | sort -u); do
+    ./lab "$command" --help > /dev/null || { echo "a hand-out has no lab $command"; exit 1; }
+done
+# ... and files, unless the paragraph says that the whole ladder has them.
+find . -name '*.md' -not -path './build/*' -exec awk -v RS= '!/whole[[:space:]]+ladder/' {} + |
+    grep -oE '\<(docs|examples|harness|notebooks|python|reference|simt|stages|tests)/[A-Za-z0-9_./-]*[A-Za-z0-9_]' | sort -u |
+    while read -r file; do
+        [ -e "$file" ] || { echo "a hand-out names $file and does not have it"; exit 1; }
+    done
 echo "$commands commands"

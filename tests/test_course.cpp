@@ -363,6 +363,15 @@ TEST_CASE("course: the zoo begins with puzzles that have hints, in the order of 
     }));
     std::istringstream lines(few.out);
     for (std::string line; std::getline(lines, line);) CHECK(display_width(line) <= 80);
+    // One edit mends it unless the puzzle says otherwise: more where its lines are apart.
+    for (const Puzzle& puzzle : zoo()) {
+        const std::size_t replacements = puzzle.mutant.replacements.size();
+        if (replacements == 1 && puzzle.number % 40 != 2) continue;
+        INFO(puzzle.id);
+        CHECK((places_of(puzzle) > 1) == (replacements > 1));
+    }
+    CHECK(contains(lab({"zoo", "1", "--give-up"}).out, "2 places of the kernel"));
+    CHECK(contains(lab({"zoo", "2", "--give-up"}).out, "1 place of the kernel"));
 }
 
 TEST_CASE("course: a hand-out holds no solution", "[course]") {

@@ -846,7 +846,7 @@ TEST_CASE("the judge rejects what is wrong in one place") {
     SECTION("L off by 1e-3") {
         a.L(1, 0, 69) *= 1.001f;
         CHECK(contains(a.verdict().report, "L is wrong in 1 of 280"));
-        CHECK(contains(a.verdict().report, "b=1 h=0 row=69, tile 1"));
+        CHECK(contains(a.verdict().report, "b=1 h=0 row=69, query tile 1"));
         CHECK(std::abs(a.verdict().max_L_error - 1e-3) < 1e-5);
     }
     SECTION("L off by 2e-4") {

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <new>
 #include <string>
@@ -51,6 +52,28 @@ ladder::Command add_scripted(ladder::CommandLine& lab, const std::string& name,
     return command;
 }
 
+// What a hand-out has neither the files nor the need for.
+void add_of_whole_ladder(ladder::CommandLine& lab) {
+    ladder::add_handout(lab);
+    add_scripted(lab, "notebooks", "Open the notebooks in Jupyter",
+                 {{"--check", "Execute all instead, and compare with their committed outputs"},
+                  {"--update", "Execute all instead, and rewrite their outputs"}});
+    add_scripted(
+        lab, "docs", "Build the site: lessons, diffs side by side, kernels, the reference",
+        {{"--out", "DIR: the site's folder [build/docs/html]"}, {"--open", "Show it in the browser"}});
+    add_scripted(lab, "test", "Build and test everything",
+                 {{"--quick", "Only what takes about a minute once it is built"},
+                  {"--mutate",
+                   "[STAGES]: instead, which of a kernel's small mistakes the cases of lab check miss [0 1 2 "
+                   "3 4 5 6]"},
+                  {"--coverage", "[STAGES]: instead, which ways of a kernel these cases never go"}});
+    add_scripted(lab, "tables", "Rewrite the generated tables and plots of the README files",
+                 {{"--check", "Change nothing; fail if a file is out of date"},
+                  {"--json", "FILE: write the result as JSON to FILE"},
+                  {"--markdown", "Print Markdown"}})
+        .group("For maintainers");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -68,27 +91,10 @@ int main(int argc, char** argv) {
     ladder::add_trace(lab);
     ladder::add_exercise(lab);
     ladder::add_zoo(lab);
-    ladder::add_handout(lab);
     ladder::add_grade(lab);
-    add_scripted(lab, "notebooks", "Open the notebooks in Jupyter",
-                 {{"--check", "Execute all instead, and compare with their committed outputs"},
-                  {"--update", "Execute all instead, and rewrite their outputs"}});
-    add_scripted(
-        lab, "docs", "Build the site: lessons, diffs side by side, kernels, the reference",
-        {{"--out", "DIR: the site's folder [build/docs/html]"}, {"--open", "Show it in the browser"}});
     add_scripted(lab, "install", "Install all that any command needs, and the packages named; builds nothing",
                  {});
-    add_scripted(lab, "test", "Build and test everything",
-                 {{"--quick", "Only what takes about a minute once it is built"},
-                  {"--mutate",
-                   "[STAGES]: instead, which of a kernel's small mistakes the cases of lab check miss [0 1 2 "
-                   "3 4 5 6]"},
-                  {"--coverage", "[STAGES]: instead, which ways of a kernel these cases never go"}});
-    add_scripted(lab, "tables", "Rewrite the generated tables and plots of the README files",
-                 {{"--check", "Change nothing; fail if a file is out of date"},
-                  {"--json", "FILE: write the result as JSON to FILE"},
-                  {"--markdown", "Print Markdown"}})
-        .group("For maintainers");
+    if (std::filesystem::exists(LADDER_SOURCE_DIR "/tests/all.sh")) add_of_whole_ladder(lab);
 
     try {
         lab.run(argc, argv);

@@ -112,7 +112,8 @@ Document run(const ZooOptions& options) {
     Document document;
     document.facts = {{"puzzle", fmt::format("{} of {}", puzzle.number, zoo().size())},
                       {"stage", puzzle.stage->folder()},
-                      {"symptom", puzzle.mutant.symptom}};
+                      {"symptom", puzzle.mutant.symptom},
+                      {"to mend", counted(places_of(puzzle), "place") + " of the kernel"}};
     if (options.give_up) {
         document.facts.emplace_back("bug", puzzle.mutant.bug);
         document.listings.push_back({"fix", fix_as_diff(puzzle), "diff", colour_diff});

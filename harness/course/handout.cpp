@@ -70,8 +70,8 @@ class Copier {
     fs::path from_, to_;
 };
 
-/// A page in `folder` whose links to files that are not there, or not below `top`, have become their words.
-/// What is code stays.
+/// A page in `folder` whose links to files that are not there, or not below `top`, have become their words;
+/// where these are a file's path, they say that only the whole ladder has it. What is code stays.
 std::string without_dead_links(const std::string& page, const fs::path& folder, const fs::path& top) {
     static const std::regex code_or_link(R"(`[^`]*`|\[([^\]]*)\]\(([^)#\s]+)[^)]*\))");
     std::string result, prose;
@@ -85,7 +85,9 @@ std::string without_dead_links(const std::string& page, const fs::path& folder, 
                 *(folder / target).lexically_relative(top).lexically_normal().begin() != "..";
             const bool leads = target.empty() || target.find(':') != target.npos || is_here;
             result.append(rest, match[0].first);
-            result += leads ? match[0].str() : match[1].str();
+            const std::string words = match[1];
+            const bool is_path = words.find('/') != words.npos && words.find(' ') == words.npos;
+            result += leads ? match[0].str() : words + (is_path ? " of the whole ladder" : "");
             rest = match[0].second;
         }
         result.append(rest, prose.cend());
@@ -160,9 +162,10 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
 
     Handout handout;
     Copier copy(source_folder(), folder);
-    for (const char* file : {"lab", "CMakeLists.txt", "CMakePresets.json", "LICENSE", ".gitattributes",
-                             ".gitignore", "stages/device.cuh", "stages/hopper.cuh", "stages/stage.h",
-                             "stages/errors.h", "stages/launch.h", "stages/README.md"})
+    for (const char* file :
+         {"lab", "CMakeLists.txt", "CMakePresets.json", "LICENSE", ".gitattributes", ".gitignore",
+          "stages/device.cuh", "stages/hopper.cuh", "stages/stage.h", "stages/errors.h", "stages/launch.h",
+          "stages/README.md", "docs/explorer.md", "docs/glossary.md"})
         copy.file(file);
     for (const char* name : {"harness", "simt", "reference", "docs/plots", ".devcontainer"})
         copy.folder(name);

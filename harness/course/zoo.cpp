@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <sstream>
 
 #include "harness/base/file.h"
 #include "harness/base/json.h"
@@ -70,6 +71,19 @@ std::string fix_as_diff(const Puzzle& puzzle) {
     const fs::path right = kernel_path(*puzzle.stage), wrong = folder.path() / "kernel.cu";
     OutputFile(wrong).write(wrong_kernel(read_file(right), puzzle.mutant));
     return diff_files(wrong, "zoo/kernel.cu", right, puzzle.stage->folder() + "/kernel.cu");
+}
+
+int places_of(const Puzzle& puzzle) {
+    int places = 0;
+    std::istringstream lines(fix_as_diff(puzzle));
+    bool header = true, was_changed = false;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with("@@")) header = false;
+        const bool changed = !header && (line.starts_with('-') || line.starts_with('+'));
+        places += changed && !was_changed;
+        was_changed = changed;
+    }
+    return places;
 }
 
 PuzzleFolder start_puzzle(const Puzzle& puzzle, const fs::path& path) {

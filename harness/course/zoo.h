@@ -32,6 +32,8 @@ Puzzle find_puzzle(int number);
 /// From the wrong kernel to the stage's, as `diff -u`. Throws CheckFailed if the bug does not fit the kernel
 /// any more.
 std::string fix_as_diff(const Puzzle& puzzle);
+/// How many runs of neighbouring lines the fix changes: one bug may need several.
+int places_of(const Puzzle& puzzle);
 
 /// The folder in which a puzzle is solved: kernel.cu, and .lab, which is lab's.
 struct PuzzleFolder {
