@@ -250,6 +250,11 @@ def test_shares(browser, page, data):
         check(re.findall(rf"warp {warp} ([^;.]*)", tiles[1]) == [f"{rows}, keys 0 to 63"],
               f"04, warp {warp}: {tiles[1]}")
     check("bytes through shared memory" in tiles[0] and "no warp reads" in tiles[1], f"the exchange: {tiles}")
+    # 04 shuffles within its warps, which is no exchange between them.
+    legend = browser.find("#legend")[0].text
+    check("shuffles in a warp" in legend and "between warps" in legend, f"the legend: {legend}")
+    kinds = browser.script("return kindOfCounter.filter(([, , kind]) => kind === 'exchange').map(([name]) => name)")
+    check("shuffles" not in kinds and "shared_exchange_bytes" in kinds, f"between warps: {kinds}")
     barriers = [element.get_attribute("aria-label") for element in browser.find("canvas.warps")]
     check("9 barriers" in barriers[0] and "2 barriers" in barriers[1], f"the barriers: {barriers}")
     check("mma and nothing else" in browser.find("#unit")[0].text, "the unit of time is not explained")
