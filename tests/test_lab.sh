@@ -304,6 +304,12 @@ expect 7 out '<a folder>' out '<--open>'
 run docs --help
 expect 7 out '<docs>' out '<--help>'
 
+title='the help of lab install is the program'"'"'s, and no option is a package'
+run install --help
+expect 7 out '<install>' out '<--help>'
+run install --everything
+expect 2 err 'usage: lab install [PACKAGE]...'
+
 title='bad usage of lab docs'
 for arguments in --out --out= --fast here; do
     run docs $arguments
