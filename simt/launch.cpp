@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -60,6 +61,18 @@ class Pool {
     std::vector<std::jthread> threads_;
 };
 
+Pool* pool_of_process = nullptr;
+
+/// A child of fork() has its parent's memory and none of its threads, so it begins without a pool. The object
+/// that it inherits stays as it is: its threads can be neither woken nor joined. For the same reason no
+/// destructor runs when a process ends.
+Pool& pool() {
+    [[maybe_unused]] static const int registered =
+        pthread_atfork(nullptr, nullptr, [] { pool_of_process = nullptr; });
+    if (pool_of_process == nullptr) pool_of_process = new Pool;
+    return *pool_of_process;
+}
+
 std::mutex total_mutex;
 Counters total;
 std::uint32_t next_serial = 1;
@@ -112,7 +125,6 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
     }
     std::optional<Turns> turns;
     if (blocks <= static_cast<std::uint64_t>(o.blocks_in_turns)) turns.emplace(blocks);
-    static Pool pool;
     const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     const int wanted = turns ? o.blocks_in_turns : o.workers > 0 ? o.workers : cores;
     const int count = static_cast<int>(std::min<std::uint64_t>(wanted, blocks));
@@ -148,7 +160,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         const std::lock_guard lock(total_mutex);
         total += block.tally;
     };
-    pool.run(count, work);
+    pool().run(count, work);
     {
         const std::lock_guard lock(total_mutex);
         total.launches += 1;

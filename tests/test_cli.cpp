@@ -727,6 +727,7 @@ TEST_CASE("lab run: values that cannot be computed with", "[cli]") {
     expect_failure(files.command(), 2, "beyond the range of fp16; try --dtype bf16");
     expect_failure(files.command({"--scale", "nan"}), 2, "--scale");
     expect_failure(files.command({"--scale", "inf"}), 2, "--scale");
+    expect_failure(files.command({"--scale", "1e39"}), 2, "--scale");
     expect_failure(Files().command({"--dtype", "bf16"}), 2, "float16 values would lose bits");
     CHECK(files.folder.files() == 3);
 }

@@ -4,6 +4,8 @@
 #ifdef LADDER_HAS_CPU
 
 #    include <dlfcn.h>
+#    include <sys/wait.h>
+#    include <unistd.h>
 
 #    include <algorithm>
 #    include <cstdlib>
@@ -343,6 +345,21 @@ TEST_CASE("simt: correct kernels give the same under every order, seed and numbe
             }
         }
     }
+}
+
+TEST_CASE("simt: a child of fork runs kernels on threads of its own", "[simt]") {
+    const WithOptions restore;
+    simt::options().workers = 3;
+    const auto numbers = block_numbers();
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);  // instead of a wait without an end
+        _exit(block_numbers() == numbers && block_numbers() == numbers ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(block_numbers() == numbers);
 }
 
 TEST_CASE("simt: counters count", "[simt]") {

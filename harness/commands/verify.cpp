@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <random>
 #include <set>
@@ -155,6 +156,7 @@ Document run(const VerifyOptions& options) {
     const ProgressLine progress;
     std::vector<Verification> verifications;
     if (options.scale && !options.problem.shape) throw BadUsage("--scale needs --shape");
+    if (options.scale && !std::isfinite(*options.scale)) throw BadUsage("--scale must be a finite number");
     if (options.orders && options.backend.order != "forward") throw BadUsage("--orders runs every --order");
     if (options.random > 0) {
         const CaseOptions& wanted = options.problem;
