@@ -290,7 +290,8 @@ SandboxedProcess::SandboxedProcess(const std::vector<std::string>& command, cons
     arguments.push_back(nullptr);
     // Of the caller's environment, which may hold secrets, only what a driver is found by, and
     // under qemu-user the libraries.
-    std::vector<std::string> variables{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C",
+    // The programs' caller keeps what they make, so a compiler in ccache needs no folder of ccache's.
+    std::vector<std::string> variables{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", "CCACHE_DISABLE=1",
                                        "TMPDIR=" + limits.temporary.string()};
     for (const std::string name : {"LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "QEMU_LD_PREFIX"}) {
         if (const char* value = std::getenv(name.c_str())) variables.push_back(name + "=" + value);
@@ -308,6 +309,7 @@ SandboxedProcess::SandboxedProcess(const std::vector<std::string>& command, cons
         throw CannotRun(std::string("cannot start a process: ") + std::strerror(errno));
 
     const pid_t parent = getpid();
+    forks_to_start_a_program = true;
     child_ = fork();
     if (child_ == 0) {
         setsid();
@@ -343,6 +345,7 @@ SandboxedProcess::SandboxedProcess(const std::vector<std::string>& command, cons
         execvpe(arguments[0], arguments.data(), environment.data());
         _exit(127);
     }
+    forks_to_start_a_program = false;
     close(nothing);
     if (rules >= 0) close(rules);
     if (child_ < 0) {

@@ -46,6 +46,10 @@ std::string describe_sandbox();
 /// What the sandbox needs and this machine has not, in words; empty if it has all.
 std::string missing_in_sandbox();
 
+/// Whether this thread is about to start a program by fork(): what others have pthread_atfork() do is for
+/// children that go on with this program's memory.
+inline thread_local bool forks_to_start_a_program = false;
+
 /// A process with limits, in a session of its own, which ends with its owner. Standard input is empty,
 /// output and errors are kept up to a size.
 ///

@@ -166,7 +166,9 @@ class FolderLock {
     FolderLock(const FolderLock&) = delete;
     FolderLock& operator=(const FolderLock&) = delete;
     ~FolderLock() {
-        if (file_ >= 0) close(file_);
+        if (file_ < 0) return;
+        flock(file_, LOCK_UN);  // also if a child of fork() has the file, too
+        close(file_);
     }
 
   private:
@@ -183,6 +185,12 @@ std::string run_tool(const Words& command, const Limits& limits, const fs::path&
     return how_it_ended.starts_with("exit code") && !said.empty()
                ? said
                : said + "the compiler: " + how_it_ended + "\n";
+}
+
+/// Where the options of a command begin: its program may be two words, "ccache g++".
+Words::const_iterator options_of(const Words& command) {
+    return std::find_if(command.begin(), command.end(),
+                        [](const std::string& word) { return word.starts_with("-"); });
 }
 
 Words with(Words command, const Words& more) {
@@ -239,15 +247,13 @@ std::string compile_one(const Compilation& c, const Limits& limits, const std::f
     const fs::path library = c.library(), named = dependency_file(c), fresh = library.string() + ".new";
     fs::remove(library, error);
     const std::string source = fingerprint_of_file(c.source);
-    Words command{recipe.compile.front()};
-    command = with(with(command, header.options), {recipe.compile.begin() + 1, recipe.compile.end()});
+    Words command = recipe.compile, link = recipe.link;
+    command.insert(options_of(command), header.options.begin(), header.options.end());
     command = with(with(command, listing(named)), {"-o", c.object().string(), "-c", c.source.string()});
     if (auto said = run_tool(command, limits, c.source); !said.empty()) return said;
-    if (auto said = run_tool(with({recipe.link.front(), "-o", fresh.string(), c.object().string()},
-                                  {recipe.link.begin() + 1, recipe.link.end()}),
-                             limits, c.source);
-        !said.empty())
-        return said;
+    const Words named_files{"-o", fresh.string(), c.object().string()};
+    link.insert(options_of(link), named_files.begin(), named_files.end());
+    if (auto said = run_tool(link, limits, c.source); !said.empty()) return said;
     fs::rename(fresh, library, error);
     if (error) throw CannotRun(fmt::format("cannot write {}: {}", library.string(), error.message()));
     // A source that was written meanwhile is not what was compiled.
@@ -280,9 +286,11 @@ Limits sandboxed_compiler_limits(const fs::path& kernel, const fs::path& folder)
     // A compiler that is none of the system's has its parts beside it: /opt/gcc for /opt/gcc/bin/g++.
     for (const Backend backend : {Backend::cpu, Backend::gpu}) {
         if (!has_recipe(name(backend))) continue;
-        const fs::path compiler = recipes().at(name(backend)).at("compile").at(0).get<std::string>();
-        const fs::path home = fs::weakly_canonical(compiler).parent_path().parent_path();
-        if (home.has_relative_path() && home != "/usr") limits.readable.push_back(home);
+        const auto command = recipes().at(name(backend)).at("compile").get<Words>();
+        for (const std::string& program : Words(command.begin(), options_of(command))) {
+            const fs::path home = fs::weakly_canonical(program).parent_path().parent_path();
+            if (home.has_relative_path() && home != "/usr") limits.readable.push_back(home);
+        }
     }
     limits.writable = {folder};
     limits.temporary = folder;

@@ -94,7 +94,7 @@ std::string axes_text(const std::vector<std::int64_t>& axes) {
 }
 
 Shape shape_of(const std::vector<std::int64_t>& Q, const std::vector<std::int64_t>& K,
-               const std::vector<std::int64_t>& V, Layout layout) {
+               const std::vector<std::int64_t>& V, Layout layout, std::optional<int> d) {
     const std::size_t head = layout == Layout::bhnd ? 1 : 2, row = 3 - head;
     if (K != V)
         throw BadUsage(fmt::format("K is {} and V is {}: they must agree", axes_text(K), axes_text(V)));
@@ -108,7 +108,7 @@ Shape shape_of(const std::vector<std::int64_t>& Q, const std::vector<std::int64_
                       .Hkv = size(K[head]),
                       .Nq = size(Q[row]),
                       .Nk = size(K[row]),
-                      .d = size(Q[3])};
+                      .d = d.value_or(size(Q[3]))};
     validate(shape);
     return shape;
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,9 +25,10 @@ void validate(const Shape& shape);
 std::string axes_text(const std::vector<std::int64_t>& axes);
 
 /// The sizes of the problem whose Q, K and V have these four axes, in the order of their layout; validated.
-/// Throws BadUsage if they do not agree.
+/// With `d`, for a problem that is computed at this head dimension instead of theirs. Throws BadUsage if they
+/// do not agree.
 Shape shape_of(const std::vector<std::int64_t>& Q, const std::vector<std::int64_t>& K,
-               const std::vector<std::int64_t>& V, Layout layout);
+               const std::vector<std::int64_t>& V, Layout layout, std::optional<int> d = std::nullopt);
 
 /// Throws BadUsage, with those that it has, if the stage has no such head dimension.
 void require_head_dim(const Stage& stage, int d);

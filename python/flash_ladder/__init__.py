@@ -14,7 +14,7 @@ kernel raced, hung or does not compile; both are RuntimeErrors.
 import json
 from typing import Any, NamedTuple, Optional, Sequence, Union
 
-from . import _arrays, _core, _home
+from . import _arguments, _arrays, _core, _home
 from ._core import CannotRun, CheckFailed
 
 __all__ = ["attention", "attention_backward", "default_stage", "stages", "prepare", "verify", "count", "time", "Stage",
@@ -45,7 +45,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Optional[f
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d): arrays of one library, fp16 or bf16, with rows of adjacent elements and
         strides that are multiples of 8; any other order of the first three axes is a matter of strides (a transposed
-        view). Nothing is copied.
+        view). Nothing is copied where d is 64, 128 or 256. Any other d up to 256 is computed at the next of these
+        that the stage has, on copies with columns of zeros.
     causal: row i sees the keys j <= i + Nk - Nq.
     scale: 1 / sqrt(d) by default.
     stage: a number (5), a name ("split_q") or a folder with a kernel.cu of your own ("my/"). By default a fast one
@@ -59,14 +60,18 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Optional[f
     if _arrays.is_torch(q):
         from . import torch
         return torch.attention(q, k, v, causal=causal, scale=scale, stage=stage, return_lse=return_lse, backend=backend)
-    at = _arrays.Placed({"Q": q, "K": k, "V": v})
-    kernel = _kernel(True, stage, at, backend, causal)
+    causal, scale = _arguments.flag("causal", causal), _arguments.scale_of(scale)
+    at, kernel, width = _prepare(True, stage, backend, causal, {"Q": q, "K": k, "V": v})
+    if width != q.shape[3]:
+        O, L = _by_zero_columns(attention, width, (q, k, v), (q, q), scale, causal=causal, stage=stage,
+                                return_lse=True, backend=backend)
+        return (O, L) if return_lse else O
     library = at.library
     workspace = _workspace(kernel, at, q) if at.on_gpu else None
     O = library.empty_like(q)
     L = library.empty(q.shape[:3], "float32", q)
-    kernel.forward(*(place[:3] for place in at.places.values()), at.place(O)[:3], at.place(L)[0], at.bf16, causal,
-                   scale, _address(at, workspace), library.stream)
+    kernel.forward(*(place[:3] for place in at.places.values()), at.place("O", O)[:3], at.place("L", L)[0], at.bf16,
+                   causal, scale, _address(at, workspace), library.stream)
     if at.on_gpu:
         library.finish()
     return (O, L) if return_lse else O
@@ -76,7 +81,7 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
                        scale: Optional[float] = None, stage: Optional[StageName] = None, backend: str = "cpu") -> Any:
     """dQ, dK and dV: the gradients of a loss by Q, K and V, from its gradient by O.
 
-    q, o, do: (B, H, Nq, d); k, v: (B, Hkv, Nk, d); lse: (B, H, Nq), contiguous fp32. o and lse are what
+    q, o, do: (B, H, Nq, d); k, v: (B, Hkv, Nk, d); lse: (B, H, Nq), fp32. o and lse are what
     attention(..., return_lse=True) returned with the same causal and scale. Otherwise as attention().
 
     Returns (dQ, dK, dV), of the axes and strides of q, k and v.
@@ -84,14 +89,21 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
     if _arrays.is_torch(q):
         from . import torch
         return torch.attention_backward(q, k, v, o, lse, do, causal=causal, scale=scale, stage=stage, backend=backend)
-    at = _arrays.Placed({"Q": q, "K": k, "V": v, "O": o, "dO": do})
-    _arrays.check_lse(lse, q)
-    kernel = _kernel(False, stage, at, backend, causal)
+    causal, scale = _arguments.flag("causal", causal), _arguments.scale_of(scale)
+    at, kernel, width = _prepare(False, stage, backend, causal, {"Q": q, "K": k, "V": v}, {"O": o, "dO": do})
     library = at.library
+    lse = _arrays.readable_lse(library, lse, q)
+    for name, x in ("O", o), ("dO", do):
+        if tuple(x.shape) != tuple(q.shape):
+            raise ValueError(f"{name} is {tuple(x.shape)} and Q is {tuple(q.shape)}: they must agree")
+    if width != q.shape[3]:
+        return _by_zero_columns(attention_backward, width, (q, k, v, o, lse, do), (q, k, v), scale, causal=causal,
+                                stage=stage, backend=backend)
     workspace = _workspace(kernel, at, q) if at.on_gpu else None
     gradients = [library.empty_like(x) for x in (q, k, v)]
     Q, K, V, O, dO = (place[:3] for place in at.places.values())
-    kernel.backward(Q, K, V, O, at.place(lse)[0], dO, *(at.place(x)[:3] for x in gradients), at.bf16, causal, scale,
+    kernel.backward(Q, K, V, O, at.place("L", lse)[0], dO,
+                    *(at.place(name, x)[:3] for name, x in zip(("dQ", "dK", "dV"), gradients)), at.bf16, causal, scale,
                     _address(at, workspace), library.stream)
     if at.on_gpu:
         library.finish()
@@ -100,20 +112,22 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
 
 def stages(words: Union[StageName, Sequence[StageName]] = "all") -> "list[Stage]":
     """The stages that words name, as on lab's command line: 4, "1-5", "split_q", "my/", or "all"."""
-    return [Stage(**stage) for stage in json.loads(_core.list_stages(_words(words)))]
+    return [Stage(**stage) for stage in json.loads(_core.list_stages(_arguments.words(words)))]
 
 
 def default_stage(shape: Sequence[int], *, causal: bool = False, backward: bool = False, backend: str = "cpu") -> str:
     """The folder's name of the stage that stage=None means for a problem of shape (B, H, Hkv, Nq, Nk, d): of those that
     were timed on the nearest recorded problem, the last rung that is as fast as any (`lab list --for` shows the times).
     """
-    return _core.default_stage(not backward, _shape(shape), causal, backend)
+    B, H, Hkv, Nq, Nk, d = (_arguments.whole("a size", size) for size in _arguments.sizes(shape))
+    return _core.default_stage(not _arguments.flag("backward", backward), (B, H, Nq, d), (B, Hkv, Nk, d),
+                               _arguments.flag("causal", causal), _arguments.backend_of(backend))
 
 
 def prepare(words: Union[StageName, Sequence[StageName]] = "all", backend: str = "cpu") -> None:
     """Compiles these stages for "cpu", "checked" or "gpu" now, as many at once as there are cores; otherwise each is
     compiled when it is first called. Those that cannot run on the GPU are left out."""
-    _core.prepare(_words(words), backend)
+    _core.prepare(_arguments.words(words), _arguments.backend_of(backend))
 
 
 def verify(words: Union[StageName, Sequence[StageName]] = "all", *, shape: Optional[Sequence[int]] = None,
@@ -126,14 +140,17 @@ def verify(words: Union[StageName, Sequence[StageName]] = "all", *, shape: Optio
 
     Returns for each stage what passed, the largest errors, and in "reports" where and how it is wrong.
     """
-    return json.loads(_core.verify(_words(words), backend, _shape(shape), causal, _is_bf16(dtype), quick))
+    return json.loads(_core.verify(_arguments.words(words), _arguments.backend_of(backend), _arguments.shape(shape),
+                                   _arguments.flag("causal", causal), _arguments.is_bf16(dtype),
+                                   _arguments.flag("quick", quick)))
 
 
 def count(stage: StageName, shape: Sequence[int] = (1, 2, 2, 512, 512, 64), *, causal: bool = False,
           dtype: str = "fp16") -> "dict[str, int]":
     """The work that a stage does on a problem of shape (B, H, Hkv, Nq, Nk, d), counted exactly on the CPU: bytes,
     instructions, barriers, by the names of `lab count --json`."""
-    return json.loads(_core.count(str(stage), _shape(shape), causal, _is_bf16(dtype)))
+    return json.loads(_core.count(str(stage), _arguments.shape(shape), _arguments.flag("causal", causal),
+                                  _arguments.is_bf16(dtype)))
 
 
 def time(stage: StageName, shape: Sequence[int], *, causal: bool = False, dtype: str = "bf16") -> dict:
@@ -141,22 +158,32 @@ def time(stage: StageName, shape: Sequence[int], *, causal: bool = False, dtype:
 
     shape: (B, H, Hkv, Nq, Nk, d). CannotRun without a GPU: a CPU's time says nothing about one.
     """
-    return json.loads(_core.time(str(stage), _shape(shape), causal, _is_bf16(dtype)))
+    return json.loads(_core.time(str(stage), _arguments.shape(shape), _arguments.flag("causal", causal),
+                                 _arguments.is_bf16(dtype)))
 
 
-def _kernel(forward, stage, at, backend, causal):
-    """A stage that is ready to run; of None the default for the problem."""
-    (_, Q, *_), (_, K, *_) = at.places["Q"], at.places["K"]
-    return _core.kernel_of(forward, None if stage is None else str(stage), _run_on(at, backend), Q, K, causal)
-
-
-def _run_on(at, backend):
-    """The back-end for arrays that are `at` these places."""
+def _prepare(forward, stage, backend, causal, tensors, others=None):
+    """(tensors where they lie, the stage for them, its head dimension): `tensors` are Q, K and V, `others` are checked,
+    too."""
+    at = _arrays.Placed({**tensors, **(others or {})})
+    backend = _arguments.backend_of(backend)
     if at.on_gpu:
-        return "gpu"
-    if backend == "gpu":
+        backend = "gpu"
+    elif backend == "gpu":
         raise ValueError("backend is 'gpu' and Q is in the CPU's memory")
-    return backend
+    Q, K, V = (at.places[name][1] for name in tensors)
+    kernel = _core.kernel_of(forward, None if stage is None else str(stage), backend, Q, K, causal)
+    return at, kernel, kernel.width(Q, K, V)
+
+
+def _by_zero_columns(call, width, arrays, like, scale, **options):
+    """call(...) of arrays with columns of zeros up to this head dimension, and of what it returns the columns that there
+    should be. No product and no sum changes, but for the default scale, which is the narrow one's."""
+    library = _arrays.library_of("Q", like[0])
+    d = like[0].shape[3]
+    results = call(*(library.widened(x, width) if x.ndim == 4 else x for x in arrays),
+                   scale=d ** -0.5 if scale is None else scale, **options)
+    return tuple(library.narrowed(x, shaped) if x.ndim == 4 else x for x, shaped in zip(results, like))
 
 
 def _workspace(kernel, at, q):
@@ -164,22 +191,4 @@ def _workspace(kernel, at, q):
 
 
 def _address(at, workspace):
-    return 0 if workspace is None else at.place(workspace)[0]
-
-
-def _words(words):
-    return [str(words)] if isinstance(words, (int, str)) else [str(word) for word in words]
-
-
-def _shape(shape):
-    if shape is None:
-        return ""
-    if len(tuple(shape)) != 6:
-        raise ValueError(f"shape is {tuple(shape)}; expected (B, H, Hkv, Nq, Nk, d)")
-    return ",".join(map(str, shape))
-
-
-def _is_bf16(dtype):
-    if dtype not in ("fp16", "bf16"):
-        raise ValueError(f"dtype is {dtype!r}; expected 'fp16' or 'bf16'")
-    return dtype == "bf16"
+    return 0 if workspace is None else at.place("workspace", workspace)[0]

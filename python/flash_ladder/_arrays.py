@@ -2,7 +2,7 @@
 
 import sys
 
-from . import _core
+from . import _arguments, _core
 
 DTYPES = {"float16": False, "bfloat16": True}  # whether it is bf16
 
@@ -12,10 +12,26 @@ class NumPy:
 
     def __init__(self):
         import numpy
-        self.module = numpy
+        self.module, self.array = numpy, numpy.ndarray
 
     def empty_like(self, x):
-        return self.module.empty_like(x, subok=False)
+        """Laid out as x is, but in the order of its axes where x repeats elements."""
+        return self.module.empty_like(x, order="C" if 0 in x.strides else "K", subok=False)
+
+    def widened(self, x, d):
+        """With columns of zeros up to d."""
+        wide = self.module.zeros((*x.shape[:3], d), x.dtype)
+        wide[..., :x.shape[3]] = x
+        return wide
+
+    def narrowed(self, x, like):
+        """The first columns of x, as many as `like` has, and laid out as that is."""
+        narrow = self.empty_like(like)
+        narrow[...] = x[..., :like.shape[3]]
+        return narrow
+
+    def contiguous(self, x):
+        return self.module.require(x, requirements=["C", "ALIGNED"])
 
     def empty(self, axes, dtype, x):
         return self.module.empty(axes, dtype)
@@ -31,14 +47,17 @@ class NumPy:
 class CuPy(NumPy):
     def __init__(self):
         import cupy
-        self.module = cupy
+        self.module, self.array = cupy, cupy.ndarray
 
     @property
     def stream(self):
         return self.module.cuda.get_current_stream().ptr
 
     def empty_like(self, x):
-        return self.module.empty_like(x)
+        return self.module.empty_like(x, order="C" if 0 in x.strides else "K")
+
+    def contiguous(self, x):
+        return self.module.ascontiguousarray(x)
 
 
 class Jax(NumPy):
@@ -47,10 +66,19 @@ class Jax(NumPy):
 
     def __init__(self):
         import jax
-        self.module = jax.numpy
+        self.module, self.array = jax.numpy, jax.Array
 
     def empty_like(self, x):
         return self.empty(x.shape, x.dtype, x)
+
+    def widened(self, x, d):
+        return self.module.pad(x, [(0, 0)] * 3 + [(0, d - x.shape[3])])
+
+    def narrowed(self, x, like):
+        return x[..., :like.shape[3]]
+
+    def contiguous(self, x):
+        return x
 
     def empty(self, axes, dtype, x):
         return self.module.empty(axes, dtype, device=x.device).block_until_ready()
@@ -70,23 +98,31 @@ def is_torch(x):
     return "torch" in sys.modules and isinstance(x, sys.modules["torch"].Tensor)
 
 
-def library_of(x):
-    """The library that an array is of. TypeError if it is none that is known."""
-    name = type(x).__module__.partition(".")[0]
-    if name not in _libraries:
-        raise TypeError(f"{type(x).__module__}.{type(x).__name__} is no array of NumPy, PyTorch, CuPy or JAX")
-    if name not in _loaded:
-        _loaded[name] = _libraries[name]()
-    return _loaded[name]
+def library_of(name, x):
+    """The library that an array is of. TypeError if it is none that is known, or if it is more than an array."""
+    module = type(x).__module__.partition(".")[0]
+    if module in _libraries and module not in _loaded:
+        _loaded[module] = _libraries[module]()
+    if module not in _loaded or not isinstance(x, _loaded[module].array):
+        raise TypeError(f"{kind(x)} is no array of NumPy, PyTorch, CuPy or JAX")
+    if hasattr(x, "mask"):
+        raise TypeError(f"{name} is a masked array, and no stage takes its mask")
+    if _arguments.is_tracer(x):
+        raise TypeError(f"{name} is a tracer of JAX's, without values: call this outside of jit, grad and vmap")
+    return _loaded[module]
 
 
-def check_lse(lse, q):
+def readable_lse(library, lse, q):
+    """L as kernels read it: a copy if it is laid out in another way."""
+    if is_torch(lse) or library_of("L", lse) is not library:
+        raise TypeError(f"Q is {kind(q)} and L is {kind(lse)}: they must agree")
     if str(lse.dtype) != "float32":
         raise TypeError(f"L is {lse.dtype}; expected float32")
     if tuple(lse.shape) != tuple(q.shape[:3]):
         raise ValueError(f"L is {tuple(lse.shape)}; expected {tuple(q.shape[:3])}, the first axes of Q")
     if (here := getattr(lse, "device", None)) != (there := getattr(q, "device", None)):  # old NumPy's have none
         raise ValueError(f"L is on {here} and Q on {there}: they must agree")
+    return library.contiguous(lse)
 
 
 class Placed:
@@ -94,11 +130,10 @@ class Placed:
 
     def __init__(self, arrays):
         first, x = next(iter(arrays.items()))
-        self.library = library_of(x)
-        self.dtype = x.dtype
+        self.library = library_of(first, x)
         self.places = {}
         for name, array in arrays.items():
-            if is_torch(array) or library_of(array) is not self.library:
+            if is_torch(array) or library_of(name, array) is not self.library:
                 raise TypeError(f"{first} is {kind(x)} and {name} is {kind(array)}: they must agree")
             if array.dtype != x.dtype:
                 raise TypeError(f"{first} is {x.dtype} and {name} is {array.dtype}: they must agree")
@@ -106,14 +141,17 @@ class Placed:
                 raise TypeError(f"{name} is {array.dtype}; expected float16 or bfloat16")
             if array.ndim != 4:
                 raise ValueError(f"{name} is {tuple(array.shape)}, of rank {array.ndim}; expected (B, H, N, d)")
-            self.places[name] = self.place(array)
+            self.places[name] = self.place(name, array)
         self.bf16 = DTYPES[str(x.dtype)]
         devices = {place[4:] for place in self.places.values()}
         if len(devices) > 1:
             raise ValueError("the arrays are on different devices: they must agree")
         self.on_gpu = devices.pop()[0]
 
-    def place(self, array):
+    def place(self, name, array):
+        strides = getattr(array, "strides", ())  # in bytes; JAX's arrays have none
+        if any(stride % array.dtype.itemsize != 0 for stride in strides):
+            raise ValueError(f"{name}: its strides in bytes, {strides}, must be multiples of 16")
         return _core.place_of(self.library.shared(array))
 
 

@@ -2,8 +2,10 @@
 
 import fcntl
 import hashlib
+import itertools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,29 +15,50 @@ from . import _core
 PACKAGE = Path(__file__).absolute().parent
 
 
+def _program(command):
+    """Its first words: the compiler, which may be in a program such as ccache."""
+    return list(itertools.takewhile(lambda word: not word.startswith("-"), command))
+
+
 def _compiler(built_with, variable, names):
-    """The program that `variable` names, or the one that this build has noted, or else the first of `names` here."""
-    if os.environ.get(variable):
-        return os.environ[variable]
-    if Path(built_with).exists():
+    """The program that `variable` names, in one word or several, or the one that this build has noted, or else the first
+    of `names` here."""
+    if os.environ.get(variable, "").strip():
+        return shlex.split(os.environ[variable])
+    if shutil.which(built_with[0]):
         return built_with
-    return next(filter(None, map(shutil.which, names)), built_with)
+    return next(([path] for path in map(shutil.which, names) if path), built_with)
+
+
+def _family(compiler):
+    """Whose options it takes."""
+    try:
+        said = subprocess.run([*compiler, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    except OSError:
+        return _core.built_by  # what it is is said when it is needed
+    return "Clang" if b"clang" in said else "GNU"
 
 
 def _recipes(sources):
-    """kernels.json of this build, as it is to be on this machine: a kernel finds its headers in `sources`, and simt/
-    and the registry in the package's library."""
-    recipes = json.loads((PACKAGE / "kernels.json").read_text())
+    """kernels.json as it is to be on this machine: a kernel finds its headers in `sources`, and simt/ and the registry in
+    the package's library."""
+    built = json.loads((PACKAGE / f"kernels-{_core.built_by}.json").read_text())
+    link = next(recipe["link"] for recipe in built.values() if isinstance(recipe, dict))
+    compiler = _compiler(_program(link), "CXX", ["g++", "c++", "clang++"])
+    family = _core.built_by if compiler == _program(link) else _family(compiler)
+    recipes = json.loads((PACKAGE / f"kernels-{family}.json").read_text())
     library = str(PACKAGE / "libflash_ladder.so")
     for name, recipe in recipes.items():
         if not isinstance(recipe, dict):
             continue
-        gpu = name.startswith("gpu")
-        recipe["compile"] = [word.replace(f"-I{_core.built_from}", f"-I{sources}") for word in recipe["compile"]]
-        recipe["compile"][0] = _compiler(recipe["compile"][0], "CUDACXX" if gpu else "CXX",
-                                         ["nvcc", "/usr/local/cuda/bin/nvcc"] if gpu else ["g++", "c++"])
-        recipe["link"][0] = _compiler(recipe["link"][0], "CXX", ["g++", "c++"])
-        recipe["link"].append(library)
+        compile, link = recipe["compile"], recipe["link"]
+        program = compiler
+        if name.startswith("gpu"):
+            program = _compiler(_program(compile), "CUDACXX", ["nvcc", "/usr/local/cuda/bin/nvcc"])
+        compile[:len(_program(compile))] = program
+        link[:len(_program(link))] = compiler
+        recipe["compile"] = [word.replace(f"-I{_core.built_from}", f"-I{sources}") for word in compile]
+        recipe["link"] = [*link, library]
     return json.dumps(recipes, indent=2)
 
 
@@ -45,14 +68,17 @@ def _start():
     installed = PACKAGE / "sources"
     sources = installed if installed.exists() else Path(_core.built_from)
     recipes = _recipes(sources)
-    cache = os.environ.get("FLASH_LADDER_CACHE")
-    if not cache:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flash_ladder"
-    build = Path(cache).absolute() / hashlib.sha256(recipes.encode()).hexdigest()[:12]
-    file = build / "kernels.json"
-    if not file.exists():
-        build.mkdir(parents=True, exist_ok=True)
-        _write(file, lambda fresh: fresh.write_text(recipes))
+    try:
+        cache = os.environ.get("FLASH_LADDER_CACHE")
+        if not cache:
+            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flash_ladder"
+        build = Path(cache).absolute() / hashlib.sha256(recipes.encode()).hexdigest()[:12]
+        file = build / "kernels.json"
+        if not file.exists():
+            build.mkdir(parents=True, exist_ok=True)
+            _write(file, lambda fresh: fresh.write_text(recipes))
+    except (OSError, RuntimeError) as error:  # the latter of Path.home()
+        raise _core.CannotRun(f"no place for compiled kernels: {error}. FLASH_LADDER_CACHE names another folder") from None
     _core.start(str(sources), str(build))
     return sources, build
 
@@ -73,17 +99,20 @@ def compiled(source, flags, made_for):
     makes another. CannotRun if it does not compile."""
     source, library = SOURCES / "python" / "src" / source, PACKAGE / "libflash_ladder.so"
     recipes = json.loads((BUILD / "kernels.json").read_text())
-    compiler = next(recipe["link"][0] for recipe in recipes.values() if isinstance(recipe, dict))
+    compiler = next(_program(recipe["link"]) for recipe in recipes.values() if isinstance(recipe, dict))
     # libstdc++ before the package's library, which has one of its own where the compiler links it statically: streams
     # that are half of one and half of the other print no numbers, or crash.
-    command = [compiler, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{SOURCES}", str(source), "-l:libstdc++.so.6",
+    command = [*compiler, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{SOURCES}", str(source), "-l:libstdc++.so.6",
                str(library), f"-Wl,-rpath,{PACKAGE}", *flags]
     state = library.stat()
     key = "\n".join([*command, made_for, source.read_text(), f"{state.st_mtime_ns} {state.st_size}"])
     product = BUILD / f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.so"
 
     def compile_to(path):
-        done = subprocess.run([*command, "-o", str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            done = subprocess.run([*command, "-o", str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        except OSError as error:
+            raise _core.CannotRun(f"{source.name} does not compile: {error}") from None
         if done.returncode != 0:
             raise _core.CannotRun(f"{source.name} does not compile:\n{' '.join(command)}\n{done.stdout[-4000:]}")
 
@@ -91,6 +120,9 @@ def compiled(source, flags, made_for):
         return product
     with open(BUILD / f"{source.stem}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of a training's processes, which start at once, one compiles
-        if not product.exists():
-            _write(product, compile_to)
+        try:
+            if not product.exists():
+                _write(product, compile_to)
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # also if a child of fork() has the file, too
     return product

@@ -15,7 +15,7 @@ from typing import Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from . import CannotRun, CheckFailed, StageName, _arrays, _home
+from . import CannotRun, CheckFailed, StageName, _arguments, _arrays, _home
 
 __all__ = ["attention", "attention_backward"]
 
@@ -37,14 +37,19 @@ _attention = torch.ops.flash_ladder.attention.default
 _attention_backward = torch.ops.flash_ladder.attention_backward.default
 
 
+def _empty_as(x):
+    """As torch.cpp's empty_as() lays it out."""
+    return x.new_empty(x.shape) if 0 in x.stride() else torch.empty_like(x)
+
+
 @torch.library.register_fake("flash_ladder::attention")
 def _(q, k, v, causal, scale, stage, backward_stage, backend):
-    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return _empty_as(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake("flash_ladder::attention_backward")
 def _(q, k, v, o, lse, do, causal, scale, stage, backend):
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return _empty_as(q), _empty_as(k), _empty_as(v)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: Optional[float] = None,
@@ -54,7 +59,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: O
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), fp16 or bf16; in an autocast region they are cast to its type first.
     stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
-    Returns O (B, H, Nq, d), or O and L (B, H, Nq), fp32. No gradient flows through L.
+    Returns O (B, H, Nq, d), or O and L (B, H, Nq), fp32. No gradient flows through L. With
+    torch.use_deterministic_algorithms(True) the default is a stage whose results are the same bits each time; one that
+    is not so and is asked for by name raises, or warns, as PyTorch's own operators do.
     """
     _require_tensors(Q=q, K=k, V=v)
     device = "cuda" if q.is_cuda else "cpu"
@@ -62,7 +69,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: O
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     try:
-        o, lse = _attention(q, k, v, causal, scale, _word(stage), _word(backward_stage), backend)
+        o, lse = _attention(q, k, v, *_options(causal, scale), _word(stage), _word(backward_stage),
+                            _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
     return (o, lse) if return_lse else o
@@ -74,9 +82,14 @@ def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, 
     """dQ, dK and dV of tensors: see flash_ladder.attention_backward."""
     _require_tensors(Q=q, K=k, V=v, O=o, L=lse, dO=do)
     try:
-        return _attention_backward(q, k, v, o, lse, do, causal, scale, _word(stage), backend)
+        return _attention_backward(q, k, v, o, lse, do, *_options(causal, scale), _word(stage),
+                                   _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
+
+
+def _options(causal, scale):
+    return _arguments.flag("causal", causal), _arguments.scale_of(scale)
 
 
 def _word(stage):
@@ -87,6 +100,9 @@ def _require_tensors(**arrays):
     for name, x in arrays.items():
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} is {_arrays.kind(x)}; expected torch.Tensor")
+        if x.layout is not torch.strided or x.is_nested or type(x).__name__ == "MaskedTensor":
+            what = "nested" if x.is_nested else "masked" if x.layout is torch.strided else "sparse"
+            raise TypeError(f"{name} is a {what} tensor; expected a dense one")
 
 
 def _as_said(error):

@@ -6,7 +6,7 @@
 
 It takes transformers 4.54, since older ones make masks for attention that they do not know. Prefill, decoding with a
 cache, and grouped heads run as they are. Masks are causal or none: a batch with padding, a sliding window or a static
-cache is refused.
+cache is refused. So is all else that a model asks of attention and no stage computes: softcap, sinks, a bias, dropout.
 """
 
 from typing import Optional
@@ -14,6 +14,12 @@ from typing import Optional
 from .torch import StageName, attention
 
 __all__ = ["register"]
+
+#: What models and their callers hand to attention that does not change O. Packed sequences, which position_ids may
+#: describe, come as a mask, too.
+HARMLESS = {"cache_position", "labels", "logits_to_keep", "num_items_in_batch", "output_hidden_states",
+            "output_router_logits", "past_key_value", "past_key_values", "position_embeddings", "position_ids",
+            "return_dict", "return_loss", "use_cache"}
 
 
 def register(name: str = "ladder", stage: Optional[StageName] = None,
@@ -27,10 +33,12 @@ def register(name: str = "ladder", stage: Optional[StageName] = None,
         """O (B, Nq, H, d) of query (B, H, Nq, d), key and value (B, Hkv, Nk, d)."""
         if attention_mask is not None:
             raise ValueError(f"{name} takes no attention mask but the causal one: no padding, window or static cache")
-        if dropout:
-            raise ValueError(f"{name} has no dropout")
-        if kwargs.get("sliding_window") and kwargs["sliding_window"] < key.shape[2]:
-            raise ValueError(f"{name} has no sliding window")
+        window = kwargs.pop("sliding_window", None)
+        if window is not None and window < key.shape[2]:
+            kwargs["sliding_window"] = window
+        for word, asked in {"dropout": dropout, **kwargs}.items():
+            if word not in HARMLESS and not _is_nothing(asked):
+                raise ValueError(f"{name} has no {word}, and the model asks for {word}={_brief(asked)}")
         causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
         o = attention(query, key, value, causal=causal, scale=scaling, stage=stage, backward_stage=backward_stage)
         return o.transpose(1, 2).contiguous(), None
@@ -38,6 +46,15 @@ def register(name: str = "ladder", stage: Optional[StageName] = None,
     AttentionInterface.register(name, forward)
     AttentionMaskInterface.register(name, _mask(sdpa_mask))
     return name
+
+
+def _is_nothing(value):
+    """Whether an option with this value asks for nothing: None, False or 0."""
+    return value is None or (isinstance(value, (bool, int, float)) and value == 0)
+
+
+def _brief(value):
+    return f"a {type(value).__name__}" if hasattr(value, "shape") else repr(value)
 
 
 def _mask(sdpa_mask):

@@ -1,17 +1,25 @@
 #include "python/src/calls.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <pthread.h>
 
+#include <algorithm>
+#include <climits>
 #include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <shared_mutex>
 #include <utility>
 
 #include "harness/base/file.h"
 #include "harness/base/json.h"
+#include "harness/base/sandbox.h"
 #include "harness/count/counting.h"
 #include "harness/device/device.h"
 #include "harness/device/workspace.h"
@@ -39,6 +47,51 @@ using Axes = std::array<std::int64_t, 4>;
 
 const OnStep silent = [](const std::string&, int, int) {};
 
+/// A call of this library, until the end of its scope. A fork() waits for those in other threads and holds
+/// new ones back, so that the child, which has none of these threads, finds no lock taken and nothing half
+/// done.
+class Call {
+  public:
+    Call() {
+        if (depth()++ > 0) return;  // as part of another call
+        const std::lock_guard entering(door);
+        running.lock_shared();
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    ~Call() {
+        if (--depth() == 0) running.unlock_shared();
+    }
+
+    static void let_forks_wait() {
+        pthread_atfork(
+            [] {
+                if (forks_to_start_a_program) return;
+                door.lock();  // a call that comes later waits, however many there are
+                running.lock();
+            },
+            [] {
+                if (forks_to_start_a_program) return;
+                running.unlock();
+                door.unlock();
+            },
+            [] {
+                // The child's thread has another number than the one that locked them.
+                new (&running) std::shared_mutex;
+                new (&door) std::mutex;
+            });
+    }
+
+  private:
+    static int& depth() {
+        thread_local int depth = 0;
+        return depth;
+    }
+
+    inline static std::mutex door;
+    inline static std::shared_mutex running;
+};
+
 Backend backend_of(const std::string& word) {
     for (const Backend backend : {Backend::cpu, Backend::checked, Backend::gpu}) {
         if (word == name(backend)) return backend;
@@ -62,6 +115,10 @@ std::mutex& cpu_mutex() {
     return mutex;
 }
 
+std::vector<std::int64_t> list(const Axes& axes) {
+    return {axes.begin(), axes.end()};
+}
+
 /// Such tensors as kernels take: see View.
 View view_of(const char* tensor, const Tensor& x) {
     const auto [B, heads, N, d] = x.axes;
@@ -77,7 +134,7 @@ View view_of(const char* tensor, const Tensor& x) {
     for (const std::int64_t stride : {view.batch, view.head, view.row}) {
         if (stride < 0 || stride % 8 != 0) {
             fail(fmt::format("its strides in elements, {}, must be multiples of 8",
-                             axes_text({x.strides.begin(), x.strides.end()})));
+                             axes_text(list(x.strides))));
         }
     }
     return view;
@@ -85,9 +142,8 @@ View view_of(const char* tensor, const Tensor& x) {
 
 void require_axes(const char* tensor, const Axes& got, const char* like, const Axes& expected) {
     if (got == expected) return;
-    throw BadUsage(fmt::format("{} is {} and {} is {}: they must agree", tensor,
-                               axes_text({got.begin(), got.end()}), like,
-                               axes_text({expected.begin(), expected.end()})));
+    throw BadUsage(fmt::format("{} is {} and {} is {}: they must agree", tensor, axes_text(list(got)), like,
+                               axes_text(list(expected))));
 }
 
 #ifdef LADDER_HAS_CPU
@@ -147,6 +203,23 @@ Case case_of(const std::string& shape, bool causal, DType dtype) {
     return c;
 }
 
+/// The head dimension at which a problem of another is computed, with columns of zeros: the next of `dims`.
+/// Nothing if none is as large.
+std::optional<int> next_head_dim(const std::set<int>& dims, std::int64_t d) {
+    const auto next = std::find_if(dims.begin(), dims.end(), [d](int dim) { return dim >= d; });
+    return next == dims.end() ? std::nullopt : std::optional(*next);
+}
+
+/// The same of those that any stage has. Throws BadUsage.
+int next_head_dim(std::int64_t d) {
+    std::set<int> dims;
+    for (const Stage& stage : stages()) dims.insert(stage.head_dims.begin(), stage.head_dims.end());
+    if (const auto next = next_head_dim(dims, d)) return *next;
+    throw BadUsage(fmt::format(
+        "no stage has head dimension {}; there are {}, and by columns of zeros all that are smaller", d,
+        fmt::join(dims, ", ")));
+}
+
 /// The path by which a kernel of one's own is loaded as it is now. A process loads a path once; what has
 /// changed since then is loaded from a copy of its folder.
 std::string current(const std::string& word) {
@@ -176,43 +249,61 @@ std::string current(const std::string& word) {
     return known.path;
 }
 
-/// What runs on a back-end where no stage is named; on a CPU one of those that run on any GPU.
-const Stage& default_for(bool forward, const Shape& shape, bool causal, const std::string& backend) {
+/// What runs on a back-end where no stage is named; on a CPU one of those that run on any GPU. `exactly`: one
+/// of those whose results are the same bits each time.
+const Stage& default_for(bool forward, const Axes& Q, const Axes& K, bool causal, const std::string& backend,
+                         bool exactly) {
     const Device& device = device_of(backend_of(backend));
-    static std::map<Backend, DefaultStages> known;
+    static std::map<std::pair<Backend, bool>, DefaultStages> known;
     static std::mutex mutex;
     ProblemLabel problem;
-    problem.shape = shape;
+    problem.shape = shape_of(list(Q), list(K), list(K), Layout::bhnd, next_head_dim(Q[3]));
     problem.causal = causal;
     problem.pass = forward ? Pass::forward : Pass::backward;
     const std::lock_guard lock(mutex);
-    auto found = known.find(device.backend());
+    auto found = known.find({device.backend(), exactly});
     if (found == known.end()) {
         const auto runs = [&](const Stage& stage) {
-            return device.backend() == Backend::gpu ? device.why_not(stage).empty()
-                                                    : stage.compute_capability == 0;
+            return (stage.repeats_exactly || !exactly) &&
+                   (device.backend() == Backend::gpu ? device.why_not(stage).empty()
+                                                     : stage.compute_capability == 0);
         };
-        found = known.try_emplace(device.backend(), recorded_times(), runs).first;
+        found = known.try_emplace({device.backend(), exactly}, recorded_times(), runs).first;
     }
     if (const Stage* stage = found->second.find(problem)) return *stage;
     throw BadUsage(fmt::format("no stage computes {} at head dimension {} on {}",
-                               forward ? "attention" : "its gradients", shape.d, device.description()));
+                               forward ? "attention" : "its gradients", problem.shape.d,
+                               device.description()));
 }
 
 }  // namespace
 
 Kernel::Kernel(const std::string& word, const std::string& backend)
     : stage_(&select_stage(word)), backend_(backend_of(backend)) {
+    const Call call;
     const Device& device = device_of(backend_);
     if (const std::string why = device.why_not(*stage_); !why.empty())
         throw CannotRun(fmt::format("{} cannot run: {}", stage_->folder(), why));
     stage_ = &device.ready(*stage_);
 }
 
+std::int64_t Kernel::width(const Axes& Q, const Axes& K, const Axes& V) const {
+    const Call call;
+    const std::set<int> dims(stage_->head_dims.begin(), stage_->head_dims.end());
+    const auto next = next_head_dim(dims, Q[3]);
+    if (!next) {
+        throw BadUsage(fmt::format(
+            "{} has no head dimension {}; it has {}, and by columns of zeros all that are smaller",
+            stage_->folder(), Q[3], fmt::join(dims, ", ")));
+    }
+    if (Q[3] < 1 || Q[3] == *next) return Q[3];  // what may be wrong with it forward() and backward() say
+    shape_of(list(Q), list(K), list(V), Layout::bhnd, next);
+    return *next;
+}
+
 Kernel::Sizes Kernel::sizes(const Axes& Q, const Axes& K, const Axes& V) {
     const std::lock_guard lock(mutex_);
     if (Q == last_.Q && K == last_.K && V == last_.V) return last_;
-    const auto list = [](const Axes& axes) { return std::vector<std::int64_t>(axes.begin(), axes.end()); };
     const Shape shape = shape_of(list(Q), list(K), list(V), Layout::bhnd);
     require_head_dim(*stage_, shape.d);
     const Device& device = device_of(backend_);
@@ -226,6 +317,7 @@ Kernel::Sizes Kernel::sizes(const Axes& Q, const Axes& K, const Axes& V) {
 }
 
 std::size_t Kernel::workspace_bytes(const Axes& Q, const Axes& K) {
+    const Call call;
     return sizes(Q, K, K).workspace_bytes;
 }
 
@@ -235,7 +327,9 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     Problem p;
     static_cast<Shape&>(p) = sizes.shape;
     require_axes("O", O.axes, "Q", Q.axes);
-    if (scale && !std::isfinite(*scale)) throw BadUsage("scale must be a finite number");
+    p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
+    if (!std::isfinite(p.scale)) throw BadUsage("scale must be a finite number");
+    if (L % sizeof(float) != 0) throw BadUsage("L: it must begin at a multiple of 4 bytes");
     const Device& device = device_of(backend_);
     if (dtype == DType::bf16 && device.compute_capability() < 80) {
         throw CannotRun(fmt::format("bf16 needs compute capability 8.0; this GPU has {}",
@@ -246,7 +340,6 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     p.V = view_of("V", V);
     p.O = view_of("O", O);
     p.L = reinterpret_cast<float*>(L);
-    p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
     p.causal = causal;
     p.dtype = dtype;
     p.workspace = reinterpret_cast<void*>(workspace);
@@ -257,6 +350,7 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
 void Kernel::forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
                      DType dtype, bool causal, std::optional<double> scale, std::uintptr_t workspace,
                      std::uintptr_t stream) {
+    const Call call;
     if (!is_forward())
         throw BadUsage(fmt::format("{} computes dQ, dK and dV, and not attention", stage_->folder()));
     const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
@@ -267,6 +361,7 @@ void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const T
                       const Tensor& dO, const Tensor& dQ, const Tensor& dK, const Tensor& dV, DType dtype,
                       bool causal, std::optional<double> scale, std::uintptr_t workspace,
                       std::uintptr_t stream) {
+    const Call call;
     if (is_forward())
         throw BadUsage(fmt::format("{} computes attention, and not its gradients", stage_->folder()));
     const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
@@ -312,14 +407,12 @@ void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
 }
 
 Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const std::string& backend,
-                  const Axes& Q, const Axes& K, bool causal) {
-    const auto list = [](const Axes& axes) { return std::vector<std::int64_t>(axes.begin(), axes.end()); };
+                  const Axes& Q, const Axes& K, bool causal, bool exactly) {
+    const Call call;
     const bool is_folder = word && word->find('/') != std::string::npos;
-    const std::string stage =
-        is_folder ? current(*word)
-        : word    ? *word
-                  : default_for(forward, shape_of(list(Q), list(K), list(K), Layout::bhnd), causal, backend)
-                     .folder();
+    const std::string stage = is_folder ? current(*word)
+                              : word    ? *word
+                                        : default_for(forward, Q, K, causal, backend, exactly).folder();
     static std::map<std::pair<std::string, std::string>, std::unique_ptr<Kernel>> known;
     static std::mutex mutex;
     {
@@ -333,9 +426,11 @@ Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const st
 
 void start(const std::string& sources, const std::string& build) {
     use_folders(sources, build);
+    Call::let_forks_wait();
 }
 
 std::string why_not(const std::string& backend) {
+    const Call call;
     std::string why;
     has_device(backend_of(backend), &why);
     return why;
@@ -349,15 +444,19 @@ void synchronize() {
 }
 
 void prepare(const std::vector<std::string>& words, const std::string& backend) {
+    const Call call;
     const Device& device = device_of(backend_of(backend));
     compile_stages(runnable(select_stages(words), device), device.backend(), silent);
 }
 
-std::string default_stage(bool forward, const std::string& shape, bool causal, const std::string& backend) {
-    return default_for(forward, parse_shape(shape), causal, backend).folder();
+std::string default_stage(bool forward, const Axes& Q, const Axes& K, bool causal, const std::string& backend,
+                          bool exactly) {
+    const Call call;
+    return default_for(forward, Q, K, causal, backend, exactly).folder();
 }
 
 std::string list_stages(const std::vector<std::string>& words) {
+    const Call call;
     auto list = nlohmann::ordered_json::array();
     for (const Stage* stage : select_stages(words)) {
         list.push_back({{"number", stage->number},
@@ -377,6 +476,7 @@ std::string list_stages(const std::vector<std::string>& words) {
 
 std::string verify(const std::vector<std::string>& words, const std::string& backend,
                    const std::string& shape, bool causal, DType dtype, bool quick) {
+    const Call call;
     const auto selected = select_stages(words);
     Device& device = device_of(backend_of(backend));
     std::vector<Verification> verifications;
@@ -410,6 +510,7 @@ std::string verify(const std::vector<std::string>& words, const std::string& bac
 }
 
 std::string count(const std::string& word, const std::string& shape, bool causal, DType dtype) {
+    const Call call;
     const Stage& stage = select_stage(word);
     const Backend backend = has_device(Backend::checked) ? Backend::checked : Backend::cpu;
     Device& device = device_of(backend);
@@ -426,6 +527,7 @@ std::string count(const std::string& word, const std::string& shape, bool causal
 }
 
 std::string time(const std::string& word, const std::string& shape, bool causal, DType dtype) {
+    const Call call;
     const Stage& stage = select_stage(word);
     TimingOptions options;
     Case c = case_of(shape, causal, dtype);

@@ -30,6 +30,14 @@ class Kernel {
     Kernel(const std::string& word, const std::string& backend);
 
     bool is_forward() const { return stage_->pass == Pass::forward; }
+    bool repeats_exactly() const { return stage_->repeats_exactly; }
+    std::string folder() const { return stage_->folder(); }
+
+    /// The head dimension at which it computes for Q, K and V of these axes: theirs, or the next that the
+    /// stage has, for which whoever calls forward() or backward() adds columns of zeros. Throws BadUsage if
+    /// none is as large, or if the axes do not fit together.
+    std::int64_t width(const std::array<std::int64_t, 4>& Q, const std::array<std::int64_t, 4>& K,
+                       const std::array<std::int64_t, 4>& V) const;
 
     /// Bytes of workspace that a call on a GPU needs for Q and K of these axes; a CPU's calls bring their
     /// own.
@@ -70,9 +78,10 @@ class Kernel {
 /// DefaultStages finds among those that run on this back-end. A kernel of one's own is loaded as it is now,
 /// and again when its kernel.cu has changed.
 Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const std::string& backend,
-                  const std::array<std::int64_t, 4>& Q, const std::array<std::int64_t, 4>& K, bool causal);
+                  const std::array<std::int64_t, 4>& Q, const std::array<std::int64_t, 4>& K, bool causal,
+                  bool exactly = false);
 
-/// Where sources and compiled kernels are: see use_folders(). Before all else.
+/// Where sources and compiled kernels are: see use_folders(). Before all else, and once.
 void start(const std::string& sources, const std::string& build);
 
 /// Why stages cannot run on a back-end here; empty if they can.
@@ -84,9 +93,12 @@ void synchronize();
 /// Compiles what is not up to date of these stages, as many at once as there are cores.
 void prepare(const std::vector<std::string>& words, const std::string& backend);
 
-/// The stage that runs where none is named, as a folder's name; `shape` as "B,H,Hkv,Nq,Nk,d". Throws BadUsage
-/// if there is none.
-std::string default_stage(bool forward, const std::string& shape, bool causal, const std::string& backend);
+/// The stage that runs for Q and K of these axes where none is named, as a folder's name. `exactly`: of those
+/// whose results are the same bits each time. A head dimension that no stage has is computed at the next that
+/// one has. Throws BadUsage if there is none.
+std::string default_stage(bool forward, const std::array<std::int64_t, 4>& Q,
+                          const std::array<std::int64_t, 4>& K, bool causal, const std::string& backend,
+                          bool exactly = false);
 
 /// Each of these is JSON. `words` names stages as on lab's command line.
 std::string list_stages(const std::vector<std::string>& words);

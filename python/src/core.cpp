@@ -60,6 +60,7 @@ NB_MODULE(_core, m) {
 
     nb::class_<Kernel>(m, "Kernel")
         .def("workspace_bytes", &Kernel::workspace_bytes, "Q"_a, "K"_a)
+        .def("width", &Kernel::width, "Q"_a, "K"_a, "V"_a)
         .def(
             "forward",
             [](Kernel& kernel, const Place& Q, const Place& K, const Place& V, const Place& O,
@@ -82,13 +83,15 @@ NB_MODULE(_core, m) {
             "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "dO"_a, "dQ"_a, "dK"_a, "dV"_a, "bf16"_a, "causal"_a,
             "scale"_a.none(), "workspace"_a, "stream"_a, Free());
     m.def("kernel_of", &kernel_of, "forward"_a, "stage"_a.none(), "backend"_a, "Q"_a, "K"_a, "causal"_a,
-          nb::rv_policy::reference, Free());
+          "exactly"_a = false, nb::rv_policy::reference, Free());
 
     m.def("place_of", &place_of);
     m.attr("built_from") = LADDER_SOURCE_DIR;
+    m.attr("built_by") = LADDER_COMPILER_FAMILY;
     m.def("start", &start);
     m.def("why_not", &why_not, Free());
-    m.def("default_stage", &default_stage, Free());
+    m.def("default_stage", &default_stage, "forward"_a, "Q"_a, "K"_a, "causal"_a, "backend"_a,
+          "exactly"_a = false, Free());
     m.def("list_stages", &list_stages, Free());
     m.def(
         "verify",

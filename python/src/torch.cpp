@@ -2,9 +2,11 @@
 /// PyTorch's operators flash_ladder::attention and flash_ladder::attention_backward, with the gradients of
 /// the first. flash_ladder/torch.py compiles this against the PyTorch that it finds, and says what it does.
 
+#include <ATen/Context.h>
 #include <ATen/DeviceGuard.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -16,6 +18,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -89,27 +92,66 @@ ladder::DType dtype_of(const Tensor& x) {
     return x.scalar_type() == at::kBFloat16 ? ladder::DType::bf16 : ladder::DType::fp16;
 }
 
-/// call(kernel, workspace, stream) with a stage on Q's device, in its current stream. What the ladder throws
-/// is a ValueError, or a RuntimeError whose text begins with its name.
+/// As a tensor that an operator returns for x is laid out: as x is, but in the order of its axes where x
+/// repeats elements. flash_ladder/torch.py has the same.
+Tensor empty_as(const Tensor& x) {
+    const auto strides = x.strides();
+    const bool repeats = std::find(strides.begin(), strides.end(), 0) != strides.end();
+    return repeats ? at::empty(x.sizes(), x.options()) : at::empty_like(x);
+}
+
+/// As a kernel with so many columns reads it: those that x lacks are zeros.
+Tensor widened(const Tensor& x, std::int64_t columns) {
+    if (x.size(3) == columns) return x;
+    const Tensor wide = at::zeros({x.size(0), x.size(1), x.size(2), columns}, x.options());
+    wide.narrow(3, 0, x.size(3)).copy_(x);
+    return wide;
+}
+
+/// The columns that `like` has of what a kernel computed.
+Tensor narrowed(const Tensor& x, const Tensor& like) {
+    if (x.size(3) == like.size(3)) return x;
+    const Tensor narrow = empty_as(like);
+    narrow.copy_(x.narrow(3, 0, like.size(3)));
+    return narrow;
+}
+
+/// The stage for Q, whose results are the same bits each time if PyTorch is to be deterministic. Where no
+/// such stage will do, PyTorch raises or warns, as it has been told.
+ladder::python::Kernel& kernel_for(bool forward, Word stage, const std::string& backend, const Tensor& Q,
+                                   const Tensor& K, bool causal) {
+    const bool exactly = at::globalContext().deterministicAlgorithms();
+    auto& kernel = ladder::python::kernel_of(forward, text(stage), backend, four(Q.sizes()), four(K.sizes()),
+                                             causal, exactly);
+    if (exactly && !kernel.repeats_exactly()) {
+        at::globalContext().alertNotDeterministic("flash_ladder's stage " + kernel.folder());
+    }
+    return kernel;
+}
+
+/// call(kernel, columns, workspace, stream) with a stage on Q's device, in its current stream; `columns` is
+/// the head dimension at which it computes. What the ladder throws is a ValueError, or a RuntimeError whose
+/// text begins with its name.
 template <class Call>
 void with_kernel(bool forward, Word stage, c10::string_view backend, const Tensor& Q, const Tensor& K,
-                 bool causal, const Call& call) {
+                 const Tensor& V, bool causal, const Call& call) {
     TORCH_CHECK_VALUE(Q.is_cuda() || backend != "gpu", "backend is 'gpu' and Q is in the CPU's memory");
     try {
         const c10::DeviceGuard on_its_device(Q.device());
-        auto& kernel =
-            ladder::python::kernel_of(forward, text(stage), Q.is_cuda() ? "gpu" : std::string(backend),
-                                      four(Q.sizes()), four(K.sizes()), causal);
+        auto& kernel = kernel_for(forward, stage, Q.is_cuda() ? "gpu" : std::string(backend), Q, K, causal);
+        const std::int64_t columns = kernel.width(four(Q.sizes()), four(K.sizes()), four(V.sizes()));
         Tensor workspace;
         void* stream = nullptr;
 #ifdef LADDER_TORCH_HAS_CUDA
         if (Q.is_cuda()) {
-            const auto bytes = std::int64_t(kernel.workspace_bytes(four(Q.sizes()), four(K.sizes())));
+            Axes of_Q = four(Q.sizes()), of_K = four(K.sizes());
+            of_Q[3] = of_K[3] = columns;
+            const auto bytes = std::int64_t(kernel.workspace_bytes(of_Q, of_K));
             if (bytes > 0) workspace = at::empty({bytes}, Q.options().dtype(at::kByte));
             TORCH_CHECK(aoti_torch_get_current_cuda_stream(Q.device().index(), &stream) == 0);
         }
 #endif
-        call(kernel, address(workspace), reinterpret_cast<std::uintptr_t>(stream));
+        call(kernel, columns, address(workspace), reinterpret_cast<std::uintptr_t>(stream));
     } catch (const ladder::BadUsage& error) {
         TORCH_CHECK_VALUE(false, error.what());
     } catch (const ladder::CannotRun& error) {
@@ -119,25 +161,34 @@ void with_kernel(bool forward, Word stage, c10::string_view backend, const Tenso
     }
 }
 
+double default_scale(const Tensor& Q) {
+    return 1 / std::sqrt(double(Q.size(3)));
+}
+
 std::tuple<Tensor, Tensor> attention(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
                                      Scale scale, Word stage, Word, c10::string_view backend) {
     require_agreement({{"Q", Q}, {"K", K}, {"V", V}});
-    const Tensor O = at::empty_like(Q);
+    Tensor O;
     const Tensor L = at::empty(Q.sizes().slice(0, 3), Q.options().dtype(at::kFloat));
-    with_kernel(true, stage, backend, Q, K, causal,
-                [&](auto& kernel, std::uintptr_t workspace, std::uintptr_t stream) {
-                    kernel.forward(place(Q), place(K), place(V), place(O), address(L), dtype_of(Q), causal,
-                                   scale, workspace, stream);
+    with_kernel(true, stage, backend, Q, K, V, causal,
+                [&](auto& kernel, std::int64_t columns, std::uintptr_t workspace, std::uintptr_t stream) {
+                    const Tensor q = widened(Q, columns), k = widened(K, columns), v = widened(V, columns);
+                    const Tensor o = empty_as(q);
+                    kernel.forward(place(q), place(k), place(v), place(o), address(L), dtype_of(Q), causal,
+                                   scale.value_or(default_scale(Q)), workspace, stream);
+                    O = narrowed(o, Q);
                 });
     return {O, L};
 }
 
-/// As kernels read it: the gradient of a sum is one number, expanded.
+/// As kernels read it. Autograd makes a gradient, and may lay it out as no kernel takes it: that of a sum is
+/// one number, expanded; that of a part of a row begins anywhere.
 Tensor readable(const Tensor& x) {
     const auto strides = x.strides();
-    const bool is = strides[3] == 1 && std::all_of(strides.begin(), strides.begin() + 3,
-                                                   [](std::int64_t stride) { return stride % 8 == 0; });
-    return is ? x : x.contiguous();
+    const bool is = address(x) % 16 == 0 && strides[3] == 1 &&
+                    std::all_of(strides.begin(), strides.begin() + 3,
+                                [](std::int64_t stride) { return stride % 8 == 0; });
+    return is ? x : x.clone(at::MemoryFormat::Contiguous);
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Tensor& K, const Tensor& V,
@@ -150,13 +201,21 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Ten
                       axes_text(Q.sizes().slice(0, 3)), ", the first axes of Q");
     TORCH_CHECK_VALUE(L.device() == Q.device(), "L is on ", L.device(), " and Q on ", Q.device(),
                       ": they must agree");
-    const Tensor dQ = at::empty_like(Q), dK = at::empty_like(K), dV = at::empty_like(V);
-    const Tensor whole_L = L.contiguous(), whole_dO = readable(dO);
-    with_kernel(false, stage, backend, Q, K, causal,
-                [&](auto& kernel, std::uintptr_t workspace, std::uintptr_t stream) {
-                    kernel.backward(place(Q), place(K), place(V), place(O), address(whole_L), place(whole_dO),
-                                    place(dQ), place(dK), place(dV), dtype_of(Q), causal, scale, workspace,
-                                    stream);
+    for (const auto& [name, x] : {std::pair("O", O), std::pair("dO", dO)}) {
+        TORCH_CHECK_VALUE(x.sizes() == Q.sizes(), name, " is ", axes_text(x.sizes()), " and Q is ",
+                          axes_text(Q.sizes()), ": they must agree");
+    }
+    Tensor dQ, dK, dV;
+    const Tensor l = L.contiguous();
+    with_kernel(false, stage, backend, Q, K, V, causal,
+                [&](auto& kernel, std::int64_t columns, std::uintptr_t workspace, std::uintptr_t stream) {
+                    const Tensor q = widened(Q, columns), k = widened(K, columns), v = widened(V, columns),
+                                 o = widened(O, columns), d_o = readable(widened(dO, columns)),
+                                 d_q = empty_as(q), d_k = empty_as(k), d_v = empty_as(v);
+                    kernel.backward(place(q), place(k), place(v), place(o), address(l), place(d_o),
+                                    place(d_q), place(d_k), place(d_v), dtype_of(Q), causal,
+                                    scale.value_or(default_scale(Q)), workspace, stream);
+                    dQ = narrowed(d_q, Q), dK = narrowed(d_k, K), dV = narrowed(d_v, V);
                 });
     return {dQ, dK, dV};
 }
@@ -207,6 +266,11 @@ struct Attention : torch::autograd::Function<Attention> {
 std::tuple<Tensor, Tensor> with_gradients(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
                                           Scale scale, Word stage, Word backward_stage,
                                           c10::string_view backend) {
+    for (const Tensor& x : {Q, K, V}) {
+        TORCH_CHECK_NOT_IMPLEMENTED(!x._fw_grad(0).defined(),
+                                    "flash_ladder::attention has no derivatives in "
+                                    "forward mode");
+    }
     if (!at::GradMode::is_enabled() || !(Q.requires_grad() || K.requires_grad() || V.requires_grad()))
         return below_autograd(Q, K, V, causal, scale, stage, backward_stage, backend);
     const auto outputs = Attention::apply(Q, K, V, causal, scale, stage, backward_stage, backend);

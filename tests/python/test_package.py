@@ -1,14 +1,20 @@
 """The package on NumPy's arrays and the CPU back-end."""
 
 import ctypes
+import multiprocessing
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import reference, relative
+from conftest import reference, reference_gradients, relative
 
 import flash_ladder
 
@@ -40,8 +46,8 @@ def test_the_default_stage_depends_on_the_problem(problem):
     assert flash_ladder.stages(prefill)[0].shows_in not in ("decode", "batch")
     default = flash_ladder.default_stage((*q.shape[:2], k.shape[1], 1, *k.shape[2:]))
     assert (flash_ladder.attention(q[:, :, :1], k, v) == flash_ladder.attention(q[:, :, :1], k, v, stage=default)).all()
-    with pytest.raises(ValueError, match="96"):
-        flash_ladder.default_stage((1, 32, 8, 1, 8192, 96))
+    with pytest.raises(ValueError, match="320"):
+        flash_ladder.default_stage((1, 32, 8, 1, 8192, 320))
 
 
 def test_rows_without_keys(problem):
@@ -62,6 +68,93 @@ def test_gradients_are_those_of_finite_differences(problem):
         direction = np.random.default_rng(3).standard_normal(inputs[i].shape)
         moved = [[x + sign * 1e-5 * direction if j == i else x for j, x in enumerate(inputs)] for sign in (1, -1)]
         assert (gradient * direction).sum() == pytest.approx((loss(*moved[0]) - loss(*moved[1])) / 2e-5, rel=2e-2)
+
+
+def test_L_may_be_laid_out_in_any_way(problem):
+    q, k, v = problem
+    O, L = flash_ladder.attention(q, k, v, stage=5, return_lse=True)
+    expected = flash_ladder.attention_backward(q, k, v, O, L, O, stage=40)
+    unaligned = np.frombuffer(b"." + L.tobytes(), np.float32, offset=1).reshape(L.shape)
+    for lse in (np.asfortranarray(L), np.repeat(L, 2, axis=-1)[..., ::2], unaligned):
+        for got, same in zip(flash_ladder.attention_backward(q, k, v, O, lse, O, stage=40), expected):
+            assert (got == same).all()
+
+
+def test_inputs_that_repeat_over_the_batch(problem):
+    q, k, v = (x[:1] for x in problem)
+    wide = [np.broadcast_to(x, (2, *x.shape[1:])) for x in (q, k, v)]
+    O, L = flash_ladder.attention(*wide, stage=5, return_lse=True)
+    expected = flash_ladder.attention(q, k, v, stage=5)
+    assert (O == np.broadcast_to(expected, O.shape)).all()
+    for gradient in flash_ladder.attention_backward(*wide, O, L, O, stage=40):
+        assert (gradient[0] == gradient[1]).all() and gradient.flags.c_contiguous
+
+
+@pytest.mark.parametrize("d", [1, 40, 80, 112, 200])
+def test_other_head_dimensions_by_columns_of_zeros(d):
+    """With the scale of d, and of any stride, since they are copied."""
+    random = np.random.default_rng(d)
+    q, k, v = (random.standard_normal((1, heads, rows, d)).astype(np.float16)
+               for heads, rows in ((2, 20), (1, 30), (1, 30)))
+    stages = {"forward": 5, "backward": 40} if d <= 128 else {"forward": None, "backward": None}
+    O, L = flash_ladder.attention(q, k, v, causal=True, stage=stages["forward"], return_lse=True)
+    expected_O, expected_L = reference(q, k, v, causal=True)
+    assert O.shape == q.shape and relative(O, expected_O) < 1e-3 and abs(L - expected_L).max() < 1e-4
+    gradients = flash_ladder.attention_backward(q, k, v, O, L, O, causal=True, stage=stages["backward"])
+    for got, exact, like in zip(gradients, reference_gradients(q, k, v, O, causal=True), (q, k, v)):
+        assert got.shape == like.shape and np.linalg.norm(got - exact) < 2e-3 * np.linalg.norm(exact) + 1e-3
+    scaled = flash_ladder.attention(q, k, v, scale=0.3, stage=stages["forward"])
+    assert relative(scaled, reference(q, k, v, scale=0.3)[0]) < 1e-3
+
+
+def in_a_child(run):
+    """Whether run() comes to its end in a child of this process, and without an error."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # instead of a wait without an end
+        try:
+            run()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def test_a_child_of_fork_computes_as_its_parent_does(problem):
+    expected = flash_ladder.attention(*problem, stage=5)
+
+    def run():
+        assert (flash_ladder.attention(*problem, stage=5) == expected).all()
+        assert (flash_ladder.attention(*problem, stage=4) != 0).all()  # perhaps compiled, by processes of its own
+
+    assert in_a_child(run)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        for O in pool.map(forked_attention, [problem] * 4):
+            assert (O == expected).all()
+    assert (flash_ladder.attention(*problem, stage=5) == expected).all()
+
+
+def forked_attention(problem):
+    return flash_ladder.attention(*problem, stage=5)
+
+
+def test_a_fork_waits_for_the_calls_of_other_threads(problem):
+    """A child has no other thread: what one of them holds, nobody would give back."""
+    stop = threading.Event()
+
+    def busy():
+        while not stop.is_set():
+            flash_ladder.attention(*problem, stage=5)
+
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert all(in_a_child(lambda: flash_ladder.attention(*problem, stage=5)) for _ in range(10))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_a_kernel_of_ones_own(problem, tmp_path):
@@ -124,14 +217,24 @@ def test_bad_input_is_refused_in_one_sentence(problem):
          lambda: f(q, k[..., :32], v[..., :32])),
         (ValueError, "K is (2, 2, 90, 64) and V is (2, 2, 89, 64): they must agree", lambda: f(q, k, v[:, :, 1:])),
         (ValueError, "H = 3 is not a multiple of Hkv = 2: each key/value head serves", lambda: f(q[:, :3], k, v)),
-        (ValueError, "05_causal_skip has no head dimension 256; it has 64, 128",
+        (ValueError, "05_causal_skip has no head dimension 256; it has 64, 128, and by columns of zeros all that are",
          lambda: f(*(x.repeat(4, axis=-1) for x in problem))),
-        (ValueError, "no stage has head dimension 48", lambda: f(*(x[..., :48] for x in problem))),
+        (ValueError, "no stage has head dimension 320; there are 64, 128, 256, and by columns of zeros all that are",
+         lambda: flash_ladder.attention(*(x.repeat(5, axis=-1) for x in problem))),
+        (ValueError, "Q is (2, 4, 70, 48) and K is (2, 2, 90, 40): B and d must agree",
+         lambda: f(q[..., :48], k[..., :40], v[..., :40])),
+        (ValueError, "d = 0: every size must be at least 1", lambda: f(*(x[..., :0] for x in problem))),
         (ValueError, "there is no stage 'splitq'", call(problem, stage="splitq")),
         (ValueError, "there is no ", call(problem, stage="no/such/folder")),
         (ValueError, "40_standard_gradient computes dQ, dK and dV, and not attention", call(problem, stage=40)),
         (ValueError, "there is no back-end 'tpu'; there are cpu, checked and gpu", call(problem, backend="tpu")),
         (ValueError, "scale must be a finite number", call(problem, scale=float("nan"))),
+        (ValueError, "scale must be a finite number", call(problem, scale=1e39)),
+        (TypeError, "scale is 'wide'; expected a number", call(problem, scale="wide")),
+        (TypeError, "scale is array([1.]); expected a number", call(problem, scale=np.ones(1))),
+        (TypeError, "causal is 'no'; expected True or False", call(problem, causal="no")),
+        (TypeError, "causal is None; expected True or False", call(problem, causal=None)),
+        (TypeError, "backend is None; expected 'cpu', 'checked' or 'gpu'", call(problem, backend=None)),
         (ValueError, "Q is (4, 70, 64), of rank 3; expected (B, H, N, d)", lambda: f(q[0], k, v)),
         (ValueError, "Nk = 0: every size must be at least 1", lambda: f(q, k[:, :, :0], v[:, :, :0])),
         (ValueError, "K: its last axis must be contiguous", lambda: f(q, k.repeat(2, axis=-1)[..., ::2], v)),
@@ -142,6 +245,10 @@ def test_bad_input_is_refused_in_one_sentence(problem):
         (TypeError, "Q is float32; expected float16 or bfloat16", lambda: f(*(x.astype(np.float32) for x in problem))),
         (TypeError, "Q is float16 and K is float32: they must agree", lambda: f(q, k.astype(np.float32), v)),
         (TypeError, "builtins.list is no array of NumPy, PyTorch, CuPy or JAX", lambda: f([1], k, v)),
+        (TypeError, "numpy.float16 is no array of NumPy, PyTorch, CuPy or JAX", lambda: f(q, np.float16(1), v)),
+        (TypeError, "K is a masked array, and no stage takes its mask", lambda: f(q, np.ma.masked_array(k), v)),
+        (ValueError, "K: its strides in bytes, (23220, 11610, 129, 2), must be multiples of 16",
+         lambda: f(q, np.lib.stride_tricks.as_strided(np.zeros(23300, np.float16), k.shape, (23220, 11610, 129, 2)), v)),
         (ValueError, "backend is 'gpu' and Q is in the CPU's memory",
          lambda: flash_ladder.attention(q, k, v, backend="gpu")),
         (ValueError, "there is no stage ''", lambda: flash_ladder.attention(q, k, v, stage="")),
@@ -149,6 +256,13 @@ def test_bad_input_is_refused_in_one_sentence(problem):
          lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros(q.shape[:3]), q)),
         (ValueError, "L is (2, 4, 69); expected (2, 4, 70), the first axes of Q",
          lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros((2, 4, 69), np.float32), q)),
+        (TypeError, "builtins.list is no array", lambda: flash_ladder.attention_backward(q, k, v, q, [0], q, stage=40)),
+        (TypeError, "L is a masked array, and no stage takes its mask",
+         lambda: flash_ladder.attention_backward(q, k, v, q, np.ma.zeros((2, 4, 70), np.float32), q, stage=40)),
+        (TypeError, "a size is 'many'; expected a whole number",
+         lambda: flash_ladder.default_stage((1, 1, 1, "many", 64, 64))),
+        (ValueError, "shape is 5; expected (B, H, Hkv, Nq, Nk, d)", lambda: flash_ladder.count(5, 5)),
+        (TypeError, "quick is 2; expected True or False", lambda: flash_ladder.verify(5, quick=2)),
         (ValueError, "dO is (2, 4, 69, 64) and Q is (2, 4, 70, 64): they must agree",
          lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros((2, 4, 70), np.float32), q[:, :, 1:], stage=40)),
         (ValueError, "shape 'B=0", lambda: flash_ladder.count(5, ("B=0", 1, 1, 1, 1, 64))),
@@ -157,6 +271,13 @@ def test_bad_input_is_refused_in_one_sentence(problem):
     for kind, sentence, wrong in refused:
         with pytest.raises(kind, match="^" + re.escape(sentence)):
             wrong()
+
+
+def test_options_may_be_of_another_library(problem):
+    O = flash_ladder.attention(*problem, stage=np.int64(5), causal=np.True_, scale=np.float32(0.25))
+    assert (O == flash_ladder.attention(*problem, stage=5, causal=True, scale=0.25)).all()
+    assert [stage.number for stage in flash_ladder.stages(np.int64(5))] == [5]
+    assert len({flash_ladder.default_stage(shape) for shape in ((1, 2, 2, 9, 9, 80), np.array([1, 2, 2, 9, 9, 128]))}) == 1
 
 
 def test_read_only_and_overlapping_inputs(problem):
@@ -184,6 +305,56 @@ def test_jax_on_a_cpu(problem):
         gradients = flash_ladder.attention_backward(q, k, v, O, L, O, causal=True, stage=40)
         assert [x.shape for x in gradients] == [q.shape, k.shape, v.shape]
         assert not (gradients[1] == gradients[2]).all()  # each has memory of its own
+
+
+def test_jax_traces_are_refused(problem):
+    jax = pytest.importorskip("jax")
+    q, k, v = (jax.numpy.asarray(x, device=jax.devices("cpu")[0]) for x in problem)
+    attention = lambda *tensors: flash_ladder.attention(*tensors, stage=5)
+    with pytest.raises(TypeError, match="Q is a tracer of JAX's, without values"):
+        jax.jit(attention)(q, k, v)
+    with pytest.raises(TypeError, match="V is a tracer of JAX's"):
+        jax.grad(lambda v: attention(q, k, v).sum())(v)
+    with pytest.raises(TypeError, match="scale is .*; expected a number"):
+        jax.jit(lambda scale: flash_ladder.attention(q, k, v, stage=5, scale=scale))(0.5)
+
+
+def python(code, **variables):
+    """What another Python says that has the package, and these variables of the environment."""
+    done = subprocess.run([sys.executable, "-c", "import sys; sys.path[:] = " + repr(sys.path) + "\n" + code],
+                          env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return done.stdout + done.stderr
+
+
+def test_without_a_place_for_kernels_the_variable_is_named():
+    for variables in ({"FLASH_LADDER_CACHE": "/dev/null/cache"},
+                      {"FLASH_LADDER_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/dev/null"}):
+        said = python("import flash_ladder", **variables)
+        assert re.search("CannotRun: no place for compiled kernels: .*FLASH_LADDER_CACHE names another folder", said), said
+
+
+@pytest.mark.parametrize("compiler", ["launcher g++", "clang++"])
+def test_another_compiler(problem, compiler, tmp_path):
+    """In a program such as ccache, and of a family with other options."""
+    if not shutil.which(compiler.split()[-1]):
+        pytest.skip(f"there is no {compiler}")
+    launcher = tmp_path / "launcher"
+    launcher.write_text('#!/bin/sh\nexec "$@"\n')
+    launcher.chmod(0o755)
+    np.save(tmp_path / "q.npy", problem[1])
+    said = python(f"""
+import numpy as np, flash_ladder
+q = np.load({str(tmp_path / "q.npy")!r})
+for backend in "cpu", "checked":
+    print(np.abs(flash_ladder.attention(q, q, q, stage=0, backend=backend).astype(float)).sum())
+import ctypes
+source = {str(tmp_path / "answer.cpp")!r}
+open(source, "w").write('extern "C" int answer() {{ return 42; }}')
+print(ctypes.CDLL(str(flash_ladder._home.compiled(source, [], ""))).answer())
+""", CXX=compiler.replace("launcher", str(launcher)), FLASH_LADDER_CACHE=str(tmp_path / "cache"))
+    q = problem[1]
+    expected = np.abs(flash_ladder.attention(q, q, q, stage=0).astype(float)).sum()
+    assert said.split() == [str(expected)] * 2 + ["42"], said
 
 
 def test_a_library_is_compiled_once_for_what_it_is_made_of(tmp_path):

@@ -63,6 +63,102 @@ def test_a_sum_s_gradient_and_transposed_views():
     assert relative(v.grad.float().cpu(), expected.cpu().double().numpy()) < 2e-3
 
 
+def test_a_gradient_that_no_kernel_can_read_is_copied():
+    """cat's, of rows of two tensors, begins in the middle of a row; half of them at no multiple of 16 bytes."""
+    q, k, v = tensors()
+    rest = [torch.zeros(*q.shape[:3], n, device=DEVICE, dtype=q.dtype) for n in (4, 12)]
+    do = torch.randn(*q.shape[:3], 80, device=DEVICE, dtype=q.dtype)
+    got = torch.autograd.grad(torch.cat([rest[0], attention(q, k, v, **STAGES), rest[1]], -1), (q, k, v), do)
+    expected = torch.autograd.grad(attention(q, k, v, **STAGES), (q, k, v), do[..., 4:68].contiguous())
+    assert all(same(x, y) for x, y in zip(got, expected))
+
+
+def same(x, y):
+    """On a GPU the last rung adds dQ up in any order."""
+    return torch.allclose(x, y, rtol=1e-2, atol=1e-2) if GPU else torch.equal(x, y)
+
+
+def test_inputs_that_repeat_over_the_batch():
+    """As expand() makes them: they are read as they are, and the results are laid out in the order of their axes."""
+    one = [x[:1].detach() for x in tensors()]
+    wide = [x.expand(2, -1, -1, -1).requires_grad_() for x in one]
+    o = attention(*wide, **STAGES)
+    assert o.is_contiguous() and same(o, attention(*one, **STAGES).expand_as(o))
+    gradients = torch.autograd.grad(o, wide, torch.ones_like(o))
+    assert all(x.is_contiguous() and same(x[0], x[1]) for x in gradients)
+
+
+@pytest.mark.parametrize("d", [32, 40, 80, 96, 112] + [50] + [200] * GPU)
+def test_other_head_dimensions_by_columns_of_zeros(d):
+    inputs = tensors(d=d)
+    o = attention(*inputs, causal=True, **STAGES)
+    exact = sdpa(*inputs, True)
+    assert o.shape == exact.shape and relative(o.detach().float().cpu(), exact.detach().cpu().double().numpy()) < 1e-3
+    do = torch.randn_like(o)
+    gradients = torch.autograd.grad(o, inputs, do)
+    for got, expected in zip(gradients, torch.autograd.grad(exact, inputs, do.float())):
+        assert relative(got.float().cpu(), expected.cpu().double().numpy()) < 2e-3
+    packed = [x.detach().transpose(1, 2).contiguous().transpose(1, 2) for x in inputs]
+    assert attention(*packed, **STAGES).stride() == packed[0].stride()
+
+
+def test_deterministic_algorithms():
+    """They are the default where PyTorch is to be deterministic; others raise, or warn."""
+    inputs = tensors(rows=130, keys=300)
+    o = attention(*inputs, causal=True)
+    do = torch.randn_like(o)
+    backward = lambda **stage: torch.autograd.grad(attention(*inputs, causal=True, **stage), inputs, do)
+    forward = {} if GPU else {"stage": 5}
+    torch.use_deterministic_algorithms(True)
+    try:
+        results = [backward(**forward) for _ in range(3)]
+        assert all(torch.equal(x, y) for again in results[1:] for x, y in zip(results[0], again))
+        with pytest.raises(RuntimeError, match="stage 42_fused_gradients does not have a deterministic implementation"):
+            backward(**forward, backward_stage=42)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with pytest.warns(UserWarning, match="42_fused_gradients does not have a deterministic implementation"):
+            backward(**forward, backward_stage=42)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    backward(**forward, backward_stage=42)
+    exact = flash_ladder._core.default_stage(False, (2, 4, 130, 64), (2, 2, 300, 64), True, DEVICE.replace("cuda", "gpu"), True)
+    assert flash_ladder.stages(exact)[0].repeats_exactly
+    for x, y in zip(results[0], backward(**forward, backward_stage=exact)):
+        assert torch.equal(x, y)
+
+
+class Computed(torch.utils.data.Dataset):
+    """Attention, computed by whoever loads it."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        torch.manual_seed(i)
+        q = torch.randn(1, 2, 70, 64, dtype=torch.float16)
+        return attention(q, q, q, stage=5)
+
+
+def test_in_a_data_loader_s_workers():
+    """Which are forked from a process that has called it."""
+    expected = torch.stack([Computed()[i] for i in range(4)])
+    loader = torch.utils.data.DataLoader(Computed(), num_workers=2, multiprocessing_context="fork", timeout=60)
+    assert torch.equal(torch.cat(list(loader)), expected)
+
+
+def test_derivatives_that_there_are_not_are_refused():
+    q, k, v = tensors(gradients=False)
+    scale = torch.tensor(0.125, requires_grad=True)
+    with pytest.raises(TypeError, match="scale requires a gradient, and none flows to it"):
+        attention(q, k, v, scale=scale)
+    with torch.no_grad():
+        assert torch.equal(attention(q, k, v, scale=scale, stage=5), attention(q, k, v, stage=5))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
+        with pytest.raises(NotImplementedError, match="no derivatives in forward mode"):
+            attention(dual, k, v, stage=5)
+
+
 def test_operators_pass_opcheck():
     q, k, v = tensors()
     stage, backward = (str(x) if x else None for x in (STAGES.get("stage"), STAGES.get("backward_stage")))
@@ -70,10 +166,15 @@ def test_operators_pass_opcheck():
     o, lse = attention(q, k, v, causal=True, return_lse=True, **STAGES)
     inputs = [x.detach() for x in (q, k, v, o, lse, torch.randn_like(o))]
     torch.library.opcheck(torch.ops.flash_ladder.attention_backward.default, (*inputs, True, None, backward, "cpu"))
+    for inputs in (tensors(d=40, gradients=False), [x[:1].expand(2, -1, -1, -1) for x in (q, k, v)]):
+        inputs = [x.detach() for x in inputs]
+        torch.library.opcheck(torch.ops.flash_ladder.attention.default, (*inputs, True, None, stage, backward, "cpu"),
+                              test_utils="test_faketensor")
 
 
-def test_under_torch_compile():
-    q, k, v = tensors()
+@pytest.mark.parametrize("d", [64, 40])
+def test_under_torch_compile(d):
+    q, k, v = tensors(d=d)
 
     def step(q, k, v):
         return attention(2 * q, k, v, causal=True, **STAGES).float().square().mean()
@@ -116,6 +217,17 @@ def test_bad_input_is_refused():
         attention(q, k, v, stage="")
     with pytest.raises(ValueError, match="backend is 'gpu' and Q is in the CPU's memory"):
         attention(q.cpu(), k.cpu(), v.cpu(), backend="gpu")
+    with pytest.raises(ValueError, match="no stage has head dimension 320; there are 64, 128, 256, and by columns of"):
+        attention(*(x.repeat(1, 1, 1, 5) for x in (q, k, v)))
+    with pytest.raises(ValueError, match=r"Q is \(2, 4, 70, 40\) and K is \(2, 2, 90, 48\): B and d must agree"):
+        attention(q[..., :40], k[..., :48], v[..., :48])
+    with pytest.raises(ValueError, match="scale must be a finite number"):
+        attention(q, k, v, scale=1e39)
+    with pytest.raises(TypeError, match="causal is 'no'; expected True or False"):
+        attention(q, k, v, causal="no")
+    assert torch.equal(*(attention(q, k, v, causal=yes, stage=5) for yes in (True, np.True_)))
+    with pytest.raises(TypeError, match="K is a sparse tensor; expected a dense one"):
+        attention(q, k.to_sparse(), v)
     with pytest.raises(TypeError, match="V is numpy.ndarray; expected torch.Tensor"):
         attention(q, k, v.cpu().numpy())
     with pytest.raises(TypeError, match="L is builtins.NoneType; expected torch.Tensor"):

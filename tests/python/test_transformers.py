@@ -14,9 +14,13 @@ GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 
 
-@pytest.fixture(scope="module")
-def model():
+@pytest.fixture(scope="module", autouse=True)
+def registered():
     register("ladder", **({} if GPU else {"stage": 5, "backward_stage": 40}))
+
+
+@pytest.fixture(scope="module")
+def model(registered):
     config = transformers.LlamaConfig(vocab_size=256, hidden_size=256, intermediate_size=512, num_hidden_layers=2,
                                       num_attention_heads=4, num_key_value_heads=2, head_dim=64,
                                       max_position_embeddings=512)
@@ -61,6 +65,48 @@ def test_padding_is_refused(model):
     mask[0, :5] = 0
     with pytest.raises(ValueError, match="takes no attention mask but the causal one"):
         logits(model, "ladder", input_ids=tokens, attention_mask=mask)
+
+
+def attention_of(name):
+    """A model's call of its attention, for 8 tokens, with what models say in addition."""
+    module = torch.nn.Module()
+    module.is_causal = True
+    q, k, v = (torch.randn(1, heads, 8, 64, device=DEVICE, dtype=torch.bfloat16) for heads in (2, 1, 1))
+    function = transformers.AttentionInterface()[name]
+    return lambda **options: function(module, q, k, v, None, scaling=0.125, **options)[0]
+
+
+def test_what_changes_the_result_is_refused_by_name():
+    attend = attention_of("ladder")
+    expected = attend()
+    tokens = torch.arange(8)[None]
+    harmless = {"position_ids": tokens, "use_cache": True, "softcap": None, "sliding_window": 8, "dropout": 0.0,
+                "output_attentions": False, "num_items_in_batch": torch.tensor(8), "s_aux": None}
+    assert torch.equal(attend(**harmless), expected)
+    for word, value in {"softcap": 50.0, "s_aux": torch.zeros(2), "sinks": torch.zeros(2), "dropout": 0.1,
+                        "sliding_window": 7, "head_mask": torch.ones(2), "position_bias": torch.zeros(1, 2, 8, 8),
+                        "output_attentions": True, "cu_seq_lens_q": tokens, "alibi": True, "a_new_one": 2}.items():
+        with pytest.raises(ValueError, match=f"ladder has no {word}, and the model asks for {word}="):
+            attend(**{word: value})
+
+
+def test_softcap_of_gemma_2_is_refused():
+    config = transformers.Gemma2Config(vocab_size=64, hidden_size=128, intermediate_size=128, num_hidden_layers=1,
+                                       num_attention_heads=2, num_key_value_heads=1, head_dim=64,
+                                       attn_implementation="ladder")
+    gemma = transformers.Gemma2ForCausalLM(config).to(DEVICE, torch.bfloat16).eval()
+    with torch.no_grad(), pytest.raises(ValueError, match="ladder has no softcap, and the model asks for softcap=50"):
+        gemma(input_ids=torch.arange(16, device=DEVICE)[None])
+
+
+@pytest.mark.parametrize("head_dim", [32, 80, 96])
+def test_other_head_dimensions(head_dim):
+    config = transformers.LlamaConfig(vocab_size=256, hidden_size=128, intermediate_size=128, num_hidden_layers=2,
+                                      num_attention_heads=4, num_key_value_heads=2, head_dim=head_dim)
+    torch.manual_seed(head_dim)
+    model = transformers.LlamaForCausalLM(config).to(DEVICE, torch.bfloat16).eval()
+    tokens = torch.randint(256, (1, 30), device=DEVICE)
+    check(logits(model, "ladder", input_ids=tokens).logits, model, tokens)
 
 
 def test_training(model):
