@@ -211,9 +211,10 @@ void Block::record_exchange(const void* address, std::size_t bytes, bool write) 
 }
 
 /// Masking takes a comparison for each score, of its key with a bound that the run knows; all else takes far
-/// fewer. The last of them may have been taken for that of a copy.
+/// fewer. One in eight may be of a first key with a bound as small, which is not seen, and one may have been
+/// taken for that of a copy.
 void Block::end_tile(Thread& thread) {
-    if (thread.tiles > 0 && thread.comparisons + 1 >= thread.scores)
+    if (thread.tiles > 0 && thread.comparisons + 1 >= thread.scores * 7 / 8)
         compared_.emplace(thread.first, thread.tiles);
     thread.comparisons = 0;
     thread.compared = false;

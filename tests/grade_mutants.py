@@ -66,7 +66,7 @@ def main():
     options = parser.parse_args()
     chosen = {int(word) for word in options.stages.split(",")} if options.stages else None
 
-    record = {**machine_and_commit(), "seeds": list(range(1, options.seeds + 1)), "jobs": options.jobs}
+    record = {"kind": "graded-mutants", **machine_and_commit(), "seeds": list(range(1, options.seeds + 1)), "jobs": options.jobs}
     begin, most, count, failures = time.time(), {}, 0, []
     for exercise in sorted(ROOT.glob("stages/*/exercise.md")):
         stage = exercise.parent
