@@ -71,7 +71,7 @@ void Checker::begin_launch(const void* parameters, std::size_t parameter_bytes, 
     if (!dynamic_shared_) {
         dynamic_shared_ = std::make_unique<Shadow>(shared, shared_bytes, "shared memory", true, false);
     }
-    if (dynamic_shared_->bytes < shared_bytes) dynamic_shared_->lines.reset();
+    if (dynamic_shared_->bytes < shared_bytes) dynamic_shared_->chunks.clear();
     dynamic_shared_->bytes = shared_bytes;
 }
 
@@ -121,7 +121,6 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
 
     std::unique_lock lock(shadow->mutex, std::defer_lock);
     if (shadow->global) lock.lock();
-    if (!shadow->lines) shadow->lines = std::make_unique<Shadow::Line[]>(shadow->bytes / Shadow::line + 1);
     if (orders) atomic(*shadow, first - shadow->data, thread, via);
     check(*shadow, first, bytes, now);
     return lock;
@@ -163,7 +162,7 @@ bool Checker::is_private(const std::byte* address, std::size_t bytes, bool write
 
 /// An atomic learns from those on the same address before it, and tells those behind it.
 void Checker::atomic(Shadow& shadow, std::size_t place, int thread, Via via) {
-    const Shadow::Line& line = shadow.lines[place / Shadow::line];
+    const Shadow::Line& line = shadow.line_at(place);
     const Access& last =
         line.split ? line.parts[place % Shadow::line / Shadow::unit].write : line.whole.write;
     KnownBlocks& told = shadow.told[place];
@@ -175,7 +174,7 @@ void Checker::atomic(Shadow& shadow, std::size_t place, int thread, Via via) {
 void Checker::check(Shadow& shadow, const std::byte* address, std::size_t bytes, const Attempt& now) {
     const auto begin = static_cast<std::size_t>(address - shadow.data), end = begin + bytes;
     for (std::size_t base = begin / Shadow::line * Shadow::line; base < end; base += Shadow::line) {
-        Shadow::Line& line = shadow.lines[base / Shadow::line];
+        Shadow::Line& line = shadow.line_at(base);
         const std::size_t first = std::max(begin, base), last = std::min(end, base + Shadow::line);
         const bool whole = last - first == Shadow::line;
         if (whole && !line.split) {

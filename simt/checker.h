@@ -57,7 +57,10 @@ struct Shadow {
     const char* name = "";
     bool writable = true;
     bool global = false;
-    std::unique_ptr<Line[]> lines;  ///< none for read-only memory: reads do not race
+    /// By their number, a chunk at a time: memory that nobody touches has none. Nor has read-only memory,
+    /// since reads do not race.
+    std::vector<std::unique_ptr<Line[]>> chunks;
+    static constexpr std::size_t chunk_lines = 1024;
     /// By the place of an atomic: what the atomics there have told, since something else wrote there.
     std::map<std::size_t, KnownBlocks> told;
     std::mutex mutex;  ///< of global memory, which blocks on other workers share
@@ -66,6 +69,13 @@ struct Shadow {
     bool contains(const void* address, std::size_t size) const {
         const auto first = static_cast<std::size_t>(static_cast<const std::byte*>(address) - data);
         return first < bytes && size <= bytes - first;
+    }
+    /// The line of this byte.
+    Line& line_at(std::size_t byte) {
+        if (chunks.empty()) chunks.resize(bytes / (chunk_lines * line) + 1);
+        std::unique_ptr<Line[]>& chunk = chunks[byte / (chunk_lines * line)];
+        if (!chunk) chunk = std::make_unique<Line[]>(chunk_lines);
+        return chunk[byte / line % chunk_lines];
     }
 };
 
@@ -108,7 +118,7 @@ class Checker {
     /// it.
     std::optional<Moment> last_write(const std::byte* line) const {
         const Shadow::Line& there =
-            dynamic_shared_->lines[static_cast<std::size_t>(line - dynamic_shared_->data) / Shadow::line];
+            dynamic_shared_->line_at(static_cast<std::size_t>(line - dynamic_shared_->data));
         return there.split ? std::nullopt : std::optional(there.whole.write.at());
     }
 

@@ -101,6 +101,9 @@ struct Stage {
     /// The one compute capability that it runs on, 90 for 9.0, since it has instructions of that alone; 0 for
     /// any. Of a GPU: the CPU back-ends run it anywhere. Filled in by whoever reads it.
     int compute_capability = 0;
+    /// Parts of the keys are merged by their L alone, which fp32 rounds: of a large score that leaves little
+    /// of log(l). The judge allows for it. Filled in by whoever reads it: its source has a `parts.L`.
+    bool merges_by_L = false;
 
     /// Runs it on the back-end that its library was compiled for. Null, as the functions above, where only
     /// the declaration was read: harness/ladder/library.h compiles and loads.

@@ -123,10 +123,11 @@ class Mutants {
 
     void add_results(const Case& c) {
         const auto reference = std::make_shared<Reference>(c);
+        const bool merges_by_L = stage_->merges_by_L;
         tests_.push_back({"result of " + c.description(), Backend::cpu, [=](Run& run) {
                               const Outputs outputs =
                                   run_stage(*run.device, run.stage, c, reference->inputs());
-                              return judge(c, reference->expected(), outputs).report;
+                              return judge(c, reference->expected(), outputs, merges_by_L).report;
                           }});
     }
 

@@ -104,8 +104,10 @@ void add_dtype(Command& command, std::optional<DType>& dtype) {
 }
 
 void add_layout(Command& command, std::optional<Layout>& layout) {
-    add_choice(command, "--layout", "Memory order: (B, H, N, d) or (B, N, H, d)", layout,
-               {{"bhnd", Layout::bhnd}, {"bnhd", Layout::bnhd}});
+    add_choice(command, "--layout",
+               "Memory order: (B, H, N, d) or (B, N, H, d); each tensor its own, with gaps; or offsets past "
+               "2^31 elements",
+               layout, layouts());
 }
 
 BackendOptions::BackendOptions(Command& command) {

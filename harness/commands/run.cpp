@@ -110,6 +110,21 @@ std::string from_storage(const std::vector<std::uint16_t>& bits, DType dtype, Np
     });
 }
 
+// The tensor with its second and third axis exchanged: files in the order (B, N, H, d) become (B, H, N, d).
+std::vector<std::uint16_t> exchanged(const std::vector<std::uint16_t>& tensor,
+                                     const std::vector<std::int64_t>& axes) {
+    const std::int64_t B = axes[0], rows = axes[1], columns = axes[2], d = axes[3];
+    std::vector<std::uint16_t> result(tensor.size());
+    for (std::int64_t b = 0; b < B; ++b) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+            for (std::int64_t k = 0; k < columns; ++k)
+                std::copy_n(tensor.data() + ((b * rows + i) * columns + k) * d, d,
+                            result.data() + ((b * columns + k) * rows + i) * d);
+        }
+    }
+    return result;
+}
+
 // However they spell it, and wherever links lead.
 bool same_file(const fs::path& a, const fs::path& b) {
     std::error_code error;
@@ -213,9 +228,12 @@ Document run(const RunOptions& options) {
     time.add_run(*device, stage, c.shape);
     if (!forward && device->backend() != Backend::gpu) time.add_reference(c.shape, Pass::forward);
     options.lengthy.require_patience(time);
-    Inputs inputs{to_storage(q, c.dtype, options.q), to_storage(k, c.dtype, options.k),
-                  to_storage(v, c.dtype, options.v)};
-    if (dO) inputs.dO = to_storage(*dO, c.dtype, options.dO);
+    const auto stored = [&](const NpyArray& array, const std::string& source) {
+        std::vector<std::uint16_t> bits = to_storage(array, c.dtype, source);
+        return c.layout == Layout::bnhd ? exchanged(bits, array.shape) : bits;
+    };
+    Inputs inputs{stored(q, options.q), stored(k, options.k), stored(v, options.v)};
+    if (dO) inputs.dO = stored(*dO, options.dO);
     if (const std::string why = device->why_not(stage); !why.empty())
         throw CannotRun(fmt::format("{} cannot run: {}", stage.folder(), why));
     if (!forward) compute_forward(*device, c, inputs);
@@ -226,8 +244,10 @@ Document run(const RunOptions& options) {
         const auto& file = files.at(tensor.name);
         if (!file) continue;
         const NpyArray& like = tensor.of_keys ? k : q;
-        file->write(
-            format_npy({like.type, like.shape, from_storage(outputs.*tensor.elements, c.dtype, like.type)}));
+        std::vector<std::uint16_t> bits = outputs.*tensor.elements;
+        if (c.layout == Layout::bnhd)
+            bits = exchanged(bits, {like.shape[0], like.shape[2], like.shape[1], like.shape[3]});
+        file->write(format_npy({like.type, like.shape, from_storage(bits, c.dtype, like.type)}));
         written.emplace_back(
             forward ? "out" : tensor.name,
             fmt::format("{}, {} {}", file->path().string(), name(like.type), axes_text(like.shape)));

@@ -36,6 +36,15 @@ struct TraceOptions {
     std::string html;
 };
 
+// The problem that is shown. Throws BadUsage for one whose rows cannot be told by their addresses.
+Case shown_case(const TraceOptions& options, const Shape& usual) {
+    const Case c = options.problem.with_default(usual);
+    if (c.layout == Layout::far)
+        throw BadUsage(
+            "--layout far is for lab verify, lab run and lab count: its rows are too far apart to draw");
+    return c;
+}
+
 std::vector<const Stage*> selected_stages(const TraceOptions& options) {
     std::vector<const Stage*> selected;
     for (const std::string& word : options.stages) {
@@ -74,7 +83,7 @@ Table summary(const std::vector<Trace>& traces, int d) {
 }
 
 Document run(const TraceOptions& options) {
-    const Case c = options.problem.with_default(traced_shape);
+    const Case c = shown_case(options, traced_shape);
     const auto stages = selected_stages(options);
     for (const Stage* stage : stages) {
         if (!stage->has_head_dim(c.shape.d)) {

@@ -62,17 +62,24 @@ Case described_case(const VerifyOptions& options, Pass pass) {
     return c;
 }
 
+std::uint64_t seed_of(const VerifyOptions& options) {
+    return options.problem.seed.value_or(1);
+}
+
 // For every stage those of the problems that it has the head dimension for.
-std::vector<Verification> drawn(const std::vector<const Stage*>& stages, const VerifyOptions& options) {
+std::vector<Verification> drawn(const std::vector<const Stage*>& stages, const VerifyOptions& options,
+                                bool on_gpu) {
     std::set<int> dims;
     std::vector<Verification> verifications;
     for (const Stage* stage : stages) {
         dims.insert(stage->head_dims.begin(), stage->head_dims.end());
         verifications.emplace_back(stage, std::vector<Case>());
     }
-    std::mt19937_64 random(options.problem.seed.value_or(1));
+    std::mt19937_64 random(seed_of(options));
     for (int k = 0; k < options.random; ++k) {
-        const Case c = random_case(random, {dims.begin(), dims.end()}, k);
+        Case c = random_case(random, {dims.begin(), dims.end()}, k);
+        if (on_gpu && c.layout == Layout::far)
+            c.layout = Layout::mixed;  // all that lies between rows is memory
         for (Verification& v : verifications) {
             if (!v.stage->has_head_dim(c.shape.d)) continue;
             v.cases.push_back(c);
@@ -162,12 +169,14 @@ Document run(const VerifyOptions& options) {
         const CaseOptions& wanted = options.problem;
         if (wanted.shape || wanted.causal || wanted.dtype || wanted.layout || wanted.input || options.quick)
             throw BadUsage("--random draws all of a problem: it goes with --seed alone");
-        verifications = drawn(options.stages.selected(), options);
     } else {
         for (const Stage* stage : options.stages.selected())
             verifications.emplace_back(stage, cases_of(*stage, options));
     }
     const auto device = options.backend.open(options.orders || options.multiprocessors != 0);
+    if (options.random > 0) {
+        verifications = drawn(options.stages.selected(), options, device->backend() == Backend::gpu);
+    }
     if (options.problem.shape) {
         for (const Verification& v : verifications)
             require_memory(*options.problem.shape, *device, v.stage->pass);
@@ -181,6 +190,10 @@ Document run(const VerifyOptions& options) {
 
     Document document;
     document.facts = {{"backend", name(device->backend())}, {"device", device->description()}};
+    if (options.random > 0) {
+        document.facts.emplace_back("problems",
+                                    fmt::format("{}, drawn by seed {}", options.random, seed_of(options)));
+    }
     if (options.problem.shape) {
         document.facts.emplace_back("case",
                                     described_case(options, verifications[0].stage->pass).description());

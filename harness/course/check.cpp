@@ -223,6 +223,7 @@ class Checker {
         checked_ = open(both[1], Backend::checked);
         try {
             stage_ = plain_->stage();
+            stage_.merges_by_L = exercise_.merges_by_L;
             checked_->stage();
         } catch (const CheckFailed& error) {
             builds.reports.emplace_back(error.what());

@@ -24,6 +24,7 @@ struct Exercise {
     std::vector<int> head_dims;
     std::vector<Tiling> tilings;  ///< of the solution, as Stage has them
     std::vector<Case> problems;   ///< on which the bugs show that are known of it; the bugs stay here
+    bool merges_by_L = false;     ///< the solution does, and so a student's kernel may
     std::string complaint;        ///< Markdown: what is wrong with the parent
     std::string task;             ///< Markdown: the change in words
     std::vector<std::string>

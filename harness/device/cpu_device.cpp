@@ -7,10 +7,12 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <new>
 #include <typeinfo>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "harness/device/device.h"
@@ -20,6 +22,17 @@
 
 namespace ladder {
 namespace {
+
+/// Memory of more bytes than that takes as many as are touched, and no 32-bit offset leads out of it: neither
+/// one that has become negative nor one that has begun again at 0.
+constexpr std::size_t large = std::size_t{1} << 32;
+static_assert(sizeof(std::size_t) == 8);
+
+void* allocate_large(std::size_t bytes) {
+    void* memory = mmap(nullptr, large + bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory) + large;
+}
 
 class CpuDevice final : public Device {
   public:
@@ -47,8 +60,9 @@ class CpuDevice final : public Device {
 
     void* allocate(std::size_t bytes, const char* name, bool writable) override {
         const std::size_t unit = simt::fence_unit(), rounded = (bytes + unit - 1) / unit * unit;
-        void* memory = std::aligned_alloc(unit, rounded);
+        void* memory = bytes > large ? allocate_large(rounded) : std::aligned_alloc(unit, rounded);
         if (memory == nullptr) throw CannotRun("not enough memory for " + std::to_string(bytes) + " bytes");
+        if (bytes > large) large_[memory] = rounded;
         simt::register_allocation(memory, bytes, name, writable);
         simt::fence(memory, rounded, name);
         return memory;
@@ -56,7 +70,10 @@ class CpuDevice final : public Device {
     void release(void* memory) override {
         simt::forget_fence(memory);
         simt::forget_allocation(memory);
-        std::free(memory);
+        const auto found = large_.find(memory);
+        if (found == large_.end()) return std::free(memory);
+        munmap(static_cast<std::byte*>(memory) - large, large + found->second);
+        large_.erase(found);
     }
     void upload(void* device, const void* host, std::size_t bytes) override {
         std::memcpy(device, host, bytes);
@@ -93,6 +110,7 @@ class CpuDevice final : public Device {
 
   private:
     Backend backend_;
+    std::map<void*, std::size_t> large_;  ///< what allocate_large() gave, and its bytes
 };
 
 }  // namespace

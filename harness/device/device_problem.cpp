@@ -2,14 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "harness/ladder/ladder.h"
 
 namespace ladder {
 namespace {
 
-Buffer uploaded(Device& device, const auto& tensor, const char* name) {
-    Buffer buffer(device, tensor.size() * sizeof(tensor[0]), name, false);
-    if (buffer.bytes() > 0) device.upload(buffer.data(), tensor.data(), buffer.bytes());
+constexpr std::uint16_t no_number = 0xffff;  // NaN in either type
+
+Buffer uploaded(Device& device, const Case& c, Tensor tensor, const std::vector<std::uint16_t>& dense,
+                const char* name) {
+    const Placement placed = placement(c, tensor);
+    Buffer buffer(device, dense.empty() ? 0 : placed.span() * sizeof(std::uint16_t), name, false);
+    if (buffer.bytes() > 0) upload(device, buffer.data(), placed, dense.data());
+    return buffer;
+}
+
+Buffer uploaded(Device& device, const std::vector<float>& L) {
+    Buffer buffer(device, L.size() * sizeof(float), "L", false);
+    if (buffer.bytes() > 0) device.upload(buffer.data(), L.data(), buffer.bytes());
     return buffer;
 }
 
@@ -18,11 +30,9 @@ class Room {
   public:
     Room(Device& device, const Case& c, bool writable) : device_(device), case_(c), writable_(writable) {}
 
-    Buffer of_queries(const char* name, bool there = true) const {
-        return tensor(name, case_.shape.H, case_.shape.Nq, there);
-    }
-    Buffer of_keys(const char* name, bool there = true) const {
-        return tensor(name, case_.shape.Hkv, case_.shape.Nk, there);
+    Buffer of(Tensor tensor, const char* name, bool there = true) const {
+        const std::size_t elements = there ? placement(case_, tensor).span() : 0;
+        return {device_, elements * sizeof(std::uint16_t), name, writable_};
     }
     Buffer L(bool there) const {
         const Shape& s = case_.shape;
@@ -30,11 +40,6 @@ class Room {
     }
 
   private:
-    Buffer tensor(const char* name, int heads, int N, bool there) const {
-        const std::size_t elements = std::size_t(case_.shape.B) * heads * N * case_.shape.d;
-        return {device_, there ? elements * sizeof(std::uint16_t) : 0, name, writable_};
-    }
-
     Device& device_;
     const Case& case_;
     const bool writable_;
@@ -46,29 +51,54 @@ bool is_backward(const Case& c) {
 
 }  // namespace
 
-DeviceInputs::DeviceInputs(Device& device, const Inputs& inputs)
-    : Q(uploaded(device, inputs.Q, "Q")),
-      K(uploaded(device, inputs.K, "K")),
-      V(uploaded(device, inputs.V, "V")),
-      dO(uploaded(device, inputs.dO, "dO")),
-      O(uploaded(device, inputs.O, "O")),
-      L(uploaded(device, inputs.L, "L")) {}
+void upload(Device& device, void* data, const Placement& placed, const std::uint16_t* dense) {
+    const std::size_t row_bytes = placed.d * sizeof(std::uint16_t);
+    auto* at = static_cast<std::uint16_t*>(data);
+    if (placed.is_sparse()) {
+        placed.for_each_row([&](std::size_t offset) {
+            device.upload(at + offset, dense, row_bytes);
+            dense += placed.d;
+        });
+        return;
+    }
+    if (placed.row == placed.d && placed.span() == placed.count()) {
+        device.upload(at, dense, placed.span() * sizeof(std::uint16_t));
+        return;
+    }
+    std::vector<std::uint16_t> image(placed.span(), no_number);
+    placed.for_each_row([&](std::size_t offset) {
+        std::memcpy(image.data() + offset, dense, row_bytes);
+        dense += placed.d;
+    });
+    device.upload(at, image.data(), image.size() * sizeof(std::uint16_t));
+}
+
+DeviceInputs::DeviceInputs(Device& device, const Case& c, const Inputs& inputs)
+    : Q(uploaded(device, c, Tensor::Q, inputs.Q, "Q")),
+      K(uploaded(device, c, Tensor::K, inputs.K, "K")),
+      V(uploaded(device, c, Tensor::V, inputs.V, "V")),
+      dO(uploaded(device, c, Tensor::dO, inputs.dO, "dO")),
+      O(uploaded(device, c, Tensor::O, inputs.O, "O")),
+      L(uploaded(device, inputs.L)) {}
 
 DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
-    : Q(Room(device, c, false).of_queries("Q")),
-      K(Room(device, c, false).of_keys("K")),
-      V(Room(device, c, false).of_keys("V")),
-      dO(Room(device, c, false).of_queries("dO", is_backward(c))),
-      O(Room(device, c, true).of_queries("O", is_backward(c))),
+    : Q(Room(device, c, false).of(Tensor::Q, "Q")),
+      K(Room(device, c, false).of(Tensor::K, "K")),
+      V(Room(device, c, false).of(Tensor::V, "V")),
+      dO(Room(device, c, false).of(Tensor::dO, "dO", is_backward(c))),
+      O(Room(device, c, true).of(Tensor::O, "O", is_backward(c))),
       L(Room(device, c, true).L(is_backward(c))) {
     if (c.input != "normal") {
         const Inputs inputs = make_inputs(c);
-        device.upload(Q.data(), inputs.Q.data(), Q.bytes());
-        device.upload(K.data(), inputs.K.data(), K.bytes());
-        device.upload(V.data(), inputs.V.data(), V.bytes());
+        const auto place = [&](const Buffer& to, Tensor tensor, const std::vector<std::uint16_t>& from) {
+            upload(device, to.data(), placement(c, tensor), from.data());
+        };
+        place(Q, Tensor::Q, inputs.Q);
+        place(K, Tensor::K, inputs.K);
+        place(V, Tensor::V, inputs.V);
         if (!is_backward(c)) return;
-        device.upload(dO.data(), inputs.dO.data(), dO.bytes());
-        device.upload(O.data(), inputs.O.data(), O.bytes());
+        place(dO, Tensor::dO, inputs.dO);
+        place(O, Tensor::O, inputs.O);
         device.upload(L.data(), inputs.L.data(), L.bytes());
         return;
     }
@@ -113,11 +143,11 @@ const Stage* last_forward(const Device& device, int d) {
 }
 
 DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs)
-    : O(Room(device, c, true).of_queries("O", !is_backward(c))),
+    : O(Room(device, c, true).of(Tensor::O, "O", !is_backward(c))),
       L(Room(device, c, true).L(!is_backward(c))),
-      dQ(Room(device, c, true).of_queries("dQ", is_backward(c))),
-      dK(Room(device, c, true).of_keys("dK", is_backward(c))),
-      dV(Room(device, c, true).of_keys("dV", is_backward(c))),
+      dQ(Room(device, c, true).of(Tensor::dQ, "dQ", is_backward(c))),
+      dK(Room(device, c, true).of(Tensor::dK, "dK", is_backward(c))),
+      dV(Room(device, c, true).of(Tensor::dV, "dV", is_backward(c))),
       workspace(device, stage, c.shape) {
     Addresses at = inputs.addresses();
     if (is_backward(c)) {

@@ -10,9 +10,13 @@
 
 namespace ladder {
 
-/// The inputs of one case on the device, which stages can share. Throws CannotRun.
+/// Copies the (B, heads, N, d) tensor at `dense`, of the host, to where a placement at `data` has it.
+void upload(Device& device, void* data, const Placement& placement, const std::uint16_t* dense);
+
+/// The inputs of one case on the device, which stages can share. Between rows there is NaN, unless they are
+/// too far apart. Throws CannotRun.
 struct DeviceInputs {
-    DeviceInputs(Device& device, const Inputs& inputs);
+    DeviceInputs(Device& device, const Case& c, const Inputs& inputs);
     /// The same kind of inputs; N(0, 1) numbers are made there, since they are quicker than make_inputs().
     /// For the same reason O and L of the backward pass are what last_forward() computes of them there:
     /// CannotRun if no stage does.

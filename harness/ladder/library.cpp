@@ -415,6 +415,7 @@ const Stage& load_stage(const Stage& stage, Backend backend) {
     compiled.name = stage.name;
     compiled.source = stage.source;
     compiled.compute_capability = stage.compute_capability;
+    compiled.merges_by_L = stage.merges_by_L;
     return loaded.emplace(std::pair{stage.source, backend}, std::move(compiled)).first->second;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -23,16 +25,63 @@ T number_in(const std::string& word) {
     return value;
 }
 
+/// How Layout::mixed has a tensor: the order of its axes, and how many columns more the tensor has that it is
+/// a slice of. Each has an order or a slice that its neighbours have not.
+struct Mixed {
+    Layout order;
+    int more_columns;
+};
+constexpr Mixed mixed[] = {
+    {Layout::bhnd, 8},   // Q
+    {Layout::bhnd, 0},   // K
+    {Layout::bnhd, 0},   // V
+    {Layout::bnhd, 16},  // O
+    {Layout::bhnd, 24},  // dO
+    {Layout::bnhd, 8},   // dQ
+    {Layout::bhnd, 16},  // dK
+    {Layout::bnhd, 24},  // dV
+};
+
 }  // namespace
 
-const char* name(Layout layout) {
-    return layout == Layout::bhnd ? "bhnd" : "bnhd";
+const std::map<std::string, Layout>& layouts() {
+    static const std::map<std::string, Layout> all{
+        {"bhnd", Layout::bhnd}, {"bnhd", Layout::bnhd}, {"mixed", Layout::mixed}, {"far", Layout::far}};
+    return all;
 }
 
-View make_view(void* data, Layout layout, int heads, int N, int d) {
-    const std::int64_t batch = std::int64_t{heads} * N * d;
-    if (layout == Layout::bhnd) return {data, batch, std::int64_t{N} * d, d};
-    return {data, batch, d, std::int64_t{heads} * d};
+const char* name(Layout layout) {
+    for (const auto& [name, known] : layouts()) {
+        if (known == layout) return name.c_str();
+    }
+    return "?";
+}
+
+View dense_view(void* data, int heads, int N, int d) {
+    return {data, std::int64_t{heads} * N * d, std::int64_t{N} * d, d};
+}
+
+Placement placement(const Case& c, Tensor tensor) {
+    const Shape& s = c.shape;
+    const bool of_keys =
+        tensor == Tensor::K || tensor == Tensor::V || tensor == Tensor::dK || tensor == Tensor::dV;
+    Placement p{s.B, of_keys ? s.Hkv : s.H, of_keys ? s.Nk : s.Nq, s.d, 0, 0, 0};
+    if (c.layout == Layout::far) {
+        // The offset of a row passes 2^31 after 256 rows, one head or one batch entry. No two rows meet:
+        // those of each head begin at another place between multiples of p.row.
+        constexpr std::int64_t place = 4096;
+        p.row = static_cast<std::int64_t>(
+            std::bit_ceil(std::max<std::uint64_t>(1 << 23, std::uint64_t(place) * s.B * p.heads)));
+        p.head = (std::int64_t{1} << 31) + place;
+        p.batch = (std::int64_t{1} << 31) + place * p.heads;
+        return p;
+    }
+    const Mixed how = c.layout == Layout::mixed ? mixed[static_cast<int>(tensor)] : Mixed{c.layout, 0};
+    const std::int64_t row = s.d + how.more_columns;
+    p.batch = row * p.heads * p.N;
+    p.head = how.order == Layout::bhnd ? row * p.N : row;
+    p.row = how.order == Layout::bhnd ? row : row * p.heads;
+    return p;
 }
 
 float Case::softmax_scale() const {
@@ -68,7 +117,6 @@ Case parse_case(const std::string& options) {
     Case c;
     bool has_shape = false;
     const std::map<std::string, DType> dtypes{{"fp16", DType::fp16}, {"bf16", DType::bf16}};
-    const std::map<std::string, Layout> layouts{{"bhnd", Layout::bhnd}, {"bnhd", Layout::bnhd}};
     std::map<std::string, std::string> inputs;
     for (const InputKind& kind : input_kinds()) inputs[kind.name] = kind.name;
     std::istringstream words(options);
@@ -89,7 +137,7 @@ Case parse_case(const std::string& options) {
         } else if (option == "--dtype") {
             c.dtype = one_of(dtypes);
         } else if (option == "--layout") {
-            c.layout = one_of(layouts);
+            c.layout = one_of(layouts());
         } else if (option == "--input") {
             c.input = one_of(inputs);
         } else if (option == "--seed") {
@@ -110,18 +158,17 @@ Problem make_problem(const Case& c, const Addresses& at) {
     const Shape& s = c.shape;
     Problem problem;
     static_cast<Shape&>(problem) = s;
-    const auto of_queries = [&](void* data) { return make_view(data, c.layout, s.H, s.Nq, s.d); };
-    const auto of_keys = [&](void* data) { return make_view(data, c.layout, s.Hkv, s.Nk, s.d); };
-    problem.Q = of_queries(at.Q);
-    problem.K = of_keys(at.K);
-    problem.V = of_keys(at.V);
-    problem.O = of_queries(at.O);
+    const auto view = [&](Tensor tensor, void* data) { return placement(c, tensor).at(data); };
+    problem.Q = view(Tensor::Q, at.Q);
+    problem.K = view(Tensor::K, at.K);
+    problem.V = view(Tensor::V, at.V);
+    problem.O = view(Tensor::O, at.O);
     problem.L = at.L;
     if (c.pass == Pass::backward) {
-        problem.dO = of_queries(at.dO);
-        problem.dQ = of_queries(at.dQ);
-        problem.dK = of_keys(at.dK);
-        problem.dV = of_keys(at.dV);
+        problem.dO = view(Tensor::dO, at.dO);
+        problem.dQ = view(Tensor::dQ, at.dQ);
+        problem.dK = view(Tensor::dK, at.dK);
+        problem.dV = view(Tensor::dV, at.dV);
     }
     problem.scale = c.softmax_scale();
     problem.causal = c.causal;

@@ -2,7 +2,9 @@
 /// One attention problem to run: its sizes, type and memory order, and what its inputs are.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -10,15 +12,48 @@
 
 namespace ladder {
 
-/// Memory order of Q, K, V, O and their gradients.
+/// Where Q, K, V, O and their gradients have their elements in a device's memory.
 enum class Layout : std::uint8_t {
-    bhnd,  ///< (B, H, N, d)
-    bnhd   ///< (B, N, H, d)
+    bhnd,   ///< (B, H, N, d)
+    bnhd,   ///< (B, N, H, d)
+    mixed,  ///< no two of Q, K, V, O, or of their gradients, alike: some of each order, some slices
+    far     ///< rows, heads and batch entries each so far apart that offsets pass 2^31 elements
 };
 const char* name(Layout layout);
+/// All of them, by name.
+const std::map<std::string, Layout>& layouts();
 
-/// The (B, heads, N, d) tensor at `data` in this memory order.
-View make_view(void* data, Layout layout, int heads, int N, int d);
+/// A tensor of a problem that has strides.
+enum class Tensor : std::uint8_t { Q, K, V, O, dO, dQ, dK, dV };
+
+/// A (B, heads, N, d) tensor in memory: rows of d elements, and the strides between them.
+struct Placement {
+    int B, heads, N, d;
+    std::int64_t batch, head, row;  ///< in elements
+
+    /// Elements that it has.
+    std::size_t count() const { return std::size_t(B) * heads * N * d; }
+    /// Elements from its first to its last, with what lies between its rows.
+    std::size_t span() const {
+        return static_cast<std::size_t>((B - 1) * batch + (heads - 1) * head + (N - 1) * row + d);
+    }
+    /// Rows are so far apart that one looks at them one by one.
+    bool is_sparse() const { return span() > 64 * count(); }
+    View at(void* data) const { return {data, batch, head, row}; }
+
+    /// Calls f(offset) for each row, in the order of a dense (B, heads, N, d) tensor.
+    template <class F>
+    void for_each_row(F&& f) const {
+        for (int b = 0; b < B; ++b) {
+            for (int h = 0; h < heads; ++h) {
+                for (int i = 0; i < N; ++i) f(static_cast<std::size_t>(b * batch + h * head + i * row));
+            }
+        }
+    }
+};
+
+/// The dense (B, heads, N, d) tensor at `data`, as tensors lie in the host's memory.
+View dense_view(void* data, int heads, int N, int d);
 
 /// One problem of one pass, with its inputs.
 struct Case {
@@ -26,7 +61,7 @@ struct Case {
     Pass pass = Pass::forward;  ///< whoever runs a stage on it takes the stage's
     DType dtype = DType::fp16;
     bool causal = false;
-    Layout layout = Layout::bhnd;
+    Layout layout = Layout::bhnd;  ///< in the device's memory; on the host tensors are (B, heads, N, d)
     std::string input = "normal";
     std::uint64_t seed = 1;
     std::optional<float> scale = std::nullopt;  ///< default 1 / sqrt(d)
@@ -51,6 +86,9 @@ struct Addresses {
     float* L = nullptr;
     void *dO = nullptr, *dQ = nullptr, *dK = nullptr, *dV = nullptr;  ///< of the backward pass alone
 };
+
+/// Where a tensor of the case has its elements.
+Placement placement(const Case& c, Tensor tensor);
 
 /// The case as kernels get it, with its tensors there in the case's layout. workspace and sm_count are for
 /// whoever runs it to fill in.

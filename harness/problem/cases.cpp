@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <utility>
 
 #include "harness/problem/cover.h"
 #include "harness/problem/inputs.h"
@@ -12,9 +14,10 @@ namespace {
 struct Heads {
     int Hkv, group;
 };
-constexpr Heads heads_of[] = {{1, 1}, {2, 1}, {1, 3}, {3, 3}, {1, 8}};
+constexpr Heads heads_of[] = {{1, 1}, {2, 1}, {1, 3}, {3, 3}, {1, 8}, {2, 2}};
 constexpr int machines[] = {0, 1, 3, 132};  // 0: what the CPU back-end plays anyway, 8
 constexpr std::optional<float> scales[] = {std::nullopt, -0.3f, 0.0f};
+constexpr Layout layouts_of[] = {Layout::bnhd, Layout::bhnd, Layout::mixed};
 
 /// What is chosen of a case. Query rows are chosen with the mask, so that every two sizes meet under one.
 enum Factor : std::uint8_t { dim, rows, keys, batch, heads, machine, input, scale, layout, dtype, factors };
@@ -28,9 +31,11 @@ std::vector<int> row_sizes(const Tiling& t, Pass pass) {
 constexpr int several = 4;
 
 /// The last three: ragged tiles; as many as wrap a ring twice; more parts than two rounds of a merge take, if
-/// each tile is one and a round is as many as a warp has lanes.
-std::vector<int> key_sizes(const Tiling& t) {
-    return {1, t.Bc - 1, t.Bc, t.Bc + 1, 3 * t.Bc - 27, (2 * t.depth + 2) * t.Bc, 65 * t.Bc + 1};
+/// each tile is one and a round is as many as a warp has lanes. Where tiles are of so many rows, or in the
+/// backward pass, nobody splits the keys: there it is only more than the rest.
+std::vector<int> key_sizes(const Tiling& t, Pass pass) {
+    const int parts = pass == Pass::forward && t.Br < 128 ? 65 : 17;
+    return {1, t.Bc - 1, t.Bc, t.Bc + 1, 3 * t.Bc - 27, (2 * t.depth + 2) * t.Bc, parts * t.Bc + 1};
 }
 constexpr int one_more = 3, ragged = 4, wrapped = 5, many = 6;
 
@@ -107,11 +112,11 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
         const Tiling& tiling = d < tilings.size() ? tilings[d] : usual;
         const auto [Hkv, group] = heads_of[row[heads]];
         return Case{.shape = {row[batch] + 1, Hkv * group, Hkv, row_sizes(tiling, pass)[row[rows] / 2],
-                              key_sizes(tiling)[row[keys]], dims[d]},
+                              key_sizes(tiling, pass)[row[keys]], dims[d]},
                     .pass = pass,
                     .dtype = row[dtype] == 0 ? DType::fp16 : DType::bf16,
                     .causal = row[rows] % 2 == 1,
-                    .layout = row[layout] == 0 ? Layout::bnhd : Layout::bhnd,
+                    .layout = layouts_of[row[layout]],
                     .input = inputs[row[input]].name,
                     .seed = seed,
                     .scale = scales[row[scale]],
@@ -132,7 +137,7 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
                         std::size(machines),
                         static_cast<int>(inputs.size()),
                         std::size(scales),
-                        2,
+                        std::size(layouts_of),
                         2};
     const auto first = pass == Pass::forward ? meetings(levels[dim]) : gradient_meetings(levels[dim]);
     std::vector<Case> cases;
@@ -141,15 +146,111 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
     return cases;
 }
 
+/// What a diagonal's distance from the edge of a tile repeats with: the keys of a tile, in the backward pass
+/// also its rows.
+int modulus(const Tiling& t, Pass pass) {
+    return pass == Pass::forward ? t.Bc : std::max(t.Br, t.Bc);
+}
+
+/// Under a mask, every distance of the diagonal from the edge of a tile: Nk - Nq has every residue. Two rows
+/// and a tile of keys before those that not every row sees are all that it takes. Every fourth has a group of
+/// heads that are more rows than a tile, if a kernel packs them.
+std::vector<Case> diagonals(int d, const Tiling& t, Pass pass) {
+    constexpr int groups[] = {5, 7, 2, 6, 3, 8};
+    std::vector<Case> cases;
+    const int residues = modulus(t, pass);
+    for (int residue = 0; residue < residues; ++residue) {
+        const int group = residue % 4 == 3 ? groups[residue / 4 % std::size(groups)] : 1;
+        const int Nq = group == 1 ? 2 : t.Br / group + 2;
+        cases.push_back({.shape = {1, group, 1, Nq, Nq + residues + residue, d},
+                         .pass = pass,
+                         .dtype = residue % 2 == 0 ? DType::fp16 : DType::bf16,
+                         .causal = true,
+                         .layout = layouts_of[residue % std::size(layouts_of)],
+                         .seed = static_cast<std::uint64_t>(residue) + 1});
+    }
+    return cases;
+}
+
+/// Warpgroups that share a tile may take turns at the tiles that they go through: so many of these that the
+/// last turn is not that of the warpgroup before the first, and more than a ring holds.
+std::vector<Case> uneven_turns(int d, const Tiling& t, Pass pass) {
+    const bool forward = pass == Pass::forward;
+    const int shared = forward ? t.Br : t.Bc, other = forward ? t.Bc : t.Br;
+    if (shared < 128) return {};
+    const int tiles = 8 % (shared / 64) == 0 ? 9 : 8;
+    std::vector<Case> cases;
+    for (const bool causal : {false, true}) {
+        Case& c = cases.emplace_back();
+        c.shape = {1, 1, 1, shared, tiles * other - 5, d};
+        if (!forward) std::swap(c.shape.Nq, c.shape.Nk);
+        c.pass = pass;
+        c.causal = causal;
+    }
+    return cases;
+}
+
+/// More heads than a scheduler orders the tiles of together, if that is as many as have 16 MiB of K and V,
+/// which an L2 holds beside all else; and two query tiles, since those of one head have no order.
+Case many_bytes(int d, const Tiling& t) {
+    constexpr int heads = 4, bytes = 16 << 20;
+    return {.shape = {2, heads / 2, heads / 2, t.Br + 1, bytes / (4 * d * heads) + 1, d}, .causal = true};
+}
+
+/// Offsets of batch entries, heads and rows past 2^31 elements. Either two batch entries or two heads: a
+/// GPU's memory has to hold what lies between.
+std::vector<Case> far_apart(int d, Pass pass) {
+    std::vector<Case> cases;
+    for (const auto& [B, heads] : {std::pair{2, 1}, {1, 2}}) {
+        cases.push_back(
+            {.shape = {B, heads, heads, 37, 260, d}, .pass = pass, .causal = true, .layout = Layout::far});
+    }
+    return cases;
+}
+
+/// What takes sizes of its own, so that levels of factors do not bring it about. Each at the first head
+/// dimension that has these tiles, where it is cheapest.
+std::vector<Case> corners(const Stage& stage, Cover how) {
+    std::vector<Case> cases;
+    const auto add = [&](const std::vector<Case>& more) {
+        cases.insert(cases.end(), more.begin(), more.end());
+    };
+    std::vector<Tiling> done;
+    std::optional<Case> largest;  // of the smallest tile
+    for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
+        const Tiling t = k < stage.tilings.size() ? stage.tilings[k] : Tiling();
+        const int d = stage.head_dims[k];
+        const auto none = [&](auto&& same) { return std::none_of(done.begin(), done.end(), same); };
+        if (none([&](const Tiling& other) { return modulus(other, stage.pass) == modulus(t, stage.pass); }))
+            add(diagonals(d, t, stage.pass));
+        if (none([&](const Tiling& other) { return other.Br == t.Br && other.Bc == t.Bc; }))
+            add(uneven_turns(d, t, stage.pass));
+        done.push_back(t);
+        if (stage.pass == Pass::forward && t.Br >= 128 && t.depth > 1 &&
+            (!largest || t.Br + 1 < largest->shape.Nq))
+            largest = many_bytes(d, t);
+    }
+    if (largest) cases.push_back(*largest);
+    if (how == Cover::all && !stage.head_dims.empty()) add(far_apart(stage.head_dims.front(), stage.pass));
+    return cases;
+}
+
 }  // namespace
 
 std::vector<Case> verification_cases(const Stage& stage, Cover how) {
-    if (how != Cover::all) return covered(stage.head_dims, stage.tilings, stage.pass, how);
     std::vector<Case> cases;
-    for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
-        const Tiling tiling = k < stage.tilings.size() ? stage.tilings[k] : Tiling();
-        for (const Case& c : covered({stage.head_dims[k]}, {tiling}, stage.pass, how)) cases.push_back(c);
+    const auto add = [&](const std::vector<Case>& more) {
+        cases.insert(cases.end(), more.begin(), more.end());
+    };
+    if (how != Cover::all) {
+        add(covered(stage.head_dims, stage.tilings, stage.pass, how));
+    } else {
+        for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
+            const Tiling tiling = k < stage.tilings.size() ? stage.tilings[k] : Tiling();
+            add(covered({stage.head_dims[k]}, {tiling}, stage.pass, how));
+        }
     }
+    if (how != Cover::each) add(corners(stage, how));
     return cases;
 }
 

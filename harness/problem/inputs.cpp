@@ -46,11 +46,19 @@ class Random {
     std::mt19937_64 engine_;
 };
 
+/// What normal Q and K are multiplied by so that their scores are huge: about +-1e7, or for every other seed
+/// +-1e4, which is within the range of fp16. In the backward pass all are +-1e4: P = exp(S - L) needs an L
+/// that is exact to less than 1, and fp32 has none at 1e7.
+double hugeness(const Case& c, double scale) {
+    const bool in_range = c.pass == Pass::backward || (c.input == "huge" && c.seed % 2 == 0);
+    return std::sqrt((in_range ? 3e3 : 3e6) / (std::abs(scale) * std::sqrt(c.shape.d)));
+}
+
 /// Turns normal K (Nk, d) into the keys that the kind of input wants.
 void shape_keys(const Case& c, double scale, Matrix& K) {
     const Shape& s = c.shape;
     if (c.input == "huge") {
-        K *= std::sqrt(3000 / (std::abs(scale) * std::sqrt(s.d)));
+        K *= hugeness(c, scale);
     } else if (c.input == "rising" || c.input == "falling") {
         // The score of key j is its place on a ramp, plus a little noise. One tile of 64 keys climbs by 4:
         // the maximum moves, and what came before still weighs exp(-4). Long ramps climb slower, to stay
@@ -59,7 +67,8 @@ void shape_keys(const Case& c, double scale, Matrix& K) {
         for (int j = 0; j < s.Nk; ++j) {
             K.row(j).array() = K.row(j).array() / 4 + slope * (j - (s.Nk - 1) / 2.0) / (scale * s.d);
         }
-    } else if (c.input == "constant") {
+    } else if (c.input == "constant" || c.input == "huge_constant") {
+        if (c.input == "huge_constant") K.row(0) *= hugeness(c, scale);
         K.rowwise() = Eigen::RowVectorXd(K.row(0));
     } else if (c.input == "one_hot") {
         K = K.unaryExpr([](double x) { return x < 0 ? -1.0 : 1.0; });
@@ -69,8 +78,8 @@ void shape_keys(const Case& c, double scale, Matrix& K) {
 /// Turns normal Q (Nq, d) into the queries that the kind of input wants of these keys.
 void shape_queries(const Case& c, double scale, const Matrix& K, Random& random, Matrix& Q) {
     const Shape& s = c.shape;
-    if (c.input == "huge") {
-        Q *= std::sqrt(3000 / (std::abs(scale) * std::sqrt(s.d)));
+    if (c.input == "huge" || c.input == "huge_constant") {
+        Q *= hugeness(c, scale);
     } else if (c.input == "rising" || c.input == "falling") {
         Q.array() = Q.array() / 4 + 1;
     } else if (c.input == "one_hot") {
@@ -93,9 +102,9 @@ Inputs make(const Case& c) {
     const double scale = c.softmax_scale() == 0 ? 1 : c.softmax_scale();
     Random random_q(c.seed, 0), random_k(c.seed, 1), random_v(c.seed, 2);
     Inputs inputs{tensor(s, s.H, s.Nq), tensor(s, s.Hkv, s.Nk), tensor(s, s.Hkv, s.Nk)};
-    const View Q_view = make_view(inputs.Q.data(), c.layout, s.H, s.Nq, s.d);
-    const View K_view = make_view(inputs.K.data(), c.layout, s.Hkv, s.Nk, s.d);
-    const View V_view = make_view(inputs.V.data(), c.layout, s.Hkv, s.Nk, s.d);
+    const View Q_view = dense_view(inputs.Q.data(), s.H, s.Nq, s.d);
+    const View K_view = dense_view(inputs.K.data(), s.Hkv, s.Nk, s.d);
+    const View V_view = dense_view(inputs.V.data(), s.Hkv, s.Nk, s.d);
 
     const auto store = [&](const View& view, int b, int h, const Matrix& values) {
         auto stored = head_of<T>(view, b, h, static_cast<int>(values.rows()), s.d);
@@ -122,7 +131,7 @@ Inputs make(const Case& c) {
     if (c.pass == Pass::forward) return inputs;
     Random random_dO(c.seed, 3);
     inputs.dO = tensor(s, s.H, s.Nq);
-    const View dO_view = make_view(inputs.dO.data(), c.layout, s.H, s.Nq, s.d);
+    const View dO_view = dense_view(inputs.dO.data(), s.H, s.Nq, s.d);
     for (int head = 0; head < s.B * s.H; ++head)
         store(dO_view, head / s.H, head % s.H, random_dO.normal(s.Nq, s.d));
     add_forward(c, inputs);
@@ -134,11 +143,13 @@ Inputs make(const Case& c) {
 const std::vector<InputKind>& input_kinds() {
     static const std::vector<InputKind> kinds{
         {"normal", "N(0, 1)"},
-        {"huge", "scores of about +-1e4"},
+        {"huge", "scores of about +-1e7, or with even seeds and in the backward pass +-1e4"},
         {"rising", "scores rise along the keys: the running maximum changes at every tile"},
         {"falling", "scores fall along the keys: the first tile keeps the maximum"},
         {"constant", "every key is the same: each row's weights are all 1 / (number of keys)"},
         {"one_hot", "each row's softmax sits on one key"},
+        {"huge_constant",
+         "every key is the same, with the scores of huge: in half of the rows all are far below 0"},
     };
     return kinds;
 }
@@ -159,18 +170,19 @@ void add_forward(const Case& c, Inputs& inputs) {
     const Shape& s = c.shape;
     inputs.O.resize(inputs.Q.size());
     inputs.L.resize(std::size_t(s.B) * s.H * s.Nq);
-    const Problem p = make_problem(
-        c, {.Q = inputs.Q.data(), .K = inputs.K.data(), .V = inputs.V.data(), .O = inputs.O.data()});
+    const View Q = dense_view(inputs.Q.data(), s.H, s.Nq, s.d),
+               O = dense_view(inputs.O.data(), s.H, s.Nq, s.d),
+               K = dense_view(inputs.K.data(), s.Hkv, s.Nk, s.d),
+               V = dense_view(inputs.V.data(), s.Hkv, s.Nk, s.d);
     with_type(c.dtype, [&](auto type) {
         using T = decltype(type);
         parallel_for(s.B * s.H, [&](int head) {
             const int b = head / s.H, h = head % s.H, kv = h / (s.H / s.Hkv);
-            const auto result =
-                reference::attention(head_of<T>(p.Q, b, h, s.Nq, s.d).template cast<double>(),
-                                     head_of<T>(p.K, b, kv, s.Nk, s.d).template cast<double>(),
-                                     head_of<T>(p.V, b, kv, s.Nk, s.d).template cast<double>(),
-                                     c.softmax_scale(), {c.causal, s.Nq, s.Nk});
-            head_of<T>(p.O, b, h, s.Nq, s.d) = result.O.template cast<T>();
+            const auto result = reference::attention(head_of<T>(Q, b, h, s.Nq, s.d).template cast<double>(),
+                                                     head_of<T>(K, b, kv, s.Nk, s.d).template cast<double>(),
+                                                     head_of<T>(V, b, kv, s.Nk, s.d).template cast<double>(),
+                                                     c.softmax_scale(), {c.causal, s.Nq, s.Nk});
+            head_of<T>(O, b, h, s.Nq, s.d) = result.O.template cast<T>();
             for (int i = 0; i < s.Nq; ++i)
                 inputs.L[std::size_t(head) * s.Nq + i] = static_cast<float>(result.L[i]);
         });

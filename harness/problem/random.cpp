@@ -40,7 +40,9 @@ std::vector<Case> simpler(const Case& c) {
         });
     }
     add([](Case& other) { other.causal = false; });
-    add([](Case& other) { other.layout = Layout::bhnd; });
+    for (const Layout plainer : {Layout::bhnd, Layout::bnhd, Layout::mixed}) {
+        if (plainer < c.layout) add([=](Case& other) { other.layout = plainer; });
+    }
     add([](Case& other) { other.input = "normal"; });
     add([](Case& other) { other.scale.reset(); });
     add([](Case& other) { other.multiprocessors = 0; });
@@ -82,7 +84,9 @@ Case random_case(std::mt19937_64& random, const std::vector<int>& head_dims, int
     });
     c.dtype = k / static_cast<int>(head_dims.size()) % 2 == 0 ? DType::fp16 : DType::bf16;
     c.causal = below(2) == 1;
-    c.layout = below(2) == 1 ? Layout::bnhd : Layout::bhnd;
+    constexpr Layout drawn_layouts[] = {Layout::bhnd,  Layout::bhnd,  Layout::bnhd,  Layout::bnhd,
+                                        Layout::mixed, Layout::mixed, Layout::mixed, Layout::far};
+    c.layout = one_of(drawn_layouts);
     c.input = below(2) == 0 ? "normal" : one_of(input_kinds()).name;
     c.seed = random() % 1000;
     constexpr std::optional<float> drawn_scales[] = {std::nullopt, std::nullopt, std::nullopt, 1.0f,

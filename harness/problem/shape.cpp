@@ -95,7 +95,7 @@ std::string axes_text(const std::vector<std::int64_t>& axes) {
 
 Shape shape_of(const std::vector<std::int64_t>& Q, const std::vector<std::int64_t>& K,
                const std::vector<std::int64_t>& V, Layout layout, std::optional<int> d) {
-    const std::size_t head = layout == Layout::bhnd ? 1 : 2, row = 3 - head;
+    const std::size_t head = layout == Layout::bnhd ? 2 : 1, row = 3 - head;
     if (K != V)
         throw BadUsage(fmt::format("K is {} and V is {}: they must agree", axes_text(K), axes_text(V)));
     if (Q[0] != K[0] || Q[3] != K[3]) {

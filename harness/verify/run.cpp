@@ -28,49 +28,94 @@ constexpr std::uint32_t unwritten_word = 0x7fed7fed;
 // inside.
 constexpr std::size_t canary_bytes = 64 * 1024;
 
-/// An output on the device: one allocation, all of it unwritten_half at first, with canaries around the
-/// `count` elements.
+/// An output on the device, all of it unwritten_half at first: its rows, canaries around them and what lies
+/// between. Where rows are far apart, only what is next to each is looked at.
 template <class T>
 class Guarded {
   public:
-    Guarded(Device& device, std::size_t count, const char* name)
-        : device_(device), name_(name), count_(count), buffer_(device, bytes(count), name, true) {
-        const std::vector<std::uint16_t> words(bytes(count) / sizeof(std::uint16_t), unwritten_half);
-        device.upload(buffer_.data(), words.data(), bytes(count));
+    Guarded(Device& device, const Placement& placed, const char* name)
+        : device_(device), name_(name), placed_(placed), buffer_(device, bytes(placed), name, true) {
+        std::vector<T> unwritten(watched());
+        std::fill_n(reinterpret_cast<std::uint16_t*>(unwritten.data()), unwritten.size() * halves,
+                    unwritten_half);
+        for_each_piece([&](T* piece) { device.upload(piece, unwritten.data(), watched() * sizeof(T)); });
     }
 
-    static std::size_t bytes(std::size_t count) { return count * sizeof(T) + 2 * canary_bytes; }
+    static std::size_t bytes(const Placement& placed) { return placed.span() * sizeof(T) + 2 * canary_bytes; }
 
     T* data() const { return reinterpret_cast<T*>(static_cast<std::byte*>(buffer_.data()) + canary_bytes); }
 
-    /// The elements. Throws CheckFailed if a canary was touched.
+    /// The elements, row by row. Throws CheckFailed if anything else was touched.
     std::vector<T> download() const {
-        std::vector<std::uint16_t> words(bytes(count_) / sizeof(std::uint16_t));
-        device_.download(words.data(), buffer_.data(), bytes(count_));
-        constexpr std::ptrdiff_t canary = canary_bytes / sizeof(std::uint16_t);
-        const auto touched = [](std::uint16_t word) { return word != unwritten_half; };
-        auto i = std::find_if(words.begin(), words.begin() + canary, touched);
-        if (i == words.begin() + canary) i = std::find_if(words.end() - canary, words.end(), touched);
-        if (i != words.end()) {
-            const auto bytes_in = static_cast<double>(i - words.begin() - canary) * sizeof(std::uint16_t);
-            throw CheckFailed(fmt::format("wrote outside of {}: to element {:.0f} of {}", name_,
-                                          std::floor(bytes_in / sizeof(T)), count_));
-        }
-        std::vector<T> elements(count_);
-        std::memcpy(elements.data(), words.data() + canary, count_ * sizeof(T));
+        std::vector<T> elements, piece(watched());
+        elements.reserve(placed_.count());
+        const auto take = [&](T* row) {
+            elements.insert(elements.end(), row, row + placed_.d);
+            std::fill_n(reinterpret_cast<std::uint16_t*>(row), placed_.d * halves, unwritten_half);
+        };
+        for_each_piece([&](const T* at) {
+            device_.download(piece.data(), at, watched() * sizeof(T));
+            T* const first = piece.data() + canary();
+            if (placed_.is_sparse()) {
+                take(first);
+            } else {
+                placed_.for_each_row([&](std::size_t offset) { take(first + offset); });
+            }
+            require_unwritten(piece, at + canary() - data());
+        });
         return elements;
     }
 
   private:
+    static constexpr std::size_t halves = sizeof(T) / sizeof(std::uint16_t);
+
+    /// Elements on either side of a piece.
+    std::size_t canary() const { return placed_.is_sparse() ? 1024 : canary_bytes / sizeof(T); }
+    /// Elements of a piece with its canaries: all of the output, or a row.
+    std::size_t watched() const {
+        return 2 * canary() + (placed_.is_sparse() ? static_cast<std::size_t>(placed_.d) : placed_.span());
+    }
+    template <class F>
+    void for_each_piece(F&& f) const {
+        if (!placed_.is_sparse()) return f(data() - canary());
+        placed_.for_each_row([&](std::size_t offset) { f(data() + offset - canary()); });
+    }
+
+    /// `first`: the place in the output of the first element behind the piece's canary.
+    void require_unwritten(const std::vector<T>& piece, std::ptrdiff_t first) const {
+        const auto* halves_of_piece = reinterpret_cast<const std::uint16_t*>(piece.data());
+        const auto* end = halves_of_piece + piece.size() * halves;
+        const auto* found =
+            std::find_if(halves_of_piece, end, [](std::uint16_t half) { return half != unwritten_half; });
+        if (found == end) return;
+        const auto at = (found - halves_of_piece) / static_cast<std::ptrdiff_t>(halves) -
+                        static_cast<std::ptrdiff_t>(canary()) + first;
+        const bool between = at >= 0 && at < static_cast<std::ptrdiff_t>(placed_.span());
+        throw CheckFailed(
+            between
+                ? fmt::format("wrote between the rows of {}: to element {} of {}", name_, at, placed_.span())
+                : fmt::format("wrote outside of {}: to element {} of {}", name_, at, placed_.span()));
+    }
+
     Device& device_;
     const char* name_;
-    std::size_t count_;
+    Placement placed_;
     Buffer buffer_;
 };
 
-/// Rows of L: (B, H, Nq).
-std::size_t query_rows(const Case& c) {
-    return static_cast<std::size_t>(c.shape.B) * c.shape.H * c.shape.Nq;
+/// L is dense: (B, H, Nq).
+Placement placement_of_L(const Case& c) {
+    const Shape& s = c.shape;
+    return {s.B, s.H, s.Nq, 1, std::int64_t{s.H} * s.Nq, s.Nq, 1};
+}
+
+/// Bytes of a device's memory that a tensor needs: of a sparse one that the CPU has, the pages that are
+/// touched.
+std::size_t bytes_of(const Device& device, const Placement& placed) {
+    constexpr std::size_t page = 4096;
+    const std::size_t all = placed.span() * sizeof(std::uint16_t);
+    if (device.backend() == Backend::gpu || !placed.is_sparse()) return all;
+    return placed.count() / placed.d * 2 * page;
 }
 
 /// Gives a CPU back-end the case's multiprocessors until the end of its scope. A GPU has its own.
@@ -96,11 +141,17 @@ class Multiprocessors {
 }  // namespace
 
 const std::vector<OutputTensor>& output_tensors(Pass pass) {
-    static const std::vector<OutputTensor> forward{{"O", &Outputs::O, &Addresses::O, false}},
-        backward{{"dQ", &Outputs::dQ, &Addresses::dQ, false},
-                 {"dK", &Outputs::dK, &Addresses::dK, true},
-                 {"dV", &Outputs::dV, &Addresses::dV, true}};
+    static const std::vector<OutputTensor> forward{{"O", &Outputs::O, &Addresses::O, Tensor::O, false}},
+        backward{{"dQ", &Outputs::dQ, &Addresses::dQ, Tensor::dQ, false},
+                 {"dK", &Outputs::dK, &Addresses::dK, Tensor::dK, true},
+                 {"dV", &Outputs::dV, &Addresses::dV, Tensor::dV, true}};
     return pass == Pass::forward ? forward : backward;
+}
+
+/// The tensors with strides that a pass reads.
+std::vector<Tensor> input_tensors(Pass pass) {
+    if (pass == Pass::forward) return {Tensor::Q, Tensor::K, Tensor::V};
+    return {Tensor::Q, Tensor::K, Tensor::V, Tensor::O, Tensor::dO};
 }
 
 bool is_unwritten(std::uint16_t stored) {
@@ -113,16 +164,12 @@ bool is_unwritten(float stored) {
 void require_room(const Device& device, const Stage& stage, const Case& c) {
     const Multiprocessors kept(device, c);
     const std::size_t workspace = Workspace::bytes(device, stage, c.shape);
-    std::size_t outputs = 0, written = workspace;
-    for (const OutputTensor& tensor : output_tensors(c.pass)) {
-        outputs += tensor.size(c.shape) * sizeof(std::uint16_t);
-        written += Guarded<std::uint16_t>::bytes(tensor.size(c.shape));
-    }
-    if (c.pass == Pass::forward) {
-        outputs += query_rows(c) * sizeof(float);
-        written += Guarded<float>::bytes(query_rows(c));
-    }
-    const std::size_t inputs = static_cast<std::size_t>(problem_bytes(c.shape, c.pass)) - outputs;
+    std::size_t inputs = 0, written = workspace;
+    for (const OutputTensor& tensor : output_tensors(c.pass))
+        written += bytes_of(device, placement(c, tensor.tensor)) + 2 * canary_bytes;
+    for (const Tensor tensor : input_tensors(c.pass)) inputs += bytes_of(device, placement(c, tensor));
+    const std::size_t L = placement_of_L(c).count() * sizeof(float);
+    (c.pass == Pass::forward ? written : inputs) += L;
     const std::size_t needed = inputs + written * (1 + device.shadow_bytes());
     if (const std::size_t there = device.free_memory(); needed > there) {
         throw CannotRun(
@@ -139,9 +186,9 @@ Outputs run_guarded(Device& device, const Stage& stage, const Case& c, const Dev
     Addresses at = inputs.addresses();
     std::list<Guarded<std::uint16_t>> tensors;
     for (const OutputTensor& tensor : output_tensors(c.pass))
-        at.*tensor.address = tensors.emplace_back(device, tensor.size(c.shape), tensor.name).data();
+        at.*tensor.address = tensors.emplace_back(device, placement(c, tensor.tensor), tensor.name).data();
     std::optional<Guarded<float>> L;
-    if (forward) at.L = L.emplace(device, query_rows(c), "L").data();
+    if (forward) at.L = L.emplace(device, placement_of_L(c), "L").data();
     Workspace workspace(device, stage, c.shape);
     workspace.poison();
 

@@ -13,7 +13,7 @@
 
 namespace ladder {
 
-/// What a stage wrote: 16-bit tensors as stored, in the case's layout, and L (B, H, Nq).
+/// What a stage wrote: 16-bit tensors (B, heads, N, d), whatever the layout of the case, and L (B, H, Nq).
 struct Outputs {
     std::vector<std::uint16_t> O = {};
     std::vector<float> L = {};
@@ -26,11 +26,11 @@ struct OutputTensor {
     const char* name;  ///< "O", or "dQ", "dK" and "dV"
     std::vector<std::uint16_t> Outputs::*elements;
     void* Addresses::*address;
+    Tensor tensor;
     bool of_keys;  ///< it has the heads and rows of K, and not those of Q
 
     int heads(const Shape& s) const { return of_keys ? s.Hkv : s.H; }
     int rows(const Shape& s) const { return of_keys ? s.Nk : s.Nq; }
-    std::size_t size(const Shape& s) const { return std::size_t(s.B) * heads(s) * rows(s) * s.d; }
 };
 const std::vector<OutputTensor>& output_tensors(Pass pass);
 
@@ -42,10 +42,11 @@ bool is_unwritten(float stored);
 /// inputs and outputs and the stage's workspace.
 void require_room(const Device& device, const Stage& stage, const Case& c);
 
-/// Runs a stage once, on as many multiprocessors as the case says. Outputs start as NaN between canaries, the
-/// workspace as NaN before its counters; throws CheckFailed if a canary was touched or a counter not left at
-/// 0, and what Device::run throws. Whether every element was written is for report_impossible() to say.
-/// Throws CannotRun if the case wants multiprocessors that a GPU has not.
+/// Runs a stage once, on as many multiprocessors as the case says. Outputs start as NaN between canaries,
+/// which also lie between rows that have gaps; the workspace starts as NaN before its counters. Throws
+/// CheckFailed if a canary was touched or a counter not left at 0, and what Device::run throws. Whether every
+/// element was written is for report_impossible() to say. Throws CannotRun if the case wants multiprocessors
+/// that a GPU has not.
 Outputs run_guarded(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs);
 
 }  // namespace ladder

@@ -60,7 +60,7 @@ class Elapsed {
 
 Outputs run_stage(Device& device, const Stage& stage, const Case& c, const Inputs& inputs) {
     require_room(device, stage, c);
-    Outputs outputs = run_guarded(device, stage, c, DeviceInputs(device, inputs));
+    Outputs outputs = run_guarded(device, stage, c, DeviceInputs(device, c, inputs));
     if (const std::string report = report_unwritten(c, outputs); !report.empty()) throw CheckFailed(report);
     return outputs;
 }
@@ -92,9 +92,9 @@ Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs ru
     std::string run;  // that is not the first
     try {
         require_room(device, stage, c);
-        const DeviceInputs inputs(device, reference.inputs());
+        const DeviceInputs inputs(device, c, reference.inputs());
         const Outputs first = run_guarded(device, stage, c, inputs);
-        verdict = judge(c, reference.expected(), first);
+        verdict = judge(c, reference.expected(), first, stage.merges_by_L);
         for (const OtherRun& other : other_runs(runs, device, stage)) {
             if (!verdict.passed) break;
             run = other.name;
@@ -105,7 +105,7 @@ Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs ru
                 verdict.passed = verdict.report.empty();
                 continue;
             }
-            const Verdict again = judge(c, reference.expected(), outputs);
+            const Verdict again = judge(c, reference.expected(), outputs, stage.merges_by_L);
             if (!again.passed || again.max_error > verdict.max_error) verdict = again;
             if (!again.passed) verdict.report += fmt::format("\n  in {}: the first passed", run);
         }
