@@ -14,7 +14,13 @@ import re
 import struct
 import subprocess
 import sys
+import threading
+import time
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from recording import machine_and_commit  # noqa: E402
 
 TOKEN = re.compile(r"""
     (?P<skip>\s+|//[^\n]*|/\*.*?\*/|\#[^\n]*)
@@ -31,6 +37,10 @@ SILENT = {"note_tile", "note_rows", "note_lane_sums", "static_assert"}  # what t
 MANY = {"constant", "sign", "factor"}
 ORDER = {"__syncthreads", "__syncwarp", "copy_wait", "copy_commit", "__threadfence", "mbarrier_init", "mbarrier_arrive",
          "mbarrier_arrive_behind_copies", "mbarrier_wait"}
+
+
+class Failed(Exception):
+    """Why a stage's mutants could not be run."""
 
 
 class Token:
@@ -473,14 +483,14 @@ def compilable_mutants(kernel, out, build):
         places = set(re.findall(r"kernel\.cu:(\d+):(\d+): (?:error|  required)", said))
         if not places:
             if "error" in said:
-                sys.exit(said)
+                raise Failed(said)
             return mutants
         lines, before = (out / "kernel.cu").read_text().splitlines(), len(without)
         for line, column in places:
             found = [(abs(m.start() - int(column)), int(m.group(1))) for m in NUMBER.finditer(lines[int(line) - 1])]
             without.update(number for _, number in sorted(found)[:1])
         if len(without) == before:
-            sys.exit(said)
+            raise Failed(said)
 
 
 def equivalents():
@@ -507,28 +517,53 @@ def mutate(stage, build, out, every):
     with results.open("w") as file:
         said = subprocess.run([build / "tests" / "run_mutants", stage, out], stdout=file, stderr=subprocess.PIPE, text=True)
     if said.returncode != 0:
-        sys.exit(said.stderr)
+        raise Failed(said.stderr)
     by = {int(line.split("\t")[0]): line.split("\t")[1:] for line in results.read_text().splitlines()}
-    known = equivalents()
     for m in chosen:
         m["by"] = by[m["id"]][0]
-        m["report"] = by[m["id"]][1]
-        if name_of(m) in known:
-            m["equivalent"] = known[name_of(m)]
     return chosen
 
 
-def report(stage, chosen):
-    """A stage's row, and its survivors."""
+def row_of(stage, chosen, seconds):
+    """What is recorded of a stage. Which survivors do what the kernel does is asked when the record is read."""
     survivors = [m for m in chosen if m["by"] == "none"]
-    left = [m for m in survivors if "equivalent" not in m]
-    different = len(chosen) - len(survivors) + len(left)
-    print(f"| {stage.name} | {len(chosen)} | {len(survivors) - len(left)} | {different - len(left)} | "
-          f"{100 * (different - len(left)) / max(1, different):.1f}% |")
+    return {"stage": stage.name, "mutants": len(chosen), "rejected": len(chosen) - len(survivors),
+            "survivors": [{"line": m["line"], "mutant": name_of(m)} for m in survivors], "seconds": round(seconds)}
+
+
+def report(row, known):
+    """A stage's row, and of its survivors those that are not known to do what the kernel does."""
+    left = [m for m in row["survivors"] if m["mutant"] not in known]
+    different = row["rejected"] + len(left)
+    print(f"| {row['stage']} | {row['mutants']} | {len(row['survivors']) - len(left)} | {row['rejected']} | "
+          f"{100 * row['rejected'] / max(1, different):.1f}% |", flush=True)
     for m in left:
-        print(f"    line {m['line']}: {name_of(m)}", file=sys.stderr)
-    return {"stage": stage.name, "mutants": len(chosen), "equivalent": len(survivors) - len(left),
-            "rejected": different - len(left), "survivors": [f"line {m['line']}: {name_of(m)}" for m in left]}
+        print(f"    line {m['line']}: {m['mutant']}", file=sys.stderr)
+
+
+def mutate_all(stages, given, out):
+    """Several stages at a time; each is recorded as soon as it is done, beside what was recorded of others."""
+    known, lock, rows = equivalents(), threading.Lock(), {}
+    if given.json and given.json.exists():
+        rows = {row["stage"]: row for row in json.loads(given.json.read_text())["rows"]}
+
+    def run(stage):
+        began = time.monotonic()
+        try:
+            chosen = mutate(stage, given.build.resolve(), out / stage.name, given.every)
+        except Failed as failure:
+            print(f"{stage.name}: {failure}", file=sys.stderr)
+            return False
+        with lock:
+            rows[stage.name] = {**row_of(stage, chosen, time.monotonic() - began), "every": given.every}
+            report(rows[stage.name], known)
+            if given.json:
+                record = {"kind": "mutation", **machine_and_commit(), "rows": [rows[name] for name in sorted(rows)]}
+                given.json.write_text(json.dumps(record, indent=1) + "\n")
+        return True
+
+    with ThreadPool(given.jobs) as pool:
+        return all(pool.map(run, stages, chunksize=1))
 
 
 def coverage(stage, build, out):
@@ -561,7 +596,8 @@ def main():
     options.add_argument("stages", nargs="*", help="numbers [the seven of the algorithm]")
     options.add_argument("--every", type=int, default=1,
                          help="of the many changes of constants, signs and factors, take one in so many")
-    options.add_argument("--json", type=Path)
+    options.add_argument("--jobs", type=int, default=1, help="stages at a time, of mutants [1]")
+    options.add_argument("--json", type=Path, help="a record; of mutants, what it has of other stages stays")
     given = options.parse_args()
     root = Path(__file__).resolve().parent.parent
     numbers = {int(n) for n in given.stages} or set(range(7))
@@ -570,13 +606,9 @@ def main():
     print("| stage | mutants | equivalent | rejected | of those that differ |\n|---|---:|---:|---:|---:|"
           if given.what == "mutate" else
           "| stage | conditions | loops | ways and counts of passes (0, 1, 2, more) reached |\n|---|---:|---:|---:|")
-    results = []
-    for stage in stages:
-        if given.what == "mutate":
-            results.append(report(stage, mutate(stage, given.build.resolve(), out / stage.name, given.every)))
-        else:
-            results.append(coverage(stage, given.build.resolve(), out / stage.name))
-        sys.stdout.flush()
+    if given.what == "mutate":
+        sys.exit(not mutate_all(stages, given, out))
+    results = [coverage(stage, given.build.resolve(), out / stage.name) for stage in stages]
     if given.json:
         given.json.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -22,6 +22,8 @@
 #include "harness/base/file.h"
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
+#include "harness/course/exercise.h"
+#include "harness/course/problems.h"
 #include "harness/device/remote_device.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
@@ -52,6 +54,15 @@ struct Test {
     std::function<std::string(Run&)> rejects;
 };
 
+/// The stage as an exercise, which lab check takes it for; nothing of the first stage of all and such.
+std::optional<Exercise> exercise_of(const Stage& stage) {
+    try {
+        return load_exercise(std::to_string(stage.number));
+    } catch (const BadUsage&) {
+        return std::nullopt;
+    }
+}
+
 class Mutants {
   public:
     Mutants(const fs::path& stage_folder, const fs::path& folder, const std::vector<Backend>& backends)
@@ -63,8 +74,15 @@ class Mutants {
         for (const std::string& errors : compile(compilations_, compiler_limits())) {
             if (!errors.empty()) throw CheckFailed(errors);
         }
-        for (const Case& c : verification_cases(*stage_, Cover::pairs)) add_results(c);
-        for (const Case& c : verification_cases(*stage_, Cover::each)) {
+        const auto exercise = exercise_of(*stage_);
+        const auto results =
+            exercise ? edge_problems(*exercise, false) : verification_cases(*stage_, Cover::pairs);
+        const auto races = exercise ? race_problems(*exercise, 1) : verification_cases(*stage_, Cover::each);
+        for (const Case& c : results) add_results(c);
+        if (exercise) {
+            for (const Case& c : seeded_problems(*exercise, 1)) add_results(c);
+        }
+        for (const Case& c : races) {
             for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled})
                 add_races(c, order);
         }
