@@ -72,8 +72,10 @@ fs::path stage_folder_of(const fs::path& mutant_file) {
     return fs::absolute(mutant_file).parent_path().parent_path();
 }
 
-/// Whether a report is of work, and of a counter that the exercise's change must move.
-bool moved_too_little(const std::string& report, const Exercise& e) {
+/// Whether a report is of work, and of a counter that the exercise's change must move: of each, where the
+/// parent has not the head dimension.
+bool moved_too_little(const std::string& report, const Exercise& e, int d) {
+    if (!parent_of(e).has_head_dim(d)) return says(report, "counted ");
     const std::vector<MustMove> moves = what_must_move(e);
     return std::any_of(moves.begin(), moves.end(), [&](const MustMove& move) {
         return says(report, "counted ... " + in_words(move.claim.counter) + ", not ");
@@ -89,7 +91,7 @@ bool a_grader_sees(CheckedKernel& kernel, const Mutant& mutant, const Exercise& 
         Mutant elsewhere = mutant;
         elsewhere.problem = c;
         const Verdict verdict = kernel.verify(elsewhere);
-        if (!verdict.passed && (!about_work || moved_too_little(verdict.report, e))) return true;
+        if (!verdict.passed && (!about_work || moved_too_little(verdict.report, e, c.shape.d))) return true;
     }
     return false;
 }
