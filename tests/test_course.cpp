@@ -274,6 +274,13 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     CHECK(folder.read("my/kernel.1.cu") == kernel_of(5));
     CHECK(contains(lab({"hint", my}).out, "1 of 3"));
 
+    // A race comes with the lines that it is between: they name the arrays.
+    folder.write("my/kernel.cu", with(kernel_of(5), "        copy_wait();\n", ""));
+    const ProcessResult raced = lab({"check", my});
+    CHECK(raced.status == 1);
+    CHECK(contains(raced.out, "  copy_async(&tile[row + n][column], source"));
+    CHECK(contains(raced.out, "  ldmatrix(q, &shared.Q[16 * warp + lane % 16]"));
+
     // What does not compile is named by file and line.
     folder.write("my/kernel.cu", with(kernel_of(5), "const int diagonal", "const in diagonal"));
     const ProcessResult broken = lab({"check", my});

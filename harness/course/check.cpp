@@ -223,6 +223,7 @@ class Checker {
         checked_ = open(both[1], Backend::checked);
         try {
             stage_ = plain_->stage();
+            stage_.source = kernel_.string();
             stage_.merges_by_L = exercise_.merges_by_L;
             checked_->stage();
         } catch (const CheckFailed& error) {

@@ -201,6 +201,8 @@ Verdict verify(Device& device, const Stage& stage, const Mutant& mutant) {
 }
 
 CheckedKernel::CheckedKernel(const fs::path& kernel, const fs::path& folder, double run_limit_s)
-    : device_(built(kernel, folder), Backend::checked, run_limits(), run_limit_s), stage_(device_.stage()) {}
+    : device_(built(kernel, folder), Backend::checked, run_limits(), run_limit_s), stage_(device_.stage()) {
+    stage_.source = kernel.string();
+}
 
 }  // namespace ladder

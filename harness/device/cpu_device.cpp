@@ -95,7 +95,7 @@ class CpuDevice final : public Device {
             simt::run_host_side(reinterpret_cast<const void*>(run_stage), [&] { run_stage(problem); });
         } catch (const simt::Report& report) {
             if (report.kind == simt::Report::Kind::unsupported) throw CannotRun(report.what());
-            throw CheckFailed(report.what());
+            throw CheckFailed(with_named_lines(report.what(), stage.source));
         } catch (const CheckFailed&) {
             throw;
         } catch (const CannotRun&) {

@@ -238,7 +238,7 @@ void RemoteDevice::download(void* host, const void* device, std::size_t bytes) {
     receive(host, bytes);
 }
 
-void RemoteDevice::run(const Stage&, const Problem& problem) {
+void RemoteDevice::run(const Stage& stage, const Problem& problem) {
     require_alive();
     send_value(wire::Header{.request = wire::Request::run});
     send_value(wire::Run{problem, simt::options()});
@@ -252,7 +252,7 @@ void RemoteDevice::run(const Stage&, const Problem& problem) {
     receive(copies_of_blocks_.data(), ran.blocks * sizeof(std::uint64_t));
     counters_ = ran.counters;
     if (ran.outcome == wire::Outcome::cannot_run) throw CannotRun(text);
-    if (ran.outcome != wire::Outcome::ok) throw CheckFailed(text);
+    if (ran.outcome != wire::Outcome::ok) throw CheckFailed(with_named_lines(text, stage.source));
     const std::uint64_t rows = std::uint64_t(problem.B) * problem.H * problem.Nq,
                         keys = std::uint64_t(problem.B) * problem.Hkv * problem.Nk;
     const bool forward = problem.dO.data == nullptr;

@@ -7,15 +7,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <utility>
 
 #include "harness/base/file.h"
 #include "harness/base/json.h"
+#include "harness/base/terminal.h"
 #include "harness/ladder/ladder.h"
 #include "stages/errors.h"
 
@@ -318,6 +322,28 @@ std::string source_line(const fs::path& library, const std::string& address) {
             source = frame;
     }
     return source.empty() || source.find('?') != source.npos ? "code address " + address : source;
+}
+
+std::string with_named_lines(const std::string& report, const fs::path& kernel) {
+    constexpr std::size_t most_columns = 100, most_lines = 4;
+    std::set<int> numbers;  // in the order of the kernel, each once
+    const std::string name = kernel.filename().string() + ":";
+    for (std::size_t at = 0; (at = report.find(name, at)) != report.npos && numbers.size() < most_lines;) {
+        at += name.size();
+        int number = 0;
+        std::from_chars(report.data() + at, report.data() + report.size(), number);
+        if (number > 0) numbers.insert(number);
+    }
+    std::ifstream file(numbers.empty() ? fs::path() : kernel);
+    std::string text = report, line;
+    for (int number = 1; !numbers.empty() && std::getline(file, line); ++number) {
+        if (numbers.erase(number) == 0) continue;
+        const std::size_t begin = line.find_first_not_of(" \t");
+        if (begin == line.npos) continue;
+        text +=
+            fmt::format("\n  {}{}  {}", name, number, cut_to(printable(line.substr(begin)), most_columns));
+    }
+    return text;
 }
 
 bool has_recipe(const std::string& recipe) {

@@ -51,6 +51,10 @@ std::vector<std::filesystem::path> included_files(const Compilation& compilation
 /// there is none. The library need not be trusted.
 std::string source_line(const std::filesystem::path& library, const std::string& address);
 
+/// A report, and below it the lines of the kernel that it names as "kernel.cu:12": in them stand the names of
+/// the arrays, of which the back-end knows the bytes alone.
+std::string with_named_lines(const std::string& report, const std::filesystem::path& kernel);
+
 /// Whether this build compiles for the back-end; not whether the machine has it.
 bool has_recipe(const std::string& recipe);
 
