@@ -107,6 +107,29 @@ def test_other_head_dimensions_by_columns_of_zeros(d):
     assert relative(scaled, reference(q, k, v, scale=0.3)[0]) < 1e-3
 
 
+def test_which_rows_a_nan_of_a_masked_key_spoils():
+    """docs/python.md says so: of V those whose query tile computes the key's tile, of K those that see the key."""
+    random = np.random.default_rng(1)
+    q, k, v = (random.standard_normal((1, 1, 300, 64)).astype(np.float16) for _ in range(3))
+    spoiled = v.copy()
+    spoiled[0, 0, 250, 3] = np.nan
+    for stage, first in ((0, 0), (5, 192)):
+        O = flash_ladder.attention(q, k, spoiled, causal=True, stage=stage)
+        assert list(np.flatnonzero(np.isnan(O[0, 0, :, 3]))) == list(range(first, 300))
+        assert not np.isnan(np.delete(O, 3, axis=-1)).any()
+        O = flash_ladder.attention(q, spoiled, v, causal=True, stage=stage)
+        assert list(np.flatnonzero(np.isnan(O[0, 0]).any(-1))) == list(range(250, 300))
+
+
+def test_where_bf16_overflows():
+    """docs/python.md says so: a stage that divides P sums weights of at most 1, one that divides O sums P V before."""
+    bf16 = pytest.importorskip("ml_dtypes").bfloat16
+    q = np.ones((1, 1, 256, 64), bf16)
+    for large, stage, finite in ((3e38, 0, True), (3e38, 5, False), (1e36, 5, True)):
+        O = flash_ladder.attention(q, q, q * bf16(large), stage=stage)
+        assert np.isfinite(O.astype(np.float32)).all() == finite
+
+
 def in_a_child(run):
     """Whether run() comes to its end in a child of this process, and without an error."""
     child = os.fork()
