@@ -59,7 +59,7 @@ bash docs/course/gradescope/setup.sh
 rm -r "$AUTOGRADER/source/ladder"
 ln -s "$root" "$AUTOGRADER/source/ladder"
 cp "$work/rubric.json" "$AUTOGRADER/source"
-ln -s "$work/class/ada" "$AUTOGRADER/submission"
+cp -r "$work/class/ada" "$AUTOGRADER/submission"
 docs/course/gradescope/run_autograder
 cmp "$AUTOGRADER/results/results.json" "$work/ada.json"
 
