@@ -376,10 +376,19 @@ void HopperBlock::named_barrier(int id, int threads, bool waits, Site site) {
                     fmt::format("named barrier {} takes {} threads at {}, and {} at {}", id, barrier.threads,
                                 to_string(barrier.first), threads, to_string(site)));
     }
+    const int thread = block_.scheduler_.current();
+    barrier.arrivals.resize(block_.threads_.size());
+    NamedBarrier::Arrival& last = barrier.arrivals[static_cast<std::size_t>(thread)];
+    if (last.use == barrier.uses) {
+        block_.fail(Report::Kind::wrong_phase,
+                    fmt::format("thread {} arrives twice in one phase of named barrier {}, at {} and at {}, "
+                                "with {} of {} arrivals",
+                                thread, id, to_string(last.site), to_string(site), barrier.arrived, threads));
+    }
+    last = {site, barrier.uses};
     if (barrier.arrived == 0) barrier.first = site;
     barrier.threads = threads;
     barrier.arrived += 1;
-    const int thread = block_.scheduler_.current();
     block_.time_.signal(thread, &barrier, barrier.uses);
     if (waits) block_.time_.await(thread, &barrier, barrier.uses, &Timeline::named_stalls);
     const bool checked = block_.config_->checked;

@@ -159,6 +159,11 @@ class HopperBlock {
         Site first{};
         ClockRef told;
         std::vector<int> waiting;
+        struct Arrival {
+            Site site{};
+            int use = -1;  ///< that it was part of
+        };
+        std::vector<Arrival> arrivals;  ///< the last of each thread of the block
     };
     struct Tile {
         unsigned begin, end;

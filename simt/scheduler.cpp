@@ -167,6 +167,11 @@ void Scheduler::run(int count, Order order, std::uint64_t seed, Program& program
     for (int turn = 0; turn < 32; ++turn)
         turn_of_lane_[lane_of_turn_[turn]] = static_cast<std::uint8_t>(turn);
 
+    const int warps = static_cast<int>(ready_.size());
+    group_shift_ = warps > 4 ? 2 : 0;
+    held_ = nobody;
+    if (order == Order::delayed && warps > 1) hold_another();
+
     for (int id = 0; id < count; ++id) start(id);
     go_on();
 }
@@ -206,17 +211,30 @@ void Scheduler::start(int id) {
 
 int Scheduler::next() {
     if (failure_) return nobody;
+    if (order_ == Order::shuffled) current_warp_ = draw(static_cast<int>(ready_.size()));
+    if (held_ != nobody && --turns_held_ < 0) hold_another();
+    if (!move_on(held_) && (held_ == nobody || !move_on(nobody))) return nobody;
+    return 32 * current_warp_ + lane_of_turn_[__builtin_ctz(ready_[current_warp_])];
+}
+
+bool Scheduler::move_on(int left_out) {
     const int count = static_cast<int>(ready_.size());
-    if (order_ == Order::shuffled) current_warp_ = draw(count);
-    for (int left = count; ready_[current_warp_] == 0; --left) {
-        if (left == 0) return nobody;
+    for (int left = count; ready_[current_warp_] == 0 || current_warp_ >> group_shift_ == left_out; --left) {
+        if (left == 0) return false;
         if (order_ == Order::reversed) {
             current_warp_ = (current_warp_ == 0 ? count : current_warp_) - 1;
         } else {
             current_warp_ = current_warp_ + 1 == count ? 0 : current_warp_ + 1;
         }
     }
-    return 32 * current_warp_ + lane_of_turn_[__builtin_ctz(ready_[current_warp_])];
+    return true;
+}
+
+void Scheduler::hold_another() {
+    const int groups = static_cast<int>((ready_.size() - 1) >> group_shift_) + 1;
+    held_ = held_ == nobody ? draw(groups) : (held_ + 1 + draw(groups - 1)) % groups;
+    // Long enough that the others get far ahead, and short enough that each group is held back.
+    turns_held_ = draw(64 * 32 * static_cast<int>(ready_.size()));
 }
 
 int Scheduler::begin_next_turn() {

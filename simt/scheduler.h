@@ -86,7 +86,7 @@ class Scheduler {
     std::exception_ptr failure() const { return failure_; }
 
     bool on_a_stack(const void* address) const { return stacks_.contains(address); }
-    /// Of Order::shuffled: a number below `count`.
+    /// Of Order::shuffled and delayed: a number below `count`.
     int draw(int count) { return static_cast<int>(random_() % static_cast<unsigned>(count)); }
 
   private:
@@ -96,8 +96,13 @@ class Scheduler {
     void start(int fiber);
     void abandon();
     /// Picks a ready fiber: of the warp that ran last if it can, so that a warp runs as far as it gets.
-    /// Shuffled, of any warp. Nobody if none is ready, or one has failed.
+    /// Shuffled, of any warp. Delayed, of the warps that are held back only if no other can go on. Nobody if
+    /// none is ready, or one has failed.
     int next();
+    /// Makes a warp that has a ready fiber the current one, if there is one outside of a group.
+    bool move_on(int left_out);
+    /// Of Order::delayed: another group of warps is held back, for some turns.
+    void hold_another();
     int begin_next_turn();
     void switch_to(int from, int to);
     Fiber& fiber(int id);
@@ -113,6 +118,9 @@ class Scheduler {
     std::minstd_rand random_;
     int current_ = 0;
     int current_warp_ = 0;
+    int group_shift_ = 0;    ///< warps are held back in groups of 2 to this power
+    int held_ = nobody;      ///< the group that is
+    int turns_held_ = 0;     ///< that are left
     int previous_ = nobody;  ///< who ran before the last switch
     std::exception_ptr failure_;
 };

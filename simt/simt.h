@@ -21,7 +21,9 @@
 namespace simt {
 
 /// The order in which ready threads get their turn, and blocks too. A correct kernel does not notice.
-enum class Order : std::uint8_t { forward, reversed, shuffled };
+/// Delayed, blocks and threads go forward, but one warpgroup (of a block that has no more, one warp) gets a
+/// turn only when no other thread can go on; which one changes now and then, by the seed.
+enum class Order : std::uint8_t { forward, reversed, shuffled, delayed };
 
 /// Shared memory that a block of a Hopper GPU can have: as much as the back-end holds ready.
 inline constexpr std::size_t hopper_shared_bytes = 227 * 1024;
@@ -30,7 +32,7 @@ inline constexpr std::size_t hopper_shared_bytes = 227 * 1024;
 /// be told to run a kernel in the same way. Plain bytes.
 struct Machine {
     Order order = Order::forward;
-    std::uint64_t seed = 1;  ///< of Order::shuffled
+    std::uint64_t seed = 1;  ///< of Order::shuffled and delayed
     int workers = 0;         ///< threads that run blocks; 0 for one per core
     /// Asynchronous copies land as late as the waits allow (Order::shuffled: now and then before, and in any
     /// order), or at once. Late finds the missing wait.
@@ -86,7 +88,7 @@ struct Report : std::runtime_error {
         read_only,       ///< a write to an input
         misaligned,      ///< an address that the instruction does not accept
         wrong_phase,  ///< a wait for a phase that its mbarrier cannot tell from the present one; or it is set
-                      ///< up twice
+                      ///< up twice; or a thread arrives twice in one phase of a named barrier
         missing_fence,        ///< nothing makes memory or registers fit for an asynchronous operation
         registers_in_flight,  ///< a register touched while a product may still read or write it
         host_access,          ///< the host side of a stage touches device memory

@@ -181,7 +181,37 @@ __global__ void schedule_kernel() {
     }
 }
 
+/// Of two warpgroups, one reads what the other writes, in 8 rounds. Each says so when all of it has done so,
+/// goes on, and waits for the other.
+template <bool one_barrier>
+__global__ void hand_over_kernel(int* sums) {
+    __shared__ int tile[128];
+    constexpr int full = 1, empty = one_barrier ? full : 2, rounds = 8;
+    const int thread = static_cast<int>(threadIdx.x) % 128;
+    const bool reads = threadIdx.x < 128;
+    const auto meet = [&] { named_barrier_sync(reads ? 3 : 4, 128); };
+    int sum = 0;
+    for (int j = 0; j < rounds; ++j) {
+        if (reads || j > 0) named_barrier_sync(reads ? full : empty, 256);
+        if (reads) {
+            sum += load(&tile[(thread + 1) % 128]);
+        } else {
+            store(&tile[thread], 1000 * j + thread);
+        }
+        meet();
+        if (!reads || j + 1 < rounds) named_barrier_arrive(reads ? empty : full, 256);
+        meet();
+    }
+    if (reads) store(&sums[thread], sum);
+}
+
 }  // namespace
+
+std::vector<int> run_hand_over_kernel(bool one_barrier) {
+    Array<int> sums(128);
+    launch(one_barrier ? hand_over_kernel<true> : hand_over_kernel<false>, dim3(1), 256, 0, sums.data());
+    return sums.first(128);
+}
 
 void run_schedule_kernel(bool turns, bool ahead) {
     const auto kernel = turns   ? ahead ? schedule_kernel<true, true> : schedule_kernel<true, false>

@@ -46,4 +46,9 @@ float hopper_element(bool is_K, int i);
 /// @param ahead S of the next round comes first of these two, and O goes on beside its exponentials.
 void run_schedule_kernel(bool turns, bool ahead);
 
+/// A warpgroup that writes a tile in each of 8 rounds, and one that reads it: sums of what each of its
+/// threads has read. Two named barriers say that the tile is full, and empty.
+/// @param one_barrier One says both. That is right only as long as neither warpgroup gets ahead.
+std::vector<int> run_hand_over_kernel(bool one_barrier);
+
 }  // namespace simt_cases

@@ -83,7 +83,8 @@ class Mutants {
             for (const Case& c : seeded_problems(*exercise, 1)) add_results(c);
         }
         for (const Case& c : races) {
-            for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled})
+            for (const auto order :
+                 {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled, simt::Order::delayed})
                 add_races(c, order);
         }
         add_claims();
@@ -151,7 +152,7 @@ class Mutants {
 
     void add_races(const Case& c, simt::Order order) {
         const auto inputs = std::make_shared<Reference>(c);
-        const std::string orders[] = {"forward", "reversed", "shuffled"};
+        const std::string orders[] = {"forward", "reversed", "shuffled", "delayed"};
         tests_.push_back({fmt::format("races, {}, {}", orders[static_cast<int>(order)], c.description()),
                           Backend::checked, [=](Run& run) {
                               const simt::KeptOptions kept;

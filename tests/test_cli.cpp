@@ -494,7 +494,7 @@ TEST_CASE("lab verify: passes, and says how well", "[cli]") {
 
 TEST_CASE("lab verify: the order of threads is the user's", "[cli]") {
     if (!test::available(Backend::checked)) return;
-    for (const char* order : {"reversed", "shuffled"}) {
+    for (const char* order : {"reversed", "shuffled", "delayed"}) {
         CHECK(lab({"verify", "4", "--order", order, "--order-seed", "5", "--workers", "1", "--shape",
                    "1,1,1,65,65,64"})
                   .status == 0);

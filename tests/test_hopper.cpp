@@ -57,7 +57,7 @@ TEST_CASE("hopper: loads, products and stores give what a plain formula says, wh
     const std::vector<float> expected = formula();
     simt::Counters first;  // the same in each order
     for (const bool late : {true, false}) {
-        for (const auto order : {Order::forward, Order::reversed, Order::shuffled}) {
+        for (const auto order : {Order::forward, Order::reversed, Order::shuffled, Order::delayed}) {
             simt::options().order = order;
             simt::options().late_copies = late;
             simt::reset_counters();
@@ -90,7 +90,7 @@ TEST_CASE("hopper: what turns, and the next product ahead, change is counted in 
     // the other's last one, and the other beside its next one.
     constexpr Count in_round = 2 * 128 * 64, edges = 2 * 64 * 16;
     const simt::KeptOptions kept;
-    for (const auto order : {Order::forward, Order::reversed, Order::shuffled}) {
+    for (const auto order : {Order::forward, Order::reversed, Order::shuffled, Order::delayed}) {
         const auto count = [&](bool turns, bool ahead) {
             simt::options().order = order;
             simt::reset_counters();
@@ -166,11 +166,40 @@ TEST_CASE(
     };
     const simt::KeptOptions kept;
     for (const bool late : {true, false}) {
-        for (const auto order : {Order::forward, Order::reversed, Order::shuffled}) {
+        for (const auto order : {Order::forward, Order::reversed, Order::shuffled, Order::delayed}) {
             simt::options().order = order;
             simt::options().late_copies = late;
             CAPTURE(late, static_cast<int>(order));
             for (const Expectation& expected : expectations) check(expected);
+        }
+    }
+}
+
+TEST_CASE("hopper: a named barrier where two are needed is found as soon as a warpgroup is delayed",
+          "[simt]") {
+    const simt::KeptOptions kept;
+    std::vector<int> sums;
+    for (int thread = 0; thread < 128; ++thread) sums.push_back(28 * 1000 + 8 * ((thread + 1) % 128));
+    for (const auto order : {Order::forward, Order::reversed, Order::shuffled, Order::delayed}) {
+        simt::options().order = order;
+        for (simt::options().seed = 1; simt::options().seed <= 4; simt::options().seed += 1)
+            CHECK(run_hand_over_kernel(false) == sums);
+    }
+    simt::options().order = Order::forward;
+    CHECK(run_hand_over_kernel(true) == sums);
+    simt::options().order = Order::delayed;
+    for (simt::options().seed = 1; simt::options().seed <= 4; simt::options().seed += 1) {
+        try {
+            run_hand_over_kernel(true);
+            FAIL_CHECK("the kernel ran without a report");
+        } catch (const Report& report) {
+            const std::string message = report.what();
+            INFO(message);
+            CHECK(report.kind == Report::Kind::wrong_phase);
+            CHECK(message.find("arrives twice in one phase of named barrier 1") != std::string::npos);
+            const std::string here = "at hopper_cases.cu:";
+            const std::size_t first = message.find(here);
+            CHECK((first != std::string::npos && message.find(here, first + 1) != std::string::npos));
         }
     }
 }

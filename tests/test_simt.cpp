@@ -87,7 +87,8 @@ TEST_CASE("simt: threads that wait for ever are reported with who waits where", 
 
 TEST_CASE("simt: races are found, whatever the order", "[simt]") {
     const WithOptions restore;
-    for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+    for (const auto order :
+         {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled, simt::Order::delayed}) {
         simt::options().order = order;
         check(missing_barrier, Report::Kind::race,
               {"no barrier between them", "simt_cases.cu:", "shared memory"});
@@ -104,7 +105,8 @@ TEST_CASE("simt: races are found, whatever the order", "[simt]") {
 TEST_CASE("simt: blocks have no order but by fences around an atomic", "[simt]") {
     const WithOptions restore;
     for (const int workers : {1, 3}) {
-        for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+        for (const auto order :
+             {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled, simt::Order::delayed}) {
             simt::options().workers = workers;
             simt::options().order = order;
             constexpr int sum = 8 * (32 * 33 / 2);
@@ -145,7 +147,8 @@ TEST_CASE("simt: what a copy in flight writes or reads is nobody's to write, wha
     const auto in_flight = Report::Kind::copy_in_flight;
     const std::string before = "before the asynchronous copy at simt_cases.cu:";
     for (const bool late : {true, false}) {
-        for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+        for (const auto order :
+             {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled, simt::Order::delayed}) {
             simt::options().order = order;
             simt::options().late_copies = late;
             for (const auto& twice :
@@ -184,7 +187,8 @@ TEST_CASE("simt: groups of copies land in order, early or late, and what a wait 
 TEST_CASE("simt: mbarriers order the warps that use them as they say, and let them run ahead", "[simt]") {
     const WithOptions restore;
     for (const bool late : {true, false}) {
-        for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+        for (const auto order :
+             {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled, simt::Order::delayed}) {
             for (const int seed : {1, 2, 3}) {
                 simt::options() = {
                     .order = order, .seed = static_cast<std::uint64_t>(seed), .late_copies = late};
@@ -209,7 +213,8 @@ TEST_CASE("simt: mbarriers order the warps that use them as they say, and let th
 
 TEST_CASE("simt: what is missing around an mbarrier is found, whatever the order", "[simt]") {
     const WithOptions restore;
-    for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+    for (const auto order :
+         {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled, simt::Order::delayed}) {
         for (const int seed : {1, 2, 3}) {
             simt::options().order = order;
             simt::options().seed = static_cast<std::uint64_t>(seed);
@@ -320,7 +325,8 @@ TEST_CASE("simt: device memory is out of the host's reach but for launches", "[s
 TEST_CASE("simt: correct kernels give the same under every order, seed and number of workers", "[simt]") {
     const WithOptions restore;
     for (const int workers : {1, 3}) {
-        for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+        for (const auto order :
+             {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled, simt::Order::delayed}) {
             for (const int seed : {1, 2}) {
                 simt::options() = {
                     .order = order, .seed = static_cast<std::uint64_t>(seed), .workers = workers};
@@ -406,7 +412,8 @@ TEST_CASE("simt: products are told apart by whether copies of their warp are in 
 
 TEST_CASE("simt: the work of each block, whatever the order", "[simt]") {
     const WithOptions restore;
-    for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+    for (const auto order :
+         {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled, simt::Order::delayed}) {
         simt::options().order = order;
         simt::options().workers = 1;
         std::vector<int> numbers;

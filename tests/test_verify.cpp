@@ -1331,11 +1331,12 @@ TEST_CASE("all orders of threads must give the same bits") {
         return verdict;
     };
     CHECK(verdict_of([](const Problem&) {}).passed);
-    REQUIRE(seen.size() == 4);
+    REQUIRE(seen.size() == 5);
     CHECK(seen[0].first == Order::forward);
     CHECK(seen[1].first == Order::reversed);
     CHECK(seen[2] == std::pair{Order::shuffled, std::uint64_t{1}});
     CHECK(seen[3] == std::pair{Order::shuffled, std::uint64_t{2}});
+    CHECK(seen[4] == std::pair{Order::delayed, std::uint64_t{1}});
 
     // The last bit, well within bounds.
     const Verdict changed = verdict_of([](const Problem& p) {

@@ -116,9 +116,9 @@ BackendOptions::BackendOptions(Command& command) {
         .one_of({"auto", "cpu", "checked", "gpu"})
         .show_default();
     command.option("--order", order, "CPU: order in which the threads of a block run between barriers")
-        .one_of({"forward", "reversed", "shuffled"})
+        .one_of({"forward", "reversed", "shuffled", "delayed"})
         .show_default();
-    command.option("--order-seed", order_seed, "CPU: seed of --order shuffled").show_default();
+    command.option("--order-seed", order_seed, "CPU: seed of --order shuffled and delayed").show_default();
     command.option("--workers", workers, "CPU: threads of the host to use; 0 for all")
         .within(0, 1024)
         .show_default();
@@ -128,7 +128,8 @@ std::unique_ptr<Device> BackendOptions::open(bool for_cpu) const {
 #ifdef LADDER_HAS_CPU
     const std::map<std::string, simt::Order> orders{{"forward", simt::Order::forward},
                                                     {"reversed", simt::Order::reversed},
-                                                    {"shuffled", simt::Order::shuffled}};
+                                                    {"shuffled", simt::Order::shuffled},
+                                                    {"delayed", simt::Order::delayed}};
     simt::options().order = orders.at(order);
     simt::options().seed = order_seed;
     simt::options().workers = workers;

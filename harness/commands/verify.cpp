@@ -27,8 +27,7 @@ struct VerifyOptions {
     explicit VerifyOptions(Command& command)
         : stages(command, "all by default"), problem(command), backend(command), lengthy(command) {
         command.flag("--quick", quick, "One case for each idea instead of all");
-        command.flag("--orders", orders,
-                     "CPU: each case with threads forward, reversed and shuffled, compared bit by bit");
+        command.flag("--orders", orders, "CPU: each case with threads in every --order, compared bit by bit");
         command
             .option("--sms", multiprocessors,
                     "CPU: multiprocessors of the machine that it plays [each case's own]")

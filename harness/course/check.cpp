@@ -71,7 +71,7 @@ class Checker {
                  {"builds", "builds, and declares itself as the stage"},
                  {"correct", "correct on seeded problems and counted ones"},
                  {"edges", "correct on edge cases"},
-                 {"races", "no races, in three orders of threads"},
+                 {"races", "no races, in four orders of threads"},
                  {"moved", "the work moved as claimed"},
                  {"unmoved", "nothing else moved"}}) {
             result_.criteria.push_back({key, title, 0, 0, {}, ""});
@@ -291,20 +291,21 @@ class Checker {
         if (!report.empty()) c.reports.push_back(fmt::format("{}\n{}\n", one.description(), report));
     }
 
-    /// Runs under the race checker, forward, reversed and shuffled. Whether results are right is not asked
-    /// here, only whether they and the work are the same, and the same as without it.
+    /// Runs under the race checker, forward, reversed, shuffled and delayed. Whether results are right is not
+    /// asked here, only whether they and the work are the same, and the same as without it.
     void look_for_races() {
         Criterion& c = criterion("races");
         const std::vector<Case> cases = race_problems(exercise_, options_.seed);
         const int hangs = checked_->hangs() + plain_->hangs();
         for (const Case& one : cases) {
-            on_step_(fmt::format("races on {}", one.description()), c.total / 3,
+            on_step_(fmt::format("races on {}", one.description()), c.total / 4,
                      static_cast<int>(cases.size()));
             const Inputs inputs = make_inputs(one);
             std::optional<Ran> plain;
             for (const auto& [order, name] : {std::pair{simt::Order::forward, "forward"},
                                               {simt::Order::reversed, "reversed"},
-                                              {simt::Order::shuffled, "shuffled"}}) {
+                                              {simt::Order::shuffled, "shuffled"},
+                                              {simt::Order::delayed, "delayed"}}) {
                 c.total += 1;
                 if (stops(c, checked_->hangs() + plain_->hangs() - hangs)) continue;
                 const simt::KeptOptions kept;

@@ -142,7 +142,8 @@ std::string first_failure(const Puzzle& puzzle, const PuzzleFolder& folder, cons
             return "it is another stage now: see LADDER_STAGE at the end";
         // The case on which the bug is known to show, then the suite's own; the thorough ones only where the
         // quick do not tell.
-        for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
+        for (const auto order :
+             {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled, simt::Order::delayed}) {
             simt::options().order = order;
             const bool forward = order == simt::Order::forward;
             for (const bool quick : {true, false}) {

@@ -34,7 +34,8 @@ std::vector<OtherRun> other_runs(Runs runs, const Device& device, const Stage& s
     using simt::Order;
     for (const auto& [name, order, seed] : {std::tuple{"--order reversed", Order::reversed, 1},
                                             {"--order shuffled --order-seed 1", Order::shuffled, 1},
-                                            {"--order shuffled --order-seed 2", Order::shuffled, 2}}) {
+                                            {"--order shuffled --order-seed 2", Order::shuffled, 2},
+                                            {"--order delayed --order-seed 1", Order::delayed, 1}}) {
         others.push_back({name, [order = order, seed = seed] {
                               simt::options().order = order;
                               simt::options().seed = static_cast<std::uint64_t>(seed);

@@ -40,7 +40,8 @@ class Reference {
 enum class Runs : std::uint8_t {
     /// Twice on a GPU. Once on a CPU, where a second run takes the very same turns.
     usual,
-    /// Once with the threads of a block forward, once reversed, twice shuffled. For the CPU back-ends.
+    /// Once with the threads of a block forward, once reversed, twice shuffled, once with some
+    /// delayed. For the CPU back-ends.
     in_all_orders
 };
 
