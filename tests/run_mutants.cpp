@@ -142,11 +142,11 @@ class Mutants {
 
     void add_results(const Case& c) {
         const auto reference = std::make_shared<Reference>(c);
-        const bool merges_by_L = stage_->merges_by_L;
+        const bool rounds_large_scores = stage_->rounds_large_scores;
         tests_.push_back({"result of " + c.description(), Backend::cpu, [=](Run& run) {
                               const Outputs outputs =
                                   run_stage(*run.device, run.stage, c, reference->inputs());
-                              return judge(c, reference->expected(), outputs, merges_by_L).report;
+                              return judge(c, reference->expected(), outputs, rounds_large_scores).report;
                           }});
     }
 

@@ -224,7 +224,7 @@ class Checker {
         try {
             stage_ = plain_->stage();
             stage_.source = kernel_.string();
-            stage_.merges_by_L = exercise_.merges_by_L;
+            stage_.rounds_large_scores = exercise_.rounds_large_scores;
             checked_->stage();
         } catch (const CheckFailed& error) {
             builds.reports.emplace_back(error.what());

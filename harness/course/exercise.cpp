@@ -55,7 +55,7 @@ Exercise describe(const fs::path& folder) {
         e.head_dims = stage->head_dims;
         e.tilings = stage->tilings;
         for (const fs::path& file : mutant_files(folder)) add_problem(e, read_mutant(file).problem);
-        e.merges_by_L = stage->merges_by_L;
+        e.rounds_large_scores = stage->rounds_large_scores;
         return e;
     }
     const auto json = read_json(folder / "stage.json");
@@ -70,7 +70,7 @@ Exercise describe(const fs::path& folder) {
     for (const auto& tiling : json.at("tilings"))
         e.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
     for (const auto& problem : json.at("problems")) add_problem(e, parse_case(problem));
-    e.merges_by_L = json.value("merges_by_L", false);
+    e.rounds_large_scores = json.value("rounds_large_scores", false);
     return e;
 }
 

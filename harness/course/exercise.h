@@ -22,11 +22,11 @@ struct Exercise {
     Pass pass = Pass::forward;
     bool repeats_exactly = true;  ///< of the solution: then a student's kernel must too
     std::vector<int> head_dims;
-    std::vector<Tiling> tilings;  ///< of the solution, as Stage has them
-    std::vector<Case> problems;   ///< on which the bugs show that are known of it; the bugs stay here
-    bool merges_by_L = false;     ///< the solution does, and so a student's kernel may
-    std::string complaint;        ///< Markdown: what is wrong with the parent
-    std::string task;             ///< Markdown: the change in words
+    std::vector<Tiling> tilings;       ///< of the solution, as Stage has them
+    std::vector<Case> problems;        ///< on which the bugs show that are known of it; the bugs stay here
+    bool rounds_large_scores = false;  ///< the solution does, and so a student's kernel may
+    std::string complaint;             ///< Markdown: what is wrong with the parent
+    std::string task;                  ///< Markdown: the change in words
     std::vector<std::string>
         hints;                 ///< Markdown: what to look at, which statement moves where, nearly the code
     bool solved_here = false;  ///< the stage's kernel and lesson are in this folder of sources

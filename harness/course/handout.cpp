@@ -114,12 +114,18 @@ std::string stage_json(const Exercise& e) {
     for (const Tiling& t : e.tilings) tilings.push_back({t.Br, t.Bc, t.depth});
     auto problems = nlohmann::json::array();
     for (const Case& c : e.problems) problems.push_back(c.options());
-    const nlohmann::ordered_json json{{"number", e.number},           {"name", e.name},
-                                      {"parent", e.parent},           {"change", e.change},
-                                      {"shows_in", e.shows_in},       {"diff_budget", e.diff_budget},
-                                      {"pass", name(e.pass)},         {"repeats_exactly", e.repeats_exactly},
-                                      {"head_dims", e.head_dims},     {"tilings", tilings},
-                                      {"merges_by_L", e.merges_by_L}, {"problems", problems}};
+    const nlohmann::ordered_json json{{"number", e.number},
+                                      {"name", e.name},
+                                      {"parent", e.parent},
+                                      {"change", e.change},
+                                      {"shows_in", e.shows_in},
+                                      {"diff_budget", e.diff_budget},
+                                      {"pass", name(e.pass)},
+                                      {"repeats_exactly", e.repeats_exactly},
+                                      {"head_dims", e.head_dims},
+                                      {"tilings", tilings},
+                                      {"rounds_large_scores", e.rounds_large_scores},
+                                      {"problems", problems}};
     return json.dump(2) + "\n";
 }
 

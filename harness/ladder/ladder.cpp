@@ -250,7 +250,8 @@ Stage read_declaration(const fs::path& path) {
     stage.number = -1;
     stage.source = fs::absolute(path).lexically_normal().string();
     stage.compute_capability = needed_capability(source);
-    stage.merges_by_L = source.find("parts.L") != source.npos;
+    stage.rounds_large_scores =
+        source.find("parts.L") != source.npos || source.find("scale - m[") != source.npos;
     stage.head_dims = head_dims(source, declared[1]);
     for (const int d : stage.head_dims) stage.tilings.push_back(read_tiling(source, d));
     for (const std::string_view field : declared) {

@@ -441,7 +441,7 @@ const Stage& load_stage(const Stage& stage, Backend backend) {
     compiled.name = stage.name;
     compiled.source = stage.source;
     compiled.compute_capability = stage.compute_capability;
-    compiled.merges_by_L = stage.merges_by_L;
+    compiled.rounds_large_scores = stage.rounds_large_scores;
     return loaded.emplace(std::pair{stage.source, backend}, std::move(compiled)).first->second;
 }
 

@@ -164,10 +164,10 @@ class Contestant {
     void start_verification(const Sample& sample, const Expected& expected) {
         if (!row_.why_not.empty()) return;
         verdict_ = std::async(std::launch::async, [this, &sample, &expected]() -> Verdict {
-            if (sample.is_all()) return judge(sample.problem, expected, outputs_, stage_.merges_by_L);
+            if (sample.is_all()) return judge(sample.problem, expected, outputs_, stage_.rounds_large_scores);
             if (const auto report = report_impossible(case_, outputs_); !report.empty())
                 return {.report = report};
-            return judge(sample.problem, expected, sample.part_of(outputs_), stage_.merges_by_L);
+            return judge(sample.problem, expected, sample.part_of(outputs_), stage_.rounds_large_scores);
         });
     }
 

@@ -153,7 +153,9 @@ double size_of_L(double L, double largest_product) {
 /// of weights whose factors differ by exp(2 e) at most share all but tanh(e / 2) of their weight: O is off by
 /// no more than that share of the distance between two values of V. Parts whose L_s is far below L weigh
 /// nothing.
-double lost_in_merge(double L, double distance) {
+/// Where S scale - m is one multiply-add, m is a rounded product and S scale an exact one, except in the tile
+/// that sets m, whose own products are rounded, too: each by 2^-24 of it at most. That is the same e.
+double lost_in_rounding(double L, double distance) {
     constexpr double of_no_weight = 20;  // exp(-20) = 2e-9
     return std::isfinite(L) ? std::tanh(0x1p-24 * (std::abs(L) + of_no_weight)) * distance : 0;
 }
@@ -262,7 +264,7 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected) {
         for (int k = 0; k < n; ++k) {
             O.size[row + k] = exact.O.row(k).norm();
             expected.L_size[row + k] = size_of_L(exact.L[k], std::abs(scale) * Q.row(k).norm() * largest_key);
-            O.lost_in_merge[row + k] = lost_in_merge(exact.L[k], V.maxCoeff() - V.minCoeff());
+            O.lost_in_rounding[row + k] = lost_in_rounding(exact.L[k], V.maxCoeff() - V.minCoeff());
         }
     });
     O.standard_error = largest_of_heads(errors, pieces);
@@ -379,11 +381,11 @@ struct TensorErrors {
 
 /// What each element of a head is off by: all of it, or what exceeds that which a merge may lose.
 Matrix errors_of_head(const Matrix& got, const Matrix& wanted, const ExpectedTensor& expected, int head,
-                      bool merges_by_L) {
+                      bool rounds_large_scores) {
     Matrix error = (got - wanted).cwiseAbs();
-    if (!merges_by_L || expected.lost_in_merge.empty()) return error;
+    if (!rounds_large_scores || expected.lost_in_rounding.empty()) return error;
     const auto rows = std::ssize(expected.rows);
-    const Eigen::Map<const reference::Vector> lost(expected.lost_in_merge.data() + head * rows, rows);
+    const Eigen::Map<const reference::Vector> lost(expected.lost_in_rounding.data() + head * rows, rows);
     error.colwise() -= lost;
     return error.unaryExpr([](double x) { return std::isnan(x) ? x : std::max(x, 0.0); });
 }
@@ -393,7 +395,7 @@ double largest_of(const Matrix& error) {
 }
 
 TensorErrors errors_of(const Case& c, const OutputTensor& tensor, const ExpectedTensor& expected,
-                       const Outputs& outputs, bool merges_by_L) {
+                       const Outputs& outputs, bool rounds_large_scores) {
     struct Errors {
         double largest = 0, squared = 0, size_squared = 0, largest_output = 0;
         double held_largest = 0, held_squared = 0;
@@ -405,7 +407,7 @@ TensorErrors errors_of(const Case& c, const OutputTensor& tensor, const Expected
         const auto sizes = sizes_of_head(expected, i);
         const Matrix got = got_head(c, tensor, expected.rows, outputs, i);
         const Matrix error = errors_of_head(got, wanted, expected, i, false),
-                     held = merges_by_L ? errors_of_head(got, wanted, expected, i, true) : error;
+                     held = rounds_large_scores ? errors_of_head(got, wanted, expected, i, true) : error;
         errors[i] = {
             .largest = largest_of(error),
             .squared = error.squaredNorm(),
@@ -437,7 +439,7 @@ TensorErrors errors_of(const Case& c, const OutputTensor& tensor, const Expected
 /// bound what contributes to that. When the whole breaks the L2 bound some row does, so a failure always has
 /// a place.
 std::string report_wrong(const Case& c, const OutputTensor& tensor, const ExpectedTensor& all_expected,
-                         const std::vector<int>& peak, const Outputs& outputs, bool merges_by_L,
+                         const std::vector<int>& peak, const Outputs& outputs, bool rounds_large_scores,
                          const TensorErrors& errors) {
     const std::vector<int>& rows = all_expected.rows;
     const int heads = tensor.heads(c.shape);
@@ -448,7 +450,7 @@ std::string report_wrong(const Case& c, const OutputTensor& tensor, const Expect
         const auto expected = expected_head(c, all_expected, i);
         const auto sizes = sizes_of_head(all_expected, i);
         const Matrix got = got_head(c, tensor, rows, outputs, i),
-                     error = errors_of_head(got, expected, all_expected, i, merges_by_L);
+                     error = errors_of_head(got, expected, all_expected, i, rounds_large_scores);
         for (int k = 0; k < std::ssize(rows); ++k) {
             const double row_bound = bound.relative_l2 * sizes[k];
             const double row_error = error.row(k).norm();
@@ -506,7 +508,7 @@ Expected::Expected(const Case& c, const Inputs& inputs, int sampled_rows) {
         expected.rows = compared_rows(c, tensor.rows(c.shape), sampled_rows);
         expected.size.resize(std::size_t(c.shape.B) * tensor.heads(c.shape) * expected.rows.size());
         expected.values.resize(expected.size.size() * c.shape.d);
-        if (c.pass == Pass::forward) expected.lost_in_merge.resize(expected.size.size());
+        if (c.pass == Pass::forward) expected.lost_in_rounding.resize(expected.size.size());
     }
     if (c.pass == Pass::forward) {
         L.resize(tensors[0].size.size());
@@ -574,7 +576,7 @@ std::string report_impossible(const Case& c, const Outputs& outputs) {
     return join_lines(reports);
 }
 
-Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs, bool merges_by_L) {
+Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs, bool rounds_large_scores) {
     const std::vector<OutputTensor>& tensors = output_tensors(c.pass);
     Verdict verdict{.report = report_impossible(c, outputs), .tensor = ""};
     const bool possible = verdict.report.empty();  // otherwise wrong values are no news
@@ -583,7 +585,7 @@ Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs, b
     std::vector<std::string> reports{verdict.report};
     for (std::size_t k = 0; k < tensors.size(); ++k) {
         const ExpectedTensor& wanted = expected.tensors[k];
-        const TensorErrors errors = errors_of(c, tensors[k], wanted, outputs, merges_by_L);
+        const TensorErrors errors = errors_of(c, tensors[k], wanted, outputs, rounds_large_scores);
         if (errors.nearness() > nearest) {
             nearest = errors.nearness();
             verdict.tensor = tensors[k].name;
@@ -595,7 +597,7 @@ Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs, b
         verdict.passed = false;
         if (possible)
             reports.push_back(
-                report_wrong(c, tensors[k], wanted, expected.peak, outputs, merges_by_L, errors));
+                report_wrong(c, tensors[k], wanted, expected.peak, outputs, rounds_large_scores, errors));
     }
     if (c.pass == Pass::forward) {
         verdict.max_L_error = largest_L_error(c, expected, outputs);

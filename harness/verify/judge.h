@@ -19,7 +19,7 @@ struct ExpectedTensor {
     double standard_error = 0;   ///< largest error of standard attention in the storage type
     /// Of O: what each element of a row may be off by, beyond the rule, if parts of the keys were merged by
     /// an L that fp32 has rounded: (B, heads, rows). Empty for gradients.
-    std::vector<double> lost_in_merge;
+    std::vector<double> lost_in_rounding;
 };
 
 /// What the outputs of a case are compared with. Takes much longer than a comparison, on all cores, so stages
@@ -56,9 +56,10 @@ std::string report_unwritten(const Case& c, const Outputs& outputs);
 std::string report_impossible(const Case& c, const Outputs& outputs);
 
 /// Compares by the design's pass rule, tensor by tensor. Elements in rows that are not compared must be
-/// possible all the same. `merges_by_L`: as Stage has it; then only what errors of O exceed
-/// ExpectedTensor::lost_in_merge by is held to the rule.
-Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs, bool merges_by_L = false);
+/// possible all the same. `rounds_large_scores`: as Stage has it; then only what errors of O exceed
+/// ExpectedTensor::lost_in_rounding by is held to the rule.
+Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs,
+              bool rounds_large_scores = false);
 
 /// The same where nobody shares what is expected.
 Verdict judge(const Case& c, const Inputs& inputs, const Outputs& outputs, int sampled_rows = 0);

@@ -139,6 +139,7 @@ class Computed(torch.utils.data.Dataset):
         return attention(q, q, q, stage=5)
 
 
+@pytest.mark.skipif(bool(flash_ladder._core.why_not("cpu")), reason="this build has no CPU back-end")
 def test_in_a_data_loader_s_workers():
     """Which are forked from a process that has called it."""
     expected = torch.stack([Computed()[i] for i in range(4)])
