@@ -710,7 +710,8 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     // All four lanes of a row write the same L: right, and a race all the same.
     const Grade race = graded(with(good, "if (t == 0) store(L, ", "store(L, "));
     CHECK(race.total() == 5);
-    CHECK(contains(output(race, "edges"), "233 of 233"));
+    const std::string edges = std::to_string(edge_problems(load_exercise("5"), true).size());
+    CHECK(contains(output(race, "edges"), edges + " of " + edges));
     CHECK(contains(output(race, "races"), "kernel.cu:"));
 }
 
