@@ -201,6 +201,8 @@ std::string first_line(const std::string& text) {
 
 int main(int argc, char** argv) {
     if (argc < 3) return 2;
+    // A thread for each of many cores would take most of the memory that a run may have.
+    simt::options().workers = 1;
     try {
         const fs::path folder = fs::absolute(argv[2]);
         if (argc > 3) {

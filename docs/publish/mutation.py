@@ -25,7 +25,7 @@ def mutation(sources, *_):
     for row in record["rows"]:
         left = sum(m["mutant"] not in known for m in row["survivors"])
         share = 100 * row["rejected"] / (row["rejected"] + left)
-        rows.append([row["stage"], row["every"], row["mutants"], len(row["survivors"]) - left, row["rejected"],
-                     f"{share:.1f}%" if left else "100%"])
-    head = ["stage", "one in", "mutants", "equivalent", "rejected", "of those that differ"]
-    return f"Recorded on {record['date'][:10]}, commit {record['commit'][:7]}:\n\n" + table(head, rows)
+        counts = [row["every"], row["mutants"], len(row["survivors"]) - left, row["rejected"]]
+        rows.append([row["stage"], *map(str, counts), f"{share:.1f}%" if left else "100%"])
+    head = ["stage", ">one in", ">mutants", ">equivalent", ">rejected", ">of those that differ"]
+    return f"Recorded on {record['date'][:10]}, commit {record['commit'][:7]}:\n\n{table(head, rows)}"

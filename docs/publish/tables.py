@@ -35,7 +35,7 @@ SHOWS_HOW = "add_a_stage.md"  # its blocks are an example
 
 def pages(sources):
     """Every page that may have blocks."""
-    yield from (Page(name) for name in ("README.md", "stages/README.md"))
+    yield from (Page(name) for name in ("README.md", "stages/README.md", "tests/README.md"))
     yield from (Page(f"docs/{path.name}") for path in sorted((ROOT / "docs").glob("*.md")) if path.name != SHOWS_HOW)
     yield from (Page(f"stages/{path.name}", part=part) for part, path in part_pages().items())
     yield from (Page(f"stages/{stage.folder}/README.md", stage) for stage in sources.stages.values())
