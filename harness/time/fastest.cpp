@@ -102,9 +102,9 @@ DefaultStages::DefaultStages(const std::vector<RecordedTimes>& recorded,
 
 const Stage* DefaultStages::find(const ProblemLabel& problem) const {
     const Position here = position_of(problem);
-    const Choice* nearest = nullptr;
+    const DefaultChoice* nearest = nullptr;
     double least = std::numeric_limits<double>::infinity();
-    for (const Choice& choice : choices_) {
+    for (const DefaultChoice& choice : choices_) {
         if (choice.pass != problem.pass || choice.d != problem.shape.d) continue;
         const double distance = square_of_distance(choice.position, here);
         if (distance >= least) continue;

@@ -39,6 +39,14 @@ Position position_of(const ProblemLabel& problem);
 std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
                                              const std::vector<RecordedTimes>& recorded, std::size_t count);
 
+/// A recorded problem, and the default for the problems that are nearest to it.
+struct DefaultChoice {
+    Pass pass;
+    int d;
+    Position position;
+    const Stage* stage;  ///< null if none that was timed runs here
+};
+
 /// The stages that run where none is named. On the nearest recorded problem, the last rung of those that were
 /// timed there and run here, but for rungs that are slower than another one by more than two runs differ. If
 /// none of them runs here, or nothing is recorded, the last rung that does: of decoding for one query row,
@@ -56,15 +64,8 @@ class DefaultStages {
     const Stage* find(const ProblemLabel& problem) const;
 
   private:
-    struct Choice {
-        Pass pass;
-        int d;
-        Position position;
-        const Stage* stage;  ///< null if none that was timed runs here
-    };
-
     std::vector<const Stage*> candidates_;  ///< in the order of preference
-    std::vector<Choice> choices_;           ///< one for each recorded problem
+    std::vector<DefaultChoice> choices_;    ///< one for each recorded problem
 };
 
 /// The times in stages/fastest.json of this ladder, read once.

@@ -34,6 +34,14 @@ std::size_t count(const std::vector<bool>& set) {
 
 }  // namespace
 
+/// Sets of indices that coincide and fit best, by name.
+struct Mismatch::Fit {
+    std::vector<std::string> names;
+    std::size_t size = 0;  ///< of the set
+
+    std::string in_words() const;
+};
+
 Mismatch::Mismatch(const Case& c, std::vector<int> rows, int columns, bool of_keys)
     : case_(c),
       of_keys_(of_keys),

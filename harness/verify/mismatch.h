@@ -47,13 +47,7 @@ class Mismatch {
     std::string pattern() const;
 
   private:
-    /// Sets of indices that coincide and fit best, by name.
-    struct Fit {
-        std::vector<std::string> names;
-        std::size_t size = 0;  ///< of the set
-
-        std::string in_words() const;
-    };
+    struct Fit;
     static Fit fit(const std::vector<int>& indices, const std::vector<bool>& wrong,
                    const std::vector<Region>& regions, const char* one, const char* many);
     std::string heads_in_words() const;
