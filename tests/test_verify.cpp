@@ -26,7 +26,6 @@
 #include "tests/catch.h"
 #ifdef LADDER_HAS_CPU
 
-#    include "harness/device/workspace.h"
 #    include "simt/fence.h"
 #    include "simt/simt.h"
 #endif
