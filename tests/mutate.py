@@ -545,7 +545,7 @@ def mutate_all(stages, given, out):
     """Several stages at a time; each is recorded as soon as it is done, beside what was recorded of others."""
     known, lock, rows = equivalents(), threading.Lock(), {}
     if given.json and given.json.exists():
-        rows = {row["stage"]: row for row in json.loads(given.json.read_text())["rows"]}
+        rows = {row["stage"]: row for row in json.loads(given.json.read_text())["stages"]}
 
     def run(stage):
         began = time.monotonic()
@@ -558,7 +558,7 @@ def mutate_all(stages, given, out):
             rows[stage.name] = {**row_of(stage, chosen, time.monotonic() - began), "every": given.every}
             report(rows[stage.name], known)
             if given.json:
-                record = {"kind": "mutation", **machine_and_commit(), "rows": [rows[name] for name in sorted(rows)]}
+                record = {"kind": "mutation", **machine_and_commit(), "stages": [rows[name] for name in sorted(rows)]}
                 given.json.write_text(json.dumps(record, indent=1) + "\n")
         return True
 

@@ -22,7 +22,7 @@ def mutation(sources, *_):
         return NOT_RECORDED
     record, known = json.loads(path.read_text(encoding="utf-8")), equivalents()
     rows = []
-    for row in record["rows"]:
+    for row in record["stages"]:
         left = sum(m["mutant"] not in known for m in row["survivors"])
         share = 100 * row["rejected"] / (row["rejected"] + left)
         counts = [row["every"], row["mutants"], len(row["survivors"]) - left, row["rejected"]]
