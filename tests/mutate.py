@@ -19,7 +19,9 @@ import time
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "docs/publish")]
+import mutation  # noqa: E402
+from markdown import table  # noqa: E402
 from recording import machine_and_commit  # noqa: E402
 
 TOKEN = re.compile(r"""
@@ -493,18 +495,6 @@ def compilable_mutants(kernel, out, build):
             raise Failed(said)
 
 
-def equivalents():
-    """What equivalent_mutants.md says of mutants that do what the kernel does: a reason in a line of its own, then
-    its mutants, each in a line that starts with a dash."""
-    reason, found = "", {}
-    for line in (Path(__file__).parent / "equivalent_mutants.md").read_text().splitlines():
-        if line.startswith("- "):
-            found[line[2:].strip()[1:-1]] = reason
-        elif line.strip() and not line.startswith("#"):
-            reason = line.strip()
-    return found
-
-
 def name_of(mutant):
     return f"{mutant['what']}, in {mutant['text']}"
 
@@ -524,28 +514,21 @@ def mutate(stage, build, out, every):
     return chosen
 
 
-def row_of(stage, chosen, seconds):
+def recorded(stage, chosen, seconds):
     """What is recorded of a stage. Which survivors do what the kernel does is asked when the record is read."""
     survivors = [m for m in chosen if m["by"] == "none"]
     return {"stage": stage.name, "mutants": len(chosen), "rejected": len(chosen) - len(survivors),
             "survivors": [{"line": m["line"], "mutant": name_of(m)} for m in survivors], "seconds": round(seconds)}
 
 
-def report(row, known):
-    """A stage's row, and of its survivors those that are not known to do what the kernel does."""
-    left = [m for m in row["survivors"] if m["mutant"] not in known]
-    different = row["rejected"] + len(left)
-    print(f"| {row['stage']} | {row['mutants']} | {len(row['survivors']) - len(left)} | {row['rejected']} | "
-          f"{100 * row['rejected'] / max(1, different):.1f}% |", flush=True)
-    for m in left:
-        print(f"    line {m['line']}: {m['mutant']}", file=sys.stderr)
-
-
 def mutate_all(stages, given, out):
-    """Several stages at a time; each is recorded as soon as it is done, beside what was recorded of others."""
-    known, lock, rows = equivalents(), threading.Lock(), {}
+    """Several stages at a time; each is recorded as soon as it is done, with what the same commit recorded of others."""
+    head, known, lock, rows = machine_and_commit(), mutation.equivalents(), threading.Lock(), {}
     if given.json and given.json.exists():
-        rows = {row["stage"]: row for row in json.loads(given.json.read_text())["stages"]}
+        before = json.loads(given.json.read_text())
+        if before["commit"] == head["commit"]:
+            rows = {row["stage"]: row for row in before["stages"]}
+    print(table(mutation.COLUMNS, []), end="", flush=True)
 
     def run(stage):
         began = time.monotonic()
@@ -555,10 +538,13 @@ def mutate_all(stages, given, out):
             print(f"{stage.name}: {failure}", file=sys.stderr)
             return False
         with lock:
-            rows[stage.name] = {**row_of(stage, chosen, time.monotonic() - began), "every": given.every}
-            report(rows[stage.name], known)
+            rows[stage.name] = {**recorded(stage, chosen, time.monotonic() - began), "every": given.every}
+            cells, left = mutation.row_of(rows[stage.name], known)
+            print(f"| {' | '.join(cells)} |", flush=True)
+            for m in left:
+                print(f"    line {m['line']}: {m['mutant']}", file=sys.stderr)
             if given.json:
-                record = {"kind": "mutation", **machine_and_commit(), "stages": [rows[name] for name in sorted(rows)]}
+                record = {"kind": "mutation", **head, "stages": [rows[name] for name in sorted(rows)]}
                 given.json.write_text(json.dumps(record, indent=1) + "\n")
         return True
 
@@ -597,17 +583,15 @@ def main():
     options.add_argument("--every", type=int, default=1,
                          help="of the many changes of constants, signs and factors, take one in so many")
     options.add_argument("--jobs", type=int, default=1, help="stages at a time, of mutants [1]")
-    options.add_argument("--json", type=Path, help="a record; of mutants, what it has of other stages stays")
+    options.add_argument("--json", type=Path, help="a record; of mutants, what the same commit recorded of other stages stays")
     given = options.parse_args()
     root = Path(__file__).resolve().parent.parent
     numbers = {int(n) for n in given.stages} or set(range(7))
     stages = [s for s in sorted((root / "stages").glob("[0-9]*_*")) if s.is_dir() and int(s.name[:2]) in numbers]
     out = given.build.resolve() / given.what
-    print("| stage | mutants | equivalent | rejected | of those that differ |\n|---|---:|---:|---:|---:|"
-          if given.what == "mutate" else
-          "| stage | conditions | loops | ways and counts of passes (0, 1, 2, more) reached |\n|---|---:|---:|---:|")
     if given.what == "mutate":
         sys.exit(not mutate_all(stages, given, out))
+    print("| stage | conditions | loops | ways and counts of passes (0, 1, 2, more) reached |\n|---|---:|---:|---:|")
     results = [coverage(stage, given.build.resolve(), out / stage.name) for stage in stages]
     if given.json:
         given.json.write_text(json.dumps(results, indent=1) + "\n")

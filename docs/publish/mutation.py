@@ -14,6 +14,17 @@ def equivalents():
     return {line[2:].strip()[1:-1] for line in lines if line.startswith("- ")}
 
 
+COLUMNS = ["stage", ">one in", ">mutants", ">equivalent", ">rejected", ">of those that differ"]
+
+
+def row_of(recorded, known):
+    """A stage's row under these columns, and its survivors that differ from the kernel."""
+    left = [m for m in recorded["survivors"] if m["mutant"] not in known]
+    share = 100 * recorded["rejected"] / max(1, recorded["rejected"] + len(left))
+    counts = [recorded["every"], recorded["mutants"], len(recorded["survivors"]) - len(left), recorded["rejected"]]
+    return [recorded["stage"], *map(str, counts), f"{share:.1f}%" if left else "100%"], left
+
+
 @block("mutation")
 def mutation(sources, *_):
     """A row for each stage of docs/results/mutation.json."""
@@ -21,11 +32,5 @@ def mutation(sources, *_):
     if not path.exists():
         return NOT_RECORDED
     record, known = json.loads(path.read_text(encoding="utf-8")), equivalents()
-    rows = []
-    for row in record["stages"]:
-        left = sum(m["mutant"] not in known for m in row["survivors"])
-        share = 100 * row["rejected"] / (row["rejected"] + left)
-        counts = [row["every"], row["mutants"], len(row["survivors"]) - left, row["rejected"]]
-        rows.append([row["stage"], *map(str, counts), f"{share:.1f}%" if left else "100%"])
-    head = ["stage", ">one in", ">mutants", ">equivalent", ">rejected", ">of those that differ"]
-    return f"Recorded on {record['date'][:10]}, commit {record['commit'][:7]}:\n\n{table(head, rows)}"
+    rows = [row_of(recorded, known)[0] for recorded in record["stages"]]
+    return f"Recorded on {record['date'][:10]}, commit {record['commit'][:7]}:\n\n{table(COLUMNS, rows)}"

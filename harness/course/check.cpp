@@ -351,7 +351,9 @@ class Checker {
                     const Ran plain = run_on(*plain_, one, reference.inputs());
                     after = plain.work;
                     wrong = difference(one, plain, run_on(*checked_, one, reference.inputs()));
-                    if (wrong.empty()) wrong = judge(one, reference.expected(), plain.outputs).report;
+                    if (wrong.empty())
+                        wrong = judge(one, reference.expected(), plain.outputs, stage_.rounds_large_scores)
+                                    .report;
                     if (wrong.empty()) in_secret = masks_in_secret(before, plain, one, reference.inputs());
                 } catch (const CheckFailed& error) {
                     wrong = error.what();

@@ -20,13 +20,6 @@ namespace fs = std::filesystem;
 namespace ladder {
 namespace {
 
-Stage as_stage(const Exercise& e) {
-    Stage stage;
-    stage.number = e.number;
-    stage.name = e.name;
-    return stage;
-}
-
 /// Each once, at head dimensions that the exercise has.
 void add_problem(Exercise& e, Case c) {
     c.pass = e.pass;
@@ -70,7 +63,7 @@ Exercise describe(const fs::path& folder) {
     for (const auto& tiling : json.at("tilings"))
         e.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
     for (const auto& problem : json.at("problems")) add_problem(e, parse_case(problem));
-    e.rounds_large_scores = json.value("rounds_large_scores", false);
+    e.rounds_large_scores = json.at("rounds_large_scores");
     return e;
 }
 
@@ -141,8 +134,18 @@ std::string prediction_text(const Exercise& e) {
 
 }  // namespace
 
+Stage Exercise::as_stage() const {
+    Stage stage;
+    stage.number = number;
+    stage.name = name;
+    stage.pass = pass;
+    stage.head_dims = head_dims;
+    stage.tilings = tilings;
+    return stage;
+}
+
 std::string Exercise::folder() const {
-    return as_stage(*this).folder();
+    return as_stage().folder();
 }
 
 std::string section(const std::string& markdown, const std::string& heading) {

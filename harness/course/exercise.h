@@ -33,6 +33,9 @@ struct Exercise {
 
     /// "05_causal_skip"
     std::string folder() const;
+
+    /// Its solution, as far as names and verification_cases() ask.
+    Stage as_stage() const;
 };
 
 /// The exercise of a stage: a number ("5") or a name. Throws BadUsage if there is none like that.

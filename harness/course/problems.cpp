@@ -9,15 +9,6 @@
 namespace ladder {
 namespace {
 
-/// The exercise's solution, as far as its cases ask.
-Stage solution(const Exercise& e) {
-    Stage stage;
-    stage.pass = e.pass;
-    stage.head_dims = e.head_dims;
-    stage.tilings = e.tilings;
-    return stage;
-}
-
 int below(std::mt19937_64& random, int n) {
     return static_cast<int>(random() % static_cast<std::uint64_t>(n));
 }
@@ -75,11 +66,11 @@ std::vector<Case> seeded_problems(const Exercise& e, std::uint64_t seed) {
 }
 
 std::vector<Case> edge_problems(const Exercise& e, bool thorough) {
-    return within_limits(verification_cases(solution(e), thorough ? Cover::all : Cover::pairs));
+    return within_limits(verification_cases(e.as_stage(), thorough ? Cover::all : Cover::pairs));
 }
 
 std::vector<Case> race_problems(const Exercise& e, std::uint64_t seed) {
-    std::vector<Case> cases = verification_cases(solution(e), Cover::each);
+    std::vector<Case> cases = verification_cases(e.as_stage(), Cover::each);
     for (const Case& c : own_problems(e, seed)) cases.push_back(c);
     return cases;
 }
