@@ -153,7 +153,8 @@ class Kernel:
                 end += 1
             if self.text(end) == ";":
                 yield k, end + 1
-            k = end + 1
+            body = next((n for n in range(k, end) if self.text(n) == "{" and self.text(n - 1) == ")"), end)
+            k = body + 1  # a lambda's statements are statements, too
 
     def closes_head(self, k):
         opening = self.partner[k]
@@ -180,8 +181,8 @@ class Kernel:
         after = k + 1
         while after < end and self.template[after]:
             after += 1
-        while self.text(after) in ("*", "&"):
-            after += 1
+        while self.text(after) in ("*", "&") or [w.text for w in self.tokens[after:after + 2]] == ["(", "&"]:
+            after += 1 + (self.text(after) == "(")
         return words[0].kind == "name" and after < end and self.tokens[after].kind == "name" and (
             after > k + 1 or not self.is_call(k))
 
