@@ -5,7 +5,7 @@
 
 No mutant may have a point for results, or more than a fifth of all points, and the stage's own kernel must have all.
 Seeds are 1, which is the default, and up. A grade takes 10 to 60 s of one core and 3 GB at most. What is wrong is
-printed, and the exit code is then 1; --out records all of it as JSON.
+printed, and the exit code is then 1; --out records what has been graded so far as JSON.
 """
 
 import argparse
@@ -14,7 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -33,17 +35,16 @@ def class_of(build, stage, folder):
     return folder / stage.name
 
 
-def grades(build, students, number, seed, jobs, work):
-    """The grades of a class, by submission."""
-    rubric = work / "rubric.json"
-    rubric.write_text(json.dumps({"stage": number, "seed": seed}))
-    report = work / "report.json"
-    out = work / f"grades-{number}-{seed}"
-    done = subprocess.run([build / "lab", "grade", students, "--rubric", rubric, "--out", out, "--jobs", str(jobs),
-                           "--json", report], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"lab grade exited with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return {row["submission"]: row for row in json.loads(report.read_text())["grades"]}
+def grades(build, students, number, seed):
+    """The grades of a class, by submission; two are made at a time."""
+    with tempfile.TemporaryDirectory(prefix="ladder-grades-") as folder:
+        work = Path(folder)
+        (work / "rubric.json").write_text(json.dumps({"stage": number, "seed": seed}))
+        done = subprocess.run([build / "lab", "grade", students, "--rubric", work / "rubric.json", "--jobs", "2",
+                               "--out", work / "grades", "--json", work / "report.json"], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"lab grade exited with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return {row["submission"]: row for row in json.loads((work / "report.json").read_text())["grades"]}
 
 
 def wrong(name, grade):
@@ -56,6 +57,32 @@ def wrong(name, grade):
     return "" if grade["total"] <= 20 else f"{grade['total']:g} of 100"
 
 
+class Record:
+    """What has been graded so far; written after each class, since all of them take hours."""
+
+    def __init__(self, seeds, out):
+        self.head = {"kind": "graded-mutants", **machine_and_commit(), "seeds": seeds}
+        self.out, self.begin, self.lock = out, time.monotonic(), threading.Lock()
+        self.count, self.most, self.failures = 0, {}, []
+
+    def add(self, stage, seed, graded):
+        with self.lock:
+            self.count += len(graded)
+            for name, grade in graded.items():
+                known = f"{stage.name}/{name}"
+                if name != "solution":
+                    self.most[known] = max(self.most.get(known, 0), grade["total"])
+                if why := wrong(name, grade):
+                    self.failures.append(f"{known}, seed {seed}: {why}")
+                    print(self.failures[-1], flush=True)
+            seconds = round(time.monotonic() - self.begin)
+            print(f"{stage.name}, seed {seed}: {self.count} grades in {seconds} s", flush=True)
+            if self.out:
+                record = {**self.head, "grades": self.count, "seconds": seconds,
+                          "most_points": dict(sorted(self.most.items())), "failures": self.failures}
+                self.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path)
@@ -64,33 +91,24 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="grades at a time")
     parser.add_argument("--out", type=Path, help="where to record them")
     options = parser.parse_args()
+    build = options.build.resolve()
     chosen = {int(word) for word in options.stages.split(",")} if options.stages else None
+    stages = [exercise.parent for exercise in sorted(ROOT.glob("stages/*/exercise.md"))
+              if (exercise.parent / "mutants").is_dir() and (not chosen or int(exercise.parent.name[:2]) in chosen)]
+    record = Record(list(range(1, options.seeds + 1)), options.out)
+    with tempfile.TemporaryDirectory(prefix="ladder-mutants-") as folder:
+        classes = {stage: class_of(build, stage, Path(folder)) for stage in stages}
+        # The last stages take longest, so they come first.
+        todo = [(stage, seed) for stage in reversed(stages) for seed in record.head["seeds"]]
 
-    record = {"kind": "graded-mutants", **machine_and_commit(), "seeds": list(range(1, options.seeds + 1)), "jobs": options.jobs}
-    begin, most, count, failures = time.time(), {}, 0, []
-    for exercise in sorted(ROOT.glob("stages/*/exercise.md")):
-        stage = exercise.parent
-        number = int(stage.name[:2])
-        if (chosen and number not in chosen) or not (stage / "mutants").is_dir():
-            continue
-        with tempfile.TemporaryDirectory(prefix="ladder-mutants-") as folder:
-            work = Path(folder)
-            students = class_of(options.build.resolve(), stage, work / "class")
-            for seed in record["seeds"]:
-                for name, grade in grades(options.build.resolve(), students, number, seed, options.jobs, work).items():
-                    why, known = wrong(name, grade), f"{stage.name}/{name}"
-                    count += 1
-                    if name != "solution":
-                        most[known] = max(most.get(known, 0), grade["total"])
-                    if why:
-                        failures.append(f"{known}, seed {seed}: {why}")
-                        print(failures[-1], flush=True)
-                print(f"{stage.name}, seed {seed}: {count} grades in {time.time() - begin:.0f} s", flush=True)
-    record |= {"grades": count, "seconds": round(time.time() - begin), "most_points": most, "failures": failures}
-    if options.out:
-        options.out.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"{len(most)} mutants at {options.seeds} seeds: {len(failures)} grades are wrong")
-    return 1 if failures or not most else 0
+        def grade(one):
+            stage, seed = one
+            record.add(stage, seed, grades(build, classes[stage], int(stage.name[:2]), seed))
+
+        with ThreadPool(max(1, options.jobs // 2)) as pool:
+            pool.map(grade, todo, chunksize=1)
+    print(f"{len(record.most)} mutants at {options.seeds} seeds: {len(record.failures)} grades are wrong")
+    return 1 if record.failures or not record.most else 0
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ inline constexpr Shape usual_shapes[] = {{1, 2, 2, 256, 256, 64}, {1, 1, 1, 128,
                                          {2, 4, 1, 100, 197, 64}, {1, 2, 1, 65, 63, 128},
                                          {1, 1, 1, 208, 70, 64},  {1, 3, 3, 1, 130, 64}};
 
-/// The same at d = 256, where a warp of these stages owns 16 rows; in the last, a warp begins where the rows end.
+/// The same at d = 256, where a warp of these stages owns 16 rows; in the last, a warp begins where the rows
+/// end.
 inline constexpr Shape wide_shapes[] = {
     {1, 2, 1, 256, 256, 256}, {1, 2, 2, 100, 197, 256}, {1, 1, 1, 160, 37, 256}};
 
