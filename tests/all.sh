@@ -222,7 +222,7 @@ fi
 # --- The sources, the notebooks and the pages; and the course, as a newcomer follows it ------------------------------
 
 pages() {
-    mapfile -t sources < <(find harness python reference simt stages tests \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | sort)
+    mapfile -t sources < <(find course harness python reference simt stages tests \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | sort)
     # Releases of clang-format differ in details, so one of them decides: Debian 12's.
     if clang-format --version 2> /dev/null | grep -q 'version 14\.'; then
         step 'clang-format' clang-format --dry-run -Werror "${sources[@]}"

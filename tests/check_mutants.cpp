@@ -23,11 +23,11 @@
 #include <string>
 #include <vector>
 
+#include "course/exercise.h"
+#include "course/mutants.h"
+#include "course/problems.h"
 #include "harness/base/file.h"
 #include "harness/base/table.h"
-#include "harness/course/exercise.h"
-#include "harness/course/mutants.h"
-#include "harness/course/problems.h"
 #include "harness/device/device.h"
 #include "harness/ladder/ladder.h"
 #include "stages/errors.h"

@@ -81,7 +81,7 @@ for command in $({
 done
 # ... and files, unless the paragraph says that the whole ladder has them.
 find . -name '*.md' -not -path './build/*' -exec awk -v RS= '!/whole[[:space:]]+ladder/' {} + |
-    grep -oE '\<(docs|examples|harness|notebooks|python|reference|simt|stages|tests)/[A-Za-z0-9_./-]*[A-Za-z0-9_]' | sort -u |
+    grep -oE '\<(course|docs|examples|harness|notebooks|python|reference|simt|stages|tests)/[A-Za-z0-9_./-]*[A-Za-z0-9_]' | sort -u |
     while read -r file; do
         [ -e "$file" ] || { echo "a hand-out names $file and does not have it"; exit 1; }
     done

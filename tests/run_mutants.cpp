@@ -19,12 +19,12 @@
 #include <string>
 #include <vector>
 
+#include "course/exercise.h"
+#include "course/fence/remote_device.h"
+#include "course/problems.h"
 #include "harness/base/file.h"
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
-#include "harness/course/exercise.h"
-#include "harness/course/problems.h"
-#include "harness/device/remote_device.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/cases.h"

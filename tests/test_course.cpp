@@ -16,19 +16,19 @@
 #    include <set>
 #    include <sstream>
 
+#    include "course/check.h"
+#    include "course/exercise.h"
+#    include "course/fence/remote_device.h"
+#    include "course/fence/sandbox.h"
+#    include "course/fence/screen.h"
+#    include "course/grade.h"
+#    include "course/handout.h"
+#    include "course/mutants.h"
+#    include "course/problems.h"
+#    include "course/similarity.h"
+#    include "course/speed.h"
+#    include "course/zoo.h"
 #    include "harness/base/process.h"
-#    include "harness/base/sandbox.h"
-#    include "harness/course/check.h"
-#    include "harness/course/exercise.h"
-#    include "harness/course/grade.h"
-#    include "harness/course/handout.h"
-#    include "harness/course/mutants.h"
-#    include "harness/course/problems.h"
-#    include "harness/course/screen.h"
-#    include "harness/course/similarity.h"
-#    include "harness/course/speed.h"
-#    include "harness/course/zoo.h"
-#    include "harness/device/remote_device.h"
 #    include "harness/ladder/ladder.h"
 #    include "harness/ladder/library.h"
 #    include "harness/report/diff.h"
@@ -584,10 +584,10 @@ int main(int, char** words) {
 TEST_CASE("course: the sandbox holds", "[course]") {
     const Folder folder;
     Limits limits;
-    limits.sandbox = true;
+    limits.confine = Sandbox();
     const std::string secret = folder.write("secret", "the answer\n");
     const auto run = [&](const std::string& script, double seconds = 10) {
-        SandboxedProcess process({"/bin/sh", "-c", script}, limits);
+        LimitedProcess process({"/bin/sh", "-c", script}, limits);
         const std::string how = process.wait(seconds);
         return how + "|" + process.output();
     };
@@ -610,8 +610,8 @@ TEST_CASE("course: the sandbox holds", "[course]") {
                         fs::perms(0777));  // the file system's own permissions are not what is asked
         fs::permissions(mine, fs::perms(0666));
         Limits strict = limits;
-        strict.calls = Calls::kernel;
-        SandboxedProcess process({folder / "calls", mine, std::to_string(getpid())}, strict);
+        strict.confine = Sandbox{.calls = Calls::kernel};
+        LimitedProcess process({folder / "calls", mine, std::to_string(getpid())}, strict);
         CHECK(process.wait(10) == "");
         CHECK(process.output() == "none\n");
         CHECK(folder.read("mine") == "my work\n");
@@ -838,10 +838,9 @@ TEST_CASE("course: a folder for submissions is closed to others, and ends with i
     CHECK((info.st_mode & 0777) == (root ? 0710 : 0700));
     if (root) {
         Limits limits;
-        limits.sandbox = limits.as_nobody = true;
-        limits.readable = {folder / ""};
+        limits.confine = Sandbox{.as_nobody = true, .readable = {folder / ""}};
         const std::string kernel = folder.write("kernel.cu", "the kernel");
-        SandboxedProcess process({"/bin/sh", "-c", "cat " + kernel + "; ls " + (folder / "")}, limits);
+        LimitedProcess process({"/bin/sh", "-c", "cat " + kernel + "; ls " + (folder / "")}, limits);
         process.wait(10);
         CHECK(process.output().starts_with("the kernel"));
         CHECK(!contains(process.output(), "kernel.cu\n"));

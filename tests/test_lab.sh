@@ -136,6 +136,22 @@ fresh
 run run 'a b' '' '*'
 expect 7 out '<a b>' out '<>' out '<*>' err 'building ...' cmake '-G Ninja'
 
+title='what belongs to course/ is built when it is asked for, and its help too; nothing else builds it'
+commands=$(sed -n 's/^ *{"\([a-z]*\)", ".*"}.*/\1/p' "$tree/harness/commands/program.cpp")
+[ "$(echo "$commands" | wc -l)" = 7 ] || { status='other commands'; expect 7; }
+for command in $commands; do
+    : > "$work/cmake"
+    run "$command" my
+    expect 7 out "<$command>" cmake '--target lab-course'
+    : > "$work/cmake"
+    run help "$command"
+    expect 7 out '<help>' cmake '--target lab-course'
+done
+: > "$work/cmake"
+run help list
+expect 7 out '<help>' cmake '--target lab'
+if grep -q lab-course "$work/cmake"; then status='built course/, too'; expect 7; fi
+
 title='the second call does not configure'
 : > "$work/cmake"
 run list

@@ -7,10 +7,10 @@
 #    include <functional>
 #    include <string>
 
+#    include "course/exercise.h"
+#    include "course/mutants.h"
 #    include "harness/base/file.h"
 #    include "harness/base/process.h"
-#    include "harness/course/exercise.h"
-#    include "harness/course/mutants.h"
 #    include "harness/report/diff.h"
 #    include "stages/errors.h"
 #    include "tests/catch.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The rooms of harness/ are in one order: a room includes only itself and those before it.
+"""The rooms of harness/ and of course/ are in one order: a room includes only itself and those before it.
 
     test_rooms.py [ROOT]    prints what breaks the rules; exit code 1 if anything does
 """
@@ -8,14 +8,16 @@ import re
 import sys
 from pathlib import Path
 
-ROOMS = ["base", "ladder", "problem", "device", "verify", "count", "time", "report", "course", "commands"]
+ROOMS = [Path("harness", room) for room in
+         ("base", "ladder", "problem", "device", "verify", "count", "time", "report", "commands")]
+ROOMS += [Path("course", "fence"), Path("course"), Path("course", "commands")]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 def included_by(root):
     """Each source file of the house with the files of the project that it includes, all relative to the root."""
-    files = [path for folder in ("harness", "simt", "reference", "stages")
+    files = [path for folder in ("harness", "course", "simt", "reference", "stages")
              for path in sorted((root / folder).rglob("*")) if path.suffix in SOURCES]
     result = {}
     for file in files:
@@ -28,10 +30,10 @@ def included_by(root):
 def allowed(file, other):
     """Whether a file may include the other one."""
     top, target = file.parts[0], other.parts[0]
-    if top == "harness":
-        if target != "harness":
+    if file.parent in ROOMS:
+        if other.parent not in ROOMS:
             return target in ("stages", "simt", "reference")
-        return ROOMS.index(other.parts[1]) <= ROOMS.index(file.parts[1])
+        return ROOMS.index(other.parent) <= ROOMS.index(file.parent)
     if top == "stages":
         if other.as_posix() in ("simt/cuda.h", "simt/hopper.h"):
             return file.name in ("device.cuh", "hopper.cuh")
@@ -61,8 +63,8 @@ def cycle(includes):
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
     includes = included_by(root)
-    problems = [f"{file} is in no room" for file in includes if file.parts[0] == "harness"
-                and (len(file.parts) != 3 or file.parts[1] not in ROOMS)]
+    problems = [f"{file} is in no room" for file in includes if file.parts[0] in ("harness", "course")
+                and file.parent not in ROOMS]
     if not includes:
         problems.append(f"{root} has no sources")
     if not problems:

@@ -11,7 +11,7 @@ from pathlib import Path
 from markup import Markdown, highlight, plain, slug
 
 ROOT = Path(__file__).resolve().parents[2]
-REFERENCE = ("harness", "reference", "simt", "stages")  # folders whose headers Doxygen reads
+REFERENCE = ("course", "harness", "reference", "simt", "stages")  # folders whose headers Doxygen reads
 LEFT_OUT = set(re.search(r"^EXCLUDE +=(.*)", (ROOT / "docs/Doxyfile").read_text(), re.M)[1].split())  # but not these
 
 

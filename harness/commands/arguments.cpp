@@ -245,6 +245,12 @@ Command CommandLine::add(const std::string& name, const std::string& description
     return Command(command);
 }
 
+void CommandLine::add_elsewhere(const std::string& name, const std::string& description,
+                                std::function<void(const std::vector<const char*>&)> run) {
+    add(name, description);
+    elsewhere_[name] = std::move(run);
+}
+
 void CommandLine::run(int argc, const char* const* argv) {
     std::vector<const char*> words(argv, argv + argc);
     if (argc > 1 && std::string(argv[1]) == "help") {
@@ -259,6 +265,7 @@ void CommandLine::run(int argc, const char* const* argv) {
         throw BadUsage("there is no command '" + first + "'" + did_you_mean(first, there) +
                        "; see ./lab --help");
     }
+    if (const auto other = elsewhere_.find(first); other != elsewhere_.end()) return other->second(words);
     try {
         app_->parse(static_cast<int>(words.size()), words.data());
     } catch (const CLI::ParseError& error) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -72,6 +73,9 @@ class CommandLine {
                 std::function<std::string()> version);
     ~CommandLine();
     Command add(const std::string& name, const std::string& description);
+    /// Adds a command that another program reads: `run` gets all words, the program's name first.
+    void add_elsewhere(const std::string& name, const std::string& description,
+                       std::function<void(const std::vector<const char*>& words)> run);
     /// Runs the command that the words name, or prints the help or version that they ask for: "help time" is
     /// "time --help". Throws BadUsage for words that mean nothing, naming the help that says what does, and
     /// what the command throws.
@@ -79,6 +83,7 @@ class CommandLine {
 
   private:
     std::unique_ptr<CLI::App> app_;
+    std::map<std::string, std::function<void(const std::vector<const char*>&)>> elsewhere_;
 };
 
 }  // namespace ladder

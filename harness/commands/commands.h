@@ -1,5 +1,5 @@
 /// @file
-/// The commands of `lab`. Each adds itself to the command line and runs when its name is given.
+/// The commands of build/lab. Each adds itself to the command line and runs when its name is given.
 #pragma once
 
 #include "harness/commands/arguments.h"
@@ -15,9 +15,5 @@ void add_run(CommandLine& lab);
 void add_diff(CommandLine& lab);
 void add_profile(CommandLine& lab);
 void add_trace(CommandLine& lab);
-void add_exercise(CommandLine& lab);
-void add_zoo(CommandLine& lab);
-void add_handout(CommandLine& lab);
-void add_grade(CommandLine& lab);
 
 }  // namespace ladder

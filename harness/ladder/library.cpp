@@ -181,7 +181,7 @@ class FolderLock {
 
 /// Runs a compiler or linker. Returns what it said if it failed.
 std::string run_tool(const Words& command, const Limits& limits, const fs::path& source) {
-    SandboxedProcess tool(command, limits);
+    LimitedProcess tool(command, limits);
     const std::string how_it_ended = tool.wait(2.0 * limits.cpu_s);  // it may have half a processor
     if (how_it_ended.empty()) return "";
     if (how_it_ended == "exit code 127") throw CannotRun("the compiler that lab was built with is gone");
@@ -279,49 +279,23 @@ Limits compiler_limits() {
     return limits;
 }
 
-Limits sandboxed_compiler_limits(const fs::path& kernel, const fs::path& folder) {
-    Limits limits = compiler_limits();
-    limits.cpu_s = 120;
-    limits.memory = sandboxed_compiler_memory;
-    limits.sandbox = true;
-    limits.readable = {kernel, source_folder() / "simt", headers_folder()};
+std::vector<fs::path> read_by_compilers() {
+    std::vector<fs::path> paths{source_folder() / "simt", headers_folder()};
     for (const char* header : {"device.cuh", "hopper.cuh", "errors.h", "launch.h", "stage.h"})
-        limits.readable.push_back(source_folder() / "stages" / header);
-    // A compiler that is none of the system's has its parts beside it: /opt/gcc for /opt/gcc/bin/g++.
+        paths.push_back(source_folder() / "stages" / header);
     for (const Backend backend : {Backend::cpu, Backend::gpu}) {
         if (!has_recipe(name(backend))) continue;
         const auto command = recipes().at(name(backend)).at("compile").get<Words>();
         for (const std::string& program : Words(command.begin(), options_of(command))) {
             const fs::path home = fs::weakly_canonical(program).parent_path().parent_path();
-            if (home.has_relative_path() && home != "/usr") limits.readable.push_back(home);
+            if (home.has_relative_path() && home != "/usr") paths.push_back(home);
         }
     }
-    limits.writable = {folder};
-    limits.temporary = folder;
-    return limits;
+    return paths;
 }
 
 std::vector<fs::path> included_files(const Compilation& compilation) {
     return dependencies(dependency_file(compilation));
-}
-
-std::string source_line(const fs::path& library, const std::string& address) {
-    std::string said;
-    try {
-        said = inspect({"addr2line", "-i", address, "-e"}, library);
-    } catch (const CheckFailed&) {  // the address has to do
-    }
-    std::istringstream frames(said);
-    std::string source;
-    for (std::string frame; std::getline(frames, frame);) {
-        frame = frame.substr(frame.find_last_of('/') + 1);
-        frame = frame.substr(0, frame.find(' '));
-        // What is inlined comes first.
-        if (source.empty() || source.starts_with("device.cuh") || source.starts_with("hopper.cuh") ||
-            source.starts_with("cuda.h"))
-            source = frame;
-    }
-    return source.empty() || source.find('?') != source.npos ? "code address " + address : source;
 }
 
 std::string with_named_lines(const std::string& report, const fs::path& kernel) {

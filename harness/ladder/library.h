@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/limited_process.h"
 #include "harness/base/progress.h"
-#include "harness/base/sandbox.h"
 #include "stages/stage.h"
 
 namespace ladder {
@@ -37,19 +37,13 @@ std::vector<std::string> compile(const std::vector<Compilation>& compilations, c
 /// Limits of a compiler: enough for any kernel.
 Limits compiler_limits();
 
-/// Bytes of memory that each of the two processes which compile a kernel that nobody vouches for may use.
-inline constexpr std::size_t sandboxed_compiler_memory = std::size_t{1} << 30;
-
-/// Limits of a compiler of `kernel`, which nobody vouches for, in `folder`: tighter, and in the sandbox,
-/// where it reads the kernel and the CUDA layer and no other source.
-Limits sandboxed_compiler_limits(const std::filesystem::path& kernel, const std::filesystem::path& folder);
+/// What a compiler of a kernel reads in addition to the kernel and the system's own folders: the CUDA layer,
+/// precompiled headers, and where the compiler is none of the system's, its folder: /opt/gcc for
+/// /opt/gcc/bin/g++.
+std::vector<std::filesystem::path> read_by_compilers();
 
 /// The files that a compilation has read, but for the system's: by the compiler's own list.
 std::vector<std::filesystem::path> included_files(const Compilation& compilation);
-
-/// "kernel.cu:12": the line outside of the CUDA layer that an address in a library is of, or the address if
-/// there is none. The library need not be trusted.
-std::string source_line(const std::filesystem::path& library, const std::string& address);
 
 /// A report, and below it the lines of the kernel that it names as "kernel.cu:12": in them stand the names of
 /// the arrays, of which the back-end knows the bytes alone.

@@ -19,7 +19,7 @@
 
 #include "harness/base/file.h"
 #include "harness/base/json.h"
-#include "harness/base/sandbox.h"
+#include "harness/base/limited_process.h"
 #include "harness/count/counting.h"
 #include "harness/device/device.h"
 #include "harness/device/workspace.h"

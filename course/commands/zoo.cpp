@@ -1,0 +1,136 @@
+/// @file
+/// lab zoo: known-wrong kernels as puzzles. The symptom first; find the bug in the kernel.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "course/commands/commands.h"
+#include "course/zoo.h"
+#include "harness/base/progress.h"
+#include "harness/report/diff.h"
+#include "stages/errors.h"
+
+namespace fs = std::filesystem;
+
+namespace ladder {
+namespace {
+
+struct ZooOptions {
+    explicit ZooOptions(Command& command) {
+        command.option("PUZZLE", puzzle, "The puzzle's number; without one, the list of puzzles")
+            .type_name("");
+        command.option("--dir", folder, "The folder of the puzzle (default: zoo-PUZZLE)").type_name("DIR");
+        command.flag("--all", all, "List all puzzles, not only those that are a good way in");
+        const Argument checks = command.flag("--check", check, "Check the fix");
+        command.flag("--hint", hint, "The next hint").excludes(checks);
+        command.flag("--give-up", give_up, "Say what the bug is, and show the fix").excludes(checks);
+    }
+    std::optional<int> puzzle;
+    std::string folder;
+    bool all = false, check = false, hint = false, give_up = false;
+};
+
+Document list(bool all) {
+    const std::vector<Puzzle> puzzles = zoo();
+    const std::set<std::string> solved = solved_puzzles(".");
+    Document document;
+    const auto add_table = [&](const std::string& difficulty, const std::string& title) {
+        Table table(title, title,
+                    {{"puzzle", "puzzle", Align::right},
+                     {"solved", "solved"},
+                     {"stage", "stage", Align::right},
+                     {"symptom", "symptom"}});
+        for (const Puzzle& puzzle : puzzles) {
+            if (puzzle.mutant.difficulty != difficulty) continue;
+            const bool is_solved = solved.contains(puzzle.id);
+            table.add_row({Cell::count(static_cast<std::uint64_t>(puzzle.number)),
+                           {Value(is_solved), is_solved ? "yes" : "", Tone::good},
+                           {Value(puzzle.stage->folder()), fmt::format("{:02}", puzzle.stage->number)},
+                           puzzle.mutant.symptom});
+        }
+        if (!table.rows().empty()) document.tables.push_back(table);
+    };
+    for (const std::string& difficulty : difficulties()) add_table(difficulty, difficulty);
+    if (all) add_table("", "others");
+    const auto others = std::count_if(puzzles.begin(), puzzles.end(),
+                                      [](const Puzzle& p) { return p.mutant.difficulty.empty(); });
+    document.notes = {"lab zoo 3 makes the folder zoo-3 with the kernel of puzzle 3"};
+    if (!all) document.notes.push_back(fmt::format("lab zoo --all lists {} more", others));
+    return document;
+}
+
+Document give_hint(const Puzzle& puzzle, PuzzleFolder folder) {
+    const std::vector<std::string>& hints = puzzle.mutant.hints;
+    const int count = static_cast<int>(hints.size());
+    if (count == 0) throw CannotRun(fmt::format("there are no hints for puzzle {}", puzzle.number));
+    const bool all_given = folder.hints >= count;
+    folder.hints = std::min(folder.hints + 1, count);
+    save(folder);
+    Document document;
+    document.facts = {{"hint", fmt::format("{} of {} for puzzle {}", folder.hints, count, puzzle.number)}};
+    document.listings.push_back(
+        {"hint", hints[static_cast<std::size_t>(folder.hints - 1)] + "\n", "", nullptr});
+    if (all_given)
+        document.notes.push_back(
+            fmt::format("that was the last one already; lab zoo {} --give-up", puzzle.number));
+    return document;
+}
+
+Document check(const Puzzle& puzzle, PuzzleFolder folder, Document document) {
+    const ProgressLine progress;
+    const std::string failure = first_failure(puzzle, folder, std::cref(progress));
+    if (failure.empty()) {
+        folder.solved = true;
+        save(folder);
+        document.facts.emplace_back("bug", puzzle.mutant.bug);
+        document.notes.emplace_back("fixed");
+    } else {
+        document.listings.push_back({"report", failure, "", nullptr});
+        document.failure = "still wrong";
+    }
+    return document;
+}
+
+Document run(const ZooOptions& options) {
+    if (!options.puzzle) {
+        if (options.check || options.hint || options.give_up || !options.folder.empty())
+            throw BadUsage("name the puzzle: lab zoo PUZZLE");
+        return list(options.all);
+    }
+    const Puzzle puzzle = find_puzzle(*options.puzzle);
+    const fs::path path = options.folder.empty() ? fmt::format("zoo-{}", puzzle.number) : options.folder;
+    if (options.hint) return give_hint(puzzle, open_puzzle_folder(puzzle, path));
+    Document document;
+    document.facts = {{"puzzle", fmt::format("{} of {}", puzzle.number, zoo().size())},
+                      {"stage", puzzle.stage->folder()},
+                      {"symptom", puzzle.mutant.symptom},
+                      {"to mend", counted(places_of(puzzle), "place") + " of the kernel"}};
+    if (options.give_up) {
+        document.facts.emplace_back("bug", puzzle.mutant.bug);
+        document.listings.push_back({"fix", fix_as_diff(puzzle), "diff", colour_diff});
+        document.notes.emplace_back("the lines with - are the bug, those with + are right");
+        return document;
+    }
+    if (options.check) return check(puzzle, open_puzzle_folder(puzzle, path), document);
+    const ProgressLine progress;
+    const PuzzleFolder folder = start_puzzle(puzzle, path);
+    document.listings.push_back({"report", first_failure(puzzle, folder, std::cref(progress)), "", nullptr});
+    const std::string dir = options.folder.empty() ? "" : " --dir " + options.folder;
+    document.notes.push_back(fmt::format("find the bug in {}, fix it, then: lab zoo {} --check{}",
+                                         folder.kernel().string(), puzzle.number, dir));
+    document.notes.push_back(puzzle.mutant.hints.empty()
+                                 ? fmt::format("to see the fix: lab zoo {} --give-up", puzzle.number)
+                                 : fmt::format("stuck: lab zoo {} --hint{}", puzzle.number, dir));
+    return document;
+}
+
+}  // namespace
+
+void add_zoo(CommandLine& lab) {
+    add_course_command<ZooOptions>(lab, "zoo", run);
+}
+
+}  // namespace ladder

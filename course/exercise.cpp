@@ -1,0 +1,279 @@
+#include "course/exercise.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "course/mutants.h"
+#include "harness/base/file.h"
+#include "harness/base/json.h"
+#include "harness/base/table.h"
+#include "harness/count/counting.h"
+#include "harness/ladder/ladder.h"
+#include "harness/report/diff.h"
+#include "stages/errors.h"
+
+namespace fs = std::filesystem;
+
+namespace ladder {
+namespace {
+
+/// Each once, at head dimensions that the exercise has.
+void add_problem(Exercise& e, Case c) {
+    c.pass = e.pass;
+    const bool known = std::find(e.problems.begin(), e.problems.end(), c) != e.problems.end();
+    const bool has_dim = std::find(e.head_dims.begin(), e.head_dims.end(), c.shape.d) != e.head_dims.end();
+    if (!known && has_dim) e.problems.push_back(std::move(c));
+}
+
+/// Fills in what a stage that is in this build says of itself, or else what the hand-out's stage.json says.
+Exercise describe(const fs::path& folder) {
+    Exercise e;
+    const std::string name = folder.filename().string();
+    e.number = std::stoi(name);
+    e.solved_here = fs::exists(folder / "README.md");
+    // In a hand-out a student may have put a kernel of their own here: what it says of itself is not the
+    // exercise.
+    const Stage* stage = find_stage(e.number);
+    if (stage != nullptr && e.solved_here) {
+        e.name = stage->name;
+        e.parent = stage->parent;
+        e.change = stage->change;
+        e.shows_in = stage->shows_in;
+        e.diff_budget = stage->diff_budget;
+        e.pass = stage->pass;
+        e.repeats_exactly = stage->repeats_exactly;
+        e.head_dims = stage->head_dims;
+        e.tilings = stage->tilings;
+        for (const fs::path& file : mutant_files(folder)) add_problem(e, read_mutant(file).problem);
+        e.rounds_large_scores = stage->rounds_large_scores;
+        return e;
+    }
+    const auto json = read_json(folder / "stage.json");
+    json.at("name").get_to(e.name);
+    json.at("parent").get_to(e.parent);
+    json.at("change").get_to(e.change);
+    json.at("shows_in").get_to(e.shows_in);
+    json.at("diff_budget").get_to(e.diff_budget);
+    if (json.value("pass", "") == ladder::name(Pass::backward)) e.pass = Pass::backward;
+    e.repeats_exactly = json.value("repeats_exactly", true);
+    json.at("head_dims").get_to(e.head_dims);
+    for (const auto& tiling : json.at("tilings"))
+        e.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
+    for (const auto& problem : json.at("problems")) add_problem(e, parse_case(problem));
+    e.rounds_large_scores = json.at("rounds_large_scores");
+    return e;
+}
+
+/// The folders of stages that have an exercise, in order.
+std::vector<fs::path> exercise_folders() {
+    std::vector<fs::path> folders;
+    for (const auto& entry : fs::directory_iterator(source_folder() / "stages")) {
+        if (fs::exists(entry.path() / "exercise.md")) folders.push_back(entry.path());
+    }
+    std::sort(folders.begin(), folders.end());
+    return folders;
+}
+
+std::string task_text(const Exercise& e) {
+    const Stage& parent = parent_of(e);
+    std::string text = fmt::format(
+        "# Stage {:02}: {}\n\nYou have the kernel of {} in kernel.cu, as it is. Make one change to it.\n\n"
+        "**The change:** {}.\n\n"
+        "## The complaint\n\n{}\n\n## The task\n\n{}\n\n## What must move\n\n",
+        e.number, in_words(e.name), parent.folder(), e.change, e.complaint, e.task);
+    std::string problem;
+    for (const MustMove& move : what_must_move(e)) {
+        const std::string described = move.problem.description();
+        if (described != problem)
+            text += fmt::format("{}On {}:\n\n| counter | {} | yours |\n|---|---:|---:|\n",
+                                problem.empty() ? "" : "\n", described, parent.folder());
+        problem = described;
+        text += fmt::format("| {} | {} | {} |\n", in_words(move.claim.counter),
+                            with_separators(move.claim.got), with_separators(move.claim.expected));
+    }
+    const int sm_count = open_device(Backend::cpu)->sm_count();
+    for (const Case& c : claim_cases(e.folder())) {
+        const auto order = claimed_tiles_of_blocks(e.folder(), c, sm_count);
+        if (order.empty()) continue;
+        text += fmt::format("{}The order of the blocks: on {} their key tiles must be {}.\n",
+                            problem.empty() ? "" : "\n", c.description(), fmt::join(order, ", "));
+        break;
+    }
+    std::vector<int> new_dims = e.head_dims;
+    std::erase_if(new_dims, [&](int d) { return parent.has_head_dim(d); });
+    if (!new_dims.empty())
+        text += fmt::format("\nHead dimension {} is new: it joins `Dims` at the end of kernel.cu.\n",
+                            fmt::join(new_dims, " and "));
+    text += "\nOther problems follow the same rule, and what the change does not name stays as it is.\n";
+    if (e.diff_budget > 0)
+        text += fmt::format("The reference does it in at most {} lines added or changed.\n", e.diff_budget);
+    text +=
+        "\n## How to work\n\n"
+        "1. Write your prediction into prediction.md, as numbers, before you change anything.\n"
+        "2. Edit kernel.cu. `lab check` in or on this folder says what is wrong; `lab check --watch` says "
+        "it\n"
+        "   whenever you save.\n"
+        "3. `lab hint` gives the next of three hints. `lab reset` starts over and keeps what you had.\n";
+    return text;
+}
+
+std::string prediction_text(const Exercise& e) {
+    return fmt::format(
+        "# Prediction for stage {:02}: {}\n\nWritten before the first change. Wrong ones are worth as much "
+        "as right "
+        "ones, if they\nsay why.\n\n"
+        "| what | of the parent | my prediction | because |\n|---|---|---|---|\n"
+        "| the counter that moves most | | | |\n| a counter that stays | | | |\n"
+        "| time on a GPU, in the regime \"{}\" | 1 | | |\n\n"
+        "Afterwards: where was it wrong, and why?\n",
+        e.number, in_words(e.name), e.shows_in);
+}
+
+}  // namespace
+
+Stage Exercise::as_stage() const {
+    Stage stage;
+    stage.number = number;
+    stage.name = name;
+    stage.pass = pass;
+    stage.head_dims = head_dims;
+    stage.tilings = tilings;
+    return stage;
+}
+
+std::string Exercise::folder() const {
+    return as_stage().folder();
+}
+
+std::string section(const std::string& markdown, const std::string& heading) {
+    const std::string title = "## " + heading + "\n", text = "\n" + markdown;
+    const std::size_t at = text.find("\n" + title);
+    if (at == text.npos) return "";
+    const std::size_t begin = text.find_first_not_of('\n', at + 1 + title.size());
+    if (begin == text.npos) return "";
+    std::size_t end = text.find("\n## ", begin - 1);
+    end = end == text.npos ? text.size() : end;
+    const std::size_t last = text.find_last_not_of('\n', end - 1);
+    return begin > last ? "" : text.substr(begin, last + 1 - begin);
+}
+
+Exercise load_exercise(const std::string& word) {
+    const bool is_number = !word.empty() && word.size() <= 3 &&
+                           std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const auto means = [&](const std::string& folder) {  // "04_split_q", "split_q" or a number
+        return (is_number && std::stoi(word) == std::stoi(folder)) || word == folder ||
+               word == folder.substr(3);
+    };
+    std::string known;
+    for (const fs::path& folder : exercise_folders()) {
+        const std::string name = folder.filename().string();
+        known += (known.empty() ? "" : ", ") + name;
+        if (!means(name)) continue;
+        Exercise e = describe(folder);
+        const std::string text = read_file(folder / "exercise.md");
+        e.task = section(text, "The task");
+        e.complaint = section(text, "The complaint");
+        if (e.complaint.empty()) e.complaint = section(read_file(folder / "README.md"), "The complaint");
+        for (int n = 1; !section(text, fmt::format("Hint {}", n)).empty(); ++n)
+            e.hints.push_back(section(text, fmt::format("Hint {}", n)));
+        return e;
+    }
+    for (const Stage& stage : stages()) {
+        if (stage.parent < 0 && means(stage.folder()))
+            throw BadUsage(fmt::format("{} has no parent to start from: it is no exercise", stage.folder()));
+    }
+    throw BadUsage(fmt::format("there is no exercise '{}'; there are {}", word, known));
+}
+
+const Stage& parent_of(const Exercise& e) {
+    const Stage* parent = find_stage(e.parent);
+    if (parent == nullptr) throw CannotRun(fmt::format("the parent of {} is not here", e.folder()));
+    return *parent;
+}
+
+std::string starting_kernel(const Exercise& e) {
+    const Stage& parent = parent_of(e);
+    std::string kernel = read_file(kernel_path(parent));
+    // The first comment is the parent's.
+    const std::size_t code = kernel.find("\n\n");
+    kernel.replace(
+        0, code,
+        fmt::format("// Stage {:02}: {}. To be made of {}; see TASK.md.", e.number, e.name, parent.folder()));
+    // So is the declaration at the end. Its text may have a ");" of its own, but not at the end of a line.
+    const std::size_t begin = kernel.rfind("LADDER_STAGE("), end = kernel.find(");\n", begin);
+    if (begin == kernel.npos || end == kernel.npos)
+        throw CannotRun(fmt::format("{} declares no stage", kernel_path(parent).string()));
+    const std::string declaration = kernel.substr(begin, end - begin);
+    const std::size_t open = declaration.find('(') + 1;
+    const std::string host_side = declaration.substr(open, declaration.find(',') - open);
+    std::string more;
+    if (e.pass == Pass::backward) more += ", .pass = Pass::backward";
+    if (e.diff_budget != 80) more += fmt::format(", .diff_budget = {}", e.diff_budget);
+    if (!e.repeats_exactly) more += ", .repeats_exactly = false";
+    for (const std::string function : {"workspace_bytes", "counter_bytes"}) {
+        if (declaration.find("." + function) != std::string::npos)
+            more += fmt::format(", .{} = {}", function, function);
+    }
+    kernel.replace(begin, end + 2 - begin,
+                   fmt::format("LADDER_STAGE({}, Dims, .number = {}, .name = \"{}\", .parent = {},\n"
+                               "             .change = \"{}\",\n             .shows_in = \"{}\"{});",
+                               host_side, e.number, e.name, e.parent, e.change, e.shows_in, more));
+    return kernel;
+}
+
+std::vector<MustMove> what_must_move(const Exercise& e) {
+    const auto device = open_device(Backend::cpu);
+    const Stage& parent = parent_of(e);
+    std::vector<MustMove> moves;
+    std::set<std::string> seen;
+    for (const Case& c : claim_cases(e.folder())) {
+        if (!parent.has_head_dim(c.shape.d)) continue;
+        const Work work = count_work(*device, parent, c, make_inputs(c));
+        if (!work.why_not.empty()) continue;  // it computes attention, and the exercise its gradients
+        for (const Claim& claim : claims(e.folder(), c, device->sm_count(), work, work)) {
+            if (!claim.holds() && !claim.of_parent && seen.insert(claim.counter).second)
+                moves.push_back({c, claim});
+        }
+    }
+    return moves;
+}
+
+StudentFolder start_exercise(const Exercise& e, const fs::path& path) {
+    require_new_folder(path, "; name another folder with --dir");
+    const std::string kernel = starting_kernel(e), task = task_text(e);
+    StudentFolder folder{fs::absolute(path).lexically_normal(), e.number, 0};
+    std::error_code error;
+    fs::create_directories(folder.products(), error);
+    if (error) throw BadUsage(fmt::format("cannot make {}: {}", path.string(), error.message()));
+    OutputFile(folder.kernel()).write(kernel);
+    OutputFile(folder.path / "TASK.md").write(task);
+    OutputFile(folder.path / "prediction.md").write(prediction_text(e));
+    save(folder);
+    return folder;
+}
+
+StudentFolder open_student_folder(const fs::path& path) {
+    StudentFolder folder{fs::absolute(path).lexically_normal()};
+    const fs::path state = folder.products() / "exercise.json";
+    if (!fs::exists(state))
+        throw BadUsage(fmt::format("{} is no exercise: make one with lab start N --dir {}", path.string(),
+                                   path.string()));
+    try {
+        const auto json = read_json(state);
+        json.at("stage").get_to(folder.stage);
+        json.at("hints").get_to(folder.hints);
+    } catch (const nlohmann::json::exception&) {
+        throw BadUsage(fmt::format("cannot read {}", state.string()));
+    }
+    return folder;
+}
+
+void save(const StudentFolder& folder) {
+    const nlohmann::ordered_json json{{"stage", folder.stage}, {"hints", folder.hints}};
+    OutputFile(folder.products() / "exercise.json").write(json.dump(2) + "\n");
+}
+
+}  // namespace ladder
