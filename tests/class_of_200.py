@@ -129,7 +129,7 @@ def add_students(students, build, size):
     """Ordinary ones: the way from the start to the solution, with its mistakes."""
     with tempfile.TemporaryDirectory(prefix="ladder-class-") as folder:
         start = Path(folder) / "my"
-        subprocess.run([build / "lab", "start", "5", "--dir", start], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([build / "lab-course", "start", "5", "--dir", start], check=True, stdout=subprocess.DEVNULL)
         untouched = (start / "kernel.cu").read_text()
         subprocess.run([build / "tests/check_mutants", "--write", folder, STAGE], check=True,
                        stdout=subprocess.DEVNULL)
@@ -206,7 +206,7 @@ def main():
         add_kernels(students)
         add_students(students, build, options.size)
         (work / "rubric.json").write_text(json.dumps({"stage": 5, "seed": options.seed}))
-        command = [build / "lab", "grade", students.folder, "--rubric", work / "rubric.json", "--jobs",
+        command = [build / "lab-course", "grade", students.folder, "--rubric", work / "rubric.json", "--jobs",
                    str(options.jobs), "--json", work / "report.json", "--out"]
         inside = subprocess.run([*command, students.folder / "grades"], capture_output=True)
         if inside.returncode != 2 or (students.folder / "grades").exists():

@@ -40,7 +40,7 @@ def grades(build, students, number, seed):
     with tempfile.TemporaryDirectory(prefix="ladder-grades-") as folder:
         work = Path(folder)
         (work / "rubric.json").write_text(json.dumps({"stage": number, "seed": seed}))
-        done = subprocess.run([build / "lab", "grade", students, "--rubric", work / "rubric.json", "--jobs", "2",
+        done = subprocess.run([build / "lab-course", "grade", students, "--rubric", work / "rubric.json", "--jobs", "2",
                                "--out", work / "grades", "--json", work / "report.json"], capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"lab grade exited with {done.returncode}:\n{done.stdout}{done.stderr}")
