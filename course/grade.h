@@ -5,8 +5,8 @@
 /// are screened (screen.h), so that it can name nothing but the CUDA layer. It is compiled and run in
 /// processes of their own, with limits and a sandbox (sandbox.h), that know no answers: inputs are made, and
 /// outputs are judged, in this process. So it cannot reach the expected outputs, the results file, the
-/// network or other submissions, and nothing that it prints or exits with counts. What it could still do is
-/// in docs/course/instructors.md, "What is not promised".
+/// network or other submissions, and nothing that it prints or exits with counts. course/README.md says what
+/// each wall stops and what it does not.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ class Class:
 
 
 def recorded_submissions():
-    """(name, kernel, points) of tests/submissions that are of this exercise: see read_submission() in test_course."""
+    """(name, kernel, points) of tests/submissions that are of this exercise: see read_submission() in test_fence.cpp."""
     for file in sorted((ROOT / "tests/submissions").glob("*.txt")):
         head, _, body = file.read_text().partition("\n\n")
         fields = dict(line.split(": ", 1) for line in head.splitlines())

@@ -1,0 +1,383 @@
+// Exercises, puzzles and hand-outs, as students meet them. Kernels are compiled here, so a test that needs
+// several is slow.
+#ifdef LADDER_HAS_CPU
+
+#    include <algorithm>
+#    include <filesystem>
+#    include <functional>
+#    include <nlohmann/json.hpp>
+#    include <regex>
+#    include <set>
+#    include <sstream>
+
+#    include "course/check.h"
+#    include "course/exercise.h"
+#    include "course/fence/screen.h"
+#    include "course/handout.h"
+#    include "course/mutants.h"
+#    include "course/problems.h"
+#    include "course/zoo.h"
+#    include "harness/ladder/ladder.h"
+#    include "harness/report/diff.h"
+#    include "stages/errors.h"
+#    include "tests/course.h"
+
+using namespace ladder;
+using namespace ladder::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The same in a folder, as a user who names none for the results.
+ProcessResult lab_in(const std::string& folder, const std::string& arguments) {
+    return run_process({"sh", "-c", "cd '" + folder + "' && '" LADDER_LAB "' " + arguments});
+}
+
+/// What Git would tell of in a checkout with these files.
+std::string untracked_in(const Folder& folder) {
+    folder.write(".gitignore", read_file(source_folder() / ".gitignore"));
+    return run_process({"sh", "-c",
+                        "cd '" + (folder / "") +
+                            "' && git init -q && git add .gitignore && git status --porcelain -uall"})
+        .out;
+}
+
+/// Lines of code that a stage adds to its parent, without white space; short ones are nobody's secret.
+std::set<std::string> secrets(const Stage& stage) {
+    std::set<std::string> lines;
+    std::istringstream diff(diff_kernels(*find_stage(stage.parent), stage));
+    for (std::string line; std::getline(diff, line);) {
+        if (!line.starts_with("+") || line.starts_with("+++")) continue;
+        line.erase(0, 1);
+        std::erase_if(line, [](char c) { return c == ' ' || c == '\t'; });
+        // A comment, the declaration with its one-line change, which is the task, and the closing brackets.
+        if (line.size() >= 24 && !line.starts_with("//") && !contains(line, ".change=") &&
+            !contains(line, ".number=") && !contains(line, ".shows_in="))
+            lines.insert(line);
+    }
+    return lines;
+}
+
+}  // namespace
+
+TEST_CASE("course: every rung with a parent is an exercise, with a task and three hints", "[course]") {
+    for (const Stage& stage : stages()) {
+        if (stage.parent < 0) continue;
+        INFO(stage.folder());
+        if (is_ablation(stage.number)) {
+            CHECK_THROWS_AS(load_exercise(std::to_string(stage.number)), BadUsage);
+            continue;
+        }
+        const Exercise e = load_exercise(std::to_string(stage.number));
+        CHECK(e.folder() == stage.folder());
+        CHECK(e.complaint.size() > 200);
+        CHECK(e.task.size() > 100);
+        CHECK(e.hints.size() == 3);
+        for (const std::string& hint : e.hints) CHECK(hint.size() > 100);
+        // The start is the parent's kernel in another stage's name.
+        const std::string start = starting_kernel(e);
+        CHECK(screen_source(start).empty());
+        CHECK(contains(start, ".number = " + std::to_string(stage.number) + ","));
+        CHECK(screen_source(kernel_of(stage.number)).empty());
+        // Hints come close to the code, and are not the code.
+        std::string hints = e.task;
+        for (const std::string& hint : e.hints) hints += hint;
+        std::erase_if(hints, [](char c) { return c == ' ' || c == '\n'; });
+        for (const std::string& line : secrets(stage)) {
+            INFO(line);
+            CHECK(!contains(hints, line));
+        }
+    }
+    CHECK_THROWS_AS(load_exercise("0"), BadUsage);
+    CHECK_THROWS_AS(load_exercise("99"), BadUsage);
+    CHECK(load_exercise("causal_skip").number == 5);
+}
+
+TEST_CASE("course: start, check, hint and reset, as a student meets them", "[course]") {
+    const Folder folder;
+    const std::string my = folder / "my";
+    REQUIRE(lab_in(folder / "", "start 5").status == 0);
+    REQUIRE(lab_in(my, "trace 4 --shape 1,1,1,1,1,64").status == 0);
+    REQUIRE(fs::exists(my + "/trace_04.html"));
+    fs::rename(my + "/trace_04.html", folder / "trace_04.html");
+    CHECK(untracked_in(folder) == "A  .gitignore\n");
+    const std::string task = folder.read("my/TASK.md");
+    CHECK(contains(task, "| tiles | 32 | 20 |"));
+    CHECK(contains(folder.read("my/prediction.md"), "my prediction"));
+    const ProcessResult again = lab({"start", "5", "--dir", my});
+    CHECK(again.status == 2);
+    CHECK(contains(again.err, "is there already"));
+
+    // Unsolved: right, and nothing moved.
+    const ProcessResult unsolved = lab({"check", my, "--json", folder / "unsolved.json"});
+    CHECK(unsolved.status == 1);
+    const std::regex progress("lab: [0-9]+%[^\n]*\n");  // is shown if it takes long
+    CHECK(std::regex_replace(unsolved.err, progress, "") == "lab: not yet: the work moved as claimed\n");
+    CHECK(contains(unsolved.out, "tiles: 32 counted, must become 20 (the parent has 32)"));
+    const auto json = nlohmann::json::parse(folder.read("unsolved.json"));
+    CHECK(json["passed"] == false);
+    for (const auto& criterion : json["criteria"])
+        CHECK(criterion["passed"] == (criterion["criterion"] != "moved"));
+
+    for (const char* which : {"1 of 3", "2 of 3", "3 of 3"}) CHECK(contains(lab({"hint", my}).out, which));
+    CHECK(contains(lab({"hint", my}).out, "the last one already"));
+
+    // Solved: everything opens up.
+    folder.write("my/kernel.cu", kernel_of(5));
+    const ProcessResult solved = lab({"check", my});
+    INFO(solved.out << solved.err);
+    CHECK(solved.status == 0);
+    CHECK(contains(solved.out, "05_causal_skip/README.md"));
+    std::string no_gpu;
+    CHECK(contains(solved.out, has_device(Backend::gpu, &no_gpu) ? "05_yours" : "not timed: " + no_gpu));
+    CHECK(fs::exists(my + "/solution.diff"));
+
+    CHECK(lab({"reset", my}).status == 0);
+    CHECK(folder.read("my/kernel.cu") == starting_kernel(load_exercise("5")));
+    CHECK(folder.read("my/kernel.1.cu") == kernel_of(5));
+    CHECK(contains(lab({"hint", my}).out, "1 of 3"));
+
+    // A race comes with the lines that it is between: they name the arrays.
+    folder.write("my/kernel.cu", with(kernel_of(5), "        copy_wait();\n", ""));
+    const ProcessResult raced = lab({"check", my});
+    CHECK(raced.status == 1);
+    CHECK(contains(raced.out, "  copy_async(&tile[row + n][column], source"));
+    CHECK(contains(raced.out, "  ldmatrix(q, &shared.Q[16 * warp + lane % 16]"));
+
+    // What does not compile is named by file and line.
+    folder.write("my/kernel.cu", with(kernel_of(5), "const int diagonal", "const in diagonal"));
+    const ProcessResult broken = lab({"check", my});
+    CHECK(broken.status == 1);
+    CHECK(contains(broken.out, "kernel.cu:139:"));
+    CHECK(lab({"check", folder / "nowhere"}).status == 2);
+    CHECK(lab({"start", "0", "--dir", folder / "zero"}).status == 2);
+}
+
+TEST_CASE("course: solutions pass their own checks", "[course][slow]") {
+    // A workspace, a new head dimension, counters, an order of blocks, mbarriers that copies arrive at,
+    // boxes and tiles that are no longer masked, gradients.
+    for (const int number : {6, 10, 14, 25, 26, 30, 41}) {
+        const Exercise e = load_exercise(std::to_string(number));
+        INFO(e.folder());
+        const Folder folder;
+        const StudentFolder student = start_exercise(e, folder / "my");
+        folder.write("my/kernel.cu", kernel_of(number));
+        const CheckResult solved = check_kernel(e, student.kernel(), student.products(), {}, quietly);
+        for (const Criterion& c : solved.criteria) {
+            INFO(c.title << (c.reports.empty() ? "" : "\n" + c.reports.front()));
+            CHECK(c.all());
+        }
+        CHECK(solved.notes.empty());
+    }
+}
+
+TEST_CASE("course: the problems of each seed hold what free draws may miss", "[course]") {
+    for (const int number : {2, 6, 23, 36, 48}) {
+        const Exercise e = load_exercise(std::to_string(number));
+        INFO(e.folder());
+        std::set<std::string> values;
+        for (const std::uint64_t seed : {1, 2, 7}) {
+            const std::vector<Case> seeded = seeded_problems(e, seed), raced = race_problems(e, seed);
+            CHECK(seeded == seeded_problems(e, seed));
+            for (const Case& c : seeded) values.insert(c.options());
+            const auto any = [&](int d, const std::function<bool(const Case&)>& is) {
+                return std::any_of(seeded.begin(), seeded.end(),
+                                   [&](const Case& c) { return c.shape.d == d && is(c); });
+            };
+            for (const int d : e.head_dims) {
+                for (const bool causal : {false, true}) {
+                    CHECK(any(d, [&](const Case& c) {
+                        return c.input == "rising" && c.causal == causal && c.shape.Nk > 2 * 64;
+                    }));
+                }
+                CHECK(any(d, [](const Case& c) { return c.causal && c.shape.Nq > c.shape.Nk; }));
+            }
+            // The mutants' own, with and without the race checker.
+            for (const fs::path& file : mutant_files(stages_folder() / e.folder())) {
+                INFO(file.string());
+                Case own = read_mutant(file).problem;
+                own.pass = e.pass;
+                const auto is_own = [&](Case c) {
+                    if (own.seed == 1) c.seed = 1;
+                    return c == own;
+                };
+                CHECK(std::any_of(seeded.begin(), seeded.end(), is_own));
+                CHECK(std::any_of(raced.begin(), raced.end(), is_own));
+            }
+            for (const Case& c : seeded) {
+                Case same = parse_case(c.options());
+                same.pass = c.pass;
+                CHECK(same == c);
+            }
+        }
+        CHECK(values.size() > 2 * seeded_problems(e, 1).size());
+    }
+    CHECK_THROWS_AS(parse_case("--causal"), BadUsage);
+    CHECK_THROWS_AS(parse_case("--shape 1,1,1,1,1,64 --window 3"), BadUsage);
+}
+
+TEST_CASE("course: the zoo shows a symptom, gives hints, and knows a fix", "[course]") {
+    const auto puzzles = zoo();
+    REQUIRE(puzzles.size() > 40);
+    const auto puzzle = std::find_if(puzzles.begin(), puzzles.end(), [](const Puzzle& p) {
+        return contains(p.mutant.bug, "aligned to the first key");
+    });
+    REQUIRE(puzzle != puzzles.end());
+    const auto& [bug, symptom, problem, report, difficulty, hints, replacements] = puzzle->mutant;
+    const Folder folder;
+    const std::string number = std::to_string(puzzle->number), dir = folder / ("zoo-" + number);
+    CHECK(lab({"zoo", number, "--dir", dir, "--hint"}).status == 2);
+    const ProcessResult first = lab_in(folder / "", "zoo " + number);
+    CHECK(first.status == 0);
+    CHECK(untracked_in(folder) == "A  .gitignore\n");
+    CHECK(contains(first.out, problem.description()));
+    CHECK(says(first.out, report));
+    CHECK(!contains(first.out, bug));
+    CHECK(lab({"zoo", number, "--dir", dir, "--check"}).status == 1);
+    CHECK(lab({"zoo", "1", "--dir", dir, "--check"}).status == 2);  // another puzzle's folder
+    for (const std::string& hint : hints)
+        CHECK(contains(lab({"zoo", number, "--dir", dir, "--hint"}).out, hint));
+    CHECK(contains(lab({"zoo", number, "--dir", dir, "--hint"}).out, "the last one already"));
+    // Which puzzles are solved is what their folders say.
+    CHECK(solved_puzzles(folder / "").empty());
+    PuzzleFolder mine = open_puzzle_folder(*puzzle, dir);
+    mine.solved = true;
+    save(mine);
+    CHECK(solved_puzzles(folder / "") == std::set<std::string>{puzzle->id});
+    const ProcessResult given_up = lab({"zoo", number, "--give-up"});
+    CHECK(contains(given_up.out, bug));
+    CHECK(says(given_up.out, "\n-" + replacements.front().to + " ... +" + replacements.front().from));
+    CHECK(lab({"zoo", "0"}).status == 2);
+    CHECK(lab({"zoo", "999"}).status == 2);
+}
+
+TEST_CASE("course: the zoo begins with puzzles that have hints, in the order of their difficulty",
+          "[course]") {
+    // What a user sees is in a symptom, not what is wrong with the code.
+    const std::regex gives_away(
+        "barrier|wait|fence|commit|mask(ed)? by|not rescaled|overwrit|read before|twice");
+    std::vector<std::string> order;
+    const ProcessResult few = lab({"zoo"}), all = lab({"zoo", "--all"});
+    for (const Puzzle& puzzle : zoo()) {
+        INFO(puzzle.id);
+        const Mutant& mutant = puzzle.mutant;
+        CHECK(!std::regex_search(mutant.symptom, gives_away));
+        CHECK(!contains(few.out, mutant.bug));
+        CHECK(contains(all.out, mutant.symptom));
+        if (mutant.difficulty.empty()) continue;
+        order.push_back(mutant.difficulty);
+        CHECK(puzzle.number == static_cast<int>(order.size()));
+        CHECK(contains(few.out, mutant.symptom));
+        CHECK(!mutant.hints.empty());
+        for (const std::string& hint : mutant.hints) CHECK(hint.size() <= 80);
+    }
+    CHECK(order.size() >= 20);
+    CHECK(std::is_sorted(order.begin(), order.end(), [](const auto& a, const auto& b) {
+        const auto& names = difficulties();
+        return std::find(names.begin(), names.end(), a) < std::find(names.begin(), names.end(), b);
+    }));
+    std::istringstream lines(few.out);
+    for (std::string line; std::getline(lines, line);) CHECK(display_width(line) <= 80);
+    // One edit mends it unless the puzzle says otherwise: more where its lines are apart.
+    for (const Puzzle& puzzle : zoo()) {
+        const std::size_t replacements = puzzle.mutant.replacements.size();
+        if (replacements == 1 && puzzle.number % 40 != 2) continue;
+        INFO(puzzle.id);
+        CHECK((places_of(puzzle) > 1) == (replacements > 1));
+    }
+    CHECK(contains(lab({"zoo", "1", "--give-up"}).out, "2 places of the kernel"));
+    CHECK(contains(lab({"zoo", "2", "--give-up"}).out, "1 place of the kernel"));
+}
+
+TEST_CASE("course: a hand-out holds no solution", "[course]") {
+    const Folder folder;
+    folder.write("results.md", "");  // beside it, where the guide's page of results would be
+    const Handout handout = write_handout({load_exercise("5")}, folder / "out");
+    std::vector<std::string> hidden;  // 05 and all that were made from it
+    std::set<int> numbers{5};
+    for (const Stage& stage : stages()) {
+        if (numbers.contains(stage.parent) || stage.pass == Pass::backward) numbers.insert(stage.number);
+        if (numbers.contains(stage.number)) hidden.push_back(stage.folder());
+    }
+    CHECK(handout.hidden == hidden);
+    CHECK(handout.kept.back() == "04_split_q");
+    // Whatever 05 adds to 04 is nowhere, in no file, however it is spaced.
+    const std::set<std::string> lines = secrets(*find_stage(5));
+    REQUIRE(lines.size() >= 3);
+    int files = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(folder / "out")) {
+        if (!entry.is_regular_file()) continue;
+        files += 1;
+        std::string text = read_file(entry.path());
+        std::erase_if(text, [](char c) { return c == ' ' || c == '\t' || c == '\n'; });
+        for (const std::string& line : lines) {
+            INFO(entry.path().string() << " " << line);
+            CHECK(!contains(text, line));
+        }
+    }
+    CHECK(files == handout.files);
+    // Links lead somewhere, or are words; what looks like one in code stays.
+    const std::regex link(R"~(\[[^\]]*\]\((?!https?:|#|[^)]*[ &])([^)#]+)|(?:src|srcset)="([^"]+)")~");
+    int links = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(folder / "out")) {
+        if (entry.path().extension() != ".md") continue;
+        const std::string text = read_file(entry.path());
+        for (std::sregex_iterator found(text.begin(), text.end(), link), end; found != end; ++found) {
+            const std::string target = (*found)[1].str() + (*found)[2].str();
+            INFO(entry.path().string() << ": " << target);
+            CHECK(fs::exists(entry.path().parent_path() / target));
+            CHECK(target != "../results.md");
+            links += 1;
+        }
+    }
+    CHECK(links > 100);
+    CHECK(contains(folder.read("out/STUDENTS.md"), "the ladder's notebook for Colab |"));
+    CHECK(contains(folder.read("out/stages/04_split_q/README.md"), "(../03_sequence_parallel/README.md)"));
+    CHECK(fs::exists(folder / "out/.devcontainer/Dockerfile"));
+    for (const char* name :
+         {"05_causal_skip/kernel.cu", "05_causal_skip/README.md", "06_flash_decoding", "26_mbarriers"})
+        CHECK(!fs::exists(folder / (std::string("out/stages/") + name)));
+    CHECK(!fs::exists(folder / "out/stages/05_causal_skip/mutants"));
+    const auto known = nlohmann::json::parse(folder.read("out/stages/05_causal_skip/stage.json"));
+    CHECK(known.at("problems").size() == load_exercise("5").problems.size());  // these, not the bugs
+    CHECK(fs::exists(folder / "out/docs/figures/04-split-q-light.svg"));
+    CHECK(!fs::exists(folder / "out/docs/figures/05-causal-light.svg"));
+    CHECK(fs::exists(folder / "out/stages/04_split_q/mutants/missing_wait.txt"));
+    CHECK(contains(folder.read("out/stages/05_causal_skip/exercise.md"), "## The complaint"));
+    CHECK(fs::exists(folder / "out/stages/05_causal_skip/claims.cpp"));  // what a check holds them to
+
+    // The two branches are independent; a chain is not.
+    const std::vector<std::string> kept =
+        write_handout({load_exercise("10"), load_exercise("23")}, folder / "two").kept;
+    for (const auto& [stage, is_kept] : {std::pair{"06_flash_decoding", 1},
+                                         {"10_packed_gqa", 0},
+                                         {"22_async_copies", 1},
+                                         {"23_lazy_rescale", 0}})
+        CHECK(std::count(kept.begin(), kept.end(), stage) == is_kept);
+    CHECK_THROWS_AS(write_handout({load_exercise("4"), load_exercise("5")}, folder / "chain"), BadUsage);
+    CHECK_THROWS_AS(write_handout({load_exercise("5")}, folder / "out"), BadUsage);
+}
+
+TEST_CASE("course: the guide for instructors knows the size of each change", "[course]") {
+    const std::string guide = read_file(std::string(LADDER_SOURCE_DIR) + "/docs/course/instructors.md");
+    const auto check = [](const std::string& stage, const std::string& lines) {
+        INFO(stage << ": " << lines);
+        const Stage& s = *find_stage(std::stoi(stage));
+        CHECK(count_changed_lines(*find_stage(s.parent), s) == std::stoi(lines));
+    };
+    int found = 0;
+    // | 3 | 22 name, or 12 name | what students learn | 16, 27 |
+    const std::regex row("\n\\| [0-9]+ \\| ([0-9]{2}) [^|]*\\|[^|]*\\| ([0-9]+)[ ,]");
+    for (std::sregex_iterator m(guide.begin(), guide.end(), row), end; m != end; ++m, ++found)
+        check((*m)[1], (*m)[2]);
+    const std::regex or_row(", or ([0-9]{2}) [^|]*\\|[^|]*\\| [0-9]+, ([0-9]+) \\|");
+    for (std::sregex_iterator m(guide.begin(), guide.end(), or_row), end; m != end; ++m, ++found)
+        check((*m)[1], (*m)[2]);
+    // 04 name (52 lines, 8 h)
+    const std::regex prose("([0-9]{2}) [A-Za-z-]+ \\(([0-9]+) lines");
+    for (std::sregex_iterator m(guide.begin(), guide.end(), prose), end; m != end; ++m, ++found)
+        check((*m)[1], (*m)[2]);
+    CHECK(found == 6);
+}
+
+#endif
