@@ -14,6 +14,8 @@
 #    include "course/fence/remote_device.h"
 #    include "course/fence/sandbox.h"
 #    include "course/fence/screen.h"
+#    include "harness/base/json.h"
+#    include "harness/base/process.h"
 #    include "harness/ladder/ladder.h"
 #    include "harness/ladder/library.h"
 #    include "stages/errors.h"
@@ -205,6 +207,19 @@ TEST_CASE("course: a library is as new as all that its source includes", "[cours
     CHECK(screen_compiled({c}, Backend::cpu) == std::vector<std::string>{"it includes mine.h"});
     folder.write("mine.h", "inline int mine() { return 2; }\n");
     CHECK(made() != first);
+}
+
+TEST_CASE("course: the checker sees memcpy where a compiler fortifies it by default", "[course]") {
+    for (const Backend backend : {Backend::cpu, Backend::checked}) {
+        std::vector<std::string> command =
+            read_json(build_folder() / "kernels.json").at(name(backend)).at("compile");
+        command.erase(std::remove(command.begin(), command.end(), ""), command.end());
+        const Folder folder;
+        // A compiler's own default, such as Ubuntu's, comes before all that a recipe says.
+        command.insert(command.begin() + 1, "-D_FORTIFY_SOURCE=2");
+        command.insert(command.end(), {"-E", "-P", folder.write("kernel.cu", "_FORTIFY_SOURCE\n")});
+        CHECK(run_process(command).out == "_FORTIFY_SOURCE\n");
+    }
 }
 
 TEST_CASE("course: nvcc makes a library of a kernel, beside the solution of the same number", "[course]") {
