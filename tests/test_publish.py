@@ -479,8 +479,8 @@ class PeerTestsTest(unittest.TestCase):
             (Path(folder) / "x-peer-tests.json").write_text(json.dumps(record))
             self.assertEqual(peer_tests.peer_tests(Sources(LAB, Path(folder))), (
                 "The P project's own tests (at abcdefg) pass with the default stages, 1,200 of 1,203, on Test GPU "
-                "(2026-11-21, commit 0123456, PyTorch 2.7; `tests/peer_tests.sh CHECKOUT`). Of its 20,000 tests, those of "
-                "what no stage takes are left out: 18,790 of many, 7 of few.\n"))
+                "(2026-11-21, commit 0123456, PyTorch 2.7; `tests/peer_tests.sh CHECKOUT`). Of its 20,000 tests, the "
+                "others need what no stage takes: of many (18,790), of few (7).\n"))
 
 
 class ErrorsTest(unittest.TestCase):
