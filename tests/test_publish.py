@@ -3,7 +3,6 @@
 
 import copy
 import json
-import math
 import re
 import sys
 import tempfile
@@ -11,7 +10,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "docs/publish"))
+sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
 import climbs  # noqa: E402
@@ -28,76 +27,14 @@ import scaling  # noqa: E402
 import standard  # noqa: E402
 import tables  # noqa: E402
 import times  # noqa: E402
-import worked_example  # noqa: E402
 from blocks import Failure, Page  # noqa: E402
 from markdown import human_bytes, table  # noqa: E402
-from records import Fields, by_problem, key_of, label, long_name  # noqa: E402
+from records import Fields, label  # noqa: E402
+from sample_records import branched, derived, fields, peer_of, row_of, sample  # noqa: E402
 from sources import Sources  # noqa: E402
 
 LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
 HERE = Sources(LAB)
-
-
-def fields(value):
-    return json.loads(json.dumps(value), object_hook=Fields)
-
-
-def row_of(regime, stage, ms, **changes):
-    """One that a GPU verified. What depends on time is left to `derived`."""
-    row = {"regime": regime, "shape": {"B": 8, "H": 16, "Hkv": 16, "Nq": 2048, "Nk": 2048, "d": 128}, "dtype": "bf16",
-           "causal": False, "stage": stage, "parent": stage - 1, "folder": f"{stage:02}_stage", "shows_here": False,
-           "timing": {"median_ms": ms, "noise": 0.01} if ms else None, "verified": bool(ms), "why_not": "", "rate": 0.0,
-           "unit": "", "ceiling_share": None, "over_parent": None, "over_baseline": None}
-    shape = {key: changes.pop(key) for key in list(changes) if key in row["shape"]}
-    return fields(row | changes | {"shape": row["shape"] | shape})
-
-
-def peer_of(row, name, ms, **changes):
-    timing = {"median_ms": ms, "noise": 0.01} if ms else None
-    return fields(dict(row, peer=name, timing=timing, stage_speedups={}, **changes))
-
-
-def derived(rows, own_peers=(), **changes):
-    """A record of these rows, with rates and speedups as lab fills them in."""
-    for row in (*rows, *own_peers):
-        if not row.timing:
-            continue
-        bytes_count = row.shape.Nq == 1
-        s = row.shape
-        work = 4 * (s.B * s.H * s.Nq + s.B * s.Hkv * s.Nk) * s.d if bytes_count else 4e-3 * s.B * s.H * s.Nq * s.Nk * s.d
-        row["rate"] = work / row.timing.median_ms * 1e-6
-        row["unit"] = "GB/s" if bytes_count else "TFLOP/s"
-    for row in rows:
-        before = next((other for other in rows if other.stage == row.parent and key_of(other) == key_of(row)), None)
-        if before and before.timing and before.verified and row.timing and row.verified:
-            row["over_parent"] = fields({"value": before.timing.median_ms / row.timing.median_ms})
-    for peer in own_peers:
-        peer["stage_speedups"] = fields({row.folder: {"value": peer.timing.median_ms / row.timing.median_ms}
-                                         for row in rows if key_of(row) == key_of(peer) and peer.timing and row.timing
-                                         and row.verified})
-    record = {"kind": "timing", "date": "2026-11-21T07:52:00Z", "commit": "0123456789abcdef", "kernels": {},
-              "hardware": {"gpu": "Test GPU", "sm_count": 512}, "libraries": {},
-              "ceilings": {"bf16_tflops": 800.0, "fp16_tflops": None, "copy_gbs": 4000.0}}
-    return Fields(fields(record), rows=list(rows), peers=list(own_peers), **changes)
-
-
-def branched():
-    """A ladder with a branch: 0 <- 1 <- 2 for decoding and 1 <- 18 for long queries. 2 is slower than its parent there.
-    Two peers, one of them with a name to escape."""
-    rows = []
-    for regime, queries in (("train", 2048), ("decode", 1)):
-        for shows_in, stage, parent, ms in (("train", 0, -1, 0.8), ("train", 1, 0, 0.4), ("decode", 2, 1, 0.5),
-                                            ("train", 18, 1, 0.1)):
-            rows.append(row_of(regime, stage, ms, parent=parent, shows_here=shows_in == regime, B=1, Nq=queries))
-    return derived(rows, [peer_of(rows[0], "<A & B>", 0.2), peer_of(rows[0], "unfused", 0.2)])
-
-
-def sample():
-    """Three stages timed on one problem: 00 cannot run, 02 is wrong."""
-    rows = [row_of("train", stage, ms, folder=HERE.stage(stage).folder, shows_here=stage == 1)
-            for stage, ms in ((0, None), (1, 4.0), (2, 2.0))]
-    rows[0]["why_not"], rows[2]["verified"] = "it needs 12 GiB", False
-    return derived(rows)
 
 
 def cells(shown):
@@ -175,7 +112,7 @@ class CountersTest(unittest.TestCase):
 
 class TimesTest(unittest.TestCase):
     def test_rates_stand_by_unit_and_pass(self):
-        results = sample()
+        results = sample(HERE)
         (title, shown), = times.rate_tables(HERE, results)
         self.assertEqual(title, "TFLOP/s (speedup over the parent)")
         self.assertEqual([row["train 2k"] for row in cells(shown)][:2], ["-", "**68.7**"])
@@ -295,7 +232,7 @@ class ClimbTest(unittest.TestCase):
         wide = {"regime": "wide", "shape": Fields(last.shape, d=256)}
         results.rows += [last, Fields(results.rows[0] | wide, timing=None), Fields(last | wide, shows_here=True)]
         self.assertEqual(climbs.climbs(HERE, results)[0]["steps"][-1]["stage"], "21_stage")
-        results = sample()
+        results = sample(HERE)
         results.rows[2]["shows_here"] = True  # of a wrong answer
         words = climbs.picture_of(climbs.climbs(HERE, results)[0]).words
         self.assertIn(": 00 naive not timed, 01 flash attention 1 69, 02 deferred normalization not timed", words)
@@ -533,64 +470,6 @@ class PartsTest(unittest.TestCase):
         self.assertEqual(parts.speedups_where_it_shows(derived(rows + elsewhere), stage), "2.00x to 2.50x (causal)")
         self.assertEqual(parts.speedups_where_it_shows(derived(rows[:2]), stage), "2.00x (causal)")
         self.assertEqual(parts.speedups_where_it_shows(derived(rows), HERE.stage(6)), "")
-
-
-def softmax(row, keys):
-    """O, L in base 2, and l of attention over all these keys at once."""
-    S = worked_example.scores(row, keys)
-    weights = [math.exp(math.log(2) * (s - max(S))) for s in S]
-    O = [sum(w * worked_example.V[k][c] for w, k in zip(weights, keys)) / sum(weights) for c in range(4)]
-    return O, max(S) + math.log2(sum(weights)), max(S), sum(weights)
-
-
-class WorkedExampleTest(unittest.TestCase):
-    """What is printed is what softmax over all keys at once gives."""
-
-    def numbers(self, lines):
-        return [[float(word) for word in re.findall(r"-?\d+\.?\d*(?:e-\d+)?", line.replace("|", " "))] for line in lines]
-
-    def near(self, found, expected, places=9):
-        self.assertEqual(len(found), len(expected))
-        for a, b in zip(found, expected):
-            self.assertAlmostEqual(a, b, places)
-
-    def test_inputs_and_scores(self):
-        for row, (shown, scores) in enumerate(zip(self.numbers(worked_example.inputs()[1:]),
-                                                  self.numbers(worked_example.score_lines()[1:]))):
-            self.assertEqual(shown, [row, *worked_example.Q[row], *worked_example.K[row], *worked_example.V[row]])
-            products = [sum(a * b for a, b in zip(worked_example.Q[row], k)) for k in worked_example.K]
-            self.assertEqual(scores, [row, *products])
-
-    def test_every_step_is_attention_over_the_keys_so_far(self):
-        steps, weights, outputs = (self.numbers(lines()[1:17]) for lines in
-                                   (worked_example.every_step, worked_example.weights, worked_example.outputs))
-        moved = 0
-        for n, (step, weight, output) in enumerate(zip(steps, weights, outputs)):
-            i, j, row = n // 8, n // 4 % 2, 4 * (n // 8) + n % 4
-            for line in (step, weight, output):
-                self.assertEqual(line[:3], [i, j, row])
-            O, _, m, l = softmax(row, range(4 * (j + 1)))  # noqa: E741
-            before = softmax(row, range(4))[2]
-            self.near(step[3:], [m, 2 ** (before - m) if j else 0, l], 4)
-            moved += j == 1 and step[4] < 1
-            S = worked_example.scores(row, range(4 * j, 4 * j + 4))
-            self.assertEqual(weight[3:], [m, *(2 ** (s - m) for s in S), sum(2 ** (s - m) for s in S)])
-            self.near(output[3:], [*O, *(l * x for x in O)])
-        self.assertEqual(moved, 4)  # of 8: the example shows both
-
-    def test_the_end_and_the_merge(self):
-        ends, merged = self.numbers(worked_example.every_step()[18:]), self.numbers(worked_example.merge()[1:])
-        for row, (end, parts_of) in enumerate(zip(ends, merged)):
-            O, L, *_ = softmax(row, range(8))
-            self.near(end, [row, L, *O], 4)
-            _, L_0, w_0, *rest = parts_of
-            O_0, (L_1, w_1), O_1, shown = rest[:4], rest[4:6], rest[6:10], rest[10]
-            self.near([shown, w_0, w_1], [L, 2 ** (L_0 - L), 2 ** (L_1 - L)], 4)
-            self.near([w_0 * a + w_1 * b for a, b in zip(O_0, O_1)], O)
-            # All three ways to this row's O end in it.
-            last = [self.numbers([line.split("=")[-1]])[0] for line in worked_example.row_lines(row)]
-            ways = [values for values in last if len(values) == 4 and max(abs(a - b) for a, b in zip(values, O)) < 1e-9]
-            self.assertEqual(len(ways), 3)
 
 
 if __name__ == "__main__":
