@@ -178,6 +178,10 @@ TEST_CASE("lab: without a command it shows what there is", "[cli]") {
         CAPTURE(command);
         CHECK(help.out.find(std::string("\n  ") + command) != std::string::npos);
         const ProcessResult own = lab({command, "--help"});
+#ifndef LADDER_HAS_CPU
+        if (own.err.ends_with("needs the race-checked CPU back-end, which this build does not have\n"))
+            continue;
+#endif
         CHECK(own.status == 0);
         CHECK(own.out.find(std::string("Usage: ./lab ") + command) != std::string::npos);
         CHECK(own.out.find_first_of("{}") == std::string::npos);  // CLI11's words for types

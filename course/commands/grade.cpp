@@ -21,6 +21,7 @@
 #include "harness/base/progress.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
+#include "harness/report/diff.h"
 #include "stages/errors.h"
 
 namespace fs = std::filesystem;

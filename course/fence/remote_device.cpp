@@ -16,6 +16,7 @@
 #include "course/fence/inspect.h"
 #include "course/fence/sandbox.h"
 #include "course/fence/wire.h"
+#include "harness/ladder/library.h"
 
 namespace ladder {
 
