@@ -50,12 +50,12 @@ mkdir -p "$work/stub" "$work/gradescope/source" "$work/gradescope/results"
 export AUTOGRADER=$work/gradescope
 cat > "$work/stub/lab" << 'end'
 #!/bin/sh
-echo "$@" > "$0.called"
+echo "$@" >> "$0.called"
 end
 chmod +x "$work/stub/lab"
 tar -czf "$AUTOGRADER/source/ladder.tar.gz" -C "$work/stub" lab
 bash docs/course/gradescope/setup.sh
-[ "$(cat "$AUTOGRADER/source/ladder/lab.called")" = doctor ]
+[ "$(tr '\n' ' ' < "$AUTOGRADER/source/ladder/lab.called")" = 'doctor grade --help ' ]
 rm -r "$AUTOGRADER/source/ladder"
 ln -s "$root" "$AUTOGRADER/source/ladder"
 cp "$work/rubric.json" "$AUTOGRADER/source"

@@ -6,3 +6,4 @@ source=${AUTOGRADER:-/autograder}/source
 mkdir -p "$source/ladder"
 tar -xzf "$source/ladder.tar.gz" -C "$source/ladder"
 "$source/ladder/lab" doctor
+"$source/ladder/lab" grade --help > /dev/null  # builds what grades, so that no submission waits for it
