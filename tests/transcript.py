@@ -50,14 +50,16 @@ PLACEHOLDERS = [
 ]
 
 
-def npy(shape, kind="<f2", fortran=False):
-    """A .npy file of small numbers that both types hold exactly."""
+def npy(shape, kind="<f2", fortran=False, first=None):
+    """A .npy file of small numbers that both types hold exactly, but for the first if it is given."""
     head = f"{{'descr': '{kind}', 'fortran_order': {fortran}, 'shape': {tuple(shape)}, }}".encode()
     head += b" " * (-(len(head) + 11) % 64) + b"\n"
     size = 1
     for n in shape:
         size *= n
-    numbers = ((i * 37 + 101) % 193 / 64 - 1.5 for i in range(size))
+    numbers = [(i * 37 + 101) % 193 / 64 - 1.5 for i in range(size)]
+    if first is not None:
+        numbers[0] = first
     letter = {"<f2": "e", "<f4": "f", "<i4": "i"}[kind]
     if letter == "i":
         numbers = map(int, numbers)
@@ -66,9 +68,10 @@ def npy(shape, kind="<f2", fortran=False):
 
 Q, K = (1, 4, 37, 64), (1, 2, 65, 64)
 FILES = {
-    "q.npy": npy(Q), "k.npy": npy(K), "v.npy": npy(K), "do.npy": npy(Q), "float32.npy": npy(Q, "<f4"),
-    "rank3.npy": npy(Q[1:]), "heads.npy": npy((1, 3, 37, 64)), "shorter.npy": npy((1, 2, 64, 64)),
-    "d96.npy": npy((1, 2, 16, 96)), "int.npy": npy(K, "<i4"), "fortran.npy": npy(K, fortran=True),
+    "q.npy": npy(Q), "k.npy": npy(K), "v.npy": npy(K), "do.npy": npy(Q),
+    "q32.npy": npy(Q, "<f4"), "k32.npy": npy(K, "<f4"), "nan.npy": npy(Q, "<f4", first=float("nan")),
+    "large.npy": npy(Q, "<f4", first=1e6), "rank3.npy": npy(Q[1:]), "heads.npy": npy((1, 3, 37, 64)),
+    "shorter.npy": npy((1, 2, 64, 64)), "batch.npy": npy((2, 4, 37, 64)), "d96.npy": npy((1, 2, 16, 96)), "int.npy": npy(K, "<i4"), "fortran.npy": npy(K, fortran=True),
     "cut.npy": npy(K)[:5000], "longer.npy": npy(K) + b"more", "text.npy": b"text",
 }
 
