@@ -105,8 +105,9 @@ std::string task_text(const Exercise& e) {
     std::vector<int> new_dims = e.head_dims;
     std::erase_if(new_dims, [&](int d) { return parent.has_head_dim(d); });
     if (!new_dims.empty())
-        text += fmt::format("\nHead dimension {} is new: it joins `Dims` at the end of kernel.cu.\n",
-                            fmt::join(new_dims, " and "));
+        text += fmt::format(
+            "\nHead dimension {} is new: it joins `Dims` at the end of kernel.cu, and its tile `.tilings`.\n",
+            fmt::join(new_dims, " and "));
     text += "\nOther problems follow the same rule, and what the change does not name stays as it is.\n";
     if (e.diff_budget > 0)
         text += fmt::format("The reference does it in at most {} lines added or changed.\n", e.diff_budget);
@@ -209,6 +210,8 @@ std::string starting_kernel(const Exercise& e) {
     const std::string declaration = kernel.substr(begin, end - begin);
     const std::size_t open = declaration.find('(') + 1;
     const std::string host_side = declaration.substr(open, declaration.find(',') - open);
+    // The tiles are those of the code that stays.
+    const std::size_t tiles = declaration.find(".tilings"), end_of_tiles = declaration.find("})", tiles) + 2;
     std::string more;
     if (e.pass == Pass::backward) more += ", .pass = Pass::backward";
     if (e.diff_budget != 80) more += fmt::format(", .diff_budget = {}", e.diff_budget);
@@ -217,10 +220,12 @@ std::string starting_kernel(const Exercise& e) {
         if (declaration.find("." + function) != std::string::npos)
             more += fmt::format(", .{} = {}", function, function);
     }
-    kernel.replace(begin, end + 2 - begin,
-                   fmt::format("LADDER_STAGE({}, Dims, .number = {}, .name = \"{}\", .parent = {},\n"
-                               "             .change = \"{}\",\n             .shows_in = \"{}\"{});",
-                               host_side, e.number, e.name, e.parent, e.change, e.shows_in, more));
+    kernel.replace(
+        begin, end + 2 - begin,
+        fmt::format("LADDER_STAGE({}, Dims, .number = {}, .name = \"{}\", .parent = {},\n"
+                    "             {},\n             .change = \"{}\",\n             .shows_in = \"{}\"{});",
+                    host_side, e.number, e.name, e.parent, declaration.substr(tiles, end_of_tiles - tiles),
+                    e.change, e.shows_in, more));
     return kernel;
 }
 

@@ -9,6 +9,7 @@
 #include "course/fence/sandbox.h"
 #include "course/fence/screen.h"
 #include "harness/device/device_problem.h"
+#include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/time/timing.h"

@@ -546,7 +546,28 @@ struct HeadDims {
         p.dtype == DType::fp16 ? with_type.template operator()<fp16>()
                                : with_type.template operator()<bf16>();
     }
+
+    /// Whether a list holds, for each head dimension in order, the tiling that kernel.operator()<d>()
+    /// returns.
+    template <std::size_t n, class Kernel>
+    static constexpr bool have(const Tiling (&tilings)[n], Kernel kernel) {
+        std::size_t i = 0;
+        return n == sizeof...(d) && ((tilings[i++] == kernel.template operator()<d>()) && ...);
+    }
 };
+
+/// The tiles of a stage at each head dimension of its Dims: the kernel's constants Br, Bc and, where key
+/// tiles have more than one slot, depth, then their values as literals:
+/// `.tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 64, 3})`. The compiler compares the
+/// two.
+#define LADDER_TILES(constants, ...)                                                                    \
+    [] {                                                                                                \
+        constexpr ladder::Tiling tilings[] = {__VA_ARGS__};                                             \
+        constexpr auto kernel = []<int d>() { return ladder::make_tiling constants; };                  \
+        static_assert(Dims::have(tilings, kernel),                                                      \
+                      "the literals of LADDER_TILES must be the kernel's constants, in order of Dims"); \
+        return std::vector<ladder::Tiling>(std::begin(tilings), std::end(tilings));                     \
+    }()
 
 /// Declares a stage: LADDER_STAGE(forward, Dims, .number = 4, .name = "split_q", ...), where forward<T,
 /// d>(const Problem&) is its host side, Dims a HeadDims, and the rest initializes a Stage. Numbers and texts

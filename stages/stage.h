@@ -78,16 +78,21 @@ struct Tiling {
     bool operator==(const Tiling&) const = default;
 };
 
+constexpr Tiling make_tiling(int Br, int Bc, int depth = 1) {
+    return {Br, Bc, depth};
+}
+
 /// What a stage says of itself, in its kernel.cu. Everything that lists stages reads this.
 struct Stage {
     int number = 0;
-    std::string name = {};        ///< folder name without its number
-    int parent = -1;              ///< the stage that it changes; -1 for none
-    std::string change = {};      ///< the one change, in one line
-    std::string shows_in = {};    ///< the timing regime where that change should show
-    Pass pass = Pass::forward;    ///< what it computes
-    int diff_budget = 80;         ///< most lines added or changed against the parent; 0 for no bound
-    bool repeats_exactly = true;  ///< two runs agree bit for bit; false where sums go through atomics
+    std::string name = {};             ///< folder name without its number
+    int parent = -1;                   ///< the stage that it changes; -1 for none
+    std::vector<Tiling> tilings = {};  ///< at each of head_dims
+    std::string change = {};           ///< the one change, in one line
+    std::string shows_in = {};         ///< the timing regime where that change should show
+    Pass pass = Pass::forward;         ///< what it computes
+    int diff_budget = 80;              ///< most lines added or changed against the parent; 0 for no bound
+    bool repeats_exactly = true;       ///< two runs agree bit for bit; false where sums go through atomics
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
     /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves
@@ -95,9 +100,6 @@ struct Stage {
     /// none.
     std::function<std::size_t(const Shape&, int sm_count)> counter_bytes = nullptr;
     std::vector<int> head_dims = {};  ///< filled in by LADDER_STAGE
-    /// At each of these head dimensions, as Br, Bc and depth in its source say; filled in by whoever reads
-    /// it.
-    std::vector<Tiling> tilings = {};
     /// The one compute capability that it runs on, 90 for 9.0, since it has instructions of that alone; 0 for
     /// any. Of a GPU: the CPU back-ends run it anywhere. Filled in by whoever reads it.
     int compute_capability = 0;

@@ -59,10 +59,10 @@ const Verdict& verdict_on_original(const Stage& stage, const Mutant& mutant) {
 
 /// The kernel for this head dimension and type alone, which compiles in half the time.
 std::string only(int d, DType dtype, const std::string& kernel) {
-    static const std::regex dims("using Dims = (HeadDims)<[^>]*>;");
+    static const std::regex dims("using Dims = (HeadDims<[^>]*>);");
     return std::regex_replace(
         kernel, dims,
-        fmt::format("struct Dims : $1<{0}> {{ template <class F> static void "
+        fmt::format("struct Dims : $1 {{ template <class F> static void "
                     "dispatch(const Problem&, F f) {{ f.template operator()<{1}, {0}>(); "
                     "}} }};",
                     d, name(dtype)));

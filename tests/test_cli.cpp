@@ -608,11 +608,18 @@ TEST_CASE("a folder of one's own goes the same way as a stage", "[cli]") {
     REQUIRE(wrong.find(barrier) != wrong.npos);
     folder.write("kernel.cu", wrong.replace(wrong.find(barrier), barrier.size(), ""));
     CHECK(said({"verify", own}).status == 1);
-    folder.write("kernel.cu", "#error not yet\n" + kernel);
+    // So is a tile that is declared otherwise than the kernel has it.
+    std::string declared = "#error not yet\n" + kernel;
+    const std::string tile = "LADDER_TILES((Br, Bc), {64, 64}";
+    REQUIRE(declared.find(tile) != declared.npos);
+    folder.write("kernel.cu",
+                 declared.replace(declared.find(tile), tile.size(), "LADDER_TILES((Br, Bc), {64, 32}"));
     const ProcessResult broken = said({"verify", own});
     CHECK(broken.status == 1);
     CHECK(broken.err.find("kernel.cu:1:2: error: ") != std::string::npos);
     CHECK(broken.err.find("not yet") != std::string::npos);
+    CHECK(broken.err.find("the literals of LADDER_TILES must be the kernel's constants") !=
+          std::string::npos);
     folder.write("kernel.cu", "int x;\n");
     expect_failure({"verify", own}, 1, "LADDER_STAGE at the end is missing");
 }

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "harness/base/parallel.h"
-#include "harness/ladder/constants.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/cover.h"
 #include "harness/problem/random.h"
@@ -1607,25 +1606,6 @@ TEST_CASE(
     }
     for (const Stage& stage : {narrow, make_stage()}) {
         for (const Case& c : verification_cases(stage, Cover::all)) CHECK(all.contains(c.description()));
-    }
-}
-
-TEST_CASE("the constants of a kernel are read from its source") {
-    const std::string source =
-        "namespace {\nconstexpr int Br = 16, Bc = 64;  // rows, keys\nconstexpr float inf = 1.0f;\n"
-        "template <int d>\nconstexpr int depth = d > 64 ? 2 : 4;\ntemplate <int d>\n"
-        "constexpr int slices = (d + 63) / 64 * depth<d>* Br - 1;\nconstexpr int odd = f(3), lost = 1;\n"
-        "void g() {\n    constexpr int inside = 3;\n}\n"
-        "template <int d>\nstruct Tile {\n    static constexpr int rows = 2 * d;\n};\n";
-    using Constants = std::map<std::string, int>;
-    CHECK(read_constants(source, 64) ==
-          Constants{{"Br", 16}, {"Bc", 64}, {"depth", 4}, {"slices", 63}, {"rows", 128}});
-    CHECK(read_constants(source, 128) ==
-          Constants{{"Br", 16}, {"Bc", 64}, {"depth", 2}, {"slices", 63}, {"rows", 256}});
-    for (const Stage& stage : stages()) {
-        CAPTURE(stage.folder());
-        REQUIRE(stage.tilings.size() == stage.head_dims.size());
-        for (const Tiling& tiling : stage.tilings) CHECK((tiling.Br % 16 == 0 && tiling.Bc % 16 == 0));
     }
 }
 

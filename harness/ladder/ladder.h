@@ -66,13 +66,6 @@ std::map<int, std::filesystem::path> part_pages();
 /// These stages and what each is compared with at its head dimensions, as far as it is there; each once.
 std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages);
 
-/// What LADDER_STAGE declares at the end of a kernel.cu: numbers, texts and head dimensions, not the
-/// functions. Throws CheckFailed, naming `path`, if it does not say.
-Stage read_declaration(const std::filesystem::path& path);
-
-/// Stage::compute_capability of a kernel's source: 90 if it includes stages/hopper.cuh.
-int needed_capability(std::string_view source);
-
 /// The stage that somebody's own folder (or kernel.cu in it) declares, under the name of the folder; or the
 /// one in a library that was made of it, called "yours". It lives as long as the program. It is not among
 /// stages(): its number may be the ladder's. Throws BadUsage if there is no kernel.

@@ -189,7 +189,9 @@ void forward(const Problem& p) {
 }
 
 using Dims = HeadDims<64, 128>;
-LADDER_STAGE(forward, Dims, .number = 0, .name = "naive", .change = "S and P in global memory, three kernels",
-             .shows_in = "train", .workspace_bytes = workspace_bytes);
+LADDER_STAGE(forward, Dims, .number = 0, .name = "naive",
+             .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
+             .change = "S and P in global memory, three kernels", .shows_in = "train",
+             .workspace_bytes = workspace_bytes);
 
 }  // namespace

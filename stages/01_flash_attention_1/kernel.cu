@@ -252,6 +252,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 1, .name = "flash_attention_1", .parent = 0,
+             .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
              .change = "tiles and online softmax; O, m and l through global memory, no N x N matrix",
              .shows_in = "train", .diff_budget = 0, .workspace_bytes = workspace_bytes);
 

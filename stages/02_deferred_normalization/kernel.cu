@@ -248,6 +248,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 2, .name = "deferred_normalization", .parent = 1,
+             .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
              .change = "O stays unnormalized between key tiles; it is divided by l once", .shows_in = "train",
              .workspace_bytes = workspace_bytes);
 

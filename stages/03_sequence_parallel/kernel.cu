@@ -193,6 +193,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 3, .name = "sequence_parallel", .parent = 2,
+             .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
              .change = "loops swapped: the query tile is a grid dimension, its state stays in registers",
              .shows_in = "long");
 

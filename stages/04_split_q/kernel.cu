@@ -163,6 +163,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 4, .name = "split_q", .parent = 3,
+             .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
              .change = "a warp owns 16 query rows and all keys of a tile", .shows_in = "train");
 
 }  // namespace

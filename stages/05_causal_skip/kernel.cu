@@ -164,6 +164,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 5, .name = "causal_skip", .parent = 4,
+             .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
              .change = "key tiles above the diagonal never start; only diagonal tiles are masked",
              .shows_in = "causal");
 

@@ -333,6 +333,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 12, .name = "copy_ring", .parent = 11,
+             .tilings = LADDER_TILES((Br, Bc, depth<d>), {16, 64, 4}, {16, 64, 2}, {16, 64, 2}),
              .change = "a ring of K and V tiles: a block asks for later tiles before it waits for this one",
              .shows_in = "decode", .workspace_bytes = workspace_bytes);
 

@@ -348,6 +348,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 13, .name = "fewer_parts", .parent = 12,
+             .tilings = LADDER_TILES((Br, Bc, depth<d>), {16, 64, 4}, {16, 64, 2}, {16, 64, 2}),
              .change = "one block per multiprocessor, and a merge that asks for 16 parts at once",
              .shows_in = "decode", .workspace_bytes = workspace_bytes);
 

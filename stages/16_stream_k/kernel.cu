@@ -1,5 +1,4 @@
-// Stage 16: stream-K. As many blocks as fit at once take all query tiles, one after another. Those that are
-// left over when each block has taken as many as the others are shared evenly, key tile by key tile.
+// Stage 16: stream-K. As many blocks as fit take the query tiles; the last ones are shared by key tiles.
 
 #include "stages/device.cuh"
 
@@ -394,6 +393,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 16, .name = "stream_k", .parent = 15,
+             .tilings = LADDER_TILES((Br, Bc, depth<d>), {16, 64, 4}, {16, 64, 2}, {16, 64, 2}),
              .change = "as many blocks as fit, and the key tiles of all heads in even shares",
              .shows_in = "batch", .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 

@@ -1,5 +1,4 @@
-// Stage 17: full ring. One block has all of a multiprocessor's shared memory, for a ring of three tiles of
-// 128 keys: fewer blocks ask for more at a time. A hint says that nobody reads these lines again.
+// Stage 17: full ring. One block fills a multiprocessor's shared memory with tiles of 128 keys, read once.
 
 #include "stages/device.cuh"
 
@@ -394,6 +393,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 17, .name = "full_ring", .parent = 16,
+             .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
              .change = "one block per multiprocessor: tiles of 128 keys, read once, fill its shared memory",
              .shows_in = "decode", .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 

@@ -210,6 +210,7 @@ void forward(const Problem& p) {
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(
     forward, Dims, .number = 21, .name = "xor_swizzle", .parent = 20,
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {128, 128}, {128, 64}, {64, 64}),
     .change = "rows without padding: XOR of a piece's column with its row keeps ldmatrix free of conflicts",
     .shows_in = "narrow");
 

@@ -212,6 +212,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 22, .name = "async_copies", .parent = 21,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {128, 128}, {128, 64}, {64, 64}),
              .change = "V is copied during Q K^T, and the next K during the softmax and P V",
              .shows_in = "narrow");
 

@@ -300,6 +300,8 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 33, .name = "overlap", .parent = 32,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
+                                     {128, 64, 2}),
              .change = "the next tile's scores start before P V, and its exponentials run beside P V",
              .shows_in = "wide");
 

@@ -354,6 +354,8 @@ std::size_t counter_bytes(const Shape&, int) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 35, .name = "tile_scheduler", .parent = 34,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
+                                     {128, 64, 2}),
              .change = "blocks take query tiles from a counter, the longest first, a few heads at a time",
              .shows_in = "causal", .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
 

@@ -366,6 +366,8 @@ std::size_t counter_bytes(const Shape&, int) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 36, .name = "own_diagonal", .parent = 35,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
+                                     {128, 64, 2}),
              .change = "each warpgroup stops at its own diagonal, and one without rows does nothing",
              .shows_in = "narrow", .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
 

@@ -237,6 +237,7 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 40, .name = "standard_gradient", .parent = -1,
+             .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}, {64, 64}),
              .change = "standard attention's gradient: P, dP and dS in global memory, four kernels",
              .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0,
              .workspace_bytes = workspace_bytes);

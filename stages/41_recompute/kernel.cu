@@ -234,6 +234,7 @@ void backward(const Problem& p) {
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(
     backward, Dims, .number = 41, .name = "recompute", .parent = 40,
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {64, 64}, {64, 64}, {32, 32}),
     .change = "P is computed again from L, by query tiles and by key tiles: nothing of N x N in memory",
     .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0, .workspace_bytes = workspace_bytes);
 

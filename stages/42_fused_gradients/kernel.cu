@@ -373,6 +373,7 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 42, .name = "fused_gradients", .parent = 41,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {64, 128}, {64, 64}, {32, 32}),
              .change = "one kernel by key tiles, which adds to dQ by atomics: five products for seven",
              .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0, .repeats_exactly = false,
              .workspace_bytes = workspace_bytes);

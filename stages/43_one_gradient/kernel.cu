@@ -404,6 +404,7 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 43, .name = "one_gradient", .parent = 42,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {64, 128}, {64, 128}, {64, 64}),
              .change = "a warp sums up dV or dK, of twice as many keys: what it reads is used twice as often",
              .shows_in = "backward-wide", .pass = Pass::backward, .diff_budget = 100,
              .repeats_exactly = false, .workspace_bytes = workspace_bytes);

@@ -344,6 +344,7 @@ void backward(const Problem& p) {
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(
     backward, Dims, .number = 45, .name = "wgmma_gradients", .parent = 44,
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
     .change = "wgmma and bulk copies; P^T and dS^T are register operands, dQ is added by bulk copies",
     .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0, .repeats_exactly = false,
     .workspace_bytes = workspace_bytes);

@@ -367,6 +367,7 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(backward, Dims, .number = 46, .name = "alternate_dq", .parent = 45,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "warpgroups compute dQ in turns, a whole tile each, and get out of step",
              .shows_in = "backward-narrow", .pass = Pass::backward, .repeats_exactly = false,
              .workspace_bytes = workspace_bytes);

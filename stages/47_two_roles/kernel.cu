@@ -512,6 +512,8 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 47, .name = "two_roles", .parent = 46,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2},
+                                     {64, 64, 2}),
              .change = "d = 256: one warpgroup has dV and computes P, the other has dK and computes dS",
              .shows_in = "backward-wide", .pass = Pass::backward, .diff_budget = 180,
              .repeats_exactly = false, .workspace_bytes = workspace_bytes);

@@ -595,6 +595,8 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 48, .name = "deterministic", .parent = 47,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2},
+                                     {64, 64, 2}),
              .change = "dQ is added in a fixed order: each run gives the same bits", .shows_in = "backward",
              .pass = Pass::backward, .diff_budget = 140, .workspace_bytes = workspace_bytes,
              .counter_bytes = counter_bytes);

@@ -173,6 +173,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 90, .name = "divide_in_loop", .parent = 5,
+             .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
              .change = "05 without what 02 changed: O is divided by l at every key tile",
              .shows_in = "train");
 

@@ -194,6 +194,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 91, .name = "sliced_keys", .parent = 5,
+             .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
              .change = "05 without what 04 changed: warps slice a tile's keys, and exchange their results",
              .shows_in = "train", .diff_budget = 100);
 

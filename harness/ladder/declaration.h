@@ -1,0 +1,19 @@
+/// @file
+/// What a kernel's source says of its stage. No kernel is compiled to read it.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// What LADDER_STAGE declares at the end of a kernel.cu: numbers, texts and tiles, not the functions. Throws
+/// CheckFailed, naming `path`, if one of them is missing or is no literal.
+Stage read_declaration(const std::filesystem::path& path);
+
+/// Stage::compute_capability of a kernel's source: 90 if it includes stages/hopper.cuh.
+int needed_capability(std::string_view source);
+
+}  // namespace ladder
