@@ -1,11 +1,19 @@
 /// @file
-/// What a thread starts and does not wait for. Internal to simt/.
+/// Asynchronous operations: what a thread or a warp starts and does not wait for. Internal to simt/.
+///
+/// They are of one kind, whether an instruction copies 16 bytes (cp.async), moves a box (TMA) or multiplies
+/// matrices (wgmma). Each reads, writes and signals: it accesses memory at some moment between its start and
+/// the wait that learns that it is over, and lands as late as that wait allows. The race checker takes it to
+/// be under way all that time, whenever its bytes land. A new kind is an Op with land() in an AsyncQueue, or
+/// an AsyncOp that an mbarrier holds (simt/mbarriers.h).
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "simt/clocks.h"
@@ -17,19 +25,15 @@ inline void add(float& sum, float x) {
     std::atomic_ref(sum).fetch_add(x, std::memory_order_relaxed);
 }
 
-/// An asynchronous operation: it reads and writes memory at some moment between its start and the moment at
-/// which somebody who waits learns that it is over. The race checker takes it to be under way all that time,
-/// whenever its bytes land.
-struct AsyncOp {
-    const void* reads;  ///< null: it writes zeros
-    void* writes;
+/// Bytes that lie together on both sides of a copy.
+struct Piece {
+    const void* reads;  ///< null: zeros are written
+    void* writes;       ///< null: nothing is
     std::uint32_t bytes;
-    bool adds = false;  ///< adds floats to those that are there, whichever others do
-    bool landed = false;
+    bool adds = false;  ///< adds floats to those in memory, whichever other threads do
 
-    void land() {
-        if (landed) return;
-        landed = true;
+    void move() const {
+        if (writes == nullptr) return;
         if (adds) {
             for (std::uint32_t i = 0; i < bytes / sizeof(float); ++i)
                 add(static_cast<float*>(writes)[i], static_cast<const float*>(reads)[i]);
@@ -41,56 +45,71 @@ struct AsyncOp {
     }
 };
 
-/// The copies of one thread (cp.async), from their start until the thread has waited for them. They are
-/// waited for in the order in which they were started, and may land in any. The n-th is epoch n of an agent
-/// of their own.
-class CopyQueue {
+/// An asynchronous operation on memory: what it reads, what it writes, and what it signals.
+template <class Pieces>
+struct AsyncOp {
+    Pieces pieces;
+    std::uintptr_t caller = 0;  ///< return address of its start
+    /// An agent's epoch each. A thread that has learned of it knows that memory has been read, and written.
+    Moment has_read{}, has_written{};
+    bool landed = false;
+
+    void land() {
+        if (std::exchange(landed, true)) return;
+        for (const Piece& piece : pieces) piece.move();
+    }
+};
+using AsyncCopy = AsyncOp<std::array<Piece, 1>>;  ///< of one thread (cp.async)
+using BulkCopy = AsyncOp<std::vector<Piece>>;     ///< by the copy engine (TMA)
+
+/// Operations of one thread or warp, from their start until it has waited for them, in groups. It waits in
+/// the order in which it started them; they may land in any. The n-th is epoch n of an agent of their own.
+template <class Op>
+class AsyncQueue {
   public:
-    void clear() { *this = {}; }
-
-    Epoch start(const AsyncOp& op) {
-        ops_.push_back(op);
-        return started();
+    void clear() {
+        ops_.clear();
+        groups_.clear();
+        over_ = 0;
     }
-    /// How many copies there have been.
-    Epoch started() const { return waited_ + in_flight(); }
-    /// How many the thread has started and not waited for.
+
+    void start(Op op) { ops_.push_back(std::move(op)); }
+    /// How many operations have started, and how many of them have been waited for.
+    Epoch started() const { return over_ + in_flight(); }
+    Epoch over() const { return over_; }
     Epoch in_flight() const { return static_cast<Epoch>(ops_.size()); }
-    AsyncOp& operator[](Epoch place) { return ops_[place]; }  ///< the oldest in flight is at place 0
+    /// Operation n, which has not been waited for. The first one is operation 0.
+    Op& operator[](Epoch n) { return ops_[n - over_]; }
+    Op& last() { return ops_.back(); }
 
-    /// The copies since the last commit are a group.
+    /// The operations since the last commit are a group.
     void commit() { groups_.push_back(started()); }
-    bool has_groups() const { return !groups_.empty(); }
-    /// Forgets all groups but the last `pending`. Returns how many copies those and the ones before them
-    /// were.
-    Epoch close_groups(std::size_t pending) {
-        if (groups_.size() <= pending) return waited_;
-        const auto open = groups_.end() - static_cast<std::ptrdiff_t>(pending);
-        const Epoch closed = open[-1];
-        groups_.erase(groups_.begin(), open);
-        return closed;
+    std::size_t groups() const { return groups_.size(); }
+    /// How many operations are over when all groups but the last `pending` are.
+    Epoch before_last(std::size_t pending) const {
+        return groups() > pending ? groups_[groups() - pending - 1] : over_;
+    }
+    void forget_groups_before_last(std::size_t pending) {
+        if (groups() > pending) groups_.erase(groups_.begin(), groups_.end() - offset(pending));
     }
 
-    /// All copies so far arrive at an mbarrier.
-    void tell_mbarrier() { told_ = started(); }
-    bool has_told_mbarrier() const { return told_ > waited_; }
-
-    /// The first n copies land.
+    /// The first n operations land.
     void land(Epoch n) {
-        for (Epoch i = 0; i + waited_ < n; ++i) ops_[i].land();
+        for (Epoch i = over_; i < n; ++i) (*this)[i].land();
     }
-    /// The thread has waited for the first n copies.
+    /// The first n operations have been waited for.
     void forget(Epoch n) {
-        if (n <= waited_) return;
-        ops_.erase(ops_.begin(), ops_.begin() + static_cast<std::ptrdiff_t>(n - waited_));
-        waited_ = n;
+        if (n <= over_) return;
+        ops_.erase(ops_.begin(), ops_.begin() + offset(n - over_));
+        over_ = n;
     }
 
   private:
-    std::vector<AsyncOp> ops_;   ///< in flight, oldest first
-    std::vector<Epoch> groups_;  ///< how many copies there had been at each commit
-    Epoch waited_ = 0;           ///< copies that the thread has waited for
-    Epoch told_ = 0;             ///< copies that arrive at an mbarrier
+    static std::ptrdiff_t offset(std::size_t n) { return static_cast<std::ptrdiff_t>(n); }
+
+    std::vector<Op> ops_;        ///< in flight, oldest first
+    std::vector<Epoch> groups_;  ///< how many operations there had been at each commit
+    Epoch over_ = 0;
 };
 
 }  // namespace simt

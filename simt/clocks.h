@@ -71,6 +71,8 @@ class Clocks {
     Moment now(int thread) const { return {block_, threads_[thread].epoch, static_cast<Agent>(thread)}; }
     /// The moment of a thread's n-th copy, from 1 on.
     Moment copy(int thread, Epoch n) const { return {block_, n, copies_of(thread)}; }
+    /// The moment at which an agent's epoch ends.
+    Moment moment(Agent agent, Epoch epoch) const { return {block_, epoch, agent}; }
     /// Behind those of the threads and their copies.
     Agent add_agent() { return next_agent_++; }
     bool is_thread(const Moment& moment) const { return moment.agent < threads_.size(); }

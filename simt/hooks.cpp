@@ -10,8 +10,7 @@ namespace {
 
 __attribute__((always_inline)) inline void plain_access(const void* address, std::size_t bytes, bool write) {
     if (simt::Block* block = simt::running_block; block != nullptr) {
-        block->check(address, bytes, write, simt::Via::plain,
-                     reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)));
+        block->access_plainly(address, bytes, write, SIMT_CALLER);
     }
 }
 
@@ -53,7 +52,8 @@ extern "C" {
 void __sanitizer_cov_trace_cmp4(std::uint32_t a, std::uint32_t b) {
     // Not so two small ones: they are places of registers in a fragment, such as c / 2 % 2 and a row's.
     if (a < 4 && b < 4) return;
-    if (simt::running_block != nullptr) simt::running_block->note_comparison();
+    simt::Block* block = simt::running_block;
+    if (block != nullptr) block->masked_tiles.compare(block->context.thread());
 }
 void __sanitizer_cov_trace_cmp1(std::uint8_t, std::uint8_t) {}
 void __sanitizer_cov_trace_cmp2(std::uint16_t, std::uint16_t) {}
@@ -97,11 +97,10 @@ std::size_t __wrap_strlen(const char* text) {
 // A static variable of a function asks whether it has been set up. On a GPU a kernel's cannot be at run time.
 std::uint8_t __tsan_atomic8_load(const volatile std::uint8_t* guard, int) {
     if (simt::running_block != nullptr) {
-        simt::running_block->fail(
+        simt::running_block->context.fail(
             simt::Report::Kind::host_access,
-            "a static variable that is set up when a kernel comes to it, at " +
-                simt::source_of(reinterpret_cast<std::uintptr_t>(__builtin_return_address(0))) +
-                ": no GPU has that");
+            "a static variable that is set up when a kernel comes to it, at {}: no GPU has that",
+            simt::source_of(SIMT_CALLER));
     }
     return __atomic_load_n(guard, __ATOMIC_ACQUIRE);
 }

@@ -7,20 +7,15 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
-#include <mutex>
 #include <type_traits>
 
 #include "simt/block.h"
+#include "simt/hopper.h"
 #include "simt/product.h"
 
 namespace simt {
 namespace {
-
-#define SIMT_CALLER reinterpret_cast<std::uintptr_t>(__builtin_return_address(0))
-
-constexpr std::uint32_t full_warp = 0xffffffffu;
 
 struct MatrixOperands {
     std::uint32_t* r;
@@ -65,8 +60,29 @@ void ldmatrix_body(void* const (&operands)[32], std::uint32_t) {
             r[k] = low | high << 16;
         }
     }
-    running_block->tally.ldmatrix += 1;
-    running_block->tally.bank_conflicts += bank_conflicts(operands);
+    running_block->context.tally.ldmatrix += 1;
+    running_block->context.tally.bank_conflicts += bank_conflicts(operands);
+}
+
+struct StoredOperands {
+    const std::uint32_t* r;
+    const void* row;
+};
+
+template <bool transposed>
+void stmatrix_body(void* const (&all)[32], std::uint32_t) {
+    for (int lane = 0; lane < 32; ++lane) {
+        const auto& own = *static_cast<const StoredOperands*>(all[lane]);
+        const int g = lane / 4, t = lane % 4;
+        // Half i % 2 of register i / 2: element (g, 2t + i % 2) of matrix i / 2.
+        for (int i = 0; i < 8; ++i) {
+            const int row = transposed ? 2 * t + i % 2 : g, column = transposed ? g : 2 * t + i % 2;
+            const auto& named = *static_cast<const StoredOperands*>(all[8 * (i / 2) + row]);
+            const auto half = static_cast<std::uint16_t>(own.r[i / 2] >> 16 * (i % 2));
+            std::memcpy(static_cast<std::byte*>(const_cast<void*>(named.row)) + 2 * column, &half, 2);
+        }
+    }
+    running_block->context.tally.stmatrix += 1;
 }
 
 struct MmaOperands {
@@ -127,8 +143,8 @@ void mma_body(void* const (&operands)[32], std::uint32_t) {
         d[2] = D[g + 8][2 * t];
         d[3] = D[g + 8][2 * t + 1];
     }
-    running_block->tally.mma += 1;
-    running_block->tally.mma_during_copies += running_block->warp_has_copies_in_flight();
+    running_block->context.tally.mma += 1;
+    running_block->context.tally.mma_during_copies += running_block->copies.warp_has_some_in_flight();
 }
 
 struct ShuffleOperands {
@@ -149,7 +165,7 @@ void shuffle_body(void* const (&operands)[32], std::uint32_t mask) {
         const auto& own = *static_cast<const ShuffleOperands*>(operands[lane]);
         std::memcpy(own.value, sent[own.source_lane & 31].data(), own.bytes);
     }
-    running_block->tally.shuffles += 1;
+    running_block->context.tally.shuffles += 1;
 }
 
 struct VoteOperands {
@@ -166,153 +182,103 @@ void vote_body(void* const (&operands)[32], std::uint32_t mask) {
     bool any = false;
     each([&](const VoteOperands& lane) { any = any || lane.mine; });
     each([&](VoteOperands& lane) { lane.any = any; });
-    running_block->tally.votes += 1;
+    running_block->context.tally.votes += 1;
 }
 
-void sync_warp_body(void* const (&)[32], std::uint32_t) {
-    running_block->tally.warp_syncs += 1;
+void sync_warp_body(void* const (&)[32], std::uint32_t mask) {
+    Context& context = running_block->context;
+    context.tally.warp_syncs += 1;
+    if (!context.is_checked) return;
+    int lanes[32], count = 0;
+    for (std::uint32_t left = mask; left != 0; left &= left - 1)
+        lanes[count++] = 32 * context.warp() + __builtin_ctz(left);
+    context.clocks.meet({lanes, static_cast<std::size_t>(count)});
 }
 
-// Functions of their own, so that all others' turns are short of variables: see Block::meet.
+// Each is one object, whose address says which instruction a lane executes.
+constexpr WarpInstruction ldmatrix_instruction[]{{"ldmatrix", ldmatrix_body<false>},
+                                                 {"ldmatrix_transposed", ldmatrix_body<true>}};
+constexpr WarpInstruction stmatrix_instruction[]{{"stmatrix", stmatrix_body<false>},
+                                                 {"stmatrix_transposed", stmatrix_body<true>}};
+template <class T>
+constexpr WarpInstruction mma_instruction{"mma", mma_body<T>};
+constexpr WarpInstruction shuffle_instruction{"shuffle", shuffle_body};
+constexpr WarpInstruction vote_instruction{"vote", vote_body};
+constexpr WarpInstruction sync_warp_instruction{"__syncwarp", sync_warp_body};
+
+// Functions of their own, so that all others' turns are short of variables: see Meetings::meet.
 [[noreturn, gnu::noinline]] void fail_on_row(const char* what, Site site) {
-    running_block->fail(Report::Kind::misaligned,
-                        fmt::format("{} of a row that is not 16-byte aligned, at {}", what, to_string(site)));
+    running_block->context.fail(Report::Kind::misaligned, "{} of a row that is not 16-byte aligned, at {}",
+                                what, to_string(site));
 }
 [[noreturn, gnu::noinline]] void fail_on_type(Site site) {
-    running_block->fail(Report::Kind::unsupported,
-                        fmt::format("mma of bf16 at {} needs sm_80", to_string(site)));
+    running_block->context.fail(Report::Kind::unsupported, "mma of bf16 at {} needs sm_80", to_string(site));
 }
 
 /// A GPU's loads and stores take no address that is not a multiple of what they move.
-void require_alignment(Block& block, const char* what, const void* address, std::size_t bytes,
+void require_alignment(Context& context, const char* what, const void* address, std::size_t bytes,
                        std::uintptr_t caller) {
     if (reinterpret_cast<std::uintptr_t>(address) % bytes == 0) return;
-    block.fail(Report::Kind::misaligned,
-               fmt::format("{} of {} bytes at an address that is no multiple of them, at {}", what, bytes,
-                           source_of(caller)));
+    context.fail(Report::Kind::misaligned, "{} of {} bytes at an address that is no multiple of them, at {}",
+                 what, bytes, source_of(caller));
+}
+
+/// What load() and store() have in common: they are checked, recorded and counted.
+void access(const char* what, const void* address, std::size_t bytes, bool write,
+            std::uint64_t Counters::*global_bytes, std::uintptr_t caller) {
+    Context& context = running_block->context;
+    require_alignment(context, what, address, bytes, caller);
+    context.check(address, bytes, write, Via::wrapper, caller);
+    context.recorder.access(context.thread(), address, bytes, write);
+    const bool is_shared = context.shared.contains(address);
+    context.tally.*(is_shared ? &Counters::shared_exchange_bytes : global_bytes) += bytes;
+}
+
+/// A lane's part of ldmatrix or stmatrix, before its warp meets: its row.
+void access_row(const char* what, const void* row, bool write, Site site, std::uintptr_t caller) {
+    Context& context = running_block->context;
+    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) fail_on_row(what, site);
+    context.check(row, 16, write, Via::wrapper, caller);
+    context.tally.shared_tile_bytes += 16;
 }
 
 }  // namespace
 
 void load(const void* address, void* value, std::size_t bytes) {
-    Block& block = *running_block;
-    const auto caller = SIMT_CALLER;
-    require_alignment(block, "load", address, bytes, caller);
-    block.check(address, bytes, false, Via::wrapper, caller);
-    block.record_access(address, bytes, false);
-    (block.in_shared_memory(address) ? block.tally.shared_exchange_bytes : block.tally.global_load_bytes) +=
-        bytes;
+    access("load", address, bytes, false, &Counters::global_load_bytes, SIMT_CALLER);
     std::memcpy(value, address, bytes);
 }
 
 void store(void* address, const void* value, std::size_t bytes) {
-    Block& block = *running_block;
-    const auto caller = SIMT_CALLER;
-    require_alignment(block, "store", address, bytes, caller);
-    block.check(address, bytes, true, Via::wrapper, caller);
-    block.record_access(address, bytes, true);
-    (block.in_shared_memory(address) ? block.tally.shared_exchange_bytes : block.tally.global_store_bytes) +=
-        bytes;
+    access("store", address, bytes, true, &Counters::global_store_bytes, SIMT_CALLER);
     std::memcpy(address, value, bytes);
 }
 
 void* shared_memory() {
-    return running_block->shared_memory();
-}
-
-void copy_async(void* shared, const void* global, bool valid, bool evict_first) {
-    running_block->start_copy(shared, global, valid, evict_first, SIMT_CALLER);
-}
-
-void copy_commit() {
-    running_block->commit_copies();
-}
-
-void copy_wait(int pending_groups) {
-    running_block->wait_for_groups(pending_groups, SIMT_CALLER);
-}
-
-void copy_wait() {
-    running_block->wait_for_copies(SIMT_CALLER);
-}
-
-void mbarrier_init(void* barrier, int arrivals) {
-    running_block->init_mbarrier(barrier, arrivals, SIMT_CALLER);
-}
-
-void mbarrier_arrive(void* barrier) {
-    running_block->arrive(barrier, false, SIMT_CALLER);
-}
-
-void mbarrier_arrive_behind_copies(void* barrier) {
-    running_block->arrive(barrier, true, SIMT_CALLER);
-}
-
-void mbarrier_wait(void* barrier, int phase, Site site) {
-    running_block->wait_for_phase(barrier, phase, site, SIMT_CALLER);
-}
-
-unsigned atomic_inc(unsigned* counter, unsigned most) {
-    Block& block = *running_block;
-    block.tally.atomics += 1;
-    // Blocks of other workers do it too: one at a time, and in the order in which the checker sees them.
-    static std::mutex mutex;
-    const auto caller = SIMT_CALLER;
-    return block.atomic([&] {
-        const auto checked = block.check(counter, sizeof *counter, true, Via::atomic, caller);
-        const auto lock = block.is_checked() ? std::unique_lock<std::mutex>() : std::unique_lock(mutex);
-        const unsigned count = *counter;
-        *counter = count >= most ? 0 : count + 1;
-        return count;
-    });
-}
-
-void atomic_add(float* sum, float x) {
-    Block& block = *running_block;
-    block.tally.atomics += 1;
-    // In no turn: whoever adds up floats with atomics gets one of many sums, on a GPU, too.
-    block.check(sum, sizeof *sum, true, Via::addition, SIMT_CALLER);
-    add(*sum, x);
-}
-
-void raise_count(unsigned* count) {
-    Block& block = *running_block;
-    block.tally.atomics += 1;
-    block.fence();
-    {
-        const auto checked = block.check(count, sizeof *count, true, Via::release, SIMT_CALLER);
-        std::atomic_ref(*count).fetch_add(1);
-    }
-    block.raised();
-}
-
-void wait_for_count(const unsigned* count, unsigned value, Site site) {
-    running_block->wait_for_count(count, value, site, SIMT_CALLER);
-}
-
-void fence() {
-    running_block->fence();
+    return running_block->context.shared.data();
 }
 
 void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site) {
-    Block& block = *running_block;
-    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) fail_on_row("ldmatrix", site);
-    block.check(row, 16, false, Via::wrapper, SIMT_CALLER);
-    block.record_matrix_row(row, transposed);
-    block.tally.shared_tile_bytes += 16;
+    Context& context = running_block->context;
+    access_row("ldmatrix", row, false, site, SIMT_CALLER);
+    context.recorder.read_row(context.thread(), row, transposed);
     MatrixOperands operands{r, row};
-    if (transposed) {
-        block.meet(Op::ldmatrix_transposed, full_warp, &operands, ldmatrix_body<true>, site);
-    } else {
-        block.meet(Op::ldmatrix, full_warp, &operands, ldmatrix_body<false>, site);
-    }
+    running_block->meetings.meet(ldmatrix_instruction[transposed], full_warp, &operands, site);
+}
+
+void stmatrix(const void* row, const std::uint32_t (&r)[4], bool transposed, Site site) {
+    Context& context = running_block->context;
+    access_row("stmatrix", row, true, site, SIMT_CALLER);
+    context.recorder.access(context.thread(), row, 16, true);
+    StoredOperands operands{r, row};
+    running_block->meetings.meet(stmatrix_instruction[transposed], full_warp, &operands, site);
 }
 
 template <class T>
 void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, Site site) {
     if (std::is_same_v<T, bf16> && options().compute_capability < 80) fail_on_type(site);
     MmaOperands operands{d, a, b0, b1};
-    running_block->meet(Op::mma, full_warp, &operands, mma_body<T>, site);
+    running_block->meetings.meet(mma_instruction<T>, full_warp, &operands, site);
 }
 template void mma<fp16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t, Site);
 template void mma<bf16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t, Site);
@@ -326,39 +292,103 @@ template std::uint32_t pack<bf16>(float, float);
 
 void shuffle(std::uint32_t mask, void* value, std::size_t bytes, int source_lane, Site site) {
     ShuffleOperands operands{value, bytes, source_lane};
-    running_block->meet(Op::shuffle, mask, &operands, shuffle_body, site);
+    running_block->meetings.meet(shuffle_instruction, mask, &operands, site);
 }
 
 bool any(std::uint32_t mask, bool mine, Site site) {
     VoteOperands operands{mine, false};
-    running_block->meet(Op::vote, mask, &operands, vote_body, site);
+    running_block->meetings.meet(vote_instruction, mask, &operands, site);
     return operands.any;
 }
 
 void sync_warp(std::uint32_t mask, Site site) {
-    running_block->meet(Op::sync_warp, mask, nullptr, sync_warp_body, site);
-}
-
-void sync_block(Site site) {
-    running_block->sync(site);
+    running_block->meetings.meet(sync_warp_instruction, mask, nullptr, site);
 }
 
 float exp2(float x) {
-    running_block->note_exponential();
+    Context& context = running_block->context;
+    context.tally.exponentials += 1;
+    context.time.exponential(context.thread());
     return std::exp2(x);
 }
 
 float divide(float a, float b) {
-    running_block->tally.divides += 1;
+    running_block->context.tally.divides += 1;
     return a / b;
 }
 
+void copy_async(void* shared, const void* global, bool valid, bool evict_first) {
+    running_block->masked_tiles.start_copy(running_block->context.thread());
+    running_block->copies.start(shared, valid ? global : nullptr, evict_first, SIMT_CALLER);
+}
+
+void copy_commit() {
+    running_block->copies.commit();
+}
+
+void copy_wait(int pending_groups) {
+    running_block->copies.wait_for_groups(pending_groups, SIMT_CALLER);
+}
+
+void copy_wait() {
+    running_block->copies.wait_for_all(SIMT_CALLER);
+}
+
+void mbarrier_init(void* barrier, int arrivals) {
+    running_block->mbarriers.init(barrier, arrivals, SIMT_CALLER);
+}
+
+void mbarrier_arrive(void* barrier) {
+    running_block->mbarriers.arrive(barrier, false, SIMT_CALLER);
+}
+
+void mbarrier_arrive_behind_copies(void* barrier) {
+    running_block->mbarriers.arrive(barrier, true, SIMT_CALLER);
+}
+
+void mbarrier_wait(void* barrier, int phase, Site site) {
+    running_block->mbarriers.wait(barrier, phase, site, SIMT_CALLER);
+}
+
+unsigned atomic_inc(unsigned* counter, unsigned most) {
+    return running_block->atomics.increment(counter, most, SIMT_CALLER);
+}
+
+void atomic_add(float* sum, float x) {
+    running_block->atomics.add_to(sum, x, SIMT_CALLER);
+}
+
+void raise_count(unsigned* count) {
+    running_block->atomics.raise(count, SIMT_CALLER);
+}
+
+void wait_for_count(const unsigned* count, unsigned value, Site site) {
+    running_block->atomics.wait_for(count, value, site, SIMT_CALLER);
+}
+
+void fence() {
+    running_block->atomics.fence();
+}
+
+void sync_block(Site site) {
+    running_block->barrier.sync(site);
+}
+
 void note_tile(const Tile& tile) {
-    running_block->note_tile(tile);
+    Context& context = running_block->context;
+    const int thread = context.thread(), sharing = tile.threads == 0 ? context.threads : tile.threads;
+    const bool is_first = thread % sharing == 0;
+    running_block->masked_tiles.note_tile(thread, thread - thread % sharing, tile.rows * tile.keys / sharing);
+    if (is_first) {
+        context.tally.tiles += 1;
+        context.tally.masked_tiles += tile.masked;
+    }
+    if (context.recorder.is_on()) context.time.note(thread, tile);
+    context.recorder.note_tile(thread, tile, is_first);
 }
 
 void note_row(int row, float m, float l) {
-    running_block->note_row(row, m, l);
+    running_block->context.recorder.note_row(running_block->context.thread(), row, m, l);
 }
 
 }  // namespace simt

@@ -133,7 +133,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         // Not itself thread_local: a library that is loaded late has little room for such variables.
         static thread_local const auto own_block = std::make_unique<Block>();
         Block& block = *own_block;
-        block.tally = {};
+        const Counters& tally = block.context.tally;
         block.begin_launch(config, call, parameters, bytes, first_serial);
         std::uint64_t i = next++;
         bool has_failed = false;
@@ -141,14 +141,14 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
             for (; i < blocks; i = next++) {
                 const std::uint64_t number =
                     o.order == Order::reversed ? blocks - 1 - i : i * stride % blocks;
-                const Counters before = block.tally;
+                const Counters before = tally;
                 BlockTrace trace{.launch = launched, .number = number, .phases = {}, .timeline = {}};
                 block.run(number, o.on_trace ? &trace : nullptr, turns ? &*turns : nullptr, workers);
                 if (turns) turns->leave(number);
-                if (o.on_block) o.on_block(number, block.tally - before);
+                if (o.on_block) o.on_block(number, tally - before);
                 if (o.on_trace) o.on_trace(config, std::move(trace));
             }
-        } catch (const Block::GivenUp&) {  // the block that failed says why
+        } catch (const Atomics::GivenUp&) {  // the block that failed says why
         } catch (...) {
             has_failed = true;
             next = blocks;
@@ -158,7 +158,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         }
         workers.leave(has_failed);
         const std::lock_guard lock(total_mutex);
-        total += block.tally;
+        total += tally;
     };
     pool().run(count, work);
     {

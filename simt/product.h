@@ -1,6 +1,19 @@
 /// @file
-/// The multiply-adds of matrix products. Internal to simt/.
+/// What matrix products compute: the multiply-adds, and the operands of a warpgroup's (wgmma). Internal to
+/// simt/.
 #pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "simt/descriptor.h"
+#include "simt/hopper.h"
 
 namespace simt {
 
@@ -25,5 +38,106 @@ inline void multiply_rows(const float* A, int A_stride, const float* B, int B_st
         for (int j = 0; j < 8; ++j) D[i * D_stride + j] = sum[i][j];
     }
 }
+
+/// The accumulators of a warp's products in flight: what they will be. Until then the threads' registers
+/// hold a NaN that nothing computes.
+struct Accumulators {
+    static constexpr std::uint32_t poison = 0xffff'dead;
+
+    /// The lanes' accumulators are in flight from now on.
+    explicit Accumulators(const Wgmma* const (&lanes)[32]) : columns(lanes[0]->columns), value(16 * columns) {
+        for (int lane = 0; lane < 32; ++lane) {
+            D[lane] = lanes[lane]->D;
+            for (int i = 0; i < columns / 2; ++i)
+                value[row_of(lane, i) * columns + column_of(lane, i)] =
+                    std::exchange(D[lane][i], std::bit_cast<float>(poison));
+        }
+    }
+    /// They are the threads' again. Returns a lane that has written to its own meanwhile, or -1.
+    int give_back() const {
+        for (int lane = 0; lane < 32; ++lane) {
+            for (int i = 0; i < columns / 2; ++i) {
+                if (std::bit_cast<std::uint32_t>(D[lane][i]) != poison) return lane;
+                D[lane][i] = value[row_of(lane, i) * columns + column_of(lane, i)];
+            }
+        }
+        return -1;
+    }
+
+    std::array<float*, 32> D;  ///< of each lane
+    int columns;
+    std::vector<float> value;  ///< 16 rows
+    int in_flight = 0;         ///< products
+    Site product{};            ///< the last of them
+};
+
+/// The part of a product that one warp computes: 16 of its 64 rows. It reads A and B, and writes D.
+struct Product {
+    Accumulators* accumulators;
+    std::array<const std::uint32_t*, 32> A;  ///< of each lane, if it is in registers
+    Wgmma operands;
+    bool landed = false;
+};
+
+/// Computes products from shared memory and registers.
+class Multiplier {
+  public:
+    /// B, which all four warps of a warpgroup have in common.
+    void read_B(const std::byte* shared, const Wgmma& o) {
+        const int N = o.columns;
+        float values[8];
+        if (o.B_transposed) {
+            Descriptor(o.B_descriptor).by_columns(N, [&](std::size_t place, int column, int k) {
+                values_of(shared + place, values, o.is_fp16);
+                std::copy_n(values, 8, &B_[k * N + column]);
+            });
+        } else {
+            Descriptor(o.B_descriptor).by_rows(0, N, [&](std::size_t place, int column, int k) {
+                values_of(shared + place, values, o.is_fp16);
+                for (int i = 0; i < 8; ++i) B_[(k + i) * N + column] = values[i];
+            });
+        }
+    }
+    /// D = A B (+ D) for the 16 rows of A from `first_row` on, with the B that was read last.
+    void land(const std::byte* shared, Product& product, int first_row) {
+        read_A(shared, product, first_row);
+        const int N = product.operands.columns;
+        float* D = product.accumulators->value.data();
+        for (int row = 0; row < 16; row += 4) {
+            for (int column = 0; column < N; column += 8)
+                multiply_rows<16>(&A_[row * 16], 16, &B_[column], N, D + row * N + column, N,
+                                  product.operands.add);
+        }
+        product.landed = true;
+    }
+
+  private:
+    static void values_of(const void* from, float (&values)[8], bool is_fp16) {
+        std::uint16_t bits[8];
+        std::memcpy(bits, from, sizeof bits);
+        for (int i = 0; i < 8; ++i) values[i] = is_fp16 ? value_of(fp16{bits[i]}) : value_of(bf16{bits[i]});
+    }
+    void read_A(const std::byte* shared, const Product& product, int first_row) {
+        const Wgmma& o = product.operands;
+        if (o.A == nullptr) {
+            float values[8];
+            Descriptor(o.A_descriptor).by_rows(first_row, 16, [&](std::size_t place, int row, int k) {
+                values_of(shared + place, values, o.is_fp16);
+                std::copy_n(values, 8, &A_[(row - first_row) * 16 + k]);
+            });
+            return;
+        }
+        for (int lane = 0; lane < 32; ++lane) {
+            for (int i = 0; i < 8; ++i) {
+                const auto bits = static_cast<std::uint16_t>(product.A[lane][i / 2] >> 16 * (i % 2));
+                const int row = lane / 4 + i / 2 % 2 * 8, column = lane % 4 * 2 + i % 2 + i / 4 * 8;
+                A_[row * 16 + column] = o.is_fp16 ? value_of(fp16{bits}) : value_of(bf16{bits});
+            }
+        }
+    }
+
+    std::array<float, 16 * 16> A_;
+    std::array<float, 16 * 256> B_;
+};
 
 }  // namespace simt

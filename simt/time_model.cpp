@@ -6,7 +6,6 @@
 namespace simt {
 namespace {
 
-constexpr int warps_of_group = 4;
 constexpr int quarters = 4;
 constexpr double never = std::numeric_limits<double>::infinity();
 

@@ -28,6 +28,8 @@
 
 namespace simt {
 
+constexpr int warps_of_group = 4;  ///< of a warpgroup
+
 class TimeModel {
   public:
     static constexpr double multiply_adds = 2048, exponentials_of_quarter = 4;  ///< per clock

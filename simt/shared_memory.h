@@ -1,18 +1,40 @@
 /// @file
-/// Where the bytes of a block's shared memory come from, noted while a trace is recorded. Internal to simt/.
+/// The dynamic shared memory of a block, and where its bytes come from. Internal to simt/.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "simt/simt.h"
 
 namespace simt {
 
+/// As much memory as a block can have. Places are bytes from its start.
+class SharedMemory {
+  public:
+    void begin_launch(std::size_t bytes) { bytes_ = bytes; }
+    void begin_block() { std::memset(data(), 0xff, bytes_); }  // NaN in every floating-point type
+
+    std::byte* data() const { return memory_.get(); }
+    std::size_t bytes() const { return bytes_; }
+    std::size_t place_of(const void* address) const {
+        return static_cast<std::size_t>(static_cast<const std::byte*>(address) - data());
+    }
+    bool contains(const void* address) const { return place_of(address) < bytes_; }
+
+  private:
+    std::unique_ptr<std::byte, decltype(&std::free)> memory_{
+        static_cast<std::byte*>(std::aligned_alloc(1024, hopper_shared_bytes)), &std::free};
+    std::size_t bytes_ = 0;  ///< that the launch asked for
+};
+
 /// What wrote each piece of shared memory last: a copy, and from where, or a warp. Places are bytes from its
-/// start. A copy counts from when it starts: whoever reads before it has landed is a race anyway.
+/// start. A copy counts from when it starts: to read before it has landed is a race anyway.
 class Origins {
   public:
     static constexpr std::size_t copied = 16, stored = 4;  ///< bytes of a piece

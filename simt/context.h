@@ -1,0 +1,128 @@
+/// @file
+/// What the objects of a block have in common. Internal to simt/.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+
+#include "simt/async.h"
+#include "simt/checker.h"
+#include "simt/clocks.h"
+#include "simt/cuda.h"
+#include "simt/recorder.h"
+#include "simt/scheduler.h"
+#include "simt/shared_memory.h"
+#include "simt/simt.h"
+#include "simt/time_model.h"
+
+/// Where an instruction was called, for reports. In the function that kernels call.
+#define SIMT_CALLER reinterpret_cast<std::uintptr_t>(__builtin_return_address(0))
+
+namespace simt {
+
+constexpr std::uint32_t full_warp = 0xffffffffu;
+
+/// What each object of a block knows of the block: who runs, memory, what comes before what, and the records.
+class Context {
+  public:
+    Scheduler scheduler;
+    SharedMemory shared;
+    Counters tally;
+    Clocks clocks;  ///< of checked blocks
+    Checker checker{clocks, tally.bypassed_bytes};
+    TimeModel time;
+    Recorder recorder{shared, tally};
+    bool is_checked = false;
+    int threads = 0;
+
+    void begin_launch(const Launch& config, const void* parameters, std::size_t bytes) {
+        tally = {};
+        is_checked = config.checked;
+        threads = static_cast<int>(config.block.count());
+        shared.begin_launch(config.shared_bytes);
+        checker.begin_launch(parameters, bytes, shared.data(), shared.bytes());
+    }
+    void begin_block(std::uint32_t serial, std::uint32_t first_serial, BlockTrace* trace) {
+        shared.begin_block();
+        recorder.begin_block(trace, threads);
+        time.begin(threads);
+        if (!is_checked) return;
+        clocks.begin(serial, first_serial, threads);
+        checker.begin_block(threads);
+    }
+
+    /// The running thread, and its warp.
+    int thread() const { return scheduler.current(); }
+    int warp() const { return thread() / 32; }
+    /// A thread that waits may go on.
+    void wake(int thread) { scheduler.make_ready(thread / 32, 1u << thread % 32); }
+
+    /// Gives up on the block, with a report. The thread never resumes.
+    template <class... Arguments>
+    [[noreturn, gnu::noinline]] void fail(Report::Kind kind, fmt::format_string<const Arguments&...> text,
+                                          const Arguments&... arguments) {
+        scheduler.fail(std::make_exception_ptr(Report(kind, fmt::format(text, arguments...))));
+    }
+
+    /// On the checked back-end: one access by the running thread, to memory but stacks. Does not return if
+    /// it is a fault. What the checker locks stays locked while the caller holds what this returns.
+    std::unique_lock<std::mutex> check(const void* address, std::size_t bytes, bool write, Via via,
+                                       std::uintptr_t caller) {
+        if (!is_checked || scheduler.on_a_stack(address)) return {};
+        return access(clocks.now(thread()), address, bytes, write, via, caller, thread());
+    }
+    /// The same at another moment, on a stack or not.
+    [[gnu::noinline]] std::unique_lock<std::mutex> access(const Moment& at, const void* address,
+                                                          std::size_t bytes, bool write, Via via,
+                                                          std::uintptr_t caller, int thread) {
+        std::exception_ptr fault;
+        try {
+            return checker.access(thread, at, address, bytes, write, via, caller);
+        } catch (const Report&) {
+            fault = std::current_exception();  // a thread that fails never leaves fail(), and must not stay
+                                               // in here
+        }
+        scheduler.fail(fault);
+    }
+
+    /// A new agent, which the thread has something asynchronous done by: "bulk load". 0 if nothing is
+    /// checked.
+    Agent add_agent(const char* what, int thread) {
+        if (!is_checked) return 0;
+        const Agent agent = clocks.add_agent();
+        checker.name_agent(agent, what, thread);
+        return agent;
+    }
+    /// An operation begins: until its moments are known, all that it reads and writes is in flight.
+    template <class Pieces>
+    void start(AsyncOp<Pieces>& op, Via via) {
+        if (is_checked) {
+            for (const Piece& p : op.pieces) {
+                if (p.reads != nullptr)
+                    access(op.has_read, p.reads, p.bytes, false, via, op.caller, thread());
+                if (p.writes != nullptr)
+                    access(op.has_written, p.writes, p.bytes, true, p.adds ? Via::addition : via, op.caller,
+                           thread());
+            }
+        }
+        if (!options().late_copies) op.land();
+    }
+};
+
+/// An object of a block.
+class Part {
+  public:
+    explicit Part(Context& context) : context_(context) {}
+
+  protected:
+    int thread() const { return context_.thread(); }
+    int warp() const { return context_.warp(); }
+
+    Context& context_;
+};
+
+}  // namespace simt

@@ -1,0 +1,149 @@
+/// @file
+/// The registers of products (wgmma): arrays of a kernel that lie on its threads' stacks. Internal to simt/.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "simt/context.h"
+#include "simt/hopper.h"
+
+namespace simt {
+
+/// Which registers products use, and what their threads do with them meanwhile: a wgmma_fence makes them fit
+/// for a product, and from its start until it has been waited for its threads must not touch them.
+class ProductRegisters : Part {
+  public:
+    using Part::Part;
+
+    void begin_block() {
+        threads_.resize(context_.threads);
+        for (Thread& thread : threads_) {
+            if (thread.fenced || !thread.arrays.empty()) thread = {};
+        }
+    }
+    /// A turn of this thread begins.
+    void begin_turn(int thread) { running_ = &threads_[thread]; }
+
+    /// May an access to the running thread's stack be one to registers of a product, in flight or past?
+    bool watches(const void* address) const {
+        const auto* first = static_cast<const std::byte*>(address);
+        return !running_->arrays.empty() && (first < running_->gap.begin || first >= running_->gap.end);
+    }
+    void touch(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {
+        Array* last = running_->touched_last;  // mostly, a thread goes through one array
+        if (last == nullptr || !last->holds(address) || last->in_flight > 0)
+            return touch_another(address, bytes, write, caller);
+        last->touched = last->touched || write;
+    }
+
+    // What the running warp does.
+
+    void fence() {
+        for (int id = warp() * 32; id < warp() * 32 + 32; ++id) {
+            threads_[id].fenced = true;
+            for (Array& array : threads_[id].arrays) array.touched = false;
+        }
+    }
+    /// It has waited for products: registers that are new need another fence.
+    void end_fences() {
+        for (int id = warp() * 32; id < warp() * 32 + 32; ++id) threads_[id].fenced = false;
+    }
+    /// A product begins to use these registers, or has been waited for.
+    void take(const Wgmma* const (&lanes)[32], Site site) {
+        for (int lane = 0; lane < 32; ++lane) {
+            const int id = warp() * 32 + lane;
+            const Wgmma& own = *lanes[lane];
+            take(id, own.D, sizeof(float) * (own.columns / 2), "an accumulator", site);
+            if (own.A != nullptr) take(id, own.A, sizeof(std::uint32_t[4]), "a register of A", site);
+        }
+    }
+    void give_back(const std::array<float*, 32>& D, const std::array<const std::uint32_t*, 32>& A) {
+        for (int lane = 0; lane < 32; ++lane) {
+            for (Array& array : threads_[warp() * 32 + lane].arrays) {
+                array.in_flight -= array.begin == reinterpret_cast<const std::byte*>(D[lane]) ||
+                                   array.begin == reinterpret_cast<const std::byte*>(A[lane]);
+            }
+        }
+    }
+
+  private:
+    /// Registers of one thread.
+    struct Array {
+        const std::byte* begin;
+        std::size_t bytes;
+        const char* what;
+        int in_flight = 0;     ///< products that use them
+        bool touched = false;  ///< written since the thread's last wgmma_fence
+        Site product{};        ///< the last one that used them
+
+        bool holds(const void* address) const {
+            return static_cast<std::size_t>(static_cast<const std::byte*>(address) - begin) < bytes;
+        }
+    };
+    struct Thread {
+        bool fenced = false;  ///< wgmma_fence since the last wait
+        Array* touched_last = nullptr;
+        struct {
+            const std::byte *begin = nullptr, *end = nullptr;
+        } gap;                      ///< between two of the following, where the last access was
+        std::vector<Array> arrays;  ///< by address
+    };
+
+    [[gnu::noinline]] void touch_another(const void* address, std::size_t bytes, bool write,
+                                         std::uintptr_t caller) {
+        auto& all = running_->arrays;
+        const auto* first = static_cast<const std::byte*>(address);
+        const auto found =
+            std::upper_bound(all.begin(), all.end(), first,
+                             [](const std::byte* a, const Array& r) { return a < r.begin + r.bytes; });
+        if (found == all.end() || found->begin >= first + bytes) {
+            const Array* before = found == all.begin() ? nullptr : &found[-1];
+            running_->gap = {before == nullptr ? first : before->begin + before->bytes,
+                             found == all.end() ? first + bytes : found->begin};
+            return;
+        }
+        if (found->in_flight > 0) {
+            context_.fail(Report::Kind::registers_in_flight,
+                          "thread {} {} {} at {} before the wgmma at {} was waited for", thread(),
+                          write ? "writes" : "reads", found->what, source_of(caller),
+                          to_string(found->product));
+        }
+        found->touched = found->touched || write;
+        running_->touched_last = &*found;
+    }
+    void take(int id, const void* begin, std::size_t bytes, const char* what, Site site) {
+        Thread& thread = threads_[id];
+        auto& all = thread.arrays;
+        const auto* first = static_cast<const std::byte*>(begin);
+        const auto place = [&] {
+            return std::lower_bound(all.begin(), all.end(), first,
+                                    [](const Array& r, const std::byte* a) { return r.begin < a; });
+        };
+        auto found = place();
+        const bool known = found != all.end() && found->begin == first && found->bytes == bytes;
+        const bool is_chained = known && found->in_flight > 0;
+        if (!is_chained && (known ? found->touched : !thread.fenced)) {
+            context_.fail(Report::Kind::missing_fence,
+                          "wgmma at {} by thread {} of {} that no wgmma_fence made fit for it",
+                          to_string(site), id, what);
+        }
+        if (!known) {  // what lay there before is gone
+            thread.gap = {};
+            thread.touched_last = nullptr;
+            std::erase_if(
+                all, [&](const Array& r) { return r.begin < first + bytes && first < r.begin + r.bytes; });
+            found = all.insert(place(), {.begin = first, .bytes = bytes, .what = what});
+        }
+        found->product = site;
+        found->in_flight += 1;
+    }
+
+    std::vector<Thread> threads_;
+    Thread* running_ = nullptr;
+};
+
+}  // namespace simt
