@@ -43,7 +43,7 @@ void copy_wait(int pending_groups);
 void copy_wait();
 void mbarrier_init(void* barrier, int arrivals);
 void mbarrier_arrive(void* barrier);
-void mbarrier_arrive_behind_copies(void* barrier);
+void mbarrier_arrive_after_copies(void* barrier);
 void mbarrier_wait(void* barrier, int phase, Site site);
 unsigned atomic_inc(unsigned* counter, unsigned most);
 void atomic_add(float* sum, float x);

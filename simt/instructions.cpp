@@ -342,7 +342,7 @@ void mbarrier_arrive(void* barrier) {
     running_block->mbarriers.arrive(barrier, false, SIMT_CALLER);
 }
 
-void mbarrier_arrive_behind_copies(void* barrier) {
+void mbarrier_arrive_after_copies(void* barrier) {
     running_block->mbarriers.arrive(barrier, true, SIMT_CALLER);
 }
 

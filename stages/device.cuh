@@ -24,7 +24,7 @@
 #    define LADDER_SITE
 #else
 #    include "simt/cuda.h"
-// Warp instructions carry their place in the source, for reports.
+// Warp instructions carry their line in the source, for reports.
 #    define LADDER_SITE , simt::Site site = simt::Site::here()
 #endif
 
@@ -88,8 +88,8 @@ __device__ __forceinline__ void store(V* address, V value) {
 }
 
 /// atom.acq_rel.gpu.inc: atomicInc, and a fence on either side of it. What this thread has seen or written
-/// comes before it, for whoever finds the count later. __threadfence() is fence.sc.gpu: it also puts all
-/// fences of the GPU in one order, which takes longer.
+/// comes before it, for a thread that reads the count later. __threadfence() is fence.sc.gpu: it also puts
+/// all fences of the GPU in one order, which takes longer.
 __device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsigned most) {
 #ifdef __CUDACC__
     unsigned before;
@@ -106,8 +106,8 @@ __device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsign
 #endif
 }
 
-/// red.release.gpu.add: ++*count. What this thread has seen or written comes before it, for whoever has
-/// waited for the count.
+/// red.release.gpu.add: ++*count. What this thread has seen or written comes before it, for a thread that
+/// has waited for the count.
 __device__ __forceinline__ void raise_count(unsigned* count) {
 #ifdef __CUDACC__
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;\n" ::"l"(count) : "memory");
@@ -116,9 +116,9 @@ __device__ __forceinline__ void raise_count(unsigned* count) {
 #endif
 }
 
-/// ld.acquire.gpu, again and again until *count is `value`. What comes behind it comes behind all that those
-/// who raised it had seen or written; bulk copies, too (fence.proxy.async). The blocks that raise it must
-/// have begun before this one, since nothing says that a block begins while another waits.
+/// ld.acquire.gpu, again and again until *count is `value`. What follows it comes after all that the
+/// threads which raised it had seen or written; bulk copies, too (fence.proxy.async). The blocks that raise
+/// it must have begun before this one, since nothing says that a block begins while another waits.
 __device__ __forceinline__ void wait_for_count(const unsigned* count, unsigned value LADDER_SITE) {
 #ifdef __CUDACC__
     unsigned now;
@@ -133,8 +133,8 @@ __device__ __forceinline__ void wait_for_count(const unsigned* count, unsigned v
 #endif
 }
 
-/// red.global.add: *sum += x, whichever other threads add to it. Nobody knows in which order they do, so two
-/// runs may round to different sums.
+/// red.global.add: *sum += x, whichever other threads add to it, in no particular order, so two runs may
+/// round to different sums.
 __device__ __forceinline__ void atomic_add(float* sum, float x) {
 #ifdef __CUDACC__
     asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(sum), "f"(x) : "memory");
@@ -173,11 +173,11 @@ __device__ __forceinline__ S& shared_memory() {
 /// Whether the bytes of a copy are wanted again, by whichever block.
 enum class Reads : std::uint8_t { again, once };
 
-/// cp.async: starts a copy of 16 bytes from global to shared memory, or of 16 zero bytes if not `valid` (then
-/// the source is not read). The L2 cache fetches the whole 128-byte line; if it is read `once`, it makes room
-/// before other lines do (L2::evict_first, a hint). Both addresses are 16-byte aligned. The data is there for
-/// this thread after copy_wait, and for the others after a barrier behind that (within a warp, __syncwarp).
-/// Before sm_80: an ordinary load and store.
+/// cp.async: starts a copy of 16 bytes from global to shared memory, or of 16 zero bytes if not `valid`
+/// (then the source is not read). The L2 cache fetches the whole 128-byte line; if it is read `once`, it
+/// makes room before other lines do (L2::evict_first, a hint). Both addresses are 16-byte aligned. This
+/// thread may read the data after copy_wait, and the others after a barrier that follows it (within a warp,
+/// __syncwarp). Before sm_80: an ordinary load and store.
 template <Reads reads = Reads::again, class T>
 __device__ __forceinline__ void copy_async(T* shared, const T* global, bool valid) {
 #ifdef __CUDACC__
@@ -260,8 +260,8 @@ __device__ __forceinline__ void mbarrier_init(Mbarrier* barrier, int arrivals) {
 #endif
 }
 
-/// mbarrier.arrive: one arrival. Whoever waits for the phase sees what this thread has done and, behind a
-/// __syncwarp, its warp.
+/// mbarrier.arrive: one arrival. A thread that waits for the phase sees what this thread has done and,
+/// after a __syncwarp, what its warp has done.
 __device__ __forceinline__ void mbarrier_arrive(Mbarrier* barrier) {
 #ifdef __CUDACC__
 #    if __CUDA_ARCH__ >= 800
@@ -276,14 +276,14 @@ __device__ __forceinline__ void mbarrier_arrive(Mbarrier* barrier) {
 
 /// cp.async.mbarrier.arrive.noinc: one arrival, as soon as every copy that this thread has started has
 /// landed. The thread goes on.
-__device__ __forceinline__ void mbarrier_arrive_behind_copies(Mbarrier* barrier) {
+__device__ __forceinline__ void mbarrier_arrive_after_copies(Mbarrier* barrier) {
 #ifdef __CUDACC__
 #    if __CUDA_ARCH__ >= 800
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" ::"r"(address) : "memory");
 #    endif
 #else
-    simt::mbarrier_arrive_behind_copies(barrier);
+    simt::mbarrier_arrive_after_copies(barrier);
 #endif
 }
 
@@ -343,8 +343,8 @@ __device__ __forceinline__ void ldmatrix_transposed(std::uint32_t (&r)[4], const
 
 /// mma.m16n8k16: D += A B with A (16 x 16, row-major), B (16 x 8, column-major), D (16 x 8, fp32).
 /// A: a[0] (g, 2t..), a[1] (g + 8, 2t..), a[2] (g, 2t + 8..), a[3] (g + 8, 2t + 8..); B: b0 (2t.., g), b1 (2t
-/// + 8.., g); D: d[0], d[1] (g, 2t..), d[2], d[3] (g + 8, 2t..). sm_75 has no m16n8k16 and no bf16: there it
-/// is two m16n8k8, one for each half of k, and fp16 only.
+/// + 8.., g); D: d[0], d[1] (g, 2t..), d[2], d[3] (g + 8, 2t..). sm_75 has no m16n8k16 and no bf16: on it,
+/// two m16n8k8 take its place, one for each half of k, and fp16 only.
 template <class T>
 __device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                     std::uint32_t b1 LADDER_SITE) {

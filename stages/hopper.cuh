@@ -1,10 +1,10 @@
 /// @file
-/// The CUDA layer of Hopper (compute capability 9.0a), for stages that need it beside stages/device.cuh: bulk
-/// copies by tensor map (TMA), mbarriers that count their bytes, matrix products of a warpgroup (wgmma),
-/// named barriers, registers that move between warpgroups.
+/// The CUDA layer of Hopper (compute capability 9.0a), in addition to stages/device.cuh: bulk copies by
+/// tensor map (TMA), mbarriers that count their bytes, matrix products of a warpgroup (wgmma), named
+/// barriers, registers that move between warpgroups.
 ///
-/// Each function is one instruction. Under nvcc it is PTX, for sm_90a alone: elsewhere a kernel that comes
-/// here traps. Under a host compiler it calls simt/, whose C++ body says the same thing element by element.
+/// Each function is one instruction. Under nvcc it is PTX, for sm_90a alone: elsewhere a kernel that calls
+/// one traps. Under a host compiler it calls simt/, whose C++ body says the same thing element by element.
 #pragma once
 
 #include "stages/device.cuh"
@@ -56,7 +56,7 @@ __device__ __forceinline__ unsigned shared_address(const void* p) {
 
 /// What a bulk copy knows of a (B, heads, N, d) tensor: its address, extents and strides, and the box that
 /// one copy moves: `rows` rows of 64 columns, for one panel of columns or several. In shared memory a panel
-/// is rows of 128 bytes, one behind the other, with their 16-byte pieces exchanged (128-byte swizzle): piece
+/// is rows of 128 bytes, one after the other, with their 16-byte pieces exchanged (128-byte swizzle): piece
 /// c of the row at an address whose bits 7 to 9 are r lies at c ^ r. A tile starts at a multiple of 1024
 /// bytes, so r is the row's number modulo 8. A kernel takes it as a `const __grid_constant__` parameter.
 #ifdef __CUDACC__
@@ -111,28 +111,29 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
 #endif
 }
 
-/// cp.async.bulk.tensor, from global to shared memory: starts the copy of the box whose first row is `row` of
-/// that head and batch entry. Rows outside of the tensor become zeros. Executed by one thread. When it has
-/// landed, it takes the bytes of the whole box, also those outside, off what `there` expects in its present
-/// phase (mbarrier_expect). Whoever has waited for that phase may read it. Those who read or wrote the place
-/// before must have been waited for; what they wrote needs fence_proxy_async.
+/// cp.async.bulk.tensor, from global to shared memory: starts the copy of the box whose first row is `row`
+/// of that head and batch entry. Rows outside of the tensor become zeros. Executed by one thread. When it
+/// has landed, it takes the bytes of the whole box, including those outside, off what `full` expects in its
+/// present phase (mbarrier_expect). A thread that has waited for that phase may read the tile. All reads
+/// and writes of the slot's previous contents must have been waited for; writes by threads also need
+/// fence_proxy_async.
 __device__ __forceinline__ void bulk_load(void* shared, const TensorMap* map, int row, int head, int batch,
-                                          Mbarrier* there) {
+                                          Mbarrier* full) {
 #ifdef __CUDACC__
     LADDER_PTX(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
         "%3, "
         "%2, %4, %5}], [%6];\n" ::"r"(shared_address(shared)),
-        "l"(map), "r"(0), "r"(row), "r"(head), "r"(batch), "r"(shared_address(there))
+        "l"(map), "r"(0), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full))
         : "memory");
 #else
-    simt::bulk_load(shared, *map, {0, row, 0, head, batch}, there);
+    simt::bulk_load(shared, *map, {0, row, 0, head, batch}, full);
 #endif
 }
 
 /// cp.async.bulk.tensor, from shared to global memory: starts the copy of a box, whose first column is that
-/// of `panel`. Rows outside of the tensor are not written. Executed by one thread, behind a barrier or
-/// __syncwarp with those who wrote the tile, each of whom has executed fence_proxy_async.
+/// of `panel`. Rows outside of the tensor are not written. Executed by one thread, after a barrier or
+/// __syncwarp with the threads that wrote the tile, each of which has executed fence_proxy_async.
 __device__ __forceinline__ void bulk_store(const TensorMap* map, const void* shared, int panel, int row,
                                            int head, int batch) {
 #ifdef __CUDACC__
@@ -148,21 +149,21 @@ __device__ __forceinline__ void bulk_store(const TensorMap* map, const void* sha
 
 /// cp.async.bulk, from global to shared memory: `bytes` bytes that lie together, a multiple of 16 at
 /// multiples of 16, in the same order. All else is as for a box.
-__device__ __forceinline__ void bulk_load(void* shared, const void* global, int bytes, Mbarrier* there) {
+__device__ __forceinline__ void bulk_load(void* shared, const void* global, int bytes, Mbarrier* full) {
 #ifdef __CUDACC__
     LADDER_PTX(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(
             shared_address(shared)),
-        "l"(global), "r"(bytes), "r"(shared_address(there))
+        "l"(global), "r"(bytes), "r"(shared_address(full))
         : "memory");
 #else
-    simt::bulk_load(shared, global, bytes, there);
+    simt::bulk_load(shared, global, bytes, full);
 #endif
 }
 
-/// cp.reduce.async.bulk: adds `bytes` bytes of floats in shared memory, a multiple of 16 at multiples of 16,
-/// to those at `global`, whichever other threads add to them. Nobody knows in which order they do. All else
-/// is as for bulk_store.
+/// cp.reduce.async.bulk: adds `bytes` bytes of floats in shared memory, a multiple of 16 at multiples of
+/// 16, to those at `global`, whichever other threads add to them, in no particular order. All else is as
+/// for bulk_store.
 __device__ __forceinline__ void bulk_add(float* global, const float* shared, int bytes) {
 #ifdef __CUDACC__
     LADDER_PTX("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n" ::"l"(global),
@@ -205,7 +206,7 @@ __device__ __forceinline__ void bulk_wait() {
 }
 
 /// fence.proxy.async: what this thread has written to shared memory is fit for bulk copies and wgmma, once
-/// they come behind a barrier that comes behind this. Executed by each thread that wrote.
+/// they come after a barrier that comes after this. Executed by each thread that wrote.
 __device__ __forceinline__ void fence_proxy_async() {
 #ifdef __CUDACC__
     LADDER_PTX("fence.proxy.async.shared::cta;\n" ::: "memory");
@@ -253,8 +254,8 @@ __device__ __forceinline__ void mbarrier_try_wait(Mbarrier* barrier, int phase L
 
 // ---------------------------------------------------------------------------------------------------------------
 // Named barriers: 1 to 15, for some of a block's warps (0 is that of __syncthreads). A barrier is complete
-// when `threads` threads, in whole warps, have arrived, and then begins anew; all who use it give the same
-// number.
+// when `threads` threads, in whole warps, have arrived, and then begins anew; all threads that use it give
+// the same number.
 
 /// bar.sync: arrives and waits.
 __device__ __forceinline__ void named_barrier_sync(int id, int threads LADDER_SITE) {
@@ -265,7 +266,7 @@ __device__ __forceinline__ void named_barrier_sync(int id, int threads LADDER_SI
 #endif
 }
 
-/// bar.arrive: arrives and goes on. Those who wait see what this thread has done.
+/// bar.arrive: arrives and goes on. Threads that wait see what this thread has done.
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads LADDER_SITE) {
 #ifdef __CUDACC__
     LADDER_PTX("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
@@ -275,7 +276,7 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads LADDER_
 }
 
 // ---------------------------------------------------------------------------------------------------------------
-// Registers. A block has those that it was launched with, 65536 / threads each (a multiple of 8) behind
+// Registers. A block has those that it was launched with, 65536 / threads each (a multiple of 8) after
 // __launch_bounds__(threads, 1). A warpgroup executes both of these as one.
 
 /// setmaxnreg.dec: from here on n registers (24 to 256, a multiple of 8) are enough for each thread; the
@@ -308,13 +309,13 @@ __device__ __forceinline__ void claim_registers(LADDER_ONLY_SITE) {
 // In lane 4 * g + t of warp w (of the four), accumulator D[i] is row 16 w + g + 8 (i / 2 % 2), column
 // 8 (i / 4) + 2 t + i % 2.
 
-/// The descriptor of a matrix in shared memory with 128-byte swizzle: a tile that bulk_load brought, or
-/// written in the same places. Bits 0-13 its address / 16, 16-29 `leading` / 16, 32-45 `stride` / 16 (bytes);
-/// 62 says 128-byte swizzle. Adding n / 16 to it moves its start by n bytes. Rows that lie together (K-major:
-/// A, and B not transposed): row r of 16 elements starts at r / 8 * stride + r % 8 * 128, so stride is 1024;
-/// `leading` is not used. 16 columns further is 32 bytes. Columns that lie together (B transposed): column c
-/// of row k lies at c / 64 * leading + c % 64 * 2 + k / 8 * stride + k % 8 * 128. 16 rows further is 2048
-/// bytes.
+/// The descriptor of a matrix in shared memory with 128-byte swizzle: a tile that bulk_load brought, or one
+/// written in the same layout. Bits 0-13 its address / 16, 16-29 `leading` / 16, 32-45 `stride` / 16
+/// (bytes); 62 says 128-byte swizzle. Adding n / 16 to it moves its start by n bytes. Rows that lie
+/// together (K-major: A, and B not transposed): row r of 16 elements starts at r / 8 * stride + r % 8 *
+/// 128, so stride is 1024; `leading` is not used. 16 columns further is 32 bytes. Columns that lie together
+/// (B transposed): column c of row k lies at c / 64 * leading + c % 64 * 2 + k / 8 * stride + k % 8 * 128.
+/// 16 rows further is 2048 bytes.
 template <class Tile>
 __device__ __forceinline__ std::uint64_t matrix_descriptor(const Tile& tile, int leading, int stride) {
 #ifdef __CUDACC__
@@ -326,7 +327,7 @@ __device__ __forceinline__ std::uint64_t matrix_descriptor(const Tile& tile, int
            std::uint64_t(stride >> 4) << 32 | std::uint64_t{1} << 62;
 }
 
-/// wgmma.fence: before the first wgmma, and again behind each change of registers that one uses, but for
+/// wgmma.fence: before the first wgmma, and again after each change of registers that one uses, but for
 /// accumulators that several in a row add to.
 __device__ __forceinline__ void wgmma_fence(LADDER_ONLY_SITE) {
 #ifdef __CUDACC__
@@ -345,9 +346,10 @@ __device__ __forceinline__ void wgmma_commit(LADDER_ONLY_SITE) {
 #endif
 }
 
-/// Says that registers which a product uses have their values from here on, behind a wait for it.
+/// After a wait for a product: tells the compiler that the registers of its operands were in use until
+/// here, so that it neither reuses nor changes them before (warpgroup_fence_operand in CUTLASS).
 template <class Register, int n>
-__device__ __forceinline__ void hold([[maybe_unused]] Register (&r)[n]) {
+__device__ __forceinline__ void fence_operand([[maybe_unused]] Register (&r)[n]) {
 #ifdef __CUDACC__
 #    pragma unroll
     for (int i = 0; i < n; ++i) {
@@ -360,14 +362,14 @@ __device__ __forceinline__ void hold([[maybe_unused]] Register (&r)[n]) {
 #endif
 }
 
-/// wgmma.wait_group: waits for all groups but the last `pending` ones. Before that nobody touches the
-/// accumulators of a product, or the registers of its A (for those: hold()), or writes the shared memory that
-/// it reads. D is what its products add to.
+/// wgmma.wait_group: waits for all groups but the last `pending` ones. Before that, no thread may touch the
+/// accumulators of a product, or the registers of its A (for those: fence_operand()), or write the shared
+/// memory that it reads. D is what its products add to.
 template <int pending, int n>
 __device__ __forceinline__ void wgmma_wait([[maybe_unused]] float (&D)[n] LADDER_SITE) {
 #ifdef __CUDACC__
     LADDER_PTX("wgmma.wait_group.sync.aligned %0;\n" ::"n"(pending) : "memory");
-    hold(D);
+    fence_operand(D);
 #else
     simt::wgmma_wait(pending, site);
 #endif
@@ -412,7 +414,7 @@ __device__ __forceinline__ void wgmma_wait([[maybe_unused]] float (&D)[n] LADDER
 #    define LADDER_OPERANDS_120 LADDER_OPERANDS_112, LADDER_EIGHT(112)
 #    define LADDER_OPERANDS_128 LADDER_OPERANDS_120, LADDER_EIGHT(120)
 // clang-format on
-// N, N / 2, then the numbers of the operands behind the accumulators
+// N, N / 2, then the numbers of the operands after the accumulators
 #    define LADDER_WGMMA_SS(N, half, type, a, b, s, t)                                                       \
         LADDER_PTX("{\n.reg .pred p;\nsetp.ne.b32 p, %" #s ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N      \
                    "k16.f32." type "." type " {" LADDER_NAMES_##half "}, %" #a ", %" #b ", p, 1, 1, 0, %" #t \
@@ -438,9 +440,9 @@ __device__ __forceinline__ void wgmma_wait([[maybe_unused]] float (&D)[n] LADDER
 template <int N>
 constexpr bool is_wgmma_width = (N >= 64 && N <= 192 && N % 16 == 0) || N == 256;
 
-/// wgmma.mma_async.m64nNk16 with A and B in shared memory, by their descriptors: D = A B, and if `add` D + A
-/// B. A has rows that lie together; B is N rows of 16 that lie together (K), or transposed 16 rows of N (V).
-/// The memory was brought by bulk loads, or written behind a fence_proxy_async and a barrier.
+/// wgmma.mma_async.m64nNk16 with A and B in shared memory, by their descriptors: D = A B, and if `add` D +
+/// A B. A has rows that lie together; B is N rows of 16 that lie together (K), or transposed 16 rows of N
+/// (V). The memory was brought by bulk loads, or written before a fence_proxy_async and a barrier.
 template <class T, int columns, bool B_transposed>
 __device__ __forceinline__ void wgmma(float (&D)[columns / 2], std::uint64_t A, std::uint64_t B,
                                       bool add LADDER_SITE) {
@@ -514,8 +516,8 @@ __device__ __forceinline__ void stmatrix_transposed(T* row, const std::uint32_t 
 // ---------------------------------------------------------------------------------------------------------------
 // What the CPU counts, and `lab trace` shows.
 
-/// note_tile() of device.cuh by a warpgroup, beside a producer or others: it folds key tile j, of so many
-/// keys, into `rows` query rows from first_row on. All of its threads execute it.
+/// note_tile() of device.cuh by one warpgroup of several: it folds key tile j, of so many keys, into `rows`
+/// query rows from first_row on. All of its threads execute it.
 template <int keys, int rows = 64>
 __device__ __forceinline__ void note_tile([[maybe_unused]] int b, [[maybe_unused]] int h,
                                           [[maybe_unused]] int first_row, [[maybe_unused]] int j,

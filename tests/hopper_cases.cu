@@ -80,7 +80,7 @@ __global__ void hopper_kernel(const __grid_constant__ Maps maps) {
             mbarrier_try_wait(&shared.there, 1);
         }
         wgmma_wait<0>(O);
-        hold(P);
+        fence_operand(P);
         if (wrong != Wrong::told_too_early) tell();
     }
     for (int round = 0; round < 2; ++round) {
@@ -176,7 +176,7 @@ __global__ void schedule_kernel() {
         }
         if (j < 8) exponentiate();
         wgmma_wait<0>(O);
-        hold(P);
+        fence_operand(P);
         for (int c = 0; c < 32; ++c) P[c] = pack<fp16>(S[2 * c], S[2 * c + 1]);
     }
 }

@@ -28,7 +28,7 @@ from recording import machine_and_commit  # noqa: E402
 SILENT = {"note_tile", "note_rows", "note_lane_sums", "static_assert"}  # what they say is for people
 MANY = {"constant", "sign", "factor"}
 ORDER = {"__syncthreads", "__syncwarp", "copy_wait", "copy_commit", "__threadfence", "mbarrier_init", "mbarrier_arrive",
-         "mbarrier_arrive_behind_copies", "mbarrier_wait"}
+         "mbarrier_arrive_after_copies", "mbarrier_wait"}
 
 
 class Failed(Exception):

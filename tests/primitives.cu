@@ -250,7 +250,7 @@ __global__ void wgmma_kernel(float* out) {
     }
     wgmma_commit();
     wgmma_wait<0>(D);
-    hold(a);
+    fence_operand(a);
     for (int i = 0; i < N / 2; ++i) store(&out[thread * (N / 2) + i], D[i]);
 }
 

@@ -326,7 +326,7 @@ __device__ void pass_through_mbarriers(const int* in, int* out, Without without)
         if (j >= tiles) return;
         if (without != Without::wait_for_readers) mbarrier_wait(&shared.read[j % 2], j / 2 - 1);
         copy_async(&shared.word[j % 2][4 * thread], in + 512 * j + 4 * thread, true);
-        mbarrier_arrive_behind_copies(&shared.there[j % 2]);
+        mbarrier_arrive_after_copies(&shared.there[j % 2]);
     };
     copy(0);
     int sum = 0;
@@ -361,7 +361,7 @@ __global__ void mbarrier_without_a_wait_kernel(const int* in, int* out) {
     if (thread == 0) mbarrier_init(&shared.there[0], arrivals);
     __syncthreads();
     copy_async(&shared.word[0][4 * thread], in + 4 * thread, true);
-    mbarrier_arrive_behind_copies(&shared.there[0]);
+    mbarrier_arrive_after_copies(&shared.there[0]);
     __syncthreads();
     store(&out[thread], load(&shared.word[0][511 - thread]));
 }
@@ -377,7 +377,7 @@ __global__ void copies_told_kernel(const int* in, int* out) {
     __syncthreads();
     if (thread < 32) {
         copy_async(&shared.word[0][4 * thread], in + 4 * thread, true);
-        mbarrier_arrive_behind_copies(&shared.there[0]);
+        mbarrier_arrive_after_copies(&shared.there[0]);
         mbarrier_wait(&shared.there[0], 0);
         if (by_mbarrier && thread == 0) mbarrier_arrive(&shared.read[0]);
     }
@@ -399,7 +399,7 @@ __global__ void mbarrier_two_copies_to_one_place_kernel(const int* in, int*) {
     __syncthreads();
     for (int i = 0; i < 2; ++i) {
         copy_async(&shared.word[0][4 * thread], in + 4 * thread, true);
-        mbarrier_arrive_behind_copies(&shared.there[i]);
+        mbarrier_arrive_after_copies(&shared.there[i]);
     }
     mbarrier_wait(&shared.there[1], 0);
 }
@@ -427,7 +427,7 @@ __global__ void mbarrier_and_wait_kernel(const int* in, int* out) {
     __syncwarp();
     copy_async(&shared.word[0][4 * thread], in + 4 * thread, true);
     if (in_a_group) copy_commit();
-    mbarrier_arrive_behind_copies(&shared.there[0]);
+    mbarrier_arrive_after_copies(&shared.there[0]);
     copy_wait();
     store(&out[thread], load(&shared.word[0][4 * thread]));
 }

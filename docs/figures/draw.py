@@ -621,22 +621,22 @@ def accumulators(f):
            "shuffle, and no shared memory. The next 16 keys are accumulators 8 to 15.")
 
 
-@figure("30s-ring", "A ring of places with two mbarriers each, between a producer and consumers")
+@figure("30s-ring", "A ring of slots with two mbarriers each, between a producer and consumers")
 def ring(f):
-    f.cell(0, 4, WIDTH, 24, "producer: one thread. Tile n goes to place p = n % 4", "green", 0.25)
-    f.text(6, 46, "1. wait for read[p], phase n / 4 − 1: the place is free", size=SMALL)
-    f.text(6, 62, "2. expect 16 KB at there[p], and start the bulk load", size=SMALL)
-    for p, (tile, state, there, read, fill, opacity) in enumerate((
-            ("tile 4", "is there", "16 KB", "0 of 3", "shared", 0.25),
+    f.cell(0, 4, WIDTH, 24, "producer: one thread. Tile n goes to slot p = n % 4", "green", 0.25)
+    f.text(6, 46, "1. wait for empty[p], phase n / 4 − 1: the slot is free", size=SMALL)
+    f.text(6, 62, "2. expect 16 KB at full[p], and start the bulk load", size=SMALL)
+    for p, (tile, state, full, empty, fill, opacity) in enumerate((
+            ("tile 4", "has arrived", "16 KB", "0 of 3", "shared", 0.25),
             ("tile 5", "arrives", "8 KB", "0 of 3", "green", 0.35),
             ("tile 2", "is read", "16 KB", "2 of 3", "own", 0.3),
             ("tile 3", "is read", "16 KB", "0 of 3", "own", 0.3))):
         x = 108 * p
         f.box(x, 100, 96, 62, fill, opacity)
-        f.text(x + 48, 117, f"place {p}", "faint", SMALL, "middle")
+        f.text(x + 48, 117, f"slot {p}", "faint", SMALL, "middle")
         f.text(x + 48, 134, tile, bold=True, anchor="middle")
         f.text(x + 48, 152, state, anchor="middle", size=SMALL)
-        for y, name, count in ((162, "there", there), (182, "read", read)):
+        for y, name, count in ((162, "full", full), (182, "empty", empty)):
             f.box(x, y, 96, 20)
             f.text(x + 4, y + 14, name, "faint", SMALL)
             f.text(x + 92, y + 14, count, size=SMALL, anchor="end")
@@ -649,11 +649,11 @@ def ring(f):
         f.cell(x, 244, 138, 24, f"group {g} reads {tile}", WARPS[1], 0.25, size=SMALL)
         target = 108 * place + (72 if g == 0 else 36 if g == 1 else 48)
         f.line((target, 203), (x + 69, 243), color="own", thick=1.8)
-    f.text(6, 286, "1. wait for there[p], phase n / 4: all bytes have come", size=SMALL)
+    f.text(6, 286, "1. wait for full[p], phase n / 4: all bytes have come", size=SMALL)
     f.text(6, 302, "2. wgmma, and wait for it", size=SMALL)
-    f.text(6, 318, "3. one thread of each group arrives at read[p]", size=SMALL)
-    f.note(342, "K at d = 64: four places, three consumer groups. V has a ring of its own, so that Q~K^T does not wait "
-           "for V. Next the producer wants place 2, for tile 6, and waits for the arrival that is missing there.")
+    f.text(6, 318, "3. one thread of each group arrives at empty[p]", size=SMALL)
+    f.note(342, "K at d = 64: four slots, three consumer groups. V has a ring of its own, so that Q~K^T does not wait "
+           "for V. Next the producer wants slot 2, for tile 6, and waits for the missing arrival at empty[2].")
 
 
 @figure("30s-turns", "In step, in turns, and in turns with the next Q K^T before P V: a schematic time line")

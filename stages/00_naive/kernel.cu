@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) scores(const Problem
     load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
     load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
     copy_wait();
-    __syncthreads();  // Q and K are there, whoever copied them
+    __syncthreads();  // all copies of Q and K have landed
     const bool masked = p.causal || (j + 1) * Bc > p.Nk;
     note_tile(shared, b, h, i, j, masked);
     const int row = i * Br + 16 * warp + g, key = j * Bc + 2 * t;
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) output(const Problem
         load_tile<T, Bc>(shared.P, in.P + j * Bc, in.columns, i * Br, p.Nq);
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         copy_wait();
-        __syncthreads();                           // P and V are there, whoever copied them
+        __syncthreads();                           // P and V are complete, whichever thread wrote them
         if (i * Br + 16 * warp >= p.Nq) continue;  // no rows
 #pragma unroll
         for (int k = 0; k < Bc; k += 16) {

@@ -74,7 +74,7 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
         if (t == 0) store(&shared.row_max[warp][g + 8 * r], row_max);
     }
-    __syncthreads();  // all maxima are there; the previous slice's sums and products have been read
+    __syncthreads();  // all maxima are complete; the previous slice's sums and products have been read
     float alpha[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -113,7 +113,7 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
             store(reinterpret_cast<float2*>(pair), {PV[c / 2][c % 2 * 2], PV[c / 2][c % 2 * 2 + 1]});
         }
     }
-    __syncthreads();  // all sums and products are there; the maxima, Q, K and V have been read
+    __syncthreads();  // all sums and products are complete; the maxima, Q, K and V have been read
 
     // l = alpha l + rowsum(P) and O = alpha O + P V, over the keys of all warps
 #pragma unroll
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
         for (int i = 0; i < Tr; ++i) {
             load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
             copy_wait();
-            __syncthreads();  // Q, K and V are there, whoever copied them
+            __syncthreads();  // all copies of Q, K and V have landed
             const bool masked = p.causal || (j + 1) * Bc > p.Nk;
             note_tile(shared, b, h, i, j, masked);
 #pragma unroll

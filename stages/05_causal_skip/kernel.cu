@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
         load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         copy_wait();
-        __syncthreads();  // Q, K and V are there, whoever copied them
+        __syncthreads();  // all copies of Q, K and V have landed
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h, i, j, masked);
         if (first_row >= p.Nq) continue;  // no rows

@@ -30,7 +30,7 @@ struct PackedRow {
     static __host__ __device__ int count(const Shape& s) { return s.H / s.Hkv * s.Nq; }
 };
 
-/// Starts copying packed rows first .. first + 63 of Q into a tile. Rows that there are not become 0.
+/// Starts copying packed rows first .. first + 63 of Q into a tile. Rows past the last become 0.
 template <class T, int d>
 __device__ void load_queries(T (&tile)[Br][d + pad], const Problem& p, int b, int h_kv, int first) {
 #pragma unroll
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
         load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         copy_wait();
-        __syncthreads();  // Q, K and V are there, whoever copied them
+        __syncthreads();  // all copies of Q, K and V have landed
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h_kv, i, j, masked, group);
         if (first_row >= PackedRow::count(p)) continue;  // no rows

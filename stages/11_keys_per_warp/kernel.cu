@@ -32,7 +32,7 @@ struct PackedRow {
     static __host__ __device__ int count(const Shape& s) { return s.H / s.Hkv * s.Nq; }
 };
 
-/// Starts copying packed rows first .. first + 15 of Q into a tile. Rows that there are not become 0.
+/// Starts copying packed rows first .. first + 15 of Q into a tile. Rows past the last become 0.
 template <class T, int d>
 __device__ void load_queries(T (&tile)[Br][d + pad], const Problem& p, int b, int h_kv, int first) {
 #pragma unroll
@@ -143,14 +143,14 @@ template <class T, int d>
 __device__ void merge_warps(Shared<T, d>& shared, float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     static_assert(warps * (d / 8 + 1) * 32 * sizeof(float4) <= sizeof shared.K + sizeof shared.V);
-    const auto place = [&](int w, int n) {  // lane by lane: O in d / 8 places, then m and l
+    const auto place = [&](int w, int n) {  // lane by lane: O in d / 8 pieces, then m and l
         return reinterpret_cast<float4*>(shared.K) + (w * (d / 8 + 1) + n) * 32 + lane;
     };
     __syncthreads();  // every warp has read its last K and V, whose memory this is
 #pragma unroll
     for (int n = 0; n < d / 8; ++n) store(place(warp, n), {O[n][0], O[n][1], O[n][2], O[n][3]});
     store(place(warp, d / 8), {m[0], m[1], l[0], l[1]});
-    __syncthreads();  // what each warp found is there
+    __syncthreads();  // every warp's results are complete
     for (int w = 0; w < warps; ++w) {
         const float4 found = load(place(w, d / 8));
         m[0] = fmaxf(m[0], found.x);
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
         load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         copy_wait();
-        __syncthreads();  // Q, K and V are there, whoever copied them
+        __syncthreads();  // all copies of Q, K and V have landed
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h_kv, i, j, masked, group);
         attend<T, d>(shared, p, i, j, masked, O, m, l);

@@ -20,7 +20,7 @@ constexpr int depth = d > 64 ? 2 : 4;
 template <class T, int d>
 struct Shared {
     T Q[Br][d + pad];
-    T K[depth<d>][Bc][d + pad];  // tile j is in place j % depth
+    T K[depth<d>][Bc][d + pad];  // tile j is in slot j % depth
     T V[depth<d>][Bc][d + pad];
 };
 
@@ -36,7 +36,7 @@ struct PackedRow {
     static __host__ __device__ int count(const Shape& s) { return s.H / s.Hkv * s.Nq; }
 };
 
-/// Starts copying packed rows first .. first + 15 of Q into a tile. Rows that there are not become 0.
+/// Starts copying packed rows first .. first + 15 of Q into a tile. Rows past the last become 0.
 template <class T, int d>
 __device__ void load_queries(T (&tile)[Br][d + pad], const Problem& p, int b, int h_kv, int first) {
 #pragma unroll
@@ -148,14 +148,14 @@ template <class T, int d>
 __device__ void merge_warps(Shared<T, d>& shared, float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     static_assert(warps * (d / 8 + 1) * 32 * sizeof(float4) <= sizeof shared.K + sizeof shared.V);
-    const auto place = [&](int w, int n) {  // lane by lane: O in d / 8 places, then m and l
+    const auto place = [&](int w, int n) {  // lane by lane: O in d / 8 pieces, then m and l
         return reinterpret_cast<float4*>(shared.K) + (w * (d / 8 + 1) + n) * 32 + lane;
     };
     __syncthreads();  // every warp has read its last K and V, whose memory this is
 #pragma unroll
     for (int n = 0; n < d / 8; ++n) store(place(warp, n), {O[n][0], O[n][1], O[n][2], O[n][3]});
     store(place(warp, d / 8), {m[0], m[1], l[0], l[1]});
-    __syncthreads();  // what each warp found is there
+    __syncthreads();  // every warp's results are complete
     for (int w = 0; w < warps; ++w) {
         const float4 found = load(place(w, d / 8));
         m[0] = fmaxf(m[0], found.x);
@@ -301,12 +301,12 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
     for (int j = first; j < first + depth<d>; ++j) load(j);  // Q is in the first group
     for (int j = first; j < last; ++j) {
         copy_wait<depth<d> - 1>();
-        __syncthreads();  // Q, and K and V of tile j, are there, whoever copied them
+        __syncthreads();  // all copies of Q, and of K and V of tile j, have landed
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h_kv, i, j, masked, group);
         attend<T, d>(shared, p, i, j, masked, O, m, l);
         note_rows(i * Br, m, l);
-        __syncthreads();  // K and V of tile j have been read: their place is free
+        __syncthreads();  // K and V of tile j have been read: their slot is free
         load(j + depth<d>);
     }
     merge_warps<T, d>(shared, O, m, l);

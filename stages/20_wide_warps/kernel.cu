@@ -94,7 +94,8 @@ __device__ void softmax(const Problem& p, int first_row, int j, bool masked, flo
     }
 }
 
-/// S = Q K^T, (16, Bc) for each of this warp's slices, with the key tile that is there (algorithm 1, line 8).
+/// S = Q K^T, (16, Bc) for each of this warp's slices, with the key tile in shared memory (algorithm 1, line
+/// 8).
 template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
 __device__ void score(Shared<T, d>& shared, float (&S)[slices][Bc / 8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -183,7 +184,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) attention
         load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         copy_wait();
-        __syncthreads();  // Q, K and V are there, whoever copied them
+        __syncthreads();  // all copies of Q, K and V have landed
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h, i, j, masked);
         if (first_row >= p.Nq) continue;  // no rows

@@ -25,8 +25,8 @@ struct Shared {
     T V[Tile<d>::Bc][d];
 };
 
-/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
-/// 128 bytes, so that ldmatrix has no conflicts.
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows keep them at eight positions of a line
+/// of 128 bytes, so ldmatrix has no bank conflicts.
 template <class T, int rows, int d>
 __device__ T* at(T (&tile)[rows][d], int row, int column) {
     return &tile[row][column ^ row % 8 * 8];
@@ -99,7 +99,8 @@ __device__ void softmax(const Problem& p, int first_row, int j, bool masked, flo
     }
 }
 
-/// S = Q K^T, (16, Bc) for each of this warp's slices, with the key tile that is there (algorithm 1, line 8).
+/// S = Q K^T, (16, Bc) for each of this warp's slices, with the key tile in shared memory (algorithm 1, line
+/// 8).
 template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
 __device__ void score(Shared<T, d>& shared, float (&S)[slices][Bc / 8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) attention
         load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         copy_wait();
-        __syncthreads();  // Q, K and V are there, whoever copied them
+        __syncthreads();  // all copies of Q, K and V have landed
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h, i, j, masked);
         if (first_row >= p.Nq) continue;  // no rows

@@ -27,8 +27,8 @@ struct Shared {
     T V[Tile<d>::Bc][d];
 };
 
-/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
-/// 128 bytes, so that ldmatrix has no conflicts.
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows keep them at eight positions of a line
+/// of 128 bytes, so ldmatrix has no bank conflicts.
 template <class T, int rows, int d>
 __device__ T* at(T (&tile)[rows][d], int row, int column) {
     return &tile[row][column ^ row % 8 * 8];
@@ -103,7 +103,8 @@ __device__ void rescale(bool first, float (&S)[Bc / 8][4], float (&O)[d / 8][4],
     }
 }
 
-/// S = Q K^T, (16, Bc) for each of this warp's slices, with the key tile that is there (algorithm 1, line 8).
+/// S = Q K^T, (16, Bc) for each of this warp's slices, with the key tile in shared memory (algorithm 1, line
+/// 8).
 template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
 __device__ void score(Shared<T, d>& shared, float (&S)[slices][Bc / 8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -217,14 +218,14 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) attention
     }
     for (int j = 0; j < Tc; ++j) {
         copy_wait();
-        __syncthreads();  // Q and K are there, whoever copied them; the previous V has been read
+        __syncthreads();  // all copies of Q and K have landed; the previous V has been read
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h, i, j, masked);
         float S[slices][Bc / 8][4] = {};
         if (first_row < p.Nq) score<T, d>(shared, S);
         copy_wait();
-        __syncthreads();  // V is there; K has been read
+        __syncthreads();  // V has arrived; K has been read
         if (j + 1 < Tc) load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, (j + 1) * Bc, p.Nk);
         if (first_row < p.Nq) fold<T, d>(shared, p, first_row, j, masked, S, O, m, l);
         note_lane_sums(first_row, m, l);
@@ -233,7 +234,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) attention
     for (int a = 0; a < slices; ++a) {
         stage_rows<T, d>(p, b, h, first_row + 16 * a, shared.Q, O[a], m[a], l[a]);
     }
-    __syncwarp();  // the warp's rows of O are there, whichever lane wrote them
+    __syncwarp();  // the warp's rows of O are complete, whichever lane wrote them
     write_rows<T, d>(p, b, h, first_row, shared.Q);
 }
 

@@ -25,14 +25,14 @@ struct Tile {
 template <class T, int d>
 struct Shared {
     T Q[Tile<d>::Br][d];
-    T K[2][Tile<d>::Bc][d];  // tile j is in place j % 2
+    T K[2][Tile<d>::Bc][d];  // tile j is in slot j % 2
     T V[2][Tile<d>::Bc][d];
-    Mbarrier K_there[2], V_there[2];  // phase j / 2: tile j is there, every thread's copies of it
-    Mbarrier K_read[2], V_read[2];    // phase j / 2: every thread has read tile j
+    Mbarrier K_full[2], V_full[2];    // phase j / 2: all threads' copies of tile j have landed
+    Mbarrier K_empty[2], V_empty[2];  // phase j / 2: every thread has read tile j
 };
 
-/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
-/// 128 bytes, so that ldmatrix has no conflicts.
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows keep them at eight positions of a line
+/// of 128 bytes, so ldmatrix has no bank conflicts.
 template <class T, int rows, int d>
 __device__ T* at(T (&tile)[rows][d], int row, int column) {
     return &tile[row][column ^ row % 8 * 8];
@@ -223,48 +223,48 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident)
 
     if (Tc > 0) load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
     if (threadIdx.x == 0) {
-        for (int place = 0; place < 2; ++place) {
-            mbarrier_init(&shared.K_there[place], Tile<d>::threads);
-            mbarrier_init(&shared.V_there[place], Tile<d>::threads);
-            mbarrier_init(&shared.K_read[place], Tile<d>::threads);
-            mbarrier_init(&shared.V_read[place], Tile<d>::threads);
+        for (int slot = 0; slot < 2; ++slot) {
+            mbarrier_init(&shared.K_full[slot], Tile<d>::threads);
+            mbarrier_init(&shared.V_full[slot], Tile<d>::threads);
+            mbarrier_init(&shared.K_empty[slot], Tile<d>::threads);
+            mbarrier_init(&shared.V_empty[slot], Tile<d>::threads);
         }
     }
     __syncthreads();  // the mbarriers are set up
-    const auto copy = [&](auto& ring, const View& X, int j, Mbarrier* there, Mbarrier* read) {
+    const auto copy = [&](auto& ring, const View& X, int j, Mbarrier* full, Mbarrier* empty) {
         if (j >= Tc) return;
-        mbarrier_wait(&read[j % 2], j / 2 - 1);  // tile j - 2 has been read: its place is free
+        mbarrier_wait(&empty[j % 2], j / 2 - 1);  // tile j - 2 has been read: its slot is free
         load_tile<T, d>(ring[j % 2], matrix<T>(X, b, h_kv), X.row, j * Bc, p.Nk);
-        mbarrier_arrive_behind_copies(&there[j % 2]);
+        mbarrier_arrive_after_copies(&full[j % 2]);
     };
-    const auto has_read = [&](int j, Mbarrier* read) {
+    const auto release = [&](int j, Mbarrier* empty) {
         __syncwarp();  // ldmatrix reads for the whole warp: all of it has before a lane says so
-        mbarrier_arrive(&read[j % 2]);
+        mbarrier_arrive(&empty[j % 2]);
     };
 
     const int first_row = i * Br + 16 * slices * (threadIdx.x / 32);
     float O[slices][d / 8][4] = {}, m[slices][2] = {}, l[slices][2] = {};
-    copy(shared.K, p.K, 0, shared.K_there, shared.K_read);  // K_there waits for the copies of Q, too
-    copy(shared.V, p.V, 0, shared.V_there, shared.V_read);
+    copy(shared.K, p.K, 0, shared.K_full, shared.K_empty);  // K_full waits for the copies of Q, too
+    copy(shared.V, p.V, 0, shared.V_full, shared.V_empty);
     for (int j = 0; j < Tc; ++j) {
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h, i, j, masked);
         float S[slices][Bc / 8][4] = {};
-        mbarrier_wait(&shared.K_there[j % 2], j / 2);  // Q and K are there, whoever copied them
-        copy(shared.K, p.K, j + 1, shared.K_there, shared.K_read);
+        mbarrier_wait(&shared.K_full[j % 2], j / 2);  // all copies of Q and K have landed
+        copy(shared.K, p.K, j + 1, shared.K_full, shared.K_empty);
         score<T, d>(shared, j, S);
-        has_read(j, shared.K_read);
-        mbarrier_wait(&shared.V_there[j % 2], j / 2);  // V is there
-        copy(shared.V, p.V, j + 1, shared.V_there, shared.V_read);
+        release(j, shared.K_empty);
+        mbarrier_wait(&shared.V_full[j % 2], j / 2);  // V has arrived
+        copy(shared.V, p.V, j + 1, shared.V_full, shared.V_empty);
         fold<T, d>(shared, p, first_row, j, masked, S, O, m, l);
-        has_read(j, shared.V_read);
+        release(j, shared.V_empty);
         note_lane_sums(first_row, m, l);
     }
 #pragma unroll
     for (int a = 0; a < slices; ++a) {
         stage_rows<T, d>(p, b, h, first_row + 16 * a, shared.Q, O[a], m[a], l[a]);
     }
-    __syncwarp();  // the warp's rows of O are there, whichever lane wrote them
+    __syncwarp();  // the warp's rows of O are complete, whichever lane wrote them
     write_rows<T, d>(p, b, h, first_row, shared.Q);
 }
 

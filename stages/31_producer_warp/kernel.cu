@@ -1,6 +1,6 @@
-// Stage 31: a producer warp. Copies get a warp of their own, which waits for free places so that nobody who
-// multiplies has to. It needs few registers: its warpgroup gives up most of its own, and the others claim
-// them.
+// Stage 31: a producer warp, or warp specialization. One warp issues all copies and waits for empty slots, so
+// that the consumers, the warpgroups that multiply, never do. It needs few registers: its warpgroup gives up
+// most of its own, and the consumers claim them.
 
 #include "stages/hopper.cuh"
 
@@ -19,18 +19,19 @@ struct Tile {
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;
-    static constexpr int depth = d == 64 ? 4 : 2;  // places of K and V in shared memory
+    static constexpr int depth =
+        d == 64 ? 4 : 2;  // slots of K and V in shared memory: stages of the pipeline
 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
 template <class T, int d>
 struct Shared {
     alignas(1024) T Q[Tile<d>::groups][d / 64][64][64];
-    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile j is in place j % depth
+    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile j is in slot j % depth
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
-    Mbarrier Q_there;
-    Mbarrier K_there[Tile<d>::depth], V_there[Tile<d>::depth];  // phase j / depth: tile j is there
-    Mbarrier K_read[Tile<d>::depth], V_read[Tile<d>::depth];    // phase j / depth: all have read tile j
+    Mbarrier Q_full;
+    Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase j / depth: tile j has arrived
+    Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase j / depth: all have read tile j
 };
 
 struct Maps {
@@ -92,7 +93,7 @@ __device__ void rescale(bool first, float (&S)[n], float (&O)[n_O], float (&m)[2
     }
 }
 
-/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is there behind a wait.
+/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is complete after a wait.
 template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64], float (&S)[Bc / 2]) {
     const std::uint64_t q = matrix_descriptor(Q, 0, 1024), k = matrix_descriptor(K, 0, 1024);
@@ -155,7 +156,7 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
         stmatrix(&Q[c / 64][row][column ^ row % 8 * 8], x);
     }
     fence_proxy_async();
-    __syncwarp();  // the warp's rows of O are there, whichever lane wrote them
+    __syncwarp();  // the warp's rows of O are complete, whichever lane wrote them
     if (lane == 0) {
         for (int panel = 0; panel < d / 64; ++panel) {
             bulk_store(&map, Q[panel][16 * warp], panel, first_row + 16 * warp, h, b);
@@ -188,36 +189,36 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     const int Tc = max(1, ceil_div(min(p.Nk, end), Bc));          // if it sees none, one that is masked
 
     if (threadIdx.x == 0) {
-        mbarrier_init(&shared.Q_there, 1);
-        for (int place = 0; place < depth; ++place) {
-            mbarrier_init(&shared.K_there[place], 1);
-            mbarrier_init(&shared.V_there[place], 1);
-            mbarrier_init(&shared.K_read[place], groups);
-            mbarrier_init(&shared.V_read[place], groups);
+        mbarrier_init(&shared.Q_full, 1);
+        for (int slot = 0; slot < depth; ++slot) {
+            mbarrier_init(&shared.K_full[slot], 1);
+            mbarrier_init(&shared.V_full[slot], 1);
+            mbarrier_init(&shared.K_empty[slot], groups);
+            mbarrier_init(&shared.V_empty[slot], groups);
         }
         mbarrier_fence_init();
     }
     __syncthreads();  // the mbarriers are set up
-    const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* there, Mbarrier* read) {
-        const int place = j % depth;
-        mbarrier_try_wait(&read[place], j / depth - 1);  // tile j - depth has been read: its place is free
-        mbarrier_expect(&there[place], sizeof ring[place]);
-        bulk_load(ring[place], &map, j * Bc, h_kv, b, &there[place]);
+    const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* full, Mbarrier* empty) {
+        const int slot = j % depth;
+        mbarrier_try_wait(&empty[slot], j / depth - 1);  // tile j - depth has been read: its slot is free
+        mbarrier_expect(&full[slot], sizeof ring[slot]);
+        bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
     };
-    const auto has_read = [&](int j, Mbarrier* read) {  // of a product that the warpgroup has waited for
-        if (threadIdx.x % 128 == 0) mbarrier_arrive(&read[j % depth]);
+    const auto release = [&](int j, Mbarrier* empty) {  // of a product that the warpgroup has waited for
+        if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[j % depth]);
     };
     const int group = uniform(threadIdx.x / 128);
     if (group == 0) {
         release_registers<Tile<d>::producer_registers>();
         if (threadIdx.x > 0) return;
-        mbarrier_expect(&shared.Q_there, sizeof shared.Q);
+        mbarrier_expect(&shared.Q_full, sizeof shared.Q);
         for (int g = 0; g < groups; ++g)
-            bulk_load(shared.Q[g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_there);
+            bulk_load(shared.Q[g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full);
 #pragma unroll 1
         for (int j = 0; j < Tc; ++j) {
-            copy(shared.K, maps.K, j, shared.K_there, shared.K_read);
-            copy(shared.V, maps.V, j, shared.V_there, shared.V_read);
+            copy(shared.K, maps.K, j, shared.K_full, shared.K_empty);
+            copy(shared.V, maps.V, j, shared.V_full, shared.V_empty);
         }
         return;
     }
@@ -227,24 +228,24 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     const int diagonal = p.causal ? first_row + p.Nk - p.Nq : p.Nk;  // the last key that first_row sees
     float S[Bc / 2], O[d / 2] = {}, m[2] = {}, l[2] = {};
     std::uint32_t P[Bc / 4];
-    mbarrier_try_wait(&shared.Q_there, 0);
+    mbarrier_try_wait(&shared.Q_full, 0);
 #pragma unroll 1
     for (int j = 0; j < Tc; ++j) {
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile<Bc>(b, h, first_row, j, masked);
-        mbarrier_try_wait(&shared.K_there[j % depth], j / depth);
+        mbarrier_try_wait(&shared.K_full[j % depth], j / depth);
         score<T, d>(shared.Q[g], shared.K[j % depth], S);
         wgmma_wait<0>(S);
-        has_read(j, shared.K_read);
+        release(j, shared.K_empty);
         shift<d>(p, first_row, j, masked, S, m);
         const bool above = (j == 0) | (lane_max(S, 0) > threshold) | (lane_max(S, 1) > threshold);
         if (__any_sync(~0u, above)) rescale(j == 0, S, O, m, l);
         exponentiate<T>(S, l, P);
-        mbarrier_try_wait(&shared.V_there[j % depth], j / depth);
+        mbarrier_try_wait(&shared.V_full[j % depth], j / depth);
         add_product<T, d>(P, shared.V[j % depth], O);
         wgmma_wait<0>(O);
-        hold(P);
-        has_read(j, shared.V_read);
+        fence_operand(P);
+        release(j, shared.V_empty);
         note_lane_sums(first_row + threadIdx.x / 32 % 4 * 16, m, l);
     }
     write_rows<T, d>(p, maps.O, b, h, first_row, shared.Q[g], O, m, l);

@@ -1,5 +1,5 @@
 // Stage 34: persistent blocks. One per multiprocessor stays and takes one query tile after another, so that
-// the first copies of a tile, and the store of the last one's O, run beside products.
+// the first copies of a tile, and the store of the last one's O, run during products.
 
 #include "stages/hopper.cuh"
 
@@ -18,22 +18,23 @@ struct Tile {
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;
-    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
-    static constexpr int depth = d == 64 ? 4 : 2;  // places of K and V in shared memory
-    static constexpr int Q_places = d <= 128 ? 2 : 1;
+    static constexpr bool turns = d <= 128;  // at more, exponentials take a small part of the time
+    static constexpr int depth =
+        d == 64 ? 4 : 2;  // slots of K and V in shared memory: stages of the pipeline
+    static constexpr int Q_slots = d <= 128 ? 2 : 1;
     static constexpr int O_panels = d == 64 ? 1 : 2;  // that a warp stores together
 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
 template <class T, int d>
 struct Shared {
-    alignas(1024) T Q[Tile<d>::Q_places][Tile<d>::groups][d / 64][64][64];
-    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // the block's tile k is in place k % depth
+    alignas(1024) T Q[Tile<d>::Q_slots][Tile<d>::groups][d / 64][64][64];
+    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // the block's tile k is in slot k % depth
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
     alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // a warp's rows on their way out
-    Mbarrier Q_there[Tile<d>::Q_places], Q_read[Tile<d>::Q_places];
-    Mbarrier K_there[Tile<d>::depth], V_there[Tile<d>::depth];  // phase k / depth: tile k is there
-    Mbarrier K_read[Tile<d>::depth], V_read[Tile<d>::depth];    // phase k / depth: all have read tile k
+    Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
+    Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
+    Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
 };
 
 struct Maps {
@@ -92,7 +93,7 @@ __device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)
     }
 }
 
-/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is there behind a wait.
+/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is complete after a wait.
 template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64], float (&S)[Bc / 2]) {
     const std::uint64_t q = matrix_descriptor(Q, 0, 1024), k = matrix_descriptor(K, 0, 1024);
@@ -167,7 +168,7 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
             stmatrix(&O_tile[c / 64][row][column ^ row % 8 * 8], x);
         }
         fence_proxy_async();
-        __syncwarp();  // the warp's rows of O are there, whichever lane wrote them
+        __syncwarp();  // the warp's rows of O are complete, whichever lane wrote them
         if (lane == 0) {
             bulk_store(&map, O_tile, panel, first_row + 16 * warp, h, b);
             bulk_commit();
@@ -179,18 +180,18 @@ template <class T, int d>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
     attention(const Problem p, const __grid_constant__ Maps maps, int Tr) {
     constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth,
-                  Q_places = Tile<d>::Q_places;
+                  Q_slots = Tile<d>::Q_slots;
     auto& shared = aligned_shared_memory<Shared<T, d>>();
     if (threadIdx.x == 0) {
-        for (int place = 0; place < Q_places; ++place) {
-            mbarrier_init(&shared.Q_there[place], 1);
-            mbarrier_init(&shared.Q_read[place], groups);
+        for (int slot = 0; slot < Q_slots; ++slot) {
+            mbarrier_init(&shared.Q_full[slot], 1);
+            mbarrier_init(&shared.Q_empty[slot], groups);
         }
-        for (int place = 0; place < depth; ++place) {
-            mbarrier_init(&shared.K_there[place], 1);
-            mbarrier_init(&shared.V_there[place], 1);
-            mbarrier_init(&shared.K_read[place], groups);
-            mbarrier_init(&shared.V_read[place], groups);
+        for (int slot = 0; slot < depth; ++slot) {
+            mbarrier_init(&shared.K_full[slot], 1);
+            mbarrier_init(&shared.V_full[slot], 1);
+            mbarrier_init(&shared.K_empty[slot], groups);
+            mbarrier_init(&shared.V_empty[slot], groups);
         }
         mbarrier_fence_init();
     }
@@ -208,22 +209,22 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         for (int k = 0, q = 0, n = blockIdx.x; n < tiles; ++q, n += gridDim.x) {  // k: of all key tiles
             const int i = n % Tr, h = n / Tr % p.H, b = n / Tr / p.H, h_kv = h / (p.H / p.Hkv),
                       Tc = key_tiles(i);
-            const int Q_place = q % Q_places;
-            mbarrier_try_wait(&shared.Q_read[Q_place], q / Q_places - 1);
-            mbarrier_expect(&shared.Q_there[Q_place], sizeof shared.Q[Q_place]);
+            const int Q_slot = q % Q_slots;
+            mbarrier_try_wait(&shared.Q_empty[Q_slot], q / Q_slots - 1);
+            mbarrier_expect(&shared.Q_full[Q_slot], sizeof shared.Q[Q_slot]);
             for (int g = 0; g < groups; ++g) {
-                bulk_load(shared.Q[Q_place][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_there[Q_place]);
+                bulk_load(shared.Q[Q_slot][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full[Q_slot]);
             }
-            const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* there, Mbarrier* read) {
-                const int place = k % depth;
-                mbarrier_try_wait(&read[place], k / depth - 1);  // tile k - depth has been read
-                mbarrier_expect(&there[place], sizeof ring[place]);
-                bulk_load(ring[place], &map, j * Bc, h_kv, b, &there[place]);
+            const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* full, Mbarrier* empty) {
+                const int slot = k % depth;
+                mbarrier_try_wait(&empty[slot], k / depth - 1);  // tile k - depth has been read
+                mbarrier_expect(&full[slot], sizeof ring[slot]);
+                bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
             };
 #pragma unroll 1
             for (int j = 0; j < Tc; ++j, ++k) {
-                copy(shared.K, maps.K, j, shared.K_there, shared.K_read);
-                copy(shared.V, maps.V, j, shared.V_there, shared.V_read);
+                copy(shared.K, maps.K, j, shared.K_full, shared.K_empty);
+                copy(shared.V, maps.V, j, shared.V_full, shared.V_empty);
             }
         }
         return;
@@ -231,33 +232,33 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
 
     claim_registers<Tile<d>::consumer_registers>();
     const int g = group - 1, lane = threadIdx.x % 32;
-    const auto my_turn = [&] {
+    const auto wait_turn = [&] {
         if (Tile<d>::turns) named_barrier_sync(1 + g, 256);
     };
-    const auto your_turn = [&] {  // the next warpgroup's
+    const auto pass_turn = [&] {  // the next warpgroup's
         if (Tile<d>::turns) named_barrier_arrive(1 + (g + 1) % groups, 256);
     };
-    if (g == groups - 1) your_turn();  // the first turn is warpgroup 0's
+    if (g == groups - 1) pass_turn();  // the first turn is warpgroup 0's
 
-    const auto has_read = [&](int k, Mbarrier* read) {  // of a product that the warpgroup has waited for
-        if (threadIdx.x % 128 == 0) mbarrier_arrive(&read[k % depth]);
+    const auto release = [&](int k, Mbarrier* empty) {  // of a product that the warpgroup has waited for
+        if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[k % depth]);
     };
     for (int k = 0, q = 0, n = blockIdx.x; n < tiles; ++q, n += gridDim.x) {  // k: of all key tiles
         const int i = n % Tr, h = n / Tr % p.H, b = n / Tr / p.H, Tc = key_tiles(i),
                   first_row = i * Br + 64 * g;
-        const int Q_place = q % Q_places;
-        mbarrier_try_wait(&shared.Q_there[Q_place], q / Q_places);
+        const int Q_slot = q % Q_slots;
+        mbarrier_try_wait(&shared.Q_full[Q_slot], q / Q_slots);
         const int diagonal = p.causal ? first_row + p.Nk - p.Nq : p.Nk;  // the last key that first_row sees
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 4];
         const auto start_scores = [&](int j) {
             const int here = k + j;
-            mbarrier_try_wait(&shared.K_there[here % depth], here / depth);
-            score<T, d>(shared.Q[Q_place][g], shared.K[here % depth], S);
+            mbarrier_try_wait(&shared.K_full[here % depth], here / depth);
+            score<T, d>(shared.Q[Q_slot][g], shared.K[here % depth], S);
         };
         const auto start_product = [&](int j) {
             const int here = k + j;
-            mbarrier_try_wait(&shared.V_there[here % depth], here / depth);
+            mbarrier_try_wait(&shared.V_full[here % depth], here / depth);
             add_product<T, d>(P, shared.V[here % depth], O);
         };
         const auto softmax = [&](int j) {  // S becomes P. Does m rise, so that O has to be rescaled?
@@ -273,32 +274,32 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         };
         start_scores(0);
         wgmma_wait<0>(S);
-        has_read(k, shared.K_read);
+        release(k, shared.K_empty);
         softmax(0);
         convert<T>(S, P);
 #pragma unroll 1
         for (int j = 1; j < Tc; ++j) {
-            my_turn();
+            wait_turn();
             start_scores(j);
             start_product(j - 1);
-            your_turn();
+            pass_turn();
             wgmma_wait<1>(S);
-            has_read(k + j, shared.K_read);
+            release(k + j, shared.K_empty);
             const bool rises = softmax(j);  // while P V of the tile before goes on
             wgmma_wait<0>(O);
-            hold(P);
-            has_read(k + j - 1, shared.V_read);
+            fence_operand(P);
+            release(k + j - 1, shared.V_empty);
             convert<T>(S, P);
             if (rises) {
 #pragma unroll
                 for (int c = 0; c < d / 2; ++c) O[c] *= alpha[c / 2 % 2];
             }
         }
-        if (threadIdx.x % 128 == 0) mbarrier_arrive(&shared.Q_read[Q_place]);
+        if (threadIdx.x % 128 == 0) mbarrier_arrive(&shared.Q_empty[Q_slot]);
         start_product(Tc - 1);
         wgmma_wait<0>(O);
-        hold(P);
-        has_read(k + Tc - 1, shared.V_read);
+        fence_operand(P);
+        release(k + Tc - 1, shared.V_empty);
         write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l);
         k += Tc;
     }

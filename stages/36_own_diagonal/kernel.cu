@@ -1,6 +1,6 @@
 // Stage 36: each warpgroup stops at its own diagonal. The 64 rows of a warpgroup may see fewer key tiles than
-// the block's last row, or lie behind the last row altogether. Tiles that it does not see it does not wait
-// for or multiply by.
+// the block's last row, or lie past the last row. It neither waits for nor multiplies by tiles that it does
+// not see.
 
 #include "stages/hopper.cuh"
 
@@ -19,23 +19,24 @@ struct Tile {
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;
-    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
-    static constexpr int depth = d == 64 ? 4 : 2;  // places of K and V in shared memory
-    static constexpr int Q_places = d <= 128 ? 2 : 1;
+    static constexpr bool turns = d <= 128;  // at more, exponentials take a small part of the time
+    static constexpr int depth =
+        d == 64 ? 4 : 2;  // slots of K and V in shared memory: stages of the pipeline
+    static constexpr int Q_slots = d <= 128 ? 2 : 1;
     static constexpr int O_panels = d == 64 ? 1 : 2;  // that a warp stores together
 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
 template <class T, int d>
 struct Shared {
-    alignas(1024) T Q[Tile<d>::Q_places][Tile<d>::groups][d / 64][64][64];
-    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // the block's tile k is in place k % depth
+    alignas(1024) T Q[Tile<d>::Q_slots][Tile<d>::groups][d / 64][64][64];
+    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // the block's tile k is in slot k % depth
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
     alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // a warp's rows on their way out
-    int4 tile[Tile<d>::Q_places];  // whose Q it is: batch entry, head, query tile; none if that is < 0
-    Mbarrier Q_there[Tile<d>::Q_places], Q_read[Tile<d>::Q_places];
-    Mbarrier K_there[Tile<d>::depth], V_there[Tile<d>::depth];  // phase k / depth: tile k is there
-    Mbarrier K_read[Tile<d>::depth], V_read[Tile<d>::depth];    // phase k / depth: all have read tile k
+    int4 tile[Tile<d>::Q_slots];  // whose Q it is: batch entry, head, query tile; none if that is < 0
+    Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
+    Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
+    Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
 };
 
 struct Maps {
@@ -46,7 +47,7 @@ struct Maps {
 /// one the longest first, of `section` heads together.
 struct Tiles {
     int Tr, heads, section, total;  // heads = B H, total = Tr heads
-    unsigned* taken;                // beside the first of each block; 0 before and after
+    unsigned* taken;                // after the first of each block; 0 before and after a launch
 
     /// Batch entry, head and query tile of number n
     template <bool causal>
@@ -114,7 +115,7 @@ __device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)
     }
 }
 
-/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is there behind a wait.
+/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is complete after a wait.
 template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64], float (&S)[Bc / 2]) {
     const std::uint64_t q = matrix_descriptor(Q, 0, 1024), k = matrix_descriptor(K, 0, 1024);
@@ -189,7 +190,7 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
             stmatrix(&O_tile[c / 64][row][column ^ row % 8 * 8], x);
         }
         fence_proxy_async();
-        __syncwarp();  // the warp's rows of O are there, whichever lane wrote them
+        __syncwarp();  // the warp's rows of O are complete, whichever lane wrote them
         if (lane == 0) {
             bulk_store(&map, O_tile, panel, first_row + 16 * warp, h, b);
             bulk_commit();
@@ -201,18 +202,18 @@ template <class T, int d, bool causal>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
     attention(const Problem p, const __grid_constant__ Maps maps, const Tiles tiles) {
     constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth,
-                  Q_places = Tile<d>::Q_places;
+                  Q_slots = Tile<d>::Q_slots;
     auto& shared = aligned_shared_memory<Shared<T, d>>();
     if (threadIdx.x == 0) {
-        for (int place = 0; place < Q_places; ++place) {
-            mbarrier_init(&shared.Q_there[place], 1);
-            mbarrier_init(&shared.Q_read[place], 128 * groups);  // by all who read `tile`
+        for (int slot = 0; slot < Q_slots; ++slot) {
+            mbarrier_init(&shared.Q_full[slot], 1);
+            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // by all threads that read `tile`
         }
-        for (int place = 0; place < depth; ++place) {
-            mbarrier_init(&shared.K_there[place], 1);
-            mbarrier_init(&shared.V_there[place], 1);
-            mbarrier_init(&shared.K_read[place], groups);
-            mbarrier_init(&shared.V_read[place], groups);
+        for (int slot = 0; slot < depth; ++slot) {
+            mbarrier_init(&shared.K_full[slot], 1);
+            mbarrier_init(&shared.V_full[slot], 1);
+            mbarrier_init(&shared.K_empty[slot], groups);
+            mbarrier_init(&shared.V_empty[slot], groups);
         }
         mbarrier_fence_init();
     }
@@ -227,35 +228,35 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         release_registers<Tile<d>::producer_registers>();
         if (threadIdx.x > 0) return;
         for (int k = 0, q = 0, n = blockIdx.x;; ++q) {  // key tiles and query tiles of this block; of all
-            const int Q_place = q % Q_places;
-            mbarrier_try_wait(&shared.Q_read[Q_place], q / Q_places - 1);
+            const int Q_slot = q % Q_slots;
+            mbarrier_try_wait(&shared.Q_empty[Q_slot], q / Q_slots - 1);
             if (n >= tiles.total) {
-                store(&shared.tile[Q_place], make_int4(0, 0, -1, 0));
-                mbarrier_arrive(&shared.Q_there[Q_place]);
+                store(&shared.tile[Q_slot], make_int4(0, 0, -1, 0));
+                mbarrier_arrive(&shared.Q_full[Q_slot]);
                 return;
             }
             const int4 tile = tiles.at<causal>(p, n);
             const int b = tile.x, h = tile.y, i = tile.z, h_kv = h / (p.H / p.Hkv);
             int Tc[groups];
             for (int g = 0; g < groups; ++g) Tc[g] = key_tiles(i * Br + 64 * g, 64);
-            store(&shared.tile[Q_place], tile);
-            mbarrier_expect(&shared.Q_there[Q_place], sizeof shared.Q[Q_place]);
+            store(&shared.tile[Q_slot], tile);
+            mbarrier_expect(&shared.Q_full[Q_slot], sizeof shared.Q[Q_slot]);
             for (int g = 0; g < groups; ++g) {
-                bulk_load(shared.Q[Q_place][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_there[Q_place]);
+                bulk_load(shared.Q[Q_slot][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full[Q_slot]);
             }
-            const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* there, Mbarrier* read) {
-                const int place = k % depth;
-                mbarrier_try_wait(&read[place], k / depth - 1);  // tile k - depth has been read
-                mbarrier_expect(&there[place], sizeof ring[place]);
-                bulk_load(ring[place], &map, j * Bc, h_kv, b, &there[place]);
-                for (int g = 0; g < groups; ++g) {  // who does not see the tile does not wait for it
-                    if (j >= Tc[g]) mbarrier_arrive(&read[place]);
+            const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* full, Mbarrier* empty) {
+                const int slot = k % depth;
+                mbarrier_try_wait(&empty[slot], k / depth - 1);  // tile k - depth has been read
+                mbarrier_expect(&full[slot], sizeof ring[slot]);
+                bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
+                for (int g = 0; g < groups; ++g) {  // one that does not see the tile does not wait for it
+                    if (j >= Tc[g]) mbarrier_arrive(&empty[slot]);
                 }
             };
 #pragma unroll 1
             for (int j = 0; j < key_tiles(i * Br, Br); ++j, ++k) {
-                copy(shared.K, maps.K, j, shared.K_there, shared.K_read);
-                copy(shared.V, maps.V, j, shared.V_there, shared.V_read);
+                copy(shared.K, maps.K, j, shared.K_full, shared.K_empty);
+                copy(shared.V, maps.V, j, shared.V_full, shared.V_empty);
             }
             n = gridDim.x + atomicInc(tiles.taken, tiles.total - 1);  // the last block to ask leaves 0
         }
@@ -263,21 +264,21 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
 
     claim_registers<Tile<d>::consumer_registers>();
     const int g = group - 1, lane = threadIdx.x % 32;
-    const auto my_turn = [&] {
+    const auto wait_turn = [&] {
         if (Tile<d>::turns) named_barrier_sync(1 + g, 256);
     };
-    const auto your_turn = [&] {  // the next warpgroup's
+    const auto pass_turn = [&] {  // the next warpgroup's
         if (Tile<d>::turns) named_barrier_arrive(1 + (g + 1) % groups, 256);
     };
-    if (g == groups - 1) your_turn();  // the first turn is warpgroup 0's
+    if (g == groups - 1) pass_turn();  // the first turn is warpgroup 0's
 
-    const auto has_read = [&](int k, Mbarrier* read) {  // of a product that the warpgroup has waited for
-        if (threadIdx.x % 128 == 0) mbarrier_arrive(&read[k % depth]);
+    const auto release = [&](int k, Mbarrier* empty) {  // of a product that the warpgroup has waited for
+        if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[k % depth]);
     };
     for (int k = 0, q = 0;; ++q) {  // k: key tiles of this block before the query tile
-        const int Q_place = q % Q_places;
-        mbarrier_try_wait(&shared.Q_there[Q_place], q / Q_places);
-        const int4 tile = load(&shared.tile[Q_place]);
+        const int Q_slot = q % Q_slots;
+        mbarrier_try_wait(&shared.Q_full[Q_slot], q / Q_slots);
+        const int4 tile = load(&shared.tile[Q_slot]);
         const int b = uniform(tile.x), h = uniform(tile.y), i = uniform(tile.z);
         if (i < 0) break;
         const int first_row = i * Br + 64 * g;
@@ -286,13 +287,13 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 4];
         const auto start_scores = [&](int j) {
-            const int here = uniform(k + j), Q_here = uniform(q) % Q_places;
-            mbarrier_try_wait(&shared.K_there[here % depth], here / depth);
+            const int here = uniform(k + j), Q_here = uniform(q) % Q_slots;
+            mbarrier_try_wait(&shared.K_full[here % depth], here / depth);
             score<T, d>(shared.Q[Q_here][g], shared.K[here % depth], S);
         };
         const auto start_product = [&](int j) {
             const int here = uniform(k + j);
-            mbarrier_try_wait(&shared.V_there[here % depth], here / depth);
+            mbarrier_try_wait(&shared.V_full[here % depth], here / depth);
             add_product<T, d>(P, shared.V[here % depth], O);
         };
         const auto softmax = [&](int j) {  // S becomes P. Does m rise, so that O has to be rescaled?
@@ -309,37 +310,37 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         if (Tc > 0) {
             start_scores(0);
             wgmma_wait<0>(S);
-            has_read(k, shared.K_read);
+            release(k, shared.K_empty);
             softmax(0);
             convert<T>(S, P);
         }
 #pragma unroll 1
         for (int j = 1; j < Tc; ++j) {
-            my_turn();
+            wait_turn();
             start_scores(j);
             start_product(j - 1);
-            your_turn();
+            pass_turn();
             wgmma_wait<1>(S);
-            has_read(k + j, shared.K_read);
+            release(k + j, shared.K_empty);
             const bool rises = softmax(j);  // while P V of the tile before goes on
             wgmma_wait<0>(O);
-            hold(P);
-            has_read(k + j - 1, shared.V_read);
+            fence_operand(P);
+            release(k + j - 1, shared.V_empty);
             convert<T>(S, P);
             if (rises) {
 #pragma unroll
                 for (int c = 0; c < d / 2; ++c) O[c] *= alpha[c / 2 % 2];
             }
         }
-        mbarrier_arrive(&shared.Q_read[Q_place]);
+        mbarrier_arrive(&shared.Q_empty[Q_slot]);
         if (Tc > 0) {
             start_product(Tc - 1);
             wgmma_wait<0>(O);
-            hold(P);
-            has_read(k + Tc - 1, shared.V_read);
+            fence_operand(P);
+            release(k + Tc - 1, shared.V_empty);
             write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l);
         }
-        for (int j = max(1, Tc); j < block_Tc; ++j) my_turn(), your_turn();  // for tiles that others see
+        for (int j = max(1, Tc); j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that others see
         k += block_Tc;
     }
     if (lane == 0) bulk_wait_read<0>();

@@ -77,14 +77,14 @@ __global__ void __launch_bounds__(threads, resident_blocks) scores(const Problem
     load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
     load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
     copy_wait();
-    __syncthreads();  // Q and K are there, whoever copied them
+    __syncthreads();  // all copies of Q and K have landed
     note_tile(shared, b, h, i, j, true);
     add_product_of_rows<T, d>(S, shared.Q, shared.K);
     __syncthreads();  // Q and K have been read
     load_tile<T, d>(shared.Q, matrix<T>(p.dO, b, h), p.dO.row, i * Br, p.Nq);
     load_tile<T, d>(shared.K, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
     copy_wait();
-    __syncthreads();  // dO and V are there
+    __syncthreads();  // dO and V have arrived
     add_product_of_rows<T, d>(dP, shared.Q, shared.K);
 
 #pragma unroll
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) query_gradient(const
         load_tile<T, 64>(shared.A, in.dS + j * Bc, in.columns, i * Br, p.Nq);
         load_tile<T, d>(shared.B, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
         copy_wait();
-        __syncthreads();  // dS and K are there
+        __syncthreads();  // dS and K have arrived
         add_product<false>(dQ, shared);
     }
     write_rows<T, d>(p.dQ, b, h, i * Br, p.Nq, p.scale, dQ);
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) key_gradients(const 
                 load_tile<T, 64>(shared.A, in.*A + j * Bc, in.columns, i * Br, p.Nq);
                 load_tile<T, d>(shared.B, matrix<T>(B, b, h), B.row, i * Br, p.Nq);
                 copy_wait();
-                __syncthreads();  // both are there
+                __syncthreads();  // both have arrived
                 add_product<true>(C, shared);
             }
         }

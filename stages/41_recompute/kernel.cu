@@ -24,7 +24,7 @@ template <class T, int d>
 struct Shared {
     T Q[Tile<d>::Br][d + pad], dO[Tile<d>::Br][d + pad];
     T K[Tile<d>::Bc][d + pad], V[Tile<d>::Bc][d + pad];
-    float L[Tile<d>::Br], D[Tile<d>::Br];  // L in base 2; inf behind the last row
+    float L[Tile<d>::Br], D[Tile<d>::Br];  // L in base 2; inf past the last row
 };
 
 /// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(Tile<d>::threads) query_gradient(const Problem
         __syncthreads();  // the previous K and V have been read
         load_keys(shared, p, b, h_kv, j);
         copy_wait();
-        __syncthreads();  // Q, dO, K and V are there, whoever copied them
+        __syncthreads();  // all copies of Q, dO, K and V have landed
         const bool masked = is_masked<Br, Bc>(p, i, j);
         note_tile(shared, b, h, i, j, masked);
         float P[Bc / 8][4], dP[Bc / 8][4];  // (16, Bc)
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(Tile<d>::threads) key_gradients(const Problem 
             __syncthreads();  // the previous Q and dO have been read
             load_queries(shared, p, b, h, i);
             copy_wait();
-            __syncthreads();  // Q, dO, K and V are there, whoever copied them
+            __syncthreads();  // all copies of Q, dO, K and V have landed
             const bool masked = is_masked<Br, Bc>(p, i, j);
             note_tile(shared, b, h, i, j, masked);
             float P[Br / 8][4], dP[Br / 8][4];  // (16 keys, Br queries)

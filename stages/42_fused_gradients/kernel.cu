@@ -1,6 +1,6 @@
-// Stage 42: one kernel. A block has a key tile, computes P and dS once, and uses dS thrice: for dK, and from
-// shared memory for dQ, whose rows belong to all blocks. They add to it by atomics in fp32, into sums that
-// lie as a warp's registers have them, 16 bytes of a lane behind those of the lane before. Five products
+// Stage 42: one kernel. A block has a key tile, computes P and dS once, and uses dS three times: for dK, and
+// from shared memory for dQ, whose rows belong to all blocks. They add to it by atomics in fp32, into sums
+// that lie as a warp's registers have them, 16 bytes of a lane after those of the lane before. Five products
 // instead of seven. FlashAttention-2 (arXiv 2307.08691), algorithm 2.
 
 #include "stages/device.cuh"
@@ -9,7 +9,7 @@ namespace {
 
 using namespace ladder;
 
-constexpr int row_threads = 256;  // of the kernels before and behind
+constexpr int row_threads = 256;  // of the kernels before and after
 
 /// All that depends on d.
 template <int d>
@@ -36,7 +36,7 @@ struct Shared {
 template <int d>
 struct Sums {
     float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
-    float *L, *D;  // L in base 2; inf behind the last row
+    float *L, *D;  // L in base 2; inf past the last row
 
     __device__ Sums(const Problem& p, int b, int h) {
         const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
@@ -53,8 +53,8 @@ struct Sums {
     }
 };
 
-/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
-/// 128 bytes, so that ldmatrix has no conflicts; in a tile of 32 columns a line is two rows.
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows keep them at eight positions of a line
+/// of 128 bytes, so ldmatrix has no bank conflicts; in a tile of 32 columns a line is two rows.
 template <class T, int rows, int d>
 __device__ auto* at(T (&tile)[rows][d], int row, int column) {
     return &tile[row][column ^ (d == 32 ? row / 2 % 4 : row % 8) * 8];
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
             __syncthreads();  // the previous Q, dO and dS have been read
             load_queries(shared, p, b, h, i);
             copy_wait();
-            __syncthreads();  // Q, dO, K and V are there, whoever copied them
+            __syncthreads();  // all copies of Q, dO, K and V have landed
             const bool masked = is_masked<Br, Bc>(p, i, j);
             note_tile(shared, b, h, i, j, masked);
 #pragma unroll
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
                 differentiate(dP, A, shared.dS, key, row);
                 add_product(dK, A, shared.Q, row, first_column);
             }
-            __syncthreads();  // dS is there
+            __syncthreads();  // dS is complete
             add_to_dQ(shared, Sums<d>(p, b, h).fragment(i * Br, 0), first_column);
         }
     }

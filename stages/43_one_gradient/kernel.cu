@@ -8,7 +8,7 @@ namespace {
 
 using namespace ladder;
 
-constexpr int row_threads = 256;  // of the kernels before and behind
+constexpr int row_threads = 256;  // of the kernels before and after
 
 /// All that depends on d.
 template <int d>
@@ -27,7 +27,7 @@ template <class T, int d>
 struct Shared {
     T Q[Tile<d>::Br][d], dO[Tile<d>::Br][d];
     T K[Tile<d>::Bc][d], V[Tile<d>::Bc][d];
-    T dS[Tile<d>::Bc][Tile<d>::Br];  // transposed: rows are keys. First P lies there
+    T dS[Tile<d>::Bc][Tile<d>::Br];  // transposed: rows are keys. P is stored here first
     float L[Tile<d>::Br], D[Tile<d>::Br];
 };
 
@@ -35,7 +35,7 @@ struct Shared {
 template <int d>
 struct Sums {
     float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
-    float *L, *D;  // L in base 2; inf behind the last row
+    float *L, *D;  // L in base 2; inf past the last row
 
     __device__ Sums(const Problem& p, int b, int h) {
         const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
@@ -52,8 +52,8 @@ struct Sums {
     }
 };
 
-/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
-/// 128 bytes, so that ldmatrix has no conflicts.
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows keep them at eight positions of a line
+/// of 128 bytes, so ldmatrix has no bank conflicts.
 template <class T, int rows, int d>
 __device__ auto* at(T (&tile)[rows][d], int row, int column) {
     return &tile[row][column ^ row % 8 * 8];
@@ -273,7 +273,7 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
     }
 }
 
-/// Where this lane's part of a first operand (16 x 16) is left for another warp, in the place of its
+/// Where this lane's part of a first operand (16 x 16) is left for another warp, at the position of its
 /// elements.
 template <class T, int rows, int d>
 __device__ uint4* lane_part(T (&tile)[rows][d], int row, int column) {
@@ -300,7 +300,7 @@ __device__ void take(std::uint32_t (&P)[slices][pieces][4], T (&tile)[Bc][Br], i
         const uint4 left = load(lane_part(tile, key + c / pieces * 16, row + c % pieces * 16));
         x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
     }
-    __syncwarp();  // all of the warp has taken its part: dS may come in its place
+    __syncwarp();  // every lane has taken its part: dS may replace it
 }
 
 /// dS^T = P^T o (dP^T - D), as P^T is a first operand of products, in its place; and into a tile, for dQ.
@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
             __syncthreads();  // the previous Q, dO and dS have been read
             load_queries(shared, p, b, h, i);
             copy_wait();
-            __syncthreads();  // Q, dO, K and V are there, whoever copied them
+            __syncthreads();  // all copies of Q, dO, K and V have landed
             const bool masked = is_masked<Br, Bc>(p, i, j);
             note_tile(shared, b, h, i, j, masked);
 #pragma unroll
@@ -351,14 +351,14 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
                     exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[row], C, A);
                     leave(A, shared.dS, key, row);
                 }
-                __syncthreads();  // P is there
+                __syncthreads();  // P is complete
                 if (of_dK) {
                     take(A, shared.dS, key, row);
                     differentiate(C, A, shared.dS, key, row);
                 }
                 add_product(sum, A, of_dK ? shared.Q : shared.dO, row);
             }
-            __syncthreads();  // dS is there
+            __syncthreads();  // dS is complete
             add_to_dQ(shared, Sums<d>(p, b, h).fragment(i * Br, 0));
         }
     }

@@ -8,7 +8,7 @@ namespace {
 
 using namespace ladder;
 
-constexpr int row_threads = 256;  // of the kernels before and behind
+constexpr int row_threads = 256;  // of the kernels before and after
 constexpr int depth = 2;          // query tiles in shared memory
 
 /// All that depends on d.
@@ -26,21 +26,21 @@ struct Tile {
 
 template <class T, int d>
 struct Shared {
-    T Q[depth][Tile<d>::Br][d], dO[depth][Tile<d>::Br][d];  // the k-th tile is in place k % 2
+    T Q[depth][Tile<d>::Br][d], dO[depth][Tile<d>::Br][d];  // the k-th tile is in slot k % 2
     T K[Tile<d>::Bc][d], V[Tile<d>::Bc][d];
-    T dS[depth][Tile<d>::Bc][Tile<d>::Br];  // transposed: rows are keys. First P lies there
+    T dS[depth][Tile<d>::Bc][Tile<d>::Br];  // transposed: rows are keys. P is stored here first
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
-    Mbarrier there[depth];  // phase k / 2: the k-th tile is there, every thread's copies of it
-    Mbarrier read;          // phase k: every thread has read the k-th tile, and dS of the one before
-    Mbarrier P_there[Tile<d>::pairs][Tile<d>::Br / Tile<d>::step];  // phase k: P of a pair and a step
-    Mbarrier dS_there;                                              // phase k: dS of the k-th tile
+    Mbarrier full[depth];  // phase k / 2: all threads' copies of the k-th tile have landed
+    Mbarrier empty;        // phase k: every thread has read the k-th tile, and dS of the one before
+    Mbarrier P_full[Tile<d>::pairs][Tile<d>::Br / Tile<d>::step];  // phase k: P of a pair and a step
+    Mbarrier dS_full;                                              // phase k: dS of the k-th tile
 };
 
 /// What the workspace holds of a head, its rows rounded up to whole tiles.
 template <int d>
 struct Sums {
     float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
-    float *L, *D;  // L in base 2; inf behind the last row
+    float *L, *D;  // L in base 2; inf past the last row
 
     __device__ Sums(const Problem& p, int b, int h) {
         const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
@@ -57,8 +57,8 @@ struct Sums {
     }
 };
 
-/// Where a tile keeps the 16 bytes at this column of a row. Eight rows have them at eight places of a line of
-/// 128 bytes, so that ldmatrix has no conflicts.
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows keep them at eight positions of a line
+/// of 128 bytes, so ldmatrix has no bank conflicts.
 template <class T, int rows, int d>
 __device__ auto* at(T (&tile)[rows][d], int row, int column) {
     return &tile[row][column ^ row % 8 * 8];
@@ -77,13 +77,13 @@ __device__ void load_tile(T (&tile)[rows][d], const T* X, std::int64_t stride, i
 
 /// What belongs to query tile i: Q, dO, L and D.
 template <class T, int d, int Br = Tile<d>::Br>
-__device__ void load_queries(Shared<T, d>& shared, int place, const Problem& p, int b, int h, int i) {
-    load_tile<T, d>(shared.Q[place], matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
-    load_tile<T, d>(shared.dO[place], matrix<T>(p.dO, b, h), p.dO.row, i * Br, p.Nq);
+__device__ void load_queries(Shared<T, d>& shared, int slot, const Problem& p, int b, int h, int i) {
+    load_tile<T, d>(shared.Q[slot], matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
+    load_tile<T, d>(shared.dO[slot], matrix<T>(p.dO, b, h), p.dO.row, i * Br, p.Nq);
     if (threadIdx.x < Br / 4) {
         const Sums<d> sums(p, b, h);
-        copy_async(&shared.L[place][4 * threadIdx.x], sums.L + i * Br + 4 * threadIdx.x, true);
-        copy_async(&shared.D[place][4 * threadIdx.x], sums.D + i * Br + 4 * threadIdx.x, true);
+        copy_async(&shared.L[slot][4 * threadIdx.x], sums.L + i * Br + 4 * threadIdx.x, true);
+        copy_async(&shared.D[slot][4 * threadIdx.x], sums.D + i * Br + 4 * threadIdx.x, true);
     }
 }
 
@@ -194,7 +194,7 @@ __device__ void add_product(float (&C)[slices][d / 8][4], const std::uint32_t (&
 
 /// Adds dS K to a tile's sums of dQ (algorithm 2, line 15). A warp has 32 rows, and 32 columns at a time.
 template <class T, int d, int Bc = Tile<d>::Bc>
-__device__ void add_to_dQ(Shared<T, d>& shared, int place, float4* sums) {
+__device__ void add_to_dQ(Shared<T, d>& shared, int slot, float4* sums) {
     constexpr int bands = Tile<d>::Br / 32;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp % bands * 32;
 #pragma unroll 1
@@ -205,7 +205,7 @@ __device__ void add_to_dQ(Shared<T, d>& shared, int place, float4* sums) {
             std::uint32_t dS[2][4], x[4];
 #pragma unroll
             for (int a = 0; a < 2; ++a) {
-                ldmatrix_transposed(dS[a], at(shared.dS[place], k + lane % 8 + lane / 16 * 8,
+                ldmatrix_transposed(dS[a], at(shared.dS[slot], k + lane % 8 + lane / 16 * 8,
                                               row + 16 * a + lane / 8 % 2 * 8));
             }
 #pragma unroll
@@ -278,7 +278,7 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
     }
 }
 
-/// Where this lane's part of a first operand (16 x 16) is left for another warp, in the place of its
+/// Where this lane's part of a first operand (16 x 16) is left for another warp, at the position of its
 /// elements.
 template <class T, int rows, int d>
 __device__ uint4* lane_part(T (&tile)[rows][d], int row, int column) {
@@ -305,7 +305,7 @@ __device__ void take(std::uint32_t (&P)[slices][pieces][4], T (&tile)[Bc][Br], i
         const uint4 left = load(lane_part(tile, key + c / pieces * 16, row + c % pieces * 16));
         x[0] = left.x, x[1] = left.y, x[2] = left.z, x[3] = left.w;
     }
-    __syncwarp();  // all of the warp has taken its part: dS may come in its place
+    __syncwarp();  // every lane has taken its part: dS may replace it
 }
 
 /// dS^T = P^T o (dP^T - D), as P^T is a first operand of products, in its place; and into a tile, for dQ.
@@ -339,18 +339,18 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
     const int end = h + group;
 
     if (threadIdx.x == 0) {
-        for (Mbarrier& there : shared.there) mbarrier_init(&there, Tile<d>::threads);
-        mbarrier_init(&shared.read, Tile<d>::threads);
-        for (auto& steps : shared.P_there) {
-            for (Mbarrier& there : steps) mbarrier_init(&there, 32);
+        for (Mbarrier& full : shared.full) mbarrier_init(&full, Tile<d>::threads);
+        mbarrier_init(&shared.empty, Tile<d>::threads);
+        for (auto& steps : shared.P_full) {
+            for (Mbarrier& full : steps) mbarrier_init(&full, 32);
         }
-        mbarrier_init(&shared.dS_there, Tile<d>::threads / 2);
+        mbarrier_init(&shared.dS_full, Tile<d>::threads / 2);
     }
     __syncthreads();  // the mbarriers are set up
-    const auto copy = [&](int place, int next_h, int next_i) {
+    const auto copy = [&](int slot, int next_h, int next_i) {
         if (next_h == end) return;
-        load_queries(shared, place, p, b, next_h, next_i);
-        mbarrier_arrive_behind_copies(&shared.there[place]);
+        load_queries(shared, slot, p, b, next_h, next_i);
+        mbarrier_arrive_after_copies(&shared.full[slot]);
     };
     load_keys(shared, p, b, h_kv, j);
     copy(0, h, i);
@@ -360,45 +360,45 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
 #pragma unroll 1
     for (; h < end; ++k) {
         const bool is_last = (i + 1) * Br >= p.Nq;  // of its head
-        const int place = k % depth, next_h = is_last ? h + 1 : h, next_i = is_last ? first : i + 1;
-        const auto &Q = shared.Q[place], &dO = shared.dO[place];
-        mbarrier_wait(&shared.there[place], k / depth);  // Q, dO, K and V are there, whoever copied them
+        const int slot = k % depth, next_h = is_last ? h + 1 : h, next_i = is_last ? first : i + 1;
+        const auto &Q = shared.Q[slot], &dO = shared.dO[slot];
+        mbarrier_wait(&shared.full[slot], k / depth);  // all copies of Q, dO, K and V have landed
         const bool masked = is_masked<Br, Bc>(p, i, j);
         note_tile(shared, b, h, i, j, masked);
         if (of_dK) {
-            mbarrier_wait(&shared.dS_there, k - 1);
-            if (k > 0) add_to_dQ(shared, 1 - place, dQ_before);
+            mbarrier_wait(&shared.dS_full, k - 1);
+            if (k > 0) add_to_dQ(shared, 1 - slot, dQ_before);
         }
 #pragma unroll
         for (int row = 0; row < Br; row += step) {
             float C[slices][step / 8][4];           // S^T, or dP^T - D
             std::uint32_t A[slices][step / 16][4];  // P^T, or dS^T
-            start(C, of_dK, &shared.D[place][row]);
+            start(C, of_dK, &shared.D[slot][row]);
             add_product_of_rows(C, of_dK ? shared.V : shared.K, key, of_dK ? dO : Q, row);
             if (row == 0) {
-                mbarrier_wait(&shared.read, k - 1);  // places of the next tile, and of this dS, are free
-                copy(1 - place, next_h, next_i);
+                mbarrier_wait(&shared.empty, k - 1);  // slots of the next tile, and of this dS, are empty
+                copy(1 - slot, next_h, next_i);
             }
             if (of_dK) {
-                mbarrier_wait(&shared.P_there[pair][row / step], k);
-                take(A, shared.dS[place], key, row);
-                differentiate(C, A, shared.dS[place], key, row);
-                if (row + step == Br) mbarrier_arrive(&shared.dS_there);
+                mbarrier_wait(&shared.P_full[pair][row / step], k);
+                take(A, shared.dS[slot], key, row);
+                differentiate(C, A, shared.dS[slot], key, row);
+                if (row + step == Br) mbarrier_arrive(&shared.dS_full);
             } else {
-                exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[place][row], C, A);
-                leave(A, shared.dS[place], key, row);
-                // before P is there, since dS of this tile follows it, and a barrier forgets a phase by then
-                if (row == 0) mbarrier_wait(&shared.dS_there, k - 1);
-                mbarrier_arrive(&shared.P_there[pair][row / step]);
-                if (row == 0 && k > 0) add_to_dQ(shared, 1 - place, dQ_before);
+                exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[slot][row], C, A);
+                leave(A, shared.dS[slot], key, row);
+                // before P is complete: dS of this tile follows it, and a barrier forgets a phase by then
+                if (row == 0) mbarrier_wait(&shared.dS_full, k - 1);
+                mbarrier_arrive(&shared.P_full[pair][row / step]);
+                if (row == 0 && k > 0) add_to_dQ(shared, 1 - slot, dQ_before);
             }
             add_product(sum, A, of_dK ? Q : dO, row);
         }
-        mbarrier_arrive(&shared.read);
+        mbarrier_arrive(&shared.empty);
         dQ_before = Sums<d>(p, b, h).fragment(i * Br, 0);
         h = next_h, i = next_i;
     }
-    mbarrier_wait(&shared.dS_there, k - 1);
+    mbarrier_wait(&shared.dS_full, k - 1);
     add_to_dQ(shared, (k - 1) % depth, dQ_before);
     write_rows<T>(of_dK ? p.dK : p.dV, b, h_kv, j * Bc + key, p.Nk, of_dK ? p.scale : 1.0f, sum);
 }
@@ -444,7 +444,7 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(
     backward, Dims, .number = 44, .name = "out_of_step", .parent = 43,
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {64, 128, 2}, {64, 128, 2}, {64, 64, 2}),
-    .change = "mbarriers, copies a tile ahead, and dQ a tile behind: exponentials and products overlap",
+    .change = "mbarriers, copies a tile ahead, and dQ a tile later: exponentials and products overlap",
     .shows_in = "backward", .pass = Pass::backward, .diff_budget = 100, .repeats_exactly = false,
     .workspace_bytes = workspace_bytes);
 

@@ -12,8 +12,8 @@ using namespace ladder;
 
 constexpr int groups = 2;  // warpgroups that multiply, of 64 keys each
 constexpr int threads = 128 * (1 + groups);
-constexpr int row_threads = 256;  // of the kernels before and behind
-constexpr int depth = 2;          // places of Q and dO
+constexpr int row_threads = 256;  // of the kernels before and after
+constexpr int depth = 2;          // slots of Q and dO
 
 /// All that depends on d.
 template <int d>
@@ -32,7 +32,7 @@ struct Shared {
     alignas(1024) T dS[depth][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
     alignas(1024) float dQ[4 * groups][8][32][4];        // a warp's, on their way out: 32 of each lane
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
-    Mbarrier keys_there, there[depth], read[depth];
+    Mbarrier keys_full, full[depth], empty[depth];
 };
 
 struct Maps {
@@ -43,7 +43,7 @@ struct Maps {
 template <int d>
 struct Sums {
     float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
-    float *L, *D;  // L in base 2; inf behind the last row
+    float *L, *D;  // L in base 2; inf past the last row
 
     __device__ Sums(const Problem& p, int b, int h) {
         const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
@@ -96,16 +96,15 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
 /// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D.
 template <int d, class Shared>
 __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps, int b, int h, int i, int k) {
-    const int place = k % depth, row = i * Tile<d>::Br;
+    const int slot = k % depth, row = i * Tile<d>::Br;
     const Sums<d> sums(p, b, h);
-    Mbarrier* there = &shared.there[place];
-    mbarrier_try_wait(&shared.read[place], k / depth - 1);  // tile k - depth has been read
-    mbarrier_expect(there,
-                    sizeof shared.Q[0] + sizeof shared.dO[0] + sizeof shared.L[0] + sizeof shared.D[0]);
-    bulk_load(shared.Q[place], &maps.Q, row, h, b, there);
-    bulk_load(shared.dO[place], &maps.dO, row, h, b, there);
-    bulk_load(shared.L[place], sums.L + row, sizeof shared.L[0], there);
-    bulk_load(shared.D[place], sums.D + row, sizeof shared.D[0], there);
+    Mbarrier* full = &shared.full[slot];
+    mbarrier_try_wait(&shared.empty[slot], k / depth - 1);  // tile k - depth has been read
+    mbarrier_expect(full, sizeof shared.Q[0] + sizeof shared.dO[0] + sizeof shared.L[0] + sizeof shared.D[0]);
+    bulk_load(shared.Q[slot], &maps.Q, row, h, b, full);
+    bulk_load(shared.dO[slot], &maps.dO, row, h, b, full);
+    bulk_load(shared.L[slot], sums.L + row, sizeof shared.L[0], full);
+    bulk_load(shared.D[slot], sums.D + row, sizeof shared.D[0], full);
 }
 
 /// C = X Y^T for 64 rows of X, those of this warpgroup, and Br of Y. Starts it.
@@ -194,10 +193,10 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
     auto& shared = aligned_shared_memory<Shared<T, d>>();
     const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, heads = p.H / p.Hkv;
     if (threadIdx.x == 0) {
-        mbarrier_init(&shared.keys_there, 1);
-        for (int place = 0; place < depth; ++place) {
-            mbarrier_init(&shared.there[place], 1);
-            mbarrier_init(&shared.read[place], 128 * groups);
+        mbarrier_init(&shared.keys_full, 1);
+        for (int slot = 0; slot < depth; ++slot) {
+            mbarrier_init(&shared.full[slot], 1);
+            mbarrier_init(&shared.empty[slot], 128 * groups);
         }
         mbarrier_fence_init();
     }
@@ -208,10 +207,10 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
     if (group == 0) {
         release_registers<24>();
         if (threadIdx.x > 0) return;
-        mbarrier_expect(&shared.keys_there, sizeof shared.K + sizeof shared.V);
+        mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
         for (int g = 0; g < groups; ++g) {
-            bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
-            bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
+            bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
+            bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
         }
         int i = first, h = h_kv * heads;
 #pragma unroll 1
@@ -226,39 +225,39 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
     const int G = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, t = lane % 4;
     const int first_key = j * Bc + 64 * G;
     float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
-    mbarrier_try_wait(&shared.keys_there, 0);
+    mbarrier_try_wait(&shared.keys_full, 0);
     int i = first, h = h_kv * heads;
 #pragma unroll 1
     for (int k = 0; k < total; ++k) {
-        const int place = uniform(k) % depth;
+        const int slot = uniform(k) % depth;
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
         std::uint32_t P[Br / 4], dS[Br / 4];
-        mbarrier_try_wait(&shared.there[place], k / depth);
+        mbarrier_try_wait(&shared.full[slot], k / depth);
         wgmma_fence();
-        multiply_rows<T, d>(shared.K[G], shared.Q[place], S);
-        multiply_rows<T, d>(shared.V[G], shared.dO[place], dP);
+        multiply_rows<T, d>(shared.K[G], shared.Q[slot], S);
+        multiply_rows<T, d>(shared.V[G], shared.dO[slot], dP);
         const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
         note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
         wgmma_wait<1>(S);
-        exponentiate(p, first_key, i * Br, masked, shared.L[place], S);  // now P
+        exponentiate(p, first_key, i * Br, masked, shared.L[slot], S);  // now P
         wgmma_wait<0>(dP);
 #pragma unroll
         for (int c = 0; c < Br / 2; c += 4) {
-            const float2 D = load(reinterpret_cast<const float2*>(&shared.D[place][2 * c + 2 * t]));
+            const float2 D = load(reinterpret_cast<const float2*>(&shared.D[slot][2 * c + 2 * t]));
             P[c / 2] = pack<T>(S[c], S[c + 1]);
             P[c / 2 + 1] = pack<T>(S[c + 2], S[c + 3]);
             dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
             dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
         }
         wgmma_fence();
-        add_product<T, d>(P, shared.dO[place], dV);
-        write_transposed(dS, shared.dS[place][G]);
+        add_product<T, d>(P, shared.dO[slot], dV);
+        write_transposed(dS, shared.dS[slot][G]);
         fence_proxy_async();
-        named_barrier_sync(1, 128 * groups);  // dS of all keys is there, and nobody reads the one before
+        named_barrier_sync(1, 128 * groups);  // dS of all keys is complete; no warp reads the previous one
         wgmma_fence();
-        add_product<T, d>(dS, shared.Q[place], dK);
+        add_product<T, d>(dS, shared.Q[slot], dK);
         float dQ[32];  // (64, 64): of two, by rows or by columns
-        const std::uint64_t a = matrix_descriptor(shared.dS[place], 0, 1024),
+        const std::uint64_t a = matrix_descriptor(shared.dS[slot], 0, 1024),
                             x = matrix_descriptor(shared.K, 64 * 128, 1024);
         const int rows = d == 64 ? 64 * 128 / 16 * G : 0, panel = d == 64 ? 0 : 64 * 128 / 16 * G;
 #pragma unroll
@@ -268,8 +267,8 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         }
         wgmma_commit();
         wgmma_wait<0>(dQ);
-        hold(P), hold(dS), hold(dK), hold(dV);
-        mbarrier_arrive(&shared.read[place]);
+        fence_operand(P), fence_operand(dS), fence_operand(dK), fence_operand(dV);
+        mbarrier_arrive(&shared.empty[slot]);
         auto& out = shared.dQ[4 * G + warp];
         if (lane == 0) bulk_wait_read<0>();  // the warp's sums before have been read
         __syncwarp();
@@ -278,7 +277,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
             store(reinterpret_cast<float4*>(out[c / 4][lane]), {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
         }
         fence_proxy_async();
-        __syncwarp();  // the warp's part of dQ is there
+        __syncwarp();  // the warp's part of dQ is complete
         if (lane == 0) {
             const int row = i * Br + (d == 64 ? 64 * G : 0) + 16 * warp, column = d == 64 ? 0 : 64 * G;
             bulk_add(&Sums<d>(p, b, h).fragment(row, column)->x, &out[0][0][0], sizeof out);
@@ -287,11 +286,11 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         if (++i == Tr) i = first, ++h;
     }
     if (lane == 0) bulk_wait_read<0>();
-    named_barrier_sync(1, 128 * groups);  // nobody reads K any more
+    named_barrier_sync(1, 128 * groups);  // no warp reads K any more
     write_tile<T, d>(dK, p.scale, shared.K[G]);
     write_tile<T, d>(dV, 1.0f, shared.V[G]);
     fence_proxy_async();
-    named_barrier_sync(2 + G, 128);  // the warpgroup's rows of dK and dV are there
+    named_barrier_sync(2 + G, 128);  // the warpgroup's rows of dK and dV are complete
     if (threadIdx.x % 128 == 0) {
         bulk_store(&maps.dK, shared.K[G], 0, first_key, h_kv, b);
         bulk_store(&maps.dV, shared.V[G], 0, first_key, h_kv, b);

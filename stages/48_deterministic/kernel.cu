@@ -11,8 +11,8 @@ using namespace ladder;
 
 constexpr int groups = 2;  // warpgroups that multiply, of 64 keys each
 constexpr int threads = 128 * (1 + groups);
-constexpr int row_threads = 256;  // of the kernels before and behind
-constexpr int depth = 2;          // places of Q and dO
+constexpr int row_threads = 256;  // of the kernels before and after
+constexpr int depth = 2;          // slots of Q and dO
 
 /// All that depends on d.
 template <int d>
@@ -33,7 +33,7 @@ struct Shared {
     alignas(1024) float dQ[groups][Tile<d>::Br / 16][d / 8][32][4];  // a warpgroup's, on their way out
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
     int4 mine;  // the block's batch entry, head and key tile
-    Mbarrier keys_there, there[depth], read[depth], dQ_there[groups], dQ_read[groups];
+    Mbarrier keys_full, full[depth], empty[depth], dQ_full[groups], dQ_empty[groups];
 };
 
 struct Maps {
@@ -44,7 +44,7 @@ struct Maps {
 template <int d>
 struct Sums {
     float4* dQ;       // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
-    float *L, *D;     // L in base 2; inf behind the last row
+    float *L, *D;     // L in base 2; inf past the last row
     unsigned* added;  // by parts of query tiles: how many key tiles are in the sums
 
     __device__ Sums(const Problem& p, int b, int h) {
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
 }
 
-/// How many key tiles come before j in the sums of query tile i: those behind it, as far as the tile sees
+/// How many key tiles come before j in the sums of query tile i: those after it, as far as the tile sees
 /// them.
 template <int d>
 __device__ int key_tiles_before(const Problem& p, int i, int j) {
@@ -125,16 +125,15 @@ __device__ int key_tiles_before(const Problem& p, int i, int j) {
 /// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D.
 template <int d, class Shared>
 __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps, int b, int h, int i, int k) {
-    const int place = k % depth, row = i * Tile<d>::Br;
+    const int slot = k % depth, row = i * Tile<d>::Br;
     const Sums<d> sums(p, b, h);
-    Mbarrier* there = &shared.there[place];
-    mbarrier_try_wait(&shared.read[place], k / depth - 1);  // tile k - depth has been read
-    mbarrier_expect(there,
-                    sizeof shared.Q[0] + sizeof shared.dO[0] + sizeof shared.L[0] + sizeof shared.D[0]);
-    bulk_load(shared.Q[place], &maps.Q, row, h, b, there);
-    bulk_load(shared.dO[place], &maps.dO, row, h, b, there);
-    bulk_load(shared.L[place], sums.L + row, sizeof shared.L[0], there);
-    bulk_load(shared.D[place], sums.D + row, sizeof shared.D[0], there);
+    Mbarrier* full = &shared.full[slot];
+    mbarrier_try_wait(&shared.empty[slot], k / depth - 1);  // tile k - depth has been read
+    mbarrier_expect(full, sizeof shared.Q[0] + sizeof shared.dO[0] + sizeof shared.L[0] + sizeof shared.D[0]);
+    bulk_load(shared.Q[slot], &maps.Q, row, h, b, full);
+    bulk_load(shared.dO[slot], &maps.dO, row, h, b, full);
+    bulk_load(shared.L[slot], sums.L + row, sizeof shared.L[0], full);
+    bulk_load(shared.D[slot], sums.D + row, sizeof shared.D[0], full);
 }
 
 /// C = X Y^T for 64 rows of X, those of this warpgroup, and Br of Y. Starts it.
@@ -225,12 +224,12 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
     for (int k = G; k < total; k += groups) {
         const int i = first + k % tiles;
         const Sums<d> sums(p, b, h + k / tiles);
-        mbarrier_try_wait(&shared.dQ_there[G], k / groups);
+        mbarrier_try_wait(&shared.dQ_full[G], k / groups);
         wait_for_count(sums.added + i, key_tiles_before<d>(p, i, j));
         bulk_add(&sums.fragment(i * Tile<d>::Br, 0)->x, shared.dQ[G][0][0][0], sizeof shared.dQ[G]);
         bulk_commit();
         bulk_wait_read<0>();
-        mbarrier_arrive(&shared.dQ_read[G]);
+        mbarrier_arrive(&shared.dQ_empty[G]);
         bulk_wait<0>();
         raise_count(sums.added + i);
     }
@@ -244,14 +243,14 @@ __global__ void __launch_bounds__(threads, 1)
     auto& shared = aligned_shared_memory<Shared<T, d>>();
     if (threadIdx.x == 0) {
         store(&shared.mine, tiles.at(p, int(atomicInc(tiles.taken, tiles.total - 1))));
-        mbarrier_init(&shared.keys_there, 1);
-        for (int place = 0; place < depth; ++place) {
-            mbarrier_init(&shared.there[place], 1);
-            mbarrier_init(&shared.read[place], 128 * groups);
+        mbarrier_init(&shared.keys_full, 1);
+        for (int slot = 0; slot < depth; ++slot) {
+            mbarrier_init(&shared.full[slot], 1);
+            mbarrier_init(&shared.empty[slot], 128 * groups);
         }
         for (int g = 0; g < groups; ++g) {
-            mbarrier_init(&shared.dQ_there[g], 128);
-            mbarrier_init(&shared.dQ_read[g], 1);
+            mbarrier_init(&shared.dQ_full[g], 128);
+            mbarrier_init(&shared.dQ_empty[g], 1);
         }
         mbarrier_fence_init();
     }
@@ -266,10 +265,10 @@ __global__ void __launch_bounds__(threads, 1)
         const int warp = threadIdx.x / 32;
         if (threadIdx.x % 32 > 0 || warp > groups) return;
         if (warp > 0) return send_dQ<T, d>(shared, p, b, h_kv * heads, first, j, total, warp - 1);
-        mbarrier_expect(&shared.keys_there, sizeof shared.K + sizeof shared.V);
+        mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
         for (int g = 0; g < groups; ++g) {
-            bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
-            bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_there);
+            bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
+            bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
         }
         int i = first, h = h_kv * heads;
 #pragma unroll 1
@@ -284,44 +283,44 @@ __global__ void __launch_bounds__(threads, 1)
     const int G = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, t = lane % 4;
     const int first_key = j * Bc + 64 * G;
     float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
-    mbarrier_try_wait(&shared.keys_there, 0);
+    mbarrier_try_wait(&shared.keys_full, 0);
     int k = 0, i = first, h = h_kv * heads;
     const auto fold = [&](auto whose_turn) {
         constexpr bool my_turn = decltype(whose_turn)::value;
-        const int place = uniform(k) % depth;
+        const int slot = uniform(k) % depth;
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
         std::uint32_t P[Br / 4], dS[Br / 4];
-        mbarrier_try_wait(&shared.there[place], k / depth);
+        mbarrier_try_wait(&shared.full[slot], k / depth);
         wgmma_fence();
-        multiply_rows<T, d>(shared.K[G], shared.Q[place], S);
-        multiply_rows<T, d>(shared.V[G], shared.dO[place], dP);
+        multiply_rows<T, d>(shared.K[G], shared.Q[slot], S);
+        multiply_rows<T, d>(shared.V[G], shared.dO[slot], dP);
         const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
         note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
         wgmma_wait<1>(S);
-        exponentiate(p, first_key, i * Br, masked, shared.L[place], S);  // now P
+        exponentiate(p, first_key, i * Br, masked, shared.L[slot], S);  // now P
         wgmma_wait<0>(dP);
 #pragma unroll
         for (int c = 0; c < Br / 2; c += 4) {
-            const float2 D = load(reinterpret_cast<const float2*>(&shared.D[place][2 * c + 2 * t]));
+            const float2 D = load(reinterpret_cast<const float2*>(&shared.D[slot][2 * c + 2 * t]));
             P[c / 2] = pack<T>(S[c], S[c + 1]);
             P[c / 2 + 1] = pack<T>(S[c + 2], S[c + 3]);
             dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
             dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
         }
         wgmma_fence();
-        add_product<T, d>(P, shared.dO[place], dV);
-        write_transposed(dS, shared.dS[place][G]);
+        add_product<T, d>(P, shared.dO[slot], dV);
+        write_transposed(dS, shared.dS[slot][G]);
         fence_proxy_async();
-        if constexpr (!my_turn) named_barrier_arrive(1 + place, 128 * groups);  // our dS is there
+        if constexpr (!my_turn) named_barrier_arrive(1 + slot, 128 * groups);  // our dS is complete
         wgmma_fence();
-        add_product<T, d>(dS, shared.Q[place], dK);
+        add_product<T, d>(dS, shared.Q[slot], dK);
         wgmma_wait<0>(dK);
-        hold(P), hold(dS), hold(dV);
-        mbarrier_arrive(&shared.read[place]);
+        fence_operand(P), fence_operand(dS), fence_operand(dV);
+        mbarrier_arrive(&shared.empty[slot]);
         if constexpr (my_turn) {
-            named_barrier_sync(1 + place, 128 * groups);  // dS of all keys is there
-            float dQ[Br / 64][d / 2];                     // (Br, d)
-            const std::uint64_t a = matrix_descriptor(shared.dS[place], 0, 1024),
+            named_barrier_sync(1 + slot, 128 * groups);  // dS of all keys is complete
+            float dQ[Br / 64][d / 2];                    // (Br, d)
+            const std::uint64_t a = matrix_descriptor(shared.dS[slot], 0, 1024),
                                 x = matrix_descriptor(shared.K, 64 * 128, 1024);
             wgmma_fence();
 #pragma unroll
@@ -333,7 +332,7 @@ __global__ void __launch_bounds__(threads, 1)
                 }
             }
             wgmma_commit();
-            mbarrier_try_wait(&shared.dQ_read[G], k / groups - 1);  // its sums before have been read
+            mbarrier_try_wait(&shared.dQ_empty[G], k / groups - 1);  // its sums before have been read
 #pragma unroll
             for (int m = 0; m < Br / 64; ++m) {
                 wgmma_wait<0>(dQ[m]);
@@ -344,7 +343,7 @@ __global__ void __launch_bounds__(threads, 1)
                 }
             }
             fence_proxy_async();
-            mbarrier_arrive(&shared.dQ_there[G]);
+            mbarrier_arrive(&shared.dQ_full[G]);
         }
         if (++i == Tr) i = first, ++h;
         ++k;
@@ -359,11 +358,11 @@ __global__ void __launch_bounds__(threads, 1)
     } else {
         fold_all(std::false_type{}, std::true_type{});
     }
-    named_barrier_sync(3, 128 * groups);  // nobody reads K any more
+    named_barrier_sync(3, 128 * groups);  // no warp reads K any more
     write_tile<T, d>(dK, p.scale, shared.K[G]);
     write_tile<T, d>(dV, 1.0f, shared.V[G]);
     fence_proxy_async();
-    named_barrier_sync(4 + G, 128);  // the warpgroup's rows of dK and dV are there
+    named_barrier_sync(4 + G, 128);  // the warpgroup's rows of dK and dV are complete
     if (threadIdx.x % 128 == 0) {
         bulk_store(&maps.dK, shared.K[G], 0, first_key, h_kv, b);
         bulk_store(&maps.dV, shared.V[G], 0, first_key, h_kv, b);
@@ -383,7 +382,7 @@ struct WideShared {
     alignas(1024) std::uint32_t P[4][128][4];  // P^T, as the threads of a warpgroup have it
     float L[depth][64], D[depth][64];
     int4 mine;  // the block's batch entry, head and key tile
-    Mbarrier keys_there, there[depth], read[depth], turn[groups], added[groups];
+    Mbarrier keys_full, full[depth], empty[depth], turn[groups], added[groups];
 };
 
 /// Tells warpgroup G whenever it may add to dQ, and the next block when it has. One thread.
@@ -412,10 +411,10 @@ __global__ void __launch_bounds__(threads, 1)
     auto& shared = aligned_shared_memory<WideShared<T, d>>();
     if (threadIdx.x == 0) {
         store(&shared.mine, tiles.at(p, int(atomicInc(tiles.taken, tiles.total - 1))));
-        mbarrier_init(&shared.keys_there, 1);
-        for (int place = 0; place < depth; ++place) {
-            mbarrier_init(&shared.there[place], 1);
-            mbarrier_init(&shared.read[place], 128 * groups);
+        mbarrier_init(&shared.keys_full, 1);
+        for (int slot = 0; slot < depth; ++slot) {
+            mbarrier_init(&shared.full[slot], 1);
+            mbarrier_init(&shared.empty[slot], 128 * groups);
         }
         for (int g = 0; g < groups; ++g) {
             mbarrier_init(&shared.turn[g], 1);
@@ -434,9 +433,9 @@ __global__ void __launch_bounds__(threads, 1)
         const int warp = threadIdx.x / 32;
         if (threadIdx.x % 32 > 0 || warp > groups) return;
         if (warp > 0) return take_turns<T, d>(shared, p, b, h_kv * heads, first, j, total, warp - 1);
-        mbarrier_expect(&shared.keys_there, sizeof shared.K + sizeof shared.V);
-        bulk_load(shared.K, &maps.K, j * Bc, h_kv, b, &shared.keys_there);
-        bulk_load(shared.V, &maps.V, j * Bc, h_kv, b, &shared.keys_there);
+        mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
+        bulk_load(shared.K, &maps.K, j * Bc, h_kv, b, &shared.keys_full);
+        bulk_load(shared.V, &maps.V, j * Bc, h_kv, b, &shared.keys_full);
 #pragma unroll 1
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
@@ -447,9 +446,9 @@ __global__ void __launch_bounds__(threads, 1)
 
     claim_registers<240>();
     const int G = group - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, t = lane % 4;
-    float sum[d / 2] = {};                                   // dV or dK, (64, d)
-    const auto add_to_dQ = [&](auto& A, int k, int place) {  // and waits for all products
-        float dQ[64];                                        // (64, 128)
+    float sum[d / 2] = {};                                  // dV or dK, (64, d)
+    const auto add_to_dQ = [&](auto& A, int k, int slot) {  // and waits for all products
+        float dQ[64];                                       // (64, 128)
         const std::uint64_t a = matrix_descriptor(shared.dS, 0, 1024),
                             x = matrix_descriptor(shared.K, 64 * 128, 1024) + 2 * G * (64 * 128 / 16);
         wgmma_fence();
@@ -457,8 +456,8 @@ __global__ void __launch_bounds__(threads, 1)
         for (int c = 0; c < Bc; c += 16) wgmma<T, 128, true>(dQ, a + c * 2 / 16, x + c * 128 / 16, c > 0);
         wgmma_commit();
         wgmma_wait<0>(dQ);
-        hold(A), hold(sum);
-        mbarrier_arrive(&shared.read[place]);
+        fence_operand(A), fence_operand(sum);
+        mbarrier_arrive(&shared.empty[slot]);
         float4* to = Sums<d>(p, b, h).fragment(i * Br + 16 * warp, 128 * G) + lane;
         mbarrier_try_wait(&shared.turn[G], k);
 #pragma unroll
@@ -468,20 +467,20 @@ __global__ void __launch_bounds__(threads, 1)
         mbarrier_arrive(&shared.added[G]);
         if (++i == Tr) i = first, ++h;
     };
-    mbarrier_try_wait(&shared.keys_there, 0);
+    mbarrier_try_wait(&shared.keys_full, 0);
     if (G == 0) {
 #pragma unroll 1
         for (int k = 0; k < total; ++k) {
-            const int place = uniform(k) % depth;
+            const int slot = uniform(k) % depth;
             float S[Br / 2];  // transposed: (64 keys, 64 queries)
             std::uint32_t P[Br / 4];
-            mbarrier_try_wait(&shared.there[place], k / depth);
+            mbarrier_try_wait(&shared.full[slot], k / depth);
             wgmma_fence();
-            multiply_rows<T, d>(shared.K, shared.Q[place], S);
+            multiply_rows<T, d>(shared.K, shared.Q[slot], S);
             const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
             note_tile<64, Br>(b, h, i * Br, j, masked);
             wgmma_wait<0>(S);
-            exponentiate(p, j * Bc, i * Br, masked, shared.L[place], S);  // now P
+            exponentiate(p, j * Bc, i * Br, masked, shared.L[slot], S);  // now P
 #pragma unroll
             for (int c = 0; c < Br / 4; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
 #pragma unroll
@@ -489,48 +488,48 @@ __global__ void __launch_bounds__(threads, 1)
                 auto* to = reinterpret_cast<uint4*>(shared.P[c / 4][threadIdx.x % 128]);
                 store(to, {P[c], P[c + 1], P[c + 2], P[c + 3]});
             }
-            named_barrier_arrive(1, 128 * groups);  // P is there
+            named_barrier_arrive(1, 128 * groups);  // P is complete
             wgmma_fence();
-            add_product<T, d>(P, shared.dO[place], sum);
-            named_barrier_sync(2, 128 * groups);  // dS is there
-            add_to_dQ(P, k, place);
+            add_product<T, d>(P, shared.dO[slot], sum);
+            named_barrier_sync(2, 128 * groups);  // dS is complete
+            add_to_dQ(P, k, slot);
         }
     } else {
 #pragma unroll 1
         for (int k = 0; k < total; ++k) {
-            const int place = uniform(k) % depth;
+            const int slot = uniform(k) % depth;
             float dP[Br / 2];  // transposed: (64 keys, 64 queries)
             std::uint32_t dS[Br / 4];
-            mbarrier_try_wait(&shared.there[place], k / depth);
+            mbarrier_try_wait(&shared.full[slot], k / depth);
             wgmma_fence();
-            multiply_rows<T, d>(shared.V, shared.dO[place], dP);
+            multiply_rows<T, d>(shared.V, shared.dO[slot], dP);
             wgmma_wait<0>(dP);
-            named_barrier_sync(1, 128 * groups);  // P is there
+            named_barrier_sync(1, 128 * groups);  // P is complete
 #pragma unroll
             for (int c = 0; c < Br / 2; c += 8) {
                 const uint4 P = load(reinterpret_cast<const uint4*>(shared.P[c / 8][threadIdx.x % 128]));
                 const std::uint32_t pairs[4] = {P.x, P.y, P.z, P.w};
 #pragma unroll
                 for (int n = 0; n < 4; ++n) {
-                    const float* D_n = &shared.D[place][2 * c + n / 2 * 8 + 2 * t];
+                    const float* D_n = &shared.D[slot][2 * c + n / 2 * 8 + 2 * t];
                     const float2 D = load(reinterpret_cast<const float2*>(D_n)), x = unpack<T>(pairs[n]);
                     dS[c / 2 + n] = pack<T>(x.x * (dP[c + 2 * n] - D.x), x.y * (dP[c + 2 * n + 1] - D.y));
                 }
             }
             write_transposed(dS, shared.dS);
             fence_proxy_async();
-            named_barrier_arrive(2, 128 * groups);  // dS is there, for the other warpgroup
+            named_barrier_arrive(2, 128 * groups);  // dS is complete, for the other warpgroup
             named_barrier_sync(4 + G, 128);         // and for this one
             wgmma_fence();
-            add_product<T, d>(dS, shared.Q[place], sum);
-            add_to_dQ(dS, k, place);
+            add_product<T, d>(dS, shared.Q[slot], sum);
+            add_to_dQ(dS, k, slot);
         }
     }
-    named_barrier_sync(3, 128 * groups);  // nobody reads K or V any more
+    named_barrier_sync(3, 128 * groups);  // no warp reads K or V any more
     auto& tile = G == 0 ? shared.V : shared.K;
     write_tile<T, d>(sum, G == 0 ? 1.0f : p.scale, tile);
     fence_proxy_async();
-    named_barrier_sync(4 + G, 128);  // the warpgroup's dV or dK is there
+    named_barrier_sync(4 + G, 128);  // the warpgroup's dV or dK is complete
     if (threadIdx.x % 128 == 0) {
         bulk_store(G == 0 ? &maps.dV : &maps.dK, tile, 0, j * Bc, h_kv, b);
         bulk_commit();

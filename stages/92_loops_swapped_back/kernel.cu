@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
             if (j >= Tc) continue;
             load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
             copy_wait();
-            __syncthreads();  // Q, K and V are there, whoever copied them
+            __syncthreads();  // all copies of Q, K and V have landed
             const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
             note_tile(shared, b, h, i, j, masked);
             if (first_row < p.Nq) {
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
                     write_rows<T, d>(p, b, h, first_row, O, m, l);
                 }
             }
-            __syncthreads();  // Q, K and V have been read; m and l are there, whichever lane kept them
+            __syncthreads();  // Q, K and V have been read; m and l are complete, whichever lane kept them
         }
     }
 }
