@@ -12,8 +12,8 @@
 
 #    include "harness/count/claims.h"
 #    include "harness/count/counting.h"
-#    include "harness/count/schedule.h"
 #    include "harness/ladder/ladder.h"
+#    include "harness/trace/schedule.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"
 

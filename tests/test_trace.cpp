@@ -2,7 +2,7 @@
 
 #ifdef LADDER_HAS_CPU
 
-#    include "harness/count/trace.h"
+#    include "harness/trace/trace.h"
 
 #    include <algorithm>
 #    include <array>
@@ -15,9 +15,12 @@
 #    include <tuple>
 
 #    include "harness/count/counting.h"
-#    include "harness/count/schedule.h"
 #    include "harness/ladder/ladder.h"
 #    include "harness/time/profile.h"
+#    include "harness/trace/json.h"
+#    include "harness/trace/page.h"
+#    include "harness/trace/schedule.h"
+#    include "harness/trace/shares.h"
 #    include "simt/cuda.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"

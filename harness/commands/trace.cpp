@@ -1,5 +1,3 @@
-#include "harness/count/trace.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,6 +8,9 @@
 #include "harness/commands/options.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
+#include "harness/trace/json.h"
+#include "harness/trace/page.h"
+#include "harness/trace/trace.h"
 
 namespace ladder {
 namespace {

@@ -1,4 +1,4 @@
-#include "harness/count/schedule.h"
+#include "harness/trace/schedule.h"
 
 #include <algorithm>
 
