@@ -157,7 +157,8 @@ def main():
         return 0
     before = arguments.compare.read_text()
     after = said_now(before, arguments.build)
-    print(*difflib.unified_diff(before.splitlines(), after.splitlines(), str(arguments.compare), "now", lineterm=""), sep="\n")
+    changes = difflib.unified_diff(before.splitlines(), after.splitlines(), str(arguments.compare), "now", lineterm="")
+    print("\n".join(changes) or "lab says what it said")
     return before != after
 
 
