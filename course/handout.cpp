@@ -173,7 +173,8 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
           "stages/device.cuh", "stages/hopper.cuh", "stages/stage.h", "stages/errors.h", "stages/launch.h",
           "stages/README.md", "docs/explorer.md", "docs/glossary.md"})
         copy.file(file);
-    for (const char* name : {"harness", "course", "simt", "reference", "docs/plots", ".devcontainer"})
+    for (const char* name :
+         {"harness", "course", "explorer", "simt", "reference", "docs/plots", ".devcontainer"})
         copy.folder(name);
     for (const auto& [part, page] : part_pages()) copy.file(fs::path("stages") / page);
     // The pictures of the lessons that are there: "04-split-q-light.svg" is of stage 04, "20s-..." of a part.

@@ -11,7 +11,7 @@ from scikit_build_core import build
 from scikit_build_core.build import *  # the hooks that are not changed here
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ["CMakeLists.txt", "LICENSE", "harness", "python", "reference", "simt", "stages"]
+SOURCES = ["CMakeLists.txt", "LICENSE", "explorer", "harness", "python", "reference", "simt", "stages"]
 
 
 def build_sdist(folder, settings=None):

@@ -9,7 +9,7 @@
 namespace ladder {
 namespace {
 
-constexpr const char* explorer = LADDER_SOURCE_DIR "/harness/trace/explorer/";
+constexpr const char* explorer = LADDER_SOURCE_DIR "/explorer/";
 
 // The page with the files that its lines name: "@style.css@".
 std::string with_modules() {

@@ -1,5 +1,5 @@
 /// @file
-/// The schedule explorer, put together of the files in harness/trace/explorer.
+/// The schedule explorer, put together of the files in explorer/.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
