@@ -13,100 +13,40 @@
 namespace ladder {
 namespace {
 
-constexpr std::size_t help_width = 80;
+// Columns of the help, of the names of commands in it, and of those of options.
+constexpr std::size_t help_width = 80, command_width = 13, option_width = 27;
 
-/// The help: names on the left, what they mean on the right, and nothing wider than a small terminal.
-class Help final : public CLI::FormatterBase {
-  public:
-    std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode) const override {
-        std::string text = paragraph(app->get_description()) + "\n" + paragraph(usage(app, name));
-        std::vector<Entry> positionals, options;
-        for (const CLI::Option* option : app->get_options()) {
-            std::string meaning = option->get_description();
-            if (!option->get_default_str().empty()) meaning += " [" + option->get_default_str() + "]";
-            (option->get_positional() ? positionals : options).push_back({name_of(option), meaning});
-        }
-        text += section("", positionals) + section("Options:", options);
-        const auto commands = app->get_subcommands({});
-        std::vector<std::string> groups;
-        for (const CLI::App* command : commands) {
-            if (std::find(groups.begin(), groups.end(), command->get_group()) == groups.end())
-                groups.push_back(command->get_group());
-        }
-        for (const std::string& group : groups) {
-            std::vector<Entry> entries;
-            for (const CLI::App* command : commands) {
-                if (command->get_group() == group)
-                    entries.push_back({command->get_name(), command->get_description()});
-            }
-            text += section(group + ":", entries);
-        }
-        const CLI::App* lab = app->get_parent() != nullptr ? app->get_parent() : app;
-        return text + "\n" + paragraph(lab->get_footer());
+/// CLI11's help, but for a positional that is given up to twice, "STAGE [STAGE]", and without what an option
+/// excludes.
+class Help final : public CLI::Formatter {
+    std::string make_option_opts(const CLI::Option* option) const override {
+        const bool takes_a_value = option->get_items_expected_max() > 0 && !option->get_type_name().empty();
+        return (takes_a_value ? " " + option->get_type_name() : "") +
+               (option->get_required() ? " (needed)" : "");
     }
-
-  private:
-    struct Entry {
-        std::string name, meaning;
-    };
-
-    static std::string paragraph(const std::string& text) {
-        std::string lines;
-        for (const std::string& line : wrapped(text, help_width)) lines += line + "\n";
-        return lines;
-    }
-
-    static std::string usage(const CLI::App* app, const std::string& name) {
-        std::string text = "Usage: ./" + name;
-        if (!app->get_subcommands({}).empty()) return text + " COMMAND ...";
-        text += " [OPTIONS]";
-        for (const CLI::Option* option : app->get_options()) {
-            if (!option->get_positional()) continue;
-            std::string word = option->get_name();
-            if (option->get_expected_max() == 2) {
-                word += " [" + word + "]";
-            } else if (option->get_expected_max() > 2) {
-                word += "...";
-            }
-            text += option->get_required() ? " " + word : " [" + word + "]";
-        }
-        return text;
-    }
-
-    static std::string name_of(const CLI::Option* option) {
-        if (option->get_positional()) return option->get_name();
-        std::string name;
-        for (const std::string& letter : option->get_snames()) name += "-" + letter + ", ";
-        for (const std::string& word : option->get_lnames()) name += "--" + word + ", ";
-        name.resize(name.size() - 2);
-        const bool takes_a_value = option->get_items_expected_max() > 0;
-        if (takes_a_value && !option->get_type_name().empty()) name += " " + option->get_type_name();
-        return name + (option->get_required() ? " (needed)" : "");
-    }
-
-    static std::string section(const std::string& title, const std::vector<Entry>& entries) {
-        constexpr std::size_t longest_name = 24;
-        std::size_t column = 0;
-        for (const Entry& entry : entries) {
-            if (entry.name.size() <= longest_name) column = std::max(column, entry.name.size() + 4);
-        }
-        column = std::max<std::size_t>(column, 8);
-        std::string text = entries.empty() ? "" : "\n";
-        if (!entries.empty() && !title.empty()) text += title + "\n";
-        for (const Entry& entry : entries) {
-            std::string left = "  " + entry.name;
-            if (left.size() + 2 > column) {
-                text += left + "\n";
-                left.clear();
-            }
-            for (const std::string& line : wrapped(entry.meaning, help_width - column)) {
-                text += left + std::string(column - left.size(), ' ') + line + "\n";
-                left.clear();
-            }
-        }
-        return text;
+    std::string make_option_usage(const CLI::Option* option) const override {
+        if (option->get_expected_max() != 2) return Formatter::make_option_usage(option);
+        return option->get_name() + " [" + option->get_name() + "]";
     }
 };
+
+std::shared_ptr<CLI::Formatter> help_with_names_of(std::size_t columns) {
+    const auto help = std::make_shared<Help>();
+    help->column_width(columns);
+    help->label("Positionals", "Arguments");
+    help->label("SUBCOMMAND", "COMMAND ...");
+    help->label("Usage", "\nUsage");
+    return help;
+}
+
+// A description in lines: CLI11 indents them, and does not make them.
+template <class Described>
+void fold(Described& described, std::size_t columns) {
+    std::string text;
+    for (const std::string& line : wrapped(described.get_description(), help_width - columns))
+        text += (text.empty() ? "" : "\n") + line;
+    described.description(text);
+}
 
 /// The names of all commands.
 std::vector<std::string> command_names(const CLI::App& app) {
@@ -162,6 +102,7 @@ Argument& Argument::within(int least, int most) {
 
 Argument& Argument::show_default() {
     option_->capture_default_str();
+    option_->description(option_->get_description() + " [" + option_->get_default_str() + "]");
     return *this;
 }
 
@@ -228,10 +169,10 @@ std::string Command::value(const std::string& name) const {
 
 CommandLine::CommandLine(const std::string& description, const std::string& footer,
                          std::function<std::string()> version)
-    : app_(std::make_unique<CLI::App>(description, "lab")) {
+    : app_(std::make_unique<CLI::App>(description, "./lab")) {
     app_->footer(footer);
     app_->require_subcommand(1);
-    app_->formatter(std::make_shared<Help>());
+    app_->formatter(help_with_names_of(command_width));
     app_->set_help_flag("-h,--help", "Say what there is; with a command, what it takes");
     app_->set_version_flag("--version", std::move(version), "Say which version this is");
 }
@@ -241,6 +182,8 @@ CommandLine::~CommandLine() = default;
 Command CommandLine::add(const std::string& name, const std::string& description) {
     CLI::App* command = app_->add_subcommand(name, description);
     command->group("Commands");
+    command->formatter(help_with_names_of(option_width));
+    command->footer(app_->get_footer());
     command->set_help_flag("-h,--help", "Say this");
     return Command(command);
 }
@@ -266,6 +209,10 @@ void CommandLine::run(int argc, const char* const* argv) {
                        "; see ./lab --help");
     }
     if (const auto other = elsewhere_.find(first); other != elsewhere_.end()) return other->second(words);
+    for (CLI::App* command : app_->get_subcommands({})) {
+        fold(*command, command_width);
+        for (CLI::Option* option : command->get_options()) fold(*option, option_width);
+    }
     try {
         app_->parse(static_cast<int>(words.size()), words.data());
     } catch (const CLI::ParseError& error) {
