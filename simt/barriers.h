@@ -43,9 +43,8 @@ class Barrier : Part {
         for (const int other : all_threads_) {
             const auto& [what, at] = context_.scheduler.waiting()[other];
             if (what == nullptr || at.line == site.line) continue;
-            context_.fail(Report::Kind::divergence,
-                          "divergent __syncthreads: thread {} waits at {}, thread {} at {}", other,
-                          to_string(at), thread(), to_string(site));
+            fail(Kind::divergence, "divergent __syncthreads: thread {} waits at {}, thread {} at {}", other,
+                 to_string(at), thread(), to_string(site));
         }
         release_if_complete();
     }
@@ -90,10 +89,8 @@ class NamedBarriers : Part {
     /// The running thread arrives, and may wait until `threads` threads have.
     void arrive(int id, int threads, bool waits, Site site) {
         context_.time.start();
-        if (id < 1 || id > 15 || threads % 32 != 0 || threads < 32 || threads > context_.threads) {
-            context_.fail(Report::Kind::unsupported, "named barrier {} with {} threads, at {}", id, threads,
-                          to_string(site));
-        }
+        if (id < 1 || id > 15 || threads % 32 != 0 || threads < 32 || threads > context_.threads)
+            fail(Kind::unsupported, "named barrier {} with {} threads, at {}", id, threads, to_string(site));
         context_.tally.named_barriers += 1;
         context_.tally.named_waits += waits;
         State& barrier = barriers_[id];
@@ -131,15 +128,15 @@ class NamedBarriers : Part {
     /// May the running thread arrive at it?
     void require_fit(int id, const State& barrier, int threads, Site site) {
         if (barrier.arrived > 0 && barrier.threads != threads) {
-            context_.fail(Report::Kind::divergence, "named barrier {} takes {} threads at {}, and {} at {}",
-                          id, barrier.threads, to_string(barrier.first), threads, to_string(site));
+            fail(Kind::divergence, "named barrier {} takes {} threads at {}, and {} at {}", id,
+                 barrier.threads, to_string(barrier.first), threads, to_string(site));
         }
         const Arrival& last = barrier.arrivals[thread()];
         if (last.use != barrier.uses) return;
-        context_.fail(Report::Kind::wrong_phase,
-                      "thread {} arrives twice in one phase of named barrier {}, at {} and at {}, with {} of "
-                      "{} arrivals",
-                      thread(), id, to_string(last.site), to_string(site), barrier.arrived, threads);
+        fail(Kind::wrong_phase,
+             "thread {} arrives twice in one phase of named barrier {}, at {} and at {}, with {} of "
+             "{} arrivals",
+             thread(), id, to_string(last.site), to_string(site), barrier.arrived, threads);
     }
 
     /// All have arrived, and the running thread, which came last, may wait.

@@ -32,10 +32,10 @@ class BulkCopies : Part {
     /// The running thread leaves the kernel.
     void end_thread() {
         if (own().stores.in_flight() == 0) return;
-        context_.fail(Report::Kind::copy_in_flight,
-                      "thread {} leaves the kernel before the bulk store at {} has read shared memory: no "
-                      "bulk_wait_read",
-                      thread(), source_of(own().stores[own().stores.over()].caller));
+        fail(Kind::copy_in_flight,
+             "thread {} leaves the kernel before the bulk store at {} has read shared memory: no "
+             "bulk_wait_read",
+             thread(), source_of(own().stores[own().stores.over()].caller));
     }
 
     /// What a copy moves: places of 16 bytes in shared memory, each with its global memory or null.
@@ -74,10 +74,10 @@ class BulkCopies : Part {
         const std::size_t place = context_.shared.place_of(shared);
         if (bytes <= 0 || bytes % piece_bytes != 0 ||
             reinterpret_cast<std::uintptr_t>(global) % piece_bytes != 0) {
-            context_.fail(Report::Kind::misaligned,
-                          "bulk copy of {} bytes of global memory at {}: the address and the bytes must be "
-                          "multiples of 16",
-                          bytes, source_of(caller));
+            fail(Kind::misaligned,
+                 "bulk copy of {} bytes of global memory at {}: the address and the bytes must be "
+                 "multiples of 16",
+                 bytes, source_of(caller));
         }
         Operand line{.first = place, .bytes = static_cast<std::size_t>(bytes), .alignment = piece_bytes};
         auto* first = const_cast<std::byte*>(static_cast<const std::byte*>(global));
@@ -145,15 +145,15 @@ class BulkCopies : Part {
         const bool loads = direction == Direction::load, adds = direction == Direction::add;
         const char* what = loads ? "bulk_load" : adds ? "bulk_add" : "bulk_store";
         if (options().compute_capability < 80)
-            context_.fail(Report::Kind::unsupported, "{} at {} needs sm_90", what, source_of(caller));
+            fail(Kind::unsupported, "{} at {} needs sm_90", what, source_of(caller));
         if (of.first % of.alignment != 0) {
-            context_.fail(Report::Kind::misaligned, "{} of shared memory that is not {}-byte aligned, at {}",
-                          what, of.alignment, source_of(caller));
+            fail(Kind::misaligned, "{} of shared memory that is not {}-byte aligned, at {}", what,
+                 of.alignment, source_of(caller));
         }
         const SharedMemory& shared = context_.shared;
         if (of.first >= shared.bytes() || of.bytes > shared.bytes() - of.first) {
-            context_.fail(Report::Kind::out_of_bounds, "{} of {} bytes that leaves shared memory, at {}",
-                          what, of.bytes, source_of(caller));
+            fail(Kind::out_of_bounds, "{} of {} bytes that leaves shared memory, at {}", what, of.bytes,
+                 source_of(caller));
         }
         BulkCopy copy{.pieces = {}, .caller = caller};
         copy.pieces.reserve(of.pieces.size());

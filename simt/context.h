@@ -119,6 +119,12 @@ class Part {
     explicit Part(Context& context) : context_(context) {}
 
   protected:
+    using Kind = Report::Kind;
+    template <class... Arguments>
+    [[noreturn]] void fail(Kind kind, fmt::format_string<const Arguments&...> text,
+                           const Arguments&... arguments) const {
+        context_.fail(kind, text, arguments...);
+    }
     int thread() const { return context_.thread(); }
     int warp() const { return context_.warp(); }
 

@@ -35,13 +35,14 @@ class Copies : Part {
 
     // What the running thread does.
 
-    /// From `global`, or of zeros if it is null.
-    void start(void* shared, const void* global, bool evict_first, std::uintptr_t caller) {
+    /// From `global`, or of zeros.
+    void start(void* shared, const void* global, bool valid, bool evict_first, std::uintptr_t caller) {
+        if (valid && global == nullptr) context_.check(global, 16, false, Via::copy, caller);  // reports it
+        if (!valid) global = nullptr;
         for (const void* address : {static_cast<const void*>(shared), global}) {
             if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) {
-                context_.fail(Report::Kind::misaligned,
-                              "copy_async of an address that is not 16-byte aligned, at {}",
-                              source_of(caller));
+                fail(Kind::misaligned, "copy_async of an address that is not 16-byte aligned, at {}",
+                     source_of(caller));
             }
         }
         context_.tally.async_copies += 1;
@@ -129,9 +130,9 @@ class Copies : Part {
     }
 
     [[noreturn]] void fail_on_two_waits(std::uintptr_t caller) {
-        context_.fail(Report::Kind::unsupported,
-                      "a copy of thread {} arrives at an mbarrier, and is of a group or waited for, at {}",
-                      thread(), source_of(caller));
+        fail(Kind::unsupported,
+             "a copy of thread {} arrives at an mbarrier, and is of a group or waited for, at {}", thread(),
+             source_of(caller));
     }
 
     std::vector<Thread> threads_;

@@ -46,41 +46,9 @@ void bulk_add(float* global, const float* shared, int bytes) {
     copies.store(copies.line(global, shared, bytes, caller), true, caller);
 }
 
-void bulk_commit() {
-    running_block->bulk_copies.commit();
-}
-
-void bulk_wait(int pending_groups, bool reads_alone) {
-    running_block->bulk_copies.wait(static_cast<std::size_t>(pending_groups), reads_alone);
-}
-
 void fence_proxy_async() {
     Context& context = running_block->context;
     if (context.is_checked) context.clocks.fence_proxy(context.thread());
-}
-
-void fence_mbarrier_init() {
-    running_block->mbarriers.fence_init();
-}
-
-void mbarrier_expect(void* barrier, int bytes) {
-    running_block->mbarriers.expect(barrier, bytes, SIMT_CALLER);
-}
-
-void named_sync(int id, int threads, Site site) {
-    running_block->named_barriers.arrive(id, threads, true, site);
-}
-
-void named_arrive(int id, int threads, Site site) {
-    running_block->named_barriers.arrive(id, threads, false, site);
-}
-
-void set_registers(int count, bool more, Site site) {
-    running_block->registers.set(count, more, site);
-}
-
-unsigned shared_offset(const void* address) {
-    return static_cast<unsigned>(running_block->context.shared.place_of(address));
 }
 
 unsigned describe_tile(const void* tile, std::size_t bytes) {
@@ -103,7 +71,7 @@ constexpr WarpInstruction commit_instruction{
     "wgmma_commit", [](void* const (&)[32], std::uint32_t) { running_block->products.commit(); }};
 constexpr WarpInstruction wait_instruction{
     "wgmma_wait", [](void* const (&pending)[32], std::uint32_t) {
-        running_block->products.wait(static_cast<std::size_t>(*static_cast<const int*>(pending[0])));
+        running_block->products.wait(*static_cast<const int*>(pending[0]));
     }};
 constexpr WarpInstruction wgmma_instruction{
     "wgmma", [](void* const (&all)[32], std::uint32_t) {
@@ -116,17 +84,23 @@ constexpr WarpInstruction wgmma_instruction{
 
 }  // namespace
 
-void wgmma_fence(Site site) {
-    running_block->meetings.meet(fence_instruction, full_warp, nullptr, site);
-}
+// Which object each of the others comes to.
+// clang-format off
+void bulk_commit() { running_block->bulk_copies.commit(); }
+void bulk_wait(int pending, bool reads_alone) { running_block->bulk_copies.wait(pending, reads_alone); }
+void fence_mbarrier_init() { running_block->mbarriers.fence_init(); }
+void mbarrier_expect(void* barrier, int bytes) { running_block->mbarriers.expect(barrier, bytes, SIMT_CALLER); }
+void named_sync(int id, int threads, Site site) { running_block->named_barriers.arrive(id, threads, true, site); }
+void named_arrive(int id, int threads, Site site) { running_block->named_barriers.arrive(id, threads, false, site); }
+void set_registers(int count, bool more, Site site) { running_block->registers.set(count, more, site); }
+void wgmma_fence(Site site) { running_block->meetings.meet(fence_instruction, full_warp, nullptr, site); }
+void wgmma_commit(Site site) { running_block->meetings.meet(commit_instruction, full_warp, nullptr, site); }
+unsigned shared_offset(const void* address) { return static_cast<unsigned>(running_block->context.shared.place_of(address)); }
+// clang-format on
 
-void wgmma_commit(Site site) {
-    running_block->meetings.meet(commit_instruction, full_warp, nullptr, site);
-}
-
-void wgmma_wait(int pending_groups, Site site) {
-    running_block->products.wait_for_starts(static_cast<std::size_t>(pending_groups), site);
-    running_block->meetings.meet(wait_instruction, full_warp, &pending_groups, site);
+void wgmma_wait(int pending, Site site) {
+    running_block->products.wait_for_starts(pending, site);
+    running_block->meetings.meet(wait_instruction, full_warp, &pending, site);
 }
 
 void wgmma(const Wgmma& product, Site site) {

@@ -17,6 +17,11 @@
 namespace simt {
 namespace {
 
+template <class F>
+void for_each_lane(std::uint32_t mask, F f) {
+    for (; mask != 0; mask &= mask - 1) f(__builtin_ctz(mask));
+}
+
 struct MatrixOperands {
     std::uint32_t* r;
     const void* row;
@@ -155,16 +160,14 @@ struct ShuffleOperands {
 
 void shuffle_body(void* const (&operands)[32], std::uint32_t mask) {
     std::array<std::array<std::byte, 16>, 32> sent{};
-    for (int lane = 0; lane < 32; ++lane) {
-        if ((mask >> lane & 1) == 0) continue;
+    for_each_lane(mask, [&](int lane) {
         const auto& own = *static_cast<const ShuffleOperands*>(operands[lane]);
         std::memcpy(sent[lane].data(), own.value, own.bytes);
-    }
-    for (int lane = 0; lane < 32; ++lane) {
-        if ((mask >> lane & 1) == 0) continue;
+    });
+    for_each_lane(mask, [&](int lane) {
         const auto& own = *static_cast<const ShuffleOperands*>(operands[lane]);
         std::memcpy(own.value, sent[own.source_lane & 31].data(), own.bytes);
-    }
+    });
     running_block->context.tally.shuffles += 1;
 }
 
@@ -174,14 +177,9 @@ struct VoteOperands {
 };
 
 void vote_body(void* const (&operands)[32], std::uint32_t mask) {
-    const auto each = [&](auto f) {
-        for (int lane = 0; lane < 32; ++lane) {
-            if ((mask >> lane & 1) != 0) f(*static_cast<VoteOperands*>(operands[lane]));
-        }
-    };
     bool any = false;
-    each([&](const VoteOperands& lane) { any = any || lane.mine; });
-    each([&](VoteOperands& lane) { lane.any = any; });
+    for_each_lane(mask, [&](int lane) { any |= static_cast<VoteOperands*>(operands[lane])->mine; });
+    for_each_lane(mask, [&](int lane) { static_cast<VoteOperands*>(operands[lane])->any = any; });
     running_block->context.tally.votes += 1;
 }
 
@@ -189,10 +187,10 @@ void sync_warp_body(void* const (&)[32], std::uint32_t mask) {
     Context& context = running_block->context;
     context.tally.warp_syncs += 1;
     if (!context.is_checked) return;
-    int lanes[32], count = 0;
-    for (std::uint32_t left = mask; left != 0; left &= left - 1)
-        lanes[count++] = 32 * context.warp() + __builtin_ctz(left);
-    context.clocks.meet({lanes, static_cast<std::size_t>(count)});
+    int threads[32];
+    std::size_t count = 0;
+    for_each_lane(mask, [&](int lane) { threads[count++] = 32 * context.warp() + lane; });
+    context.clocks.meet({threads, count});
 }
 
 // Each is one object, whose address says which instruction a lane executes.
@@ -254,10 +252,6 @@ void store(void* address, const void* value, std::size_t bytes) {
     std::memcpy(address, value, bytes);
 }
 
-void* shared_memory() {
-    return running_block->context.shared.data();
-}
-
 void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site) {
     Context& context = running_block->context;
     access_row("ldmatrix", row, false, site, SIMT_CALLER);
@@ -301,10 +295,6 @@ bool any(std::uint32_t mask, bool mine, Site site) {
     return operands.any;
 }
 
-void sync_warp(std::uint32_t mask, Site site) {
-    running_block->meetings.meet(sync_warp_instruction, mask, nullptr, site);
-}
-
 float exp2(float x) {
     Context& context = running_block->context;
     context.tally.exponentials += 1;
@@ -319,60 +309,27 @@ float divide(float a, float b) {
 
 void copy_async(void* shared, const void* global, bool valid, bool evict_first) {
     running_block->masked_tiles.start_copy(running_block->context.thread());
-    running_block->copies.start(shared, valid ? global : nullptr, evict_first, SIMT_CALLER);
+    running_block->copies.start(shared, global, valid, evict_first, SIMT_CALLER);
 }
 
-void copy_commit() {
-    running_block->copies.commit();
-}
-
-void copy_wait(int pending_groups) {
-    running_block->copies.wait_for_groups(pending_groups, SIMT_CALLER);
-}
-
-void copy_wait() {
-    running_block->copies.wait_for_all(SIMT_CALLER);
-}
-
-void mbarrier_init(void* barrier, int arrivals) {
-    running_block->mbarriers.init(barrier, arrivals, SIMT_CALLER);
-}
-
-void mbarrier_arrive(void* barrier) {
-    running_block->mbarriers.arrive(barrier, false, SIMT_CALLER);
-}
-
-void mbarrier_arrive_after_copies(void* barrier) {
-    running_block->mbarriers.arrive(barrier, true, SIMT_CALLER);
-}
-
-void mbarrier_wait(void* barrier, int phase, Site site) {
-    running_block->mbarriers.wait(barrier, phase, site, SIMT_CALLER);
-}
-
-unsigned atomic_inc(unsigned* counter, unsigned most) {
-    return running_block->atomics.increment(counter, most, SIMT_CALLER);
-}
-
-void atomic_add(float* sum, float x) {
-    running_block->atomics.add_to(sum, x, SIMT_CALLER);
-}
-
-void raise_count(unsigned* count) {
-    running_block->atomics.raise(count, SIMT_CALLER);
-}
-
-void wait_for_count(const unsigned* count, unsigned value, Site site) {
-    running_block->atomics.wait_for(count, value, site, SIMT_CALLER);
-}
-
-void fence() {
-    running_block->atomics.fence();
-}
-
-void sync_block(Site site) {
-    running_block->barrier.sync(site);
-}
+// Which object each of the others comes to.
+// clang-format off
+void copy_commit() { running_block->copies.commit(); }
+void copy_wait(int pending) { running_block->copies.wait_for_groups(pending, SIMT_CALLER); }
+void copy_wait() { running_block->copies.wait_for_all(SIMT_CALLER); }
+void mbarrier_init(void* barrier, int arrivals) { running_block->mbarriers.init(barrier, arrivals, SIMT_CALLER); }
+void mbarrier_arrive(void* barrier) { running_block->mbarriers.arrive(barrier, false, SIMT_CALLER); }
+void mbarrier_arrive_after_copies(void* barrier) { running_block->mbarriers.arrive(barrier, true, SIMT_CALLER); }
+void mbarrier_wait(void* barrier, int phase, Site site) { running_block->mbarriers.wait(barrier, phase, site, SIMT_CALLER); }
+unsigned atomic_inc(unsigned* counter, unsigned most) { return running_block->atomics.increment(counter, most, SIMT_CALLER); }
+void atomic_add(float* sum, float x) { running_block->atomics.add_to(sum, x, SIMT_CALLER); }
+void raise_count(unsigned* count) { running_block->atomics.raise(count, SIMT_CALLER); }
+void wait_for_count(const unsigned* count, unsigned n, Site site) { running_block->atomics.wait_for(count, n, site, SIMT_CALLER); }
+void fence() { running_block->atomics.fence(); }
+void sync_block(Site site) { running_block->barrier.sync(site); }
+void sync_warp(std::uint32_t mask, Site site) { running_block->meetings.meet(sync_warp_instruction, mask, nullptr, site); }
+void* shared_memory() { return running_block->context.shared.data(); }
+// clang-format on
 
 void note_tile(const Tile& tile) {
     Context& context = running_block->context;

@@ -46,10 +46,10 @@ class Mbarriers : Part {
 
     void init(void* address, int arrivals, std::uintptr_t caller) {
         if (options().compute_capability < 80)
-            context_.fail(Report::Kind::unsupported, "mbarrier at {} needs sm_80", source_of(caller));
+            fail(Kind::unsupported, "mbarrier at {} needs sm_80", source_of(caller));
         if (at(address) != all_.end()) {
-            context_.fail(Report::Kind::wrong_phase, "mbarrier_init at {} by thread {} of one that is set up",
-                          source_of(caller), thread());
+            fail(Kind::wrong_phase, "mbarrier_init at {} by thread {} of one that is set up",
+                 source_of(caller), thread());
         }
         context_.check(address, sizeof(std::uint64_t), true, Via::wrapper, caller);
         const std::vector<Epoch> none(context_.threads, 0);
@@ -72,10 +72,10 @@ class Mbarriers : Part {
         complete_if_over(mbarrier, true, caller);
         const int id = thread();
         if (mbarrier.missing == 0) {
-            context_.fail(Report::Kind::wrong_phase,
-                          "thread {} arrives at {} at an mbarrier whose phase {} has all its arrivals, and "
-                          "waits for bytes",
-                          id, source_of(caller), mbarrier.phase);
+            fail(Kind::wrong_phase,
+                 "thread {} arrives at {} at an mbarrier whose phase {} has all its arrivals, and "
+                 "waits for bytes",
+                 id, source_of(caller), mbarrier.phase);
         }
         context_.tally.mbarrier_arrivals += 1;
         context_.time.signal(id, address, static_cast<int>(mbarrier.phase));
@@ -102,9 +102,8 @@ class Mbarriers : Part {
         const int id = thread(), present = static_cast<int>(mbarrier.phase);
         if (number == 0 || number == 1) number = present - ((present ^ number) & 1);  // a parity will do
         if (number != present && number != present - 1) {
-            context_.fail(Report::Kind::wrong_phase,
-                          "thread {} asks at {} for phase {} of an mbarrier that is in phase {}", id,
-                          to_string(site), number, present);
+            fail(Kind::wrong_phase, "thread {} asks at {} for phase {} of an mbarrier that is in phase {}",
+                 id, to_string(site), number, present);
         }
         context_.time.await(id, address, number, &Timeline::mbarrier_stalls);
         // The last one to be missing may be a bulk load that no thread has waited for.
@@ -126,10 +125,9 @@ class Mbarriers : Part {
         Mbarrier& mbarrier = find(address, caller);
         complete_if_over(mbarrier, true, caller);
         if (!mbarrier.is_visible) {
-            context_.fail(
-                Report::Kind::missing_fence,
-                "bulk_load at {} signals an mbarrier without a mbarrier_fence_init behind its mbarrier_init",
-                source_of(caller));
+            fail(Kind::missing_fence,
+                 "bulk_load at {} signals an mbarrier without a mbarrier_fence_init behind its mbarrier_init",
+                 source_of(caller));
         }
         if (mbarrier.agent == 0) mbarrier.agent = context_.add_agent("bulk load", thread());
         return {static_cast<int>(mbarrier.phase), context_.clocks.moment(mbarrier.agent, mbarrier.phase + 1)};
@@ -172,9 +170,8 @@ class Mbarriers : Part {
     Mbarrier& find(void* address, std::uintptr_t caller) {
         const auto found = at(address);
         if (found == all_.end()) {
-            context_.fail(Report::Kind::uninitialized,
-                          "mbarrier used at {} by thread {} before mbarrier_init", source_of(caller),
-                          thread());
+            fail(Kind::uninitialized, "mbarrier used at {} by thread {} before mbarrier_init",
+                 source_of(caller), thread());
         }
         // To use it is to depend on what mbarrier_init wrote.
         context_.check(address, sizeof(std::uint64_t), false, Via::wrapper, caller);
@@ -185,11 +182,11 @@ class Mbarriers : Part {
     void complete_if_over(Mbarrier& mbarrier, bool must, std::uintptr_t caller) {
         if (mbarrier.missing > 0) return;
         if (mbarrier.started > mbarrier.expected) {
-            context_.fail(Report::Kind::wrong_bytes,
-                          "the mbarrier at byte {} of shared memory expects {} bytes in its phase {}, and "
-                          "bulk loads bring {}, seen at {}",
-                          context_.shared.place_of(mbarrier.address), mbarrier.expected, mbarrier.phase,
-                          mbarrier.started, source_of(caller));
+            fail(Kind::wrong_bytes,
+                 "the mbarrier at byte {} of shared memory expects {} bytes in its phase {}, and "
+                 "bulk loads bring {}, seen at {}",
+                 context_.shared.place_of(mbarrier.address), mbarrier.expected, mbarrier.phase,
+                 mbarrier.started, source_of(caller));
         }
         if (mbarrier.started < mbarrier.expected) return;
         const bool late = options().late_copies && !mbarrier.loads.empty();

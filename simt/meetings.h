@@ -66,14 +66,12 @@ class Meetings : Part {
                                                   Site site) {
         const int lane = thread() % 32;
         if ((meeting.mask >> lane & 1) == 0) {
-            context_.fail(Report::Kind::divergence,
-                          "divergence: lane {} executes {} at {} with a mask that leaves it out", lane,
-                          instruction.name, to_string(site));
+            fail(Kind::divergence, "divergence: lane {} executes {} at {} with a mask that leaves it out",
+                 lane, instruction.name, to_string(site));
         }
-        context_.fail(Report::Kind::divergence,
-                      "divergence in warp {}: lane {} executes {} at {}, lane {} executes {} at {}", warp(),
-                      __builtin_ctz(meeting.arrived), meeting.instruction->name, to_string(meeting.site),
-                      lane, instruction.name, to_string(site));
+        fail(Kind::divergence, "divergence in warp {}: lane {} executes {} at {}, lane {} executes {} at {}",
+             warp(), __builtin_ctz(meeting.arrived), meeting.instruction->name, to_string(meeting.site), lane,
+             instruction.name, to_string(site));
     }
     /// All lanes have come, the running one last.
     [[gnu::noinline]] void hold(Meeting& meeting) {

@@ -107,10 +107,9 @@ class ProductRegisters : Part {
             return;
         }
         if (found->in_flight > 0) {
-            context_.fail(Report::Kind::registers_in_flight,
-                          "thread {} {} {} at {} before the wgmma at {} was waited for", thread(),
-                          write ? "writes" : "reads", found->what, source_of(caller),
-                          to_string(found->product));
+            fail(Kind::registers_in_flight, "thread {} {} {} at {} before the wgmma at {} was waited for",
+                 thread(), write ? "writes" : "reads", found->what, source_of(caller),
+                 to_string(found->product));
         }
         found->touched = found->touched || write;
         running_->touched_last = &*found;
@@ -127,9 +126,8 @@ class ProductRegisters : Part {
         const bool known = found != all.end() && found->begin == first && found->bytes == bytes;
         const bool is_chained = known && found->in_flight > 0;
         if (!is_chained && (known ? found->touched : !thread.fenced)) {
-            context_.fail(Report::Kind::missing_fence,
-                          "wgmma at {} by thread {} of {} that no wgmma_fence made fit for it",
-                          to_string(site), id, what);
+            fail(Kind::missing_fence, "wgmma at {} by thread {} of {} that no wgmma_fence made fit for it",
+                 to_string(site), id, what);
         }
         if (!known) {  // what lay there before is gone
             thread.gap = {};

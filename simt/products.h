@@ -63,10 +63,8 @@ class Products : Part {
     void start(const Wgmma* const (&lanes)[32], Site site, std::uintptr_t caller) {
         context_.time.start();
         const Wgmma& operands = *lanes[0];
-        if (warps_.size() < static_cast<std::size_t>(first_warp() + warps_of_group)) {
-            context_.fail(Report::Kind::unsupported, "wgmma at {} by a warpgroup of fewer than four warps",
-                          to_string(site));
-        }
+        if (warps_.size() < static_cast<std::size_t>(first_warp() + warps_of_group))
+            fail(Kind::unsupported, "wgmma at {} by a warpgroup of fewer than four warps", to_string(site));
         compare_with_group(operands, site);
         if (group().agent == 0) group().agent = context_.add_agent("wgmma", 32 * warp());
         for (const int id : std::exchange(group().waiting, {})) context_.wake(id);
@@ -152,10 +150,10 @@ class Products : Part {
         if (number == steps.size()) steps.push_back({site, A, operands.B_descriptor, warp()});
         const Warpgroup::Step& step = steps[number];
         if (step.site.line == site.line && step.A == A && step.B == operands.B_descriptor) return;
-        context_.fail(Report::Kind::divergence,
-                      "divergence: warp {} executes wgmma at {}, and warp {} of its warpgroup at {}{}",
-                      warp(), to_string(site), step.warp, to_string(step.site),
-                      step.site.line == site.line ? " with other descriptors" : "");
+        fail(Kind::divergence,
+             "divergence: warp {} executes wgmma at {}, and warp {} of its warpgroup at {}{}", warp(),
+             to_string(site), step.warp, to_string(step.site),
+             step.site.line == site.line ? " with other descriptors" : "");
     }
 
     /// What the warp reads of shared memory: has it arrived, inside its tile, and is it fit for a product?
@@ -197,9 +195,8 @@ class Products : Part {
     void check_place(const Descriptor& descriptor, const char* which, std::size_t first, std::size_t end,
                      Site site) {
         if (descriptor.swizzle != 1) {
-            context_.fail(Report::Kind::unsupported,
-                          "wgmma at {}: the descriptor of {} has no 128-byte swizzle", to_string(site),
-                          which);
+            fail(Kind::unsupported, "wgmma at {}: the descriptor of {} has no 128-byte swizzle",
+                 to_string(site), which);
         }
         const auto holds = [&](const Tile& tile) { return tile.begin <= first && end <= tile.end; };
         const auto starts_in = [&](const Tile& tile) {
@@ -208,11 +205,10 @@ class Products : Part {
         const bool leaves_tile = std::any_of(tiles_.begin(), tiles_.end(), starts_in) &&
                                  std::none_of(tiles_.begin(), tiles_.end(), holds);
         if (end <= context_.shared.bytes() && !leaves_tile) return;
-        context_.fail(Report::Kind::out_of_bounds,
-                      "wgmma at {}: the descriptor of {} starts at byte {} of shared memory and reaches "
-                      "bytes {} to {}, outside its {}",
-                      to_string(site), which, descriptor.start, first, end - 1,
-                      leaves_tile ? "tile" : "memory");
+        fail(Kind::out_of_bounds,
+             "wgmma at {}: the descriptor of {} starts at byte {} of shared memory and reaches "
+             "bytes {} to {}, outside its {}",
+             to_string(site), which, descriptor.start, first, end - 1, leaves_tile ? "tile" : "memory");
     }
 
     /// The accumulators in flight with these registers, or new ones that hold what those hold now.
@@ -222,9 +218,9 @@ class Products : Part {
                                         [&](const auto& other) { return other->D[0] == lanes[0]->D; });
         if (found == in_flight.end()) return *in_flight.emplace_back(std::make_unique<Accumulators>(lanes));
         if ((*found)->columns != lanes[0]->columns) {
-            context_.fail(Report::Kind::registers_in_flight,
-                          "wgmma at {} into accumulators of a wgmma of another shape at {} that is in flight",
-                          to_string(site), to_string((*found)->product));
+            fail(Kind::registers_in_flight,
+                 "wgmma at {} into accumulators of a wgmma of another shape at {} that is in flight",
+                 to_string(site), to_string((*found)->product));
         }
         return **found;
     }
@@ -250,9 +246,9 @@ class Products : Part {
         accumulators.in_flight -= 1;
         if (accumulators.in_flight > 0) return;
         if (const int lane = accumulators.give_back(); lane >= 0) {
-            context_.fail(Report::Kind::registers_in_flight,
-                          "thread {} writes an accumulator before the wgmma at {} was waited for",
-                          32 * warp() + lane, to_string(accumulators.product));
+            fail(Kind::registers_in_flight,
+                 "thread {} writes an accumulator before the wgmma at {} was waited for", 32 * warp() + lane,
+                 to_string(accumulators.product));
         }
         std::erase_if(own().accumulators, [&](const auto& other) { return other.get() == &accumulators; });
     }

@@ -38,8 +38,7 @@ class RegisterPool : Part {
         context_.time.start();
         Thread& own = threads_[thread()];
         const auto refuse = [&](const std::string& why) {
-            context_.fail(Report::Kind::unsupported, "setmaxnreg of {} registers at {}: {}", count,
-                          to_string(site), why);
+            fail(Kind::unsupported, "setmaxnreg of {} registers at {}: {}", count, to_string(site), why);
         };
         if (count % 8 != 0 || count < 24 || count > 256) refuse("a multiple of 8 from 24 to 256");
         if (more != (count > own.registers) && count != own.registers)
@@ -48,10 +47,10 @@ class RegisterPool : Part {
         if (own.changes == changes.size()) changes.push_back(count);
         const int others = changes[own.changes++];
         if (others != count) {
-            context_.fail(Report::Kind::divergence,
-                          "divergence: thread {} asks for {} registers at {}, and another of its warpgroup "
-                          "for {}",
-                          thread(), count, to_string(site), others);
+            fail(Kind::divergence,
+                 "divergence: thread {} asks for {} registers at {}, and another of its warpgroup "
+                 "for {}",
+                 thread(), count, to_string(site), others);
         }
         const int change = count - std::exchange(own.registers, count);
         context_.tally.registers_moved += std::abs(change);

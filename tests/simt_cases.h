@@ -1,6 +1,7 @@
 /// @file
 /// Small kernels for the tests of the CPU back-end. Most are broken on purpose, each in one way.
-/// simt_cases.cu defines them for the checked back-end, and so race-checked.
+/// simt_cases.cu and, of asynchronous copies and mbarriers, copy_cases.cu define them for the checked
+/// back-end, and so race-checked.
 #pragma once
 
 #include <cstdint>

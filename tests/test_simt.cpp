@@ -135,7 +135,7 @@ TEST_CASE("simt: reads of unwritten shared memory are found", "[simt]") {
 
 TEST_CASE("simt: asynchronous copies land late, and what touches them before is found", "[simt]") {
     const auto in_flight = Report::Kind::copy_in_flight;
-    check(missing_copy_wait, in_flight, {"read of shared memory", "the asynchronous copy at simt_cases.cu:"});
+    check(missing_copy_wait, in_flight, {"read of shared memory", "the asynchronous copy at copy_cases.cu:"});
     check(copy_over_a_tile_in_use, Report::Kind::race, {"read at", "write at", "between them"});
     check(wait_for_too_few_groups, in_flight, {"read of shared memory (byte 636)"});
     check(wait_without_a_commit, in_flight, {"read of shared memory", "was waited for"});
@@ -145,7 +145,7 @@ TEST_CASE("simt: asynchronous copies land late, and what touches them before is 
 TEST_CASE("simt: what a copy in flight writes or reads is nobody's to write, whatever the order", "[simt]") {
     const WithOptions restore;
     const auto in_flight = Report::Kind::copy_in_flight;
-    const std::string before = "before the asynchronous copy at simt_cases.cu:";
+    const std::string before = "before the asynchronous copy at copy_cases.cu:";
     for (const bool late : {true, false}) {
         for (const auto order :
              {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled, simt::Order::delayed}) {
@@ -222,7 +222,7 @@ TEST_CASE("simt: what is missing around an mbarrier is found, whatever the order
             check(mbarrier_not_waited_for, Report::Kind::race,
                   {"write at", "read at", "the mbarrier of that copy was not waited for"});
             check(mbarrier_with_copies_in_flight, Report::Kind::copy_in_flight,
-                  {"read of shared memory", "the asynchronous copy at simt_cases.cu:"});
+                  {"read of shared memory", "the asynchronous copy at copy_cases.cu:"});
             // A copy may be under way, may not have been started, or has landed for those who waited.
             check_one_of(mbarrier_missing_wait,
                          {Report::Kind::copy_in_flight, Report::Kind::uninitialized, Report::Kind::race});
@@ -233,12 +233,12 @@ TEST_CASE("simt: what is missing around an mbarrier is found, whatever the order
             check_one_of(mbarrier_without_a_barrier_behind_init,
                          {Report::Kind::race, Report::Kind::uninitialized});
             check(mbarrier_never_initialized, Report::Kind::uninitialized,
-                  {"before mbarrier_init", "simt_cases.cu:"});
-            check(mbarrier_set_up_twice, Report::Kind::wrong_phase, {"mbarrier_init at simt_cases.cu:"});
-            check(mbarrier_wrong_phase, Report::Kind::wrong_phase, {"asks at simt_cases.cu:", "for phase 2"});
-            check(mbarrier_missing_arrival, Report::Kind::deadlock, {"(an mbarrier)", "simt_cases.cu:"});
+                  {"before mbarrier_init", "copy_cases.cu:"});
+            check(mbarrier_set_up_twice, Report::Kind::wrong_phase, {"mbarrier_init at copy_cases.cu:"});
+            check(mbarrier_wrong_phase, Report::Kind::wrong_phase, {"asks at copy_cases.cu:", "for phase 2"});
+            check(mbarrier_missing_arrival, Report::Kind::deadlock, {"(an mbarrier)", "copy_cases.cu:"});
             for (const auto& both : {mbarrier_and_copy_wait, mbarrier_and_copy_group})
-                check(both, Report::Kind::unsupported, {"a copy of thread", "mbarrier", "simt_cases.cu:"});
+                check(both, Report::Kind::unsupported, {"a copy of thread", "mbarrier", "copy_cases.cu:"});
         }
     }
 }
@@ -247,7 +247,7 @@ TEST_CASE("simt: bad addresses are found", "[simt]") {
     check(read_past_the_end, Report::Kind::out_of_bounds, {"read of 4 bytes", "simt_cases.cu:"});
     check(shared_memory_past_the_end, Report::Kind::out_of_bounds, {"write of 4 bytes", "simt_cases.cu:"});
     check(write_to_an_input, Report::Kind::read_only, {"the array", "input", "simt_cases.cu:"});
-    check(misaligned_copy, Report::Kind::misaligned, {"16-byte aligned", "simt_cases.cu:"});
+    check(misaligned_copy, Report::Kind::misaligned, {"16-byte aligned", "copy_cases.cu:"});
     check(misaligned_store, Report::Kind::misaligned, {"store of 8 bytes", "simt_cases.cu:"});
 }
 
@@ -257,7 +257,7 @@ TEST_CASE("simt: what the device lacks is refused", "[simt]") {
     CHECK_NOTHROW(bf16_mma());
     simt::options().compute_capability = 75;
     check(bf16_mma, Report::Kind::unsupported, {"bf16", "sm_80", "simt_cases.cu:"});
-    check([] { ring_with_mbarriers(); }, Report::Kind::unsupported, {"mbarrier", "sm_80", "simt_cases.cu:"});
+    check([] { ring_with_mbarriers(); }, Report::Kind::unsupported, {"mbarrier", "sm_80", "copy_cases.cu:"});
 }
 
 TEST_CASE("simt: after a report the next launch runs", "[simt]") {
