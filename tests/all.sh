@@ -268,6 +268,9 @@ guides() {
     fi
 }
 side_by_side guides pages
+printf '\nLines by room\n'
+tests/lines.py || true
+echo
 
 # --- The kernels under nvcc ----------------------------------------------------------------------------------------
 
