@@ -9,11 +9,13 @@
 #    include <cmath>
 #    include <limits>
 #    include <map>
+#    include <nlohmann/json.hpp>
 #    include <set>
 #    include <tuple>
 
 #    include "harness/count/counting.h"
 #    include "harness/ladder/ladder.h"
+#    include "harness/time/profile.h"
 #    include "harness/trace/json.h"
 #    include "harness/trace/shares.h"
 #    include "simt/cuda.h"
