@@ -69,14 +69,13 @@ constexpr std::string_view arrow = " ←";
 constexpr std::size_t column_gap = 2;   // between columns
 constexpr std::size_t least_text = 12;  // no narrower than this is text for the sake of the others
 
-// A column of a table as it is printed.
+// A column of a table as it is printed, without the marks of its cells.
 struct Fitted {
     std::size_t index;
-    std::size_t width;        // of its cells, without marks
-    std::size_t mark_width;   // a column without marks needs no room for one
-    std::size_t least_width;  // of its longest word
-
-    std::size_t all() const { return width + mark_width; }
+    std::size_t mark_width = 0;  // a column without marks needs no room for one
+    std::size_t width = 0;       // of what is printed
+    std::size_t cells = 0;       // at least, for cells in one line and a title in several
+    std::size_t words = 0;       // at least, for text in several lines
 };
 
 // The lines of a title. One may also end behind an underscore, since the names of stages are long.
@@ -102,61 +101,44 @@ std::vector<Fitted> fitted_columns(const Table& table) {
     std::vector<Fitted> columns;
     for (std::size_t i = 0; i < table.columns().size(); ++i) {
         const Column& column = table.columns()[i];
-        Fitted fitted{i, display_width(column.title), 0, widest(title_lines(column.title, 1))};
+        Fitted fitted{.index = i, .cells = widest(title_lines(column.title, 1))};
+        fitted.words = std::max(fitted.cells, least_text);
         for (const auto& row : table.rows()) {
-            fitted.width = std::max(fitted.width, display_width(row[i].text));
+            const std::string& text = row[i].text;
+            fitted.cells = std::max(fitted.cells, display_width(text));
             // Numbers stay in one line.
-            fitted.least_width =
-                std::max(fitted.least_width, column.align == Align::left ? widest(wrapped(row[i].text, 1))
-                                                                         : display_width(row[i].text));
+            fitted.words = std::max(
+                fitted.words, column.align == Align::left ? widest(wrapped(text, 1)) : display_width(text));
             if (row[i].tone == Tone::marked) fitted.mark_width = display_width(arrow);
         }
+        fitted.words = std::min(fitted.words, fitted.cells);
+        fitted.width = std::max(fitted.cells, display_width(column.title));
         columns.push_back(fitted);
     }
     return columns;
 }
 
-std::size_t total_width(const std::vector<Fitted>& columns) {
+std::size_t total_width(const std::vector<Fitted>& columns, std::size_t Fitted::*width = &Fitted::width) {
     std::size_t sum = 0;
-    for (const Fitted& column : columns) sum += column.all() == 0 ? 0 : column.all() + column_gap;
+    for (const Fitted& column : columns)
+        sum += column.width == 0 ? 0 : column.*width + column.mark_width + column_gap;
     return sum == 0 ? 0 : sum - column_gap;
 }
 
-// Lets titles take several lines.
-void wrap_titles(const Table& table, std::vector<Fitted>& columns) {
-    for (Fitted& column : columns) {
-        std::size_t cells = widest(title_lines(table.columns()[column.index].title, 1));
-        for (const auto& row : table.rows()) cells = std::max(cells, display_width(row[column.index].text));
-        column.width = cells;
-    }
-}
-
-// Lets the widest text take several lines, until all fit or no text can be narrower.
-void wrap_text(std::vector<Fitted>& columns, std::size_t width) {
-    while (total_width(columns) > width) {
-        Fitted* widest = nullptr;
-        for (Fitted& column : columns) {
-            const bool can_be_narrower = column.width > std::max(column.least_width, least_text);
-            if (can_be_narrower && (widest == nullptr || column.width > widest->width)) widest = &column;
+// Makes columns narrower, the widest first, until all fit or none can be narrower: titles take several lines,
+// and then text does.
+void narrow(std::vector<Fitted>& columns, std::size_t width) {
+    for (const auto least : {&Fitted::cells, &Fitted::words}) {
+        while (total_width(columns) > width) {
+            Fitted* widest = nullptr;
+            for (Fitted& column : columns) {
+                if (column.width > column.*least && (widest == nullptr || column.width > widest->width))
+                    widest = &column;
+            }
+            if (widest == nullptr) break;
+            widest->width -= 1;
         }
-        if (widest == nullptr) return;
-        widest->width -= 1;
     }
-}
-
-// Takes away the spare column that goes first. False if there is none.
-bool drop_a_spare(const Table& table, std::vector<Fitted>& columns, std::vector<std::string>& left_out) {
-    const auto spare = [&](const Fitted& column) { return table.columns()[column.index].spare; };
-    auto first = columns.end();
-    for (auto column = columns.begin(); column != columns.end(); ++column) {
-        if (spare(*column) > 0 && (first == columns.end() || spare(*column) < spare(*first))) first = column;
-    }
-    if (first == columns.end()) return false;
-    const std::string& title = table.columns()[first->index].title;
-    if (!title.empty() && std::find(left_out.begin(), left_out.end(), title) == left_out.end())
-        left_out.push_back(title);
-    columns.erase(first);
-    return true;
 }
 
 // Blocks of columns that fit, each beginning with the first column.
@@ -166,7 +148,7 @@ std::vector<std::vector<Fitted>> blocks_of(const std::vector<Fitted>& columns, s
         if (!blocks.empty()) {
             auto longer = blocks.back();
             longer.push_back(columns[i]);
-            if (total_width(longer) <= width) {
+            if (total_width(longer, &Fitted::cells) <= width) {
                 blocks.back() = std::move(longer);
                 continue;
             }
@@ -176,40 +158,24 @@ std::vector<std::vector<Fitted>> blocks_of(const std::vector<Fitted>& columns, s
     return blocks;
 }
 
-// Makes titles of several lines shorter, the tallest first, as far as what is left of the width allows.
-void widen_titles(const Table& table, std::vector<Fitted>& columns, std::size_t width) {
-    for (;;) {
-        Fitted* tallest = nullptr;
-        std::size_t most = 1, better = 0;
-        for (Fitted& column : columns) {
-            const std::string& title = table.columns()[column.index].title;
-            const std::size_t lines = title_lines(title, column.width).size();
-            if (lines <= most) continue;
-            std::size_t wider = column.width + 1;
-            while (title_lines(title, wider).size() == lines) ++wider;
-            if (total_width(columns) - column.width + wider > width) continue;
-            tallest = &column, most = lines, better = wider;
-        }
-        if (tallest == nullptr) return;
-        tallest->width = better;
-    }
-}
-
 // The columns of a table, in one block or several below each other.
 std::vector<std::vector<Fitted>> fit(const Table& table, std::size_t width,
                                      std::vector<std::string>& left_out) {
     std::vector<Fitted> columns = fitted_columns(table);
-    const auto fits = [&] { return width == 0 || total_width(columns) <= width; };
-    if (fits()) return {columns};
-    wrap_titles(table, columns);
-    while (!fits() && drop_a_spare(table, columns, left_out)) continue;
+    if (width == 0 || total_width(columns) <= width) return {columns};
+    if (total_width(columns, &Fitted::cells) > width) {
+        std::erase_if(columns, [&](const Fitted& fitted) {
+            const Column& column = table.columns()[fitted.index];
+            if (column.spare) left_out.push_back(column.title);
+            return column.spare;
+        });
+    }
     std::vector<std::vector<Fitted>> blocks{columns};
-    wrap_text(blocks.front(), width);
+    narrow(blocks.front(), width);
     if (total_width(blocks.front()) > width && columns.size() > 2) {
         blocks = blocks_of(columns, width);
-        for (auto& block : blocks) wrap_text(block, width);
+        for (auto& block : blocks) narrow(block, width);
     }
-    for (auto& block : blocks) widen_titles(table, block, width);
     return blocks;
 }
 
@@ -236,7 +202,7 @@ std::string print_row(const Table& table, const std::vector<Fitted>& columns, bo
             const std::size_t padding = column.width > taken ? column.width - taken : 0,
                               after = (marked ? 0 : column.mark_width) + column_gap;
             if (text.empty()) {
-                held += blanks(column.all() == 0 ? 0 : padding + after);
+                held += blanks(column.width + column.mark_width == 0 ? 0 : padding + after);
                 continue;
             }
             const bool right = table.columns()[column.index].align == Align::right;

@@ -61,7 +61,7 @@ struct Column {
     std::string key;
     std::string title;
     Align align = Align::left;
-    int spare = 0;  ///< where a terminal is too narrow, columns go in this order, 1 first; 0 for never
+    bool spare = false;  ///< whether it is left out where a terminal is too narrow for all
 };
 
 /// Rows of cells under columns.
@@ -112,8 +112,8 @@ struct Document {
 };
 
 /// Aligned columns; with `colour`, tones become ANSI colours. What is wider than `width` columns, unless that
-/// is 0, is made to fit: first titles take several lines, then spare columns go, in their order, then the
-/// widest cells of text take several lines; at last the columns come in several blocks below each other, each
+/// is 0, is made to fit: titles take several lines; if that is not enough, spare columns go and the widest
+/// cells of text take several lines; at last the columns come in several blocks below each other, each
 /// beginning with the first column.
 std::string to_terminal(const Table& table, bool colour, std::size_t width = 0);
 /// The same of its tables, with a line that says which columns went. Facts, notes and

@@ -103,11 +103,11 @@ Document run(const ListOptions& options) {
     if (options.causal || options.backward) throw BadUsage("--causal and --backward go with --for");
     Table table("stages", "",
                 {{"stage", "stage"},
-                 {"parent", "parent", Align::left, 3},
+                 {"parent", "parent", Align::left, true},
                  {"change", "the one change"},
-                 {"shows_in", "shows in", Align::left, 4},
-                 {"head_dims", "head dims", Align::left, 2},
-                 {"dtypes", "types", Align::left, 1}});
+                 {"shows_in", "shows in", Align::left, true},
+                 {"head_dims", "head dims", Align::left, true},
+                 {"dtypes", "types", Align::left, true}});
     Table properties("properties", "",
                      {{"stage", "stage"},
                       {"pass", "computes"},

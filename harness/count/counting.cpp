@@ -125,7 +125,7 @@ Table work_table(const std::vector<Change>& changes) {
 Table change_table(const std::vector<Change>& changes) {
     Table table("changes", "What each stage changes against its parent",
                 {{"stage", "stage"},
-                 {"parent", "parent", Align::left, 1},
+                 {"parent", "parent", Align::left, true},
                  {"counter", "counter"},
                  {"before", "parent's", Align::right},
                  {"after", "its own", Align::right},

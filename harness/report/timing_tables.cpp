@@ -278,13 +278,13 @@ std::vector<Table> timing_tables(const Results& results) {
         std::vector<Column> columns{{"stage", "stage"},
                                     {"verified", "verified"},
                                     {"median_ms", "median ms", Align::right},
-                                    {"noise", "noise", Align::right, 5},
+                                    {"noise", "noise", Align::right},
                                     {"rate", counts_bytes(first.shape) ? "GB/s" : "TFLOP/s", Align::right},
-                                    {"ceiling_share", "of ceiling", Align::right, 2},
+                                    {"ceiling_share", "of ceiling", Align::right, true},
                                     {"over_parent", "over parent", Align::right},
-                                    {"over_baseline", "over 00", Align::right, 3}};
+                                    {"over_baseline", "over 00", Align::right, true}};
         for (const std::string& peer : peers)
-            columns.push_back({"over_" + peer, "over " + peer, Align::right, peer == Peers::slow ? 1 : 4});
+            columns.push_back({"over_" + peer, "over " + peer, Align::right, peer == Peers::slow});
         columns.push_back({"why_not", ""});
         Table table(fmt::format("{}_{}", first.regime, tables.size()), long_name(first), columns);
         for (const Row* row : group.rows) {
@@ -315,7 +315,7 @@ Table regime_table(const Results& results) {
                  {"stage", "stage"},
                  {"verified", "verified"},
                  {"median_ms", "median ms", Align::right},
-                 {"noise", "noise", Align::right, 1},
+                 {"noise", "noise", Align::right, true},
                  {"rate", bytes ? "GB/s" : "TFLOP/s", Align::right},
                  {"over_parent", "over parent", Align::right},
                  {"why_not", ""}});

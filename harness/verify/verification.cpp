@@ -128,10 +128,10 @@ Table verification_table(const std::vector<Verification>& verifications) {
                 {{"stage", "stage"},
                  {"passed", "passed"},
                  {"max_error", largest_error(verifications), Align::right},
-                 {"standard_max_error", "standard attention's", Align::right, 4},
-                 {"relative_l2", "relative L2", Align::right, 3},
-                 {"max_L_error", "error of L", Align::right, 2},
-                 {"seconds", "seconds", Align::right, 1},
+                 {"standard_max_error", "standard attention's", Align::right},
+                 {"relative_l2", "relative L2", Align::right},
+                 {"max_L_error", "error of L", Align::right, true},
+                 {"seconds", "seconds", Align::right, true},
                  {"why_not", ""}});
     for (const Verification& v : verifications) {
         std::vector<Cell> row{v.stage->folder(), verdict_cell(v)};
