@@ -21,8 +21,10 @@
 #include "harness/device/workspace.h"
 #include "harness/ladder/library.h"
 #include "harness/report/diff.h"
-#include "harness/verify/judge.h"
-#include "harness/verify/verify.h"
+#include "harness/verify/guarded_run.h"
+#include "harness/verify/report.h"
+#include "harness/verify/verdict.h"
+#include "harness/verify/one_case.h"
 #include "simt/simt.h"
 #include "stages/errors.h"
 

@@ -28,7 +28,7 @@
 
 #include "course/fence/remote_device.h"
 #include "harness/problem/case.h"
-#include "harness/verify/verify.h"
+#include "harness/verify/one_case.h"
 
 namespace ladder {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "harness/problem/cases.h"
+#include "harness/problem/case.h"
 #include "harness/problem/random.h"
 
 namespace ladder {

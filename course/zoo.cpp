@@ -9,7 +9,7 @@
 #include "harness/base/file.h"
 #include "harness/base/json.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/cases.h"
+#include "harness/problem/case.h"
 #include "harness/report/diff.h"
 #include "simt/simt.h"
 #include "stages/errors.h"

@@ -27,8 +27,9 @@
 #include "harness/count/counting.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
-#include "harness/problem/cases.h"
-#include "harness/verify/verify.h"
+#include "harness/problem/case.h"
+#include "harness/verify/guarded_run.h"
+#include "harness/verify/one_case.h"
 #include "simt/simt.h"
 #include "stages/errors.h"
 

@@ -15,7 +15,7 @@
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/words.h"
 #include "harness/problem/regimes.h"
-#include "harness/verify/verify.h"
+#include "harness/verify/one_case.h"
 #include "reference/attention.h"
 #include "stages/stage.h"
 #include "tests/catch.h"

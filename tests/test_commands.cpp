@@ -14,7 +14,7 @@
 #include "harness/report/timing_tables.h"
 #include "harness/time/selection.h"
 #include "harness/time/timing.h"
-#include "harness/verify/verification.h"
+#include "harness/verify/all_cases.h"
 #include "stages/errors.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"

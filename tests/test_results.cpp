@@ -10,7 +10,7 @@
 #include "harness/report/timing_tables.h"
 #include "harness/time/fastest.h"
 #include "harness/time/timing.h"
-#include "harness/verify/verification.h"
+#include "harness/verify/all_cases.h"
 #include "tests/catch.h"
 #include "tests/folder.h"
 #include "tests/sample_results.h"

@@ -20,7 +20,7 @@
 #include "harness/problem/random.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
-#include "harness/verify/verification.h"
+#include "harness/verify/all_cases.h"
 #include "reference/attention.h"
 #include "tests/catch.h"
 #ifdef LADDER_HAS_CPU

@@ -13,6 +13,8 @@
 #include "harness/commands/options.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
+#include "harness/verify/guarded_run.h"
+#include "harness/verify/verdict.h"
 
 namespace ladder {
 namespace {

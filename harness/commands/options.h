@@ -12,7 +12,7 @@
 #include "harness/commands/arguments.h"
 #include "harness/device/device.h"
 #include "harness/ladder/words.h"
-#include "harness/verify/verify.h"
+#include "harness/problem/case.h"
 #include "stages/stage.h"
 
 namespace ladder {

@@ -16,6 +16,7 @@
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
+#include "harness/verify/guarded_run.h"
 
 namespace fs = std::filesystem;
 
@@ -241,16 +242,16 @@ Document run(const RunOptions& options) {
 
     std::vector<std::pair<std::string, std::string>> written;
     for (const OutputTensor& tensor : output_tensors(c.pass)) {
-        const auto& file = files.at(tensor.name);
-        if (!file) continue;
+        const auto file = files.find(tensor.name);
+        if (file == files.end() || !file->second) continue;
         const NpyArray& like = tensor.of_keys ? k : q;
         std::vector<std::uint16_t> bits = outputs.*tensor.elements;
         if (c.layout == Layout::bnhd)
             bits = exchanged(bits, {like.shape[0], like.shape[2], like.shape[1], like.shape[3]});
-        file->write(format_npy({like.type, like.shape, from_storage(bits, c.dtype, like.type)}));
+        file->second->write(format_npy({like.type, like.shape, from_storage(bits, c.dtype, like.type)}));
         written.emplace_back(
             forward ? "out" : tensor.name,
-            fmt::format("{}, {} {}", file->path().string(), name(like.type), axes_text(like.shape)));
+            fmt::format("{}, {} {}", file->second->path().string(), name(like.type), axes_text(like.shape)));
     }
     if (lse) {
         std::string bytes(outputs.L.size() * sizeof(float), '\0');

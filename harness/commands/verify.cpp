@@ -1,4 +1,4 @@
-#include "harness/verify/verify.h"
+#include "harness/verify/one_case.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@
 #include "harness/problem/random.h"
 #include "harness/problem/shape.h"
 #include "harness/time/results.h"
-#include "harness/verify/verification.h"
+#include "harness/verify/all_cases.h"
 
 namespace ladder {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "harness/device/workspace.h"
 #include "harness/ladder/ladder.h"
+#include "harness/verify/guarded_run.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"
 #endif

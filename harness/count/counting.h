@@ -10,7 +10,7 @@
 #include "harness/base/table.h"
 #include "harness/count/work.h"
 #include "harness/device/device.h"
-#include "harness/verify/verify.h"
+#include "harness/problem/inputs.h"
 
 namespace ladder {
 

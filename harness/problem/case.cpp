@@ -163,7 +163,7 @@ Problem make_problem(const Case& c, const Addresses& at) {
     problem.K = view(Tensor::K, at.K);
     problem.V = view(Tensor::V, at.V);
     problem.O = view(Tensor::O, at.O);
-    problem.L = at.L;
+    problem.L = static_cast<float*>(at.L);
     if (c.pass == Pass::backward) {
         problem.dO = view(Tensor::dO, at.dO);
         problem.dQ = view(Tensor::dQ, at.dQ);

@@ -15,6 +15,9 @@
 #include "harness/device/device_problem.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
+#include "harness/verify/guarded_run.h"
+#include "harness/verify/report.h"
+#include "harness/verify/verdict.h"
 
 namespace ladder {
 namespace {
@@ -145,16 +148,14 @@ class Contestant {
 
     /// Runs once more, between canaries, and compares bit for bit if that stage's runs agree.
     void repeat(const DeviceInputs& inputs) {
-        const auto same = [](const auto& a, const auto& b) {
-            return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
-        };
         try {
             const Outputs again = run_guarded(device_, stage_, case_, inputs);
             if (!stage_.repeats_exactly) return;
-            bool agree = same(again.L, outputs_.L);
-            for (const OutputTensor& tensor : output_tensors(case_.pass))
-                agree = agree && same(again.*tensor.elements, outputs_.*tensor.elements);
-            if (!agree) throw CheckFailed("two runs on the same inputs differ");
+            for (const OutputTensor& tensor : output_tensors(case_.pass)) {
+                const auto first = tensor.bytes(outputs_), second = tensor.bytes(again);
+                if (std::memcmp(first.data(), second.data(), first.size()) != 0)
+                    throw CheckFailed("two runs on the same inputs differ");
+            }
         } catch (const std::runtime_error& failure) {
             row_.why_not = first_line(failure.what());
         }

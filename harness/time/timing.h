@@ -17,7 +17,6 @@
 #include "harness/problem/regimes.h"
 #include "harness/time/peers.h"
 #include "harness/time/results.h"
-#include "harness/verify/verify.h"
 
 namespace ladder {
 

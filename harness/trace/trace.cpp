@@ -8,6 +8,8 @@
 
 #include "harness/count/counting.h"
 #include "harness/trace/schedule.h"
+#include "harness/verify/guarded_run.h"
+#include "harness/verify/verdict.h"
 #include "stages/errors.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"

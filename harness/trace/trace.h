@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/device/device.h"
-#include "harness/verify/verify.h"
+#include "harness/problem/case.h"
 #include "simt/trace.h"
 #include "stages/stage.h"
 

@@ -12,9 +12,6 @@
 
 namespace ladder {
 
-/// Query rows, and keys, of a tile of the ladder's kernels. Reports speak of these tiles.
-inline constexpr int tile = 64;
-
 /// A set of indices that a known kind of mistake would get wrong.
 struct Region {
     std::string name;
@@ -25,6 +22,9 @@ struct Region {
 /// along each axis: heads, rows and columns. A few bytes per index, however many elements are wrong.
 class Mismatch {
   public:
+    /// Query rows, and keys, of a tile of the ladder's kernels. Reports speak of these tiles.
+    static constexpr int tile = 64;
+
     /// `rows` are the query rows, or the keys, that were looked at, ascending; `columns` is d, or 1 for L.
     Mismatch(const Case& c, std::vector<int> rows, int columns, bool of_keys = false);
 

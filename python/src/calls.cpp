@@ -26,11 +26,11 @@
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/ladder/words.h"
-#include "harness/problem/cases.h"
+#include "harness/problem/case.h"
 #include "harness/problem/shape.h"
 #include "harness/time/fastest.h"
 #include "harness/time/timing.h"
-#include "harness/verify/verification.h"
+#include "harness/verify/all_cases.h"
 #include "stages/errors.h"
 #include "stages/launch.h"
 #ifdef LADDER_HAS_CPU

@@ -1,4 +1,4 @@
-#include "harness/problem/cases.h"
+#include "harness/problem/case.h"
 
 #include <algorithm>
 #include <iterator>

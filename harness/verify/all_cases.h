@@ -11,7 +11,7 @@
 #include "harness/base/progress.h"
 #include "harness/base/table.h"
 #include "harness/device/device.h"
-#include "harness/verify/verify.h"
+#include "harness/verify/one_case.h"
 
 namespace ladder {
 

@@ -1,4 +1,4 @@
-#include "harness/verify/verification.h"
+#include "harness/verify/all_cases.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -3,37 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <utility>
 
-#include "harness/problem/cases.h"
-#include "harness/verify/judge.h"
-#include "harness/verify/run.h"
+#include "harness/device/device.h"
+#include "harness/verify/verdict.h"
 
 namespace ladder {
-
-/// Runs a stage once on inputs of the host. Throws as run_guarded() does, CheckFailed also if an element was
-/// not written, and CannotRun before any launch if the device has not enough memory.
-Outputs run_stage(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);
-
-/// A case with its inputs and what is expected of them, each made when first asked for: for all the stages
-/// that are verified on it.
-class Reference {
-  public:
-    explicit Reference(Case c) : problem(std::move(c)) {}
-
-    const Inputs& inputs();
-    const Expected& expected();
-    /// How long making them took.
-    double seconds() const { return seconds_; }
-
-    const Case problem;
-
-  private:
-    std::optional<Inputs> inputs_;
-    std::optional<Expected> expected_;
-    double seconds_ = 0;
-};
 
 /// How often a stage runs on a case. All of its runs must agree bit for bit; those of a stage that says that
 /// they do not are judged one by one, and on a GPU there are ten of them.

@@ -1,13 +1,14 @@
-#include "harness/verify/verify.h"
+#include "harness/verify/one_case.h"
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <functional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "harness/verify/guarded_run.h"
+#include "harness/verify/report.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"
 #endif
@@ -45,43 +46,7 @@ std::vector<OtherRun> other_runs(Runs runs, const Device& device, const Stage& s
     return others;
 }
 
-/// Adds the time until the end of its scope.
-class Elapsed {
-  public:
-    explicit Elapsed(double& seconds) : seconds_(seconds) {}
-    ~Elapsed() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
-
-  private:
-    using Clock = std::chrono::steady_clock;
-    double& seconds_;
-    const Clock::time_point start_ = Clock::now();
-};
-
 }  // namespace
-
-Outputs run_stage(Device& device, const Stage& stage, const Case& c, const Inputs& inputs) {
-    require_room(device, stage, c);
-    Outputs outputs = run_guarded(device, stage, c, DeviceInputs(device, c, inputs));
-    if (const std::string report = report_unwritten(c, outputs); !report.empty()) throw CheckFailed(report);
-    return outputs;
-}
-
-const Inputs& Reference::inputs() {
-    if (!inputs_) {
-        const Elapsed elapsed(seconds_);
-        inputs_ = make_inputs(problem);
-    }
-    return *inputs_;
-}
-
-const Expected& Reference::expected() {
-    if (!expected_) {
-        const Inputs& from = inputs();
-        const Elapsed elapsed(seconds_);
-        expected_.emplace(problem, from);
-    }
-    return *expected_;
-}
 
 Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs runs) {
     const Case& c = reference.problem;

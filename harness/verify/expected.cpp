@@ -1,0 +1,313 @@
+#include "harness/verify/expected.h"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "harness/base/parallel.h"
+#include "harness/problem/tensors.h"
+#include "harness/verify/mismatch.h"
+#include "harness/verify/outputs.h"
+#include "reference/attention.h"
+
+namespace ladder {
+namespace {
+
+using reference::Mask;
+using reference::Matrix;
+
+std::vector<int> all_rows(int N) {
+    std::vector<int> rows(N);
+    std::iota(rows.begin(), rows.end(), 0);
+    return rows;
+}
+
+/// At most `sampled` of N query rows or keys: first, last, the edges of tiles, then seeded ones. All of them
+/// if sampled is 0.
+std::vector<int> compared_rows(const Case& c, int N, int sampled) {
+    if (sampled <= 0 || sampled >= N) return all_rows(N);
+    std::set<int> rows;
+    constexpr int tile = Mismatch::tile;
+    const int last_tile = (N - 1) / tile * tile;
+    for (const int row : {0, N - 1, last_tile, last_tile - 1, tile - 1, tile}) {
+        if (row >= 0 && row < N && static_cast<int>(rows.size()) < sampled) rows.insert(row);
+    }
+    std::mt19937_64 random(c.seed);
+    while (static_cast<int>(rows.size()) < sampled) {
+        rows.insert(static_cast<int>(random() % static_cast<std::uint64_t>(N)));
+    }
+    return {rows.begin(), rows.end()};
+}
+
+/// Query heads of the batch: (B, H).
+int heads_of(const Case& c) {
+    return c.shape.B * c.shape.H;
+}
+
+constexpr double L_bound = 1e-4;  ///< relative; L is fp32 whatever the storage type
+
+/// What an error of L is relative to: L, or 1 if that is more. Where a score is small as the sum of large
+/// products, fp32 cannot do better than their rounding, which is bounded by |q| |k|; that is added.
+double size_of_L(double L, double largest_product) {
+    const double size = std::isfinite(L) ? std::max(1.0, std::abs(L)) : 1.0;
+    return size + 0x1p-21 / L_bound * largest_product;
+}
+
+/// What an element of O may be off by where parts of the keys are merged by their L, each of which is stored
+/// in fp32. It is rounded twice, as m + log2(l) and when that is multiplied by ln 2: by 2^-23 of it at most.
+/// So each part's weight exp(L_s - L) is off by a factor within exp(-e) .. exp(e), e = 2^-23 |L_s|. Two sets
+/// of weights whose factors differ by exp(2 e) at most share all but tanh(e / 2) of their weight: O is off by
+/// no more than that share of the distance between two values of V. Parts whose L_s is far below L weigh
+/// nothing.
+/// Where S scale - m is one multiply-add, m is a rounded product and S scale an exact one, except in the tile
+/// that sets m, whose own products are rounded, too: each by 2^-24 of it at most. That is the same e.
+double lost_in_rounding(double L, double distance) {
+    constexpr double of_no_weight = 20;  // exp(-20) = 2e-9
+    return std::isfinite(L) ? std::tanh(0x1p-24 * (std::abs(L) + of_no_weight)) * distance : 0;
+}
+
+/// Relative L2 of every tensor. Kernels that round P and dS to the storage type, as factors of the next
+/// product, and accumulate in fp32 stay below half of it on every kind of input and in either type; below 0.8
+/// of it if they take D from P and dP, which differs from rowsum(dO o O) by what O was rounded. With
+/// gradients that is so only because these are measured against the terms that they are sums of
+/// (ExpectedTensor::size): with equal keys, or where a row's weight sits on one key, the terms cancel, and
+/// what is left of them is rounding.
+double relative_l2_bound(DType dtype) {
+    return dtype == DType::fp16 ? 1e-3 : 8e-3;
+}
+
+/// What fp32 rounds of a score which is the sum of large products, as an error of P relative to P. The
+/// forward pass divides by a sum of weights that are all off alike; P = exp(S - L) is off by all of it.
+double error_of_P(double scale, const Matrix& Q, const Matrix& K) {
+    return 0x1p-21 * std::abs(scale) * Q.rowwise().norm().maxCoeff() * K.rowwise().norm().maxCoeff();
+}
+
+/// A case's inputs, head by head, in double precision.
+template <class T>
+class Heads {
+  public:
+    Heads(const Case& c, const Inputs& inputs) : case_(c), inputs_(inputs) {}
+
+    Matrix Q(int i) const { return of_queries(inputs_.Q, i); }
+    Matrix K(int i) const { return of_keys(inputs_.K, i); }
+    Matrix V(int i) const { return of_keys(inputs_.V, i); }
+    Matrix dO(int i) const { return of_queries(inputs_.dO, i); }
+    /// O and L, as the backward pass is given them.
+    reference::Result forward(int i) const {
+        const int N = case_.shape.Nq;
+        return {of_queries(inputs_.O, i),
+                Eigen::Map<const Eigen::VectorXf>(inputs_.L.data() + std::size_t(i) * N, N).cast<double>()};
+    }
+
+  private:
+    Matrix of_queries(const std::vector<std::uint16_t>& tensor, int i) const {
+        return head(tensor, i / case_.shape.H, i % case_.shape.H, case_.shape.H, case_.shape.Nq);
+    }
+    /// The key/value head that query head i reads.
+    Matrix of_keys(const std::vector<std::uint16_t>& tensor, int i) const {
+        const Shape& s = case_.shape;
+        return head(tensor, i / s.H, i % s.H / (s.H / s.Hkv), s.Hkv, s.Nk);
+    }
+    Matrix head(const std::vector<std::uint16_t>& tensor, int b, int h, int heads, int N) const {
+        auto* data = const_cast<std::uint16_t*>(tensor.data());  // only read
+        return head_of<T>(dense_view(data, heads, N, case_.shape.d), b, h, N, case_.shape.d)
+            .template cast<double>();
+    }
+
+    const Case& case_;
+    const Inputs& inputs_;
+};
+
+double largest_error(const Matrix& standard, const Matrix& exact) {
+    return (standard - exact).cwiseAbs().template maxCoeff<Eigen::PropagateNaN>();
+}
+
+/// The largest of the errors of heads, each in so many pieces. Scores too large for fp16 make standard
+/// attention NaN; such heads set no standard.
+double largest_of_heads(const std::vector<double>& errors, int pieces) {
+    double largest = 0;
+    for (auto error = errors.begin(); error != errors.end(); error += pieces) {
+        const auto is_number = [](double x) { return std::isfinite(x); };
+        if (std::all_of(error, error + pieces, is_number))
+            largest = std::max(largest, *std::max_element(error, error + pieces));
+    }
+    return largest;
+}
+
+/// Fills in O and L.
+template <class T>
+void expect_attention(const Case& c, const Inputs& inputs, Expected& expected) {
+    const Shape& s = c.shape;
+    const Mask mask{c.causal, s.Nq, s.Nk};
+    const double scale = c.softmax_scale();
+    const Heads<T> heads(c, inputs);
+    ExpectedTensor &O = expected.tensors[0], &L = expected.tensors[1];
+
+    // Rows that one thread takes at a time: so many that K and V, which each converts for itself, cost
+    // little.
+    constexpr int piece_rows = 256;
+    const int rows = static_cast<int>(O.rows.size()), pieces = (rows + piece_rows - 1) / piece_rows;
+    std::vector<double> errors(static_cast<std::size_t>(heads_of(c)) * pieces);
+    parallel_for(heads_of(c) * pieces, [&](int item) {
+        const int i = item / pieces;
+        const int first = item % pieces * piece_rows, n = std::min(piece_rows, rows - first);
+        const Eigen::VectorXi some = Eigen::Map<const Eigen::VectorXi>(O.rows.data() + first, n);
+        const Matrix Q = heads.Q(i)(some, Eigen::all), K = heads.K(i), V = heads.V(i);
+        const auto exact = reference::attention(Q, some, K, V, scale, mask);
+        errors[item] = largest_error(reference::standard_attention<T>(Q, some, K, V, scale, mask).O, exact.O);
+        const std::size_t row = static_cast<std::size_t>(i) * rows + first;
+        std::copy_n(exact.O.data(), exact.O.size(), O.values.data() + row * s.d);
+        std::copy_n(exact.L.data(), n, L.values.data() + row);
+        std::copy_n(exact.peak.data(), n, expected.peak.data() + row);
+        const double largest_key = K.rowwise().norm().maxCoeff();
+        for (int k = 0; k < n; ++k) {
+            O.size[row + k] = exact.O.row(k).norm();
+            L.size[row + k] = size_of_L(exact.L[k], std::abs(scale) * Q.row(k).norm() * largest_key);
+            O.lost_in_rounding[row + k] = lost_in_rounding(exact.L[k], V.maxCoeff() - V.minCoeff());
+        }
+    });
+    O.standard_error = largest_of_heads(errors, pieces);
+}
+
+/// Fills in dQ, dK and dV.
+template <class T>
+void expect_gradients(const Case& c, const Inputs& inputs, Expected& expected) {
+    const Shape& s = c.shape;
+    const Mask mask{c.causal, s.Nq, s.Nk};
+    const double scale = c.softmax_scale();
+    const Heads<T> heads(c, inputs);
+    ExpectedTensor &dQ = expected.tensors[0], &dK = expected.tensors[1], &dV = expected.tensors[2];
+    const auto indices = [](const std::vector<int>& rows) -> Eigen::VectorXi {
+        return Eigen::Map<const Eigen::VectorXi>(rows.data(), std::ssize(rows));
+    };
+    const Eigen::VectorXi every_row = indices(all_rows(s.Nq)), every_key = indices(all_rows(s.Nk)),
+                          rows = indices(dQ.rows), keys = indices(dK.rows);
+    const bool whole = rows.size() == s.Nq && keys.size() == s.Nk;
+
+    using reference::Gradients;
+    std::vector<Gradients> exact(heads_of(c)), standard(heads_of(c));
+    parallel_for(heads_of(c), [&](int i) {
+        const Matrix Q = heads.Q(i), K = heads.K(i), V = heads.V(i), dO = heads.dO(i);
+        const reference::Result forward = heads.forward(i);
+        if (whole) {
+            exact[i] = reference::attention_gradient(Q, rows, K, keys, V, dO, forward, scale, mask);
+            standard[i] = reference::standard_attention_gradient<T>(Q, K, V, dO, scale, mask);
+        } else {
+            // dQ of the rows, with every key; then dK and dV of the keys, with every row.
+            const Matrix Q_rows = Q(rows, Eigen::all), dO_rows = dO(rows, Eigen::all);
+            const Matrix K_keys = K(keys, Eigen::all), V_keys = V(keys, Eigen::all);
+            const reference::Result of_rows{forward.O(rows, Eigen::all), forward.L(rows)};
+            exact[i] =
+                reference::attention_gradient(Q, every_row, K_keys, keys, V_keys, dO, forward, scale, mask);
+            standard[i] = reference::standard_attention_gradient<T>(Q, every_row, K_keys, keys, V_keys, dO,
+                                                                    forward, scale, mask);
+            const auto exact_rows =
+                reference::attention_gradient(Q_rows, rows, K, every_key, V, dO_rows, of_rows, scale, mask);
+            exact[i].dQ = exact_rows.dQ;
+            exact[i].dQ_terms = exact_rows.dQ_terms;
+            standard[i].dQ = reference::standard_attention_gradient<T>(Q_rows, rows, K, every_key, V, dO_rows,
+                                                                       of_rows, scale, mask)
+                                 .dQ;
+        }
+        const double more = 1 + error_of_P(scale, Q, K) / relative_l2_bound(c.dtype);
+        for (auto terms : {&Gradients::dQ_terms, &Gradients::dK_terms, &Gradients::dV_terms})
+            exact[i].*terms *= more;
+    });
+
+    // Each tensor's heads: a query head's gradient, or the sum of those of a group. Standard attention rounds
+    // what it adds up, and then the sum.
+    const auto fill = [&](ExpectedTensor& tensor, Matrix Gradients::*value,
+                          reference::Vector Gradients::*terms, int count) {
+        const int group = heads_of(c) / count;
+        const auto n = std::ssize(tensor.rows);
+        std::vector<double> errors(count);
+        for (int head = 0; head < count; ++head) {
+            Eigen::Map<Matrix> sum(tensor.values.data() + head * n * s.d, n, s.d);
+            Eigen::Map<reference::Vector> size(tensor.size.data() + head * n, n);
+            Eigen::MatrixXf of_standard = Eigen::MatrixXf::Zero(n, s.d);
+            for (int i = head * group; i < (head + 1) * group; ++i) {
+                sum += exact[i].*value;
+                size += (exact[i].*terms).cwiseAbs2();
+                of_standard += (standard[i].*value).template cast<float>();
+            }
+            size = size.cwiseSqrt().cwiseMax(sum.rowwise().norm()).eval();
+            errors[head] = largest_error(of_standard.cast<T>().template cast<double>(), sum);
+        }
+        tensor.standard_error = largest_of_heads(errors, 1);
+    };
+    fill(dQ, &Gradients::dQ, &Gradients::dQ_terms, heads_of(c));
+    fill(dK, &Gradients::dK, &Gradients::dK_terms, s.B * s.Hkv);
+    fill(dV, &Gradients::dV, &Gradients::dV_terms, s.B * s.Hkv);
+}
+
+/// Adds the time until the end of its scope.
+class Elapsed {
+  public:
+    explicit Elapsed(double& seconds) : seconds_(seconds) {}
+    ~Elapsed() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    double& seconds_;
+    const Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace
+
+/// FlashAttention's tests (tests/test_flash_attn.py) allow O twice the largest error of standard attention,
+/// and the gradients three times: a kernel rounds D with O, and a group's sum otherwise than head by head.
+///
+/// The floor is one unit in the last place of the largest output, as in those tests ("the error of any
+/// arithmetic on the output", twice): P and O are each rounded, even where standard attention happens to be
+/// exact. An output that is small since its terms cancel is as large as they are.
+Bounds bounds_of(const Case& c, double standard_error, double largest_output) {
+    const double ulp = (c.dtype == DType::fp16 ? 0x1p-10 : 0x1p-7) * largest_output;
+    return {.absolute = (c.pass == Pass::forward ? 2 : 3) * standard_error + ulp,
+            .relative_l2 = relative_l2_bound(c.dtype)};
+}
+
+/// Each error is held to the bound, so their L2 norm is free.
+Bounds bounds_of_L() {
+    return {.absolute = L_bound, .relative_l2 = std::numeric_limits<double>::infinity()};
+}
+
+Expected::Expected(const Case& c, const Inputs& inputs, int sampled_rows) {
+    for (const OutputTensor& tensor : output_tensors(c.pass)) {
+        ExpectedTensor& expected = tensors.emplace_back();
+        expected.rows = compared_rows(c, tensor.rows(c.shape), sampled_rows);
+        expected.size.resize(std::size_t(c.shape.B) * tensor.heads(c.shape) * expected.rows.size());
+        expected.values.resize(expected.size.size() * tensor.columns(c.shape));
+    }
+    if (c.pass == Pass::forward) {
+        tensors[0].lost_in_rounding.resize(tensors[0].size.size());
+        peak.resize(tensors[0].size.size());
+    }
+    with_type(c.dtype, [&](auto type) {
+        if (c.pass == Pass::forward) expect_attention<decltype(type)>(c, inputs, *this);
+        if (c.pass == Pass::backward) expect_gradients<decltype(type)>(c, inputs, *this);
+    });
+}
+
+const Inputs& Reference::inputs() {
+    if (!inputs_) {
+        const Elapsed elapsed(seconds_);
+        inputs_ = make_inputs(problem);
+    }
+    return *inputs_;
+}
+
+const Expected& Reference::expected() {
+    if (!expected_) {
+        const Inputs& from = inputs();
+        const Elapsed elapsed(seconds_);
+        expected_.emplace(problem, from);
+    }
+    return *expected_;
+}
+
+}  // namespace ladder

@@ -1,0 +1,115 @@
+/// @file
+/// What a stage writes: the output tensors of a case, element by element.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "harness/problem/case.h"
+#include "harness/verify/mismatch.h"
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// What a stage wrote: 16-bit tensors (B, heads, N, d), whatever the layout of the case, and L (B, H, Nq).
+struct Outputs {
+    std::vector<std::uint16_t> O = {};
+    std::vector<float> L = {};
+    std::vector<std::uint16_t> dQ = {}, dK = {},
+                               dV = {};  ///< of the backward pass, which leaves O and L empty
+};
+
+/// One of the tensors that a pass computes, (B, heads, N, columns): L in fp32 with one column, and the others
+/// in 16 bits with d columns.
+struct OutputTensor {
+    const char* name;                               ///< "O" and "L", or "dQ", "dK" and "dV"
+    std::vector<std::uint16_t> Outputs::*elements;  ///< null for L, which has floats
+    void* Addresses::*address;
+    Tensor tensor;  ///< whose layout it has; L is dense
+    bool of_keys;   ///< it has the heads and rows of K, and not those of Q
+
+    bool is_L() const { return elements == nullptr; }
+    int heads(const Shape& s) const { return of_keys ? s.Hkv : s.H; }
+    int rows(const Shape& s) const { return of_keys ? s.Nk : s.Nq; }
+    int columns(const Shape& s) const { return is_L() ? 1 : s.d; }
+    /// Where it has its elements in a device's memory.
+    Placement placement(const Case& c) const;
+    std::span<const std::byte> bytes(const Outputs& outputs) const;
+};
+const std::vector<OutputTensor>& output_tensors(Pass pass);
+
+/// Outputs start as this NaN. No arithmetic makes it: as fp16, as bf16 and, twice over, as fp32 it is quiet
+/// and has a payload that no CPU or GPU computes. So an element that was never written differs from one
+/// computed as NaN.
+inline constexpr std::uint16_t unwritten_half = 0x7fed;
+
+/// One tensor as a stage wrote it. Refers to the case and the outputs.
+class WrittenTensor {
+  public:
+    WrittenTensor(const Case& c, const OutputTensor& tensor, const Outputs& outputs)
+        : case_(c),
+          tensor_(tensor),
+          halves_(tensor.is_L() ? nullptr : (outputs.*tensor.elements).data()),
+          floats_(outputs.L.data()) {}
+
+    const OutputTensor& tensor() const { return tensor_; }
+    double value(std::size_t index) const;
+    bool is_finite(std::size_t index) const {
+        if (tensor_.is_L()) return std::isfinite(floats_[index]);
+        const std::uint16_t exponent = case_.dtype == DType::fp16 ? 0x7c00 : 0x7f80;
+        return (halves_[index] & exponent) != exponent;
+    }
+    /// Whether an element is still what it was before the stage ran.
+    bool is_unwritten(std::size_t index) const {
+        if (!tensor_.is_L()) return halves_[index] == unwritten_half;
+        return std::bit_cast<std::uint32_t>(floats_[index]) == unwritten_half * 0x10001u;
+    }
+    bool has_bits_of(const WrittenTensor& other, std::size_t index) const {
+        if (!tensor_.is_L()) return halves_[index] == other.halves_[index];
+        return std::bit_cast<std::uint32_t>(floats_[index]) ==
+               std::bit_cast<std::uint32_t>(other.floats_[index]);
+    }
+    /// Copies a row of one of its (B, heads).
+    void read_row(int head, int row, double* values) const;
+
+    /// Where it is wrong, for a report: where wrong(index, row) holds; there it should be expected(index,
+    /// row), NaN where that is not known.
+    template <class Wrong, class Wanted>
+    Mismatch where(Wrong&& wrong, Wanted&& expected) const {
+        const int heads = tensor_.heads(case_.shape), columns = tensor_.columns(case_.shape);
+        std::vector<int> rows(tensor_.rows(case_.shape));
+        std::iota(rows.begin(), rows.end(), 0);
+        Mismatch found = mismatch(rows);
+        std::size_t index = 0;
+        for (int head = 0; head < case_.shape.B * heads; ++head) {
+            for (const int row : rows) {
+                for (int column = 0; column < columns; ++column, ++index) {
+                    if (wrong(index, row))
+                        found.add(head / heads, head % heads, row, column, expected(index, row),
+                                  value(index));
+                }
+            }
+        }
+        return found;
+    }
+    /// A report of nothing wrong yet in these rows of each head.
+    Mismatch mismatch(const std::vector<int>& rows) const {
+        return {case_, rows, tensor_.columns(case_.shape), tensor_.of_keys};
+    }
+
+  private:
+    const Case& case_;
+    const OutputTensor& tensor_;
+    const std::uint16_t* halves_;
+    const float* floats_;
+};
+
+/// All tensors of a case, in the order of output_tensors().
+std::vector<WrittenTensor> written_tensors(const Case& c, const Outputs& outputs);
+
+}  // namespace ladder

@@ -1,0 +1,84 @@
+#include "harness/verify/report.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "reference/attention.h"
+
+namespace ladder {
+namespace {
+
+constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
+
+double unknown(std::size_t, int) {
+    return std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
+
+std::string joined(const std::vector<std::string>& reports) {
+    std::string all;
+    for (const std::string& report : reports) {
+        if (!report.empty()) all += (all.empty() ? "" : "\n") + report;
+    }
+    return all;
+}
+
+std::string report_unwritten(const Case& c, const Outputs& outputs) {
+    std::vector<std::string> reports;
+    for (const WrittenTensor& written : written_tensors(c, outputs)) {
+        const auto is_missing = [&](std::size_t index, int) { return written.is_unwritten(index); };
+        reports.push_back(written.where(is_missing, unknown)
+                              .report(fmt::format("{} was not written", written.tensor().name)));
+    }
+    return joined(reports);
+}
+
+std::string report_impossible(const Case& c, const Outputs& outputs) {
+    if (const std::string unwritten = report_unwritten(c, outputs); !unwritten.empty()) return unwritten;
+    const reference::Mask mask{c.causal, c.shape.Nq, c.shape.Nk};
+    std::vector<std::string> reports;
+    for (const WrittenTensor& written : written_tensors(c, outputs)) {
+        const std::string name = written.tensor().name;
+        // Under a mask every key is seen by the last row, so dK and dV have no such rows.
+        const auto sees_keys = [&](int row) { return written.tensor().of_keys || mask.visible(row) > 0; };
+        const auto is_finite = [&](std::size_t index) { return written.is_finite(index); };
+        if (written.tensor().is_L()) {
+            reports.push_back(written
+                                  .where(
+                                      [&](std::size_t index, int row) {
+                                          return sees_keys(row) ? !is_finite(index)
+                                                                : written.value(index) != minus_infinity;
+                                      },
+                                      [&](std::size_t index, int row) {
+                                          return sees_keys(row) ? unknown(index, row) : minus_infinity;
+                                      })
+                                  .report("L is not finite, or not -inf where a row sees no key"));
+            continue;
+        }
+        reports.push_back(written.where([&](std::size_t index, int) { return !is_finite(index); }, unknown)
+                              .report(name + " is not finite"));
+        const auto is_not_zero = [&](std::size_t index, int row) {
+            return !sees_keys(row) && is_finite(index) && written.value(index) != 0;
+        };
+        reports.push_back(written.where(is_not_zero, [](std::size_t, int) { return 0.0; })
+                              .report(name + " is not 0 where a row sees no key"));
+    }
+    return joined(reports);
+}
+
+std::string report_difference(const Case& c, const Outputs& first, const Outputs& other,
+                              const std::string& other_is) {
+    std::vector<std::string> reports;
+    for (const OutputTensor& tensor : output_tensors(c.pass)) {
+        const WrittenTensor before(c, tensor, first), after(c, tensor, other);
+        const auto changed = [&](std::size_t index, int) { return !after.has_bits_of(before, index); };
+        const auto value_before = [&](std::size_t index, int) { return before.value(index); };
+        reports.push_back(
+            after.where(changed, value_before).report(fmt::format("{} changed {}", other_is, tensor.name)));
+    }
+    return joined(reports);
+}
+
+}  // namespace ladder
