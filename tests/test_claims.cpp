@@ -14,6 +14,9 @@
 #    include "harness/count/counting.h"
 #    include "harness/ladder/ladder.h"
 #    include "harness/trace/schedule.h"
+#    include "harness/verify/guarded_run.h"
+#    include "harness/verify/one_case.h"
+#    include "harness/verify/report.h"
 #    include "simt/simt.h"
 #    include "tests/catch.h"
 

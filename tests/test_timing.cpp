@@ -3,6 +3,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "harness/device/device_problem.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"

@@ -1,0 +1,226 @@
+/// @file
+/// What is expected of a case, and the bounds on errors.
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/ladder/ladder.h"
+#include "harness/problem/tensors.h"
+#include "harness/verify/expected.h"
+#include "reference/attention.h"
+#include "tests/answers.h"
+#include "tests/catch.h"
+
+namespace {
+
+using namespace ladder;
+using namespace ladder::test;
+
+TEST_CASE("what is expected is attention of each head, and the error of standard attention") {
+    const DType dtype = GENERATE(DType::fp16, DType::bf16);
+    const Case c =
+        make_case({2, 4, 2, 300, 290, 64}, dtype, true, Layout::bnhd);  // more rows than one thread
+    const int sampled = GENERATE(0, 7);                                 // takes at a time
+    CAPTURE(name(dtype), sampled);
+    Inputs inputs = make_inputs(c);
+    const Expected expected(c, inputs, sampled);
+    const std::size_t rows = expected.tensors[0].rows.size();
+    REQUIRE(rows == (sampled == 0 ? 300 : 7));
+    REQUIRE(expected.tensors[0].values.size() == 8 * rows * 64);
+    REQUIRE(expected.tensors[1].values.size() == 8 * rows);
+
+    const reference::Mask mask{true, 300, 290};
+    const Eigen::VectorXi indices =
+        Eigen::Map<const Eigen::VectorXi>(expected.tensors[0].rows.data(), static_cast<Eigen::Index>(rows));
+    double standard_error = 0;
+    for (int head = 0; head < 8; ++head) {
+        const auto of = [&](std::vector<std::uint16_t>& tensor, int heads, int h, int N) -> Matrix {
+            return with_type(dtype, [&](auto type) -> Matrix {
+                const View view = dense_view(tensor.data(), heads, N, 64);
+                return head_of<decltype(type)>(view, head / 4, h, N, 64).template cast<double>();
+            });
+        };
+        const int h = head % 4;
+        const Matrix Q = of(inputs.Q, 4, h, 300)(indices, Eigen::all), K = of(inputs.K, 2, h / 2, 290),
+                     V = of(inputs.V, 2, h / 2, 290);
+        const auto exact = reference::attention(Q, indices, K, V, c.softmax_scale(), mask);
+        const auto standard = with_type(dtype, [&](auto type) {
+            return reference::standard_attention<decltype(type)>(Q, indices, K, V, c.softmax_scale(), mask);
+        });
+        standard_error = std::max(standard_error, (standard.O - exact.O).cwiseAbs().maxCoeff());
+        const Eigen::Map<const Matrix> O(expected.tensors[0].values.data() + head * rows * 64,
+                                         static_cast<Eigen::Index>(rows), 64);
+        CHECK((O - exact.O).cwiseAbs().maxCoeff() < 1e-14);
+        for (std::size_t k = 0; k < rows; ++k) {
+            const double L = expected.tensors[1].values[head * rows + k];
+            CHECK((L == exact.L[k] || std::abs(L - exact.L[k]) < 1e-13));
+        }
+    }
+    CHECK(standard_error > 0);
+    CHECK(std::abs(expected.tensors[0].standard_error / standard_error - 1) < 1e-6);
+}
+
+TEST_CASE("of a large problem some rows of dQ and some keys are compared") {
+    const DType dtype = GENERATE(DType::fp16, DType::bf16);
+    const Case c = gradient_case({1, 4, 2, 200, 220, 64}, dtype, true);
+    const Inputs inputs = make_inputs(c);
+    const Expected all(c, inputs), some(c, inputs, 9);
+    for (std::size_t t = 0; t < 3; ++t) {
+        REQUIRE(some.tensors[t].rows.size() == 9);
+        const std::size_t N = all.tensors[t].rows.size(), heads = t == 0 ? 4 : 2;
+        for (std::size_t head = 0; head < heads; ++head) {
+            for (std::size_t k = 0; k < 9; ++k) {
+                const std::size_t row = head * N + some.tensors[t].rows[k];
+                CHECK(std::abs(some.tensors[t].size[head * 9 + k] / all.tensors[t].size[row] - 1) < 1e-12);
+                for (std::size_t column = 0; column < 64; ++column) {
+                    REQUIRE(std::abs(some.tensors[t].values[(head * 9 + k) * 64 + column] -
+                                     all.tensors[t].values[row * 64 + column]) < 1e-12);
+                }
+            }
+        }
+        CHECK(some.tensors[t].standard_error > 0);
+        CHECK(some.tensors[t].standard_error < 2 * all.tensors[t].standard_error);
+    }
+    CHECK(judge(c, some, gradients(c, inputs)).passed);
+    for (const Mistake mistake : mistakes) CHECK(!judge(c, some, gradients(c, inputs, mistake)).passed);
+}
+
+TEST_CASE("the judge accepts standard attention in the storage type") {
+    for (const DType dtype : {DType::fp16, DType::bf16}) {
+        for (const bool causal : {false, true}) {
+            CAPTURE(name(dtype), causal);
+            const Verdict verdict =
+                answer(make_case({1, 2, 1, 97, 130, 64}, dtype, causal), standard).verdict();
+            CHECK(verdict.report == "");
+            CHECK(verdict.passed);
+            CHECK(verdict.max_error > 0);
+            CHECK(verdict.max_error == verdict.standard_max_error);
+            CHECK(verdict.relative_l2 > 0);
+        }
+    }
+}
+
+TEST_CASE("the judge needs no help from standard attention where scores overflow its fp16") {
+    Case c = make_case({1, 1, 1, 37, 65, 64});
+    c.scale = 4000;
+    REQUIRE(answer(c, standard).get(0, 0, 0, 0) != answer(c, standard).get(0, 0, 0, 0));  // NaN
+    Answer a = answer(c);
+    CHECK(a.verdict().passed);
+    a.spoil([](int, int, int row, int) { return row == 3; });
+    CHECK(!a.verdict().passed);
+}
+
+TEST_CASE("L may be off by what fp32 rounds where a small score is a sum of large products") {
+    // One query and one key: L is their score, 0 = x y - x y, with scale |q| |k| = x y / 4.
+    Answer a = answer(make_case({1, 1, 1, 1, 1, 64}));
+    const auto stored = [](float x) {
+        return with_type(DType::fp16, [&](auto type) {
+            return std::bit_cast<std::uint16_t>(static_cast<decltype(type)>(x));
+        });
+    };
+    const auto set = [&](float x, float y) {
+        for (auto* tensor : {&a.inputs.Q, &a.inputs.K}) std::fill(tensor->begin(), tensor->end(), 0);
+        for (const int column : {0, 1}) {
+            a.inputs.Q[column] = stored(x);
+            a.inputs.K[column] = stored(column == 0 ? y : -y);
+        }
+    };
+    const auto accepts = [&](float L) {
+        a.L(0, 0, 0) = L;
+        return a.verdict().passed;
+    };
+    set(1, 1);
+    CHECK(accepts(0.9e-4f));
+    CHECK(!accepts(1.1e-4f));
+    set(200, 100);  // 2^-21 * 5000 = 2.38e-3
+    CHECK(accepts(2.4e-3f));
+    CHECK(!accepts(2.6e-3f));
+    CHECK(contains(a.verdict().report, "L is wrong in 1 of 1"));
+}
+
+TEST_CASE(
+    "where parts are merged by an L of fp32, O may be off by what that loses of huge scores, and no more") {
+    // Parts of 64 keys, whose L is rounded twice.
+    const auto merged = [](const Matrix& Q, const Matrix& K, const Matrix& V, const Case& c) {
+        reference::Result all{Matrix::Zero(Q.rows(), V.cols()), exact(Q, K, V, c).L};
+        for (Eigen::Index i = 0; i < Q.rows(); ++i) {
+            double sum = 0;
+            for (Eigen::Index first = 0; first < K.rows(); first += 64) {
+                const Eigen::Index n = std::min<Eigen::Index>(64, K.rows() - first);
+                Case part = c;
+                part.causal = false;
+                part.shape.Nq = 1;
+                part.shape.Nk = static_cast<int>(n);
+                const auto of = exact(Q.row(i), K.middleRows(first, n), V.middleRows(first, n), part);
+                const float in_base_2 = static_cast<float>(of.L[0] * 1.4426950408889634);
+                const double weight = std::exp(static_cast<double>(in_base_2 * 0.693147181f) - all.L[i]);
+                all.O.row(i) += weight * of.O;
+                sum += weight;
+            }
+            all.O.row(i) /= sum;
+        }
+        return all;
+    };
+    for (const char* input : {"huge_constant", "normal", "huge"}) {
+        for (const DType dtype : {DType::fp16, DType::bf16}) {
+            Case c = make_case({1, 2, 1, 40, 130, 64}, dtype);
+            c.input = input;
+            CAPTURE(c.description());
+            Answer a = answer(c, merged);
+            const Expected expected(c, a.inputs);
+            CHECK(judge(c, expected, a.outputs, true).report == "");
+            // Two equal parts and two keys: without their logarithms each would have a third of the weight.
+            CHECK(judge(c, expected, a.outputs).passed == (std::string(input) != "huge_constant"));
+            CHECK(judge(c, expected, answer(c).outputs).passed);
+
+            // It is an allowance for rows with large scores, and in these for less than V differs by.
+            const auto spoiled_by = [&](float by, bool only_small) {
+                Answer wrong = answer(c);
+                wrong.spoil([&](int, int h, int row,
+                                int) { return !only_small || std::abs(wrong.L(0, h, row)) < 100; },
+                            by);
+                return judge(c, expected, wrong.outputs, true);
+            };
+            CHECK(!spoiled_by(12.0f, false).passed);
+            if (std::string(input) == "normal") {
+                CHECK(!spoiled_by(0.02f, true).passed);
+                CHECK(contains(spoiled_by(0.02f, true).report, "O is wrong in"));
+            }
+            a.set(0, 1, 3, 5, not_a_number);
+            CHECK(!judge(c, expected, a.outputs, true).passed);
+        }
+    }
+    std::vector<int> rounding;
+    for (const Stage& stage : stages()) {
+        if (stage.rounds_large_scores) rounding.push_back(stage.number);
+    }
+    CHECK(rounding ==
+          std::vector<int>{6, 10, 11, 12, 13, 14, 15, 16, 17, 23, 24, 25, 26, 30, 31, 32, 33, 34, 35, 36});
+}
+
+TEST_CASE("the bounds on the largest error and on relative L2 each reject alone") {
+    SECTION("one element, in many") {
+        Answer a = answer(make_case({1, 2, 2, 200, 37, 128}));
+        a.spoil([](int, int h, int row, int column) { return h == 1 && row == 70 && column == 5; }, 0.02f);
+        const Verdict verdict = a.verdict();
+        CHECK(verdict.relative_l2 < 1e-3);
+        CHECK(!verdict.passed);
+        CHECK(contains(verdict.report, "O is wrong in 1 of 51200 elements"));
+    }
+    SECTION("every element, a little") {
+        Answer a = answer(make_case({1, 1, 1, 200, 200, 64}, DType::fp16, true));
+        a.spoil([](int, int, int, int) { return true; }, 5e-4f);
+        const Verdict verdict = a.verdict();
+        CHECK(verdict.max_error < 2 * verdict.standard_max_error);
+        CHECK(!verdict.passed);
+        CHECK(contains(verdict.report, "relative L2"));
+        CHECK(contains(verdict.report, "worst at"));  // although no element breaks the bound on its own
+    }
+}
+
+}  // namespace
