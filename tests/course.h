@@ -8,10 +8,10 @@
 #include "course/exercise.h"
 #include "course/grade.h"
 #include "harness/base/file.h"
-#include "harness/base/process.h"
 #include "harness/ladder/ladder.h"
 #include "harness/report/diff.h"
 #include "tests/catch.h"
+#include "tests/cli.h"
 #include "tests/folder.h"
 
 namespace ladder::test {
@@ -27,11 +27,6 @@ inline std::string with(std::string text, const std::string& from, const std::st
     const std::size_t at = text.find(from);
     REQUIRE(at != text.npos);
     return text.replace(at, from.size(), to);
-}
-
-inline ProcessResult lab(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), LADDER_LAB);
-    return run_process(arguments);
 }
 
 inline bool contains(const std::string& text, const std::string& part) {
