@@ -268,9 +268,7 @@ guides() {
     fi
 }
 side_by_side guides pages
-printf '\nLines by room\n'
-tests/lines.py || true
-echo
+step 'lines: no room and no source file is too long' tests/lines.py && tests/lines.py
 
 # --- The kernels under nvcc ----------------------------------------------------------------------------------------
 
