@@ -22,9 +22,9 @@
 #include "harness/ladder/library.h"
 #include "harness/report/diff.h"
 #include "harness/verify/guarded_run.h"
+#include "harness/verify/one_case.h"
 #include "harness/verify/report.h"
 #include "harness/verify/verdict.h"
-#include "harness/verify/one_case.h"
 #include "simt/simt.h"
 #include "stages/errors.h"
 

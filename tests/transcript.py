@@ -121,7 +121,7 @@ class Session:
 
 
 def read_all(file, parts):
-    """Reads a terminal until nobody can write to it."""
+    """Reads what is written to a terminal until it is closed."""
     try:
         while part := os.read(file, 1 << 16):
             parts.append(part)

@@ -78,7 +78,7 @@ struct Fitted {
     std::size_t words = 0;       // at least, for text in several lines
 };
 
-// The lines of a title. One may also end behind an underscore, since the names of stages are long.
+// The lines of a title. One may also end after an underscore, since the names of stages are long.
 std::vector<std::string> title_lines(const std::string& title, std::size_t width) {
     if (width == 0 || display_width(title) <= width) return {title};
     const auto replaced = [](std::string text, std::string_view from, std::string_view to) {

@@ -9,8 +9,8 @@
 
 #include "harness/base/file.h"
 #include "harness/base/terminal.h"
-#include "harness/problem/regimes.h"
 #include "harness/problem/inputs.h"
+#include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 #include "harness/time/timing.h"
 #ifdef LADDER_HAS_CPU

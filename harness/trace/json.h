@@ -37,7 +37,7 @@ namespace ladder {
 ///           phases[]       from one barrier to the next; those of a visit share its time evenly
 ///             start, end
 ///             visit        an index into visits; -1 in a block without any
-///             barrier      whether it begins behind a barrier of the block
+///             barrier      whether it begins after a barrier of the block
 ///             work[]       for each warp an index into the trace's work
 ///             shares[]     for each warp an index into the trace's shares
 ///             rows[]       warp, first, m[], l[]: the state of rows first, first + 1 ... when the warp had
