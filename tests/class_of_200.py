@@ -118,8 +118,8 @@ def add_kernels(students):
     students.kernel("launches_all_day",
                     put(SOLUTION, LAUNCH, f"    for (int n = 0; n < 1 << 30; ++n)\n{LAUNCH}"), 5)
     students.kernel("waits_for_nobody",
-                    put(SOLUTION, "        __syncthreads();  // Q, K and V are there",
-                        "        if (threadIdx.x < 100) __syncthreads();  // Q, K and V are there"), 5)
+                    put(SOLUTION, "        __syncthreads();  // all copies of Q, K and V have landed",
+                        "        if (threadIdx.x < 100) __syncthreads();  // all copies of Q, K and V have landed"), 5)
     students.kernel("races", put(SOLUTION, "if (t == 0) store(L, ", "store(L, "), 5)
     students.kernel("zeros", put(SOLUTION, "pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l)", "0u"), 5)
     students.kernel("beyond_its_tensors", put(SOLUTION, "if (row >= p.Nq) continue;", "if (row >= p.Nq + 1) continue;"), 5)

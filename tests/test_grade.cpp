@@ -175,9 +175,9 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
         INFO(output(grade, "edges"));
         CHECK(contains(output(grade, "edges"), words));
     }
-    const Grade deadlock =
-        graded(with(good, "        __syncthreads();  // Q, K and V are there",
-                    "        if (threadIdx.x < 100) __syncthreads();  // Q, K and V are there"));
+    const Grade deadlock = graded(
+        with(good, "        __syncthreads();  // all copies of Q, K and V have landed",
+             "        if (threadIdx.x < 100) __syncthreads();  // all copies of Q, K and V have landed"));
     CHECK(score(deadlock, "races") == 0);
     CHECK(contains(output(deadlock, "races"), "kernel.cu:"));
 

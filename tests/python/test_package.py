@@ -191,7 +191,7 @@ def test_a_kernel_of_ones_own(problem, tmp_path):
 
     wrong = tmp_path / "wrong"
     wrong.mkdir()
-    barrier = "        __syncthreads();  // Q, K and V are there, whoever copied them\n"
+    barrier = "        __syncthreads();  // all copies of Q, K and V have landed\n"
     assert barrier in source
     (wrong / "kernel.cu").write_text(source.replace(barrier, ""))
     with pytest.raises(flash_ladder.CheckFailed, match="kernel.cu:"):
