@@ -547,7 +547,7 @@ struct HeadDims {
                                : with_type.template operator()<bf16>();
     }
 
-    /// Whether a list holds, for each head dimension in order, the tiling that kernel.operator()<d>()
+    /// Whether a list holds, for each head dimension in order, the tiling that `kernel.operator()<d>()`
     /// returns.
     template <std::size_t n, class Kernel>
     static constexpr bool have(const Tiling (&tilings)[n], Kernel kernel) {

@@ -148,6 +148,17 @@ def run_doxygen(work):
     return warnings
 
 
+def without_empty_sections(page):
+    """A page of Doxygen's whose head links only to the sections that the page has: where nothing of a section is public
+    and documented, Doxygen leaves the link in and the section out."""
+    def links(head):
+        kept = [link for link in re.findall(r"<a .*?</a>", head[0])
+                if not (anchor := re.search(r'href="#([^"]*)"', link)) or f'id="{anchor[1]}"' in page]
+        return '<div class="summary">\n' + " &#124;\n".join(kept) + "  </div>"
+
+    return re.sub(r'<div class="summary">.*?</div>', links, page, flags=re.DOTALL)
+
+
 def build(lab, work):
     """Builds the site in work/html. Returns what is wrong with it, one line each."""
     pages = Pages()
@@ -178,6 +189,8 @@ def build(lab, work):
     for name, content in pages.files.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_bytes(content)
+    for page in site.glob("*.html"):
+        page.write_text(without_empty_sections(page.read_text(encoding="utf-8")), encoding="utf-8")
     (site / MARKER).touch()
     return problems + check_links(site)
 

@@ -8,9 +8,9 @@
 #include "harness/commands/options.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
-#include "harness/trace/json.h"
 #include "harness/trace/page.h"
 #include "harness/trace/trace.h"
+#include "harness/trace/trace_json.h"
 
 namespace ladder {
 namespace {

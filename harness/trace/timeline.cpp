@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "harness/trace/json.h"
+#include "harness/trace/trace_json.h"
 
 namespace ladder {
 namespace {

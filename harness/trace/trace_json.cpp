@@ -1,4 +1,4 @@
-#include "harness/trace/json.h"
+#include "harness/trace/trace_json.h"
 
 #include <fmt/format.h>
 
