@@ -117,9 +117,9 @@ TEST_CASE("lab list --for: the recorded times nearest to a problem, and the defa
     const std::string stage = json["default on Hopper"];
     CHECK(is_decoding(select_stage(stage).shows_in));
     CHECK(json["default elsewhere"] == stage);
-    const auto gradients =
+    const auto backward =
         json_of(folder, {"list", "--for", "2,32,8,8000,8000,128", "--backward", "--causal"});
-    CHECK(find_stage(std::stoi(gradients["nearest_1"][0]["stage"].get<std::string>()))->pass ==
+    CHECK(find_stage(std::stoi(backward["nearest_1"][0]["stage"].get<std::string>()))->pass ==
           Pass::backward);
     const std::string said = shown(80, "list --for 1,32,8,1,65537,128");
     CHECK(widest_line(said) <= 80);
