@@ -563,7 +563,7 @@ struct HeadDims {
 #define LADDER_TILES(constants, ...)                                                                    \
     [] {                                                                                                \
         constexpr ladder::Tiling tilings[] = {__VA_ARGS__};                                             \
-        constexpr auto kernel = []<int d>() { return ladder::make_tiling constants; };                  \
+        constexpr auto kernel = [&]<int d>() { return ladder::make_tiling constants; };                 \
         static_assert(Dims::have(tilings, kernel),                                                      \
                       "the literals of LADDER_TILES must be the kernel's constants, in order of Dims"); \
         return std::vector<ladder::Tiling>(std::begin(tilings), std::end(tilings));                     \
