@@ -31,15 +31,16 @@ ladder::Command add_scripted(ladder::CommandLine& lab, const std::string& name,
 
 // What the program of course/ answers. The shell script builds it when it is first needed.
 void add_of_course(ladder::CommandLine& lab, const std::string& name) {
-    lab.add_elsewhere(name, ladder::course_command(name), [name](std::vector<const char*> words) {
+    lab.add_elsewhere(name, ladder::course_command(name),
+                      [name]([[maybe_unused]] std::vector<const char*> words) {
 #ifdef LADDER_HAS_CPU
-        words.push_back(nullptr);
-        execv(LADDER_BUILD_FOLDER "/lab-course", const_cast<char* const*>(words.data()));
-        refuse(name);
+                          words.push_back(nullptr);
+                          execv(LADDER_BUILD_FOLDER "/lab-course", const_cast<char* const*>(words.data()));
+                          refuse(name);
 #else
         throw ladder::CannotRun("lab " + name + " needs the race-checked CPU back-end, which this build does not have");
 #endif
-    });
+                      });
 }
 
 // What a hand-out has neither the files nor the need for.
