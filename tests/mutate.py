@@ -310,52 +310,60 @@ def name_of(mutant):
     return f"{mutant['what']}, in {mutant['text']}"
 
 
-def mutate(stage, build, out, every):
+def mutate(stage, build, out, given):
+    """A stage's mutants with what rejected each. Every part of them has a folder, and with it a copy, of its own."""
     mutants = compilable_mutants(stage / "kernel.cu", out, build)
-    chosen = [m for m in mutants if m["compiles"] and (m["kind"] not in MANY or m["id"] % every == 0)]
-    (out / "ids").write_text("\n".join(f"{m['id']} {m['kind']}" for m in chosen))
-    results = out / "results"  # as they come, for those who wait
-    with results.open("w") as file:
-        said = subprocess.run([build / "tests" / "run_mutants", stage, out], stdout=file, stderr=subprocess.PIPE, text=True)
-    if said.returncode != 0:
-        raise Failed(said.stderr)
-    by = {int(line.split("\t")[0]): line.split("\t")[1:] for line in results.read_text().splitlines()}
+    without = {m["id"] for m in mutants if not m["compiles"]}
+    chosen = [m for m in mutants if m["compiles"] and (m["kind"] not in MANY or m["id"] % given.every == 0)]
+
+    def run(number):
+        part = out / str(number)
+        write_mutants(stage / "kernel.cu", part, without)
+        (part / "ids").write_text("\n".join(f"{m['id']} {m['kind']}" for m in chosen[number::given.parts]))
+        results = part / "results"  # as they come, for those who wait
+        with results.open("w") as file:
+            said = subprocess.run([build / "tests" / "run_mutants", stage, part], stdout=file, stderr=subprocess.PIPE,
+                                  text=True)
+        if said.returncode != 0:
+            raise Failed(said.stderr)
+        return [line.split("\t") for line in results.read_text().splitlines()]
+
+    with ThreadPool(given.parts) as pool:
+        by = {int(words[0]): words[1] for part in pool.map(run, range(given.parts), chunksize=1) for words in part}
     for m in chosen:
-        m["by"] = by[m["id"]][0]
+        m["by"] = by[m["id"]]
     return chosen
 
 
-def recorded(stage, chosen, seconds):
+def recorded(stage, chosen, seconds, head):
     """What is recorded of a stage. Which survivors do what the kernel does is asked when the record is read."""
     survivors = [m for m in chosen if m["by"] == "none"]
     return {"stage": stage.name, "mutants": len(chosen), "rejected": len(chosen) - len(survivors),
-            "survivors": [{"line": m["line"], "mutant": name_of(m)} for m in survivors], "seconds": round(seconds)}
+            "survivors": [{"line": m["line"], "mutant": name_of(m)} for m in survivors], "seconds": round(seconds), **head}
 
 
 def mutate_all(stages, given, out):
-    """Several stages at a time; each is recorded as soon as it is done, with what the same commit recorded of others."""
+    """Several stages at a time; each is recorded as soon as it is done, beside what is recorded of others."""
     head, known, lock, rows = machine_and_commit(), mutation.equivalents(), threading.Lock(), {}
     if given.json and given.json.exists():
-        before = json.loads(given.json.read_text())
-        if before["commit"] == head["commit"]:
-            rows = {row["stage"]: row for row in before["stages"]}
+        rows = {row["stage"]: row for row in json.loads(given.json.read_text())["stages"]}
     print(table(mutation.COLUMNS, []), end="", flush=True)
 
     def run(stage):
         began = time.monotonic()
         try:
-            chosen = mutate(stage, given.build.resolve(), out / stage.name, given.every)
+            chosen = mutate(stage, given.build.resolve(), out / stage.name, given)
         except Failed as failure:
             print(f"{stage.name}: {failure}", file=sys.stderr)
             return False
         with lock:
-            rows[stage.name] = {**recorded(stage, chosen, time.monotonic() - began), "every": given.every}
+            rows[stage.name] = {**recorded(stage, chosen, time.monotonic() - began, head), "every": given.every}
             cells, left = mutation.row_of(rows[stage.name], known)
             print(f"| {' | '.join(cells)} |", flush=True)
             for m in left:
                 print(f"    line {m['line']}: {m['mutant']}", file=sys.stderr)
             if given.json:
-                record = {"kind": "mutation", **head, "stages": [rows[name] for name in sorted(rows)]}
+                record = {"kind": "mutation", "stages": [rows[name] for name in sorted(rows)]}
                 given.json.write_text(json.dumps(record, indent=1) + "\n")
         return True
 
@@ -394,7 +402,8 @@ def main():
     options.add_argument("--every", type=int, default=1,
                          help="of the many changes of constants, signs and factors, take one in so many")
     options.add_argument("--jobs", type=int, default=1, help="stages at a time, of mutants [1]")
-    options.add_argument("--json", type=Path, help="a record; of mutants, what the same commit recorded of other stages stays")
+    options.add_argument("--parts", type=int, default=1, help="of each stage's mutants, run at a time [1]")
+    options.add_argument("--json", type=Path, help="a record; of mutants, what it has of other stages stays")
     given = options.parse_args()
     root = Path(__file__).resolve().parent.parent
     numbers = {int(n) for n in given.stages} or set(range(7))

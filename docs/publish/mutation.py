@@ -14,7 +14,7 @@ def equivalents():
     return {line[2:].strip()[1:-1] for line in lines if line.startswith("- ")}
 
 
-COLUMNS = ["stage", ">one in", ">mutants", ">equivalent", ">rejected", ">of those that differ"]
+COLUMNS = ["stage", "commit", ">one in", ">mutants", ">equivalent", ">rejected", ">of those that differ"]
 
 
 def row_of(recorded, known):
@@ -22,7 +22,7 @@ def row_of(recorded, known):
     left = [m for m in recorded["survivors"] if m["mutant"] not in known]
     share = 100 * recorded["rejected"] / max(1, recorded["rejected"] + len(left))
     counts = [recorded["every"], recorded["mutants"], len(recorded["survivors"]) - len(left), recorded["rejected"]]
-    return [recorded["stage"], *map(str, counts), f"{share:.1f}%" if left else "100%"], left
+    return [recorded["stage"], recorded["commit"][:7], *map(str, counts), f"{share:.1f}%" if left else "100%"], left
 
 
 @block("mutation")
@@ -31,6 +31,5 @@ def mutation(sources, *_):
     path = sources.folder / "mutation.json"
     if not path.exists():
         return NOT_RECORDED
-    record, known = json.loads(path.read_text(encoding="utf-8")), equivalents()
-    rows = [row_of(recorded, known)[0] for recorded in record["stages"]]
-    return f"Recorded on {record['date'][:10]}, commit {record['commit'][:7]}:\n\n{table(COLUMNS, rows)}"
+    known = equivalents()
+    return table(COLUMNS, [row_of(row, known)[0] for row in json.loads(path.read_text(encoding="utf-8"))["stages"]])
