@@ -58,28 +58,33 @@ def wrong(name, grade):
 
 
 class Record:
-    """What has been graded so far; written after each class, since all of them take hours."""
+    """What each stage's mutants were given; written after each class, beside what is recorded of other stages, since
+    all of them take hours."""
 
-    def __init__(self, seeds, out):
-        self.head = {"kind": "graded-mutants", **machine_and_commit(), "seeds": seeds}
-        self.out, self.begin, self.lock = out, time.monotonic(), threading.Lock()
-        self.count, self.most, self.failures = 0, {}, []
+    def __init__(self, out):
+        self.head, self.out, self.begin, self.lock = machine_and_commit(), out, time.monotonic(), threading.Lock()
+        self.of = {stage["stage"]: stage for stage in json.loads(out.read_text())["stages"]} if out and out.exists() else {}
+        self.count, self.failures, self.begun = 0, 0, set()
 
     def add(self, stage, seed, graded):
         with self.lock:
-            self.count += len(graded)
+            if stage.name not in self.begun:
+                self.begun.add(stage.name)
+                self.of[stage.name] = {"stage": stage.name, "seeds": [], "grades": 0, "most_points": {}, "failures": [], **self.head}
+            row = self.of[stage.name]
+            row["seeds"] = sorted([*row["seeds"], seed])
+            row["grades"] += len(graded)
             for name, grade in graded.items():
-                known = f"{stage.name}/{name}"
                 if name != "solution":
-                    self.most[known] = max(self.most.get(known, 0), grade["total"])
+                    row["most_points"][name] = max(row["most_points"].get(name, 0), grade["total"])
                 if why := wrong(name, grade):
-                    self.failures.append(f"{known}, seed {seed}: {why}")
-                    print(self.failures[-1], flush=True)
-            seconds = round(time.monotonic() - self.begin)
-            print(f"{stage.name}, seed {seed}: {self.count} grades in {seconds} s", flush=True)
+                    row["failures"].append(f"{name}, seed {seed}: {why}")
+                    print(f"{stage.name}, {row['failures'][-1]}", flush=True)
+                    self.failures += 1
+            self.count += len(graded)
+            print(f"{stage.name}, seed {seed}: {self.count} grades in {time.monotonic() - self.begin:.0f} s", flush=True)
             if self.out:
-                record = {**self.head, "grades": self.count, "seconds": seconds,
-                          "most_points": dict(sorted(self.most.items())), "failures": self.failures}
+                record = {"kind": "graded-mutants", "stages": [self.of[name] for name in sorted(self.of)]}
                 self.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
@@ -95,11 +100,11 @@ def main():
     chosen = {int(word) for word in options.stages.split(",")} if options.stages else None
     stages = [exercise.parent for exercise in sorted(ROOT.glob("stages/*/exercise.md"))
               if (exercise.parent / "mutants").is_dir() and (not chosen or int(exercise.parent.name[:2]) in chosen)]
-    record = Record(list(range(1, options.seeds + 1)), options.out)
+    record = Record(options.out)
     with tempfile.TemporaryDirectory(prefix="ladder-mutants-") as folder:
         classes = {stage: class_of(build, stage, Path(folder)) for stage in stages}
         # The last stages take longest, so they come first.
-        todo = [(stage, seed) for stage in reversed(stages) for seed in record.head["seeds"]]
+        todo = [(stage, seed) for stage in reversed(stages) for seed in range(1, options.seeds + 1)]
 
         def grade(one):
             stage, seed = one
@@ -107,8 +112,8 @@ def main():
 
         with ThreadPool(max(1, options.jobs // 2)) as pool:
             pool.map(grade, todo, chunksize=1)
-    print(f"{len(record.most)} mutants at {options.seeds} seeds: {len(record.failures)} grades are wrong")
-    return 1 if record.failures or not record.most else 0
+    print(f"{record.count} grades at {options.seeds} seeds: {record.failures} are wrong")
+    return 1 if record.failures or not record.count else 0
 
 
 if __name__ == "__main__":
