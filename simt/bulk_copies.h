@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "simt/context.h"
-#include "simt/descriptor.h"
 #include "simt/hopper.h"
 #include "simt/mbarriers.h"
 

@@ -17,7 +17,13 @@ std::list<Shadow>& allocations() {
 }
 
 std::string describe(const Shadow& shadow, const std::byte* address) {
-    return fmt::format("{} (byte {})", shadow.name, address - shadow.data);
+    return fmt::format("{} (byte {})", shadow.name, shadow.place_of(address));
+}
+
+template <class... Arguments>
+[[noreturn]] void fault(Report::Kind kind, fmt::format_string<const Arguments&...> text,
+                        const Arguments&... arguments) {
+    throw Report(kind, fmt::format(text, arguments...));
 }
 
 /// From now on each part of the line has a history of its own.
@@ -42,25 +48,17 @@ void register_allocation(void* data, std::size_t bytes, const char* name, bool w
 }
 
 void forget_allocation(void* data) {
-    allocations().remove_if([data](const Shadow& shadow) { return shadow.data == data; });
+    allocations().remove_if([data](const Shadow& shadow) { return shadow.begin == data; });
 }
 
 Place place_in_global_memory(const void* address) {
     for (const Shadow& shadow : allocations()) {
-        if (shadow.contains(address, 1)) {
-            return {shadow.name,
-                    static_cast<std::size_t>(static_cast<const std::byte*>(address) - shadow.data)};
+        if (shadow.contains(address)) {
+            return {shadow.name, shadow.place_of(address)};
         }
     }
     return {};
 }
-
-Shadow::Shadow(const void* memory, std::size_t size, const char* label, bool can_write, bool is_global)
-    : data(static_cast<const std::byte*>(memory)),
-      bytes(size),
-      name(label),
-      writable(can_write),
-      global(is_global) {}
 
 void Checker::begin_launch(const void* parameters, std::size_t parameter_bytes, const void* shared,
                            std::size_t shared_bytes) {
@@ -75,19 +73,6 @@ void Checker::begin_launch(const void* parameters, std::size_t parameter_bytes, 
     dynamic_shared_->bytes = shared_bytes;
 }
 
-void Checker::begin_block(int threads) {
-    copies_.assign(threads, {});
-    named_agents_.clear();
-}
-
-void Checker::name_agent(Agent agent, const char* what, int thread) {
-    named_agents_.push_back({agent, what, thread});
-}
-
-void Checker::copies_are_over(int thread, Epoch n, bool by_mbarrier) {
-    copies_[thread] = {std::max(n, copies_[thread].over), by_mbarrier};
-}
-
 std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const void* address,
                                              std::size_t bytes, bool write, Via via, std::uintptr_t caller) {
     const auto* first = static_cast<const std::byte*>(address);
@@ -97,22 +82,20 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
         const char* where = segment_of(first).contains(first, bytes)
                                 ? "of a variable of the host, which no GPU has"
                                 : "outside shared memory and every allocation";
-        throw Report(Report::Kind::out_of_bounds,
-                     fmt::format("{} of {} bytes {}, at {}", write ? "write" : "read", bytes, where,
-                                 source_of(caller)));
+        fault(Report::Kind::out_of_bounds, "{} of {} bytes {}, at {}", write ? "write" : "read", bytes, where,
+              source_of(caller));
     }
     if (via == Via::plain) bypassed_bytes_ += bytes;
     if (!shadow->writable) {
         if (!write) return {};
-        throw Report(Report::Kind::read_only,
-                     fmt::format("write to {}, which is an input, at {}", shadow->name, source_of(caller)));
+        fault(Report::Kind::read_only, "write to {}, which is an input, at {}", shadow->name,
+              source_of(caller));
     }
     const bool orders = via == Via::atomic || via == Via::release || via == Via::acquire;
     const bool is_atomic = orders || via == Via::addition;
     if (is_atomic && !shadow->global) {
-        throw Report(Report::Kind::unsupported,
-                     fmt::format("atomic on {} at {}: only global memory has them here", shadow->name,
-                                 source_of(caller)));
+        fault(Report::Kind::unsupported, "atomic on {} at {}: only global memory has them here", shadow->name,
+              source_of(caller));
     }
     Attempt now{{.block = at.block, .epoch = at.epoch}, thread, write, via};
     now.access.agent = at.agent & 0x7fff;
@@ -121,7 +104,7 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
 
     std::unique_lock lock(shadow->mutex, std::defer_lock);
     if (shadow->global) lock.lock();
-    if (orders) atomic(*shadow, first - shadow->data, thread, via);
+    if (orders) atomic(*shadow, shadow->place_of(first), thread, via);
     check(*shadow, first, bytes, now);
     return lock;
 }
@@ -132,10 +115,7 @@ Shadow* Checker::find(const std::byte* first, std::size_t bytes) {
     for (Shadow& allocation : allocations()) {
         if (allocation.contains(first, bytes)) return last_found_ = &allocation;
     }
-    if (Range{reinterpret_cast<const std::byte*>(&builtins), sizeof builtins}.contains(first, bytes) ||
-        parameters_.contains(first, bytes) || constants_.contains(first, bytes)) {
-        return nullptr;
-    }
+    if (is_builtin(first, bytes) || constants_.contains(first, bytes)) return nullptr;
     for (const auto& shadow : static_shared_) {
         if (shadow->contains(first, bytes)) return shadow.get();
     }
@@ -149,12 +129,15 @@ Shadow* Checker::find(const std::byte* first, std::size_t bytes) {
     return nullptr;
 }
 
-/// Memory that is nobody's to race on: the kernel's parameters, CUDA's built-in variables, constants.
+/// The kernel's parameters, and CUDA's built-in variables.
+bool Checker::is_builtin(const std::byte* address, std::size_t bytes) const {
+    const Range variables{reinterpret_cast<const std::byte*>(&builtins), sizeof builtins};
+    return variables.contains(address, bytes) || parameters_.contains(address, bytes);
+}
+
+/// Memory that is nobody's to race on: these, and constants.
 bool Checker::is_private(const std::byte* address, std::size_t bytes, bool write) {
-    if (parameters_.contains(address, bytes) ||
-        Range{reinterpret_cast<const std::byte*>(&builtins), sizeof builtins}.contains(address, bytes)) {
-        return true;
-    }
+    if (is_builtin(address, bytes)) return true;
     if (write) return false;
     if (!constants_.contains(address, bytes)) constants_ = constants_at(address);
     return constants_.contains(address, bytes);
@@ -172,70 +155,53 @@ void Checker::atomic(Shadow& shadow, std::size_t place, int thread, Via via) {
 }
 
 void Checker::check(Shadow& shadow, const std::byte* address, std::size_t bytes, const Attempt& now) {
-    const auto begin = static_cast<std::size_t>(address - shadow.data), end = begin + bytes;
+    const std::size_t begin = shadow.place_of(address), end = begin + bytes;
     for (std::size_t base = begin / Shadow::line * Shadow::line; base < end; base += Shadow::line) {
         Shadow::Line& line = shadow.line_at(base);
         const std::size_t first = std::max(begin, base), last = std::min(end, base + Shadow::line);
         const bool whole = last - first == Shadow::line;
         if (whole && !line.split) {
-            check(shadow, line.whole, shadow.data + first, now);
+            check(shadow, line.whole, shadow.begin + first, now);
             continue;
         }
         if (!line.split) split(line);
         for (std::size_t i = first / Shadow::unit * Shadow::unit; i < last; i += Shadow::unit) {
-            check(shadow, line.parts[(i - base) / Shadow::unit], shadow.data + std::max(i, first), now);
+            check(shadow, line.parts[(i - base) / Shadow::unit], shadow.begin + std::max(i, first), now);
         }
         if (whole && now.write) unite(line, now.access);
     }
 }
 
 void Checker::check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now) {
+    auto& [last_write, reads] = cell;
+    if (!now.write && !shadow.global && !clocks_.of_this_block(last_write.at())) {
+        fault(Report::Kind::uninitialized, "read of {} at {} by thread {} before anything wrote it",
+              describe(shadow, address), source_of(now.access.caller), now.thread);
+    }
+    const auto unknown = [&](const Access& before) {
+        return (before.atomic == 0 || now.access.atomic == 0) && !knows(shadow, now, before);
+    };
+    if (unknown(last_write)) conflict(shadow, last_write, "write", "", address, now);
+    check_proxy(shadow, last_write, address, now);
     if (now.write) {
-        write(shadow, cell, address, now);
-    } else {
-        read(shadow, cell, address, now);
+        const auto found = std::find_if(reads.begin(), reads.end(), unknown);
+        if (found != reads.end()) {
+            const bool more = std::any_of(found + 1, reads.end(), unknown);
+            conflict(shadow, *found, "read", more ? " and others" : "", address, now);
+        }
+        last_write = now.access;
+        reads.clear();
+        return;
     }
-}
-
-void Checker::read(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now) {
-    if (!shadow.global && !clocks_.of_this_block(cell.write.at())) {
-        throw Report(Report::Kind::uninitialized,
-                     fmt::format("read of {} at {} by thread {} before anything wrote it",
-                                 describe(shadow, address), source_of(now.access.caller), now.thread));
-    }
-    const bool both_atomic = cell.write.atomic != 0 && now.access.atomic != 0;
-    if (!both_atomic && !knows(shadow, now, cell.write))
-        conflict(shadow, cell.write, "write", "", address, now);
-    check_proxy(shadow, cell.write, address, now);
-
-    auto& reads = cell.reads;
     for (Access& before : reads) {
         if (before.agent != now.access.agent || before.block != now.access.block) continue;
         before = now.access;
         return;
     }
     // Reads that come before this one need not be remembered: who comes behind this one comes behind them.
-    if (!reads.empty() && knows(shadow, now, reads.front())) {
+    if (!reads.empty() && knows(shadow, now, reads.front()))
         std::erase_if(reads, [&](const Access& before) { return knows(shadow, now, before); });
-    }
     reads.push_back(now.access);
-}
-
-void Checker::write(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now) {
-    const bool both_atomic = cell.write.atomic != 0 && now.access.atomic != 0;
-    if (!both_atomic && !knows(shadow, now, cell.write))
-        conflict(shadow, cell.write, "write", "", address, now);
-    check_proxy(shadow, cell.write, address, now);
-    const auto unknown = [&](const Access& before) {
-        return (before.atomic == 0 || now.access.atomic == 0) && !knows(shadow, now, before);
-    };
-    const auto found = std::find_if(cell.reads.begin(), cell.reads.end(), unknown);
-    if (found != cell.reads.end()) {
-        const bool more = std::any_of(found + 1, cell.reads.end(), unknown);
-        conflict(shadow, *found, "read", more ? " and others" : "", address, now);
-    }
-    cell.write = now.access;
-    cell.reads.clear();
 }
 
 void Checker::check_proxy(const Shadow& shadow, const Access& before, const std::byte* address,
@@ -243,12 +209,11 @@ void Checker::check_proxy(const Shadow& shadow, const Access& before, const std:
     if ((now.via != Via::bulk && now.via != Via::product) || shadow.global) return;
     const Moment at = before.at();
     if (!clocks_.of_this_block(at) || !clocks_.is_thread(at) || clocks_.is_fenced(now.thread, at)) return;
-    throw Report(Report::Kind::missing_fence,
-                 fmt::format("{} of {} at {} by thread {} behind the write at {} by thread {}, with no "
-                             "fence_proxy_async by that thread between them",
-                             now.via == Via::product ? "wgmma" : "bulk copy", describe(shadow, address),
-                             source_of(now.access.caller), now.thread, source_of(before.caller),
-                             clocks_.thread_of(at)));
+    fault(Report::Kind::missing_fence,
+          "{} of {} at {} by thread {} behind the write at {} by thread {}, with no fence_proxy_async by "
+          "that thread between them",
+          now.via == Via::product ? "wgmma" : "bulk copy", describe(shadow, address),
+          source_of(now.access.caller), now.thread, source_of(before.caller), clocks_.thread_of(at));
 }
 
 void Checker::conflict(const Shadow& shadow, const Access& before, const char* before_kind,
@@ -262,32 +227,27 @@ void Checker::conflict(const Shadow& shadow, const Access& before, const char* b
     const auto agent = std::find_if(named_agents_.begin(), named_agents_.end(),
                                     [&](const NamedAgent& named) { return named.agent == at.agent; });
     if (same_block && agent != named_agents_.end()) {
-        throw Report(
-            Report::Kind::copy_in_flight,
-            fmt::format("{} of {} at {} by thread {} before the {} at {} by thread {} was waited for", kind,
-                        describe(shadow, address), source_of(now.access.caller), now.thread, agent->what,
-                        source_of(before.caller), agent->thread));
+        fault(Report::Kind::copy_in_flight,
+              "{} of {} at {} by thread {} before the {} at {} by thread {} was waited for", kind,
+              describe(shadow, address), source_of(now.access.caller), now.thread, agent->what,
+              source_of(before.caller), agent->thread);
     }
     const int thread = clocks_.thread_of(at);
     const Copies& copies = copies_[thread];
     if (by_copy && copies.over < at.epoch) {
         const char* what = now.via != Via::copy ? (now.write ? "write of" : "read of")
                                                 : (now.write ? "copy to" : "copy from");
-        throw Report(Report::Kind::copy_in_flight,
-                     fmt::format("{} {} at {} by thread {} before the asynchronous copy at {} was waited for",
-                                 what, describe(shadow, address), source_of(now.access.caller), now.thread,
-                                 source_of(before.caller)));
+        fault(Report::Kind::copy_in_flight,
+              "{} {} at {} by thread {} before the asynchronous copy at {} was waited for", what,
+              describe(shadow, address), source_of(now.access.caller), now.thread, source_of(before.caller));
     }
     const char* missing = !same_block ? "blocks of one launch have no order but by fences around an atomic"
                           : by_copy && copies.by_mbarrier  ? "the mbarrier of that copy was not waited for"
                           : thread / 32 == now.thread / 32 ? "no __syncwarp or barrier between them"
                                                            : "no barrier between them";
-    throw Report(Report::Kind::race,
-                 fmt::format("race on {}: {} at {} by thread {}{}{}, {} at {} by thread "
-                             "{}, and {}",
-                             describe(shadow, address), before_kind, source_of(before.caller), thread, others,
-                             same_block ? "" : " of another block", kind, source_of(now.access.caller),
-                             now.thread, missing));
+    fault(Report::Kind::race, "race on {}: {} at {} by thread {}{}{}, {} at {} by thread {}, and {}",
+          describe(shadow, address), before_kind, source_of(before.caller), thread, others,
+          same_block ? "" : " of another block", kind, source_of(now.access.caller), now.thread, missing);
 }
 
 }  // namespace simt

@@ -2,6 +2,7 @@
 /// The race checker: who last wrote and read each byte that threads share, and when. Internal to simt/.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -35,8 +36,8 @@ struct Place {
 };
 Place place_in_global_memory(const void* address);
 
-/// The history of a piece of memory.
-struct Shadow {
+/// A piece of memory, and its history.
+struct Shadow : Range {
     static constexpr std::size_t unit = 2;   ///< bytes of a cell: the smallest element that kernels share
     static constexpr std::size_t line = 16;  ///< bytes that most accesses take together
 
@@ -52,11 +53,8 @@ struct Shadow {
         bool split = false;
     };
 
-    const std::byte* data = nullptr;
-    std::size_t bytes = 0;
-    const char* name = "";
-    bool writable = true;
-    bool global = false;
+    const char* name;
+    bool writable, global;
     /// By their number, a chunk at a time: memory that nobody touches has none. Nor has read-only memory,
     /// since reads do not race.
     std::vector<std::unique_ptr<Line[]>> chunks;
@@ -65,11 +63,11 @@ struct Shadow {
     std::map<std::size_t, KnownBlocks> told;
     std::mutex mutex;  ///< of global memory, which blocks on other workers share
 
-    Shadow(const void* memory, std::size_t size, const char* label, bool can_write, bool is_global);
-    bool contains(const void* address, std::size_t size) const {
-        const auto first = static_cast<std::size_t>(static_cast<const std::byte*>(address) - data);
-        return first < bytes && size <= bytes - first;
-    }
+    Shadow(const void* memory, std::size_t size, const char* label, bool can_write, bool is_global)
+        : Range{static_cast<const std::byte*>(memory), size},
+          name(label),
+          writable(can_write),
+          global(is_global) {}
     /// The line of this byte.
     Line& line_at(std::size_t byte) {
         if (chunks.empty()) chunks.resize(bytes / (chunk_lines * line) + 1);
@@ -103,10 +101,15 @@ class Checker {
     void begin_launch(const void* parameters, std::size_t parameter_bytes, const void* shared,
                       std::size_t shared_bytes);
     /// A block begins.
-    void begin_block(int threads);
+    void begin_block(int threads) {
+        copies_.assign(threads, {});
+        named_agents_.clear();
+    }
 
     /// Whom an agent behind the threads and their copies acts for, and what it does: "bulk load".
-    void name_agent(Agent agent, const char* what, int thread);
+    void name_agent(Agent agent, const char* what, int thread) {
+        named_agents_.push_back({agent, what, thread});
+    }
 
     /// One access by a thread of the block, or by what it has started, at that moment. Throws a Report if it
     /// is a fault. While the lock that it returns is held no other block accesses that allocation; an atomic
@@ -117,14 +120,15 @@ class Checker {
     /// The last write to a line of dynamic shared memory that has been accessed, if one access wrote all of
     /// it.
     std::optional<Moment> last_write(const std::byte* line) const {
-        const Shadow::Line& there =
-            dynamic_shared_->line_at(static_cast<std::size_t>(line - dynamic_shared_->data));
+        const Shadow::Line& there = dynamic_shared_->line_at(line - dynamic_shared_->begin);
         return there.split ? std::nullopt : std::optional(there.whole.write.at());
     }
 
     /// The thread's first n copies are over, for those who have waited for them: for the thread, or for the
     /// phase of an mbarrier at which they arrived.
-    void copies_are_over(int thread, Epoch n, bool by_mbarrier);
+    void copies_are_over(int thread, Epoch n, bool by_mbarrier) {
+        copies_[thread] = {std::max(n, copies_[thread].over), by_mbarrier};
+    }
 
   private:
     /// What is known of a thread's copies.
@@ -141,12 +145,11 @@ class Checker {
     };
 
     Shadow* find(const std::byte* first, std::size_t bytes);
+    bool is_builtin(const std::byte* address, std::size_t bytes) const;
     bool is_private(const std::byte* address, std::size_t bytes, bool write);
     void atomic(Shadow& shadow, std::size_t place, int thread, Via via);
     void check(Shadow& shadow, const std::byte* address, std::size_t bytes, const Attempt& now);
     void check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);
-    void read(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);
-    void write(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);
     /// Does the earlier access come before this one? Shared memory has nothing to do with what it was to
     /// other blocks.
     bool knows(const Shadow& shadow, const Attempt& now, const Access& before) const {

@@ -10,6 +10,7 @@
 /// another.
 #pragma once
 
+#include <algorithm>
 #include <boost/smart_ptr/intrusive_ptr.hpp>
 #include <boost/smart_ptr/intrusive_ref_counter.hpp>
 #include <cstdint>
@@ -39,20 +40,46 @@ struct Moment {
     bool operator==(const Moment&) const = default;
 };
 
+/// The later of what both know, agent by agent.
+inline void join(Epochs& into, const Epochs& from) {
+    if (into.size() < from.size()) into.resize(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+
+inline void raise(Epoch& epoch, Epoch to) {
+    epoch = std::max(epoch, to);
+}
+
 /// What is known of several blocks of a launch. Shared between them, so what it refers to never changes.
 class KnownBlocks {
   public:
-    bool knows(const Moment& moment) const;
-    void learn(std::uint32_t block, const std::shared_ptr<const Epochs>& epochs);
-    void learn(const KnownBlocks& other);
+    bool knows(const Moment& moment) const {
+        const auto found = std::ranges::lower_bound(blocks_, moment.block, {}, &Block::first);
+        if (found == blocks_.end() || found->first != moment.block) return false;
+        const Epochs& epochs = *found->second;
+        return moment.agent < epochs.size() && moment.epoch <= epochs[moment.agent];
+    }
+    void learn(std::uint32_t block, const std::shared_ptr<const Epochs>& epochs) {
+        const auto place = std::ranges::lower_bound(blocks_, block, {}, &Block::first);
+        if (place == blocks_.end() || place->first != block) {
+            blocks_.emplace(place, block, epochs);
+        } else if (place->second != epochs) {
+            auto both = std::make_shared<Epochs>(*place->second);
+            join(*both, *epochs);
+            place->second = std::move(both);
+        }
+    }
+    void learn(const KnownBlocks& other) {
+        for (const auto& [block, epochs] : other.blocks_) learn(block, epochs);
+    }
     void clear() { blocks_.clear(); }
     bool empty() const { return blocks_.empty(); }
     auto begin() const { return blocks_.begin(); }
     auto end() const { return blocks_.end(); }
 
   private:
-    std::vector<std::pair<std::uint32_t, std::shared_ptr<const Epochs>>>
-        blocks_;  ///< sorted by serial number
+    using Block = std::pair<std::uint32_t, std::shared_ptr<const Epochs>>;  ///< its serial number
+    std::vector<Block> blocks_;                                             ///< sorted by that
 };
 
 /// What several threads know in common, and never changes once they share it.
@@ -62,11 +89,31 @@ struct Clock : boost::intrusive_ref_counter<Clock, boost::thread_unsafe_counter>
 };
 using ClockRef = boost::intrusive_ptr<Clock>;
 
+/// A clock that only `holder` holds, with what it knew.
+inline Clock& own_copy(ClockRef& holder) {
+    if (!holder) {
+        holder = new Clock;
+    } else if (holder->use_count() > 1) {
+        holder = new Clock(*holder);
+    }
+    return *holder;
+}
+
 /// The clocks of a block's threads.
 class Clocks {
   public:
     /// A block begins. All that blocks with serial numbers below `launch` did comes before it.
-    void begin(std::uint32_t block, std::uint32_t launch, int threads);
+    void begin(std::uint32_t block, std::uint32_t launch, int threads) {
+        block_ = block;
+        launch_ = launch;
+        before_ = from_ = after_ = nullptr;
+        const ClockRef nothing = new Clock;
+        nothing->own.resize(2 * threads);
+        next_agent_ = static_cast<Agent>(2 * threads);
+        threads_.assign(
+            threads,
+            {.epoch = 1, .copies = 0, .known = nothing, .fenced = {}, .told = {}, .proxy_fences = {}});
+    }
 
     Moment now(int thread) const { return {block_, threads_[thread].epoch, static_cast<Agent>(thread)}; }
     /// The moment of a thread's n-th copy, from 1 on.
@@ -104,25 +151,96 @@ class Clocks {
     const Clock* known(int thread) const { return threads_[thread].known.get(); }
 
     /// A fence.proxy.async: what the thread did before is fit for asynchronous copies and products.
-    void fence_proxy(int thread);
+    void fence_proxy(int thread) {
+        Thread& self = threads_[thread];
+        self.proxy_fences.push_back(self.epoch);
+        self.epoch += 1;
+    }
     /// Does `thread` know of such a fence of whoever wrote, behind the write?
-    bool is_fenced(int thread, const Moment& write) const;
+    bool is_fenced(int thread, const Moment& write) const {
+        const Epochs& fences = threads_[write.agent].proxy_fences;
+        const auto first = std::lower_bound(fences.begin(), fences.end(), write.epoch);
+        return first != fences.end() && knows(thread, {block_, *first, write.agent});
+    }
 
     /// These threads have met: each knows what one of them did or knew.
-    void meet(std::span<const int> threads);
+    void meet(std::span<const int> threads) {
+        const ClockRef met = new Clock(*threads_[threads.front()].known);
+        const Clock* last = threads_[threads.front()].known.get();
+        for (const int thread : threads) {
+            const Clock* known = threads_[thread].known.get();
+            if (known != last) {
+                join(met->own, known->own);
+                met->others.learn(known->others);
+                last = known;
+            }
+            add_own(thread, met->own);
+        }
+        for (const int thread : threads) threads_[thread].known = met;
+    }
     /// The thread has waited for its first n copies.
-    void wait_for_copies(int thread, Epoch n);
+    void wait_for_copies(int thread, Epoch n) { raise(threads_[thread].copies, n); }
     /// `into` learns what the thread did and knows; or that its first n copies are over.
-    void release(int thread, ClockRef& into);
-    void release_copies(int thread, Epoch n, ClockRef& into);
+    void release(int thread, ClockRef& into) {
+        Clock& clock = own_copy(into);
+        join(clock.own, threads_[thread].known->own);
+        clock.others.learn(threads_[thread].known->others);
+        add_own(thread, clock.own);
+    }
+    void release_copies(int thread, Epoch n, ClockRef& into) { release(copies_of(thread), n, into); }
     /// `into` learns that an agent's epoch is over; or some threads do.
-    void release(Agent agent, Epoch epoch, ClockRef& into);
-    void learn(std::span<const int> threads, Agent agent, Epoch epoch);
+    void release(Agent agent, Epoch epoch, ClockRef& into) {
+        Clock& clock = own_copy(into);
+        clock.own.resize(
+            std::max<std::size_t>({clock.own.size(), 2 * threads_.size(), agent + std::size_t{1}}));
+        raise(clock.own[agent], epoch);
+    }
+    void learn(std::span<const int> threads, Agent agent, Epoch epoch) {
+        ClockRef before, after;
+        for (const int thread : threads) {
+            ClockRef& known = threads_[thread].known;
+            if (known_of(threads_[thread], agent) >= epoch) continue;
+            if (known != before) {
+                before = after = known;
+                release(agent, epoch, after);
+            }
+            known = after;
+        }
+    }
     /// The thread learns what `from` knows, which may be null.
-    void acquire(int thread, const ClockRef& from);
+    void acquire(int thread, const ClockRef& from) {
+        if (!from) return;
+        Thread& self = threads_[thread];
+        raise(self.copies, from->own[copies_of(thread)]);
+        if (self.known != before_ || from != from_) {
+            before_ = self.known;
+            from_ = from;
+            after_ = new Clock(*self.known);
+            join(after_->own, from->own);
+            after_->others.learn(from->others);
+        }
+        self.known = after_;
+    }
     /// A __threadfence. What the thread did and knows is fit to be told by its next atomic, and it may rely
     /// on what its last ones were told.
-    void fence(int thread);
+    void fence(int thread) {
+        Thread& self = threads_[thread];
+        if (!self.told.empty()) {
+            Clock& known = own_copy(self.known);
+            for (const auto& [block, epochs] : self.told) {
+                if (block == block_) {
+                    join(known.own, *epochs);
+                } else {
+                    known.others.learn(block, epochs);
+                }
+            }
+            self.told.clear();
+        }
+        const auto own = std::make_shared<Epochs>(self.known->own);
+        add_own(thread, *own);
+        self.fenced = self.known->others;
+        self.fenced.learn(block_, own);
+    }
     /// An atomic on an address that has been told `told` tells it what the thread knew at its last fence, or
     /// is told it, or both.
     void tell(int thread, KnownBlocks& told) const { told.learn(threads_[thread].fenced); }
@@ -140,7 +258,13 @@ class Clocks {
         return agent < thread.known->own.size() ? thread.known->own[agent] : 0;
     }
     Agent copies_of(int thread) const { return static_cast<Agent>(threads_.size() + thread); }
-    void add_own(int thread, Epochs& to);
+    /// What only the thread itself knew; and its next epoch begins.
+    void add_own(int thread, Epochs& to) {
+        Thread& self = threads_[thread];
+        raise(to[thread], self.epoch);
+        raise(to[copies_of(thread)], self.copies);
+        self.epoch += 1;
+    }
 
     std::uint32_t block_ = 0, launch_ = 0;
     std::vector<Thread> threads_;

@@ -64,7 +64,7 @@ std::uintptr_t instruction(const ucontext_t& context) {
 void on_fault(int, siginfo_t* info, void* context) {
     if (runs_host_side && host.closed) {
         for (const Fenced& one : fenced()) {
-            if (!one.memory.contains(info->si_addr, 1)) continue;
+            if (!one.memory.contains(info->si_addr)) continue;
             host.touched = &one;
             host.byte = static_cast<std::size_t>(static_cast<std::byte*>(info->si_addr) - one.memory.begin);
             const std::uintptr_t at = instruction(*static_cast<ucontext_t*>(context));
@@ -74,7 +74,7 @@ void on_fault(int, siginfo_t* info, void* context) {
             const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
             for (int i = 0; i < count && host.caller == 0; ++i) {
                 const auto frame = reinterpret_cast<std::uintptr_t>(frames[i]);
-                if (host.code.contains(frames[i], 1)) host.caller = frame == at ? frame + 1 : frame;
+                if (host.code.contains(frames[i])) host.caller = frame == at ? frame + 1 : frame;
             }
             siglongjmp(host.entry, 1);
         }

@@ -4,39 +4,27 @@
 #include <link.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <span>
 #include <string_view>
 
 namespace simt {
 namespace {
 
-/// Calls visit(image) for the program and every library, until it returns true.
+/// Calls visit(image, segment, memory) for each segment of the program and of every library.
 template <class Visit>
-void visit_images(Visit visit) {
-    dl_iterate_phdr([](dl_phdr_info* info, std::size_t,
-                       void* result) { return (*static_cast<Visit*>(result))(*info) ? 1 : 0; },
-                    &visit);
-}
-
-/// The segments of one kind.
-template <class Visit>
-void visit_segments(const dl_phdr_info& image, unsigned type, Visit visit) {
-    for (int i = 0; i < image.dlpi_phnum; ++i) {
-        if (image.dlpi_phdr[i].p_type == type) visit(image.dlpi_phdr[i]);
-    }
-}
-
-/// The segment of this image that holds the address, or nothing.
-Range segment_of(const dl_phdr_info& image, const void* address) {
-    Range found;
-    visit_segments(image, PT_LOAD, [&](const auto& segment) {
-        const Range memory{reinterpret_cast<const std::byte*>(image.dlpi_addr + segment.p_vaddr),
-                           segment.p_memsz};
-        if (memory.contains(address, 1)) found = memory;
-    });
-    return found;
+void visit_segments(Visit visit) {
+    const auto visit_image = [](dl_phdr_info* image, std::size_t, void* data) {
+        for (const auto& segment : std::span(image->dlpi_phdr, image->dlpi_phnum)) {
+            (*static_cast<Visit*>(data))(
+                *image, segment,
+                Range{reinterpret_cast<const std::byte*>(image->dlpi_addr + segment.p_vaddr),
+                      segment.p_memsz});
+        }
+        return 0;
+    };
+    dl_iterate_phdr(visit_image, &visit);
 }
 
 /// "'it'\''s'": one word of a shell command.
@@ -50,41 +38,28 @@ std::string quoted(std::string_view text) {
 
 Range segment_of(const void* address) {
     Range found;
-    visit_images([&](const dl_phdr_info& image) {
-        found = segment_of(image, address);
-        return found.bytes > 0;
+    visit_segments([&](const auto&, const auto& segment, const Range& memory) {
+        if (segment.p_type == PT_LOAD && memory.contains(address)) found = memory;
     });
     return found;
 }
 
 Range constants_at(const void* address) {
     Range found;
-    visit_images([&](const dl_phdr_info& image) {
-        const Range segment = segment_of(image, address);
-        visit_segments(image, PT_LOAD, [&](const auto& load) {
-            const bool is_it =
-                reinterpret_cast<const std::byte*>(image.dlpi_addr + load.p_vaddr) == segment.begin;
-            if (is_it && (load.p_flags & PF_W) == 0) found = segment;
-        });
-        // Tables of addresses, which are written while they are loaded.
-        visit_segments(image, PT_GNU_RELRO, [&](const auto& relocated) {
-            const Range memory{reinterpret_cast<const std::byte*>(image.dlpi_addr + relocated.p_vaddr),
-                               relocated.p_memsz};
-            if (memory.contains(address, 1)) found = memory;
-        });
-        return segment.bytes > 0;
+    visit_segments([&](const auto&, const auto& segment, const Range& memory) {
+        const bool is_read_only = segment.p_type == PT_LOAD && (segment.p_flags & PF_W) == 0;
+        const bool is_relocated =
+            segment.p_type == PT_GNU_RELRO;  // tables of addresses, written while loaded
+        if ((is_read_only || is_relocated) && memory.contains(address)) found = memory;
     });
     return found;
 }
 
 std::vector<Range> thread_local_memory() {
     std::vector<Range> memory;
-    visit_images([&](const dl_phdr_info& image) {
-        if (image.dlpi_tls_data == nullptr) return false;
-        visit_segments(image, PT_TLS, [&](const auto& segment) {
+    visit_segments([&](const auto& image, const auto& segment, const Range&) {
+        if (segment.p_type == PT_TLS && image.dlpi_tls_data != nullptr)
             memory.push_back({static_cast<const std::byte*>(image.dlpi_tls_data), segment.p_memsz});
-        });
-        return false;
     });
     return memory;
 }
@@ -92,11 +67,10 @@ std::vector<Range> thread_local_memory() {
 std::string source_of(std::uintptr_t caller) {
     std::string file = fmt::format("/proc/{}/exe", getpid());
     std::uintptr_t offset = caller;
-    visit_images([&](const dl_phdr_info& image) {
-        if (segment_of(image, reinterpret_cast<const void*>(caller)).bytes == 0) return false;
-        offset -= image.dlpi_addr;
+    visit_segments([&](const auto& image, const auto& segment, const Range& memory) {
+        if (segment.p_type != PT_LOAD || !memory.contains(reinterpret_cast<const void*>(caller))) return;
+        offset = caller - image.dlpi_addr;
         if (image.dlpi_name[0] != '\0') file = image.dlpi_name;  // the program has no name here
-        return true;
     });
     // The return address is behind the call; one byte before it is inside.
     const std::string command = fmt::format("addr2line -i -e {} {:#x} 2>/dev/null", quoted(file), offset - 1);

@@ -14,9 +14,12 @@ struct Range {
     const std::byte* begin = nullptr;
     std::size_t bytes = 0;
 
-    bool contains(const void* address, std::size_t size) const {
-        const auto first = static_cast<std::size_t>(static_cast<const std::byte*>(address) - begin);
-        return first < bytes && size <= bytes - first;
+    /// How far behind its first byte; too much for an address before it.
+    std::size_t place_of(const void* address) const {
+        return static_cast<std::size_t>(static_cast<const std::byte*>(address) - begin);
+    }
+    bool contains(const void* address, std::size_t size = 1) const {
+        return place_of(address) < bytes && size <= bytes - place_of(address);
     }
 };
 

@@ -17,11 +17,13 @@
 namespace simt {
 namespace {
 
-template <class F>
-void for_each_lane(std::uint32_t mask, F f) {
-    for (; mask != 0; mask &= mask - 1) f(__builtin_ctz(mask));
+/// Element i of those that a lane has in registers, two in each.
+std::uint16_t half_of(const std::uint32_t* r, int i) {
+    return static_cast<std::uint16_t>(r[i / 2] >> 16 * (i % 2));
 }
 
+/// What a lane brings to ldmatrix or stmatrix: its registers, of which a store reads what a load writes, and
+/// the row that it names.
 struct MatrixOperands {
     std::uint32_t* r;
     const void* row;
@@ -69,22 +71,17 @@ void ldmatrix_body(void* const (&operands)[32], std::uint32_t) {
     running_block->context.tally.bank_conflicts += bank_conflicts(operands);
 }
 
-struct StoredOperands {
-    const std::uint32_t* r;
-    const void* row;
-};
-
 template <bool transposed>
 void stmatrix_body(void* const (&all)[32], std::uint32_t) {
     for (int lane = 0; lane < 32; ++lane) {
-        const auto& own = *static_cast<const StoredOperands*>(all[lane]);
+        const auto& own = *static_cast<const MatrixOperands*>(all[lane]);
         const int g = lane / 4, t = lane % 4;
         // Half i % 2 of register i / 2: element (g, 2t + i % 2) of matrix i / 2.
         for (int i = 0; i < 8; ++i) {
             const int row = transposed ? 2 * t + i % 2 : g, column = transposed ? g : 2 * t + i % 2;
-            const auto& named = *static_cast<const StoredOperands*>(all[8 * (i / 2) + row]);
-            const auto half = static_cast<std::uint16_t>(own.r[i / 2] >> 16 * (i % 2));
-            std::memcpy(static_cast<std::byte*>(const_cast<void*>(named.row)) + 2 * column, &half, 2);
+            const std::uint16_t half = half_of(own.r, i);
+            auto* named = const_cast<void*>(static_cast<const MatrixOperands*>(all[8 * (i / 2) + row])->row);
+            std::memcpy(static_cast<std::uint16_t*>(named) + column, &half, 2);
         }
     }
     running_block->context.tally.stmatrix += 1;
@@ -93,7 +90,7 @@ void stmatrix_body(void* const (&all)[32], std::uint32_t) {
 struct MmaOperands {
     float* d;
     const std::uint32_t* a;
-    std::uint32_t b0, b1;
+    std::uint32_t b[2];
 };
 
 /// Many at once, so that the compiler may use vector registers.
@@ -115,22 +112,14 @@ void mma_body(void* const (&operands)[32], std::uint32_t) {
     std::uint16_t A_bits[16][16], B_bits[16][8];
     float A[16][16], B[16][8], D[16][8];
     for (int lane = 0; lane < 32; ++lane) {
-        const int g = lane / 4, t = lane % 4;
-        const auto& [d, a, b0, b1] = *static_cast<const MmaOperands*>(operands[lane]);
-        const auto split = [](std::uint32_t bits, std::uint16_t& low, std::uint16_t& high) {
-            low = static_cast<std::uint16_t>(bits);
-            high = static_cast<std::uint16_t>(bits >> 16);
-        };
-        split(a[0], A_bits[g][2 * t], A_bits[g][2 * t + 1]);
-        split(a[1], A_bits[g + 8][2 * t], A_bits[g + 8][2 * t + 1]);
-        split(a[2], A_bits[g][2 * t + 8], A_bits[g][2 * t + 9]);
-        split(a[3], A_bits[g + 8][2 * t + 8], A_bits[g + 8][2 * t + 9]);
-        split(b0, B_bits[2 * t][g], B_bits[2 * t + 1][g]);
-        split(b1, B_bits[2 * t + 8][g], B_bits[2 * t + 9][g]);
-        D[g][2 * t] = d[0];
-        D[g][2 * t + 1] = d[1];
-        D[g + 8][2 * t] = d[2];
-        D[g + 8][2 * t + 1] = d[3];
+        const auto& [d, a, b] = *static_cast<const MmaOperands*>(operands[lane]);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) A_bits[row_of(lane, i)][column_of(lane, i)] = half_of(a, i);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+            B_bits[lane % 4 * 2 + i % 2 + i / 2 * 8][lane / 4] = half_of(b, i);
+            D[row_of(lane, i)][column_of(lane, i)] = d[i];
+        }
     }
     convert<T>(A_bits, A);
     convert<T>(B_bits, B);
@@ -141,12 +130,9 @@ void mma_body(void* const (&operands)[32], std::uint32_t) {
         multiply<8>(A, B, 8, D);
     }
     for (int lane = 0; lane < 32; ++lane) {
-        const int g = lane / 4, t = lane % 4;
         float* d = static_cast<MmaOperands*>(operands[lane])->d;
-        d[0] = D[g][2 * t];
-        d[1] = D[g][2 * t + 1];
-        d[2] = D[g + 8][2 * t];
-        d[3] = D[g + 8][2 * t + 1];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) d[i] = D[row_of(lane, i)][column_of(lane, i)];
     }
     running_block->context.tally.mma += 1;
     running_block->context.tally.mma_during_copies += running_block->copies.warp_has_some_in_flight();
@@ -264,14 +250,14 @@ void stmatrix(const void* row, const std::uint32_t (&r)[4], bool transposed, Sit
     Context& context = running_block->context;
     access_row("stmatrix", row, true, site, SIMT_CALLER);
     context.recorder.access(context.thread(), row, 16, true);
-    StoredOperands operands{r, row};
+    MatrixOperands operands{const_cast<std::uint32_t*>(r), row};
     running_block->meetings.meet(stmatrix_instruction[transposed], full_warp, &operands, site);
 }
 
 template <class T>
 void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, Site site) {
     if (std::is_same_v<T, bf16> && options().compute_capability < 80) fail_on_type(site);
-    MmaOperands operands{d, a, b0, b1};
+    MmaOperands operands{d, a, {b0, b1}};
     running_block->meetings.meet(mma_instruction<T>, full_warp, &operands, site);
 }
 template void mma<fp16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t, Site);

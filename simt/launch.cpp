@@ -1,16 +1,14 @@
 #include <fmt/core.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "simt/block.h"
 #include "simt/fence.h"
@@ -18,64 +16,24 @@
 namespace simt {
 namespace {
 
-/// Threads that wait for work, kept because a block's stacks and shared memory are worth keeping.
-class Pool {
-  public:
-    /// Runs work on `count` threads, of which this is one, and waits for all.
-    void run(int count, const std::function<void()>& work) {
-        {
-            const std::lock_guard lock(mutex_);
-            while (static_cast<int>(threads_.size()) < count - 1) {
-                threads_.emplace_back([this](const std::stop_token& stop) { serve(stop); });
-            }
-            work_ = &work;
-            wanted_ = count - 1;
-            busy_ = count - 1;
-        }
-        wake_.notify_all();
-        work();
-        std::unique_lock lock(mutex_);
-        done_.wait(lock, [this] { return busy_ == 0; });
-    }
-
-  private:
-    void serve(const std::stop_token& stop) {
-        for (;;) {
-            std::unique_lock lock(mutex_);
-            if (!wake_.wait(lock, stop, [this] { return wanted_ > 0; })) return;
-            wanted_ -= 1;
-            lock.unlock();
-            (*work_)();
-            lock.lock();
-            busy_ -= 1;
-            if (busy_ == 0) done_.notify_one();
-        }
-    }
-
-    std::mutex mutex_;
-    std::condition_variable_any wake_;
-    std::condition_variable done_;
-    const std::function<void()>* work_ = nullptr;
-    int wanted_ = 0;  ///< threads that should still join in
-    int busy_ = 0;    ///< threads that have not finished
-    std::vector<std::jthread> threads_;
-};
-
-Pool* pool_of_process = nullptr;
-
-/// A child of fork() has its parent's memory and none of its threads, so it begins without a pool. The object
-/// that it inherits stays as it is: its threads can be neither woken nor joined. For the same reason no
-/// destructor runs when a process ends.
-Pool& pool() {
-    [[maybe_unused]] static const int registered =
-        pthread_atfork(nullptr, nullptr, [] { pool_of_process = nullptr; });
-    if (pool_of_process == nullptr) pool_of_process = new Pool;
-    return *pool_of_process;
-}
-
 std::mutex total_mutex;
 Counters total;
 std::uint32_t next_serial = 1;
+
+/// Blocks that no launch runs, kept because stacks and shared memory are worth keeping. No destructor runs
+/// when a process ends, since a child of fork() has fibers that it cannot unwind.
+std::vector<std::unique_ptr<Block>>& idle_blocks() {
+    static auto& blocks = *new std::vector<std::unique_ptr<Block>>;
+    return blocks;
+}
+
+std::unique_ptr<Block> take_block() {
+    const std::lock_guard lock(total_mutex);
+    if (idle_blocks().empty()) return std::make_unique<Block>();
+    std::unique_ptr<Block> block = std::move(idle_blocks().back());
+    idle_blocks().pop_back();
+    return block;
+}
 
 }  // namespace
 
@@ -130,8 +88,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
     const int count = static_cast<int>(std::min<std::uint64_t>(wanted, blocks));
     Workers workers(count);
     const auto work = [&] {
-        // Not itself thread_local: a library that is loaded late has little room for such variables.
-        static thread_local const auto own_block = std::make_unique<Block>();
+        std::unique_ptr<Block> own_block = take_block();
         Block& block = *own_block;
         const Counters& tally = block.context.tally;
         block.begin_launch(config, call, parameters, bytes, first_serial);
@@ -159,8 +116,13 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         workers.leave(has_failed);
         const std::lock_guard lock(total_mutex);
         total += tally;
+        idle_blocks().push_back(std::move(own_block));
     };
-    pool().run(count, work);
+    {
+        std::vector<std::jthread> others;
+        for (int i = 1; i < count; ++i) others.emplace_back(work);
+        work();
+    }
     {
         const std::lock_guard lock(total_mutex);
         total.launches += 1;

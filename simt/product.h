@@ -1,6 +1,6 @@
 /// @file
-/// What matrix products compute: the multiply-adds, and the operands of a warpgroup's (wgmma). Internal to
-/// simt/.
+/// What matrix products compute: where their operands lie, in shared memory and in registers, and the
+/// multiply-adds. Internal to simt/.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,47 @@
 #include <utility>
 #include <vector>
 
-#include "simt/descriptor.h"
 #include "simt/hopper.h"
+#include "simt/shared_memory.h"
 
 namespace simt {
+
+/// A matrix descriptor. Offsets in bytes.
+struct Descriptor {
+    explicit Descriptor(std::uint64_t bits)
+        : start((bits & 0x3fff) << 4),
+          leading((bits >> 16 & 0x3fff) << 4),
+          stride((bits >> 32 & 0x3fff) << 4),
+          swizzle(static_cast<int>(bits >> 62)) {}
+    std::size_t start, leading, stride;
+    int swizzle;
+
+    /// Calls f(place, row, k) for each 16 bytes of `rows` x 16 elements whose 16 elements of a row lie
+    /// together (K-major): those of (row, k .. k + 7), at that place in shared memory.
+    template <class F>
+    void by_rows(int first_row, int rows, F f) const {
+        for (int row = first_row; row < first_row + rows; ++row) {
+            const std::size_t place = start + row / 8 * stride + row % 8 * 128;
+            for (int k = 0; k < 16; k += 8) f(swizzled(place + 2 * k), row, k);
+        }
+    }
+    /// The same where a column's elements lie together (MN-major): those of (row .. row + 7, k).
+    template <class F>
+    void by_columns(int rows, F f) const {
+        for (int k = 0; k < 16; ++k) {
+            for (int row = 0; row < rows; row += 8)
+                f(swizzled(start + row / 64 * leading + row % 64 * 2 + k / 8 * stride + k % 8 * 128), row, k);
+        }
+    }
+};
+
+/// Row and column of accumulator i of a lane, in its warp's 16 rows.
+constexpr int row_of(int lane, int i) {
+    return lane / 4 + i / 2 % 2 * 8;
+}
+constexpr int column_of(int lane, int i) {
+    return lane % 4 * 2 + i % 2 + i / 4 * 8;
+}
 
 /// D += A B, or D = A B if not `add`, for 4 rows and 8 columns: products of `depth` elements each, added one
 /// by one in their order. So many sums at once keep the processor's adders busy while each waits for its
@@ -130,8 +167,8 @@ class Multiplier {
         for (int lane = 0; lane < 32; ++lane) {
             for (int i = 0; i < 8; ++i) {
                 const auto bits = static_cast<std::uint16_t>(product.A[lane][i / 2] >> 16 * (i % 2));
-                const int row = lane / 4 + i / 2 % 2 * 8, column = lane % 4 * 2 + i % 2 + i / 4 * 8;
-                A_[row * 16 + column] = o.is_fp16 ? value_of(fp16{bits}) : value_of(bf16{bits});
+                A_[row_of(lane, i) * 16 + column_of(lane, i)] =
+                    o.is_fp16 ? value_of(fp16{bits}) : value_of(bf16{bits});
             }
         }
     }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "simt/context.h"
@@ -30,12 +31,11 @@ class ProductRegisters : Part {
 
     /// May an access to the running thread's stack be one to registers of a product, in flight or past?
     bool watches(const void* address) const {
-        const auto* first = static_cast<const std::byte*>(address);
-        return !running_->arrays.empty() && (first < running_->gap.begin || first >= running_->gap.end);
+        return !running_->arrays.empty() && !running_->gap.contains(address);
     }
     void touch(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {
         Array* last = running_->touched_last;  // mostly, a thread goes through one array
-        if (last == nullptr || !last->holds(address) || last->in_flight > 0)
+        if (last == nullptr || !last->contains(address) || last->in_flight > 0)
             return touch_another(address, bytes, write, caller);
         last->touched = last->touched || write;
     }
@@ -43,14 +43,14 @@ class ProductRegisters : Part {
     // What the running warp does.
 
     void fence() {
-        for (int id = warp() * 32; id < warp() * 32 + 32; ++id) {
-            threads_[id].fenced = true;
-            for (Array& array : threads_[id].arrays) array.touched = false;
+        for (Thread& thread : lanes()) {
+            thread.fenced = true;
+            for (Array& array : thread.arrays) array.touched = false;
         }
     }
     /// It has waited for products: registers that are new need another fence.
     void end_fences() {
-        for (int id = warp() * 32; id < warp() * 32 + 32; ++id) threads_[id].fenced = false;
+        for (Thread& thread : lanes()) thread.fenced = false;
     }
     /// A product begins to use these registers, or has been waited for.
     void take(const Wgmma* const (&lanes)[32], Site site) {
@@ -63,35 +63,29 @@ class ProductRegisters : Part {
     }
     void give_back(const std::array<float*, 32>& D, const std::array<const std::uint32_t*, 32>& A) {
         for (int lane = 0; lane < 32; ++lane) {
-            for (Array& array : threads_[warp() * 32 + lane].arrays) {
-                array.in_flight -= array.begin == reinterpret_cast<const std::byte*>(D[lane]) ||
-                                   array.begin == reinterpret_cast<const std::byte*>(A[lane]);
-            }
+            for (Array& array : lanes()[lane].arrays)
+                array.in_flight -= static_cast<const void*>(array.begin) == D[lane] ||
+                                   static_cast<const void*>(array.begin) == A[lane];
         }
     }
 
   private:
     /// Registers of one thread.
-    struct Array {
-        const std::byte* begin;
-        std::size_t bytes;
+    struct Array : Range {
         const char* what;
         int in_flight = 0;     ///< products that use them
         bool touched = false;  ///< written since the thread's last wgmma_fence
         Site product{};        ///< the last one that used them
-
-        bool holds(const void* address) const {
-            return static_cast<std::size_t>(static_cast<const std::byte*>(address) - begin) < bytes;
-        }
     };
     struct Thread {
         bool fenced = false;  ///< wgmma_fence since the last wait
         Array* touched_last = nullptr;
-        struct {
-            const std::byte *begin = nullptr, *end = nullptr;
-        } gap;                      ///< between two of the following, where the last access was
+        Range gap;                  ///< between two of the following, where the last access was
         std::vector<Array> arrays;  ///< by address
     };
+
+    /// The threads of the running warp.
+    std::span<Thread> lanes() { return std::span(threads_).subspan(32 * warp(), 32); }
 
     [[gnu::noinline]] void touch_another(const void* address, std::size_t bytes, bool write,
                                          std::uintptr_t caller) {
@@ -101,9 +95,9 @@ class ProductRegisters : Part {
             std::upper_bound(all.begin(), all.end(), first,
                              [](const std::byte* a, const Array& r) { return a < r.begin + r.bytes; });
         if (found == all.end() || found->begin >= first + bytes) {
-            const Array* before = found == all.begin() ? nullptr : &found[-1];
-            running_->gap = {before == nullptr ? first : before->begin + before->bytes,
-                             found == all.end() ? first + bytes : found->begin};
+            const auto* begin = found == all.begin() ? first : found[-1].begin + found[-1].bytes;
+            const auto* end = found == all.end() ? first + bytes : found->begin;
+            running_->gap = {begin, static_cast<std::size_t>(end - begin)};
             return;
         }
         if (found->in_flight > 0) {
@@ -134,7 +128,7 @@ class ProductRegisters : Part {
             thread.touched_last = nullptr;
             std::erase_if(
                 all, [&](const Array& r) { return r.begin < first + bytes && first < r.begin + r.bytes; });
-            found = all.insert(place(), {.begin = first, .bytes = bytes, .what = what});
+            found = all.insert(place(), {{first, bytes}, what});
         }
         found->product = site;
         found->in_flight += 1;

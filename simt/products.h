@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "simt/context.h"
-#include "simt/descriptor.h"
 #include "simt/product.h"
 #include "simt/product_registers.h"
 

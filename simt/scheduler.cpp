@@ -41,48 +41,33 @@ struct Borrowed {
     void deallocate(context::stack_context&) {}
 };
 
-/// Tells AddressSanitizer that the thread is about to run on another stack, and that it has arrived there.
-struct StackSwitch {
+// What AddressSanitizer is told of switches from one stack to another.
 #ifdef SIMT_ASAN
-    inline static thread_local const void* thread_stack = nullptr;  ///< where no fiber runs
-    inline static thread_local std::size_t thread_stack_bytes = 0;
+thread_local Stacks::Stack thread_stack{};  ///< where no fiber runs
 
-    void* fake_stack = nullptr;
-    StackSwitch(const void* bottom, std::size_t bytes) {
-        __sanitizer_start_switch_fiber(&fake_stack, bottom, bytes);
-    }
-    /// To the stack with this number, or that of the thread.
-    StackSwitch(const Stacks& stacks, int id)
-        : StackSwitch(id < 0 ? thread_stack : stacks.at(id).begin,
-                      id < 0 ? thread_stack_bytes : stacks.at(id).bytes) {}
-    void back() {
-        __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
-    }
-    /// On a new stack, coming from the thread's own or from that of a fiber
-    static void arrive_first(bool from_thread) {
-        const void* bottom = nullptr;
-        std::size_t bytes = 0;
-        __sanitizer_finish_switch_fiber(nullptr, &bottom, &bytes);
-        if (from_thread) thread_stack = bottom, thread_stack_bytes = bytes;
-    }
-    static void leave_for_good(const Stacks& stacks, int to) {
-        __sanitizer_start_switch_fiber(nullptr, to < 0 ? thread_stack : stacks.at(to).begin,
-                                       to < 0 ? thread_stack_bytes : stacks.at(to).bytes);
-    }
-#else
-    StackSwitch(const Stacks&, int) {}
-    void back() {}
-    static void arrive_first(bool) {}
-    static void leave_for_good(const Stacks&, int) {}
-#endif
-};
-
-#ifdef SIMT_ASAN
+/// About to run on the stack with this number, or on that of the thread; for good if `fake_stack` is null.
+void leave(const Stacks& stacks, int to, void** fake_stack) {
+    const auto [begin, bytes] = to < 0 ? thread_stack : stacks.at(to);
+    __sanitizer_start_switch_fiber(fake_stack, begin, bytes);
+}
+void come_back(void* fake_stack) {
+    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+}
+/// On a new stack, coming from the thread's own or from that of a fiber.
+void arrive_first(bool from_thread) {
+    const void* bottom = nullptr;
+    std::size_t bytes = 0;
+    __sanitizer_finish_switch_fiber(nullptr, &bottom, &bytes);
+    if (from_thread) thread_stack = {static_cast<std::byte*>(const_cast<void*>(bottom)), bytes};
+}
 /// A fiber that was abandoned has left marks on its stack, where functions had variables.
 void clear(const Stacks::Stack& stack) {
     ASAN_UNPOISON_MEMORY_REGION(stack.begin, stack.bytes);
 }
 #else
+void leave(const Stacks&, int, void**) {}
+void come_back(void*) {}
+void arrive_first(bool) {}
 void clear(const Stacks::Stack&) {}
 #endif
 
@@ -131,6 +116,9 @@ struct Scheduler::Fiber {
     context::fiber waiting;  ///< where it goes on, while it does not run
     bool ended = true;       ///< or nobody
 };
+Scheduler::Fiber& Scheduler::fiber(int id) {
+    return fibers_[id + 1];
+}
 
 Scheduler::Scheduler() = default;
 Scheduler::~Scheduler() {
@@ -192,7 +180,7 @@ void Scheduler::start(int id) {
     fiber(id).ended = false;
     fiber(id).waiting = context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack),
                                        Borrowed{}, [this, id](context::fiber&& from) {
-                                           StackSwitch::arrive_first(previous_ == nobody);
+                                           arrive_first(previous_ == nobody);
                                            fiber(previous_).waiting = std::move(from);
                                            try {
                                                program_->main(id);
@@ -202,7 +190,7 @@ void Scheduler::start(int id) {
                                            fiber(id).ended = true;
                                            program_->end_turn();
                                            const int to = begin_next_turn();
-                                           StackSwitch::leave_for_good(stacks_, to);
+                                           leave(stacks_, to, nullptr);
                                            previous_ = id;
                                            return std::move(fiber(to).waiting);
                                        });
@@ -221,11 +209,9 @@ bool Scheduler::move_on(int left_out) {
     const int count = static_cast<int>(ready_.size());
     for (int left = count; ready_[current_warp_] == 0 || current_warp_ >> group_shift_ == left_out; --left) {
         if (left == 0) return false;
-        if (order_ == Order::reversed) {
-            current_warp_ = (current_warp_ == 0 ? count : current_warp_) - 1;
-        } else {
-            current_warp_ = current_warp_ + 1 == count ? 0 : current_warp_ + 1;
-        }
+        current_warp_ += order_ == Order::reversed ? -1 : 1;
+        if (current_warp_ == count) current_warp_ = 0;
+        if (current_warp_ < 0) current_warp_ = count - 1;
     }
     return true;
 }
@@ -246,15 +232,12 @@ int Scheduler::begin_next_turn() {
     return id;
 }
 
-Scheduler::Fiber& Scheduler::fiber(int id) {
-    return fibers_[id + 1];
-}
-
 void Scheduler::switch_to(int from, int to) {
     previous_ = from;
-    StackSwitch there(stacks_, to);
+    void* fake_stack = nullptr;
+    leave(stacks_, to, &fake_stack);
     context::fiber other = std::move(fiber(to).waiting).resume();
-    there.back();
+    come_back(fake_stack);
     fiber(previous_).waiting = std::move(other);
 }
 
@@ -271,11 +254,10 @@ void Scheduler::fail(std::exception_ptr failure) {
 }
 
 void Scheduler::make_ready(int warp, std::uint32_t lanes) {
-    for (; lanes != 0; lanes &= lanes - 1) {
-        const int lane = __builtin_ctz(lanes);
+    for_each_lane(lanes, [&](int lane) {
         waiting_[32 * warp + lane].what = nullptr;
         ready_[warp] |= 1u << turn_of_lane_[lane];
-    }
+    });
 }
 
 std::string Scheduler::describe_waiting() const {

@@ -15,6 +15,12 @@
 
 namespace simt {
 
+/// Calls f(lane) for the lanes of a mask, from lane 0 on.
+template <class F>
+void for_each_lane(std::uint32_t mask, F f) {
+    for (; mask != 0; mask &= mask - 1) f(__builtin_ctz(mask));
+}
+
 /// Memory for the stacks of fibers, each above a page that faults.
 class Stacks {
   public:

@@ -14,6 +14,14 @@
 
 namespace simt {
 
+/// Bytes that lie together in a swizzled tile.
+constexpr std::size_t piece_bytes = 16;
+
+/// 128-byte swizzle: the place of a byte of shared memory, from its place in rows of 128 bytes.
+constexpr std::size_t swizzled(std::size_t place) {
+    return place ^ (place >> 7 & 7) << 4;
+}
+
 /// As much memory as a block can have. Places are bytes from its start.
 class SharedMemory {
   public:

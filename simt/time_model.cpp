@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 namespace simt {
 namespace {
@@ -16,61 +17,39 @@ constexpr double never = std::numeric_limits<double>::infinity();
 
 void TimeModel::begin(int threads) {
     *this = {};
-    lanes_.resize(static_cast<std::size_t>(threads));
-    steps_.resize((lanes_.size() + 31) / 32);
+    lanes_.resize(threads);
+    steps_.resize((threads + 31) / 32);
     products_.resize((steps_.size() + warps_of_group - 1) / warps_of_group);
     products_of_warp_.resize(steps_.size());
 }
 
 /// Lanes run one after the other, each as far as it gets, and their warp has steps in common: a step that
 /// another lane has brought already, since all of them met, is the same one.
-void TimeModel::add(int thread, Step step) {
-    auto& steps = steps_[static_cast<std::size_t>(thread / 32)];
-    Lane& lane = lanes_[static_cast<std::size_t>(thread)];
-    const auto begin = steps.begin() + static_cast<std::ptrdiff_t>(lane.cursor);
+void TimeModel::insert(int thread, Step step) {
+    auto& steps = steps_[thread / 32];
+    Lane& lane = lanes_[thread];
+    const auto begin = steps.begin() + lane.cursor;
     auto found = std::find_if(begin, steps.end(), [&](const Step& other) { return other.same_as(step); });
     if (found == steps.end()) {
         found = steps.insert(begin, step);
-        const std::size_t warp_begin = static_cast<std::size_t>(thread / 32 * 32);
-        for (std::size_t id = warp_begin; id < std::min(warp_begin + 32, lanes_.size()); ++id)
+        const std::size_t first = thread / 32 * 32;
+        for (std::size_t id = first; id < std::min(first + 32, lanes_.size()); ++id)
             lanes_[id].cursor += lanes_[id].cursor > lane.cursor;
     } else if (step.kind == Step::Kind::signal || step.kind == Step::Kind::await) {
         found->count += step.count;
     } else {
         found->count = std::max(found->count, step.count);
     }
-    lane.cursor = static_cast<std::size_t>(found - steps.begin()) + 1;
-}
-
-void TimeModel::flush(int thread) {
-    const int count = std::exchange(lanes_[static_cast<std::size_t>(thread)].exponentials, 0);
-    if (count > 0) add(thread, {Step::Kind::exponentials, 0, count});
-}
-
-int TimeModel::event_of(const void* object, int generation) {
-    return events_.try_emplace({object, generation}, static_cast<int>(events_.size())).first->second;
-}
-
-void TimeModel::signal(int thread, const void* object, int generation) {
-    if (!is_on_) return;
-    flush(thread);
-    add(thread, {Step::Kind::signal, event_of(object, generation)});
-}
-
-void TimeModel::await(int thread, const void* object, int generation, Stalls stalls) {
-    if (!is_on_) return;
-    flush(thread);
-    add(thread, {Step::Kind::await, event_of(object, generation), 1, stalls});
+    lane.cursor = found - steps.begin() + 1;
 }
 
 void TimeModel::load(int thread, const void* mbarrier, int phase, std::size_t begin, std::size_t end,
                      const char* tensor) {
     if (!is_on_) return;
-    flush(thread);
-    const auto [found, is_new] = place_of_mbarrier_.try_emplace(mbarrier, static_cast<int>(places_.size()));
-    const int place = found->second;
-    if (is_new) places_.emplace_back();
-    auto& tensors = places_[static_cast<std::size_t>(place)];
+    const int place =
+        place_of_mbarrier_.try_emplace(mbarrier, static_cast<int>(places_.size())).first->second;
+    places_.resize(std::max<std::size_t>(places_.size(), place + 1));
+    auto& tensors = places_[place];
     if (std::find(tensors.begin(), tensors.end(), tensor) == tensors.end()) tensors.emplace_back(tensor);
     loaded_[begin] = {end, {place, tensor}};
     add(thread, {Step::Kind::load, static_cast<int>(loads_.size())});
@@ -78,24 +57,19 @@ void TimeModel::load(int thread, const void* mbarrier, int phase, std::size_t be
 }
 
 void TimeModel::note(int thread, const Tile& tile) {
-    flush(thread);
-    const auto found = std::find(notes_.rbegin(), notes_.rend(), tile);
-    const auto number =
-        found == notes_.rend() ? notes_.size() : static_cast<std::size_t>(notes_.rend() - found) - 1;
-    if (found == notes_.rend()) notes_.push_back(tile);
-    add(thread, {Step::Kind::note, static_cast<int>(number)});
+    // Mostly, it is the last one.
+    auto found = std::find(notes_.rbegin(), notes_.rend(), tile);
+    if (found == notes_.rend()) {
+        notes_.push_back(tile);
+        found = notes_.rbegin();
+    }
+    add(thread, {Step::Kind::note, static_cast<int>(notes_.rend() - found) - 1});
 }
 
 void TimeModel::meet(int warp, std::uint32_t lanes) {
     if (!is_on_) return;
-    for (int lane = 0; lane < 32; ++lane) {
-        if ((lanes >> lane & 1) != 0) flush(32 * warp + lane);
-    }
-    for (int lane = 0; lane < 32; ++lane) {
-        if ((lanes >> lane & 1) != 0)
-            lanes_[static_cast<std::size_t>(32 * warp + lane)].cursor =
-                steps_[static_cast<std::size_t>(warp)].size();
-    }
+    for_each_lane(lanes, [&](int lane) { flush(32 * warp + lane); });
+    for_each_lane(lanes, [&](int lane) { lanes_[32 * warp + lane].cursor = steps_[warp].size(); });
 }
 
 void TimeModel::meet() {
@@ -112,18 +86,11 @@ Timeline::Product::Operand TimeModel::operand_at(std::size_t byte) const {
 
 void TimeModel::product(int warp, int columns, std::size_t A, std::size_t B) {
     if (!is_on_) return;
-    auto& group = products_[static_cast<std::size_t>(warp / warps_of_group)];
-    const int number = products_of_warp_[static_cast<std::size_t>(warp)]++;
+    auto& group = products_[warp / warps_of_group];
+    const int number = products_of_warp_[warp]++;
     if (group.size() == static_cast<std::size_t>(number))
         group.push_back({columns, operand_at(A), operand_at(B)});
-    steps_[static_cast<std::size_t>(warp)].push_back({Step::Kind::product, number});
-    meet(warp, ~0u);
-}
-
-void TimeModel::await_products(int warp, int count) {
-    if (!is_on_) return;
-    steps_[static_cast<std::size_t>(warp)].push_back({Step::Kind::await_products, count});
-    meet(warp, ~0u);
+    add_together(warp, {Step::Kind::product, number});
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -156,23 +123,20 @@ struct TimeModel::Run {
         events.resize(m.events_.size());
         for (const auto& steps : m.steps_) {
             for (const Step& step : steps) {
-                if (step.kind == Step::Kind::signal) event(step.number).missing += step.count;
+                if (step.kind == Step::Kind::signal) events[step.number].missing += step.count;
             }
         }
         for (const TimeModel::Load& load : m.loads_) {
-            event(load.event).missing += 1;
-            event(load.event).has_loads = true;
+            events[load.event].missing += 1;
+            events[load.event].has_loads = true;
         }
         times.warps.resize(warps.size());
         for (const auto& tensors : m.places_) times.places.push_back({.tensors = tensors, .fills = {}});
     }
 
-    Event& event(int number) { return events[static_cast<std::size_t>(number)]; }
-
     void signal(int number, int count) {
-        Event& e = event(number);
-        e.missing -= count;
-        if (e.missing == 0) e.complete = now;
+        events[number].missing -= count;
+        if (events[number].missing == 0) events[number].complete = now;
     }
 
     /// How many warps compute exponentials on this warp's quarter.
@@ -183,14 +147,13 @@ struct TimeModel::Run {
     }
 
     void issue_load(int number, std::size_t warp) {
-        const TimeModel::Load& load = model.loads_[static_cast<std::size_t>(number)];
+        const TimeModel::Load& load = model.loads_[number];
         copies_free = std::max(copies_free, now) + load.bytes / load_bytes;
         const double landed = copies_free + load_latency;
         in_flight.emplace_back(landed, load.event);
         times.loads.push_back({static_cast<int>(warp), load.place, now, landed});
-        auto& fills = times.places[static_cast<std::size_t>(load.place)].fills;
-        const bool is_new = filled_by.try_emplace(load.event, 0).second;
-        if (is_new) {
+        auto& fills = times.places[load.place].fills;
+        if (filled_by.insert(load.event).second) {
             if (!fills.empty()) fills.back().freed = warps[warp].last_awaited;
             fills.emplace_back().issued = now;
         }
@@ -220,27 +183,26 @@ struct TimeModel::Run {
                 signal(step.number, step.count);
                 break;
             case Step::Kind::await:
-                if (event(step.number).missing > 0) return false;
-                warp.last_awaited = event(step.number).complete;
+                if (events[step.number].missing > 0) return false;
+                warp.last_awaited = events[step.number].complete;
                 if (step.stalls != &Timeline::mbarrier_stalls) what = Timeline::For::barrier;
-                if (event(step.number).has_loads) what = Timeline::For::loads;
-                if (step.stalls != nullptr && now > warp.since)
-                    times.*step.stalls += static_cast<std::uint64_t>(step.count);
+                if (events[step.number].has_loads) what = Timeline::For::loads;
+                if (step.stalls != nullptr && now > warp.since) times.*step.stalls += step.count;
                 break;
             case Step::Kind::load:
                 issue_load(step.number, w);
                 break;
             case Step::Kind::note:
-                record.tiles.emplace_back(now, model.notes_[static_cast<std::size_t>(step.number)]);
+                record.tiles.emplace_back(now, model.notes_[step.number]);
                 break;
             case Step::Kind::product: {
                 Group& group = groups[g];
                 if (step.number >= group.started + most_waiting) return false;
                 what = Timeline::For::tensor_units;
-                int& issued = group.issued[static_cast<std::size_t>(step.number)];
+                int& issued = group.issued[step.number];
                 if (++issued == warps_of_group) {
                     group.waiting += 1;
-                    group.issued_at[static_cast<std::size_t>(step.number)] = now;
+                    group.issued_at[step.number] = now;
                 }
                 break;
             }
@@ -263,7 +225,7 @@ struct TimeModel::Run {
             const std::size_t g = (last_group + n) % groups.size();
             Group& group = groups[g];
             if (group.waiting == 0) continue;
-            const auto number = static_cast<std::size_t>(group.started++);
+            const int number = group.started++;
             const TimeModel::Product& product = model.products_[g][number];
             group.waiting -= 1;
             last_group = g;
@@ -276,8 +238,8 @@ struct TimeModel::Run {
                                       .started = now,
                                       .ended = busy_until});
             for (const int place : {product.A.place, product.B.place}) {
-                if (place < 0 || times.places[static_cast<std::size_t>(place)].fills.empty()) continue;
-                auto& fill = times.places[static_cast<std::size_t>(place)].fills.back();
+                if (place < 0 || times.places[place].fills.empty()) continue;
+                auto& fill = times.places[place].fills.back();
                 if (fill.last_read == 0) fill.first_read = now;
                 fill.last_read = busy_until;
             }
@@ -345,7 +307,7 @@ struct TimeModel::Run {
     std::vector<Group> groups;
     std::vector<Event> events;
     std::vector<std::pair<double, int>> in_flight;  ///< when it lands, and its event
-    std::map<int, int> filled_by;                   ///< events of loads
+    std::set<int> filled_by;                        ///< events of loads
     double now = 0;
     double copies_free = 0;     ///< when the next load's bytes can begin to come
     double busy_until = never;  ///< the tensor units; never: they are free

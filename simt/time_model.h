@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "simt/scheduler.h"
 #include "simt/trace.h"
 
 namespace simt {
@@ -47,10 +48,14 @@ class TimeModel {
     // n of an mbarrier, the n-th use of a barrier. `stalls` counts the waits that are not over at once.
     using Stalls = std::uint64_t Timeline::*;
     void exponential(int thread) {
-        if (is_on_) lanes_[static_cast<std::size_t>(thread)].exponentials += 1;
+        if (is_on_) lanes_[thread].exponentials += 1;
     }
-    void signal(int thread, const void* object, int generation);
-    void await(int thread, const void* object, int generation, Stalls stalls = nullptr);
+    void signal(int thread, const void* object, int generation) {
+        if (is_on_) add(thread, {Step::Kind::signal, event_of(object, generation)});
+    }
+    void await(int thread, const void* object, int generation, Stalls stalls = nullptr) {
+        if (is_on_) add(thread, {Step::Kind::await, event_of(object, generation), 1, stalls});
+    }
     /// A bulk load to shared memory, from byte `begin` to `end`; it signals that phase of its mbarrier.
     void load(int thread, const void* mbarrier, int phase, std::size_t begin, std::size_t end,
               const char* tensor);
@@ -67,7 +72,9 @@ class TimeModel {
     static constexpr std::size_t in_registers = ~std::size_t{0};
     void product(int warp, int columns, std::size_t A, std::size_t B);
     /// Until so many products of the warpgroup, from its first on, are over.
-    void await_products(int warp, int count);
+    void await_products(int warp, int count) {
+        if (is_on_) add_together(warp, {Step::Kind::await_products, count});
+    }
 
     /// The block has ended: when what was. Empty if nothing was recorded.
     Timeline times();
@@ -96,10 +103,25 @@ class TimeModel {
     };
     struct Run;
 
-    int event_of(const void* object, int generation);
+    int event_of(const void* object, int generation) {
+        return events_.try_emplace({object, generation}, static_cast<int>(events_.size())).first->second;
+    }
     Timeline::Product::Operand operand_at(std::size_t byte) const;
-    void flush(int thread);
-    void add(int thread, Step step);
+    /// A step of a thread, after the exponentials that it has computed; or those alone.
+    void add(int thread, Step step) {
+        flush(thread);
+        insert(thread, step);
+    }
+    void flush(int thread) {
+        if (const int count = std::exchange(lanes_[thread].exponentials, 0); count > 0)
+            insert(thread, {Step::Kind::exponentials, 0, count});
+    }
+    void insert(int thread, Step step);
+    /// A step that all lanes of a warp come to together.
+    void add_together(int warp, Step step) {
+        steps_[warp].push_back(step);
+        meet(warp, ~0u);
+    }
 
     bool is_on_ = false;
     std::vector<Lane> lanes_;
