@@ -11,10 +11,7 @@ namespace simt {
 namespace {
 
 /// Global memory. Changes only between launches, so launches read it without a lock.
-std::list<Shadow>& allocations() {
-    static std::list<Shadow> list;
-    return list;
-}
+std::list<Shadow> allocations;
 
 std::string describe(const Shadow& shadow, const std::byte* address) {
     return fmt::format("{} (byte {})", shadow.name, shadow.place_of(address));
@@ -44,15 +41,15 @@ void unite(Shadow::Line& line, const Access& write) {
 }  // namespace
 
 void register_allocation(void* data, std::size_t bytes, const char* name, bool writable) {
-    allocations().emplace_back(data, bytes, name, writable, true);
+    allocations.emplace_back(data, bytes, name, writable, true);
 }
 
 void forget_allocation(void* data) {
-    allocations().remove_if([data](const Shadow& shadow) { return shadow.begin == data; });
+    allocations.remove_if([data](const Shadow& shadow) { return shadow.begin == data; });
 }
 
 Place place_in_global_memory(const void* address) {
-    for (const Shadow& shadow : allocations()) {
+    for (const Shadow& shadow : allocations) {
         if (shadow.contains(address)) {
             return {shadow.name, shadow.place_of(address)};
         }
@@ -112,7 +109,7 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
 Shadow* Checker::find(const std::byte* first, std::size_t bytes) {
     if (dynamic_shared_->contains(first, bytes)) return dynamic_shared_.get();
     if (last_found_ != nullptr && last_found_->contains(first, bytes)) return last_found_;
-    for (Shadow& allocation : allocations()) {
+    for (Shadow& allocation : allocations) {
         if (allocation.contains(first, bytes)) return last_found_ = &allocation;
     }
     if (is_builtin(first, bytes) || constants_.contains(first, bytes)) return nullptr;

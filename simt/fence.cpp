@@ -23,11 +23,8 @@ struct Fenced {
     const char* name;
 };
 
-// Changes only between launches, as what the race checker knows of global memory.
-std::vector<Fenced>& fenced() {
-    static std::vector<Fenced> list;
-    return list;
-}
+/// Changes only between launches, as what the race checker knows of global memory.
+constinit std::vector<Fenced> all_fenced;
 
 /// The host side that runs, and what it has touched. A signal's handler has nothing but these.
 struct HostSide {
@@ -45,7 +42,7 @@ thread_local constinit bool runs_host_side = false;
 
 void set_closed(bool closed) {
     host.closed = closed;
-    for (const Fenced& one : fenced())
+    for (const Fenced& one : all_fenced)
         mprotect(const_cast<std::byte*>(one.memory.begin), one.memory.bytes,
                  closed ? PROT_NONE : PROT_READ | PROT_WRITE);
 }
@@ -63,7 +60,7 @@ std::uintptr_t instruction(const ucontext_t& context) {
 
 void on_fault(int, siginfo_t* info, void* context) {
     if (runs_host_side && host.closed) {
-        for (const Fenced& one : fenced()) {
+        for (const Fenced& one : all_fenced) {
             if (!one.memory.contains(info->si_addr)) continue;
             host.touched = &one;
             host.byte = static_cast<std::size_t>(static_cast<std::byte*>(info->si_addr) - one.memory.begin);
@@ -110,15 +107,15 @@ std::size_t fence_unit() {
 }
 
 void fence(void* data, std::size_t bytes, const char* name) {
-    fenced().push_back({{static_cast<const std::byte*>(data), bytes}, name});
+    all_fenced.push_back({{static_cast<const std::byte*>(data), bytes}, name});
 }
 
 void forget_fence(void* data) {
-    std::erase_if(fenced(), [data](const Fenced& one) { return one.memory.begin == data; });
+    std::erase_if(all_fenced, [data](const Fenced& one) { return one.memory.begin == data; });
 }
 
 void run_host_side(const void* code, const std::function<void()>& host_side) {
-    if (fenced().empty()) return host_side();
+    if (all_fenced.empty()) return host_side();
     // The first call of backtrace() allocates, which a handler must not.
     [[maybe_unused]] static const int loaded = [] {
         void* frame = nullptr;

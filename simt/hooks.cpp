@@ -16,19 +16,15 @@ __attribute__((always_inline)) inline void plain_access(const void* address, std
 
 }  // namespace
 
-#define SIMT_HOOKS(bytes)                               \
-    void __tsan_read##bytes(void* address) {            \
-        plain_access(address, bytes, false);            \
-    }                                                   \
-    void __tsan_write##bytes(void* address) {           \
-        plain_access(address, bytes, true);             \
-    }                                                   \
-    void __tsan_unaligned_read##bytes(void* address) {  \
-        plain_access(address, bytes, false);            \
-    }                                                   \
-    void __tsan_unaligned_write##bytes(void* address) { \
-        plain_access(address, bytes, true);             \
+#define SIMT_HOOK(name, bytes, write)    \
+    void __tsan_##name##bytes(void* p) { \
+        plain_access(p, bytes, write);   \
     }
+#define SIMT_HOOKS(bytes)                   \
+    SIMT_HOOK(read, bytes, false)           \
+    SIMT_HOOK(write, bytes, true)           \
+    SIMT_HOOK(unaligned_read, bytes, false) \
+    SIMT_HOOK(unaligned_write, bytes, true)
 
 #define SIMT_MEMORY(prefix)                                                \
     void* prefix##memcpy(void* to, const void* from, std::size_t bytes) {  \

@@ -199,19 +199,15 @@ constexpr WarpInstruction sync_warp_instruction{"__syncwarp", sync_warp_body};
     running_block->context.fail(Report::Kind::unsupported, "mma of bf16 at {} needs sm_80", to_string(site));
 }
 
-/// A GPU's loads and stores take no address that is not a multiple of what they move.
-void require_alignment(Context& context, const char* what, const void* address, std::size_t bytes,
-                       std::uintptr_t caller) {
-    if (reinterpret_cast<std::uintptr_t>(address) % bytes == 0) return;
-    context.fail(Report::Kind::misaligned, "{} of {} bytes at an address that is no multiple of them, at {}",
-                 what, bytes, source_of(caller));
-}
-
 /// What load() and store() have in common: they are checked, recorded and counted.
 void access(const char* what, const void* address, std::size_t bytes, bool write,
             std::uint64_t Counters::*global_bytes, std::uintptr_t caller) {
     Context& context = running_block->context;
-    require_alignment(context, what, address, bytes, caller);
+    if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
+        context.fail(Report::Kind::misaligned,
+                     "{} of {} bytes at an address that is no multiple of them, at {}", what, bytes,
+                     source_of(caller));
+    }
     context.check(address, bytes, write, Via::wrapper, caller);
     context.recorder.access(context.thread(), address, bytes, write);
     const bool is_shared = context.shared.contains(address);

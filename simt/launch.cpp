@@ -22,16 +22,13 @@ std::uint32_t next_serial = 1;
 
 /// Blocks that no launch runs, kept because stacks and shared memory are worth keeping. No destructor runs
 /// when a process ends, since a child of fork() has fibers that it cannot unwind.
-std::vector<std::unique_ptr<Block>>& idle_blocks() {
-    static auto& blocks = *new std::vector<std::unique_ptr<Block>>;
-    return blocks;
-}
+auto& idle_blocks = *new std::vector<std::unique_ptr<Block>>;
 
 std::unique_ptr<Block> take_block() {
     const std::lock_guard lock(total_mutex);
-    if (idle_blocks().empty()) return std::make_unique<Block>();
-    std::unique_ptr<Block> block = std::move(idle_blocks().back());
-    idle_blocks().pop_back();
+    if (idle_blocks.empty()) return std::make_unique<Block>();
+    std::unique_ptr<Block> block = std::move(idle_blocks.back());
+    idle_blocks.pop_back();
     return block;
 }
 
@@ -116,7 +113,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         workers.leave(has_failed);
         const std::lock_guard lock(total_mutex);
         total += tally;
-        idle_blocks().push_back(std::move(own_block));
+        idle_blocks.push_back(std::move(own_block));
     };
     {
         std::vector<std::jthread> others;

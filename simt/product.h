@@ -27,21 +27,18 @@ struct Descriptor {
     std::size_t start, leading, stride;
     int swizzle;
 
-    /// Calls f(place, row, k) for each 16 bytes of `rows` x 16 elements whose 16 elements of a row lie
-    /// together (K-major): those of (row, k .. k + 7), at that place in shared memory.
+    /// Calls f(place, row, k) for each 16 bytes, at that place in shared memory, of `rows` x 16 elements.
+    /// Those of a row lie together (K-major), and these are (row, k .. k + 7); or, transposed, those of a
+    /// column (MN-major), and these are (row .. row + 7, k).
     template <class F>
-    void by_rows(int first_row, int rows, F f) const {
-        for (int row = first_row; row < first_row + rows; ++row) {
+    void for_each_piece(bool transposed, int first_row, int rows, F f) const {
+        for (int k = 0; transposed && k < 16; ++k) {
+            for (int row = first_row; row < first_row + rows; row += 8)
+                f(swizzled(start + row / 64 * leading + row % 64 * 2 + k / 8 * stride + k % 8 * 128), row, k);
+        }
+        for (int row = first_row; !transposed && row < first_row + rows; ++row) {
             const std::size_t place = start + row / 8 * stride + row % 8 * 128;
             for (int k = 0; k < 16; k += 8) f(swizzled(place + 2 * k), row, k);
-        }
-    }
-    /// The same where a column's elements lie together (MN-major): those of (row .. row + 7, k).
-    template <class F>
-    void by_columns(int rows, F f) const {
-        for (int k = 0; k < 16; ++k) {
-            for (int row = 0; row < rows; row += 8)
-                f(swizzled(start + row / 64 * leading + row % 64 * 2 + k / 8 * stride + k % 8 * 128), row, k);
         }
     }
 };
@@ -123,17 +120,12 @@ class Multiplier {
     void read_B(const std::byte* shared, const Wgmma& o) {
         const int N = o.columns;
         float values[8];
-        if (o.B_transposed) {
-            Descriptor(o.B_descriptor).by_columns(N, [&](std::size_t place, int column, int k) {
-                values_of(shared + place, values, o.is_fp16);
-                std::copy_n(values, 8, &B_[k * N + column]);
-            });
-        } else {
-            Descriptor(o.B_descriptor).by_rows(0, N, [&](std::size_t place, int column, int k) {
-                values_of(shared + place, values, o.is_fp16);
-                for (int i = 0; i < 8; ++i) B_[(k + i) * N + column] = values[i];
-            });
-        }
+        const int step = o.B_transposed ? 1 : N;
+        const Descriptor B(o.B_descriptor);
+        B.for_each_piece(o.B_transposed, 0, N, [&](std::size_t place, int column, int k) {
+            values_of(shared + place, values, o.is_fp16);
+            for (int i = 0; i < 8; ++i) B_[k * N + column + i * step] = values[i];
+        });
     }
     /// D = A B (+ D) for the 16 rows of A from `first_row` on, with the B that was read last.
     void land(const std::byte* shared, Product& product, int first_row) {
@@ -158,7 +150,8 @@ class Multiplier {
         const Wgmma& o = product.operands;
         if (o.A == nullptr) {
             float values[8];
-            Descriptor(o.A_descriptor).by_rows(first_row, 16, [&](std::size_t place, int row, int k) {
+            const Descriptor A(o.A_descriptor);
+            A.for_each_piece(false, first_row, 16, [&](std::size_t place, int row, int k) {
                 values_of(shared + place, values, o.is_fp16);
                 std::copy_n(values, 8, &A_[(row - first_row) * 16 + k]);
             });

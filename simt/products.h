@@ -165,15 +165,15 @@ class Products : Part {
         }
         const Moment at = context_.clocks.moment(group().agent, own().queue.started() + 1);
         const auto check = [&](const Descriptor& descriptor, const char* which, bool transposed,
-                               auto&& each_piece) {
+                               int first_row, int rows) {
             std::size_t first = ~std::size_t{0}, end = 0;
-            each_piece([&](std::size_t place, int, int) {
+            descriptor.for_each_piece(transposed, first_row, rows, [&](std::size_t place, int, int) {
                 first = std::min(first, place);
                 end = std::max(end, place + piece_bytes);
             });
             check_place(descriptor, which, first, end, site);
             std::optional<Moment> known;  // a write that all lanes know of
-            each_piece([&](std::size_t place, int, int) {
+            descriptor.for_each_piece(transposed, first_row, rows, [&](std::size_t place, int, int) {
                 const std::byte* address = context_.shared.data() + place;
                 context_.recorder.read_row(thread(), address, transposed);
                 for (int i = 0; i < count; ++i) {
@@ -184,12 +184,9 @@ class Products : Part {
                 }
             });
         };
-        const Descriptor A(operands.A_descriptor), B(operands.B_descriptor);
-        const int first_row = (warp() - first_warp()) * 16;
-        if (operands.A == nullptr) check(A, "A", false, [&](auto&& f) { A.by_rows(first_row, 16, f); });
-        check(B, "B", operands.B_transposed, [&](auto&& f) {
-            operands.B_transposed ? B.by_columns(operands.columns, f) : B.by_rows(0, operands.columns, f);
-        });
+        if (operands.A == nullptr)
+            check(Descriptor(operands.A_descriptor), "A", false, (warp() - first_warp()) * 16, 16);
+        check(Descriptor(operands.B_descriptor), "B", operands.B_transposed, 0, operands.columns);
     }
     void check_place(const Descriptor& descriptor, const char* which, std::size_t first, std::size_t end,
                      Site site) {

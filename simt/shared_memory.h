@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "simt/simt.h"
@@ -28,7 +26,7 @@ class SharedMemory {
     void begin_launch(std::size_t bytes) { bytes_ = bytes; }
     void begin_block() { std::memset(data(), 0xff, bytes_); }  // NaN in every floating-point type
 
-    std::byte* data() const { return memory_.get(); }
+    std::byte* data() const { return memory_; }
     std::size_t bytes() const { return bytes_; }
     std::size_t place_of(const void* address) const {
         return static_cast<std::size_t>(static_cast<const std::byte*>(address) - data());
@@ -36,8 +34,7 @@ class SharedMemory {
     bool contains(const void* address) const { return place_of(address) < bytes_; }
 
   private:
-    std::unique_ptr<std::byte, decltype(&std::free)> memory_{
-        static_cast<std::byte*>(std::aligned_alloc(1024, hopper_shared_bytes)), &std::free};
+    alignas(1024) mutable std::byte memory_[hopper_shared_bytes];
     std::size_t bytes_ = 0;  ///< that the launch asked for
 };
 

@@ -1,16 +1,12 @@
 #include "simt/time_model.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <set>
 
 namespace simt {
-namespace {
 
-constexpr int quarters = 4;
 constexpr double never = std::numeric_limits<double>::infinity();
-
-}  // namespace
 
 // ---------------------------------------------------------------------------------------------------------------
 // What threads do
@@ -89,7 +85,7 @@ void TimeModel::product(int warp, int columns, std::size_t A, std::size_t B) {
     auto& group = products_[warp / warps_of_group];
     const int number = products_of_warp_[warp]++;
     if (group.size() == static_cast<std::size_t>(number))
-        group.push_back({columns, operand_at(A), operand_at(B)});
+        group.push_back({warp / warps_of_group, columns, operand_at(A), operand_at(B)});
     add_together(warp, {Step::Kind::product, number});
 }
 
@@ -99,26 +95,28 @@ void TimeModel::product(int warp, int columns, std::size_t A, std::size_t B) {
 struct TimeModel::Run {
     struct Event {
         int missing = 0;  ///< signals
-        bool has_loads = false;
+        bool has_loads = false, has_begun = false;
         double complete = 0;
     };
     struct Warp {
         std::size_t next = 0;     ///< step
         double since = 0;         ///< it is at it
-        double left = 0;          ///< exponentials of all lanes, of the present step
+        bool computes = false;    ///< exponentials
+        double left = 0;          ///< of them, those of all lanes, of the present step
+        int sharing = 1;          ///< how many warps compute some on this one's quarter
         double last_awaited = 0;  ///< when what it waited for last was complete
     };
     struct Group {
+        std::vector<Timeline::Product> products;
         std::vector<int> issued;  ///< by how many warps, of each product
         int waiting = 0;          ///< products issued
         int started = 0, ended = 0;
-        std::vector<double> issued_at;
     };
 
     explicit Run(const TimeModel& m) : model(m), warps(m.steps_.size()), groups(m.products_.size()) {
         for (std::size_t g = 0; g < groups.size(); ++g) {
+            groups[g].products = m.products_[g];
             groups[g].issued.resize(m.products_[g].size());
-            groups[g].issued_at.resize(m.products_[g].size());
         }
         events.resize(m.events_.size());
         for (const auto& steps : m.steps_) {
@@ -139,13 +137,6 @@ struct TimeModel::Run {
         if (events[number].missing == 0) events[number].complete = now;
     }
 
-    /// How many warps compute exponentials on this warp's quarter.
-    int sharing(std::size_t warp) const {
-        int count = 0;
-        for (std::size_t w = warp % quarters; w < warps.size(); w += quarters) count += warps[w].left > 0;
-        return count;
-    }
-
     void issue_load(int number, std::size_t warp) {
         const TimeModel::Load& load = model.loads_[number];
         copies_free = std::max(copies_free, now) + load.bytes / load_bytes;
@@ -153,7 +144,7 @@ struct TimeModel::Run {
         in_flight.emplace_back(landed, load.event);
         times.loads.push_back({static_cast<int>(warp), load.place, now, landed});
         auto& fills = times.places[load.place].fills;
-        if (filled_by.insert(load.event).second) {
+        if (!std::exchange(events[load.event].has_begun, true)) {
             if (!fills.empty()) fills.back().freed = warps[warp].last_awaited;
             fills.emplace_back().issued = now;
         }
@@ -170,13 +161,9 @@ struct TimeModel::Run {
         auto what = Timeline::For::mbarrier;
         switch (step.kind) {
             case Step::Kind::exponentials:
-                if (!is_computing[w]) {
-                    warp.left = 32.0 * step.count;
-                    is_computing[w] = true;
-                    return false;
-                }
+                if (!std::exchange(warp.computes, true)) warp.left = 32.0 * step.count;
                 if (warp.left > 0) return false;
-                is_computing[w] = false;
+                warp.computes = false;
                 record.exponentials.push_back({warp.since, now});
                 break;
             case Step::Kind::signal:
@@ -199,11 +186,9 @@ struct TimeModel::Run {
                 Group& group = groups[g];
                 if (step.number >= group.started + most_waiting) return false;
                 what = Timeline::For::tensor_units;
-                int& issued = group.issued[step.number];
-                if (++issued == warps_of_group) {
-                    group.waiting += 1;
-                    group.issued_at[step.number] = now;
-                }
+                if (++group.issued[step.number] < warps_of_group) break;
+                group.waiting += 1;
+                group.products[step.number].issued = now;
                 break;
             }
             case Step::Kind::await_products:
@@ -225,18 +210,12 @@ struct TimeModel::Run {
             const std::size_t g = (last_group + n) % groups.size();
             Group& group = groups[g];
             if (group.waiting == 0) continue;
-            const int number = group.started++;
-            const TimeModel::Product& product = model.products_[g][number];
+            Timeline::Product& product = group.products[group.started++];
             group.waiting -= 1;
             last_group = g;
-            busy_until = now + product.columns * 64.0 * 16.0 / multiply_adds;
-            times.products.push_back({.warpgroup = static_cast<int>(g),
-                                      .columns = product.columns,
-                                      .A = product.A,
-                                      .B = product.B,
-                                      .issued = group.issued_at[number],
-                                      .started = now,
-                                      .ended = busy_until});
+            product.started = now;
+            product.ended = busy_until = now + product.columns * 64.0 * 16.0 / multiply_adds;
+            times.products.push_back(product);
             for (const int place : {product.A.place, product.B.place}) {
                 if (place < 0 || times.places[place].fills.empty()) continue;
                 auto& fill = times.places[place].fills.back();
@@ -249,7 +228,6 @@ struct TimeModel::Run {
     }
 
     void go() {
-        is_computing.resize(warps.size());
         for (;;) {
             for (bool moved = true; moved;) {
                 moved = false;
@@ -259,9 +237,12 @@ struct TimeModel::Run {
                 moved |= start_product();
             }
             double next = busy_until;
+            std::array<int, 4> computing{};  // warps of each quarter
+            for (std::size_t w = 0; w < warps.size(); ++w) computing[w % 4] += warps[w].left > 0;
             for (std::size_t w = 0; w < warps.size(); ++w) {
-                if (warps[w].left > 0)
-                    next = std::min(next, now + warps[w].left * sharing(w) / exponentials_of_quarter);
+                if (warps[w].left == 0) continue;
+                warps[w].sharing = computing[w % 4];
+                next = std::min(next, now + warps[w].left * warps[w].sharing / exponentials_of_quarter);
             }
             for (const auto& [landed, number] : in_flight) next = std::min(next, landed);
             if (next == never) break;
@@ -276,18 +257,15 @@ struct TimeModel::Run {
 
     /// Time goes on to the next moment at which something is over.
     void pass(double next) {
-        std::vector<double> done(warps.size());
         for (std::size_t w = 0; w < warps.size(); ++w) {
-            if (warps[w].left > 0) done[w] = (next - now) * exponentials_of_quarter / sharing(w);
-        }
-        for (std::size_t w = 0; w < warps.size(); ++w) {
-            if (warps[w].left == 0) continue;
-            done[w] = std::min(done[w], warps[w].left);
-            warps[w].left -= done[w];
-            if (warps[w].left < 1e-6) warps[w].left = 0;
+            Warp& warp = warps[w];
+            if (warp.left == 0) continue;
+            const double done = std::min((next - now) * exponentials_of_quarter / warp.sharing, warp.left);
+            warp.left -= done;
+            if (warp.left < 1e-6) warp.left = 0;
             if (busy_until < never)
                 (w / warps_of_group == last_group ? times.exponentials_beside_own_products
-                                                  : times.exponentials_beside_products) += done[w];
+                                                  : times.exponentials_beside_products) += done;
         }
         now = next;
         if (busy_until <= now) {
@@ -303,11 +281,9 @@ struct TimeModel::Run {
 
     const TimeModel& model;
     std::vector<Warp> warps;
-    std::vector<bool> is_computing;  ///< of each warp
     std::vector<Group> groups;
     std::vector<Event> events;
     std::vector<std::pair<double, int>> in_flight;  ///< when it lands, and its event
-    std::set<int> filled_by;                        ///< events of loads
     double now = 0;
     double copies_free = 0;     ///< when the next load's bytes can begin to come
     double busy_until = never;  ///< the tensor units; never: they are free

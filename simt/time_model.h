@@ -97,10 +97,6 @@ class TimeModel {
         int event, place;
         double bytes;
     };
-    struct Product {
-        int columns;
-        Timeline::Product::Operand A, B;
-    };
     struct Run;
 
     int event_of(const void* object, int generation) {
@@ -129,9 +125,9 @@ class TimeModel {
     std::map<std::pair<const void*, int>, int> events_;
     std::vector<Load> loads_;
     std::vector<Tile> notes_;
-    std::vector<std::vector<Product>> products_;    ///< of each warpgroup
-    std::vector<int> products_of_warp_;             ///< how many it has started
-    std::vector<std::vector<std::string>> places_;  ///< the tensors that they were filled from
+    std::vector<std::vector<Timeline::Product>> products_;  ///< of each warpgroup, without times
+    std::vector<int> products_of_warp_;                     ///< how many it has started
+    std::vector<std::vector<std::string>> places_;          ///< the tensors that they were filled from
     std::map<const void*, int> place_of_mbarrier_;
     /// By its first byte, what a load filled.
     struct Loaded {

@@ -11,9 +11,23 @@
 
 namespace simt {
 
+/// What threads change, and wait for.
+class Monitor {
+  protected:
+    template <class Change>
+    void change(Change make) {
+        const std::lock_guard lock(mutex_);
+        make();
+        changed_.notify_all();
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+};
+
 /// Blocks of a launch that all run at once, each on a thread of its own, and do their atomics in turns: the
 /// n-th of each, in the order of their numbers, before anyone's next.
-class Turns {
+class Turns : Monitor {
   public:
     explicit Turns(std::size_t blocks) : done_(blocks) {}
 
@@ -29,34 +43,26 @@ class Turns {
     }
     /// The block has done it.
     void end(std::size_t block) {
-        const std::lock_guard lock(mutex_);
-        done_[block] += 1;
-        changed_.notify_all();
+        change([&] { done_[block] += 1; });
     }
     /// The block has ended: nobody waits for it.
     void leave(std::size_t block) {
-        const std::lock_guard lock(mutex_);
-        done_[block] = has_left;
-        changed_.notify_all();
+        change([&] { done_[block] = has_left; });
     }
     /// Nobody waits for anybody.
     void give_up() {
-        const std::lock_guard lock(mutex_);
-        done_.assign(done_.size(), has_left);
-        changed_.notify_all();
+        change([&] { done_.assign(done_.size(), has_left); });
     }
 
   private:
     static constexpr std::uint64_t has_left = std::numeric_limits<std::uint64_t>::max() / 2;
 
-    std::mutex mutex_;
-    std::condition_variable changed_;
     std::vector<std::uint64_t> done_;  ///< atomics of each block
 };
 
 /// The threads that run a launch's blocks. A block may wait for a count that others raise; its thread then
 /// runs no other, as a multiprocessor does not.
-class Workers {
+class Workers : Monitor {
   public:
     enum class Waited : std::uint8_t {
         reached,
@@ -84,23 +90,18 @@ class Workers {
     }
     /// A count has been raised: whoever waits looks again.
     void raised() {
-        const std::lock_guard lock(mutex_);
-        raised_ += 1;
-        asleep_ = 0;
-        changed_.notify_all();
+        change([&] { raised_ += 1, asleep_ = 0; });
     }
     /// A thread has no more blocks to run; or its block has failed, so that nobody waits for it.
     void leave(bool failed) {
-        const std::lock_guard lock(mutex_);
-        running_ -= 1;
-        has_failed_ = has_failed_ || failed;
-        in_vain_ = in_vain_ || (asleep_ > 0 && asleep_ == running_);
-        changed_.notify_all();
+        change([&] {
+            running_ -= 1;
+            has_failed_ = has_failed_ || failed;
+            in_vain_ = in_vain_ || (asleep_ > 0 && asleep_ == running_);
+        });
     }
 
   private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
     int running_;     ///< threads that have not left
     int asleep_ = 0;  ///< of them, those that wait and have looked since the last count was raised
     std::uint64_t raised_ = 0;
