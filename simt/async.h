@@ -8,7 +8,6 @@
 /// an AsyncOp that an mbarrier holds (simt/mbarriers.h).
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -89,8 +88,11 @@ class AsyncQueue {
     Epoch before_last(std::size_t pending) const {
         return groups() > pending ? groups_[groups() - pending - 1] : over_;
     }
-    void forget_groups_before_last(std::size_t pending) {
-        if (groups() > pending) groups_.erase(groups_.begin(), groups_.end() - offset(pending));
+    /// The same; and those groups are no more.
+    Epoch forget_groups_before_last(std::size_t pending) {
+        const Epoch over = before_last(pending);
+        if (groups() > pending) groups_.erase(groups_.begin(), groups_.end() - pending);
+        return over;
     }
 
     /// The first n operations land.
@@ -100,13 +102,11 @@ class AsyncQueue {
     /// The first n operations have been waited for.
     void forget(Epoch n) {
         if (n <= over_) return;
-        ops_.erase(ops_.begin(), ops_.begin() + offset(n - over_));
+        ops_.erase(ops_.begin(), ops_.begin() + (n - over_));
         over_ = n;
     }
 
   private:
-    static std::ptrdiff_t offset(std::size_t n) { return static_cast<std::ptrdiff_t>(n); }
-
     std::vector<Op> ops_;        ///< in flight, oldest first
     std::vector<Epoch> groups_;  ///< how many operations there had been at each commit
     Epoch over_ = 0;

@@ -1,5 +1,5 @@
 /// @file
-/// What a block has to do with the other blocks of its launch: atomics, fences, counts. Internal to simt/.
+/// What a block has to do with the others of its launch: atomics, fences, counts. Internal to simt/.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "simt/context.h"
-#include "simt/turns.h"
+#include "simt/workers.h"
 
 namespace simt {
 
@@ -22,15 +22,13 @@ class Atomics : Part {
 
     using Part::Part;
 
-    /// Block `number` begins. It does its atomics in turns if `turns` is not null.
-    void begin_block(std::uint64_t number, Turns* turns, Workers& workers) {
+    void begin_block(std::uint64_t number, Workers& workers) {
         number_ = number;
-        turns_ = turns;
         workers_ = &workers;
         waiting_.clear();
     }
-    /// No thread can go on: waits until those that wait for counts can. False if none does, or never will.
-    /// Throws GivenUp.
+    /// No thread can go on: waits until those that wait for counts can. False if none ever will. Throws
+    /// GivenUp.
     bool wait_for_others() {
         if (waiting_.empty()) return false;
         const auto is_over = [](const Wait& wait) { return wait.is_over(); };
@@ -59,15 +57,15 @@ class Atomics : Part {
         context_.tally.atomics += 1;
         // Blocks of other workers do it too: one at a time, and in the order in which the checker sees them.
         static std::mutex mutex;
-        if (turns_ != nullptr) turns_->begin(number_);
+        workers_->begin_atomic(number_);
         unsigned count = 0;
         {
             const auto checked = context_.check(counter, sizeof *counter, true, Via::atomic, caller);
-            const auto lock = context_.is_checked ? std::unique_lock<std::mutex>() : std::unique_lock(mutex);
+            const std::lock_guard lock(mutex);
             count = *counter;
             *counter = count >= most ? 0 : count + 1;
         }
-        if (turns_ != nullptr) turns_->end(number_);
+        workers_->end_atomic(number_);
         return count;
     }
     void add_to(float* sum, float x, std::uintptr_t caller) {
@@ -113,7 +111,6 @@ class Atomics : Part {
     };
 
     std::uint64_t number_ = 0;
-    Turns* turns_ = nullptr;
     Workers* workers_ = nullptr;
     std::vector<Wait> waiting_;
 };

@@ -13,7 +13,6 @@ void Block::begin_launch(const Launch& config, void (*call)(const void*), const 
     call_ = call;
     parameters_ = parameters;
     first_serial_ = first_serial;
-    context.tally = {};
     context.begin_launch(config, parameters, bytes);
     threads_.clear();
     const dim3 extent = config.block;
@@ -21,11 +20,11 @@ void Block::begin_launch(const Launch& config, void (*call)(const void*), const 
         threads_.emplace_back(id % extent.x, id / extent.x % extent.y, id / extent.x / extent.y);
 }
 
-void Block::run(std::uint64_t number, BlockTrace* trace, Turns* turns, Workers& workers) {
+void Block::run(std::uint64_t number, BlockTrace* trace, Workers& workers) {
     const dim3 grid = config_->grid;
     const dim3 index(number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y);
     begin(number, index, trace);
-    atomics.begin_block(number, turns, workers);
+    atomics.begin_block(number, workers);
     Counters& tally = context.tally;
     const std::uint64_t masked_before = tally.masked_tiles;
     const Options& o = options();

@@ -42,9 +42,9 @@ class Block final : Scheduler::Program {
     /// Prepares for the blocks of a launch.
     void begin_launch(const Launch& config, void (*call)(const void*), const void* parameters,
                       std::size_t bytes, std::uint32_t first_serial);
-    /// Runs one block to its end, recording what it does if `trace` is not null, and doing its atomics in
-    /// turns if `turns` is not. Throws the Report of whatever went wrong, or Atomics::GivenUp.
-    void run(std::uint64_t number, BlockTrace* trace, Turns* turns, Workers& workers);
+    /// Runs one block to its end, recording what it does if `trace` is not null. Throws the Report of
+    /// whatever went wrong, or Atomics::GivenUp.
+    void run(std::uint64_t number, BlockTrace* trace, Workers& workers);
 
     /// An access by the running thread that no wrapper counts.
     void access_plainly(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {

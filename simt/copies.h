@@ -63,9 +63,7 @@ class Copies : Part {
     void commit() { own().queue.commit(); }
     void wait_for_groups(std::size_t pending, std::uintptr_t caller) {
         Queue& queue = own().queue;
-        const Epoch over = queue.before_last(pending);
-        queue.forget_groups_before_last(pending);
-        finish(over, caller);
+        finish(queue.forget_groups_before_last(pending), caller);
         context_.tally.copies_left_in_flight += queue.in_flight();
     }
     void wait_for_all(std::uintptr_t caller) {

@@ -59,12 +59,6 @@ unsigned describe_tile(const void* tile, std::size_t bytes) {
 
 namespace {
 
-struct WgmmaOperands {
-    Wgmma product;
-    Site site;
-    std::uintptr_t caller;
-};
-
 constexpr WarpInstruction fence_instruction{
     "wgmma_fence", [](void* const (&)[32], std::uint32_t) { running_block->products.fence(); }};
 constexpr WarpInstruction commit_instruction{
@@ -73,15 +67,6 @@ constexpr WarpInstruction wait_instruction{
     "wgmma_wait", [](void* const (&pending)[32], std::uint32_t) {
         running_block->products.wait(*static_cast<const int*>(pending[0]));
     }};
-constexpr WarpInstruction wgmma_instruction{
-    "wgmma", [](void* const (&all)[32], std::uint32_t) {
-        const Wgmma* lanes[32];
-        for (int lane = 0; lane < 32; ++lane)
-            lanes[lane] = &static_cast<const WgmmaOperands*>(all[lane])->product;
-        const auto& first = *static_cast<const WgmmaOperands*>(all[0]);
-        running_block->products.start(lanes, first.site, first.caller);
-    }};
-
 }  // namespace
 
 // Which object each of the others comes to.
@@ -104,8 +89,20 @@ void wgmma_wait(int pending, Site site) {
 }
 
 void wgmma(const Wgmma& product, Site site) {
-    WgmmaOperands operands{product, site, SIMT_CALLER};
-    running_block->meetings.meet(wgmma_instruction, full_warp, &operands, site);
+    struct Operands {
+        Wgmma product;
+        Site site;
+        std::uintptr_t caller;
+    } operands{product, site, SIMT_CALLER};
+    static constexpr WarpInstruction instruction{
+        "wgmma", [](void* const(&all)[32], std::uint32_t) {
+            const Wgmma* lanes[32];
+            for (int lane = 0; lane < 32; ++lane)
+                lanes[lane] = &static_cast<const Operands*>(all[lane])->product;
+            const auto& first = *static_cast<const Operands*>(all[0]);
+            running_block->products.start(lanes, first.site, first.caller);
+        }};
+    running_block->meetings.meet(instruction, full_warp, &operands, site);
 }
 
 }  // namespace simt

@@ -138,47 +138,6 @@ void mma_body(void* const (&operands)[32], std::uint32_t) {
     running_block->context.tally.mma_during_copies += running_block->copies.warp_has_some_in_flight();
 }
 
-struct ShuffleOperands {
-    void* value;
-    std::size_t bytes;
-    int source_lane;
-};
-
-void shuffle_body(void* const (&operands)[32], std::uint32_t mask) {
-    std::array<std::array<std::byte, 16>, 32> sent{};
-    for_each_lane(mask, [&](int lane) {
-        const auto& own = *static_cast<const ShuffleOperands*>(operands[lane]);
-        std::memcpy(sent[lane].data(), own.value, own.bytes);
-    });
-    for_each_lane(mask, [&](int lane) {
-        const auto& own = *static_cast<const ShuffleOperands*>(operands[lane]);
-        std::memcpy(own.value, sent[own.source_lane & 31].data(), own.bytes);
-    });
-    running_block->context.tally.shuffles += 1;
-}
-
-struct VoteOperands {
-    bool mine;
-    bool any;
-};
-
-void vote_body(void* const (&operands)[32], std::uint32_t mask) {
-    bool any = false;
-    for_each_lane(mask, [&](int lane) { any |= static_cast<VoteOperands*>(operands[lane])->mine; });
-    for_each_lane(mask, [&](int lane) { static_cast<VoteOperands*>(operands[lane])->any = any; });
-    running_block->context.tally.votes += 1;
-}
-
-void sync_warp_body(void* const (&)[32], std::uint32_t mask) {
-    Context& context = running_block->context;
-    context.tally.warp_syncs += 1;
-    if (!context.is_checked) return;
-    int threads[32];
-    std::size_t count = 0;
-    for_each_lane(mask, [&](int lane) { threads[count++] = 32 * context.warp() + lane; });
-    context.clocks.meet({threads, count});
-}
-
 // Each is one object, whose address says which instruction a lane executes.
 constexpr WarpInstruction ldmatrix_instruction[]{{"ldmatrix", ldmatrix_body<false>},
                                                  {"ldmatrix_transposed", ldmatrix_body<true>}};
@@ -186,9 +145,6 @@ constexpr WarpInstruction stmatrix_instruction[]{{"stmatrix", stmatrix_body<fals
                                                  {"stmatrix_transposed", stmatrix_body<true>}};
 template <class T>
 constexpr WarpInstruction mma_instruction{"mma", mma_body<T>};
-constexpr WarpInstruction shuffle_instruction{"shuffle", shuffle_body};
-constexpr WarpInstruction vote_instruction{"vote", vote_body};
-constexpr WarpInstruction sync_warp_instruction{"__syncwarp", sync_warp_body};
 
 // Functions of their own, so that all others' turns are short of variables: see Meetings::meet.
 [[noreturn, gnu::noinline]] void fail_on_row(const char* what, Site site) {
@@ -267,14 +223,51 @@ template std::uint32_t pack<fp16>(float, float);
 template std::uint32_t pack<bf16>(float, float);
 
 void shuffle(std::uint32_t mask, void* value, std::size_t bytes, int source_lane, Site site) {
-    ShuffleOperands operands{value, bytes, source_lane};
-    running_block->meetings.meet(shuffle_instruction, mask, &operands, site);
+    struct Operands {
+        void* value;
+        std::size_t bytes;
+        int source_lane;
+    } operands{value, bytes, source_lane};
+    static constexpr WarpInstruction instruction{
+        "shuffle", [](void* const(&all)[32], std::uint32_t lanes) {
+            std::array<std::array<std::byte, 16>, 32> sent{};
+            for_each_lane(lanes, [&](int lane) {
+                const auto& own = *static_cast<const Operands*>(all[lane]);
+                std::memcpy(sent[lane].data(), own.value, own.bytes);
+            });
+            for_each_lane(lanes, [&](int lane) {
+                const auto& own = *static_cast<const Operands*>(all[lane]);
+                std::memcpy(own.value, sent[own.source_lane & 31].data(), own.bytes);
+            });
+            running_block->context.tally.shuffles += 1;
+        }};
+    running_block->meetings.meet(instruction, mask, &operands, site);
 }
 
 bool any(std::uint32_t mask, bool mine, Site site) {
-    VoteOperands operands{mine, false};
-    running_block->meetings.meet(vote_instruction, mask, &operands, site);
-    return operands.any;
+    static constexpr WarpInstruction instruction{
+        "vote", [](void* const(&all)[32], std::uint32_t lanes) {
+            bool any = false;
+            for_each_lane(lanes, [&](int lane) { any |= *static_cast<bool*>(all[lane]); });
+            for_each_lane(lanes, [&](int lane) { *static_cast<bool*>(all[lane]) = any; });
+            running_block->context.tally.votes += 1;
+        }};
+    running_block->meetings.meet(instruction, mask, &mine, site);
+    return mine;
+}
+
+void sync_warp(std::uint32_t mask, Site site) {
+    static constexpr WarpInstruction instruction{
+        "__syncwarp", [](void* const(&)[32], std::uint32_t lanes) {
+            Context& context = running_block->context;
+            context.tally.warp_syncs += 1;
+            if (!context.is_checked) return;
+            int threads[32];
+            std::size_t count = 0;
+            for_each_lane(lanes, [&](int lane) { threads[count++] = 32 * context.warp() + lane; });
+            context.clocks.meet({threads, count});
+        }};
+    running_block->meetings.meet(instruction, mask, nullptr, site);
 }
 
 float exp2(float x) {
@@ -309,7 +302,6 @@ void raise_count(unsigned* count) { running_block->atomics.raise(count, SIMT_CAL
 void wait_for_count(const unsigned* count, unsigned n, Site site) { running_block->atomics.wait_for(count, n, site, SIMT_CALLER); }
 void fence() { running_block->atomics.fence(); }
 void sync_block(Site site) { running_block->barrier.sync(site); }
-void sync_warp(std::uint32_t mask, Site site) { running_block->meetings.meet(sync_warp_instruction, mask, nullptr, site); }
 void* shared_memory() { return running_block->context.shared.data(); }
 // clang-format on
 

@@ -5,7 +5,6 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -68,22 +67,20 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
 
     const std::uint64_t launched = counters().launches;
     std::atomic<std::uint64_t> next{0};
-    // Of several blocks that fail, the first in their order: blocks begin in that order, so it is the same
-    // whoever is quicker.
+    // Of several blocks that fail, the first in the order in which they begin, whichever thread is quicker.
     std::exception_ptr failure;
     std::uint64_t failed = blocks;
-    // A shuffled order of blocks without a table: multiplication by a number that shares no factor with their
+    // A shuffled order without a table: multiplication by a number that shares no factor with the blocks'
     // count.
     std::uint64_t stride = 1;
     if (o.order == Order::shuffled) {
         for (stride = 1 + (o.seed * 0x9e3779b97f4a7c15u) % blocks; std::gcd(stride, blocks) != 1;) ++stride;
     }
-    std::optional<Turns> turns;
-    if (blocks <= static_cast<std::uint64_t>(o.blocks_in_turns)) turns.emplace(blocks);
-    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    const int wanted = turns ? o.blocks_in_turns : o.workers > 0 ? o.workers : cores;
+    const bool in_turns = blocks <= static_cast<std::uint64_t>(o.blocks_in_turns);
+    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    const unsigned wanted = in_turns ? o.blocks_in_turns : o.workers > 0 ? o.workers : cores;
     const int count = static_cast<int>(std::min<std::uint64_t>(wanted, blocks));
-    Workers workers(count);
+    Workers workers(count, in_turns ? blocks : 0);
     const auto work = [&] {
         std::unique_ptr<Block> own_block = take_block();
         Block& block = *own_block;
@@ -97,8 +94,8 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
                     o.order == Order::reversed ? blocks - 1 - i : i * stride % blocks;
                 const Counters before = tally;
                 BlockTrace trace{.launch = launched, .number = number, .phases = {}, .timeline = {}};
-                block.run(number, o.on_trace ? &trace : nullptr, turns ? &*turns : nullptr, workers);
-                if (turns) turns->leave(number);
+                block.run(number, o.on_trace ? &trace : nullptr, workers);
+                workers.end_block(number);
                 if (o.on_block) o.on_block(number, tally - before);
                 if (o.on_trace) o.on_trace(config, std::move(trace));
             }
@@ -106,7 +103,6 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         } catch (...) {
             has_failed = true;
             next = blocks;
-            if (turns) turns->give_up();
             const std::lock_guard lock(total_mutex);
             if (i < failed) failure = std::current_exception(), failed = i;
         }
@@ -120,10 +116,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         for (int i = 1; i < count; ++i) others.emplace_back(work);
         work();
     }
-    {
-        const std::lock_guard lock(total_mutex);
-        total.launches += 1;
-    }
+    total.launches += 1;
     if (failure) std::rethrow_exception(failure);
 }
 

@@ -88,9 +88,8 @@ class Products : Part {
     void wait(std::size_t pending) {
         registers.end_fences();
         AsyncQueue<Product>& queue = own().queue;
-        const Epoch over = queue.before_last(pending);
+        const Epoch over = queue.forget_groups_before_last(pending);
         context_.time.await_products(warp(), over);
-        queue.forget_groups_before_last(pending);
         if (over == queue.over()) return;
         land(queue.over(), over);
         for (Epoch n = queue.over(); n < over; ++n) give_back(queue[n]);

@@ -72,12 +72,21 @@ class Recorder {
     }
     /// The thread's warp reads 16 bytes, a row of an operand of ldmatrix or a product.
     void read_row(int thread, const void* row, bool transposed) {
-        if (is_on() && shared_.contains(row)) record_row(thread, shared_.place_of(row), transposed);
+        if (!is_on() || !shared_.contains(row)) return;
+        const Place source = place_in_global_memory(origins_.source(shared_.place_of(row)));
+        if (source.allocation == nullptr) return access(thread, row, Origins::copied, false);
+        BlockTrace::Warp& warp = record_of(thread);
+        (transposed ? warp.read_transposed : warp.read)[source.allocation].add(source.byte, Origins::copied);
     }
     /// What load() and store() move.
     void access(int thread, const void* address, std::size_t bytes, bool write) {
-        if (is_on() && shared_.contains(address))
-            record_access(thread, shared_.place_of(address), bytes, write);
+        if (!is_on() || !shared_.contains(address)) return;
+        const std::size_t place = shared_.place_of(address);
+        if (write) return origins_.store(place, bytes, thread / 32);
+        for (std::size_t n = 0; n < bytes; ++n) {
+            const int warp = origins_.warp(place + n);
+            if (warp != Origins::nobody) record_of(thread).received[warp] += 1;
+        }
     }
 
   private:
@@ -96,19 +105,6 @@ class Recorder {
     void take_work(int thread) {
         record_of(thread).work += tally_ - taken_;
         taken_ = tally_;
-    }
-    void record_row(int thread, std::size_t place, bool transposed) {
-        const Place source = place_in_global_memory(origins_.source(place));
-        if (source.allocation == nullptr) return record_access(thread, place, Origins::copied, false);
-        BlockTrace::Warp& warp = record_of(thread);
-        (transposed ? warp.read_transposed : warp.read)[source.allocation].add(source.byte, Origins::copied);
-    }
-    void record_access(int thread, std::size_t place, std::size_t bytes, bool write) {
-        if (write) return origins_.store(place, bytes, thread / 32);
-        for (std::size_t n = 0; n < bytes; ++n) {
-            const int warp = origins_.warp(place + n);
-            if (warp != Origins::nobody) record_of(thread).received[warp] += 1;
-        }
     }
 
     const SharedMemory& shared_;

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/context/fiber.hpp>
 #include <map>
 #include <mutex>
 #include <new>
@@ -110,19 +109,6 @@ void Stacks::reserve(int count) {
 Stacks::Stack Stacks::at(int index) const {
     static const std::size_t page = sysconf(_SC_PAGESIZE);
     return {base_ + index * stack_bytes + page, stack_bytes - page};
-}
-
-struct Scheduler::Fiber {
-    context::fiber waiting;  ///< where it goes on, while it does not run
-    bool ended = true;       ///< or nobody
-};
-Scheduler::Fiber& Scheduler::fiber(int id) {
-    return fibers_[id + 1];
-}
-
-Scheduler::Scheduler() = default;
-Scheduler::~Scheduler() {
-    abandon();
 }
 
 /// Fibers that will never run again stay as they are. Unwinding them would throw through code that was not

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <boost/context/fiber.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -55,8 +56,7 @@ class Scheduler {
         Site at{};
     };
 
-    Scheduler();
-    ~Scheduler();
+    ~Scheduler() { abandon(); }
 
     /// What fibers are: main(fiber), whose exceptions are failures, and what happens at their turns.
     class Program {
@@ -96,7 +96,10 @@ class Scheduler {
     int draw(int count) { return static_cast<int>(random_() % static_cast<unsigned>(count)); }
 
   private:
-    struct Fiber;
+    struct Fiber {
+        boost::context::fiber waiting;  ///< where it goes on, while it does not run
+        bool ended = true;              ///< or nobody
+    };
     static constexpr int nobody = -1;
 
     void start(int fiber);
@@ -111,7 +114,7 @@ class Scheduler {
     void hold_another();
     int begin_next_turn();
     void switch_to(int from, int to);
-    Fiber& fiber(int id);
+    Fiber& fiber(int id) { return fibers_[id + 1]; }
 
     Stacks stacks_;
     std::vector<Fiber> fibers_;         ///< the first is whoever called run(), nobody

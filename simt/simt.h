@@ -69,9 +69,6 @@ Options& options();
 
 /// Puts the options back as they were, at the end of its scope.
 struct KeptOptions {
-    KeptOptions() = default;
-    KeptOptions(const KeptOptions&) = delete;
-    KeptOptions& operator=(const KeptOptions&) = delete;
     ~KeptOptions() { options() = saved; }
     const Options saved = options();
 };
