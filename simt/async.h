@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "simt/clocks.h"
+#include "simt/image.h"
 
 namespace simt {
 
@@ -48,7 +49,7 @@ struct Piece {
 template <class Pieces>
 struct AsyncOp {
     Pieces pieces;
-    std::uintptr_t caller = 0;  ///< return address of its start
+    Caller caller;  ///< return address of its start
     /// An agent's epoch each. A thread that has learned of it knows that memory has been read, and written.
     Moment has_read{}, has_written{};
     bool landed = false;
@@ -66,12 +67,6 @@ using BulkCopy = AsyncOp<std::vector<Piece>>;     ///< by the copy engine (TMA)
 template <class Op>
 class AsyncQueue {
   public:
-    void clear() {
-        ops_.clear();
-        groups_.clear();
-        over_ = 0;
-    }
-
     void start(Op op) { ops_.push_back(std::move(op)); }
     /// How many operations have started, and how many of them have been waited for.
     Epoch started() const { return over_ + in_flight(); }

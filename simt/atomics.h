@@ -53,7 +53,7 @@ class Atomics : Part {
 
     // What the running thread does.
 
-    unsigned increment(unsigned* counter, unsigned most, std::uintptr_t caller) {
+    unsigned increment(unsigned* counter, unsigned most, Caller caller) {
         context_.tally.atomics += 1;
         // Blocks of other workers do it too: one at a time, and in the order in which the checker sees them.
         static std::mutex mutex;
@@ -68,13 +68,13 @@ class Atomics : Part {
         workers_->end_atomic(number_);
         return count;
     }
-    void add_to(float* sum, float x, std::uintptr_t caller) {
+    void add_to(float* sum, float x, Caller caller) {
         context_.tally.atomics += 1;
         // In no turn: floats that atomics add up give one of many sums, on a GPU, too.
         context_.check(sum, sizeof *sum, true, Via::addition, caller);
         add(*sum, x);
     }
-    void raise(unsigned* count, std::uintptr_t caller) {
+    void raise(unsigned* count, Caller caller) {
         context_.tally.atomics += 1;
         fence();
         {
@@ -83,7 +83,7 @@ class Atomics : Part {
         }
         workers_->raised();
     }
-    void wait_for(const unsigned* count, unsigned value, Site site, std::uintptr_t caller) {
+    void wait_for(const unsigned* count, unsigned value, Site site, Caller caller) {
         context_.tally.global_load_bytes += sizeof *count;
         const Wait wait{count, value, thread()};
         for (;;) {

@@ -21,13 +21,11 @@ class Barrier : Part {
     void begin_block() {
         live_ = context_.threads;
         arrived_ = 0;
-        has_left_.assign(live_, false);
         all_threads_.resize(live_);
         std::iota(all_threads_.begin(), all_threads_.end(), 0);
     }
     /// The running thread leaves the kernel.
     void end_thread() {
-        has_left_[thread()] = true;
         live_ -= 1;
         release_if_complete();
     }
@@ -44,7 +42,7 @@ class Barrier : Part {
             const auto& [what, at] = context_.scheduler.waiting()[other];
             if (what == nullptr || at.line == site.line) continue;
             fail(Kind::divergence, "divergent __syncthreads: thread {} waits at {}, thread {} at {}", other,
-                 to_string(at), thread(), to_string(site));
+                 at, thread(), site);
         }
         release_if_complete();
     }
@@ -59,12 +57,11 @@ class Barrier : Part {
         context_.recorder.begin_phase();
         if (context_.is_checked) context_.clocks.meet(all_threads_);
         for (const int other : all_threads_) {
-            if (other != thread() && !has_left_[other]) context_.wake(other);
+            if (context_.scheduler.waiting()[other].what != nullptr) context_.wake(other);
         }
     }
 
     std::vector<int> all_threads_;  ///< 0, 1, ...
-    std::vector<bool> has_left_;    ///< each thread
     int live_ = 0;
     int arrived_ = 0;
 };
@@ -90,7 +87,7 @@ class NamedBarriers : Part {
     void arrive(int id, int threads, bool waits, Site site) {
         context_.time.start();
         if (id < 1 || id > 15 || threads % 32 != 0 || threads < 32 || threads > context_.threads)
-            fail(Kind::unsupported, "named barrier {} with {} threads, at {}", id, threads, to_string(site));
+            fail(Kind::unsupported, "named barrier {} with {} threads, at {}", id, threads, site);
         context_.tally.named_barriers += 1;
         context_.tally.named_waits += waits;
         State& barrier = barriers_[id];
@@ -129,14 +126,14 @@ class NamedBarriers : Part {
     void require_fit(int id, const State& barrier, int threads, Site site) {
         if (barrier.arrived > 0 && barrier.threads != threads) {
             fail(Kind::divergence, "named barrier {} takes {} threads at {}, and {} at {}", id,
-                 barrier.threads, to_string(barrier.first), threads, to_string(site));
+                 barrier.threads, barrier.first, threads, site);
         }
         const Arrival& last = barrier.arrivals[thread()];
         if (last.use != barrier.uses) return;
         fail(Kind::wrong_phase,
              "thread {} arrives twice in one phase of named barrier {}, at {} and at {}, with {} of "
              "{} arrivals",
-             thread(), id, to_string(last.site), to_string(site), barrier.arrived, threads);
+             thread(), id, last.site, site, barrier.arrived, threads);
     }
 
     /// All have arrived, and the running thread, which came last, may wait.

@@ -47,7 +47,7 @@ class Block final : Scheduler::Program {
     void run(std::uint64_t number, BlockTrace* trace, Workers& workers);
 
     /// An access by the running thread that no wrapper counts.
-    void access_plainly(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {
+    void access_plainly(const void* address, std::size_t bytes, bool write, Caller caller) {
         if (!context.is_checked) return;
         if (!context.scheduler.on_a_stack(address)) {
             context.check(address, bytes, write, Via::plain, caller);

@@ -22,19 +22,14 @@ class BulkCopies : Part {
   public:
     BulkCopies(Context& context, Mbarriers& mbarriers) : Part(context), mbarriers_(mbarriers) {}
 
-    void begin_block() {
-        threads_.resize(context_.threads);
-        for (Thread& thread : threads_) {
-            if (thread.stores.started() > 0) thread = {};
-        }
-    }
+    void begin_block() { threads_.assign(context_.threads, {}); }
     /// The running thread leaves the kernel.
     void end_thread() {
         if (own().stores.in_flight() == 0) return;
         fail(Kind::copy_in_flight,
              "thread {} leaves the kernel before the bulk store at {} has read shared memory: no "
              "bulk_wait_read",
-             thread(), source_of(own().stores[own().stores.over()].caller));
+             thread(), own().stores[own().stores.over()].caller);
     }
 
     /// What a copy moves: places of 16 bytes in shared memory, each with its global memory or null.
@@ -69,14 +64,14 @@ class BulkCopies : Part {
         return box;
     }
     /// The pieces of bytes that lie together on both sides.
-    Operand line(const void* global, const void* shared, int bytes, std::uintptr_t caller) {
+    Operand line(const void* global, const void* shared, int bytes, Caller caller) {
         const std::size_t place = context_.shared.place_of(shared);
         if (bytes <= 0 || bytes % piece_bytes != 0 ||
             reinterpret_cast<std::uintptr_t>(global) % piece_bytes != 0) {
             fail(Kind::misaligned,
                  "bulk copy of {} bytes of global memory at {}: the address and the bytes must be "
                  "multiples of 16",
-                 bytes, source_of(caller));
+                 bytes, caller);
         }
         Operand line{.first = place, .bytes = static_cast<std::size_t>(bytes), .alignment = piece_bytes};
         auto* first = const_cast<std::byte*>(static_cast<const std::byte*>(global));
@@ -87,7 +82,7 @@ class BulkCopies : Part {
 
     // What the running thread does.
 
-    void load(const Operand& of, const void* tensor, void* mbarrier, std::uintptr_t caller) {
+    void load(const Operand& of, const void* tensor, void* mbarrier, Caller caller) {
         const Mbarriers::Signal signal = mbarriers_.begin_load(mbarrier, caller);
         BulkCopy load = make(of, Direction::load, caller);
         load.has_read = load.has_written = signal.over;
@@ -98,7 +93,7 @@ class BulkCopies : Part {
                            name == nullptr ? "?" : name);
         mbarriers_.add_load(mbarrier, std::move(load), bytes);
     }
-    void store(const Operand& of, bool adds, std::uintptr_t caller) {
+    void store(const Operand& of, bool adds, Caller caller) {
         auto& [stores, reads, writes] = own();
         if (reads == 0) {
             reads = context_.add_agent("bulk store", thread());
@@ -139,20 +134,19 @@ class BulkCopies : Part {
 
     /// A copy of these pieces, counted. Where there is no global memory a load writes zeros and a store
     /// nothing.
-    BulkCopy make(const Operand& of, Direction direction, std::uintptr_t caller) {
+    BulkCopy make(const Operand& of, Direction direction, Caller caller) {
         context_.time.start();
         const bool loads = direction == Direction::load, adds = direction == Direction::add;
         const char* what = loads ? "bulk_load" : adds ? "bulk_add" : "bulk_store";
-        if (options().compute_capability < 80)
-            fail(Kind::unsupported, "{} at {} needs sm_90", what, source_of(caller));
+        if (options().compute_capability < 80) fail(Kind::unsupported, "{} at {} needs sm_90", what, caller);
         if (of.first % of.alignment != 0) {
             fail(Kind::misaligned, "{} of shared memory that is not {}-byte aligned, at {}", what,
-                 of.alignment, source_of(caller));
+                 of.alignment, caller);
         }
         const SharedMemory& shared = context_.shared;
         if (of.first >= shared.bytes() || of.bytes > shared.bytes() - of.first) {
             fail(Kind::out_of_bounds, "{} of {} bytes that leaves shared memory, at {}", what, of.bytes,
-                 source_of(caller));
+                 caller);
         }
         BulkCopy copy{.pieces = {}, .caller = caller};
         copy.pieces.reserve(of.pieces.size());

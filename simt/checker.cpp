@@ -71,7 +71,7 @@ void Checker::begin_launch(const void* parameters, std::size_t parameter_bytes, 
 }
 
 std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const void* address,
-                                             std::size_t bytes, bool write, Via via, std::uintptr_t caller) {
+                                             std::size_t bytes, bool write, Via via, Caller caller) {
     const auto* first = static_cast<const std::byte*>(address);
     Shadow* shadow = find(first, bytes);
     if (shadow == nullptr) {
@@ -80,24 +80,23 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
                                 ? "of a variable of the host, which no GPU has"
                                 : "outside shared memory and every allocation";
         fault(Report::Kind::out_of_bounds, "{} of {} bytes {}, at {}", write ? "write" : "read", bytes, where,
-              source_of(caller));
+              caller);
     }
     if (via == Via::plain) bypassed_bytes_ += bytes;
     if (!shadow->writable) {
         if (!write) return {};
-        fault(Report::Kind::read_only, "write to {}, which is an input, at {}", shadow->name,
-              source_of(caller));
+        fault(Report::Kind::read_only, "write to {}, which is an input, at {}", shadow->name, caller);
     }
     const bool orders = via == Via::atomic || via == Via::release || via == Via::acquire;
     const bool is_atomic = orders || via == Via::addition;
     if (is_atomic && !shadow->global) {
         fault(Report::Kind::unsupported, "atomic on {} at {}: only global memory has them here", shadow->name,
-              source_of(caller));
+              caller);
     }
     Attempt now{{.block = at.block, .epoch = at.epoch}, thread, write, via};
     now.access.agent = at.agent & 0x7fff;
     now.access.atomic = orders || (via == Via::addition && !options().additions_in_order);
-    now.access.caller = caller & 0xffff'ffff'ffff;  // what user space has
+    now.access.address = caller.address & 0xffff'ffff'ffff;  // what user space has
 
     std::unique_lock lock(shadow->mutex, std::defer_lock);
     if (shadow->global) lock.lock();
@@ -173,7 +172,7 @@ void Checker::check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* a
     auto& [last_write, reads] = cell;
     if (!now.write && !shadow.global && !clocks_.of_this_block(last_write.at())) {
         fault(Report::Kind::uninitialized, "read of {} at {} by thread {} before anything wrote it",
-              describe(shadow, address), source_of(now.access.caller), now.thread);
+              describe(shadow, address), now.access.caller(), now.thread);
     }
     const auto unknown = [&](const Access& before) {
         return (before.atomic == 0 || now.access.atomic == 0) && !knows(shadow, now, before);
@@ -209,8 +208,8 @@ void Checker::check_proxy(const Shadow& shadow, const Access& before, const std:
     fault(Report::Kind::missing_fence,
           "{} of {} at {} by thread {} behind the write at {} by thread {}, with no fence_proxy_async by "
           "that thread between them",
-          now.via == Via::product ? "wgmma" : "bulk copy", describe(shadow, address),
-          source_of(now.access.caller), now.thread, source_of(before.caller), clocks_.thread_of(at));
+          now.via == Via::product ? "wgmma" : "bulk copy", describe(shadow, address), now.access.caller(),
+          now.thread, before.caller(), clocks_.thread_of(at));
 }
 
 void Checker::conflict(const Shadow& shadow, const Access& before, const char* before_kind,
@@ -226,8 +225,8 @@ void Checker::conflict(const Shadow& shadow, const Access& before, const char* b
     if (same_block && agent != named_agents_.end()) {
         fault(Report::Kind::copy_in_flight,
               "{} of {} at {} by thread {} before the {} at {} by thread {} was waited for", kind,
-              describe(shadow, address), source_of(now.access.caller), now.thread, agent->what,
-              source_of(before.caller), agent->thread);
+              describe(shadow, address), now.access.caller(), now.thread, agent->what, before.caller(),
+              agent->thread);
     }
     const int thread = clocks_.thread_of(at);
     const Copies& copies = copies_[thread];
@@ -236,15 +235,15 @@ void Checker::conflict(const Shadow& shadow, const Access& before, const char* b
                                                 : (now.write ? "copy to" : "copy from");
         fault(Report::Kind::copy_in_flight,
               "{} {} at {} by thread {} before the asynchronous copy at {} was waited for", what,
-              describe(shadow, address), source_of(now.access.caller), now.thread, source_of(before.caller));
+              describe(shadow, address), now.access.caller(), now.thread, before.caller());
     }
     const char* missing = !same_block ? "blocks of one launch have no order but by fences around an atomic"
                           : by_copy && copies.by_mbarrier  ? "the mbarrier of that copy was not waited for"
                           : thread / 32 == now.thread / 32 ? "no __syncwarp or barrier between them"
                                                            : "no barrier between them";
     fault(Report::Kind::race, "race on {}: {} at {} by thread {}{}{}, {} at {} by thread {}, and {}",
-          describe(shadow, address), before_kind, source_of(before.caller), thread, others,
-          same_block ? "" : " of another block", kind, source_of(now.access.caller), now.thread, missing);
+          describe(shadow, address), before_kind, before.caller(), thread, others,
+          same_block ? "" : " of another block", kind, now.access.caller(), now.thread, missing);
 }
 
 }  // namespace simt

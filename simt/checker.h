@@ -24,9 +24,10 @@ struct Access {
     Epoch epoch = 0;
     std::uint64_t agent : 15 = 0;
     std::uint64_t atomic : 1 = 0;
-    std::uint64_t caller : 48 = 0;  ///< return address
+    std::uint64_t address : 48 = 0;  ///< of its caller
 
     Moment at() const { return {block, epoch, static_cast<Agent>(agent)}; }
+    Caller caller() const { return {address}; }
 };
 
 /// A byte of an allocation, or of none (null).
@@ -115,7 +116,7 @@ class Checker {
     /// is a fault. While the lock that it returns is held no other block accesses that allocation; an atomic
     /// takes place under it.
     std::unique_lock<std::mutex> access(int thread, const Moment& at, const void* address, std::size_t bytes,
-                                        bool write, Via via, std::uintptr_t caller);
+                                        bool write, Via via, Caller caller);
 
     /// The last write to a line of dynamic shared memory that has been accessed, if one access wrote all of
     /// it.

@@ -20,7 +20,10 @@
 #include "simt/time_model.h"
 
 /// Where an instruction was called, for reports. In the function that kernels call.
-#define SIMT_CALLER reinterpret_cast<std::uintptr_t>(__builtin_return_address(0))
+#define SIMT_CALLER                                                   \
+    simt::Caller {                                                    \
+        reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)) \
+    }
 
 namespace simt {
 
@@ -71,14 +74,14 @@ class Context {
     /// On the checked back-end: one access by the running thread, to memory but stacks. Does not return if
     /// it is a fault. What the checker locks stays locked while the caller holds what this returns.
     std::unique_lock<std::mutex> check(const void* address, std::size_t bytes, bool write, Via via,
-                                       std::uintptr_t caller) {
+                                       Caller caller) {
         if (!is_checked || scheduler.on_a_stack(address)) return {};
         return access(clocks.now(thread()), address, bytes, write, via, caller, thread());
     }
     /// The same at another moment, on a stack or not.
     [[gnu::noinline]] std::unique_lock<std::mutex> access(const Moment& at, const void* address,
                                                           std::size_t bytes, bool write, Via via,
-                                                          std::uintptr_t caller, int thread) {
+                                                          Caller caller, int thread) {
         std::exception_ptr fault;
         try {
             return checker.access(thread, at, address, bytes, write, via, caller);

@@ -19,11 +19,7 @@ class Copies : Part {
     using Part::Part;
 
     void begin_block() {
-        threads_.resize(context_.threads);
-        for (Thread& thread : threads_) {
-            thread.queue.clear();
-            thread.told = 0;
-        }
+        threads_.assign(context_.threads, {});
         copied_lines_.clear();
     }
     /// Of Order::shuffled: now and then a copy lands before it has to, and before older ones.
@@ -36,13 +32,12 @@ class Copies : Part {
     // What the running thread does.
 
     /// From `global`, or of zeros.
-    void start(void* shared, const void* global, bool valid, bool evict_first, std::uintptr_t caller) {
+    void start(void* shared, const void* global, bool valid, bool evict_first, Caller caller) {
         if (valid && global == nullptr) context_.check(global, 16, false, Via::copy, caller);  // reports it
         if (!valid) global = nullptr;
         for (const void* address : {static_cast<const void*>(shared), global}) {
             if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) {
-                fail(Kind::misaligned, "copy_async of an address that is not 16-byte aligned, at {}",
-                     source_of(caller));
+                fail(Kind::misaligned, "copy_async of an address that is not 16-byte aligned, at {}", caller);
             }
         }
         context_.tally.async_copies += 1;
@@ -61,17 +56,17 @@ class Copies : Part {
         if (at_once) copy.land();
     }
     void commit() { own().queue.commit(); }
-    void wait_for_groups(std::size_t pending, std::uintptr_t caller) {
+    void wait_for_groups(std::size_t pending, Caller caller) {
         Queue& queue = own().queue;
         finish(queue.forget_groups_before_last(pending), caller);
         context_.tally.copies_left_in_flight += queue.in_flight();
     }
-    void wait_for_all(std::uintptr_t caller) {
+    void wait_for_all(Caller caller) {
         own().queue.forget_groups_before_last(0);
         finish(own().queue.started(), caller);
     }
     /// All of its copies so far arrive at an mbarrier. Returns how many.
-    Epoch tell_mbarrier(std::uintptr_t caller) {
+    Epoch tell_mbarrier(Caller caller) {
         if (own().queue.groups() > 0) fail_on_two_waits(caller);
         return own().told = own().queue.started();
     }
@@ -116,7 +111,7 @@ class Copies : Part {
     }
 
     /// The running thread's first n copies are over.
-    void finish(Epoch n, std::uintptr_t caller) {
+    void finish(Epoch n, Caller caller) {
         auto& [queue, told] = own();
         if (n <= queue.over()) return;  // it has waited for them before
         if (told > queue.over()) fail_on_two_waits(caller);
@@ -127,10 +122,10 @@ class Copies : Part {
         context_.clocks.wait_for_copies(thread(), n);
     }
 
-    [[noreturn]] void fail_on_two_waits(std::uintptr_t caller) {
+    [[noreturn]] void fail_on_two_waits(Caller caller) {
         fail(Kind::unsupported,
              "a copy of thread {} arrives at an mbarrier, and is of a group or waited for, at {}", thread(),
-             source_of(caller));
+             caller);
     }
 
     std::vector<Thread> threads_;

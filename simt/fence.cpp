@@ -35,7 +35,7 @@ struct HostSide {
     const Fenced* touched = nullptr;
     std::size_t byte = 0;
     const char* how = "touches";
-    std::uintptr_t caller = 0;  ///< as a call's return address
+    Caller caller;  ///< as a call's return address
 } host;
 
 thread_local constinit bool runs_host_side = false;
@@ -65,13 +65,13 @@ void on_fault(int, siginfo_t* info, void* context) {
             host.touched = &one;
             host.byte = static_cast<std::size_t>(static_cast<std::byte*>(info->si_addr) - one.memory.begin);
             const std::uintptr_t at = instruction(*static_cast<ucontext_t*>(context));
-            host.caller = 0;
+            host.caller = {};
             // It may be a function of the C library that the stage has called.
             std::array<void*, 32> frames;
             const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
-            for (int i = 0; i < count && host.caller == 0; ++i) {
+            for (int i = 0; i < count && host.caller.address == 0; ++i) {
                 const auto frame = reinterpret_cast<std::uintptr_t>(frames[i]);
-                if (host.code.contains(frames[i])) host.caller = frame == at ? frame + 1 : frame;
+                if (host.code.contains(frames[i])) host.caller = {frame == at ? frame + 1 : frame};
             }
             siglongjmp(host.entry, 1);
         }
@@ -125,7 +125,7 @@ void run_host_side(const void* code, const std::function<void()>& host_side) {
     host.touched = nullptr;
     const Closed closed;
     if (sigsetjmp(host.entry, 1) == 0) return host_side();
-    const std::string place = host.caller == 0 ? "" : " at " + source_of(host.caller);
+    const std::string place = host.caller.address == 0 ? "" : " at " + to_string(host.caller);
     throw Report(
         Report::Kind::host_access,
         fmt::format("host code {} device memory{}: {} (byte {}), outside of a launch. On a GPU it is "

@@ -96,7 +96,7 @@ std::uint8_t __tsan_atomic8_load(const volatile std::uint8_t* guard, int) {
         simt::running_block->context.fail(
             simt::Report::Kind::host_access,
             "a static variable that is set up when a kernel comes to it, at {}: no GPU has that",
-            simt::source_of(SIMT_CALLER));
+            SIMT_CALLER);
     }
     return __atomic_load_n(guard, __ATOMIC_ACQUIRE);
 }

@@ -92,7 +92,7 @@ void wgmma(const Wgmma& product, Site site) {
     struct Operands {
         Wgmma product;
         Site site;
-        std::uintptr_t caller;
+        Caller caller;
     } operands{product, site, SIMT_CALLER};
     static constexpr WarpInstruction instruction{
         "wgmma", [](void* const(&all)[32], std::uint32_t) {

@@ -64,12 +64,18 @@ std::vector<Range> thread_local_memory() {
     return memory;
 }
 
-std::string source_of(std::uintptr_t caller) {
+std::string to_string(Site site) {
+    const std::string_view path = site.file;
+    return fmt::format("{}:{}", path.substr(path.find_last_of('/') + 1), site.line);
+}
+
+std::string to_string(Caller caller) {
     std::string file = fmt::format("/proc/{}/exe", getpid());
-    std::uintptr_t offset = caller;
+    std::uintptr_t offset = caller.address;
     visit_segments([&](const auto& image, const auto& segment, const Range& memory) {
-        if (segment.p_type != PT_LOAD || !memory.contains(reinterpret_cast<const void*>(caller))) return;
-        offset = caller - image.dlpi_addr;
+        if (segment.p_type != PT_LOAD || !memory.contains(reinterpret_cast<const void*>(caller.address)))
+            return;
+        offset = caller.address - image.dlpi_addr;
         if (image.dlpi_name[0] != '\0') file = image.dlpi_name;  // the program has no name here
     });
     // The return address is behind the call; one byte before it is inside.

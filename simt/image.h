@@ -1,11 +1,17 @@
 /// @file
-/// The program and the libraries that kernels are compiled into, as they lie in memory. Internal to simt/.
+/// The program and the libraries that kernels are compiled into, as they lie in memory, and places in their
+/// sources. Internal to simt/.
 #pragma once
 
+#include <fmt/core.h>
+
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "simt/cuda.h"
 
 namespace simt {
 
@@ -34,7 +40,22 @@ Range constants_at(const void* address);
 /// of each library that it has used some of.
 std::vector<Range> thread_local_memory();
 
-/// "kernel.cu:12" for a return address, or the address itself if nothing can say.
-std::string source_of(std::uintptr_t caller);
+/// Where an instruction was called: a return address.
+struct Caller {
+    std::uintptr_t address = 0;
+};
+
+/// "kernel.cu:12"; of a caller, the address itself if nothing can say.
+std::string to_string(Site site);
+std::string to_string(Caller caller);
 
 }  // namespace simt
+
+/// So do they print.
+template <class Place>
+requires std::same_as<Place, simt::Site> || std::same_as<Place, simt::Caller>
+struct fmt::formatter<Place> : fmt::formatter<fmt::string_view> {
+    auto format(Place place, format_context& context) const {
+        return fmt::formatter<fmt::string_view>::format(simt::to_string(place), context);
+    }
+};

@@ -149,20 +149,19 @@ constexpr WarpInstruction mma_instruction{"mma", mma_body<T>};
 // Functions of their own, so that all others' turns are short of variables: see Meetings::meet.
 [[noreturn, gnu::noinline]] void fail_on_row(const char* what, Site site) {
     running_block->context.fail(Report::Kind::misaligned, "{} of a row that is not 16-byte aligned, at {}",
-                                what, to_string(site));
+                                what, site);
 }
 [[noreturn, gnu::noinline]] void fail_on_type(Site site) {
-    running_block->context.fail(Report::Kind::unsupported, "mma of bf16 at {} needs sm_80", to_string(site));
+    running_block->context.fail(Report::Kind::unsupported, "mma of bf16 at {} needs sm_80", site);
 }
 
 /// What load() and store() have in common: they are checked, recorded and counted.
 void access(const char* what, const void* address, std::size_t bytes, bool write,
-            std::uint64_t Counters::*global_bytes, std::uintptr_t caller) {
+            std::uint64_t Counters::*global_bytes, Caller caller) {
     Context& context = running_block->context;
     if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
         context.fail(Report::Kind::misaligned,
-                     "{} of {} bytes at an address that is no multiple of them, at {}", what, bytes,
-                     source_of(caller));
+                     "{} of {} bytes at an address that is no multiple of them, at {}", what, bytes, caller);
     }
     context.check(address, bytes, write, Via::wrapper, caller);
     context.recorder.access(context.thread(), address, bytes, write);
@@ -171,7 +170,7 @@ void access(const char* what, const void* address, std::size_t bytes, bool write
 }
 
 /// A lane's part of ldmatrix or stmatrix, before its warp meets: its row.
-void access_row(const char* what, const void* row, bool write, Site site, std::uintptr_t caller) {
+void access_row(const char* what, const void* row, bool write, Site site, Caller caller) {
     Context& context = running_block->context;
     if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) fail_on_row(what, site);
     context.check(row, 16, write, Via::wrapper, caller);

@@ -44,12 +44,11 @@ class Mbarriers : Part {
 
     // What the running thread does.
 
-    void init(void* address, int arrivals, std::uintptr_t caller) {
-        if (options().compute_capability < 80)
-            fail(Kind::unsupported, "mbarrier at {} needs sm_80", source_of(caller));
+    void init(void* address, int arrivals, Caller caller) {
+        if (options().compute_capability < 80) fail(Kind::unsupported, "mbarrier at {} needs sm_80", caller);
         if (at(address) != all_.end()) {
-            fail(Kind::wrong_phase, "mbarrier_init at {} by thread {} of one that is set up",
-                 source_of(caller), thread());
+            fail(Kind::wrong_phase, "mbarrier_init at {} by thread {} of one that is set up", caller,
+                 thread());
         }
         context_.check(address, sizeof(std::uint64_t), true, Via::wrapper, caller);
         const std::vector<Epoch> none(context_.threads, 0);
@@ -67,7 +66,7 @@ class Mbarriers : Part {
             mbarrier.is_visible = mbarrier.is_visible || mbarrier.set_up_by == thread();
     }
     /// One arrival, at once or when the thread's copies have landed.
-    void arrive(void* address, bool behind_copies, std::uintptr_t caller) {
+    void arrive(void* address, bool behind_copies, Caller caller) {
         Mbarrier& mbarrier = find(address, caller);
         complete_if_over(mbarrier, true, caller);
         const int id = thread();
@@ -75,7 +74,7 @@ class Mbarriers : Part {
             fail(Kind::wrong_phase,
                  "thread {} arrives at {} at an mbarrier whose phase {} has all its arrivals, and "
                  "waits for bytes",
-                 id, source_of(caller), mbarrier.phase);
+                 id, caller, mbarrier.phase);
         }
         context_.tally.mbarrier_arrivals += 1;
         context_.time.signal(id, address, static_cast<int>(mbarrier.phase));
@@ -89,21 +88,21 @@ class Mbarriers : Part {
         complete_if_over(mbarrier, false, caller);
     }
     /// The same, and the phase expects more bytes.
-    void expect(void* address, int bytes, std::uintptr_t caller) {
+    void expect(void* address, int bytes, Caller caller) {
         Mbarrier& mbarrier = find(address, caller);
         complete_if_over(mbarrier, true, caller);
         mbarrier.expected += bytes;
         arrive(address, false, caller);
     }
     /// Waits until phase `number` is complete.
-    void wait(void* address, int number, Site site, std::uintptr_t caller) {
+    void wait(void* address, int number, Site site, Caller caller) {
         Mbarrier& mbarrier = find(address, caller);
         context_.tally.mbarrier_waits += 1;
         const int id = thread(), present = static_cast<int>(mbarrier.phase);
         if (number == 0 || number == 1) number = present - ((present ^ number) & 1);  // a parity will do
         if (number != present && number != present - 1) {
             fail(Kind::wrong_phase, "thread {} asks at {} for phase {} of an mbarrier that is in phase {}",
-                 id, to_string(site), number, present);
+                 id, site, number, present);
         }
         context_.time.await(id, address, number, &Timeline::mbarrier_stalls);
         // The last one to be missing may be a bulk load that no thread has waited for.
@@ -121,20 +120,20 @@ class Mbarriers : Part {
         int phase;
         Moment over;
     };
-    Signal begin_load(void* address, std::uintptr_t caller) {
+    Signal begin_load(void* address, Caller caller) {
         Mbarrier& mbarrier = find(address, caller);
         complete_if_over(mbarrier, true, caller);
         if (!mbarrier.is_visible) {
             fail(Kind::missing_fence,
                  "bulk_load at {} signals an mbarrier without a mbarrier_fence_init behind its mbarrier_init",
-                 source_of(caller));
+                 caller);
         }
         if (mbarrier.agent == 0) mbarrier.agent = context_.add_agent("bulk load", thread());
         return {static_cast<int>(mbarrier.phase), context_.clocks.moment(mbarrier.agent, mbarrier.phase + 1)};
     }
     void add_load(void* address, BulkCopy load, std::size_t bytes) {
         Mbarrier& mbarrier = *at(address);
-        const std::uintptr_t caller = load.caller;
+        const Caller caller = load.caller;
         mbarrier.started += static_cast<std::int64_t>(bytes);
         mbarrier.loads.push_back(std::move(load));
         complete_if_over(mbarrier, false, caller);
@@ -167,11 +166,11 @@ class Mbarriers : Part {
                             [=](const Mbarrier& m) { return m.address == address; });
     }
 
-    Mbarrier& find(void* address, std::uintptr_t caller) {
+    Mbarrier& find(void* address, Caller caller) {
         const auto found = at(address);
         if (found == all_.end()) {
-            fail(Kind::uninitialized, "mbarrier used at {} by thread {} before mbarrier_init",
-                 source_of(caller), thread());
+            fail(Kind::uninitialized, "mbarrier used at {} by thread {} before mbarrier_init", caller,
+                 thread());
         }
         // To use it is to depend on what mbarrier_init wrote.
         context_.check(address, sizeof(std::uint64_t), false, Via::wrapper, caller);
@@ -179,14 +178,14 @@ class Mbarriers : Part {
     }
 
     /// Completes the phase if nothing is missing; and nothing is late, or it `must`.
-    void complete_if_over(Mbarrier& mbarrier, bool must, std::uintptr_t caller) {
+    void complete_if_over(Mbarrier& mbarrier, bool must, Caller caller) {
         if (mbarrier.missing > 0) return;
         if (mbarrier.started > mbarrier.expected) {
             fail(Kind::wrong_bytes,
                  "the mbarrier at byte {} of shared memory expects {} bytes in its phase {}, and "
                  "bulk loads bring {}, seen at {}",
                  context_.shared.place_of(mbarrier.address), mbarrier.expected, mbarrier.phase,
-                 mbarrier.started, source_of(caller));
+                 mbarrier.started, caller);
         }
         if (mbarrier.started < mbarrier.expected) return;
         const bool late = options().late_copies && !mbarrier.loads.empty();

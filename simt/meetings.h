@@ -23,10 +23,7 @@ class Meetings : Part {
   public:
     using Part::Part;
 
-    void begin_block() {
-        meetings_.resize((context_.threads + 31) / 32);
-        for (auto& of_warp : meetings_) of_warp.clear();
-    }
+    void begin_block() { meetings_.assign((context_.threads + 31) / 32, {}); }
 
     /// Waits until all lanes of `mask` have come. The last one computes.
     // The lanes of a block take turns on stacks of their own, of which little is in the cache by then. So
@@ -67,11 +64,11 @@ class Meetings : Part {
         const int lane = thread() % 32;
         if ((meeting.mask >> lane & 1) == 0) {
             fail(Kind::divergence, "divergence: lane {} executes {} at {} with a mask that leaves it out",
-                 lane, instruction.name, to_string(site));
+                 lane, instruction.name, site);
         }
         fail(Kind::divergence, "divergence in warp {}: lane {} executes {} at {}, lane {} executes {} at {}",
-             warp(), __builtin_ctz(meeting.arrived), meeting.instruction->name, to_string(meeting.site), lane,
-             instruction.name, to_string(site));
+             warp(), __builtin_ctz(meeting.arrived), meeting.instruction->name, meeting.site, lane,
+             instruction.name, site);
     }
     /// All lanes have come, the running one last.
     [[gnu::noinline]] void hold(Meeting& meeting) {

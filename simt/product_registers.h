@@ -20,12 +20,7 @@ class ProductRegisters : Part {
   public:
     using Part::Part;
 
-    void begin_block() {
-        threads_.resize(context_.threads);
-        for (Thread& thread : threads_) {
-            if (thread.fenced || !thread.arrays.empty()) thread = {};
-        }
-    }
+    void begin_block() { threads_.assign(context_.threads, {}); }
     /// A turn of this thread begins.
     void begin_turn(int thread) { running_ = &threads_[thread]; }
 
@@ -33,7 +28,7 @@ class ProductRegisters : Part {
     bool watches(const void* address) const {
         return !running_->arrays.empty() && !running_->gap.contains(address);
     }
-    void touch(const void* address, std::size_t bytes, bool write, std::uintptr_t caller) {
+    void touch(const void* address, std::size_t bytes, bool write, Caller caller) {
         Array* last = running_->touched_last;  // mostly, a thread goes through one array
         if (last == nullptr || !last->contains(address) || last->in_flight > 0)
             return touch_another(address, bytes, write, caller);
@@ -87,8 +82,7 @@ class ProductRegisters : Part {
     /// The threads of the running warp.
     std::span<Thread> lanes() { return std::span(threads_).subspan(32 * warp(), 32); }
 
-    [[gnu::noinline]] void touch_another(const void* address, std::size_t bytes, bool write,
-                                         std::uintptr_t caller) {
+    [[gnu::noinline]] void touch_another(const void* address, std::size_t bytes, bool write, Caller caller) {
         auto& all = running_->arrays;
         const auto* first = static_cast<const std::byte*>(address);
         const auto found =
@@ -102,8 +96,7 @@ class ProductRegisters : Part {
         }
         if (found->in_flight > 0) {
             fail(Kind::registers_in_flight, "thread {} {} {} at {} before the wgmma at {} was waited for",
-                 thread(), write ? "writes" : "reads", found->what, source_of(caller),
-                 to_string(found->product));
+                 thread(), write ? "writes" : "reads", found->what, caller, found->product);
         }
         found->touched = found->touched || write;
         running_->touched_last = &*found;
@@ -121,7 +114,7 @@ class ProductRegisters : Part {
         const bool is_chained = known && found->in_flight > 0;
         if (!is_chained && (known ? found->touched : !thread.fenced)) {
             fail(Kind::missing_fence, "wgmma at {} by thread {} of {} that no wgmma_fence made fit for it",
-                 to_string(site), id, what);
+                 site, id, what);
         }
         if (!known) {  // what lay there before is gone
             thread.gap = {};

@@ -42,7 +42,7 @@ class Products : Part {
             throw Report(
                 Report::Kind::divergence,
                 fmt::format("divergence: warp {} executes wgmma at {}, and warp {} of its warpgroup does not",
-                            step.warp, to_string(step.site), w));
+                            step.warp, step.site, w));
         }
     }
 
@@ -59,11 +59,11 @@ class Products : Part {
         context_.time.start();
         registers.fence();
     }
-    void start(const Wgmma* const (&lanes)[32], Site site, std::uintptr_t caller) {
+    void start(const Wgmma* const (&lanes)[32], Site site, Caller caller) {
         context_.time.start();
         const Wgmma& operands = *lanes[0];
         if (warps_.size() < static_cast<std::size_t>(first_warp() + warps_of_group))
-            fail(Kind::unsupported, "wgmma at {} by a warpgroup of fewer than four warps", to_string(site));
+            fail(Kind::unsupported, "wgmma at {} by a warpgroup of fewer than four warps", site);
         compare_with_group(operands, site);
         if (group().agent == 0) group().agent = context_.add_agent("wgmma", 32 * warp());
         for (const int id : std::exchange(group().waiting, {})) context_.wake(id);
@@ -149,13 +149,12 @@ class Products : Part {
         const Warpgroup::Step& step = steps[number];
         if (step.site.line == site.line && step.A == A && step.B == operands.B_descriptor) return;
         fail(Kind::divergence,
-             "divergence: warp {} executes wgmma at {}, and warp {} of its warpgroup at {}{}", warp(),
-             to_string(site), step.warp, to_string(step.site),
-             step.site.line == site.line ? " with other descriptors" : "");
+             "divergence: warp {} executes wgmma at {}, and warp {} of its warpgroup at {}{}", warp(), site,
+             step.warp, step.site, step.site.line == site.line ? " with other descriptors" : "");
     }
 
     /// What the warp reads of shared memory: has it arrived, inside its tile, and is it fit for a product?
-    void check_operands(const Wgmma& operands, Site site, std::uintptr_t caller) {
+    void check_operands(const Wgmma& operands, Site site, Caller caller) {
         // Lanes that know different things each must know that it may be read.
         int lanes[32], count = 0;
         for (int id = 32 * warp(); id < 32 * warp() + 32 && context_.is_checked; ++id) {
@@ -190,8 +189,7 @@ class Products : Part {
     void check_place(const Descriptor& descriptor, const char* which, std::size_t first, std::size_t end,
                      Site site) {
         if (descriptor.swizzle != 1) {
-            fail(Kind::unsupported, "wgmma at {}: the descriptor of {} has no 128-byte swizzle",
-                 to_string(site), which);
+            fail(Kind::unsupported, "wgmma at {}: the descriptor of {} has no 128-byte swizzle", site, which);
         }
         const auto holds = [&](const Tile& tile) { return tile.begin <= first && end <= tile.end; };
         const auto starts_in = [&](const Tile& tile) {
@@ -203,7 +201,7 @@ class Products : Part {
         fail(Kind::out_of_bounds,
              "wgmma at {}: the descriptor of {} starts at byte {} of shared memory and reaches "
              "bytes {} to {}, outside its {}",
-             to_string(site), which, descriptor.start, first, end - 1, leaves_tile ? "tile" : "memory");
+             site, which, descriptor.start, first, end - 1, leaves_tile ? "tile" : "memory");
     }
 
     /// The accumulators in flight with these registers, or new ones that hold what those hold now.
@@ -214,8 +212,8 @@ class Products : Part {
         if (found == in_flight.end()) return *in_flight.emplace_back(std::make_unique<Accumulators>(lanes));
         if ((*found)->columns != lanes[0]->columns) {
             fail(Kind::registers_in_flight,
-                 "wgmma at {} into accumulators of a wgmma of another shape at {} that is in flight",
-                 to_string(site), to_string((*found)->product));
+                 "wgmma at {} into accumulators of a wgmma of another shape at {} that is in flight", site,
+                 (*found)->product);
         }
         return **found;
     }
@@ -243,7 +241,7 @@ class Products : Part {
         if (const int lane = accumulators.give_back(); lane >= 0) {
             fail(Kind::registers_in_flight,
                  "thread {} writes an accumulator before the wgmma at {} was waited for", 32 * warp() + lane,
-                 to_string(accumulators.product));
+                 accumulators.product);
         }
         std::erase_if(own().accumulators, [&](const auto& other) { return other.get() == &accumulators; });
     }

@@ -38,7 +38,7 @@ class RegisterPool : Part {
         context_.time.start();
         Thread& own = threads_[thread()];
         const auto refuse = [&](const std::string& why) {
-            fail(Kind::unsupported, "setmaxnreg of {} registers at {}: {}", count, to_string(site), why);
+            fail(Kind::unsupported, "setmaxnreg of {} registers at {}: {}", count, site, why);
         };
         if (count % 8 != 0 || count < 24 || count > 256) refuse("a multiple of 8 from 24 to 256");
         if (more != (count > own.registers) && count != own.registers)
@@ -50,7 +50,7 @@ class RegisterPool : Part {
             fail(Kind::divergence,
                  "divergence: thread {} asks for {} registers at {}, and another of its warpgroup "
                  "for {}",
-                 thread(), count, to_string(site), others);
+                 thread(), count, site, others);
         }
         const int change = count - std::exchange(own.registers, count);
         context_.tally.registers_moved += std::abs(change);

@@ -9,8 +9,9 @@
 #include <mutex>
 #include <new>
 #include <numeric>
-#include <string_view>
 #include <utility>
+
+#include "simt/image.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #    define SIMT_ASAN 1
@@ -84,11 +85,6 @@ std::string ranges(const std::vector<int>& sorted) {
 }
 
 }  // namespace
-
-std::string to_string(Site site) {
-    const std::string_view path = site.file;
-    return fmt::format("{}:{}", path.substr(path.find_last_of('/') + 1), site.line);
-}
 
 Stacks::~Stacks() {
     if (base_ != nullptr) munmap(base_, bytes_);
@@ -252,7 +248,7 @@ std::string Scheduler::describe_waiting() const {
         const Waiting& waiting = waiting_[id];
         const std::string where = fibers_[id + 1].ended
                                       ? "have left the kernel"
-                                      : fmt::format("wait at {} ({})", to_string(waiting.at), waiting.what);
+                                      : fmt::format("wait at {} ({})", waiting.at, waiting.what);
         groups[where].push_back(id);
     }
     std::string text;

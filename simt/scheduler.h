@@ -134,7 +134,4 @@ class Scheduler {
     std::exception_ptr failure_;
 };
 
-/// "kernel.cu:12"
-std::string to_string(Site site);
-
 }  // namespace simt
