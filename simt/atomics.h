@@ -27,8 +27,7 @@ class Atomics : Part {
         workers_ = &workers;
         waiting_.clear();
     }
-    /// No thread can go on: waits until those that wait for counts can. False if none ever will. Throws
-    /// GivenUp.
+    /// No thread can go on: waits until those that wait for counts can. False if none will. Throws GivenUp.
     bool wait_for_others() {
         if (waiting_.empty()) return false;
         const auto is_over = [](const Wait& wait) { return wait.is_over(); };

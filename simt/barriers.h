@@ -1,6 +1,5 @@
 /// @file
-/// The barriers of a block that lie in no memory: that of all its threads, and those with numbers. Internal
-/// to simt/.
+/// The barriers of a block that lie in no memory: __syncthreads, and named ones. Internal to simt/.
 #pragma once
 
 #include <array>
@@ -131,8 +130,8 @@ class NamedBarriers : Part {
         const Arrival& last = barrier.arrivals[thread()];
         if (last.use != barrier.uses) return;
         fail(Kind::wrong_phase,
-             "thread {} arrives twice in one phase of named barrier {}, at {} and at {}, with {} of "
-             "{} arrivals",
+             "thread {} arrives twice in one phase of named barrier {}, at {} and at {}, with {} of {} "
+             "arrivals",
              thread(), id, last.site, site, barrier.arrived, threads);
     }
 

@@ -1,10 +1,9 @@
 /// @file
 /// One thread block on the CPU, made of objects. Internal to simt/.
 ///
-/// Each object has a file, knows what it is for, and is given the Context: whose turn it is, memory, clocks,
-/// counters. It has what the running thread does (start, arrive, wait), begin_block(), and what else of the
-/// block's life concerns it. At the end of its .cpp are the instructions that come to it, as kernels call
-/// them (simt/cuda.h, simt/hopper.h). An object of another architecture is a file more, and a member here.
+/// Each object has a file, and is given the Context: whose turn it is, memory, clocks, counters. It has what
+/// the running thread does (start, arrive, wait), begin_block(), and what else of the block's life concerns
+/// it. An object of another architecture is a file more, and a member here.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 /// @file
-/// Bulk copies (TMA): boxes of tensors, and bytes that lie together, between global and shared memory.
-/// Internal to simt/.
+/// Bulk copies (TMA) between global and shared memory: of boxes, and of lines. Internal to simt/.
 #pragma once
 
 #include <cstddef>
@@ -69,8 +68,8 @@ class BulkCopies : Part {
         if (bytes <= 0 || bytes % piece_bytes != 0 ||
             reinterpret_cast<std::uintptr_t>(global) % piece_bytes != 0) {
             fail(Kind::misaligned,
-                 "bulk copy of {} bytes of global memory at {}: the address and the bytes must be "
-                 "multiples of 16",
+                 "bulk copy of {} bytes of global memory at {}: the address and the bytes must be multiples "
+                 "of 16",
                  bytes, caller);
         }
         Operand line{.first = place, .bytes = static_cast<std::size_t>(bytes), .alignment = piece_bytes};
@@ -107,9 +106,8 @@ class BulkCopies : Part {
         stores.start(std::move(store));
     }
     void commit() { own().stores.commit(); }
-    /// Waits for all groups of its stores but the last `pending`: until they have read shared memory, which
-    /// may then be written again; or have written, too. Here the global memory is written in either case,
-    /// though no clock knows it.
+    /// Waits for all groups of its stores but the last `pending`: until they have read shared memory, or have
+    /// written, too. Here they have written in either case, though no clock knows it.
     void wait(std::size_t pending, bool reads_alone) {
         auto& [stores, reads, writes] = own();
         if (stores.groups() <= pending) return;
@@ -132,8 +130,7 @@ class BulkCopies : Part {
 
     Thread& own() { return threads_[thread()]; }
 
-    /// A copy of these pieces, counted. Where there is no global memory a load writes zeros and a store
-    /// nothing.
+    /// A copy of these pieces, counted. Without global memory a load writes zeros and a store nothing.
     BulkCopy make(const Operand& of, Direction direction, Caller caller) {
         context_.time.start();
         const bool loads = direction == Direction::load, adds = direction == Direction::add;

@@ -56,8 +56,7 @@ struct Shadow : Range {
 
     const char* name;
     bool writable, global;
-    /// By their number, a chunk at a time: memory that nobody touches has none. Nor has read-only memory,
-    /// since reads do not race.
+    /// By their number, a chunk at a time. Memory that no thread touches has none, nor has read-only memory.
     std::vector<std::unique_ptr<Line[]>> chunks;
     static constexpr std::size_t chunk_lines = 1024;
     /// By the place of an atomic: what the atomics there have told, since something else wrote there.
@@ -113,20 +112,17 @@ class Checker {
     }
 
     /// One access by a thread of the block, or by what it has started, at that moment. Throws a Report if it
-    /// is a fault. While the lock that it returns is held no other block accesses that allocation; an atomic
-    /// takes place under it.
+    /// is a fault. While the lock that it returns is held no other block accesses that allocation.
     std::unique_lock<std::mutex> access(int thread, const Moment& at, const void* address, std::size_t bytes,
                                         bool write, Via via, Caller caller);
 
-    /// The last write to a line of dynamic shared memory that has been accessed, if one access wrote all of
-    /// it.
+    /// The last write to a line of dynamic shared memory, if one access wrote all of it.
     std::optional<Moment> last_write(const std::byte* line) const {
         const Shadow::Line& there = dynamic_shared_->line_at(line - dynamic_shared_->begin);
         return there.split ? std::nullopt : std::optional(there.whole.write.at());
     }
 
-    /// The thread's first n copies are over, for those who have waited for them: for the thread, or for the
-    /// phase of an mbarrier at which they arrived.
+    /// The thread's first n copies are over: it has waited for them, or for an mbarrier that they arrived at.
     void copies_are_over(int thread, Epoch n, bool by_mbarrier) {
         copies_[thread] = {std::max(n, copies_[thread].over), by_mbarrier};
     }
@@ -151,8 +147,7 @@ class Checker {
     void atomic(Shadow& shadow, std::size_t place, int thread, Via via);
     void check(Shadow& shadow, const std::byte* address, std::size_t bytes, const Attempt& now);
     void check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now);
-    /// Does the earlier access come before this one? Shared memory has nothing to do with what it was to
-    /// other blocks.
+    /// Does the earlier access come before this one? What other blocks did to shared memory does.
     bool knows(const Shadow& shadow, const Attempt& now, const Access& before) const {
         const bool before_it = now.via == Via::product ? clocks_.has_told(now.thread, before.at())
                                                        : clocks_.knows(now.thread, before.at());

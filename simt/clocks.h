@@ -1,13 +1,12 @@
 /// @file
 /// What each thread of a block knows to have happened: vector clocks. Internal to simt/.
 ///
-/// Whoever does things in an order of its own is an *agent*, and counts *epochs*. What agent a did in epoch e
+/// What does things in an order of its own is an *agent*, and counts *epochs*. What agent a did in epoch e
 /// has happened before what a thread does now if the thread's clock has e or more for a; two accesses that no
 /// clock orders are a race. Clocks learn from each other where CUDA says that one thing happens before
 /// another: at
 /// __syncthreads and __syncwarp (not at a shuffle), from an arrival at an mbarrier to a wait for its phase,
-/// from a copy to whoever waits for it, and from fence and atomic of one thread to atomic and fence of
-/// another.
+/// from a copy to a wait for it, and from fence and atomic of one thread to atomic and fence of another.
 #pragma once
 
 #include <algorithm>
@@ -21,10 +20,9 @@
 
 namespace simt {
 
-/// A number within a block. Thread t is agent t, and the asynchronous copies that it has started, which pass
-/// in the order in which it started them, are agent `threads + t`. What else acts by itself comes behind
-/// these: the bulk loads that signal one mbarrier, of which those of phase p are epoch p + 1; the bulk stores
-/// of a thread; the products of a warp (wgmma).
+/// A number within a block. Thread t is agent t, and the asynchronous copies that it has started are agent
+/// `threads + t`. After these come the bulk loads that signal one mbarrier, of which those of phase p are
+/// epoch p + 1; the bulk stores of a thread; the products of a warp (wgmma).
 using Agent = std::uint16_t;
 
 /// A thread's epoch ends where it tells others. Each copy is an epoch of its own. 0 is before all.
@@ -221,8 +219,7 @@ class Clocks {
         }
         self.known = after_;
     }
-    /// A __threadfence. What the thread did and knows is fit to be told by its next atomic, and it may rely
-    /// on what its last ones were told.
+    /// A __threadfence: the next atomic may tell what the thread knows, which learns what its last were told.
     void fence(int thread) {
         Thread& self = threads_[thread];
         if (!self.told.empty()) {
@@ -241,8 +238,7 @@ class Clocks {
         self.fenced = self.known->others;
         self.fenced.learn(block_, own);
     }
-    /// An atomic on an address that has been told `told` tells it what the thread knew at its last fence, or
-    /// is told it, or both.
+    /// An atomic on an address tells it what the thread knew at its last fence, or is told what others did.
     void tell(int thread, KnownBlocks& told) const { told.learn(threads_[thread].fenced); }
     void be_told(int thread, const KnownBlocks& told) { threads_[thread].told.learn(told); }
 

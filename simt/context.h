@@ -92,8 +92,7 @@ class Context {
         scheduler.fail(fault);
     }
 
-    /// A new agent, which the thread has something asynchronous done by: "bulk load". 0 if nothing is
-    /// checked.
+    /// A new agent, which does something asynchronous for the thread: "bulk load". 0 if nothing is checked.
     Agent add_agent(const char* what, int thread) {
         if (!is_checked) return 0;
         const Agent agent = clocks.add_agent();

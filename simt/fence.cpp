@@ -126,11 +126,9 @@ void run_host_side(const void* code, const std::function<void()>& host_side) {
     const Closed closed;
     if (sigsetjmp(host.entry, 1) == 0) return host_side();
     const std::string place = host.caller.address == 0 ? "" : " at " + to_string(host.caller);
-    throw Report(
-        Report::Kind::host_access,
-        fmt::format("host code {} device memory{}: {} (byte {}), outside of a launch. On a GPU it is "
-                    "out of the host's reach",
-                    host.how, place, host.touched->name, host.byte));
+    throw Report(Report::Kind::host_access, fmt::format("host code {} device memory{}: {} (byte {}), outside "
+                                                        "of a launch. On a GPU it is out of the host's reach",
+                                                        host.how, place, host.touched->name, host.byte));
 }
 
 DuringLaunch::DuringLaunch() : was_closed_(host.closed) {

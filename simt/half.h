@@ -17,8 +17,7 @@ struct bf16 {
     std::uint16_t bits;
 };
 
-/// To the nearest, of two equally near ones to the even. Too large becomes infinite, NaN a quiet NaN of its
-/// sign.
+/// To the nearest, ties to even. Too large becomes infinite, NaN a quiet NaN of its sign.
 template <class T>
 T round_to(float x);
 

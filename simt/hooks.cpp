@@ -1,6 +1,5 @@
 /// @file
-/// What -fsanitize=thread and -fsanitize-coverage make the kernels call. The sanitizers' own runtimes are not
-/// linked.
+/// What -fsanitize=thread and -fsanitize-coverage make kernels call. Their own runtimes are not linked.
 
 #include <cstring>
 

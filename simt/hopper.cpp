@@ -1,6 +1,5 @@
 /// @file
-/// The instructions of Hopper (simt/hopper.h): what each does, and to which object of the block. Compiled
-/// without instrumentation.
+/// What each instruction of Hopper (simt/hopper.h) does, and to which object of the block.
 
 #include "simt/hopper.h"
 

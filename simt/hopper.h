@@ -1,6 +1,5 @@
 /// @file
-/// The instructions of Hopper (compute capability 9.0a) for a host compiler. What stages/hopper.cuh sees of
-/// simt/, beside simt/cuda.h.
+/// The instructions of Hopper (compute capability 9.0a), for stages/hopper.cuh.
 #pragma once
 
 #include <array>

@@ -1,6 +1,5 @@
 /// @file
-/// The program and the libraries that kernels are compiled into, as they lie in memory, and places in their
-/// sources. Internal to simt/.
+/// The program and the libraries that kernels are compiled into, and their sources. Internal to simt/.
 #pragma once
 
 #include <fmt/core.h>
@@ -29,15 +28,13 @@ struct Range {
     }
 };
 
-/// The segment of the program or of a library that holds this address, or nothing: code, constants,
-/// variables.
+/// The segment of the program or of a library that holds this address, or nothing.
 Range segment_of(const void* address);
 
 /// The same, but for variables: what nothing writes once the program runs.
 Range constants_at(const void* address);
 
-/// The thread_local variables that the calling thread has (static __shared__ among them), of the program and
-/// of each library that it has used some of.
+/// The calling thread's thread_local variables (static __shared__ among them), of each of these.
 std::vector<Range> thread_local_memory();
 
 /// Where an instruction was called: a return address.

@@ -1,7 +1,6 @@
 /// @file
-/// What each instruction does, lane by lane: the executable specification of the CUDA layer.
-/// Compiled without instrumentation, so that only the kernel's own accesses reach the race checker by
-/// themselves.
+/// What each instruction does, lane by lane: the executable specification of the CUDA layer. Compiled without
+/// instrumentation, so that only the kernel's own accesses reach the race checker by themselves.
 
 #include <fmt/core.h>
 
@@ -22,8 +21,7 @@ std::uint16_t half_of(const std::uint32_t* r, int i) {
     return static_cast<std::uint16_t>(r[i / 2] >> 16 * (i % 2));
 }
 
-/// What a lane brings to ldmatrix or stmatrix: its registers, of which a store reads what a load writes, and
-/// the row that it names.
+/// What a lane brings to ldmatrix, which writes its registers, or stmatrix, which reads them.
 struct MatrixOperands {
     std::uint32_t* r;
     const void* row;

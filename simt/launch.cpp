@@ -70,8 +70,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
     // Of several blocks that fail, the first in the order in which they begin, whichever thread is quicker.
     std::exception_ptr failure;
     std::uint64_t failed = blocks;
-    // A shuffled order without a table: multiplication by a number that shares no factor with the blocks'
-    // count.
+    // A shuffled order without a table: multiplication by a number that is coprime to `blocks`.
     std::uint64_t stride = 1;
     if (o.order == Order::shuffled) {
         for (stride = 1 + (o.seed * 0x9e3779b97f4a7c15u) % blocks; std::gcd(stride, blocks) != 1;) ++stride;

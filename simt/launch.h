@@ -22,8 +22,8 @@ struct Launch {
     bool checked = false;  ///< the kernel is instrumented; check for races
 };
 
-/// Runs call(parameters) once per thread of every block, and waits. The parameters are `bytes` long: the race
-/// checker must know that they are nobody's memory. Throws the first Report.
+/// Runs call(parameters) once per thread of every block, and waits. The parameters are `bytes` long, which
+/// are no memory to race on. Throws the first Report.
 void launch(const Launch& config, void (*call)(const void* parameters), const void* parameters,
             std::size_t bytes);
 

@@ -11,9 +11,9 @@ namespace simt {
 
 /// In a build that shows a kernel's comparisons, the tiles in which a thread compared once for each score.
 ///
-/// Masking takes a comparison for each score, of its key with a bound that the run knows; all else takes far
-/// fewer. One in eight may be of a first key with a bound as small, which is not seen, and one may have been
-/// taken for that of a copy.
+/// Masking compares each score's key with a bound that the run knows; all else compares far less. One in
+/// eight may be of a first key with a bound as small, which is not seen, and one may have been taken for a
+/// copy's.
 class MaskedTiles {
   public:
     void begin_block(int threads) {
@@ -31,8 +31,7 @@ class MaskedTiles {
     void start_copy(int thread) {
         if (std::exchange(threads_[thread].has_compared, false)) threads_[thread].comparisons -= 1;
     }
-    /// The thread begins a tile that it shares with others, the first of which is `first`, and has so many
-    /// of its scores.
+    /// The thread begins a tile, and has so many of its scores. The first thread that shares it is `first`.
     void note_tile(int thread, int first, int scores) {
         Thread& own = threads_[thread];
         end_tile(own);

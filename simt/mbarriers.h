@@ -72,8 +72,8 @@ class Mbarriers : Part {
         const int id = thread();
         if (mbarrier.missing == 0) {
             fail(Kind::wrong_phase,
-                 "thread {} arrives at {} at an mbarrier whose phase {} has all its arrivals, and "
-                 "waits for bytes",
+                 "thread {} arrives at {} at an mbarrier whose phase {} has all its arrivals, and waits for "
+                 "bytes",
                  id, caller, mbarrier.phase);
         }
         context_.tally.mbarrier_arrivals += 1;
@@ -145,11 +145,9 @@ class Mbarriers : Part {
         int arrivals;             ///< that a phase takes
         int missing;              ///< of them, in the present phase
         std::uint32_t phase = 0;  ///< the present one
-        /// Of each thread: how many of its copies arrive with the present phase or before, and how many have
-        /// landed with those that are complete.
+        /// Of each thread: how many of its copies arrive by the present phase, and by the last complete one.
         std::vector<Epoch> told, landed;
-        /// If the block is checked: what those knew that have arrived so far, and up to the last phase that
-        /// is complete.
+        /// What those knew that have arrived so far, and by the last complete phase. Of checked blocks.
         ClockRef arrived{}, released{};
         std::vector<int> waiting{};  ///< threads
 
@@ -182,8 +180,8 @@ class Mbarriers : Part {
         if (mbarrier.missing > 0) return;
         if (mbarrier.started > mbarrier.expected) {
             fail(Kind::wrong_bytes,
-                 "the mbarrier at byte {} of shared memory expects {} bytes in its phase {}, and "
-                 "bulk loads bring {}, seen at {}",
+                 "the mbarrier at byte {} of shared memory expects {} bytes in its phase {}, and bulk loads "
+                 "bring {}, seen at {}",
                  context_.shared.place_of(mbarrier.address), mbarrier.expected, mbarrier.phase,
                  mbarrier.started, caller);
         }

@@ -1,6 +1,5 @@
 /// @file
-/// Warp instructions: each lane leaves its operands and waits, and the last one computes for all of them.
-/// Internal to simt/.
+/// Warp instructions: each lane leaves its operands, and the last one computes for all. Internal to simt/.
 #pragma once
 
 #include <algorithm>

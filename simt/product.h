@@ -1,6 +1,5 @@
 /// @file
-/// What matrix products compute: where their operands lie, in shared memory and in registers, and the
-/// multiply-adds. Internal to simt/.
+/// What matrix products compute, and where their operands lie. Internal to simt/.
 #pragma once
 
 #include <algorithm>
@@ -51,9 +50,8 @@ constexpr int column_of(int lane, int i) {
     return lane % 4 * 2 + i % 2 + i / 4 * 8;
 }
 
-/// D += A B, or D = A B if not `add`, for 4 rows and 8 columns: products of `depth` elements each, added one
-/// by one in their order. So many sums at once keep the processor's adders busy while each waits for its
-/// last. The strides are those of rows.
+/// D += A B, or D = A B if not `add`, for 4 rows and 8 columns: sums of `depth` products each, in their
+/// order. So many at once keep the processor's adders busy. The strides are those of rows.
 template <int depth>
 inline void multiply_rows(const float* A, int A_stride, const float* B, int B_stride, float* D, int D_stride,
                           bool add) {
@@ -73,8 +71,7 @@ inline void multiply_rows(const float* A, int A_stride, const float* B, int B_st
     }
 }
 
-/// The accumulators of a warp's products in flight: what they will be. Until then the threads' registers
-/// hold a NaN that nothing computes.
+/// The accumulators of products in flight: what they will be. Until then registers hold a NaN of no result.
 struct Accumulators {
     static constexpr std::uint32_t poison = 0xffff'dead;
 

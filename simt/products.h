@@ -46,8 +46,7 @@ class Products : Part {
         }
     }
 
-    /// Notes a tile of so many bytes of shared memory: products whose descriptors start in it must stay in
-    /// it.
+    /// A tile of shared memory: products whose descriptors start in it must stay in it.
     void describe_tile(unsigned place, std::size_t bytes) {
         const Tile tile{place, place + static_cast<unsigned>(bytes)};
         if (std::find(tiles_.begin(), tiles_.end(), tile) == tiles_.end()) tiles_.push_back(tile);
@@ -199,8 +198,8 @@ class Products : Part {
                                  std::none_of(tiles_.begin(), tiles_.end(), holds);
         if (end <= context_.shared.bytes() && !leaves_tile) return;
         fail(Kind::out_of_bounds,
-             "wgmma at {}: the descriptor of {} starts at byte {} of shared memory and reaches "
-             "bytes {} to {}, outside its {}",
+             "wgmma at {}: the descriptor of {} starts at byte {} of shared memory and reaches bytes {} to "
+             "{}, outside its {}",
              site, which, descriptor.start, first, end - 1, leaves_tile ? "tile" : "memory");
     }
 

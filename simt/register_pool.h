@@ -48,8 +48,7 @@ class RegisterPool : Part {
         const int others = changes[own.changes++];
         if (others != count) {
             fail(Kind::divergence,
-                 "divergence: thread {} asks for {} registers at {}, and another of its warpgroup "
-                 "for {}",
+                 "divergence: thread {} asks for {} registers at {}, and another of its warpgroup for {}",
                  thread(), count, site, others);
         }
         const int change = count - std::exchange(own.registers, count);

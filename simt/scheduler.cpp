@@ -153,8 +153,7 @@ void Scheduler::go_on() {
 void Scheduler::start(int id) {
     const auto own = stacks_.at(id);
     clear(own);
-    // Stacks lie at multiples of a power of two, and so would what is used of them, in the same few sets of a
-    // cache.
+    // What is used of stacks must not lie at multiples of a power of two, in the same few sets of a cache.
     const std::size_t unused = id % 64 * std::size_t{13 * 64};
     context::stack_context stack;
     stack.size = own.bytes - unused;

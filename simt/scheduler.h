@@ -45,9 +45,8 @@ class Stacks {
     std::size_t bytes_ = 0;
 };
 
-/// Runs fibers on the thread that owns it, one at a time, each until it waits for others. Whoever waits
-/// switches to the next one itself. Fibers have numbers, and 32 in a row are a warp; what they run, and what
-/// they wait for, is not known here.
+/// Runs fibers on the thread that owns it, one at a time, each until it waits for others and switches to the
+/// next one itself. 32 in a row are a warp; what they run, and what they wait for, is not known here.
 class Scheduler {
   public:
     /// What a fiber waits for, and where.
@@ -78,10 +77,9 @@ class Scheduler {
 
     /// The fiber that runs, or ran last.
     int current() const { return current_; }
-    /// Called by the running fiber: its turn is over, and that of another begins. Returns when it has been
-    /// made ready and has a turn again.
+    /// The running fiber's turn is over. Returns when it has been made ready and has a turn again.
     void wait(const char* what, Site at);
-    /// Called by the running fiber: it has failed, and never resumes. Nor does any other.
+    /// The running fiber has failed, and never resumes. Nor does any other.
     [[noreturn]] void fail(std::exception_ptr failure);
 
     /// Fibers 32 warp + lane for each lane of a mask.
@@ -104,9 +102,8 @@ class Scheduler {
 
     void start(int fiber);
     void abandon();
-    /// Picks a ready fiber: of the warp that ran last if it can, so that a warp runs as far as it gets.
-    /// Shuffled, of any warp. Delayed, of the warps that are held back only if no other can go on. Nobody if
-    /// none is ready, or one has failed.
+    /// Picks a ready fiber: of the warp that ran last if it can, shuffled of any warp, delayed of those held
+    /// back only if no other can go on. Nobody if none is ready, or one has failed.
     int next();
     /// Makes a warp that has a ready fiber the current one, if there is one outside of a group.
     bool move_on(int left_out);

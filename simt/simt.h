@@ -2,9 +2,8 @@
 /// The CPU back-end: runs a CUDA kernel thread by thread, counts its work and finds its races.
 ///
 /// Every CUDA thread is a fiber. A block runs on one worker thread, its fibers one at a time, each until it
-/// waits for others: at a barrier, or at a warp instruction, where the last lane to arrive computes for all
-/// of them. In a kernel that is compiled with -fsanitize=thread, every access to memory also calls the race
-/// checker.
+/// waits for others: at a barrier, or at a warp instruction, where the last lane to arrive computes for all.
+/// In a kernel that is compiled with -fsanitize=thread, every access to memory also calls the race checker.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +50,7 @@ static_assert(std::is_trivially_copyable_v<Machine>);
 
 /// How kernels run, and who is told. Set between launches.
 struct Options : Machine {
-    /// Additions to one float need an order, as other writes do, since the kernel is to give the same bits
-    /// each time. For the race checker.
+    /// Additions to one float need an order, since the kernel is to give the same bits each time.
     bool additions_in_order = false;
     /// Called behind each block with its number, x fastest, and its work; by the worker that ran it.
     std::function<void(std::uint64_t number, const Counters& work)> on_block = {};

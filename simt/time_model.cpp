@@ -8,8 +8,7 @@ namespace simt {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
-// ---------------------------------------------------------------------------------------------------------------
-// What threads do
+// What threads do.
 
 void TimeModel::begin(int threads) {
     *this = {};
@@ -89,8 +88,7 @@ void TimeModel::product(int warp, int columns, std::size_t A, std::size_t B) {
     add_together(warp, {Step::Kind::product, number});
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// When they do it
+// When they do it.
 
 struct TimeModel::Run {
     struct Event {

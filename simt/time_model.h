@@ -67,9 +67,8 @@ class TimeModel {
     void meet(int warp, std::uint32_t lanes);
     /// All threads are. Some may have come to it before start().
     void meet();
-    /// The warp's part of its warpgroup's next product, whose operands start at these bytes of shared memory.
-    /// A is `in_registers` if it is there.
-    static constexpr std::size_t in_registers = ~std::size_t{0};
+    /// The warp's part of its warpgroup's next product. Its operands start at these bytes of shared memory.
+    static constexpr std::size_t in_registers = ~std::size_t{0};  ///< A may be
     void product(int warp, int columns, std::size_t A, std::size_t B);
     /// Until so many products of the warpgroup, from its first on, are over.
     void await_products(int warp, int count) {

@@ -27,8 +27,7 @@ struct RowState {
     bool operator==(const RowState&) const = default;
 };
 
-/// Some of the bytes of an allocation: pieces that do not touch each other, each from its first byte to one
-/// past its last.
+/// Some of the bytes of an allocation: pieces that do not touch, each from its first byte to past its last.
 class ByteSet {
   public:
     void add(std::size_t first, std::size_t bytes) {
@@ -113,8 +112,7 @@ struct Timeline {
     std::vector<Load> loads;  ///< in the order of their issue
     std::vector<Place> places;
     std::vector<Product> products;  ///< in the order in which they start
-    /// Exponentials that were computed while the tensor units had a product of another warpgroup, and of the
-    /// same one.
+    /// Exponentials computed while the tensor units had a product of another warpgroup, or of the same one.
     double exponentials_beside_products = 0, exponentials_beside_own_products = 0;
     /// Waits at mbarriers and at named barriers, once per thread, that were not over at once.
     std::uint64_t mbarrier_stalls = 0, named_stalls = 0;
@@ -124,10 +122,8 @@ struct Timeline {
     /// The counters that it gives.
     Counters counted() const {
         Counters counters;
-        counters.exponentials_beside_products =
-            static_cast<std::uint64_t>(std::llround(exponentials_beside_products));
-        counters.exponentials_beside_own_products =
-            static_cast<std::uint64_t>(std::llround(exponentials_beside_own_products));
+        counters.exponentials_beside_products = std::llround(exponentials_beside_products);
+        counters.exponentials_beside_own_products = std::llround(exponentials_beside_own_products);
         counters.mbarrier_stalls = mbarrier_stalls;
         counters.named_stalls = named_stalls;
         return counters;
@@ -141,12 +137,10 @@ struct BlockTrace {
         /// All but launches, blocks and barriers, which are no warp's own.
         Counters work;
         std::map<int, RowState> rows;  ///< by their number in the matrix that the tile is part of
-        /// By the name of its allocation, the global memory that ldmatrix and products read by way of a copy
-        /// to shared memory, as operands whose rows are summed over, such as Q and K of Q K^T, and whose
-        /// columns are, such as V of P V.
+        /// By the allocation's name, global memory that ldmatrix and products read by way of a copy: operands
+        /// whose rows are summed over, such as Q and K of Q K^T, or whose columns are, such as V of P V.
         std::map<std::string, ByteSet> read, read_transposed;
-        /// Bytes of shared memory that it loaded, or that its products and ldmatrix read, by the warp that
-        /// had stored them.
+        /// Bytes of shared memory that it, its products or ldmatrix read, by the warp that stored them.
         std::map<int, std::uint64_t> received;
 
         bool operator==(const Warp&) const = default;
