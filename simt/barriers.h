@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,8 +19,6 @@ class Barrier : Part {
     void begin_block() {
         live_ = context_.threads;
         arrived_ = 0;
-        all_threads_.resize(live_);
-        std::iota(all_threads_.begin(), all_threads_.end(), 0);
     }
     /// The running thread leaves the kernel.
     void end_thread() {
@@ -37,7 +34,7 @@ class Barrier : Part {
         context_.time.await(thread(), this, number);
         arrived_ += 1;
         if (arrived_ < live_) return context_.scheduler.wait("__syncthreads", site);
-        for (const int other : all_threads_) {
+        for (const int other : context_.all_threads()) {
             const auto& [what, at] = context_.scheduler.waiting()[other];
             if (what == nullptr || at.line == site.line) continue;
             fail(Kind::divergence, "divergent __syncthreads: thread {} waits at {}, thread {} at {}", other,
@@ -54,13 +51,12 @@ class Barrier : Part {
         context_.recorder.end_turn(thread());
         context_.tally.barriers += 1;  // which is no warp's own
         context_.recorder.begin_phase();
-        if (context_.is_checked) context_.clocks.meet(all_threads_);
-        for (const int other : all_threads_) {
+        if (context_.is_checked) context_.clocks.meet(context_.all_threads());
+        for (const int other : context_.all_threads()) {
             if (context_.scheduler.waiting()[other].what != nullptr) context_.wake(other);
         }
     }
 
-    std::vector<int> all_threads_;  ///< 0, 1, ...
     int live_ = 0;
     int arrived_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -65,8 +66,7 @@ class BulkCopies : Part {
     /// The pieces of bytes that lie together on both sides.
     Operand line(const void* global, const void* shared, int bytes, Caller caller) {
         const std::size_t place = context_.shared.place_of(shared);
-        if (bytes <= 0 || bytes % piece_bytes != 0 ||
-            reinterpret_cast<std::uintptr_t>(global) % piece_bytes != 0) {
+        if (bytes <= 0 || bytes % piece_bytes != 0 || !is_aligned(global, piece_bytes)) {
             fail(Kind::misaligned,
                  "bulk copy of {} bytes of global memory at {}: the address and the bytes must be multiples "
                  "of 16",
@@ -116,9 +116,8 @@ class BulkCopies : Part {
         stores.forget(over);
         if (!reads_alone) stores.forget_groups_before_last(pending);
         if (reads == 0) return;
-        const int id = thread();
-        context_.clocks.learn({&id, 1}, reads, over);
-        if (!reads_alone) context_.clocks.learn({&id, 1}, writes, over);
+        context_.clocks.learn(std::views::single(thread()), reads, over);
+        if (!reads_alone) context_.clocks.learn(std::views::single(thread()), writes, over);
     }
 
   private:

@@ -31,13 +31,6 @@ void split(Shadow::Line& line) {
     line.split = true;
 }
 
-/// A write of the whole line came behind all that its parts remember.
-void unite(Shadow::Line& line, const Access& write) {
-    line.whole.write = write;
-    line.whole.reads.clear();
-    line.split = false;
-}
-
 }  // namespace
 
 void register_allocation(void* data, std::size_t bytes, const char* name, bool writable) {
@@ -57,17 +50,12 @@ Place place_in_global_memory(const void* address) {
     return {};
 }
 
-void Checker::begin_launch(const void* parameters, std::size_t parameter_bytes, const void* shared,
-                           std::size_t shared_bytes) {
+void Checker::begin_launch(const void* parameters, std::size_t parameter_bytes, std::size_t shared_bytes) {
     parameters_ = {static_cast<const std::byte*>(parameters), parameter_bytes};
     constants_ = {};
     last_found_ = nullptr;
     static_shared_.clear();  // of libraries that may be gone
-    if (!dynamic_shared_) {
-        dynamic_shared_ = std::make_unique<Shadow>(shared, shared_bytes, "shared memory", true, false);
-    }
-    if (dynamic_shared_->bytes < shared_bytes) dynamic_shared_->chunks.clear();
-    dynamic_shared_->bytes = shared_bytes;
+    dynamic_shared_.bytes = shared_bytes;
 }
 
 std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const void* address,
@@ -106,7 +94,7 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
 }
 
 Shadow* Checker::find(const std::byte* first, std::size_t bytes) {
-    if (dynamic_shared_->contains(first, bytes)) return dynamic_shared_.get();
+    if (dynamic_shared_.contains(first, bytes)) return &dynamic_shared_;
     if (last_found_ != nullptr && last_found_->contains(first, bytes)) return last_found_;
     for (Shadow& allocation : allocations) {
         if (allocation.contains(first, bytes)) return last_found_ = &allocation;
@@ -164,7 +152,9 @@ void Checker::check(Shadow& shadow, const std::byte* address, std::size_t bytes,
         for (std::size_t i = first / Shadow::unit * Shadow::unit; i < last; i += Shadow::unit) {
             check(shadow, line.parts[(i - base) / Shadow::unit], shadow.begin + std::max(i, first), now);
         }
-        if (whole && now.write) unite(line, now.access);
+        if (!whole || !now.write) continue;
+        line.whole = {now.access, {}};  // which comes after all that its parts remember
+        line.split = false;
     }
 }
 

@@ -56,9 +56,9 @@ struct Shadow : Range {
 
     const char* name;
     bool writable, global;
-    /// By their number, a chunk at a time. Memory that no thread touches has none, nor has read-only memory.
-    std::vector<std::unique_ptr<Line[]>> chunks;
     static constexpr std::size_t chunk_lines = 1024;
+    /// By their number, a chunk at a time. Memory that no thread writes or reads has none.
+    std::vector<std::unique_ptr<Line[]>> chunks;
     /// By the place of an atomic: what the atomics there have told, since something else wrote there.
     std::map<std::size_t, KnownBlocks> told;
     std::mutex mutex;  ///< of global memory, which blocks on other workers share
@@ -67,10 +67,10 @@ struct Shadow : Range {
         : Range{static_cast<const std::byte*>(memory), size},
           name(label),
           writable(can_write),
-          global(is_global) {}
+          global(is_global),
+          chunks(size / (chunk_lines * line) + 1) {}
     /// The line of this byte.
     Line& line_at(std::size_t byte) {
-        if (chunks.empty()) chunks.resize(bytes / (chunk_lines * line) + 1);
         std::unique_ptr<Line[]>& chunk = chunks[byte / (chunk_lines * line)];
         if (!chunk) chunk = std::make_unique<Line[]>(chunk_lines);
         return chunk[byte / line % chunk_lines];
@@ -93,22 +93,23 @@ enum class Via : std::uint8_t {
 /// Checks the accesses of one worker's blocks.
 class Checker {
   public:
-    /// Adds the bytes of plain accesses to `bypassed_bytes`.
-    Checker(Clocks& clocks, std::uint64_t& bypassed_bytes)
-        : clocks_(clocks), bypassed_bytes_(bypassed_bytes) {}
+    /// Adds the bytes of plain accesses to `bypassed_bytes`. Each block's dynamic shared memory is `shared`.
+    Checker(Clocks& clocks, std::uint64_t& bypassed_bytes, const void* shared)
+        : clocks_(clocks),
+          bypassed_bytes_(bypassed_bytes),
+          dynamic_shared_(shared, hopper_shared_bytes, "shared memory", true, false) {}
 
-    /// Where the launch's parameters and each block's dynamic shared memory lie.
-    void begin_launch(const void* parameters, std::size_t parameter_bytes, const void* shared,
-                      std::size_t shared_bytes);
+    void begin_launch(const void* parameters, std::size_t parameter_bytes, std::size_t shared_bytes);
     /// A block begins.
     void begin_block(int threads) {
         copies_.assign(threads, {});
         named_agents_.clear();
     }
 
-    /// Whom an agent behind the threads and their copies acts for, and what it does: "bulk load".
-    void name_agent(Agent agent, const char* what, int thread) {
-        named_agents_.push_back({agent, what, thread});
+    /// A new agent, which does something asynchronous for the thread: "bulk load".
+    Agent add_agent(const char* what, int thread) {
+        named_agents_.push_back({clocks_.add_agent(), what, thread});
+        return named_agents_.back().agent;
     }
 
     /// One access by a thread of the block, or by what it has started, at that moment. Throws a Report if it
@@ -117,8 +118,8 @@ class Checker {
                                         bool write, Via via, Caller caller);
 
     /// The last write to a line of dynamic shared memory, if one access wrote all of it.
-    std::optional<Moment> last_write(const std::byte* line) const {
-        const Shadow::Line& there = dynamic_shared_->line_at(line - dynamic_shared_->begin);
+    std::optional<Moment> last_write(const std::byte* line) {
+        const Shadow::Line& there = dynamic_shared_.line_at(line - dynamic_shared_.begin);
         return there.split ? std::nullopt : std::optional(there.whole.write.at());
     }
 
@@ -168,7 +169,7 @@ class Checker {
     Clocks& clocks_;
     std::uint64_t& bypassed_bytes_;
     std::vector<NamedAgent> named_agents_;
-    std::unique_ptr<Shadow> dynamic_shared_;
+    Shadow dynamic_shared_;
     std::vector<std::unique_ptr<Shadow>> static_shared_;  ///< of each program or library that has some
     Shadow* last_found_ = nullptr;                        ///< global memory, or null
     Range parameters_;

@@ -3,10 +3,9 @@
 ///
 /// What does things in an order of its own is an *agent*, and counts *epochs*. What agent a did in epoch e
 /// has happened before what a thread does now if the thread's clock has e or more for a; two accesses that no
-/// clock orders are a race. Clocks learn from each other where CUDA says that one thing happens before
-/// another: at
-/// __syncthreads and __syncwarp (not at a shuffle), from an arrival at an mbarrier to a wait for its phase,
-/// from a copy to a wait for it, and from fence and atomic of one thread to atomic and fence of another.
+/// clock orders are a race. Clocks learn from each other where CUDA orders things: at __syncthreads and
+/// __syncwarp (not at a shuffle), from an arrival at an mbarrier to a wait for its phase, from a copy to a
+/// wait for it, and from fence and atomic of one thread to atomic and fence of another.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +13,6 @@
 #include <boost/smart_ptr/intrusive_ref_counter.hpp>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -126,8 +124,7 @@ class Clocks {
     }
     /// The thread that did it, or whose copy did. Not of other agents.
     int thread_of(const Moment& moment) const {
-        const std::size_t first = is_copy(moment) ? threads_.size() : 0;
-        return is_thread(moment) || is_copy(moment) ? static_cast<int>(moment.agent - first) : 0;
+        return is_thread(moment) || is_copy(moment) ? moment.agent % threads_.size() : 0;
     }
     bool of_this_block(const Moment& moment) const { return moment.block == block_; }
     bool of_this_launch(const Moment& moment) const { return moment.block >= launch_; }
@@ -162,7 +159,8 @@ class Clocks {
     }
 
     /// These threads have met: each knows what one of them did or knew.
-    void meet(std::span<const int> threads) {
+    template <class Threads>
+    void meet(const Threads& threads) {
         const ClockRef met = new Clock(*threads_[threads.front()].known);
         const Clock* last = threads_[threads.front()].known.get();
         for (const int thread : threads) {
@@ -193,7 +191,8 @@ class Clocks {
             std::max<std::size_t>({clock.own.size(), 2 * threads_.size(), agent + std::size_t{1}}));
         raise(clock.own[agent], epoch);
     }
-    void learn(std::span<const int> threads, Agent agent, Epoch epoch) {
+    template <class Threads>
+    void learn(const Threads& threads, Agent agent, Epoch epoch) {
         ClockRef before, after;
         for (const int thread : threads) {
             ClockRef& known = threads_[thread].known;

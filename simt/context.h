@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <ranges>
 
 #include "simt/async.h"
 #include "simt/checker.h"
@@ -29,6 +30,11 @@ namespace simt {
 
 constexpr std::uint32_t full_warp = 0xffffffffu;
 
+/// Does the address suit an instruction that moves so many bytes?
+inline bool is_aligned(const void* address, std::size_t bytes) {
+    return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
+}
+
 /// What each object of a block knows of the block: who runs, memory, what comes before what, and the records.
 class Context {
   public:
@@ -36,7 +42,7 @@ class Context {
     SharedMemory shared;
     Counters tally;
     Clocks clocks;  ///< of checked blocks
-    Checker checker{clocks, tally.bypassed_bytes};
+    Checker checker{clocks, tally.bypassed_bytes, shared.data()};
     TimeModel time;
     Recorder recorder{shared, tally};
     bool is_checked = false;
@@ -47,7 +53,7 @@ class Context {
         is_checked = config.checked;
         threads = static_cast<int>(config.block.count());
         shared.begin_launch(config.shared_bytes);
-        checker.begin_launch(parameters, bytes, shared.data(), shared.bytes());
+        checker.begin_launch(parameters, bytes, config.shared_bytes);
     }
     void begin_block(std::uint32_t serial, std::uint32_t first_serial, BlockTrace* trace) {
         shared.begin_block();
@@ -58,6 +64,7 @@ class Context {
         checker.begin_block(threads);
     }
 
+    auto all_threads() const { return std::views::iota(0, threads); }
     /// The running thread, and its warp.
     int thread() const { return scheduler.current(); }
     int warp() const { return thread() / 32; }
@@ -93,12 +100,7 @@ class Context {
     }
 
     /// A new agent, which does something asynchronous for the thread: "bulk load". 0 if nothing is checked.
-    Agent add_agent(const char* what, int thread) {
-        if (!is_checked) return 0;
-        const Agent agent = clocks.add_agent();
-        checker.name_agent(agent, what, thread);
-        return agent;
-    }
+    Agent add_agent(const char* what, int thread) { return is_checked ? checker.add_agent(what, thread) : 0; }
     /// An operation begins: until its moments are known, all that it reads and writes is in flight.
     template <class Pieces>
     void start(AsyncOp<Pieces>& op, Via via) {

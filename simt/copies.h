@@ -36,7 +36,7 @@ class Copies : Part {
         if (valid && global == nullptr) context_.check(global, 16, false, Via::copy, caller);  // reports it
         if (!valid) global = nullptr;
         for (const void* address : {static_cast<const void*>(shared), global}) {
-            if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) {
+            if (!is_aligned(address, 16)) {
                 fail(Kind::misaligned, "copy_async of an address that is not 16-byte aligned, at {}", caller);
             }
         }

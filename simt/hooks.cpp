@@ -25,20 +25,18 @@ __attribute__((always_inline)) inline void plain_access(const void* address, std
     SIMT_HOOK(unaligned_read, bytes, false) \
     SIMT_HOOK(unaligned_write, bytes, true)
 
-#define SIMT_MEMORY(prefix)                                                \
-    void* prefix##memcpy(void* to, const void* from, std::size_t bytes) {  \
-        plain_access(from, bytes, false);                                  \
-        plain_access(to, bytes, true);                                     \
-        return std::memcpy(to, from, bytes);                               \
-    }                                                                      \
-    void* prefix##memmove(void* to, const void* from, std::size_t bytes) { \
-        plain_access(from, bytes, false);                                  \
-        plain_access(to, bytes, true);                                     \
-        return std::memmove(to, from, bytes);                              \
-    }                                                                      \
-    void* prefix##memset(void* to, int value, std::size_t bytes) {         \
-        plain_access(to, bytes, true);                                     \
-        return std::memset(to, value, bytes);                              \
+#define SIMT_MOVE(prefix, name)                                         \
+    void* prefix##name(void* to, const void* from, std::size_t bytes) { \
+        plain_access(from, bytes, false);                               \
+        plain_access(to, bytes, true);                                  \
+        return std::name(to, from, bytes);                              \
+    }
+#define SIMT_MEMORY(prefix)                                        \
+    SIMT_MOVE(prefix, memcpy)                                      \
+    SIMT_MOVE(prefix, memmove)                                     \
+    void* prefix##memset(void* to, int value, std::size_t bytes) { \
+        plain_access(to, bytes, true);                             \
+        return std::memset(to, value, bytes);                      \
     }
 
 extern "C" {

@@ -12,7 +12,7 @@ TensorMap tensor_map(void* data, const TensorMap::Index& extent,
     const auto refuse = [](const char* why) {
         throw Report(Report::Kind::misaligned, fmt::format("tensor_map: {}", why));
     };
-    if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0) refuse("the tensor is not 16-byte aligned");
+    if (!is_aligned(data, 16)) refuse("the tensor is not 16-byte aligned");
     for (int n = 0; n < TensorMap::dims; ++n) {
         if (n > 0 && stride[n] % 16 != 0) refuse("a stride is no multiple of 16 bytes");
         if (box[n] < 1 || box[n] > 256 || extent[n] < 1)
@@ -51,9 +51,8 @@ void fence_proxy_async() {
 }
 
 unsigned describe_tile(const void* tile, std::size_t bytes) {
-    const unsigned place = shared_offset(tile);
-    running_block->products.describe_tile(place, bytes);
-    return place;
+    running_block->products.describe_tile(tile, bytes);
+    return shared_offset(tile);
 }
 
 namespace {

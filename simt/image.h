@@ -26,6 +26,7 @@ struct Range {
     bool contains(const void* address, std::size_t size = 1) const {
         return place_of(address) < bytes && size <= bytes - place_of(address);
     }
+    bool operator==(const Range&) const = default;
 };
 
 /// The segment of the program or of a library that holds this address, or nothing.

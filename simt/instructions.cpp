@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <type_traits>
 
 #include "simt/block.h"
@@ -157,7 +158,7 @@ constexpr WarpInstruction mma_instruction{"mma", mma_body<T>};
 void access(const char* what, const void* address, std::size_t bytes, bool write,
             std::uint64_t Counters::*global_bytes, Caller caller) {
     Context& context = running_block->context;
-    if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
+    if (!is_aligned(address, bytes)) {
         context.fail(Report::Kind::misaligned,
                      "{} of {} bytes at an address that is no multiple of them, at {}", what, bytes, caller);
     }
@@ -170,7 +171,7 @@ void access(const char* what, const void* address, std::size_t bytes, bool write
 /// A lane's part of ldmatrix or stmatrix, before its warp meets: its row.
 void access_row(const char* what, const void* row, bool write, Site site, Caller caller) {
     Context& context = running_block->context;
-    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) fail_on_row(what, site);
+    if (!is_aligned(row, 16)) fail_on_row(what, site);
     context.check(row, 16, write, Via::wrapper, caller);
     context.tally.shared_tile_bytes += 16;
 }
@@ -262,7 +263,7 @@ void sync_warp(std::uint32_t mask, Site site) {
             int threads[32];
             std::size_t count = 0;
             for_each_lane(lanes, [&](int lane) { threads[count++] = 32 * context.warp() + lane; });
-            context.clocks.meet({threads, count});
+            context.clocks.meet(std::span(threads, count));
         }};
     running_block->meetings.meet(instruction, mask, nullptr, site);
 }

@@ -35,9 +35,7 @@ class MaskedTiles {
     void note_tile(int thread, int first, int scores) {
         Thread& own = threads_[thread];
         end_tile(own);
-        own.tiles += 1;
-        own.first = first;
-        own.scores = scores;
+        own = {own.tiles + 1, first, scores};
     }
 
     /// Are comparisons seen? Then the block has masked `count` tiles, whatever it noted.

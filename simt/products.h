@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <optional>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -47,8 +47,8 @@ class Products : Part {
     }
 
     /// A tile of shared memory: products whose descriptors start in it must stay in it.
-    void describe_tile(unsigned place, std::size_t bytes) {
-        const Tile tile{place, place + static_cast<unsigned>(bytes)};
+    void describe_tile(const void* begin, std::size_t bytes) {
+        const Range tile{static_cast<const std::byte*>(begin), bytes};
         if (std::find(tiles_.begin(), tiles_.end(), tile) == tiles_.end()) tiles_.push_back(tile);
     }
 
@@ -94,9 +94,7 @@ class Products : Part {
         for (Epoch n = queue.over(); n < over; ++n) give_back(queue[n]);
         queue.forget(over);
         if (!context_.is_checked) return;
-        int lanes[32];
-        std::iota(lanes, lanes + 32, 32 * warp());
-        context_.clocks.learn(lanes, group().agent, over);
+        context_.clocks.learn(std::views::iota(32 * warp(), 32 * warp() + 32), group().agent, over);
     }
 
     /// What each lane does before: waits until all four warps have started what its own is to wait for.
@@ -128,10 +126,6 @@ class Products : Part {
         std::vector<Step> products;
         Agent agent = 0;           ///< its products: the n-th is epoch n
         std::vector<int> waiting;  ///< threads, for products that another warp has not started
-    };
-    struct Tile {
-        unsigned begin, end;
-        bool operator==(const Tile&) const = default;
     };
 
     Warp& own() { return warps_[warp()]; }
@@ -190,10 +184,9 @@ class Products : Part {
         if (descriptor.swizzle != 1) {
             fail(Kind::unsupported, "wgmma at {}: the descriptor of {} has no 128-byte swizzle", site, which);
         }
-        const auto holds = [&](const Tile& tile) { return tile.begin <= first && end <= tile.end; };
-        const auto starts_in = [&](const Tile& tile) {
-            return tile.begin <= descriptor.start && descriptor.start < tile.end;
-        };
+        const std::byte* memory = context_.shared.data();
+        const auto holds = [&](const Range& tile) { return tile.contains(memory + first, end - first); };
+        const auto starts_in = [&](const Range& tile) { return tile.contains(memory + descriptor.start); };
         const bool leaves_tile = std::any_of(tiles_.begin(), tiles_.end(), starts_in) &&
                                  std::none_of(tiles_.begin(), tiles_.end(), holds);
         if (end <= context_.shared.bytes() && !leaves_tile) return;
@@ -247,7 +240,7 @@ class Products : Part {
 
     std::vector<Warp> warps_;
     std::vector<Warpgroup> warpgroups_;
-    std::vector<Tile> tiles_;
+    std::vector<Range> tiles_;
     Multiplier multiplier_;
 };
 

@@ -158,23 +158,23 @@ void Scheduler::start(int id) {
     context::stack_context stack;
     stack.size = own.bytes - unused;
     stack.sp = own.begin + stack.size;  // stacks grow downwards
-    fiber(id).ended = false;
-    fiber(id).waiting = context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack),
-                                       Borrowed{}, [this, id](context::fiber&& from) {
-                                           arrive_first(previous_ == nobody);
-                                           fiber(previous_).waiting = std::move(from);
-                                           try {
-                                               program_->main(id);
-                                           } catch (...) {
-                                               failure_ = std::current_exception();
-                                           }
-                                           fiber(id).ended = true;
-                                           program_->end_turn();
-                                           const int to = begin_next_turn();
-                                           leave(stacks_, to, nullptr);
-                                           previous_ = id;
-                                           return std::move(fiber(to).waiting);
-                                       });
+    const auto main = [this, id](context::fiber&& from) {
+        arrive_first(previous_ == nobody);
+        fiber(previous_).waiting = std::move(from);
+        try {
+            program_->main(id);
+        } catch (...) {
+            failure_ = std::current_exception();
+        }
+        fiber(id).ended = true;
+        program_->end_turn();
+        const int to = begin_next_turn();
+        leave(stacks_, to, nullptr);
+        previous_ = id;
+        return std::move(fiber(to).waiting);
+    };
+    const context::preallocated place(stack.sp, stack.size, stack);
+    fiber(id) = {context::fiber(std::allocator_arg, place, Borrowed{}, main), false};
     make_ready(id / 32, 1u << id % 32);
 }
 

@@ -44,7 +44,7 @@ void TimeModel::load(int thread, const void* mbarrier, int phase, std::size_t be
     const int place =
         place_of_mbarrier_.try_emplace(mbarrier, static_cast<int>(places_.size())).first->second;
     places_.resize(std::max<std::size_t>(places_.size(), place + 1));
-    auto& tensors = places_[place];
+    auto& tensors = places_[place].tensors;
     if (std::find(tensors.begin(), tensors.end(), tensor) == tensors.end()) tensors.emplace_back(tensor);
     loaded_[begin] = {end, {place, tensor}};
     add(thread, {Step::Kind::load, static_cast<int>(loads_.size())});
@@ -127,7 +127,7 @@ struct TimeModel::Run {
             events[load.event].has_loads = true;
         }
         times.warps.resize(warps.size());
-        for (const auto& tensors : m.places_) times.places.push_back({.tensors = tensors, .fills = {}});
+        times.places = m.places_;
     }
 
     void signal(int number, int count) {

@@ -126,7 +126,7 @@ class TimeModel {
     std::vector<Tile> notes_;
     std::vector<std::vector<Timeline::Product>> products_;  ///< of each warpgroup, without times
     std::vector<int> products_of_warp_;                     ///< how many it has started
-    std::vector<std::vector<std::string>> places_;          ///< the tensors that they were filled from
+    std::vector<Timeline::Place> places_;                   ///< without fills
     std::map<const void*, int> place_of_mbarrier_;
     /// By its first byte, what a load filled.
     struct Loaded {
