@@ -84,11 +84,9 @@ void Block::main(int) {
 }
 
 void Block::fail_on_deadlock(dim3 index) const {
-    throw Report(Report::Kind::deadlock,
-                 fmt::format("deadlock in block ({}, {}, {}): {}{}{}{}{}", index.x, index.y, index.z,
-                             context.scheduler.describe_waiting(), mbarriers.describe_waiting(),
-                             named_barriers.describe_waiting(), registers.describe_waiting(),
-                             atomics.describe_waiting()));
+    throw report(Report::Kind::deadlock, "deadlock in block ({}, {}, {}): {}{}{}{}{}", index.x, index.y,
+                 index.z, context.scheduler.describe_waiting(), mbarriers.describe_waiting(),
+                 named_barriers.describe_waiting(), registers.describe_waiting(), atomics.describe_waiting());
 }
 
 }  // namespace simt

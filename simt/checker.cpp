@@ -17,12 +17,6 @@ std::string describe(const Shadow& shadow, const std::byte* address) {
     return fmt::format("{} (byte {})", shadow.name, shadow.place_of(address));
 }
 
-template <class... Arguments>
-[[noreturn]] void fault(Report::Kind kind, fmt::format_string<const Arguments&...> text,
-                        const Arguments&... arguments) {
-    throw Report(kind, fmt::format(text, arguments...));
-}
-
 /// From now on each part of the line has a history of its own.
 void split(Shadow::Line& line) {
     constexpr std::size_t parts = Shadow::line / Shadow::unit;
@@ -67,19 +61,19 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
         const char* where = segment_of(first).contains(first, bytes)
                                 ? "of a variable of the host, which no GPU has"
                                 : "outside shared memory and every allocation";
-        fault(Report::Kind::out_of_bounds, "{} of {} bytes {}, at {}", write ? "write" : "read", bytes, where,
-              caller);
+        throw report(Report::Kind::out_of_bounds, "{} of {} bytes {}, at {}", write ? "write" : "read", bytes,
+                     where, caller);
     }
     if (via == Via::plain) bypassed_bytes_ += bytes;
     if (!shadow->writable) {
         if (!write) return {};
-        fault(Report::Kind::read_only, "write to {}, which is an input, at {}", shadow->name, caller);
+        throw report(Report::Kind::read_only, "write to {}, which is an input, at {}", shadow->name, caller);
     }
     const bool orders = via == Via::atomic || via == Via::release || via == Via::acquire;
     const bool is_atomic = orders || via == Via::addition;
     if (is_atomic && !shadow->global) {
-        fault(Report::Kind::unsupported, "atomic on {} at {}: only global memory has them here", shadow->name,
-              caller);
+        throw report(Report::Kind::unsupported, "atomic on {} at {}: only global memory has them here",
+                     shadow->name, caller);
     }
     Attempt now{{.block = at.block, .epoch = at.epoch}, thread, write, via};
     now.access.agent = at.agent & 0x7fff;
@@ -161,8 +155,8 @@ void Checker::check(Shadow& shadow, const std::byte* address, std::size_t bytes,
 void Checker::check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* address, const Attempt& now) {
     auto& [last_write, reads] = cell;
     if (!now.write && !shadow.global && !clocks_.of_this_block(last_write.at())) {
-        fault(Report::Kind::uninitialized, "read of {} at {} by thread {} before anything wrote it",
-              describe(shadow, address), now.access.caller(), now.thread);
+        throw report(Report::Kind::uninitialized, "read of {} at {} by thread {} before anything wrote it",
+                     describe(shadow, address), now.access.caller(), now.thread);
     }
     const auto unknown = [&](const Access& before) {
         return (before.atomic == 0 || now.access.atomic == 0) && !knows(shadow, now, before);
@@ -195,11 +189,12 @@ void Checker::check_proxy(const Shadow& shadow, const Access& before, const std:
     if ((now.via != Via::bulk && now.via != Via::product) || shadow.global) return;
     const Moment at = before.at();
     if (!clocks_.of_this_block(at) || !clocks_.is_thread(at) || clocks_.is_fenced(now.thread, at)) return;
-    fault(Report::Kind::missing_fence,
-          "{} of {} at {} by thread {} behind the write at {} by thread {}, with no fence_proxy_async by "
-          "that thread between them",
-          now.via == Via::product ? "wgmma" : "bulk copy", describe(shadow, address), now.access.caller(),
-          now.thread, before.caller(), clocks_.thread_of(at));
+    throw report(
+        Report::Kind::missing_fence,
+        "{} of {} at {} by thread {} behind the write at {} by thread {}, with no fence_proxy_async by "
+        "that thread between them",
+        now.via == Via::product ? "wgmma" : "bulk copy", describe(shadow, address), now.access.caller(),
+        now.thread, before.caller(), clocks_.thread_of(at));
 }
 
 void Checker::conflict(const Shadow& shadow, const Access& before, const char* before_kind,
@@ -213,27 +208,27 @@ void Checker::conflict(const Shadow& shadow, const Access& before, const char* b
     const auto agent = std::find_if(named_agents_.begin(), named_agents_.end(),
                                     [&](const NamedAgent& named) { return named.agent == at.agent; });
     if (same_block && agent != named_agents_.end()) {
-        fault(Report::Kind::copy_in_flight,
-              "{} of {} at {} by thread {} before the {} at {} by thread {} was waited for", kind,
-              describe(shadow, address), now.access.caller(), now.thread, agent->what, before.caller(),
-              agent->thread);
+        throw report(Report::Kind::copy_in_flight,
+                     "{} of {} at {} by thread {} before the {} at {} by thread {} was waited for", kind,
+                     describe(shadow, address), now.access.caller(), now.thread, agent->what, before.caller(),
+                     agent->thread);
     }
     const int thread = clocks_.thread_of(at);
     const Copies& copies = copies_[thread];
     if (by_copy && copies.over < at.epoch) {
         const char* what = now.via != Via::copy ? (now.write ? "write of" : "read of")
                                                 : (now.write ? "copy to" : "copy from");
-        fault(Report::Kind::copy_in_flight,
-              "{} {} at {} by thread {} before the asynchronous copy at {} was waited for", what,
-              describe(shadow, address), now.access.caller(), now.thread, before.caller());
+        throw report(Report::Kind::copy_in_flight,
+                     "{} {} at {} by thread {} before the asynchronous copy at {} was waited for", what,
+                     describe(shadow, address), now.access.caller(), now.thread, before.caller());
     }
     const char* missing = !same_block ? "blocks of one launch have no order but by fences around an atomic"
                           : by_copy && copies.by_mbarrier  ? "the mbarrier of that copy was not waited for"
                           : thread / 32 == now.thread / 32 ? "no __syncwarp or barrier between them"
                                                            : "no barrier between them";
-    fault(Report::Kind::race, "race on {}: {} at {} by thread {}{}{}, {} at {} by thread {}, and {}",
-          describe(shadow, address), before_kind, before.caller(), thread, others,
-          same_block ? "" : " of another block", kind, now.access.caller(), now.thread, missing);
+    throw report(Report::Kind::race, "race on {}: {} at {} by thread {}{}{}, {} at {} by thread {}, and {}",
+                 describe(shadow, address), before_kind, before.caller(), thread, others,
+                 same_block ? "" : " of another block", kind, now.access.caller(), now.thread, missing);
 }
 
 }  // namespace simt

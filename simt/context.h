@@ -75,7 +75,7 @@ class Context {
     template <class... Arguments>
     [[noreturn, gnu::noinline]] void fail(Report::Kind kind, fmt::format_string<const Arguments&...> text,
                                           const Arguments&... arguments) {
-        scheduler.fail(std::make_exception_ptr(Report(kind, fmt::format(text, arguments...))));
+        scheduler.fail(std::make_exception_ptr(report(kind, text, arguments...)));
     }
 
     /// On the checked back-end: one access by the running thread, to memory but stacks. Does not return if

@@ -49,12 +49,10 @@ struct Counters {
     std::uint64_t masked_tiles = 0;  ///< of these, the ones whose scores were masked
 
     // By the model of a multiprocessor's time (simt/time_model.h), of blocks with Hopper's instructions:
-
     std::uint64_t exponentials_beside_products = 0;      ///< while another warpgroup's product is computed
     std::uint64_t exponentials_beside_own_products = 0;  ///< while one of the same warpgroup is
     std::uint64_t mbarrier_stalls = 0;                   ///< waits at mbarriers that are not over at once
     std::uint64_t named_stalls = 0;                      ///< the same at named barriers
-
     std::uint64_t bypassed_bytes = 0;  ///< traffic that no wrapper counted (checked back-end); must be 0
 
     Counters& operator+=(const Counters& other);

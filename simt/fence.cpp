@@ -63,7 +63,7 @@ void on_fault(int, siginfo_t* info, void* context) {
         for (const Fenced& one : all_fenced) {
             if (!one.memory.contains(info->si_addr)) continue;
             host.touched = &one;
-            host.byte = static_cast<std::size_t>(static_cast<std::byte*>(info->si_addr) - one.memory.begin);
+            host.byte = one.memory.place_of(info->si_addr);
             const std::uintptr_t at = instruction(*static_cast<ucontext_t*>(context));
             host.caller = {};
             // It may be a function of the C library that the stage has called.
@@ -90,8 +90,6 @@ class Closed {
         runs_host_side = true;
         set_closed(true);
     }
-    Closed(const Closed&) = delete;
-    Closed& operator=(const Closed&) = delete;
     ~Closed() {
         set_closed(false);
         runs_host_side = false;
@@ -117,18 +115,17 @@ void forget_fence(void* data) {
 void run_host_side(const void* code, const std::function<void()>& host_side) {
     if (all_fenced.empty()) return host_side();
     // The first call of backtrace() allocates, which a handler must not.
-    [[maybe_unused]] static const int loaded = [] {
-        void* frame = nullptr;
-        return backtrace(&frame, 1);
-    }();
+    void* frame = nullptr;
+    [[maybe_unused]] static const int loaded = backtrace(&frame, 1);
     host.code = segment_of(code);
     host.touched = nullptr;
     const Closed closed;
     if (sigsetjmp(host.entry, 1) == 0) return host_side();
     const std::string place = host.caller.address == 0 ? "" : " at " + to_string(host.caller);
-    throw Report(Report::Kind::host_access, fmt::format("host code {} device memory{}: {} (byte {}), outside "
-                                                        "of a launch. On a GPU it is out of the host's reach",
-                                                        host.how, place, host.touched->name, host.byte));
+    throw report(Report::Kind::host_access,
+                 "host code {} device memory{}: {} (byte {}), outside of a launch. On a GPU it is out of the "
+                 "host's reach",
+                 host.how, place, host.touched->name, host.byte);
 }
 
 DuringLaunch::DuringLaunch() : was_closed_(host.closed) {

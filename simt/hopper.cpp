@@ -10,7 +10,7 @@ namespace simt {
 TensorMap tensor_map(void* data, const TensorMap::Index& extent,
                      const std::array<std::int64_t, TensorMap::dims>& stride, const TensorMap::Index& box) {
     const auto refuse = [](const char* why) {
-        throw Report(Report::Kind::misaligned, fmt::format("tensor_map: {}", why));
+        throw report(Report::Kind::misaligned, "tensor_map: {}", why);
     };
     if (!is_aligned(data, 16)) refuse("the tensor is not 16-byte aligned");
     for (int n = 0; n < TensorMap::dims; ++n) {

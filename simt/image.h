@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "simt/cuda.h"
+#include "simt/simt.h"
 
 namespace simt {
 
@@ -54,6 +55,17 @@ template <class Place>
 requires std::same_as<Place, simt::Site> || std::same_as<Place, simt::Caller>
 struct fmt::formatter<Place> : fmt::formatter<fmt::string_view> {
     auto format(Place place, format_context& context) const {
-        return fmt::formatter<fmt::string_view>::format(simt::to_string(place), context);
+        return fmt::format_to(context.out(), "{}", simt::to_string(place));
     }
 };
+
+namespace simt {
+
+/// A report whose text is formatted.
+template <class... Arguments>
+Report report(Report::Kind kind, fmt::format_string<const Arguments&...> text,
+              const Arguments&... arguments) {
+    return Report(kind, fmt::format(text, arguments...));
+}
+
+}  // namespace simt

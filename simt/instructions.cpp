@@ -145,15 +145,6 @@ constexpr WarpInstruction stmatrix_instruction[]{{"stmatrix", stmatrix_body<fals
 template <class T>
 constexpr WarpInstruction mma_instruction{"mma", mma_body<T>};
 
-// Functions of their own, so that all others' turns are short of variables: see Meetings::meet.
-[[noreturn, gnu::noinline]] void fail_on_row(const char* what, Site site) {
-    running_block->context.fail(Report::Kind::misaligned, "{} of a row that is not 16-byte aligned, at {}",
-                                what, site);
-}
-[[noreturn, gnu::noinline]] void fail_on_type(Site site) {
-    running_block->context.fail(Report::Kind::unsupported, "mma of bf16 at {} needs sm_80", site);
-}
-
 /// What load() and store() have in common: they are checked, recorded and counted.
 void access(const char* what, const void* address, std::size_t bytes, bool write,
             std::uint64_t Counters::*global_bytes, Caller caller) {
@@ -171,7 +162,8 @@ void access(const char* what, const void* address, std::size_t bytes, bool write
 /// A lane's part of ldmatrix or stmatrix, before its warp meets: its row.
 void access_row(const char* what, const void* row, bool write, Site site, Caller caller) {
     Context& context = running_block->context;
-    if (!is_aligned(row, 16)) fail_on_row(what, site);
+    if (!is_aligned(row, 16))
+        context.fail(Report::Kind::misaligned, "{} of a row that is not 16-byte aligned, at {}", what, site);
     context.check(row, 16, write, Via::wrapper, caller);
     context.tally.shared_tile_bytes += 16;
 }
@@ -206,7 +198,8 @@ void stmatrix(const void* row, const std::uint32_t (&r)[4], bool transposed, Sit
 
 template <class T>
 void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, Site site) {
-    if (std::is_same_v<T, bf16> && options().compute_capability < 80) fail_on_type(site);
+    if (std::is_same_v<T, bf16> && options().compute_capability < 80)
+        running_block->context.fail(Report::Kind::unsupported, "mma of bf16 at {} needs sm_80", site);
     MmaOperands operands{d, a, {b0, b1}};
     running_block->meetings.meet(mma_instruction<T>, full_warp, &operands, site);
 }

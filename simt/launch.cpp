@@ -52,13 +52,13 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
             std::size_t bytes) {
     const Options& o = options();
     if (config.shared_bytes > std::min(o.most_shared_bytes, hopper_shared_bytes)) {
-        throw Report(Report::Kind::unsupported,
-                     fmt::format("needs {} bytes of shared memory per block; this device has {}",
-                                 config.shared_bytes, o.most_shared_bytes));
+        throw report(Report::Kind::unsupported,
+                     "needs {} bytes of shared memory per block; this device has {}", config.shared_bytes,
+                     o.most_shared_bytes);
     }
     if (config.block.count() == 0 || config.block.count() > 1024 || config.grid.count() == 0) {
-        throw Report(Report::Kind::unsupported, fmt::format("a launch of {} blocks of {} threads",
-                                                            config.grid.count(), config.block.count()));
+        throw report(Report::Kind::unsupported, "a launch of {} blocks of {} threads", config.grid.count(),
+                     config.block.count());
     }
     const DuringLaunch memory_is_accessible;
     const std::uint64_t blocks = config.grid.count();

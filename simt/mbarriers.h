@@ -52,12 +52,7 @@ class Mbarriers : Part {
         }
         context_.check(address, sizeof(std::uint64_t), true, Via::wrapper, caller);
         const std::vector<Epoch> none(context_.threads, 0);
-        all_.push_back({.address = address,
-                        .arrivals = arrivals,
-                        .missing = arrivals,
-                        .told = none,
-                        .landed = none,
-                        .set_up_by = thread()});
+        all_.push_back({address, arrivals, arrivals, thread(), none, none});
     }
     /// Bulk loads may signal the mbarriers that it has set up.
     void fence_init() {
@@ -142,11 +137,12 @@ class Mbarriers : Part {
   private:
     struct Mbarrier {
         const void* address;
-        int arrivals;             ///< that a phase takes
-        int missing;              ///< of them, in the present phase
-        std::uint32_t phase = 0;  ///< the present one
+        int arrivals;   ///< that a phase takes
+        int missing;    ///< of them, in the present phase
+        int set_up_by;  ///< thread
         /// Of each thread: how many of its copies arrive by the present phase, and by the last complete one.
         std::vector<Epoch> told, landed;
+        std::uint32_t phase = 0;  ///< the present one
         /// What those knew that have arrived so far, and by the last complete phase. Of checked blocks.
         ClockRef arrived{}, released{};
         std::vector<int> waiting{};  ///< threads
@@ -155,7 +151,6 @@ class Mbarriers : Part {
         std::int64_t expected = 0, started = 0;  ///< bytes, in the present phase
         std::vector<BulkCopy> loads{};           ///< of the present phase
         Agent agent = 0;                         ///< that they are; 0: there have been none
-        int set_up_by = 0;                       ///< thread
         bool is_visible = false;                 ///< to them, by that thread's fence
     };
 

@@ -39,10 +39,9 @@ class Products : Part {
             const std::size_t started = warps_[w].queue.started();
             if (started == group.products.size()) continue;
             const Warpgroup::Step& step = group.products[started];
-            throw Report(
-                Report::Kind::divergence,
-                fmt::format("divergence: warp {} executes wgmma at {}, and warp {} of its warpgroup does not",
-                            step.warp, step.site, w));
+            throw report(Kind::divergence,
+                         "divergence: warp {} executes wgmma at {}, and warp {} of its warpgroup does not",
+                         step.warp, step.site, w);
         }
     }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <span>
 
 namespace simt {
 
@@ -12,8 +13,8 @@ constexpr double never = std::numeric_limits<double>::infinity();
 
 void TimeModel::begin(int threads) {
     *this = {};
-    lanes_.resize(threads);
     steps_.resize((threads + 31) / 32);
+    lanes_.resize(32 * steps_.size());
     products_.resize((steps_.size() + warps_of_group - 1) / warps_of_group);
     products_of_warp_.resize(steps_.size());
 }
@@ -27,9 +28,8 @@ void TimeModel::insert(int thread, Step step) {
     auto found = std::find_if(begin, steps.end(), [&](const Step& other) { return other.same_as(step); });
     if (found == steps.end()) {
         found = steps.insert(begin, step);
-        const std::size_t first = thread / 32 * 32;
-        for (std::size_t id = first; id < std::min(first + 32, lanes_.size()); ++id)
-            lanes_[id].cursor += lanes_[id].cursor > lane.cursor;
+        for (Lane& other : std::span(lanes_).subspan(thread / 32 * 32, 32))
+            other.cursor += other.cursor > lane.cursor;
     } else if (step.kind == Step::Kind::signal || step.kind == Step::Kind::await) {
         found->count += step.count;
     } else {
@@ -68,8 +68,7 @@ void TimeModel::meet(int warp, std::uint32_t lanes) {
 }
 
 void TimeModel::meet() {
-    for (std::size_t id = 0; is_on_ && id < lanes_.size(); ++id) flush(static_cast<int>(id));
-    for (std::size_t id = 0; is_on_ && id < lanes_.size(); ++id) lanes_[id].cursor = steps_[id / 32].size();
+    for (std::size_t warp = 0; warp < steps_.size(); ++warp) meet(static_cast<int>(warp), ~0u);
 }
 
 Timeline::Product::Operand TimeModel::operand_at(std::size_t byte) const {

@@ -128,12 +128,8 @@ class TimeModel {
     std::vector<int> products_of_warp_;                     ///< how many it has started
     std::vector<Timeline::Place> places_;                   ///< without fills
     std::map<const void*, int> place_of_mbarrier_;
-    /// By its first byte, what a load filled.
-    struct Loaded {
-        std::size_t end;
-        Timeline::Product::Operand what;
-    };
-    std::map<std::size_t, Loaded> loaded_;
+    /// By its first byte, what a load filled, and its end.
+    std::map<std::size_t, std::pair<std::size_t, Timeline::Product::Operand>> loaded_;
 };
 
 }  // namespace simt
