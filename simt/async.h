@@ -2,10 +2,9 @@
 /// Asynchronous operations: what a thread or a warp starts and does not wait for. Internal to simt/.
 ///
 /// They are of one kind, whether an instruction copies 16 bytes (cp.async), moves a box (TMA) or multiplies
-/// matrices (wgmma). Each reads, writes and signals: it accesses memory at some moment between its start and
-/// the wait that learns that it is over, and lands as late as that wait allows. The race checker takes it to
-/// be under way all that time, whenever its bytes land. A new kind is an Op with land() in an AsyncQueue, or
-/// an AsyncOp that an mbarrier holds (simt/mbarriers.h).
+/// matrices (wgmma). Each reads, writes and signals: it accesses memory between its start and the wait that
+/// learns that it is over, and lands as late as that allows. To the race checker it is under way all that
+/// time. A new kind is an Op with land() in an AsyncQueue, or an AsyncOp that an mbarrier holds.
 #pragma once
 
 #include <array>

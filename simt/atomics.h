@@ -2,12 +2,7 @@
 /// What a block has to do with the others of its launch: atomics, fences, counts. Internal to simt/.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <cstdint>
-#include <mutex>
-#include <string>
-#include <vector>
 
 #include "simt/context.h"
 #include "simt/workers.h"

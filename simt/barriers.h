@@ -2,11 +2,6 @@
 /// The barriers of a block that lie in no memory: __syncthreads, and named ones. Internal to simt/.
 #pragma once
 
-#include <array>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "simt/context.h"
 
 namespace simt {
@@ -87,8 +82,17 @@ class NamedBarriers : Part {
         context_.tally.named_waits += waits;
         State& barrier = barriers_[id];
         barrier.arrivals.resize(context_.threads);
-        require_fit(id, barrier, threads, site);
-        barrier.arrivals[thread()] = {site, barrier.uses};
+        if (barrier.arrived > 0 && barrier.threads != threads) {
+            fail(Kind::divergence, "named barrier {} takes {} threads at {}, and {} at {}", id,
+                 barrier.threads, barrier.first, threads, site);
+        }
+        const Arrival last = std::exchange(barrier.arrivals[thread()], {site, barrier.uses});
+        if (last.use == barrier.uses) {
+            fail(Kind::wrong_phase,
+                 "thread {} arrives twice in one phase of named barrier {}, at {} and at {}, with {} of {} "
+                 "arrivals",
+                 thread(), id, last.site, site, barrier.arrived, threads);
+        }
         if (barrier.arrived == 0) barrier.first = site;
         barrier.threads = threads;
         barrier.arrived += 1;
@@ -116,20 +120,6 @@ class NamedBarriers : Part {
         std::vector<int> waiting;
         std::vector<Arrival> arrivals;  ///< of each thread of the block
     };
-
-    /// May the running thread arrive at it?
-    void require_fit(int id, const State& barrier, int threads, Site site) {
-        if (barrier.arrived > 0 && barrier.threads != threads) {
-            fail(Kind::divergence, "named barrier {} takes {} threads at {}, and {} at {}", id,
-                 barrier.threads, barrier.first, threads, site);
-        }
-        const Arrival& last = barrier.arrivals[thread()];
-        if (last.use != barrier.uses) return;
-        fail(Kind::wrong_phase,
-             "thread {} arrives twice in one phase of named barrier {}, at {} and at {}, with {} of {} "
-             "arrivals",
-             thread(), id, last.site, site, barrier.arrived, threads);
-    }
 
     /// All have arrived, and the running thread, which came last, may wait.
     void complete(State& barrier, bool waits) {

@@ -1,7 +1,5 @@
 #include "simt/block.h"
 
-#include <fmt/core.h>
-
 namespace simt {
 
 thread_local constinit Block* running_block = nullptr;

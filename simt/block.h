@@ -6,9 +6,6 @@
 /// it. An object of another architecture is a file more, and a member here.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "simt/atomics.h"
 #include "simt/barriers.h"
 #include "simt/bulk_copies.h"

@@ -2,13 +2,8 @@
 /// Bulk copies (TMA) between global and shared memory: of boxes, and of lines. Internal to simt/.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <numeric>
-#include <ranges>
-#include <utility>
-#include <vector>
 
 #include "simt/context.h"
 #include "simt/hopper.h"

@@ -1,14 +1,22 @@
 /// @file
-/// What the objects of a block have in common. Internal to simt/.
+/// What the objects of a block have in common, what they need of the library included. Internal to simt/.
 #pragma once
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <ranges>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "simt/async.h"
 #include "simt/checker.h"
@@ -21,10 +29,7 @@
 #include "simt/time_model.h"
 
 /// Where an instruction was called, for reports. In the function that kernels call.
-#define SIMT_CALLER                                                   \
-    simt::Caller {                                                    \
-        reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)) \
-    }
+#define SIMT_CALLER simt::Caller::of(__builtin_return_address(0))
 
 namespace simt {
 
@@ -93,8 +98,7 @@ class Context {
         try {
             return checker.access(thread, at, address, bytes, write, via, caller);
         } catch (const Report&) {
-            fault = std::current_exception();  // a thread that fails never leaves fail(), and must not stay
-                                               // in here
+            fault = std::current_exception();  // a thread that fails never goes on, and must not stay in here
         }
         scheduler.fail(fault);
     }

@@ -2,11 +2,7 @@
 /// Asynchronous copies of 16 bytes (cp.async). Internal to simt/.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "simt/context.h"
 

@@ -24,12 +24,10 @@ void run_host_side(const void* code, const std::function<void()>& host_side);
 class DuringLaunch {
   public:
     DuringLaunch();
-    DuringLaunch(const DuringLaunch&) = delete;
-    DuringLaunch& operator=(const DuringLaunch&) = delete;
     ~DuringLaunch();
 
   private:
-    bool was_closed_;
+    const bool was_closed_;
 };
 
 }  // namespace simt

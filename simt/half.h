@@ -30,8 +30,7 @@ inline fp16 round_to<fp16>(float x) {
         bits = 0x7e00;
     } else if (magnitude >= 0x4780'0000) {  // 2^16
         bits = 0x7c00;
-    } else if (magnitude <
-               0x3880'0000) {  // 2^-14: multiples of 2^-24 below, which floats from 0.5 to 1 are too
+    } else if (magnitude < 0x3880'0000) {  // 2^-14: multiples of 2^-24, as floats from 0.5 to 1 are
         bits = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f00'0000;
     } else {  // the exponent's bias becomes 15; a carry out of the fraction goes where it belongs
         bits = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;

@@ -42,11 +42,19 @@ std::vector<Range> thread_local_memory();
 /// Where an instruction was called: a return address.
 struct Caller {
     std::uintptr_t address = 0;
+    static Caller of(const void* code) { return {reinterpret_cast<std::uintptr_t>(code)}; }
 };
 
 /// "kernel.cu:12"; of a caller, the address itself if nothing can say.
 std::string to_string(Site site);
 std::string to_string(Caller caller);
+
+/// A report whose text is formatted.
+template <class... Arguments>
+Report report(Report::Kind kind, fmt::format_string<const Arguments&...> text,
+              const Arguments&... arguments) {
+    return Report(kind, fmt::format(text, arguments...));
+}
 
 }  // namespace simt
 
@@ -58,14 +66,3 @@ struct fmt::formatter<Place> : fmt::formatter<fmt::string_view> {
         return fmt::format_to(context.out(), "{}", simt::to_string(place));
     }
 };
-
-namespace simt {
-
-/// A report whose text is formatted.
-template <class... Arguments>
-Report report(Report::Kind kind, fmt::format_string<const Arguments&...> text,
-              const Arguments&... arguments) {
-    return Report(kind, fmt::format(text, arguments...));
-}
-
-}  // namespace simt

@@ -2,12 +2,7 @@
 /// What each instruction does, lane by lane: the executable specification of the CUDA layer. Compiled without
 /// instrumentation, so that only the kernel's own accesses reach the race checker by themselves.
 
-#include <fmt/core.h>
-
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <span>
 #include <type_traits>
 
 #include "simt/block.h"

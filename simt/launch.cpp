@@ -1,13 +1,6 @@
-#include <fmt/core.h>
-
-#include <algorithm>
 #include <atomic>
-#include <memory>
-#include <mutex>
 #include <numeric>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "simt/block.h"
 #include "simt/fence.h"

@@ -2,12 +2,6 @@
 /// mbarriers: barriers in shared memory that threads, copies and bytes complete. Internal to simt/.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "simt/context.h"
 #include "simt/copies.h"
 
@@ -72,7 +66,7 @@ class Mbarriers : Part {
                  id, caller, mbarrier.phase);
         }
         context_.tally.mbarrier_arrivals += 1;
-        context_.time.signal(id, address, static_cast<int>(mbarrier.phase));
+        context_.time.signal(id, address, mbarrier.phase);
         if (behind_copies) {
             mbarrier.told[id] = copies_.tell_mbarrier(caller);
             if (context_.is_checked) context_.clocks.release_copies(id, mbarrier.told[id], mbarrier.arrived);
@@ -93,7 +87,7 @@ class Mbarriers : Part {
     void wait(void* address, int number, Site site, Caller caller) {
         Mbarrier& mbarrier = find(address, caller);
         context_.tally.mbarrier_waits += 1;
-        const int id = thread(), present = static_cast<int>(mbarrier.phase);
+        const int id = thread(), present = mbarrier.phase;
         if (number == 0 || number == 1) number = present - ((present ^ number) & 1);  // a parity will do
         if (number != present && number != present - 1) {
             fail(Kind::wrong_phase, "thread {} asks at {} for phase {} of an mbarrier that is in phase {}",
@@ -102,7 +96,7 @@ class Mbarriers : Part {
         context_.time.await(id, address, number, &Timeline::mbarrier_stalls);
         // The last one to be missing may be a bulk load that no thread has waited for.
         if (number == present) complete_if_over(mbarrier, true, caller);
-        if (number == static_cast<int>(mbarrier.phase)) {
+        if (number == mbarrier.phase) {
             mbarrier.waiting.push_back(id);
             context_.scheduler.wait("an mbarrier", site);
         } else {
@@ -124,7 +118,7 @@ class Mbarriers : Part {
                  caller);
         }
         if (mbarrier.agent == 0) mbarrier.agent = context_.add_agent("bulk load", thread());
-        return {static_cast<int>(mbarrier.phase), context_.clocks.moment(mbarrier.agent, mbarrier.phase + 1)};
+        return {mbarrier.phase, context_.clocks.moment(mbarrier.agent, mbarrier.phase + 1)};
     }
     void add_load(void* address, BulkCopy load, std::size_t bytes) {
         Mbarrier& mbarrier = *at(address);
@@ -142,7 +136,7 @@ class Mbarriers : Part {
         int set_up_by;  ///< thread
         /// Of each thread: how many of its copies arrive by the present phase, and by the last complete one.
         std::vector<Epoch> told, landed;
-        std::uint32_t phase = 0;  ///< the present one
+        int phase = 0;  ///< the present one
         /// What those knew that have arrived so far, and by the last complete phase. Of checked blocks.
         ClockRef arrived{}, released{};
         std::vector<int> waiting{};  ///< threads

@@ -2,10 +2,6 @@
 /// Warp instructions: each lane leaves its operands, and the last one computes for all. Internal to simt/.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <vector>
-
 #include "simt/context.h"
 
 namespace simt {

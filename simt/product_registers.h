@@ -2,13 +2,6 @@
 /// The registers of products (wgmma): arrays of a kernel that lie on its threads' stacks. Internal to simt/.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
 #include "simt/context.h"
 #include "simt/hopper.h"
 

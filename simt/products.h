@@ -2,15 +2,6 @@
 /// Products of a warpgroup (wgmma) that are in flight. Internal to simt/.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <ranges>
-#include <utility>
-#include <vector>
-
 #include "simt/context.h"
 #include "simt/product.h"
 #include "simt/product_registers.h"

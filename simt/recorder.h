@@ -41,7 +41,9 @@ class Recorder {
 
     /// What was counted since the last call is the work of this thread's warp.
     void end_turn(int thread) {
-        if (is_on()) take_work(thread);
+        if (!is_on()) return;
+        record_of(thread).work += tally_ - taken_;
+        taken_ = tally_;
     }
     /// All threads have come to a barrier, and what has been counted since the last turn is no warp's own.
     void begin_phase() {
@@ -54,7 +56,7 @@ class Recorder {
     }
     void note_tile(int thread, const Tile& tile, bool is_first) {
         if (!is_on()) return;
-        take_work(thread);
+        end_turn(thread);
         Thread& own = threads_[thread];
         if (std::exchange(own.has_tile, true)) own.phase += 1;
         if (is_first) phase(own.phase).tiles.push_back(tile);
@@ -102,10 +104,6 @@ class Recorder {
         return trace_->phases[number];
     }
     BlockTrace::Warp& record_of(int thread) { return phase(threads_[thread].phase).warps[thread / 32]; }
-    void take_work(int thread) {
-        record_of(thread).work += tally_ - taken_;
-        taken_ = tally_;
-    }
 
     const SharedMemory& shared_;
     const Counters& tally_;

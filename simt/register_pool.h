@@ -2,11 +2,7 @@
 /// Registers that warpgroups give back and claim (setmaxnreg, Hopper). Internal to simt/.
 #pragma once
 
-#include <algorithm>
 #include <cstdlib>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "simt/context.h"
 

@@ -30,12 +30,6 @@ namespace {
 
 namespace context = boost::context;
 
-#ifdef SIMT_ASAN
-constexpr std::size_t stack_bytes = 512 * 1024;
-#else
-constexpr std::size_t stack_bytes = 128 * 1024;
-#endif
-
 /// The stacks belong to the scheduler, so a fiber that ends gives nothing back.
 struct Borrowed {
     void deallocate(context::stack_context&) {}
@@ -43,6 +37,7 @@ struct Borrowed {
 
 // What AddressSanitizer is told of switches from one stack to another.
 #ifdef SIMT_ASAN
+constexpr std::size_t stack_bytes = 512 * 1024;
 thread_local Stacks::Stack thread_stack{};  ///< where no fiber runs
 
 /// About to run on the stack with this number, or on that of the thread; for good if `fake_stack` is null.
@@ -65,6 +60,7 @@ void clear(const Stacks::Stack& stack) {
     ASAN_UNPOISON_MEMORY_REGION(stack.begin, stack.bytes);
 }
 #else
+constexpr std::size_t stack_bytes = 128 * 1024;
 void leave(const Stacks&, int, void**) {}
 void come_back(void*) {}
 void arrive_first(bool) {}

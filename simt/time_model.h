@@ -1,10 +1,9 @@
 /// @file
 /// When a block of Hopper does what, in a model of one of its multiprocessors. Internal to simt/.
 ///
-/// Threads tell what they do while they run, in whatever order the scheduler lets them. What a thread waited
-/// for and who signalled it is known then; when is worked out behind the block's end, by going through the
-/// steps of its warps again, all at once and in the order of the model's time. So times do not depend on the
-/// order in which threads ran.
+/// Threads tell what they do while they run, what they wait for and what they signal. The times are worked
+/// out after the block's end, by going through the steps of its warps again, all at once and in the order of
+/// the model's time. So they do not depend on the order in which threads ran.
 ///
 /// The unit is the clock of a multiprocessor of an H100. What takes time:
 /// - A product of a warpgroup takes the tensor units for as many clocks as half its columns (m64nNk16:
