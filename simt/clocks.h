@@ -87,11 +87,7 @@ using ClockRef = boost::intrusive_ptr<Clock>;
 
 /// A clock that only `holder` holds, with what it knew.
 inline Clock& own_copy(ClockRef& holder) {
-    if (!holder) {
-        holder = new Clock;
-    } else if (holder->use_count() > 1) {
-        holder = new Clock(*holder);
-    }
+    if (!holder || holder->use_count() > 1) holder = holder ? new Clock(*holder) : new Clock;
     return *holder;
 }
 
@@ -106,9 +102,7 @@ class Clocks {
         const ClockRef nothing = new Clock;
         nothing->own.resize(2 * threads);
         next_agent_ = static_cast<Agent>(2 * threads);
-        threads_.assign(
-            threads,
-            {.epoch = 1, .copies = 0, .known = nothing, .fenced = {}, .told = {}, .proxy_fences = {}});
+        threads_.assign(threads, {1, 0, nothing, {}, {}, {}});
     }
 
     Moment now(int thread) const { return {block_, threads_[thread].epoch, static_cast<Agent>(thread)}; }
@@ -224,11 +218,7 @@ class Clocks {
         if (!self.told.empty()) {
             Clock& known = own_copy(self.known);
             for (const auto& [block, epochs] : self.told) {
-                if (block == block_) {
-                    join(known.own, *epochs);
-                } else {
-                    known.others.learn(block, epochs);
-                }
+                block == block_ ? join(known.own, *epochs) : known.others.learn(block, epochs);
             }
             self.told.clear();
         }

@@ -44,8 +44,7 @@ struct Counters {
     std::uint64_t registers_moved = 0;        ///< that setmaxnreg gives to a thread or takes from it
     std::uint64_t exponentials = 0;           ///< exp2, once per thread
     std::uint64_t divides = 0;                ///< divisions, once per thread
-    /// Key tiles visited, once per visit of a block, or of a warpgroup that has query rows of its own.
-    std::uint64_t tiles = 0;
+    std::uint64_t tiles = 0;  ///< key tiles visited, per visit of a block, or of a warpgroup with own rows
     std::uint64_t masked_tiles = 0;  ///< of these, the ones whose scores were masked
 
     // By the model of a multiprocessor's time (simt/time_model.h), of blocks with Hopper's instructions:
