@@ -25,8 +25,7 @@ class Atomics : Part {
     /// No thread can go on: waits until those that wait for counts can. False if none will. Throws GivenUp.
     bool wait_for_others() {
         if (waiting_.empty()) return false;
-        const auto is_over = [](const Wait& wait) { return wait.is_over(); };
-        const auto waited = workers_->wait([&] { return std::ranges::any_of(waiting_, is_over); });
+        const auto waited = workers_->wait([&] { return std::ranges::any_of(waiting_, &Wait::is_over); });
         if (waited == Workers::Waited::in_vain) return false;
         if (waited == Workers::Waited::given_up_on) throw GivenUp();
         std::erase_if(waiting_, [&](const Wait& wait) {

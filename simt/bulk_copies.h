@@ -111,8 +111,8 @@ class BulkCopies : Part {
         stores.forget(over);
         if (!reads_alone) stores.forget_groups_before_last(pending);
         if (reads == 0) return;
-        context_.clocks.learn(std::views::single(thread()), reads, over);
-        if (!reads_alone) context_.clocks.learn(std::views::single(thread()), writes, over);
+        context_.clocks.learn(context_.threads_from(thread(), 1), reads, over);
+        if (!reads_alone) context_.clocks.learn(context_.threads_from(thread(), 1), writes, over);
     }
 
   private:

@@ -205,8 +205,7 @@ void Checker::conflict(const Shadow& shadow, const Access& before, const char* b
                        : now.via == Via::bulk  ? "bulk copy"
                        : now.write             ? "write"
                                                : "read";
-    const auto agent = std::find_if(named_agents_.begin(), named_agents_.end(),
-                                    [&](const NamedAgent& named) { return named.agent == at.agent; });
+    const auto agent = std::ranges::find(named_agents_, at.agent, &NamedAgent::agent);
     if (same_block && agent != named_agents_.end()) {
         throw report(Report::Kind::copy_in_flight,
                      "{} of {} at {} by thread {} before the {} at {} by thread {} was waited for", kind,

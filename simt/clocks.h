@@ -13,6 +13,7 @@
 #include <boost/smart_ptr/intrusive_ref_counter.hpp>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -153,8 +154,7 @@ class Clocks {
     }
 
     /// These threads have met: each knows what one of them did or knew.
-    template <class Threads>
-    void meet(const Threads& threads) {
+    void meet(std::span<const int> threads) {
         const ClockRef met = new Clock(*threads_[threads.front()].known);
         const Clock* last = threads_[threads.front()].known.get();
         for (const int thread : threads) {
@@ -185,8 +185,7 @@ class Clocks {
             std::max<std::size_t>({clock.own.size(), 2 * threads_.size(), agent + std::size_t{1}}));
         raise(clock.own[agent], epoch);
     }
-    template <class Threads>
-    void learn(const Threads& threads, Agent agent, Epoch epoch) {
+    void learn(std::span<const int> threads, Agent agent, Epoch epoch) {
         ClockRef before, after;
         for (const int thread : threads) {
             ClockRef& known = threads_[thread].known;

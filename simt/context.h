@@ -11,8 +11,8 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <string>
 #include <utility>
@@ -57,6 +57,8 @@ class Context {
         tally = {};
         is_checked = config.checked;
         threads = static_cast<int>(config.block.count());
+        numbers_.resize(threads);
+        std::iota(numbers_.begin(), numbers_.end(), 0);
         shared.begin_launch(config.shared_bytes);
         checker.begin_launch(parameters, bytes, config.shared_bytes);
     }
@@ -69,7 +71,11 @@ class Context {
         checker.begin_block(threads);
     }
 
-    auto all_threads() const { return std::views::iota(0, threads); }
+    /// The numbers of a block's threads, or of so many from `first` on.
+    std::span<const int> all_threads() const { return numbers_; }
+    std::span<const int> threads_from(int first, int count) const {
+        return all_threads().subspan(first, count);
+    }
     /// The running thread, and its warp.
     int thread() const { return scheduler.current(); }
     int warp() const { return thread() / 32; }
@@ -119,6 +125,9 @@ class Context {
         }
         if (!options().late_copies) op.land();
     }
+
+  private:
+    std::vector<int> numbers_;
 };
 
 /// An object of a block.

@@ -61,7 +61,8 @@ Report report(Report::Kind kind, fmt::format_string<const Arguments&...> text,
 /// So do they print.
 template <class Place>
 requires std::same_as<Place, simt::Site> || std::same_as<Place, simt::Caller>
-struct fmt::formatter<Place> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<Place> {
+    constexpr auto parse(format_parse_context& context) { return context.begin(); }
     auto format(Place place, format_context& context) const {
         return fmt::format_to(context.out(), "{}", simt::to_string(place));
     }

@@ -149,8 +149,7 @@ class Mbarriers : Part {
     };
 
     std::vector<Mbarrier>::iterator at(const void* address) {
-        return std::find_if(all_.begin(), all_.end(),
-                            [=](const Mbarrier& m) { return m.address == address; });
+        return std::ranges::find(all_, address, &Mbarrier::address);
     }
 
     Mbarrier& find(void* address, Caller caller) {

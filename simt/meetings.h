@@ -26,8 +26,7 @@ class Meetings : Part {
     void meet(const WarpInstruction& instruction, std::uint32_t mask, void* operands, Site site) {
         const int lane = thread() % 32;
         auto& meetings = meetings_[warp()];
-        auto meeting =
-            std::find_if(meetings.begin(), meetings.end(), [=](const Meeting& m) { return m.mask == mask; });
+        auto meeting = std::ranges::find(meetings, mask, &Meeting::mask);
         if (meeting == meetings.end()) {
             meeting = meetings.emplace(meetings.end());
             meeting->mask = mask;

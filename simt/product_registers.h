@@ -79,8 +79,7 @@ class ProductRegisters : Part {
         auto& all = running_->arrays;
         const auto* first = static_cast<const std::byte*>(address);
         const auto found =
-            std::upper_bound(all.begin(), all.end(), first,
-                             [](const std::byte* a, const Array& r) { return a < r.begin + r.bytes; });
+            std::ranges::upper_bound(all, first, {}, [](const Array& r) { return r.begin + r.bytes; });
         if (found == all.end() || found->begin >= first + bytes) {
             const auto* begin = found == all.begin() ? first : found[-1].begin + found[-1].bytes;
             const auto* end = found == all.end() ? first + bytes : found->begin;
@@ -98,10 +97,7 @@ class ProductRegisters : Part {
         Thread& thread = threads_[id];
         auto& all = thread.arrays;
         const auto* first = static_cast<const std::byte*>(begin);
-        const auto place = [&] {
-            return std::lower_bound(all.begin(), all.end(), first,
-                                    [](const Array& r, const std::byte* a) { return r.begin < a; });
-        };
+        const auto place = [&] { return std::ranges::lower_bound(all, first, {}, &Array::begin); };
         auto found = place();
         const bool known = found != all.end() && found->begin == first && found->bytes == bytes;
         const bool is_chained = known && found->in_flight > 0;

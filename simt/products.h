@@ -84,7 +84,7 @@ class Products : Part {
         for (Epoch n = queue.over(); n < over; ++n) give_back(queue[n]);
         queue.forget(over);
         if (!context_.is_checked) return;
-        context_.clocks.learn(std::views::iota(32 * warp(), 32 * warp() + 32), group().agent, over);
+        context_.clocks.learn(context_.threads_from(32 * warp(), 32), group().agent, over);
     }
 
     /// What each lane does before: waits until all four warps have started what its own is to wait for.
@@ -177,8 +177,8 @@ class Products : Part {
         const std::byte* memory = context_.shared.data();
         const auto holds = [&](const Range& tile) { return tile.contains(memory + first, end - first); };
         const auto starts_in = [&](const Range& tile) { return tile.contains(memory + descriptor.start); };
-        const bool leaves_tile = std::any_of(tiles_.begin(), tiles_.end(), starts_in) &&
-                                 std::none_of(tiles_.begin(), tiles_.end(), holds);
+        const bool leaves_tile =
+            std::ranges::any_of(tiles_, starts_in) && std::ranges::none_of(tiles_, holds);
         if (end <= context_.shared.bytes() && !leaves_tile) return;
         fail(Kind::out_of_bounds,
              "wgmma at {}: the descriptor of {} starts at byte {} of shared memory and reaches bytes {} to "

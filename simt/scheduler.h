@@ -57,14 +57,12 @@ class Scheduler {
 
     ~Scheduler() { abandon(); }
 
-    /// What fibers are: main(fiber), whose exceptions are failures, and what happens at their turns.
+    /// What fibers are: main(), whose exceptions are failures, and what happens as their turns begin and end.
     class Program {
       public:
         virtual void main(int fiber) = 0;
-        /// The running fiber's turn is over.
-        virtual void end_turn() = 0;
-        /// This fiber is about to run.
         virtual void begin_turn(int fiber) = 0;
+        virtual void end_turn() = 0;
 
       protected:
         ~Program() = default;
