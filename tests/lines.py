@@ -21,7 +21,7 @@ KINDS = {"C++": {".cpp", ".h"}, "CUDA": {".cu", ".cuh"}, "Python": {".py"}, "she
 FOLDERS = (".ci", "course", "docs", "examples", "explorer", "harness", "notebooks", "python", "reference", "simt", "stages",
            "tests")
 WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by one
-MOST_LINES = {"harness": 15000}
+MOST_LINES = {"harness": 15000, "simt": 5500}
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 
