@@ -143,9 +143,8 @@ void Checker::check(Shadow& shadow, const std::byte* address, std::size_t bytes,
             continue;
         }
         if (!line.split) split(line);
-        for (std::size_t i = first / Shadow::unit * Shadow::unit; i < last; i += Shadow::unit) {
+        for (std::size_t i = first / Shadow::unit * Shadow::unit; i < last; i += Shadow::unit)
             check(shadow, line.parts[(i - base) / Shadow::unit], shadow.begin + std::max(i, first), now);
-        }
         if (!whole || !now.write) continue;
         line.whole = {now.access, {}};  // which comes after all that its parts remember
         line.split = false;

@@ -216,9 +216,8 @@ class Clocks {
         Thread& self = threads_[thread];
         if (!self.told.empty()) {
             Clock& known = own_copy(self.known);
-            for (const auto& [block, epochs] : self.told) {
+            for (const auto& [block, epochs] : self.told)
                 block == block_ ? join(known.own, *epochs) : known.others.learn(block, epochs);
-            }
             self.told.clear();
         }
         const auto own = std::make_shared<Epochs>(self.known->own);

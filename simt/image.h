@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -64,6 +65,7 @@ requires std::same_as<Place, simt::Site> || std::same_as<Place, simt::Caller>
 struct fmt::formatter<Place> {
     constexpr auto parse(format_parse_context& context) { return context.begin(); }
     auto format(Place place, format_context& context) const {
-        return fmt::format_to(context.out(), "{}", simt::to_string(place));
+        const std::string text = simt::to_string(place);
+        return std::copy(text.begin(), text.end(), context.out());
     }
 };

@@ -49,9 +49,8 @@ std::uint64_t bank_conflicts(void* const (&operands)[32]) {
 template <bool transposed>
 void ldmatrix_body(void* const (&operands)[32], std::uint32_t) {
     std::uint16_t element[4][8][8];  // matrix, row, column
-    for (int i = 0; i < 32; ++i) {
+    for (int i = 0; i < 32; ++i)
         std::memcpy(element[i / 8][i % 8], static_cast<MatrixOperands*>(operands[i])->row, 16);
-    }
     for (int lane = 0; lane < 32; ++lane) {
         const int g = lane / 4, t = lane % 4;
         std::uint32_t* r = static_cast<MatrixOperands*>(operands[lane])->r;

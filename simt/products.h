@@ -171,9 +171,8 @@ class Products : Part {
     }
     void check_place(const Descriptor& descriptor, const char* which, std::size_t first, std::size_t end,
                      Site site) {
-        if (descriptor.swizzle != 1) {
+        if (descriptor.swizzle != 1)
             fail(Kind::unsupported, "wgmma at {}: the descriptor of {} has no 128-byte swizzle", site, which);
-        }
         const std::byte* memory = context_.shared.data();
         const auto holds = [&](const Range& tile) { return tile.contains(memory + first, end - first); };
         const auto starts_in = [&](const Range& tile) { return tile.contains(memory + descriptor.start); };
