@@ -403,9 +403,16 @@ TEST_CASE("course: the leaderboard is no part of the score", "[course]") {
     const Folder folder;
     const std::vector<std::string> grading{"grade", folder / "", "--stage", "5", "--leaderboard"};
     CHECK(lab(grading).status == 2);
-    if (has_device(Backend::gpu)) return;
     auto into_file = grading;
     into_file.insert(into_file.end(), {"--gradescope", folder / "result.json"});
+    if (has_device(Backend::gpu)) {
+        fs::copy_file(LADDER_SOURCE_DIR "/stages/05_causal_skip/kernel.cu", folder / "kernel.cu");
+        CHECK(lab(into_file).status == 0);
+        const auto graded = nlohmann::json::parse(folder.read("result.json"));
+        CHECK(graded["score"] == 100);
+        CHECK(graded["leaderboard"][0]["value"] > 0.0);
+        return;
+    }
     const ProcessResult no_gpu = lab(into_file);
     CHECK(no_gpu.status == 3);
     CHECK(no_gpu.err.starts_with("lab: --leaderboard needs a GPU: "));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <grp.h>
+#include <link.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
@@ -205,11 +206,25 @@ class Rules {
     int rules_ = -1;
 };
 
+/// The shared libraries of this program, with which those that it starts are linked, too: CUDA's are in a
+/// folder of their own. None that it opens later, such as a stage's.
+const std::vector<std::string> own_libraries = [] {
+    std::vector<std::string> found;
+    const auto add = [](dl_phdr_info* library, std::size_t, void* names) {
+        if (library->dlpi_name[0] == '/')
+            static_cast<std::vector<std::string>*>(names)->push_back(library->dlpi_name);
+        return 0;
+    };
+    dl_iterate_phdr(add, &found);
+    return found;
+}();
+
 void allow_files(const Rules& rules, const Sandbox& sandbox, const std::string& program) {
     const bool tools = sandbox.calls != Calls::kernel;
     // Not /usr as a whole: sources may lie in it.
     for (const char* path : {"/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64"})
         rules.allow(path, read_rights | (tools ? execute : 0));
+    for (const std::string& library : own_libraries) rules.allow(library, read_rights);
     rules.allow("/etc/ld.so.cache", read_rights);
     rules.allow("/sys/devices/system/cpu", read_rights);
     rules.allow("/dev/null", read_rights | write_file);
