@@ -2,8 +2,10 @@
 
 namespace simt {
 
-thread_local constinit Block* running_block = nullptr;
-thread_local constinit Builtins builtins{};
+// The attributes are the declarations' once more: in one unit with them, g++ would forget them here, and a
+// library that is opened late would have no room that kernels' libraries can use.
+thread_local constinit Block* running_block __attribute__((tls_model("initial-exec"))) = nullptr;
+thread_local constinit Builtins builtins __attribute__((tls_model("initial-exec"))){};
 
 void Block::begin_launch(const Launch& config, void (*call)(const void*), const void* parameters,
                          std::size_t bytes, std::uint32_t first_serial) {
