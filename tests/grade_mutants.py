@@ -84,7 +84,7 @@ class Record:
             self.count += len(graded)
             print(f"{stage.name}, seed {seed}: {self.count} grades in {time.monotonic() - self.begin:.0f} s", flush=True)
             if self.out:
-                record = {"kind": "graded-mutants", "stages": [self.of[name] for name in sorted(self.of)]}
+                record = {"kind": "graded-mutants", **self.head, "stages": [self.of[name] for name in sorted(self.of)]}
                 self.out.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -363,7 +363,7 @@ def mutate_all(stages, given, out):
             for m in left:
                 print(f"    line {m['line']}: {m['mutant']}", file=sys.stderr)
             if given.json:
-                record = {"kind": "mutation", "stages": [rows[name] for name in sorted(rows)]}
+                record = {"kind": "mutation", **head, "stages": [rows[name] for name in sorted(rows)]}
                 given.json.write_text(json.dumps(record, indent=1) + "\n")
         return True
 
