@@ -59,7 +59,8 @@ Report report(Report::Kind kind, fmt::format_string<const Arguments&...> text,
 
 }  // namespace simt
 
-/// So do they print.
+/// @cond
+// So do they print; Doxygen does not know fmt.
 template <class Place>
 requires std::same_as<Place, simt::Site> || std::same_as<Place, simt::Caller>
 struct fmt::formatter<Place> {
@@ -69,3 +70,4 @@ struct fmt::formatter<Place> {
         return std::copy(text.begin(), text.end(), context.out());
     }
 };
+/// @endcond
