@@ -63,14 +63,16 @@ class Record:
 
     def __init__(self, out):
         self.head, self.out, self.begin, self.lock = machine_and_commit(), out, time.monotonic(), threading.Lock()
-        self.of = {stage["stage"]: stage for stage in json.loads(out.read_text())["stages"]} if out and out.exists() else {}
+        before = json.loads(out.read_text())["stages"] if out and out.exists() else []
+        self.of = {row["stage"]: row for row in before}
         self.count, self.failures, self.begun = 0, 0, set()
 
     def add(self, stage, seed, graded):
         with self.lock:
             if stage.name not in self.begun:
                 self.begun.add(stage.name)
-                self.of[stage.name] = {"stage": stage.name, "seeds": [], "grades": 0, "most_points": {}, "failures": [], **self.head}
+                self.of[stage.name] = {"stage": stage.name, "seeds": [], "grades": 0, "most_points": {}, "failures": [],
+                                       **self.head}
             row = self.of[stage.name]
             row["seeds"] = sorted([*row["seeds"], seed])
             row["grades"] += len(graded)
@@ -82,7 +84,8 @@ class Record:
                     print(f"{stage.name}, {row['failures'][-1]}", flush=True)
                     self.failures += 1
             self.count += len(graded)
-            print(f"{stage.name}, seed {seed}: {self.count} grades in {time.monotonic() - self.begin:.0f} s", flush=True)
+            seconds = round(time.monotonic() - self.begin)
+            print(f"{stage.name}, seed {seed}: {self.count} grades in {seconds} s", flush=True)
             if self.out:
                 record = {"kind": "graded-mutants", **self.head, "stages": [self.of[name] for name in sorted(self.of)]}
                 self.out.write_text(json.dumps(record, indent=1) + "\n")
