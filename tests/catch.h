@@ -8,3 +8,6 @@
 #else
 #    include <catch2/catch.hpp>
 #endif
+
+// Version 3 has it in another namespace.
+#pragma GCC poison Approx

@@ -142,7 +142,7 @@ TEST_CASE("trace: the tensor units have each of the five products of a gradient 
         CHECK(clocks.size() == 5);
         for (const auto& [product, time] : clocks) {
             INFO(number << ": " << product);
-            CHECK(time == Approx(clocks["scores"]));
+            CHECK(std::abs(time / clocks["scores"] - 1.0) < 1e-5);
         }
         CHECK(places == std::set<std::string>{"K V", "Q dO"});
         if (number != 47) continue;  // whose warpgroups have a role each
