@@ -311,6 +311,34 @@ __device__ __forceinline__ void mbarrier_wait(Mbarrier* barrier, int phase LADDE
 // Tensor cores. In a fragment, lane = 4 * g + t; registers hold pairs of adjacent 16-bit elements, the first
 // in the low half.
 
+/// Where value c of a lane's accumulators is, D of mma or of wgmma: in row g + 8 * row_of(c) and column 2 * t
+/// + column_of(c). Every four values are 8 columns.
+__device__ constexpr int row_of(int c) {
+    return c / 2 % 2;
+}
+__device__ constexpr int column_of(int c) {
+    return c / 4 * 8 + c % 2;
+}
+
+/// Where a lane points ldmatrix in a block of 16 x 16 elements, in the order of an A operand: r[0] and r[1]
+/// are the block's left half, r[2] and r[3] its right one. With ldmatrix_transposed, from rows of B (16 x
+/// 16): r[0] and r[1] are B's left 8 columns, r[2] and r[3] the right ones.
+__device__ constexpr int a_row(int lane) {
+    return lane % 16;
+}
+__device__ constexpr int a_column(int lane) {
+    return lane / 16 * 8;
+}
+
+/// The same in the order of a B operand that lies in memory by columns, as K does for Q K^T: r[0] and r[1]
+/// are the block's upper half, r[2] and r[3] its lower one.
+__device__ constexpr int b_row(int lane) {
+    return lane % 8 + lane / 16 * 8;
+}
+__device__ constexpr int b_column(int lane) {
+    return lane / 8 % 2 * 8;
+}
+
 /// ldmatrix.x4: four 8 x 8 matrices of 16-bit elements. Lane i names the start of row i % 8 of matrix i / 8
 /// (16 bytes, aligned). r[k] is matrix k's elements (g, 2t) and (g, 2t + 1).
 template <class T>
@@ -416,6 +444,36 @@ __device__ __forceinline__ float2 unpack(std::uint32_t bits) {
     simt::unpack<T>(bits, &values.x, &values.y);
     return values;
 #endif
+}
+
+/// Two adjacent elements of T or float, which one access reads and another writes: the first is at an even
+/// index.
+template <class V>
+__device__ __forceinline__ float2 load_pair(const V* first) {
+    if constexpr (std::is_same_v<V, float>) {
+        return load(reinterpret_cast<const float2*>(first));
+    } else {
+        return unpack<V>(load(reinterpret_cast<const std::uint32_t*>(first)));
+    }
+}
+template <class V>
+__device__ __forceinline__ void store_pair(V* first, float x, float y) {
+    if constexpr (std::is_same_v<V, float>) {
+        store(reinterpret_cast<float2*>(first), {x, y});
+    } else {
+        store(reinterpret_cast<std::uint32_t*>(first), pack<V>(x, y));
+    }
+}
+
+/// Two accumulators D of mma with 8 columns each, rounded to T: the A operand of an mma over these 16
+/// columns. No value changes its lane.
+template <class T>
+__device__ __forceinline__ void pack_operand(std::uint32_t (&a)[4], const float (&left)[4],
+                                             const float (&right)[4]) {
+    a[0] = pack<T>(left[0], left[1]);
+    a[1] = pack<T>(left[2], left[3]);
+    a[2] = pack<T>(right[0], right[1]);
+    a[3] = pack<T>(right[2], right[3]);
 }
 
 // ---------------------------------------------------------------------------------------------------------------

@@ -306,25 +306,38 @@ __device__ __forceinline__ void claim_registers(LADDER_ONLY_SITE) {
 // wgmma: D (64 x N, fp32) = A B or D + A B, with A 64 x 16 and B 16 x N, by the four warps of a warpgroup.
 // All of their threads execute the same ones in the same order. The order of things:
 //   wgmma_fence, one or more wgmma, wgmma_commit, (other work), wgmma_wait.
-// In lane 4 * g + t of warp w (of the four), accumulator D[i] is row 16 w + g + 8 (i / 2 % 2), column
-// 8 (i / 4) + 2 t + i % 2.
+// In lane 4 * g + t of warp w (of the four), accumulator D[c] is row 16 w + g + 8 row_of(c), column
+// 2 t + column_of(c).
 
-/// The descriptor of a matrix in shared memory with 128-byte swizzle: a tile that bulk_load brought, or one
-/// written in the same layout. Bits 0-13 its address / 16, 16-29 `leading` / 16, 32-45 `stride` / 16
-/// (bytes); 62 says 128-byte swizzle. Adding n / 16 to it moves its start by n bytes. Rows that lie
+/// A matrix in shared memory as wgmma takes it: bits 0-13 its address / 16, 16-29 `leading` / 16, 32-45
+/// `stride` / 16 (bytes); 62 says 128-byte swizzle. It lies in panels of 64 columns, whose rows are 128
+/// bytes.
+struct Descriptor {
+    std::uint64_t bits;
+
+    /// The matrix from row n on.
+    __device__ Descriptor row(int n) const { return {bits + n * (128 / 16)}; }
+    /// The matrix from column n on; a panel has so many rows.
+    template <int rows>
+    __device__ Descriptor column(int n) const {
+        return {bits + n / 64 * (rows * 128 / 16) + n % 64 * 2 / 16};
+    }
+};
+
+/// The descriptor of a tile that bulk_load brought, or of one written in the same layout. Rows that lie
 /// together (K-major: A, and B not transposed): row r of 16 elements starts at r / 8 * stride + r % 8 *
-/// 128, so stride is 1024; `leading` is not used. 16 columns further is 32 bytes. Columns that lie together
-/// (B transposed): column c of row k lies at c / 64 * leading + c % 64 * 2 + k / 8 * stride + k % 8 * 128.
-/// 16 rows further is 2048 bytes.
+/// 128; `leading` is not used. Columns that lie together (B transposed): column c of row k lies at c / 64 *
+/// leading + c % 64 * 2 + k / 8 * stride + k % 8 * 128, and `panel_rows` says how many rows a panel has.
 template <class Tile>
-__device__ __forceinline__ std::uint64_t matrix_descriptor(const Tile& tile, int leading, int stride) {
+__device__ __forceinline__ Descriptor matrix_descriptor(const Tile& tile, int panel_rows = 0) {
+    const int leading = panel_rows * 128, stride = 8 * 128;
 #ifdef __CUDACC__
     const unsigned start = shared_address(&tile);
 #else
     const unsigned start = simt::describe_tile(&tile, sizeof tile);
 #endif
-    return std::uint64_t((start & 0x3ffff) >> 4) | std::uint64_t(leading >> 4) << 16 |
-           std::uint64_t(stride >> 4) << 32 | std::uint64_t{1} << 62;
+    return {std::uint64_t((start & 0x3ffff) >> 4) | std::uint64_t(leading >> 4) << 16 |
+            std::uint64_t(stride >> 4) << 32 | std::uint64_t{1} << 62};
 }
 
 /// wgmma.fence: before the first wgmma, and again after each change of registers that one uses, but for
@@ -420,13 +433,14 @@ __device__ __forceinline__ void wgmma_wait([[maybe_unused]] float (&D)[n] LADDER
                    "k16.f32." type "." type " {" LADDER_NAMES_##half "}, %" #a ", %" #b ", p, 1, 1, 0, %" #t \
                                                                      ";\n}\n"                                \
                    : LADDER_OPERANDS_##half                                                                  \
-                   : "l"(A), "l"(B), "r"(int(add)), "n"(B_transposed))
+                   : "l"(A.bits), "l"(B.bits), "r"(int(add)), "n"(B_transposed))
 #    define LADDER_WGMMA_RS(N, half, type, a0, a1, a2, a3, b, s, t)                                     \
         LADDER_PTX("{\n.reg .pred p;\nsetp.ne.b32 p, %" #s ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N \
                    "k16.f32." type "." type " {" LADDER_NAMES_##half                                    \
                    "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", p, 1, 1, %" #t ";\n}\n"       \
                    : LADDER_OPERANDS_##half                                                             \
-                   : "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]), "l"(B), "r"(int(add)), "n"(B_transposed))
+                   : "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]), "l"(B.bits), "r"(int(add)),            \
+                     "n"(B_transposed))
 #    define LADDER_WGMMA(form, N, half, ...)                       \
         if constexpr (columns == N) {                              \
             if constexpr (std::is_same_v<T, fp16>)                 \
@@ -444,7 +458,7 @@ constexpr bool is_wgmma_width = N == 64 || N == 80 || N == 128 || N == 256;
 /// A B. A has rows that lie together; B is N rows of 16 that lie together (K), or transposed 16 rows of N
 /// (V). The memory was brought by bulk loads, or written before a fence_proxy_async and a barrier.
 template <class T, int columns, bool B_transposed>
-__device__ __forceinline__ void wgmma(float (&D)[columns / 2], std::uint64_t A, std::uint64_t B,
+__device__ __forceinline__ void wgmma(float (&D)[columns / 2], Descriptor A, Descriptor B,
                                       bool add LADDER_SITE) {
     static_assert(is_wgmma_width<columns>);
 #ifdef __CUDACC__
@@ -453,14 +467,14 @@ __device__ __forceinline__ void wgmma(float (&D)[columns / 2], std::uint64_t A, 
     LADDER_WGMMA(SS, 128, 64, 64, 65, 66, 67)
     LADDER_WGMMA(SS, 256, 128, 128, 129, 130, 131)
 #else
-    simt::wgmma({D, columns, nullptr, A, B, B_transposed, add, std::is_same_v<T, fp16>}, site);
+    simt::wgmma({D, columns, nullptr, A.bits, B.bits, B_transposed, add, std::is_same_v<T, fp16>}, site);
 #endif
 }
 
 /// The same with A in registers: in warp w and lane 4 * g + t, A[0] is row 16 w + g, columns 2 t and 2 t + 1;
 /// A[1] row g + 8; A[2] and A[3] the same rows, columns 8 further.
 template <class T, int columns, bool B_transposed>
-__device__ __forceinline__ void wgmma(float (&D)[columns / 2], const std::uint32_t* A, std::uint64_t B,
+__device__ __forceinline__ void wgmma(float (&D)[columns / 2], const std::uint32_t* A, Descriptor B,
                                       bool add LADDER_SITE) {
     static_assert(is_wgmma_width<columns>);
 #ifdef __CUDACC__
@@ -469,7 +483,7 @@ __device__ __forceinline__ void wgmma(float (&D)[columns / 2], const std::uint32
     LADDER_WGMMA(RS, 128, 64, 64, 65, 66, 67, 68, 69, 70)
     LADDER_WGMMA(RS, 256, 128, 128, 129, 130, 131, 132, 133, 134)
 #else
-    simt::wgmma({D, columns, A, 0, B, B_transposed, add, std::is_same_v<T, fp16>}, site);
+    simt::wgmma({D, columns, A, 0, B.bits, B_transposed, add, std::is_same_v<T, fp16>}, site);
 #endif
 }
 

@@ -57,18 +57,18 @@ __global__ void hopper_kernel(const __grid_constant__ Maps maps) {
             if (thread < 64) store(&shared.K[thread][0], load(&shared.K[thread][0]));
             named_barrier_sync(3, 128);
         }
-        const std::uint64_t Q = matrix_descriptor(shared.Q, 0, 1024);
-        const std::uint64_t K = matrix_descriptor(shared.K, 0, 1024) + (wrong == Wrong::descriptor ? 64 : 0);
+        const Descriptor Q = matrix_descriptor(shared.Q);
+        const Descriptor K = matrix_descriptor(shared.K).row(wrong == Wrong::descriptor ? 8 : 0);
         if (wrong != Wrong::no_wgmma_fence) wgmma_fence();
         for (int k = 0; k < d; k += 16) {
             if (wrong == Wrong::one_warp_behind && j == 1 && k == 48 && warp == 3) continue;
-            wgmma<fp16, 64, false>(S, Q + 2 * k / 16, K + 2 * k / 16, k > 0);
+            wgmma<fp16, 64, false>(S, Q.column<64>(k), K.column<64>(k), k > 0);
         }
         wgmma_commit();
         if (wrong != Wrong::no_product_wait) wgmma_wait<0>(S);
         for (int c = 0; c < 16; ++c) P[c] = pack<fp16>(S[2 * c], S[2 * c + 1]);
         if (wrong != Wrong::no_second_fence) wgmma_fence();
-        for (int k = 0; k < 64; k += 16) wgmma<fp16, d, true>(O, &P[k / 4], K + k * 128 / 16, true);
+        for (int k = 0; k < 64; k += 16) wgmma<fp16, d, true>(O, &P[k / 4], K.row(k), true);
         wgmma_commit();
         if (wrong == Wrong::accumulator_written) O[thread % 32] *= 2.0f;
         if (wrong == Wrong::A_written) P[thread % 16] = 0;
@@ -87,7 +87,7 @@ __global__ void hopper_kernel(const __grid_constant__ Maps maps) {
         for (int c = 0; c < 4; ++c) {
             std::uint32_t x[4];
             for (int k = 0; k < 4; ++k) x[k] = pack<fp16>(O[8 * c + 2 * k], O[8 * c + 2 * k + 1]);
-            const int row = 16 * warp + lane % 16, column = 16 * c + lane / 16 * 8;
+            const int row = 16 * warp + a_row(lane), column = 16 * c + a_column(lane);
             stmatrix(&shared.O[row][column ^ row % 8 * 8], x);
         }
         if (wrong != Wrong::no_proxy_fence) fence_proxy_async();
@@ -141,20 +141,18 @@ __global__ void schedule_kernel() {
         store(reinterpret_cast<uint4*>(&shared) + i, uint4{});
     fence_proxy_async();
     __syncthreads();
-    const std::uint64_t Q = matrix_descriptor(shared.Q, 0, 1024), K = matrix_descriptor(shared.KV, 0, 1024),
-                        V = matrix_descriptor(shared.KV, sizeof shared.KV[0], 1024);
+    const Descriptor Q = matrix_descriptor(shared.Q), K = matrix_descriptor(shared.KV),
+                     V = matrix_descriptor(shared.KV, 128);
     float S[64], O[64] = {};
     std::uint32_t P[32];
     const auto score = [&] {
         for (int k = 0; k < 128; k += 16) {
-            const int place = k % 64 * 2;
-            wgmma<fp16, 128, false>(S, Q + (k / 64 * sizeof shared.Q[0] + place) / 16,
-                                    K + (k / 64 * sizeof shared.KV[0] + place) / 16, k > 0);
+            wgmma<fp16, 128, false>(S, Q.column<64>(k), K.column<128>(k), k > 0);
         }
         wgmma_commit();
     };
     const auto add_product = [&] {
-        for (int k = 0; k < 128; k += 16) wgmma<fp16, 128, true>(O, &P[k / 4], V + k * 128 / 16, true);
+        for (int k = 0; k < 128; k += 16) wgmma<fp16, 128, true>(O, &P[k / 4], V.row(k), true);
         wgmma_commit();
     };
     const auto exponentiate = [&] {

@@ -232,15 +232,15 @@ __global__ void wgmma_kernel(float* out) {
     __syncthreads();
     const int first_row = 16 * warp + lane / 4, first_column = 2 * (lane % 4);
     float D[N / 2];
-    for (int i = 0; i < N / 2; ++i)
-        D[i] = before(first_row + 8 * (i / 2 % 2), first_column + i % 2 + 8 * (i / 4));
+    for (int i = 0; i < N / 2; ++i) D[i] = before(first_row + 8 * row_of(i), first_column + column_of(i));
     std::uint32_t a[4];
     for (int r = 0; r < 4; ++r) {
         const int row = first_row + 8 * (r % 2), column = 16 + first_column + 8 * (r / 2);
         a[r] = operand<T>(0, row, column) | operand<T>(0, row, column + 1) << 16;
     }
-    const std::uint64_t A = matrix_descriptor(shared.A, 0, 1024) + 32 / 16;
-    const std::uint64_t B = matrix_descriptor(shared.B, 64 * 128, 1024) + (B_transposed ? 2048 : 32) / 16;
+    const Descriptor A = matrix_descriptor(shared.A).template column<64>(16),
+                     b = matrix_descriptor(shared.B, 64);
+    const Descriptor B = B_transposed ? b.row(16) : b.template column<64>(16);
     wgmma_fence();
     if constexpr (A_place == A_in::memory) {
         wgmma<T, N, B_transposed>(D, A, B, false);

@@ -173,7 +173,7 @@ __global__ void write_to_an_input_kernel(int* in) {
 }
 
 __global__ void misaligned_store_kernel(float* out) {
-    store(reinterpret_cast<float2*>(out + 1), {1.0f, 2.0f});
+    store_pair(out + 1, 1.0f, 2.0f);
 }
 
 __global__ void nothing_kernel() {}

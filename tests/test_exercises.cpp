@@ -142,7 +142,7 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     const ProcessResult raced = lab({"check", my});
     CHECK(raced.status == 1);
     CHECK(contains(raced.out, "  copy_async(&tile[row + n][column], source"));
-    CHECK(contains(raced.out, "  ldmatrix(q, &shared.Q[16 * warp + lane % 16]"));
+    CHECK(contains(raced.out, "  ldmatrix(q, &shared.Q[16 * warp + a_row(lane)]"));
 
     // What does not compile is named by file and line.
     folder.write("my/kernel.cu", with(kernel_of(5), "const int diagonal", "const in diagonal"));

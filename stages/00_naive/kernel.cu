@@ -65,10 +65,10 @@ __global__ void __launch_bounds__(threads, resident_blocks) scores(const Problem
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
         std::uint32_t q[4], kt[4];
-        ldmatrix(q, &shared.Q[16 * warp + lane % 16][k + lane / 16 * 8]);
+        ldmatrix(q, &shared.Q[16 * warp + a_row(lane)][k + a_column(lane)]);
 #pragma unroll
         for (int n = 0; n < Bc; n += 16) {
-            ldmatrix(kt, &shared.K[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+            ldmatrix(kt, &shared.K[n + b_row(lane)][k + b_column(lane)]);
             mma<T>(S[n / 8], q, kt[0], kt[1]);
             mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
         }
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) scores(const Problem
     if (masked) {
 #pragma unroll
         for (int c = 0; c < 32; ++c) {
-            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+            if (!visible(p, row + 8 * row_of(c), key + column_of(c))) S[c / 4][c % 4] = -inf;
         }
     }
 
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) scores(const Problem
         float* S_row = out.S + (row + 8 * r) * out.columns + key;
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
-            store(reinterpret_cast<float2*>(S_row + 8 * n), {S[n][2 * r], S[n][2 * r + 1]});
+            store_pair(S_row + 8 * n, S[n][2 * r], S[n][2 * r + 1]);
         }
     }
 }
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(threads) softmax(const Problem p) {
 
     float m = -inf;
     for (int j = 2 * lane; j < matrices.columns; j += 64) {
-        const float2 s = load(reinterpret_cast<const float2*>(S + j));
+        const float2 s = load_pair(S + j);
         m = fmaxf(m, fmaxf(s.x, s.y));
     }
 #pragma unroll
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(threads) softmax(const Problem p) {
 
     float l = 0.0f;
     for (int j = 2 * lane; j < matrices.columns; j += 64) {
-        const float2 s = load(reinterpret_cast<const float2*>(S + j));
+        const float2 s = load_pair(S + j);
         l += fast_exp2((s.x - m_used) * log2_e) + fast_exp2((s.y - m_used) * log2_e);
     }
 #pragma unroll
@@ -124,10 +124,10 @@ __global__ void __launch_bounds__(threads) softmax(const Problem p) {
     const float inverse_l = l == 0.0f ? 0.0f : divide(1.0f, l);
 
     for (int j = 2 * lane; j < matrices.columns; j += 64) {
-        const float2 s = load(reinterpret_cast<const float2*>(S + j));
+        const float2 s = load_pair(S + j);
         const float x = fast_exp2((s.x - m_used) * log2_e) * inverse_l,
                     y = fast_exp2((s.y - m_used) * log2_e) * inverse_l;
-        store(reinterpret_cast<std::uint32_t*>(P + j), pack<T>(x, y));
+        store_pair(P + j, x, y);
     }
     if (lane == 0) store(p.L + (std::int64_t{b} * p.H + h) * p.Nq + i, m + log2f(l) * ln_2);
 }
@@ -154,10 +154,10 @@ __global__ void __launch_bounds__(threads, resident_blocks) output(const Problem
 #pragma unroll
         for (int k = 0; k < Bc; k += 16) {
             std::uint32_t P[4], v[4];
-            ldmatrix(P, &shared.P[16 * warp + lane % 16][k + lane / 16 * 8]);
+            ldmatrix(P, &shared.P[16 * warp + a_row(lane)][k + a_column(lane)]);
 #pragma unroll
             for (int n = 0; n < d; n += 16) {
-                ldmatrix_transposed(v, &shared.V[k + lane % 16][n + lane / 16 * 8]);
+                ldmatrix_transposed(v, &shared.V[k + a_row(lane)][n + a_column(lane)]);
                 mma<T>(O[n / 8], P, v[0], v[1]);
                 mma<T>(O[n / 8 + 1], P, v[2], v[3]);
             }
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) output(const Problem
         T* O_row = matrix<T>(p.O, b, h) + row * p.O.row + 2 * t;
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
-            store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pack<T>(O[n][2 * r], O[n][2 * r + 1]));
+            store_pair(O_row + 8 * n, O[n][2 * r], O[n][2 * r + 1]);
         }
     }
 }

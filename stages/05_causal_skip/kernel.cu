@@ -33,34 +33,37 @@ __device__ bool visible(const Problem& p, int row, int key) {
     return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
 }
 
-/// Folds key tile j into this warp's 16 rows of query tile i (algorithm 1, lines 8 to 10).
-/// A warp takes all 64 keys, and O (16, d) is its own. Lanes hold rows g and g + 8.
+/// S = Q K^T, (16, Bc): this warp's rows and all keys of the tile (algorithm 1, line 8).
 template <class T, int d>
-__device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, bool masked,  //
-                       float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * log2_e;  // scores and m count in base 2
-
-    // S = Q K^T: (16, 64)
-    float S[8][4] = {};
+__device__ void score(Shared<T, d>& shared, float (&S)[Bc / 8][4]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
         std::uint32_t q[4], kt[4];
-        ldmatrix(q, &shared.Q[16 * warp + lane % 16][k + lane / 16 * 8]);
+        ldmatrix(q, &shared.Q[16 * warp + a_row(lane)][k + a_column(lane)]);
 #pragma unroll
         for (int n = 0; n < Bc; n += 16) {
-            ldmatrix(kt, &shared.K[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+            ldmatrix(kt, &shared.K[n + b_row(lane)][k + b_column(lane)]);
             mma<T>(S[n / 8], q, kt[0], kt[1]);
             mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
         }
     }
+}
+
+/// Turns the scores S (16, Bc) with key tile j into P, and rescales O to the new m (algorithm 1, line 9).
+/// Lanes hold rows g and g + 8.
+template <int d>
+__device__ void softmax(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 8][4],
+                        float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float scale = p.scale * log2_e;  // scores and m count in base 2
 #pragma unroll
-    for (int c = 0; c < 32; ++c) S[c / 4][c % 4] *= scale;
+    for (int c = 0; c < Bc / 2; ++c) S[c / 4][c % 4] *= scale;
     if (masked) {
-        const int row = i * Br + 16 * warp + g, key = j * Bc + 2 * t;
+        const int row = first_row + g, key = j * Bc + 2 * t;
 #pragma unroll
-        for (int c = 0; c < 32; ++c) {
-            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+        for (int c = 0; c < Bc / 2; ++c) {
+            if (!visible(p, row + 8 * row_of(c), key + column_of(c))) S[c / 4][c % 4] = -inf;
         }
     }
 
@@ -70,7 +73,7 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, boo
     for (int r = 0; r < 2; ++r) {
         float row_max = -inf;
 #pragma unroll
-        for (int n = 0; n < 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
+        for (int n = 0; n < Bc / 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 1));
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
         const float m_old = m[r];
@@ -81,7 +84,7 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, boo
         // P = exp(S - m), in place of S
         float row_sum = 0.0f;
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
+        for (int n = 0; n < Bc / 8; ++n) {
             S[n][2 * r] = fast_exp2(S[n][2 * r] - m_used);
             S[n][2 * r + 1] = fast_exp2(S[n][2 * r + 1] - m_used);
             row_sum += S[n][2 * r] + S[n][2 * r + 1];
@@ -97,14 +100,22 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, boo
             O[n][2 * r + 1] *= alpha[r];
         }
     }
+}
+
+/// Folds key tile j, given its S, into this warp's 16 rows (algorithm 1, lines 9 and 10).
+template <class T, int d>
+__device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int j, bool masked,
+                     float (&S)[Bc / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int lane = threadIdx.x % 32;
+    softmax<d>(p, first_row, j, masked, S, O, m, l);
 #pragma unroll
-    for (int k = 0; k < 8; k += 2) {
-        const std::uint32_t P[4] = {pack<T>(S[k][0], S[k][1]), pack<T>(S[k][2], S[k][3]),  //
-                                    pack<T>(S[k + 1][0], S[k + 1][1]), pack<T>(S[k + 1][2], S[k + 1][3])};
+    for (int k = 0; k < Bc / 8; k += 2) {
+        std::uint32_t P[4];
+        pack_operand<T>(P, S[k], S[k + 1]);
 #pragma unroll
         for (int n = 0; n < d; n += 16) {
             std::uint32_t v[4];
-            ldmatrix_transposed(v, &shared.V[8 * k + lane % 16][n + lane / 16 * 8]);
+            ldmatrix_transposed(v, &shared.V[8 * k + a_row(lane)][n + a_column(lane)]);
             mma<T>(O[n / 8], P, v[0], v[1]);
             mma<T>(O[n / 8 + 1], P, v[2], v[3]);
         }
@@ -124,8 +135,7 @@ __device__ void write_rows(const Problem& p, int b, int h, int first_row, const 
         T* O_row = matrix<T>(p.O, b, h) + row * p.O.row + 2 * t;
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
-            const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
-            store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pair);
+            store_pair(O_row + 8 * n, O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
         }
         float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
         if (t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
@@ -151,7 +161,9 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h, i, j, masked);
         if (first_row >= p.Nq) continue;  // no rows
-        attend<T, d>(shared, p, i, j, masked, O, m, l);
+        float S[Bc / 8][4] = {};
+        score<T, d>(shared, S);
+        fold<T, d>(shared, p, first_row, j, masked, S, O, m, l);
         note_rows(first_row, m, l);
     }
     write_rows<T, d>(p, b, h, first_row, O, m, l);

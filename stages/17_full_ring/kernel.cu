@@ -69,37 +69,38 @@ __device__ bool visible(const Problem& p, int row, int key) {
     return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
 }
 
-/// Folds this warp's slice of key tile j into query tile i (algorithm 1, lines 8 to 10).
-/// A warp takes all 16 rows, and its m, l and O (16, d) are of its own keys. Lanes hold rows g and g + 8.
+/// S = Q K^T, (16, slice): the rows of the tile and this warp's keys of it (algorithm 1, line 8).
 template <class T, int d>
-__device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, bool masked,  //
-                       float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * log2_e;  // scores and m count in base 2
-    const auto &K = shared.K[j % depth<d>], &V = shared.V[j % depth<d>];
-    constexpr int slice = Bc<d> / warps;  // keys of the tile that a warp takes
-
-    // S = Q K^T: (16, slice)
-    float S[slice / 8][4] = {};
+__device__ void score(Shared<T, d>& shared, float (&S)[slice / 8][4]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
         std::uint32_t q[4], kt[4];
-        ldmatrix(q, at(shared.Q, lane % 16, k + lane / 16 * 8));
+        ldmatrix(q, at(shared.Q, a_row(lane), k + a_column(lane)));
 #pragma unroll
         for (int n = 0; n < slice; n += 16) {
-            ldmatrix(kt, at(K, slice * warp + n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
+            ldmatrix(kt, at(K, slice * warp + n + b_row(lane), k + b_column(lane)));
             mma<T>(S[n / 8], q, kt[0], kt[1]);
             mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
         }
     }
+}
+
+/// Turns the scores S (16, slice) with key tile j into P, and rescales O to the new m (algorithm 1, line 9).
+/// Lanes hold rows g and g + 8.
+template <int d>
+__device__ void softmax(const Problem& p, int first_row, int j, bool masked, float (&S)[slice / 8][4],
+                        float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float scale = p.scale * log2_e;  // scores and m count in base 2
 #pragma unroll
     for (int c = 0; c < slice / 2; ++c) S[c / 4][c % 4] *= scale;
     if (masked) {
-        const int row = i * Br + g, key = j * Bc<d> + slice * warp + 2 * t, group = p.H / p.Hkv;
+        const int row = first_row + g, key = j * Bc<d> + slice * warp + 2 * t, group = p.H / p.Hkv;
         const int query[2] = {row / group, (row + 8) / group};
 #pragma unroll
         for (int c = 0; c < slice / 2; ++c) {
-            if (!visible(p, query[c / 2 % 2], key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+            if (!visible(p, query[row_of(c)], key + column_of(c))) S[c / 4][c % 4] = -inf;
         }
     }
 
@@ -136,14 +137,23 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, boo
             O[n][2 * r + 1] *= alpha[r];
         }
     }
+}
+
+/// Folds key tile j, given its S, into this warp's m, l and O (16, d), which are of its own keys (algorithm
+/// 1, lines 9 and 10).
+template <class T, int d>
+__device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int j, bool masked,
+                     float (&S)[slice / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    softmax<d>(p, first_row, j, masked, S, O, m, l);
 #pragma unroll
     for (int k = 0; k < slice / 8; k += 2) {
-        const std::uint32_t P[4] = {pack<T>(S[k][0], S[k][1]), pack<T>(S[k][2], S[k][3]),  //
-                                    pack<T>(S[k + 1][0], S[k + 1][1]), pack<T>(S[k + 1][2], S[k + 1][3])};
+        std::uint32_t P[4];
+        pack_operand<T>(P, S[k], S[k + 1]);
 #pragma unroll
         for (int n = 0; n < d; n += 16) {
             std::uint32_t v[4];
-            ldmatrix_transposed(v, at(V, slice * warp + 8 * k + lane % 16, n + lane / 16 * 8));
+            ldmatrix_transposed(v, at(V, slice * warp + 8 * k + a_row(lane), n + a_column(lane)));
             mma<T>(O[n / 8], P, v[0], v[1]);
             mma<T>(O[n / 8 + 1], P, v[2], v[3]);
         }
@@ -201,8 +211,7 @@ __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, con
         T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + d / warps * warp + 2 * t;
 #pragma unroll
         for (int n = 0; n < d / 8 / warps; ++n) {
-            const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
-            store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pair);
+            store_pair(O_row + 8 * n, O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
         }
         float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + i;
         if (warp == 0 && t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
@@ -257,7 +266,7 @@ __device__ void write_part(const Problem& p, const Parts& parts, int part, int f
 #pragma unroll
         for (int n = 0; n < d / 8 / warps; ++n) {
             float* pair = parts.O + row * d + d / warps * warp + 8 * n + 2 * t;
-            store(reinterpret_cast<float2*>(pair), {O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l});
+            store_pair(pair, O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
         }
         if (warp == 0 && t == 0) store(parts.L + row, (m[r] + log2f(l[r])) * ln_2);
     }
@@ -295,7 +304,7 @@ __device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h,
 #pragma unroll
             for (int n = 0; n < d / 64; ++n) {
                 const float* pair = parts.O + part * d + 64 * n + 2 * lane;
-                O_s[s][n] = valid ? load(reinterpret_cast<const float2*>(pair)) : float2{};
+                O_s[s][n] = valid ? load_pair(pair) : float2{};
             }
         }
         const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
@@ -315,8 +324,7 @@ __device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h,
     T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + 2 * lane;
 #pragma unroll
     for (int n = 0; n < d / 64; ++n) {
-        store(reinterpret_cast<std::uint32_t*>(O_row + 64 * n),
-              pack<T>(O[n].x * inverse_l, O[n].y * inverse_l));
+        store_pair(O_row + 64 * n, O[n].x * inverse_l, O[n].y * inverse_l);
     }
     if (lane == 0) store(p.L + (std::int64_t{b} * p.H + h) * p.Nq + i, m + log2f(l) * ln_2);
 }
@@ -347,7 +355,9 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Shares& share
         __syncthreads();  // all copies of Q, and of K and V of tile j, have landed
         const bool masked = (j + 1) * Bc<d> > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h_kv, i, j, masked, group);
-        attend<T, d>(shared, p, i, j, masked, O, m, l);
+        float S[slice / 8][4] = {};
+        score<T, d>(shared, S);
+        fold<T, d>(shared, p, i * Br, j, masked, S, O, m, l);
         note_rows(i * Br, m, l);
         __syncthreads();  // K and V of tile j have been read: their slot is free
         load(j + depth<d>);

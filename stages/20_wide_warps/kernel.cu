@@ -42,6 +42,28 @@ __device__ bool visible(const Problem& p, int row, int key) {
     return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
 }
 
+/// S = Q K^T, (16, Bc) for each of this warp's slices, with the key tile in shared memory (algorithm 1, line
+/// 8).
+template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
+__device__ void score(Shared<T, d>& shared, float (&S)[slices][Bc / 8][4]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < d; k += 16) {
+        std::uint32_t q[slices][4], kt[4];
+        for (int a = 0; a < slices; ++a) {
+            ldmatrix(q[a], &shared.Q[16 * (slices * warp + a) + a_row(lane)][k + a_column(lane)]);
+        }
+#pragma unroll
+        for (int n = 0; n < Bc; n += 16) {
+            ldmatrix(kt, &shared.K[n + b_row(lane)][k + b_column(lane)]);
+            for (int a = 0; a < slices; ++a) {
+                mma<T>(S[a][n / 8], q[a], kt[0], kt[1]);
+                mma<T>(S[a][n / 8 + 1], q[a], kt[2], kt[3]);
+            }
+        }
+    }
+}
+
 /// Turns the scores S (16, Bc) of a slice with key tile j into P, and rescales its O to the new m.
 /// Lanes hold rows g and g + 8.
 template <int d, int Bc = Tile<d>::Bc>
@@ -55,7 +77,7 @@ __device__ void softmax(const Problem& p, int first_row, int j, bool masked, flo
         const int row = first_row + g, key = j * Bc + 2 * t;
 #pragma unroll
         for (int c = 0; c < Bc / 2; ++c) {
-            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+            if (!visible(p, row + 8 * row_of(c), key + column_of(c))) S[c / 4][c % 4] = -inf;
         }
     }
 
@@ -94,28 +116,6 @@ __device__ void softmax(const Problem& p, int first_row, int j, bool masked, flo
     }
 }
 
-/// S = Q K^T, (16, Bc) for each of this warp's slices, with the key tile in shared memory (algorithm 1, line
-/// 8).
-template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
-__device__ void score(Shared<T, d>& shared, float (&S)[slices][Bc / 8][4]) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll
-    for (int k = 0; k < d; k += 16) {
-        std::uint32_t q[slices][4], kt[4];
-        for (int a = 0; a < slices; ++a) {
-            ldmatrix(q[a], &shared.Q[16 * (slices * warp + a) + lane % 16][k + lane / 16 * 8]);
-        }
-#pragma unroll
-        for (int n = 0; n < Bc; n += 16) {
-            ldmatrix(kt, &shared.K[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
-            for (int a = 0; a < slices; ++a) {
-                mma<T>(S[a][n / 8], q[a], kt[0], kt[1]);
-                mma<T>(S[a][n / 8 + 1], q[a], kt[2], kt[3]);
-            }
-        }
-    }
-}
-
 /// Folds key tile j, given its S, into this warp's slices (algorithm 1, lines 9 and 10).
 /// A warp takes all keys of the tile, and the O (16, d) of its slices are its own.
 template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
@@ -130,14 +130,10 @@ __device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int 
 #pragma unroll
     for (int k = 0; k < Bc / 8; k += 2) {
         std::uint32_t P[slices][4], v[4];
-#pragma unroll
-        for (int c = 0; c < 4 * slices; ++c) {
-            const float(&S_c)[4] = S[c / 4][k + c % 4 / 2];
-            P[c / 4][c % 4] = c % 2 == 0 ? pack<T>(S_c[0], S_c[1]) : pack<T>(S_c[2], S_c[3]);
-        }
+        for (int a = 0; a < slices; ++a) pack_operand<T>(P[a], S[a][k], S[a][k + 1]);
 #pragma unroll
         for (int n = 0; n < d; n += 16) {
-            ldmatrix_transposed(v, &shared.V[8 * k + lane % 16][n + lane / 16 * 8]);
+            ldmatrix_transposed(v, &shared.V[8 * k + a_row(lane)][n + a_column(lane)]);
             for (int a = 0; a < slices; ++a) {
                 mma<T>(O[a][n / 8], P[a], v[0], v[1]);
                 mma<T>(O[a][n / 8 + 1], P[a], v[2], v[3]);
@@ -159,8 +155,7 @@ __device__ void write_rows(const Problem& p, int b, int h, int first_row, const 
         T* O_row = matrix<T>(p.O, b, h) + row * p.O.row + 2 * t;
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
-            const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
-            store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pair);
+            store_pair(O_row + 8 * n, O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
         }
         float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
         if (t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);

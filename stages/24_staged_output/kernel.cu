@@ -49,6 +49,28 @@ __device__ bool visible(const Problem& p, int row, int key) {
     return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
 }
 
+/// S = Q K^T, (16, Bc) for each of this warp's slices, with the key tile in shared memory (algorithm 1, line
+/// 8).
+template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
+__device__ void score(Shared<T, d>& shared, float (&S)[slices][Bc / 8][4]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < d; k += 16) {
+        std::uint32_t q[slices][4], kt[4];
+        for (int a = 0; a < slices; ++a) {
+            ldmatrix(q[a], at(shared.Q, 16 * (slices * warp + a) + a_row(lane), k + a_column(lane)));
+        }
+#pragma unroll
+        for (int n = 0; n < Bc; n += 16) {
+            ldmatrix(kt, at(shared.K, n + b_row(lane), k + b_column(lane)));
+            for (int a = 0; a < slices; ++a) {
+                mma<T>(S[a][n / 8], q[a], kt[0], kt[1]);
+                mma<T>(S[a][n / 8 + 1], q[a], kt[2], kt[3]);
+            }
+        }
+    }
+}
+
 /// Turns the scores S (16, Bc) of a slice with key tile j into exponents S scale - m, with -inf where masked.
 /// Lanes hold rows g and g + 8.
 template <int d, int Bc = Tile<d>::Bc>
@@ -57,12 +79,12 @@ __device__ void shift(const Problem& p, int first_row, int j, bool masked, float
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const float scale = p.scale * log2_e;  // exponents and m count in base 2
 #pragma unroll
-    for (int c = 0; c < Bc / 2; ++c) S[c / 4][c % 4] = S[c / 4][c % 4] * scale - m[c / 2 % 2];
+    for (int c = 0; c < Bc / 2; ++c) S[c / 4][c % 4] = S[c / 4][c % 4] * scale - m[row_of(c)];
     if (masked) {
         const int row = first_row + g, key = j * Bc + 2 * t;
 #pragma unroll
         for (int c = 0; c < Bc / 2; ++c) {
-            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+            if (!visible(p, row + 8 * row_of(c), key + column_of(c))) S[c / 4][c % 4] = -inf;
         }
     }
 }
@@ -103,28 +125,6 @@ __device__ void rescale(bool first, float (&S)[Bc / 8][4], float (&O)[d / 8][4],
     }
 }
 
-/// S = Q K^T, (16, Bc) for each of this warp's slices, with the key tile in shared memory (algorithm 1, line
-/// 8).
-template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
-__device__ void score(Shared<T, d>& shared, float (&S)[slices][Bc / 8][4]) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll
-    for (int k = 0; k < d; k += 16) {
-        std::uint32_t q[slices][4], kt[4];
-        for (int a = 0; a < slices; ++a) {
-            ldmatrix(q[a], at(shared.Q, 16 * (slices * warp + a) + lane % 16, k + lane / 16 * 8));
-        }
-#pragma unroll
-        for (int n = 0; n < Bc; n += 16) {
-            ldmatrix(kt, at(shared.K, n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
-            for (int a = 0; a < slices; ++a) {
-                mma<T>(S[a][n / 8], q[a], kt[0], kt[1]);
-                mma<T>(S[a][n / 8 + 1], q[a], kt[2], kt[3]);
-            }
-        }
-    }
-}
-
 /// Folds key tile j, given its S, into this warp's slices (algorithm 1, lines 9 and 10).
 /// A warp takes all keys of the tile, and the O (16, d) of its slices are its own.
 template <class T, int d, int slices = Tile<d>::slices, int Bc = Tile<d>::Bc>
@@ -156,7 +156,7 @@ __device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int 
         }
 #pragma unroll
         for (int n = 0; n < d; n += 16) {
-            ldmatrix_transposed(v, at(shared.V, 8 * k + lane % 16, n + lane / 16 * 8));
+            ldmatrix_transposed(v, at(shared.V, 8 * k + a_row(lane), n + a_column(lane)));
             for (int a = 0; a < slices; ++a) {
                 mma<T>(O[a][n / 8], P[a], v[0], v[1]);
                 mma<T>(O[a][n / 8 + 1], P[a], v[2], v[3]);
@@ -180,8 +180,7 @@ __device__ void stage_rows(const Problem& p, int b, int h, int first_row, T (&Q)
         const float inverse_l = l == 0.0f ? 0.0f : divide(1.0f, l);
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
-            const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
-            store(reinterpret_cast<std::uint32_t*>(at(Q, row % Br, 8 * n + 2 * t)), pair);
+            store_pair(at(Q, row % Br, 8 * n + 2 * t), O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
         }
         float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
         if (row < p.Nq && t == 0) store(L, (m[r] + log2f(l)) * ln_2);

@@ -45,7 +45,7 @@ __device__ void shift(const Problem& p, int first_row, int j, bool masked, float
                       const float (&m)[2]) {
     const float scale = p.scale * log2_e;  // exponents and m count in base 2
 #pragma unroll
-    for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[c / 2 % 2];
+    for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[row_of(c)];
     if (masked) {
         const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         int end[2];  // the first of this lane's columns that the row does not see
@@ -56,7 +56,7 @@ __device__ void shift(const Problem& p, int first_row, int j, bool masked, float
         }
 #pragma unroll
         for (int c = 0; c < Bc / 2; ++c) {
-            if (c / 4 * 8 + c % 2 >= end[c / 2 % 2]) S[c] = -inf;
+            if (column_of(c) >= end[row_of(c)]) S[c] = -inf;
         }
     }
 }
@@ -84,11 +84,11 @@ __device__ void rescale(bool first, float (&S)[n], float (&O)[n_O], float (&m)[2
         l[r] *= alpha;
 #pragma unroll
         for (int c = 0; c < n; ++c) {
-            if (c / 2 % 2 == r) S[c] -= rise;
+            if (row_of(c) == r) S[c] -= rise;
         }
 #pragma unroll
         for (int c = 0; c < n_O; ++c) {
-            if (c / 2 % 2 == r) O[c] *= alpha;
+            if (row_of(c) == r) O[c] *= alpha;
         }
     }
 }
@@ -96,13 +96,11 @@ __device__ void rescale(bool first, float (&S)[n], float (&O)[n_O], float (&m)[2
 /// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is complete after a wait.
 template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64], float (&S)[Bc / 2]) {
-    const std::uint64_t q = matrix_descriptor(Q, 0, 1024), k = matrix_descriptor(K, 0, 1024);
+    const Descriptor q = matrix_descriptor(Q), k = matrix_descriptor(K);
     wgmma_fence();
 #pragma unroll
-    for (int c = 0; c < d; c += 16) {  // bytes / 16: panel by panel, 32 bytes further in a row
-        const int column = c % 64 * 2 / 16;
-        wgmma<T, Bc, false>(S, q + c / 64 * (64 * 128 / 16) + column, k + c / 64 * (Bc * 128 / 16) + column,
-                            c > 0);
+    for (int c = 0; c < d; c += 16) {
+        wgmma<T, Bc, false>(S, q.column<64>(c), k.column<Bc>(c), c > 0);
     }
     wgmma_commit();
 }
@@ -111,10 +109,10 @@ __device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64]
 template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void add_product(const std::uint32_t (&P)[Bc / 4], const T (&V)[d / 64][Bc][64],
                             float (&O)[d / 2]) {
-    const std::uint64_t v = matrix_descriptor(V, Bc * 128, 1024);
+    const Descriptor v = matrix_descriptor(V, Bc);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < Bc; k += 16) wgmma<T, d, true>(O, &P[k / 4], v + k * 128 / 16, true);
+    for (int k = 0; k < Bc; k += 16) wgmma<T, d, true>(O, &P[k / 4], v.row(k), true);
     wgmma_commit();
 }
 
@@ -152,7 +150,7 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
             const float* pair = &O[c / 2 + 2 * k];
             x[k] = pack<T>(pair[0] * inverse_l[k % 2], pair[1] * inverse_l[k % 2]);
         }
-        const int row = 16 * warp + lane % 16, column = c % 64 + lane / 16 * 8;
+        const int row = 16 * warp + a_row(lane), column = c % 64 + a_column(lane);
         stmatrix(&Q[c / 64][row][column ^ row % 8 * 8], x);
     }
     fence_proxy_async();

@@ -50,10 +50,10 @@ __device__ void add_product_of_rows(float (&C)[8][4], const T (&X)[64][d + pad],
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
         std::uint32_t x[4], y[4];
-        ldmatrix(x, &X[16 * warp + lane % 16][k + lane / 16 * 8]);
+        ldmatrix(x, &X[16 * warp + a_row(lane)][k + a_column(lane)]);
 #pragma unroll
         for (int n = 0; n < 64; n += 16) {
-            ldmatrix(y, &Y[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+            ldmatrix(y, &Y[n + b_row(lane)][k + b_column(lane)]);
             mma<T>(C[n / 8], x, y[0], y[1]);
             mma<T>(C[n / 8 + 1], x, y[2], y[3]);
         }
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(threads, resident_blocks) scores(const Problem
                 const bool seen = visible(p, i_r, key + 8 * n + c);
                 P[c] = seen ? fast_exp2((S[n][2 * r + c] * p.scale - L) * log2_e) : 0.0f;
             }
-            store(reinterpret_cast<std::uint32_t*>(P_row + 8 * n), pack<T>(P[0], P[1]));
-            store(reinterpret_cast<float2*>(dP_row + 8 * n), {dP[n][2 * r], dP[n][2 * r + 1]});
+            store_pair(P_row + 8 * n, P[0], P[1]);
+            store_pair(dP_row + 8 * n, dP[n][2 * r], dP[n][2 * r + 1]);
         }
     }
 }
@@ -121,17 +121,15 @@ __global__ void __launch_bounds__(threads) softmax_gradient(const Problem p) {
 
     float D = 0.0f;
     for (int j = 2 * lane; j < matrices.columns; j += 64) {
-        const float2 x = unpack<T>(load(reinterpret_cast<const std::uint32_t*>(P + j))),
-                     dx = load(reinterpret_cast<const float2*>(dP + j));
+        const float2 x = load_pair(P + j), dx = load_pair(dP + j);
         D += x.x * dx.x + x.y * dx.y;
     }
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
 
     for (int j = 2 * lane; j < matrices.columns; j += 64) {
-        const float2 x = unpack<T>(load(reinterpret_cast<const std::uint32_t*>(P + j))),
-                     dx = load(reinterpret_cast<const float2*>(dP + j));
-        store(reinterpret_cast<std::uint32_t*>(dS + j), pack<T>(x.x * (dx.x - D), x.y * (dx.y - D)));
+        const float2 x = load_pair(P + j), dx = load_pair(dP + j);
+        store_pair(dS + j, x.x * (dx.x - D), x.y * (dx.y - D));
     }
 }
 
@@ -148,13 +146,13 @@ __device__ void add_product(float (&C)[d / 8][4], const Operands<T, d>& shared) 
     for (int k = 0; k < 64; k += 16) {
         std::uint32_t a[4], b[4];
         if constexpr (transposed) {
-            ldmatrix_transposed(a, &shared.A[k + lane % 8 + lane / 16 * 8][16 * warp + lane / 8 % 2 * 8]);
+            ldmatrix_transposed(a, &shared.A[k + b_row(lane)][16 * warp + b_column(lane)]);
         } else {
-            ldmatrix(a, &shared.A[16 * warp + lane % 16][k + lane / 16 * 8]);
+            ldmatrix(a, &shared.A[16 * warp + a_row(lane)][k + a_column(lane)]);
         }
 #pragma unroll
         for (int n = 0; n < d; n += 16) {
-            ldmatrix_transposed(b, &shared.B[k + lane % 16][n + lane / 16 * 8]);
+            ldmatrix_transposed(b, &shared.B[k + a_row(lane)][n + a_column(lane)]);
             mma<T>(C[n / 8], a, b[0], b[1]);
             mma<T>(C[n / 8 + 1], a, b[2], b[3]);
         }
@@ -173,8 +171,7 @@ __device__ void write_rows(const View& X, int b, int h, int first_row, int N, fl
         T* X_row = matrix<T>(X, b, h) + row * X.row + 2 * t;
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
-            store(reinterpret_cast<std::uint32_t*>(X_row + 8 * n),
-                  pack<T>(C[n][2 * r] * factor, C[n][2 * r + 1] * factor));
+            store_pair(X_row + 8 * n, C[n][2 * r] * factor, C[n][2 * r + 1] * factor);
         }
     }
 }

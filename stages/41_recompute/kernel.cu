@@ -77,8 +77,7 @@ __global__ void __launch_bounds__(Tile<d>::threads) row_sums(const Problem p) {
     float D = 0.0f;
 #pragma unroll
     for (int column = 2 * lane; column < d; column += 64) {
-        const float2 x = unpack<T>(load(reinterpret_cast<const std::uint32_t*>(dO + column))),
-                     y = unpack<T>(load(reinterpret_cast<const std::uint32_t*>(O + column)));
+        const float2 x = load_pair(dO + column), y = load_pair(O + column);
         D += x.x * y.x + x.y * y.y;
     }
 #pragma unroll
@@ -96,10 +95,10 @@ __device__ void multiply_rows(const T (&X)[rows][d + pad], const T (&Y)[rows][d 
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
         std::uint32_t x[4], y[4];
-        ldmatrix(x, &X[16 * warp + lane % 16][k + lane / 16 * 8]);
+        ldmatrix(x, &X[16 * warp + a_row(lane)][k + a_column(lane)]);
 #pragma unroll
         for (int n = 0; n < rows; n += 16) {
-            ldmatrix(y, &Y[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+            ldmatrix(y, &Y[n + b_row(lane)][k + b_column(lane)]);
             mma<T>(C[n / 8], x, y[0], y[1]);
             mma<T>(C[n / 8 + 1], x, y[2], y[3]);
         }
@@ -113,12 +112,12 @@ __device__ void add_product(const float (&A)[rows / 8][4], const T (&X)[rows][d 
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < rows / 8; k += 2) {
-        const std::uint32_t a[4] = {pack<T>(A[k][0], A[k][1]), pack<T>(A[k][2], A[k][3]),  //
-                                    pack<T>(A[k + 1][0], A[k + 1][1]), pack<T>(A[k + 1][2], A[k + 1][3])};
+        std::uint32_t a[4];
+        pack_operand<T>(a, A[k], A[k + 1]);
 #pragma unroll
         for (int n = 0; n < columns; n += 16) {
             std::uint32_t x[4];
-            ldmatrix_transposed(x, &X[8 * k + lane % 16][first_column + n + lane / 16 * 8]);
+            ldmatrix_transposed(x, &X[8 * k + a_row(lane)][first_column + n + a_column(lane)]);
             mma<T>(C[n / 8], a, x[0], x[1]);
             mma<T>(C[n / 8 + 1], a, x[2], x[3]);
         }
@@ -137,8 +136,7 @@ __device__ void write_rows(const View& X, int b, int h, int first_row, int N, fl
         T* X_row = matrix<T>(X, b, h) + row * X.row + first_column + 2 * t;
 #pragma unroll
         for (int n = 0; n < columns / 8; ++n) {
-            store(reinterpret_cast<std::uint32_t*>(X_row + 8 * n),
-                  pack<T>(C[n][2 * r] * factor, C[n][2 * r + 1] * factor));
+            store_pair(X_row + 8 * n, C[n][2 * r] * factor, C[n][2 * r + 1] * factor);
         }
     }
 }
@@ -165,7 +163,7 @@ __global__ void __launch_bounds__(Tile<d>::threads) query_gradient(const Problem
         multiply_rows<T, d>(shared.dO, shared.V, dP);
 #pragma unroll
         for (int c = 0; c < Bc / 2; ++c) {
-            const int row = 16 * warp + g + c / 2 % 2 * 8, key = c / 4 * 8 + 2 * t + c % 2;
+            const int row = 16 * warp + g + 8 * row_of(c), key = 2 * t + column_of(c);
             float& x = P[c / 4][c % 4];
             x = fast_exp2(x * p.scale * log2_e - load(&shared.L[row]));
             if (masked && !visible(p, i * Br + row, j * Bc + key)) x = 0.0f;
@@ -203,7 +201,7 @@ __global__ void __launch_bounds__(Tile<d>::threads) key_gradients(const Problem 
             multiply_rows<T, d>(shared.V, shared.dO, dP);
 #pragma unroll
             for (int c = 0; c < Br / 2; ++c) {
-                const int key = 16 * warp + g + c / 2 % 2 * 8, row = c / 4 * 8 + 2 * t + c % 2;
+                const int key = 16 * warp + g + 8 * row_of(c), row = 2 * t + column_of(c);
                 float& x = P[c / 4][c % 4];
                 x = fast_exp2(x * p.scale * log2_e - load(&shared.L[row]));
                 if (masked && !visible(p, i * Br + row, j * Bc + key)) x = 0.0f;

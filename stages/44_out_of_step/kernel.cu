@@ -141,7 +141,7 @@ template <int slices, int pieces>
 __device__ void start(float (&C)[slices][pieces][4], bool below, const float* x) {
 #pragma unroll
     for (int n = 0; n < pieces; ++n) {
-        const float2 x_n = load(reinterpret_cast<const float2*>(x + 8 * n + threadIdx.x % 4 * 2));
+        const float2 x_n = load_pair(x + 8 * n + threadIdx.x % 4 * 2);
 #pragma unroll
         for (int c = 0; c < 4 * slices; ++c)
             C[c / 4][n][c % 4] = !below ? 0.0f : c % 2 == 0 ? -x_n.x : -x_n.y;
@@ -158,11 +158,11 @@ __device__ void add_product_of_rows(float (&C)[slices][pieces][4], const T (&X)[
         std::uint32_t x[slices][4], y[4];
 #pragma unroll
         for (int a = 0; a < slices; ++a) {
-            ldmatrix(x[a], at(X, first_of_X + 16 * a + lane % 16, k + lane / 16 * 8));
+            ldmatrix(x[a], at(X, first_of_X + 16 * a + a_row(lane), k + a_column(lane)));
         }
 #pragma unroll
         for (int n = 0; n < 8 * pieces; n += 16) {
-            ldmatrix(y, at(Y, first_of_Y + n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
+            ldmatrix(y, at(Y, first_of_Y + n + b_row(lane), k + b_column(lane)));
 #pragma unroll
             for (int a = 0; a < slices; ++a) {
                 mma<T>(C[a][n / 8], x[a], y[0], y[1]);
@@ -182,7 +182,7 @@ __device__ void add_product(float (&C)[slices][d / 8][4], const std::uint32_t (&
 #pragma unroll
         for (int n = 0; n < d; n += 16) {
             std::uint32_t x[4];
-            ldmatrix_transposed(x, at(X, first_row + 16 * k + lane % 16, n + lane / 16 * 8));
+            ldmatrix_transposed(x, at(X, first_row + 16 * k + a_row(lane), n + a_column(lane)));
 #pragma unroll
             for (int a = 0; a < slices; ++a) {
                 mma<T>(C[a][n / 8], A[a][k], x[0], x[1]);
@@ -205,12 +205,12 @@ __device__ void add_to_dQ(Shared<T, d>& shared, int slot, float4* sums) {
             std::uint32_t dS[2][4], x[4];
 #pragma unroll
             for (int a = 0; a < 2; ++a) {
-                ldmatrix_transposed(dS[a], at(shared.dS[slot], k + lane % 8 + lane / 16 * 8,
-                                              row + 16 * a + lane / 8 % 2 * 8));
+                ldmatrix_transposed(dS[a],
+                                    at(shared.dS[slot], k + b_row(lane), row + 16 * a + b_column(lane)));
             }
 #pragma unroll
             for (int c = 0; c < 4; c += 2) {
-                ldmatrix_transposed(x, at(shared.K, k + lane % 16, column + 8 * c + lane / 16 * 8));
+                ldmatrix_transposed(x, at(shared.K, k + a_row(lane), column + 8 * c + a_column(lane)));
 #pragma unroll
                 for (int a = 0; a < 2; ++a) {
                     mma<T>(dQ[a][c], dS[a], x[0], x[1]);
@@ -240,8 +240,7 @@ __device__ void write_rows(const View& X, int b, int h, int first_row, int N, fl
 #pragma unroll
         for (int n = 0; n < columns; ++n) {
             const float* pair = &C[r / 2][n][r % 2 * 2];
-            store(reinterpret_cast<std::uint32_t*>(X_row + 8 * n),
-                  pack<T>(pair[0] * factor, pair[1] * factor));
+            store_pair(X_row + 8 * n, pair[0] * factor, pair[1] * factor);
         }
     }
 }
@@ -255,7 +254,7 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
     const float scale = p.scale * log2_e;
 #pragma unroll
     for (int n = 0; n < 2 * pieces; ++n) {
-        const float2 L_n = load(reinterpret_cast<const float2*>(L + 8 * n + 2 * t));
+        const float2 L_n = load_pair(L + 8 * n + 2 * t);
 #pragma unroll
         for (int c = 0; c < 4 * slices; ++c) {
             float& x = S[c / 4][n][c % 4];
@@ -266,7 +265,7 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
 #pragma unroll
         for (int c = 0; c < 8 * slices * pieces; ++c) {
             const int a = c / (8 * pieces), n = c / 4 % (2 * pieces);
-            const int row_c = row + 8 * n + 2 * t + c % 2, key_c = key + 16 * a + g + c / 2 % 2 * 8;
+            const int row_c = row + 8 * n + 2 * t + column_of(c), key_c = key + 16 * a + g + 8 * row_of(c);
             if (!visible(p, row_c, key_c)) S[a][n][c % 4] = -inf;
         }
     }
@@ -283,7 +282,7 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
 template <class T, int rows, int d>
 __device__ uint4* lane_part(T (&tile)[rows][d], int row, int column) {
     const int lane = threadIdx.x % 32;
-    return reinterpret_cast<uint4*>(at(tile, row + lane % 16, column + lane / 16 * 8));
+    return reinterpret_cast<uint4*>(at(tile, row + a_row(lane), column + a_column(lane)));
 }
 
 /// Leaves P^T for the other warp of the pair.

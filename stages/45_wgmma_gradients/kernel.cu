@@ -111,12 +111,10 @@ __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps,
 template <class T, int d, int Br = Tile<d>::Br>
 __device__ void multiply_rows(const T (&X)[d / 64][64][64], const T (&Y)[d / 64][Br][64],
                               float (&C)[Br / 2]) {
-    const std::uint64_t x = matrix_descriptor(X, 0, 1024), y = matrix_descriptor(Y, 0, 1024);
+    const Descriptor x = matrix_descriptor(X), y = matrix_descriptor(Y);
 #pragma unroll
     for (int c = 0; c < d; c += 16) {
-        const int column = c % 64 * 2 / 16;
-        wgmma<T, Br, false>(C, x + c / 64 * (64 * 128 / 16) + column, y + c / 64 * (Br * 128 / 16) + column,
-                            c > 0);
+        wgmma<T, Br, false>(C, x.column<64>(c), y.column<Br>(c), c > 0);
     }
     wgmma_commit();
 }
@@ -125,9 +123,9 @@ __device__ void multiply_rows(const T (&X)[d / 64][64][64], const T (&Y)[d / 64]
 template <class T, int d, int Br = Tile<d>::Br>
 __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 64][Br][64],
                             float (&C)[d / 2]) {
-    const std::uint64_t x = matrix_descriptor(X, Br * 128, 1024);
+    const Descriptor x = matrix_descriptor(X, Br);
 #pragma unroll
-    for (int k = 0; k < Br; k += 16) wgmma<T, d, true>(C, &A[k / 4], x + k * 128 / 16, true);
+    for (int k = 0; k < Br; k += 16) wgmma<T, d, true>(C, &A[k / 4], x.row(k), true);
     wgmma_commit();
 }
 
@@ -140,7 +138,7 @@ __device__ void exponentiate(const Problem& p, int first_key, int first_row, boo
     const float scale = p.scale * log2_e;
 #pragma unroll
     for (int c = 0; c < Br / 2; c += 4) {
-        const float2 x = load(reinterpret_cast<const float2*>(&L[2 * c + 2 * t]));
+        const float2 x = load_pair(&L[2 * c + 2 * t]);
 #pragma unroll
         for (int n = 0; n < 4; ++n) S[c + n] = S[c + n] * scale - (n % 2 == 0 ? x.x : x.y);
     }
@@ -153,7 +151,7 @@ __device__ void exponentiate(const Problem& p, int first_key, int first_row, boo
         }
 #pragma unroll
         for (int c = 0; c < Br / 2; ++c) {
-            if (c / 4 * 8 + c % 2 < begin[c / 2 % 2]) S[c] = -inf;
+            if (column_of(c) < begin[row_of(c)]) S[c] = -inf;
         }
     }
 #pragma unroll
@@ -167,7 +165,7 @@ __device__ void write_transposed(const std::uint32_t (&dS)[Br / 4], T (&to)[Br][
 #pragma unroll
     for (int n = 0; n < Br; n += 16) {  // 16 keys by 16 queries
         const std::uint32_t x[4] = {dS[n / 4], dS[n / 4 + 1], dS[n / 4 + 2], dS[n / 4 + 3]};
-        const int row = n + lane / 16 * 8 + lane % 8, key = 16 * warp + lane / 8 % 2 * 8;
+        const int row = n + b_row(lane), key = 16 * warp + b_column(lane);
         stmatrix_transposed(&to[row][key ^ row % 8 * 8], x);
     }
 }
@@ -243,7 +241,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         wgmma_wait<0>(dP);
 #pragma unroll
         for (int c = 0; c < Br / 2; c += 4) {
-            const float2 D = load(reinterpret_cast<const float2*>(&shared.D[slot][2 * c + 2 * t]));
+            const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
             P[c / 2] = pack<T>(S[c], S[c + 1]);
             P[c / 2 + 1] = pack<T>(S[c + 2], S[c + 3]);
             dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
@@ -257,13 +255,11 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         wgmma_fence();
         add_product<T, d>(dS, shared.Q[slot], dK);
         float dQ[32];  // (64, 64): of two, by rows or by columns
-        const std::uint64_t a = matrix_descriptor(shared.dS[slot], 0, 1024),
-                            x = matrix_descriptor(shared.K, 64 * 128, 1024);
-        const int rows = d == 64 ? 64 * 128 / 16 * G : 0, panel = d == 64 ? 0 : 64 * 128 / 16 * G;
+        const Descriptor a = matrix_descriptor(shared.dS[slot]), x = matrix_descriptor(shared.K, 64);
+        const int row = d == 64 ? 64 * G : 0, panel = d == 64 ? 0 : 64 * G;
 #pragma unroll
         for (int c = 0; c < Bc; c += 16) {
-            wgmma<T, 64, true>(dQ, a + rows + c / 64 * (Br * 128 / 16) + c % 64 * 2 / 16,
-                               x + panel + c / 64 * (d * 128 / 16) + c % 64 * 128 / 16, c > 0);
+            wgmma<T, 64, true>(dQ, a.row(row).column<Br>(c), x.row(panel).row(c / 64 * d + c % 64), c > 0);
         }
         wgmma_commit();
         wgmma_wait<0>(dQ);

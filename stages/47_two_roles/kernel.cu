@@ -110,12 +110,10 @@ __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps,
 template <class T, int d, int Br = Tile<d>::Br>
 __device__ void multiply_rows(const T (&X)[d / 64][64][64], const T (&Y)[d / 64][Br][64],
                               float (&C)[Br / 2]) {
-    const std::uint64_t x = matrix_descriptor(X, 0, 1024), y = matrix_descriptor(Y, 0, 1024);
+    const Descriptor x = matrix_descriptor(X), y = matrix_descriptor(Y);
 #pragma unroll
     for (int c = 0; c < d; c += 16) {
-        const int column = c % 64 * 2 / 16;
-        wgmma<T, Br, false>(C, x + c / 64 * (64 * 128 / 16) + column, y + c / 64 * (Br * 128 / 16) + column,
-                            c > 0);
+        wgmma<T, Br, false>(C, x.column<64>(c), y.column<Br>(c), c > 0);
     }
     wgmma_commit();
 }
@@ -124,9 +122,9 @@ __device__ void multiply_rows(const T (&X)[d / 64][64][64], const T (&Y)[d / 64]
 template <class T, int d, int Br = Tile<d>::Br>
 __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 64][Br][64],
                             float (&C)[d / 2]) {
-    const std::uint64_t x = matrix_descriptor(X, Br * 128, 1024);
+    const Descriptor x = matrix_descriptor(X, Br);
 #pragma unroll
-    for (int k = 0; k < Br; k += 16) wgmma<T, d, true>(C, &A[k / 4], x + k * 128 / 16, true);
+    for (int k = 0; k < Br; k += 16) wgmma<T, d, true>(C, &A[k / 4], x.row(k), true);
     wgmma_commit();
 }
 
@@ -139,7 +137,7 @@ __device__ void exponentiate(const Problem& p, int first_key, int first_row, boo
     const float scale = p.scale * log2_e;
 #pragma unroll
     for (int c = 0; c < Br / 2; c += 4) {
-        const float2 x = load(reinterpret_cast<const float2*>(&L[2 * c + 2 * t]));
+        const float2 x = load_pair(&L[2 * c + 2 * t]);
 #pragma unroll
         for (int n = 0; n < 4; ++n) S[c + n] = S[c + n] * scale - (n % 2 == 0 ? x.x : x.y);
     }
@@ -152,7 +150,7 @@ __device__ void exponentiate(const Problem& p, int first_key, int first_row, boo
         }
 #pragma unroll
         for (int c = 0; c < Br / 2; ++c) {
-            if (c / 4 * 8 + c % 2 < begin[c / 2 % 2]) S[c] = -inf;
+            if (column_of(c) < begin[row_of(c)]) S[c] = -inf;
         }
     }
 #pragma unroll
@@ -166,7 +164,7 @@ __device__ void write_transposed(const std::uint32_t (&dS)[Br / 4], T (&to)[Br][
 #pragma unroll
     for (int n = 0; n < Br; n += 16) {  // 16 keys by 16 queries
         const std::uint32_t x[4] = {dS[n / 4], dS[n / 4 + 1], dS[n / 4 + 2], dS[n / 4 + 3]};
-        const int row = n + lane / 16 * 8 + lane % 8, key = 16 * warp + lane / 8 % 2 * 8;
+        const int row = n + b_row(lane), key = 16 * warp + b_column(lane);
         stmatrix_transposed(&to[row][key ^ row % 8 * 8], x);
     }
 }
@@ -242,7 +240,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         wgmma_wait<0>(dP);
 #pragma unroll
         for (int c = 0; c < Br / 2; c += 4) {
-            const float2 D = load(reinterpret_cast<const float2*>(&shared.D[slot][2 * c + 2 * t]));
+            const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
             P[c / 2] = pack<T>(S[c], S[c + 1]);
             P[c / 2 + 1] = pack<T>(S[c + 2], S[c + 3]);
             dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
@@ -261,15 +259,13 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         if constexpr (my_turn) {
             named_barrier_sync(1 + slot, 128 * groups);  // dS of all keys is complete
             float dQ[Br / 64][d / 2];                    // (Br, d)
-            const std::uint64_t a = matrix_descriptor(shared.dS[slot], 0, 1024),
-                                x = matrix_descriptor(shared.K, 64 * 128, 1024);
+            const Descriptor a = matrix_descriptor(shared.dS[slot]), x = matrix_descriptor(shared.K, 64);
             wgmma_fence();
 #pragma unroll
             for (int c = 0; c < Bc; c += 16) {
 #pragma unroll
                 for (int m = 0; m < Br / 64; ++m) {
-                    wgmma<T, d, true>(dQ[m], a + (c / 64 * Br + 64 * m) * 128 / 16 + c % 64 * 2 / 16,
-                                      x + c / 64 * (d * 128 / 16) + c % 64 * 128 / 16, c > 0);
+                    wgmma<T, d, true>(dQ[m], a.column<Br>(c).row(64 * m), x.row(c / 64 * d + c % 64), c > 0);
                 }
             }
             wgmma_commit();
@@ -377,11 +373,10 @@ __global__ void __launch_bounds__(threads, 1)
     float sum[d / 2] = {};                           // dV or dK, (64, d)
     const auto add_to_dQ = [&](auto& A, int slot) {  // and waits for all products
         float dQ[64];                                // (64, 128)
-        const std::uint64_t a = matrix_descriptor(shared.dS, 0, 1024),
-                            x = matrix_descriptor(shared.K, 64 * 128, 1024) + 2 * G * (64 * 128 / 16);
+        const Descriptor a = matrix_descriptor(shared.dS), x = matrix_descriptor(shared.K, 64).row(128 * G);
         wgmma_fence();
 #pragma unroll
-        for (int c = 0; c < Bc; c += 16) wgmma<T, 128, true>(dQ, a + c * 2 / 16, x + c * 128 / 16, c > 0);
+        for (int c = 0; c < Bc; c += 16) wgmma<T, 128, true>(dQ, a.column<64>(c), x.row(c), c > 0);
         wgmma_commit();
         wgmma_wait<0>(dQ);
         fence_operand(A), fence_operand(sum);
@@ -438,7 +433,7 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
                 for (int n = 0; n < 4; ++n) {
                     const float* D_n = &shared.D[slot][2 * c + n / 2 * 8 + 2 * t];
-                    const float2 D = load(reinterpret_cast<const float2*>(D_n)), x = unpack<T>(pairs[n]);
+                    const float2 D = load_pair(D_n), x = unpack<T>(pairs[n]);
                     dS[c / 2 + n] = pack<T>(x.x * (dP[c + 2 * n] - D.x), x.y * (dP[c + 2 * n + 1] - D.y));
                 }
             }

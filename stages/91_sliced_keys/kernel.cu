@@ -49,8 +49,8 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
         std::uint32_t q[4], kt[4];
-        ldmatrix(q, &shared.Q[16 * slice + lane % 16][k + lane / 16 * 8]);
-        ldmatrix(kt, &shared.K[16 * warp + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+        ldmatrix(q, &shared.Q[16 * slice + a_row(lane)][k + a_column(lane)]);
+        ldmatrix(kt, &shared.K[16 * warp + b_row(lane)][k + b_column(lane)]);
         mma<T>(S[0], q, kt[0], kt[1]);
         mma<T>(S[1], q, kt[2], kt[3]);
     }
@@ -60,7 +60,7 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
         const int row = i * Br + 16 * slice + g, key = j * Bc + 16 * warp + 2 * t;
 #pragma unroll
         for (int c = 0; c < 8; ++c) {
-            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+            if (!visible(p, row + 8 * row_of(c), key + column_of(c))) S[c / 4][c % 4] = -inf;
         }
     }
 
@@ -98,19 +98,19 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
     }
 
     // P V over this warp's keys: (16, d)
-    const std::uint32_t P[4] = {pack<T>(S[0][0], S[0][1]), pack<T>(S[0][2], S[0][3]),  //
-                                pack<T>(S[1][0], S[1][1]), pack<T>(S[1][2], S[1][3])};
+    std::uint32_t P[4];
+    pack_operand<T>(P, S[0], S[1]);
 #pragma unroll
     for (int n = 0; n < d; n += 16) {
         std::uint32_t v[4];
-        ldmatrix_transposed(v, &shared.V[16 * warp + lane % 16][n + lane / 16 * 8]);
+        ldmatrix_transposed(v, &shared.V[16 * warp + a_row(lane)][n + a_column(lane)]);
         float PV[2][4] = {};
         mma<T>(PV[0], P, v[0], v[1]);
         mma<T>(PV[1], P, v[2], v[3]);
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-            float* pair = &shared.PV[warp][g + c % 2 * 8][n + c / 2 * 8 + 2 * t];
-            store(reinterpret_cast<float2*>(pair), {PV[c / 2][c % 2 * 2], PV[c / 2][c % 2 * 2 + 1]});
+            float* pair = &shared.PV[warp][g + 8 * row_of(2 * c)][n + column_of(2 * c) + 2 * t];
+            store_pair(pair, PV[c / 2][c % 2 * 2], PV[c / 2][c % 2 * 2 + 1]);
         }
     }
     __syncthreads();  // all sums and products are complete; the maxima, Q, K and V have been read
@@ -128,7 +128,7 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
                 const float* pair = &shared.PV[w][g + 8 * r][d / 4 * warp + 8 * n + 2 * t];
-                const float2 PV = load(reinterpret_cast<const float2*>(pair));
+                const float2 PV = load_pair(pair);
                 O[n][2 * r] += PV.x;
                 O[n][2 * r + 1] += PV.y;
             }
@@ -149,8 +149,7 @@ __device__ void write_slice(const Problem& p, int b, int h, int first_row, const
         T* O_row = matrix<T>(p.O, b, h) + row * p.O.row + d / 4 * warp + 2 * t;
 #pragma unroll
         for (int n = 0; n < d / 32; ++n) {
-            const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
-            store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pair);
+            store_pair(O_row + 8 * n, O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
         }
         float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
         if (warp == 0 && t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
