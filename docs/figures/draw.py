@@ -455,8 +455,8 @@ def wide_warps(f):
 @figure("20s-swizzle", "The XOR swizzle: where the pieces of eight rows are")
 def swizzle(f):
     size = 21
-    for x, title, place in ((18, "as they come: place c", lambda r, c: c),
-                            (250, "swizzled: place c XOR r", lambda r, c: c ^ r)):
+    for x, title, place in ((18, "in order: position c", lambda r, c: c),
+                            (250, "swizzled: c XOR r", lambda r, c: c ^ r)):
         f.text(x - 18, 14, title, bold=True)
         for c in range(8):
             f.text(x + size * c + size / 2, 36, str(c), "faint", SMALL, "middle")
@@ -466,13 +466,13 @@ def swizzle(f):
                 mine = c == 2
                 f.cell(x + size * place(r, c), 42 + size * r, size, size, str(c), "own" if mine else "shared",
                        0.7 if mine else 0.1, size=SMALL, bold=mine, line="grid")
-    f.text(0, 232, "piece 2 of 8 rows: one place,", size=SMALL)
+    f.text(0, 232, "piece 2 of 8 rows: 1 position,", size=SMALL)
     f.text(0, 248, "4 banks, 8 turns", size=SMALL)
-    f.text(232, 232, "piece 2 of 8 rows: 8 places,", size=SMALL)
+    f.text(232, 232, "piece 2 of 8 rows: 8 positions,", size=SMALL)
     f.text(232, 248, "32 banks, 1 turn", size=SMALL)
-    f.note(274, "Rows r down, places of 16 bytes across; a place is 4 of the 32 banks of shared memory. In a cell is the "
-           "piece c that lies there. ldmatrix reads a piece of each of 8 rows at once; a copy still writes whole lines, "
-           "their pieces in another order.")
+    f.note(274, "Rows r run down, positions of 16 bytes run across. A position is 4 of the 32 banks of shared memory. "
+           "A cell shows the piece c that is stored at it. ldmatrix reads one piece of each of 8 rows; a copy writes a "
+           "row, which is still one whole line, with its pieces in another order.")
 
 
 @figure("20s-pipeline", "When the copies run: before the arithmetic, or during it")
@@ -496,7 +496,7 @@ def pipeline(f):
         bar(52, start + 142, start + 176, "P V", "own")
     f.text(left + 37, 68, "idle", "faint", SMALL, "middle")
     f.text(left + 215, 68, "idle", "faint", SMALL, "middle")
-    lanes(118, "22: each copy during what does not need its place")
+    lanes(118, "22: each copy runs while its buffer is free")
     for n, (j, after) in enumerate((("j", "{j+1}"), ("{j+1}", "{j+2}"), ("{j+2}", "{j+3}"))):
         start = 112 * n
         bar(128, start, start + 38, f"V_{j}", "shared")
@@ -506,9 +506,100 @@ def pipeline(f):
         bar(156, start + 72, start + 108, "P V", "own")
         for x in (start - 1, start + 45):
             f.line((left + x, 124), (left + x, 182), color="text", thick=1.8)
-    f.note(214, "Time runs to the right, not to scale. There is one buffer for K and one for V. S = Q K^T reads K while "
-           "V arrives. The softmax (P) and P V no longer need K, so the next K arrives meanwhile. Thick lines are "
-           "barriers: what was asked for is there, and what will be overwritten has been read.")
+    f.note(214, "Time runs to the right, not to scale. K has one buffer, and so has V. S = Q K^T reads K while V "
+           "arrives. The softmax (P) and P V no longer need K, so the next K arrives during them. A thick line is a "
+           "barrier: the tile in flight has arrived, and all warps have read the tile that the next copy overwrites.")
+
+
+@figure("23-lag", "When m follows the maximum of a row: at each new one, or once it is 2^8 too low")
+def lag(f):
+    maxima, base, unit, width = (3, 2, 4, 5, 4, 13, 11, 12), 160, 8, 23
+    for x, title, lag_of in ((0, "22: m is the maximum", 0), (236, "23: m may lag by 8", 8)):
+        f.text(x, 14, title, bold=True)
+        m, risen = None, []
+        for j, maximum in enumerate(maxima):
+            left, before = x + width * j, m
+            f.box(left + 3, base - unit * maximum, width - 6, unit * maximum, "shared", 0.3)
+            if m is None or maximum > m + lag_of:
+                m = maximum
+                risen.append(j)
+            if before not in (None, m):
+                f.line((left, base - unit * before), (left, base - unit * m), color="own", thick=2.5)
+            f.line((left, base - unit * m), (left + width, base - unit * m), color="own", thick=2.5)
+            if lag_of and m + lag_of < 16:
+                f.line((left, base - unit * (m + lag_of)), (left + width, base - unit * (m + lag_of)), dashed=True)
+            f.text(left + width / 2, base + 15, str(j), "own" if j in risen else "faint", SMALL, "middle", j in risen)
+        f.line((x, base), (x + width * len(maxima), base))
+        f.text(x, base + 34, f"m rises in tiles {', '.join(map(str, risen))}", "own", SMALL)
+    f.text(236, base - unit * 11 - 5, "m + 8", "faint", SMALL)
+    f.note(base + 58, "One row of an example. Bars are the largest exponent of each key tile j, in base 2. Where m "
+           "(the thick line) rises, l and O are rescaled. With the lag no exponent exceeds m + 8, so P stays below 2^8.")
+
+
+@figure("24-sectors", "The sectors of global memory that one store instruction of a warp writes")
+def sectors(f):
+    width, height = 22, 16
+    for x, title, filled, below in ((0, "23: from fragments", lambda r, s: 0.5 if s == 1 else 0,
+                                     ["8 rows, 16 bytes of each:", "8 sectors, half of each"]),
+                                    (236, "24: whole rows", lambda r, s: 1 if r < 2 else 0,
+                                     ["2 rows, all 256 bytes of each:", "16 sectors, whole"])):
+        f.text(x, 14, title, bold=True)
+        for r in range(8):
+            for s in range(8):
+                left, top = x + width * s, 26 + height * r
+                f.box(left, top, width, height, line="grid")
+                if share := filled(r, s):
+                    f.box(left, top, width * share, height, "own", 0.6, None)
+        f.lines(x, 174, below, size=SMALL)
+    f.note(216, "Eight rows of O at d = 128, in 16 bits. A cell is a sector of 32 bytes, the unit in which global "
+           "memory moves. One store instruction of a warp writes the coloured part.")
+
+
+@figure("25-order", "The same blocks in two orders: head by head, and the longest first")
+def order(f):
+    places, heads, tiles, left, unit = 5, 3, 5, 62, 28
+    head_by_head = [(h, i) for h in range(heads) for i in range(1, tiles + 1)]
+    longest_first = [(h, i) for i in range(tiles, 0, -1) for h in range(heads)]
+    for y, title, blocks in ((14, "24: head by head", head_by_head), (142, "25: the longest first", longest_first)):
+        f.text(0, y, title, bold=True)
+        free = [0] * places
+        for h, i in blocks:
+            place = free.index(min(free))
+            f.cell(left + unit * free[place], y + 10 + 17 * place, unit * i, 17, str(i), WARPS[h], 0.35, size=SMALL)
+            free[place] += i
+        end = max(free)
+        f.line((left + unit * end, y + 6), (left + unit * end, y + 100), color="text", thick=1.8)
+        f.lines(0, y + 45, ["5 places", f"end: {end}"], size=SMALL, color="faint")
+    f.note(266, "Three heads (colours) with five query tiles each; under a mask query tile i takes i units of time. "
+           "Each block starts at the first free place. Both orders do 45 units of work on 5 places: 9 is the least.")
+
+
+@figure("26-ring", "The two slots of K: when they are full, and when they are empty")
+def two_slots(f):
+    left, unit = 58, 90
+
+    def bar(slot, start, words, color, width=1):
+        f.cell(left + unit * start, 32 + 62 * slot, unit * width, 24, words, color, 0.35, size=SMALL)
+
+    for slot in range(2):
+        f.text(0, 48 + 62 * slot, f"slot {slot}", bold=True)
+    bar(0, 0, "copy K_0", "shared")
+    bar(0, 1, "S_0 reads K_0", "own")
+    bar(0, 2, "copy K_2", "shared")
+    bar(0, 3, "S_2 reads K_2", "own")
+    bar(1, 1, "copy K_1", "shared")
+    bar(1, 2, "S_1 reads K_1", "own")
+    bar(1, 3, "copy K_3", "shared")
+    marks = ((0, 1, "full", 0), (0, 2, "empty", 0), (0, 3, "full", 1), (1, 2, "full", 0), (1, 3, "empty", 0))
+    for slot, at, kind, phase in marks:
+        x, y = left + unit * at, 32 + 62 * slot
+        f.line((x, y - 5), (x, y + 29), color="text", thick=1.8)
+        f.text(x, y - 9, f"{kind}, phase {phase}", "faint", SMALL, "middle")
+    f.arrow((left, 140), (left + 4 * unit, 140))
+    f.text(left, 155, "time, not to scale; V has two slots of its own", "faint", SMALL)
+    f.note(180, "Tile j is in slot j % 2, in phase j / 2 of its mbarriers. A phase of full ends when the copies of all "
+           "threads have landed; a phase of empty ends when all threads have read the tile. A warp waits only for the "
+           "phase that its own next step needs.")
 
 
 # --- Hopper ----------------------------------------------------------------------------------------------------------
