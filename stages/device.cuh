@@ -313,29 +313,29 @@ __device__ __forceinline__ void mbarrier_wait(Mbarrier* barrier, int phase LADDE
 
 /// Where value c of a lane's accumulators is, D of mma or of wgmma: in row g + 8 * row_of(c) and column 2 * t
 /// + column_of(c). Every four values are 8 columns.
-__device__ constexpr int row_of(int c) {
+__device__ __forceinline__ constexpr int row_of(const int& c) {
     return c / 2 % 2;
 }
-__device__ constexpr int column_of(int c) {
-    return c / 4 * 8 + c % 2;
+__device__ __forceinline__ constexpr int column_of(const int& c) {
+    return c / 4 * 8 | c % 2;
 }
 
 /// Where a lane points ldmatrix in a block of 16 x 16 elements, in the order of an A operand: r[0] and r[1]
 /// are the block's left half, r[2] and r[3] its right one. With ldmatrix_transposed, from rows of B (16 x
 /// 16): r[0] and r[1] are B's left 8 columns, r[2] and r[3] the right ones.
-__device__ constexpr int a_row(int lane) {
+__device__ __forceinline__ constexpr int a_row(const int& lane) {
     return lane % 16;
 }
-__device__ constexpr int a_column(int lane) {
+__device__ __forceinline__ constexpr int a_column(const int& lane) {
     return lane / 16 * 8;
 }
 
 /// The same in the order of a B operand that lies in memory by columns, as K does for Q K^T: r[0] and r[1]
 /// are the block's upper half, r[2] and r[3] its lower one.
-__device__ constexpr int b_row(int lane) {
+__device__ __forceinline__ constexpr int b_row(const int& lane) {
     return lane % 8 + lane / 16 * 8;
 }
-__device__ constexpr int b_column(int lane) {
+__device__ __forceinline__ constexpr int b_column(const int& lane) {
     return lane / 8 % 2 * 8;
 }
 

@@ -104,11 +104,11 @@ Count tile_bytes(Count async_copies, Count ldmatrix) {
 }
 
 Count part_bytes(Count splits, const Counted& p) {
-    return splits > 1 ? splits * p.rows() * (p.d() + 1) * 4 : 0;
+    return splits > 1 ? splits * p.rows() * (p.d() + 2) * 4 : 0;
 }
 
 Count splits_of(const Work& work, const Counted& p) {
-    return std::max<Count>(1, work.workspace_bytes / (p.rows() * (p.d() + 1) * 4));
+    return std::max<Count>(1, work.workspace_bytes / (p.rows() * (p.d() + 2) * 4));
 }
 
 Count splits_to_fill(const Counted& p, Count unsplit, Count resident) {

@@ -1,5 +1,5 @@
 // Splits the keys across blocks where query tiles do not fill the device.
-#include "harness/count/claims.h"
+#include "claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;
@@ -23,9 +23,11 @@ void claim(Claims& c) {
     c.is("blocks", unsplit * splits + merge_blocks);
     c.is("launches", 2);
     c.is("global_store_bytes", part_bytes(splits, p) + output_bytes(p));
-    // The merge reads O of each part once, and L twice by each of 32 lanes; every split reads Q again.
+    // Every split reads Q again.
     c.is("global_load_bytes", c.parent.counters.global_load_bytes + (splits - 1) * p.rows() * p.d() * 2 +
-                                  splits * p.rows() * (p.d() * 4 + 2 * 32 * 4));
+                                  load_bytes_of_merge(p, p.rows(), splits));
+    // The parts are not divided by l, and each lane of the merge divides for its columns.
+    c.is("divides", p.rows() * 32);
     for (const char* counter : {"mma", "ldmatrix", "tiles", "masked_tiles", "shuffles", "barriers"})
         c.stays(counter);
 }

@@ -150,9 +150,9 @@ __host__ __device__ int split_count(const Shape& s, int sm_count) {
     return max(1, min(ceil_div(s.Nk, Bc), static_cast<int>(3 * sm_count / blocks)));
 }
 
-/// Workspace of the parts: O (splits, B, H, Nq, d), each divided by its own l, then L (splits, B, H, Nq).
+/// Workspace of the parts: O (splits, B, H, Nq, d), not divided by l, then m and l (splits, B, H, Nq, 2).
 struct Parts {
-    float *O, *L;
+    float *O, *m_l;
     std::int64_t rows;  // of one part
     int splits;
 
@@ -160,11 +160,11 @@ struct Parts {
         : O(static_cast<float*>(p.workspace)),
           rows(std::int64_t{p.B} * p.H * p.Nq),
           splits(split_count(p, p.sm_count)) {
-        L = O + splits * rows * p.d;
+        m_l = O + splits * rows * p.d;
     }
 };
 
-/// Like write_rows, in fp32 and into a part.
+/// Writes O, m and l to a part, in fp32.
 template <int d>
 __device__ void write_part(const Problem& p, int b, int h, int first_row, int split,
                            const float (&O)[d / 8][4], const float (&m)[2], const float (&l)[2]) {
@@ -175,17 +175,17 @@ __device__ void write_part(const Problem& p, int b, int h, int first_row, int sp
         if (first_row + g + 8 * r >= p.Nq) continue;
         const std::int64_t row =
             split * parts.rows + (std::int64_t{b} * p.H + h) * p.Nq + first_row + g + 8 * r;
-        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
-            float* pair = parts.O + row * d + 8 * n + 2 * t;
-            store_pair(pair, O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
+            store_pair(parts.O + row * d + 8 * n + 2 * t, O[n][2 * r], O[n][2 * r + 1]);
         }
-        if (t == 0) store(parts.L + row, (m[r] + log2f(l[r])) * ln_2);
+        if (t == 0) store_pair(parts.m_l + 2 * row, m[r], l[r]);
     }
 }
 
-/// O = sum of exp(L_s - L) O_s over the parts s, with L = log(sum of exp(L_s)). One warp per row.
+/// Merges the parts of a row as if each were a key tile: m is the largest m_s, l the sum of exp(m_s - m) l_s,
+/// and O likewise. One warp per row, a lane for d / 32 columns. Parts come 16 at a time: none of their loads
+/// waits for another.
 template <class T, int d>
 __global__ void __launch_bounds__(threads) merge(const Problem p) {
     const int i = blockIdx.x * (threads / 32) + threadIdx.x / 32, h = blockIdx.y, b = blockIdx.z;
@@ -195,18 +195,32 @@ __global__ void __launch_bounds__(threads) merge(const Problem p) {
     const std::int64_t row = (std::int64_t{b} * p.H + h) * p.Nq + i;
 
     float m = -inf, l = 0.0f;
-    for (int s = 0; s < parts.splits; ++s) m = fmaxf(m, load(parts.L + s * parts.rows + row));
-    const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
-    float2 O[d / 64] = {};
-    for (int s = 0; s < parts.splits; ++s) {
-        const float weight = fast_exp2((load(parts.L + s * parts.rows + row) - m_used) * log2_e);
-        l += weight;
+    float2 O[d / 64] = {};  // columns 2 lane and 2 lane + 1 of each 64
+    for (int first = 0; first < parts.splits; first += 16) {
+        float2 m_l[16], O_s[16][d / 64];
+        const float m_old = m;
 #pragma unroll
-        for (int n = 0; n < d / 64; ++n) {
-            const float* pair = parts.O + (s * parts.rows + row) * d + 64 * n + 2 * lane;
-            const float2 O_s = load_pair(pair);
-            O[n].x += weight * O_s.x;
-            O[n].y += weight * O_s.y;
+        for (int s = 0; s < 16; ++s) {
+            const bool valid = first + s < parts.splits;
+            const std::int64_t part = (first + s) * parts.rows + row;
+            m_l[s] = valid ? load_pair(parts.m_l + 2 * part) : float2{-inf, 0.0f};
+            m = fmaxf(m, m_l[s].x);
+#pragma unroll
+            for (int n = 0; n < d / 64; ++n) {
+                O_s[s][n] = valid ? load_pair(parts.O + part * d + 64 * n + 2 * lane) : float2{};
+            }
+        }
+        const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
+        const float alpha = fast_exp2(m_old - m_used);
+        l *= alpha;
+        for (float2& pair : O) pair = {alpha * pair.x, alpha * pair.y};
+#pragma unroll
+        for (int s = 0; s < 16; ++s) {
+            const float alpha_s = fast_exp2(m_l[s].x - m_used);
+            l += alpha_s * m_l[s].y;
+#pragma unroll
+            for (int n = 0; n < d / 64; ++n)
+                O[n] = {O[n].x + alpha_s * O_s[s][n].x, O[n].y + alpha_s * O_s[s][n].y};
         }
     }
     const float inverse_l = l == 0.0f ? 0.0f : divide(1.0f, l);
@@ -215,7 +229,7 @@ __global__ void __launch_bounds__(threads) merge(const Problem p) {
     for (int n = 0; n < d / 64; ++n) {
         store_pair(O_row + 64 * n, O[n].x * inverse_l, O[n].y * inverse_l);
     }
-    if (lane == 0) store(p.L + row, m + log2f(l) * ln_2);
+    if (lane == 0) store(p.L + row, (m + log2f(l)) * ln_2);
 }
 
 template <class T, int d>
@@ -253,7 +267,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
 
 std::size_t workspace_bytes(const Shape& s, int sm_count) {
     const int splits = split_count(s, sm_count);
-    return splits == 1 ? 0 : std::size_t(splits) * s.B * s.H * s.Nq * (s.d + 1) * sizeof(float);
+    return splits == 1 ? 0 : std::size_t(splits) * s.B * s.H * s.Nq * (s.d + 2) * sizeof(float);
 }
 
 template <class T, int d>

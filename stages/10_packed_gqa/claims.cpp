@@ -1,5 +1,5 @@
 // Reads K and V once for all query heads of a group.
-#include "harness/count/claims.h"
+#include "../06_flash_decoding/claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;
@@ -23,13 +23,14 @@ void claim(Claims& c) {
     c.is("mma", warp_tiles * p.d());
     c.is("ldmatrix", warp_tiles * 9 * p.d() / 16);
     c.is("shuffles", warp_tiles * 2 * 4);
-    c.is("exponentials", warp_tiles * 16 * (tile + in_a_quad) + split * p.rows() * splits * 32);
-    c.is("divides", sum(blocks, [](auto& v) { return v.rows; }) * in_a_quad +
-                        split * (p.rows() - p.rows_without_keys()) * 32);
+    c.is("exponentials",
+         warp_tiles * 16 * (tile + in_a_quad) + exponentials_of_merge(split * p.rows(), splits));
+    c.is("divides", split ? (p.rows() - p.rows_without_keys()) * 32
+                          : sum(blocks, [](auto& v) { return v.rows; }) * in_a_quad);
     c.is("global_store_bytes", part_bytes(splits, p) + output_bytes(p));
     const Count KV_bytes = KV_bytes_of(blocks, p);
     c.is("global_load_bytes",
-         KV_bytes + splits * p.rows() * p.d() * 2 + split * splits * p.rows() * (p.d() * 4 + 2 * 32 * 4));
+         KV_bytes + splits * p.rows() * p.d() * 2 + load_bytes_of_merge(p, split * p.rows(), splits));
     if (!c.has_parent()) return;  // it has no d = 256
     if (p.group() == 1) c.only_moves({});
     // Heads of one tile each, in one tile together: each byte of K and V once for the group.
@@ -37,7 +38,7 @@ void claim(Claims& c) {
     const Count parents_splits = splits_of(c.parent, p);
     c.parent_is("global_load_bytes",
                 p.group() * KV_bytes + parents_splits * p.rows() * p.d() * 2 +
-                    (parents_splits > 1) * parents_splits * p.rows() * (p.d() * 4 + 2 * 32 * 4));
+                    load_bytes_of_merge(p, (parents_splits > 1) * p.rows(), parents_splits));
     c.parent_is("tiles", p.group() * tiles);
 }
 

@@ -1,6 +1,8 @@
 // Divides the keys of 16 rows among warps that merge once.
 #include "claims.h"
 
+#include "../06_flash_decoding/claims.h"
+
 using namespace ladder;
 using namespace ladder::formulas;
 
@@ -27,8 +29,9 @@ void claim(Claims& c) {
     c.is("async_copies", copies);
     c.is("shared_tile_bytes", tile_bytes(copies, ldmatrix));
     c.is("shuffles", tiles * warps * 2 * 4);  // each warp has a maximum and a sum of its own
-    c.is("exponentials", exponentials_of_warps(blocks, tile) + split * p.rows() * splits * 32);
-    c.is("divides", divides_of_warps(blocks) + split * (p.rows() - p.rows_without_keys()) * 32);
+    c.is("exponentials",
+         exponentials_of_warps(blocks, tile) + exponentials_of_merge(split * p.rows(), splits));
+    c.is("divides", split ? (p.rows() - p.rows_without_keys()) * 32 : divides_of_warps(blocks));
     c.is("global_store_bytes", part_bytes(splits, p) + output_bytes(p));
     // Where 16 rows are enough for a group, nothing else moves.
     if (p.group() * p.Nq() > 16) return;

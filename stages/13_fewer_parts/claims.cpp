@@ -1,6 +1,5 @@
-// Has a block per multiprocessor, and merges 16 parts at once.
-#include "claims.h"
-
+// Has a block per multiprocessor, and so fewer parts to merge.
+#include "../06_flash_decoding/claims.h"
 #include "../11_keys_per_warp/claims.h"
 
 using namespace ladder;
@@ -26,12 +25,8 @@ void claim(Claims& c) {
     c.is("global_store_bytes", part_bytes(splits, p) + output_bytes(p));
     c.is("shuffles", tiles * warps * 2 * 4);
     c.is("exponentials", exponentials_of_warps(blocks, tile) + exponentials_of_merge(merged_rows, splits));
-    c.is("divides", divides_of_warps(blocks) + split * (p.rows() - p.rows_without_keys()) * 32);
-    // Where the number of splits is the parent's, only the merge is different: each L is read once.
-    if (splits_of(c.parent, p) != splits) return;
-    if (splits == 1) c.only_moves({});
-    c.only_moves({"global_load_bytes", "exponentials"});
-    c.stays("workspace_bytes");
+    c.is("divides", split ? (p.rows() - p.rows_without_keys()) * 32 : divides_of_warps(blocks));
+    if (splits_of(c.parent, p) == splits) c.only_moves({});
 }
 
 LADDER_CLAIMS(.claim = claim, .cases = cases_of({decode_shapes, usual_shapes, wide_shapes}));

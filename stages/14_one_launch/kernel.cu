@@ -66,7 +66,7 @@ __device__ bool visible(const Problem& p, int row, int key) {
 
 /// S = Q K^T, (16, slice): the rows of the tile and this warp's keys of it (algorithm 1, line 8).
 template <class T, int d>
-__device__ void score(Shared<T, d>& shared, float (&S)[slice / 8][4]) {
+__device__ void score(Shared<T, d>& shared, int j, float (&S)[slice / 8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
@@ -74,7 +74,7 @@ __device__ void score(Shared<T, d>& shared, float (&S)[slice / 8][4]) {
         ldmatrix(q, &shared.Q[a_row(lane)][k + a_column(lane)]);
 #pragma unroll
         for (int n = 0; n < slice; n += 16) {
-            ldmatrix(kt, &K[slice * warp + n + b_row(lane)][k + b_column(lane)]);
+            ldmatrix(kt, &shared.K[j % depth<d>][slice * warp + n + b_row(lane)][k + b_column(lane)]);
             mma<T>(S[n / 8], q, kt[0], kt[1]);
             mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
         }
@@ -148,7 +148,8 @@ __device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int 
 #pragma unroll
         for (int n = 0; n < d; n += 16) {
             std::uint32_t v[4];
-            ldmatrix_transposed(v, &V[slice * warp + 8 * k + a_row(lane)][n + a_column(lane)]);
+            ldmatrix_transposed(
+                v, &shared.V[j % depth<d>][slice * warp + 8 * k + a_row(lane)][n + a_column(lane)]);
             mma<T>(O[n / 8], P, v[0], v[1]);
             mma<T>(O[n / 8 + 1], P, v[2], v[3]);
         }
@@ -219,10 +220,11 @@ __host__ __device__ int split_count(const Shape& s, int sm_count) {
     return max(1, min(ceil_div(s.Nk, Bc), static_cast<int>(sm_count / blocks)));
 }
 
-/// The parts of a query tile. Workspace: O (splits, B, H, Nq, d), each divided by its own l, L (splits, B, H,
-/// Nq), then a counter for each query tile of each key/value head, (B, Hkv, Tr), which is 0 between launches.
+/// The parts of a query tile. Workspace: O (splits, B, H, Nq, d), not divided by l, m and l (splits, B, H,
+/// Nq, 2), then a counter for each query tile of each key/value head, (B, Hkv, Tr), which is 0 between
+/// launches.
 struct Parts {
-    float *O, *L;
+    float *O, *m_l;
     unsigned* counter;
     std::int64_t rows;  // of one part
     int splits;
@@ -231,13 +233,13 @@ struct Parts {
         : O(static_cast<float*>(p.workspace)),
           rows(std::int64_t{p.B} * p.H * p.Nq),
           splits(split_count(p, p.sm_count)) {
-        L = O + splits * rows * p.d;
+        m_l = O + splits * rows * p.d;
         const std::int64_t tile = (std::int64_t{b} * p.Hkv + h_kv) * ceil_div(PackedRow::count(p), Br) + i;
-        counter = reinterpret_cast<unsigned*>(L + splits * rows) + tile;
+        counter = reinterpret_cast<unsigned*>(m_l + 2 * splits * rows) + tile;
     }
 };
 
-/// Like write_rows, in fp32 and into a part.
+/// Writes O, m and l to a part, in fp32.
 template <int d>
 __device__ void write_part(const Problem& p, const Parts& parts, int b, int h_kv, int first_row, int split,
                            const float (&O)[d / 8][4], const float (&m)[2], const float (&l)[2]) {
@@ -247,13 +249,11 @@ __device__ void write_part(const Problem& p, const Parts& parts, int b, int h_kv
         if (first_row + g + 8 * r >= PackedRow::count(p)) continue;
         const auto [h, i] = PackedRow(p, h_kv, first_row + g + 8 * r);
         const std::int64_t row = split * parts.rows + (std::int64_t{b} * p.H + h) * p.Nq + i;
-        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
 #pragma unroll
         for (int n = 0; n < d / 8 / warps; ++n) {
-            float* pair = parts.O + row * d + d / warps * warp + 8 * n + 2 * t;
-            store_pair(pair, O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
+            store_pair(parts.O + row * d + d / warps * warp + 8 * n + 2 * t, O[n][2 * r], O[n][2 * r + 1]);
         }
-        if (warp == 0 && t == 0) store(parts.L + row, (m[r] + log2f(l[r])) * ln_2);
+        if (warp == 0 && t == 0) store_pair(parts.m_l + 2 * row, m[r], l[r]);
     }
 }
 
@@ -270,8 +270,9 @@ __device__ bool count_block(Shared<T, d>& shared, const Parts& parts) {
     return load(&shared.is_last);
 }
 
-/// O = sum of exp(L_s - L) O_s over the parts s, with L = log(sum of exp(L_s)), for query i of head h. A warp
-/// does it, a lane for d / 32 columns. Parts come 16 at a time, L_s and O_s together, as key tiles would.
+/// Merges the parts of query i of head h as if each were a key tile: m is the largest m_s, l the sum of
+/// exp(m_s - m) l_s, and O likewise. A warp per row, a lane for d / 32 columns. Parts come 16 at a time: none
+/// of their loads waits for another.
 template <class T, int d>
 __device__ void merge(const Problem& p, const Parts& parts, int b, int h, int i) {
     const int lane = threadIdx.x % 32;
@@ -280,31 +281,30 @@ __device__ void merge(const Problem& p, const Parts& parts, int b, int h, int i)
     float m = -inf, l = 0.0f;
     float2 O[d / 64] = {};  // columns 2 lane and 2 lane + 1 of each 64
     for (int first = 0; first < parts.splits; first += 16) {
-        float L_s[16], m_old = m;
-        float2 O_s[16][d / 64];
+        float2 m_l[16], O_s[16][d / 64];
+        const float m_old = m;
 #pragma unroll
-        for (int s = 0; s < 16; ++s) {  // loads, and none waits for another
+        for (int s = 0; s < 16; ++s) {
             const bool valid = first + s < parts.splits;
             const std::int64_t part = (first + s) * parts.rows + row;
-            L_s[s] = valid ? load(parts.L + part) : -inf;
-            m = fmaxf(m, L_s[s]);
+            m_l[s] = valid ? load_pair(parts.m_l + 2 * part) : float2{-inf, 0.0f};
+            m = fmaxf(m, m_l[s].x);
 #pragma unroll
             for (int n = 0; n < d / 64; ++n) {
-                const float* pair = parts.O + part * d + 64 * n + 2 * lane;
-                O_s[s][n] = valid ? load_pair(pair) : float2{};
+                O_s[s][n] = valid ? load_pair(parts.O + part * d + 64 * n + 2 * lane) : float2{};
             }
         }
         const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
-        const float alpha = fast_exp2((m_old - m_used) * log2_e);
+        const float alpha = fast_exp2(m_old - m_used);
         l *= alpha;
         for (float2& pair : O) pair = {alpha * pair.x, alpha * pair.y};
 #pragma unroll
         for (int s = 0; s < 16; ++s) {
-            const float weight = fast_exp2((L_s[s] - m_used) * log2_e);
-            l += weight;
+            const float alpha_s = fast_exp2(m_l[s].x - m_used);
+            l += alpha_s * m_l[s].y;
 #pragma unroll
             for (int n = 0; n < d / 64; ++n)
-                O[n] = {O[n].x + weight * O_s[s][n].x, O[n].y + weight * O_s[s][n].y};
+                O[n] = {O[n].x + alpha_s * O_s[s][n].x, O[n].y + alpha_s * O_s[s][n].y};
         }
     }
     const float inverse_l = l == 0.0f ? 0.0f : divide(1.0f, l);
@@ -313,7 +313,7 @@ __device__ void merge(const Problem& p, const Parts& parts, int b, int h, int i)
     for (int n = 0; n < d / 64; ++n) {
         store_pair(O_row + 64 * n, O[n].x * inverse_l, O[n].y * inverse_l);
     }
-    if (lane == 0) store(p.L + row, m + log2f(l) * ln_2);
+    if (lane == 0) store(p.L + row, (m + log2f(l)) * ln_2);
 }
 
 template <class T, int d>
@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
         const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h_kv, i, j, masked, group);
         float S[slice / 8][4] = {};
-        score<T, d>(shared, S);
+        score<T, d>(shared, j, S);
         fold<T, d>(shared, p, i * Br, j, masked, S, O, m, l);
         note_rows(i * Br, m, l);
         __syncthreads();  // K and V of tile j have been read: their slot is free
@@ -369,7 +369,7 @@ std::size_t counter_bytes(const Shape& s, int sm_count) {
 std::size_t workspace_bytes(const Shape& s, int sm_count) {
     const int splits = split_count(s, sm_count);
     const std::size_t rows = std::size_t(splits) * s.B * s.H * s.Nq;
-    return splits == 1 ? 0 : rows * (s.d + 1) * sizeof(float) + counter_bytes(s, sm_count);
+    return splits == 1 ? 0 : rows * (s.d + 2) * sizeof(float) + counter_bytes(s, sm_count);
 }
 
 template <class T, int d>

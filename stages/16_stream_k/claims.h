@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "../06_flash_decoding/claims.h"
 #include "../11_keys_per_warp/claims.h"
-#include "../13_fewer_parts/claims.h"
 
 namespace ladder::formulas {
 
@@ -19,7 +19,7 @@ inline void claim_shares(Claims& c, int Bc, int places) {
     const int blocks = query_tiles * Tc >= long_share * places ? places : even;
     const int left_over = query_tiles % blocks, rest = left_over * Tc < blocks ? 0 : left_over;
 
-    std::vector<Visit> pieces;
+    std::vector<Visit> pieces, undivided;
     std::vector<Count> parts(rest);
     Count rows_of_parts = 0;
     const auto take = [&](int r, int begin, int end) {
@@ -27,7 +27,7 @@ inline void claim_shares(Claims& c, int Bc, int places) {
         const int seen = (seen_by(p, group, first_row + 15) + Bc - 1) / Bc;
         pieces.push_back(
             visit(p, 16, Bc, group, first_row, begin, std::max(begin, std::min(end, seen)), true));
-        if (end - begin == Tc) return;
+        if (end - begin == Tc) return undivided.push_back(pieces.back());
         parts[r] += 1;
         rows_of_parts += pieces.back().queries;
     };
@@ -59,15 +59,15 @@ inline void claim_shares(Claims& c, int Bc, int places) {
     c.is("barriers", 2 * tiles + 3 * pieces.size() + 2 * atomics);
     c.is("atomics", atomics);
     c.is("fences", 2 * atomics);
-    c.is("workspace_bytes", rest == 0 ? 0 : 2 * blocks * 16 * (p.d() + 1) * 4 + rest * 4);
+    c.is("workspace_bytes", rest == 0 ? 0 : 2 * blocks * 16 * (p.d() + 2) * 4 + rest * 4);
     c.is("shared_exchange_bytes", exchanged_by_warps(pieces, p) + atomics * (1 + warps * 32));
     c.is("shuffles", tiles * warps * 2 * 4);
     c.is("exponentials", exponentials_of_warps(pieces, Bc) + exponentials);
-    c.is("divides", divides_of_warps(pieces) + divides);
+    c.is("divides", divides_of_warps(undivided) + divides);
     // Q is read for a share with a visible key, and for no other.
     const Count queries = sum(pieces, [](auto& v) { return v.tiles > 0 ? v.queries : 0; });
     c.is("global_load_bytes", KV_bytes_of(pieces, p) + queries * p.d() * 2 + load_bytes);
-    c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 1) * 4);
+    c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 2) * 4);
 }
 
 }  // namespace ladder::formulas

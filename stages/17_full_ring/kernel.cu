@@ -13,6 +13,8 @@ constexpr int warps = 4, threads = 32 * warps;  // of a block
 template <int d>
 constexpr int Bc = d > 128 ? 64 : 128;
 template <int d>
+constexpr int slice = Bc<d> / warps;  // keys of a tile that a warp takes
+template <int d>
 constexpr int depth = d > 64 ? 3 : 6;
 
 template <class T, int d>
@@ -71,15 +73,15 @@ __device__ bool visible(const Problem& p, int row, int key) {
 
 /// S = Q K^T, (16, slice): the rows of the tile and this warp's keys of it (algorithm 1, line 8).
 template <class T, int d>
-__device__ void score(Shared<T, d>& shared, float (&S)[slice / 8][4]) {
+__device__ void score(Shared<T, d>& shared, int j, float (&S)[slice<d> / 8][4]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
         std::uint32_t q[4], kt[4];
         ldmatrix(q, at(shared.Q, a_row(lane), k + a_column(lane)));
 #pragma unroll
-        for (int n = 0; n < slice; n += 16) {
-            ldmatrix(kt, at(K, slice * warp + n + b_row(lane), k + b_column(lane)));
+        for (int n = 0; n < slice<d>; n += 16) {
+            ldmatrix(kt, at(shared.K[j % depth<d>], slice<d> * warp + n + b_row(lane), k + b_column(lane)));
             mma<T>(S[n / 8], q, kt[0], kt[1]);
             mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
         }
@@ -89,17 +91,17 @@ __device__ void score(Shared<T, d>& shared, float (&S)[slice / 8][4]) {
 /// Turns the scores S (16, slice) with key tile j into P, and rescales O to the new m (algorithm 1, line 9).
 /// Lanes hold rows g and g + 8.
 template <int d>
-__device__ void softmax(const Problem& p, int first_row, int j, bool masked, float (&S)[slice / 8][4],
+__device__ void softmax(const Problem& p, int first_row, int j, bool masked, float (&S)[slice<d> / 8][4],
                         float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const float scale = p.scale * log2_e;  // scores and m count in base 2
 #pragma unroll
-    for (int c = 0; c < slice / 2; ++c) S[c / 4][c % 4] *= scale;
+    for (int c = 0; c < slice<d> / 2; ++c) S[c / 4][c % 4] *= scale;
     if (masked) {
-        const int row = first_row + g, key = j * Bc<d> + slice * warp + 2 * t, group = p.H / p.Hkv;
+        const int row = first_row + g, key = j * Bc<d> + slice<d> * warp + 2 * t, group = p.H / p.Hkv;
         const int query[2] = {row / group, (row + 8) / group};
 #pragma unroll
-        for (int c = 0; c < slice / 2; ++c) {
+        for (int c = 0; c < slice<d> / 2; ++c) {
             if (!visible(p, query[row_of(c)], key + column_of(c))) S[c / 4][c % 4] = -inf;
         }
     }
@@ -110,7 +112,7 @@ __device__ void softmax(const Problem& p, int first_row, int j, bool masked, flo
     for (int r = 0; r < 2; ++r) {
         float row_max = -inf;
 #pragma unroll
-        for (int n = 0; n < slice / 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
+        for (int n = 0; n < slice<d> / 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 1));
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
         const float m_old = m[r];
@@ -121,7 +123,7 @@ __device__ void softmax(const Problem& p, int first_row, int j, bool masked, flo
         // P = exp(S - m), in place of S
         float row_sum = 0.0f;
 #pragma unroll
-        for (int n = 0; n < slice / 8; ++n) {
+        for (int n = 0; n < slice<d> / 8; ++n) {
             S[n][2 * r] = fast_exp2(S[n][2 * r] - m_used);
             S[n][2 * r + 1] = fast_exp2(S[n][2 * r + 1] - m_used);
             row_sum += S[n][2 * r] + S[n][2 * r + 1];
@@ -143,17 +145,18 @@ __device__ void softmax(const Problem& p, int first_row, int j, bool masked, flo
 /// 1, lines 9 and 10).
 template <class T, int d>
 __device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int j, bool masked,
-                     float (&S)[slice / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+                     float (&S)[slice<d> / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     softmax<d>(p, first_row, j, masked, S, O, m, l);
 #pragma unroll
-    for (int k = 0; k < slice / 8; k += 2) {
+    for (int k = 0; k < slice<d> / 8; k += 2) {
         std::uint32_t P[4];
         pack_operand<T>(P, S[k], S[k + 1]);
 #pragma unroll
         for (int n = 0; n < d; n += 16) {
             std::uint32_t v[4];
-            ldmatrix_transposed(v, at(V, slice * warp + 8 * k + a_row(lane), n + a_column(lane)));
+            ldmatrix_transposed(
+                v, at(shared.V[j % depth<d>], slice<d> * warp + 8 * k + a_row(lane), n + a_column(lane)));
             mma<T>(O[n / 8], P, v[0], v[1]);
             mma<T>(O[n / 8 + 1], P, v[2], v[3]);
         }
@@ -223,37 +226,44 @@ __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, con
 struct Shares {
     int Tr, Tc, tiles, blocks, rest, least, more;
 
-    /// A block for each place. Few query tiles get as many blocks each; all places for long shares: of 256
-    /// key tiles, or of 16 where else an eighth of the places would idle.
-    Shares(const Shape& s, int places)
+    /// Even blocks are as many for one query tile as for another. Sharing keeps all resident blocks busy, for
+    /// one more part to merge wherever a share spans two query tiles.
+    Shares(const Shape& s, int resident)
         : Tr(ceil_div(PackedRow::count(s), Br)), Tc(ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>)) {
         tiles = s.B * s.Hkv * Tr;
-        const int even = tiles > places ? places : tiles * min(Tc, places / tiles);
-        blocks = tiles * Tc / (8 * even < 7 * places ? 16 : 256) >= places ? places : even;
+        const int even_blocks = tiles > resident ? resident : tiles * min(Tc, resident / tiles);
+        const int worth_sharing = 8 * even_blocks < 7 * resident ? 16 : 256;  // key tiles of a share
+        blocks = tiles * Tc / worth_sharing >= resident ? resident : even_blocks;
         rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;  // too few to share
         least = rest * Tc / blocks, more = rest * Tc % blocks;
     }
     /// The first key tile of a block's share: rest Tc block / blocks. Key tile j of query tile r is r Tc + j.
     __device__ int begin(int block) const { return least * block + more * block / blocks; }
+    /// The query tile that a block takes after r: the next in its share, or of those that are not shared.
+    __device__ int next_tile(int block, int r) const {
+        if (r >= rest) return r + blocks;
+        return (r + 1) * Tc < begin(block + 1) ? r + 1 : rest + block;
+    }
 };
 
 /// The parts of query tile r < rest: a block's second is of a tile that begins in its share. Workspace: O (2
-/// blocks, 16, d), divided by l, L (2 blocks, 16), and a counter for each of these tiles, 0 between launches.
+/// blocks, 16, d), not divided by l, m and l (2 blocks, 16, 2), and a counter for each of these tiles, 0
+/// between launches.
 struct Parts {
-    float *O, *L;
+    float *O, *m_l;
     unsigned* counter;
     int block, splits;  // the first of the blocks, and how many they are
 
     __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
-        L = O + 2 * shares.blocks * Br * p.d;
-        counter = reinterpret_cast<unsigned*>(L + 2 * shares.blocks * Br) + r;
+        m_l = O + 2 * shares.blocks * Br * p.d;
+        counter = reinterpret_cast<unsigned*>(m_l + 4 * shares.blocks * Br) + r;
         const std::int64_t t = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
         block = ((t + 1) * shares.blocks - 1) / all;
         splits = ((t + shares.Tc) * shares.blocks - 1) / all - block + 1;
     }
 };
 
-/// Like write_rows, in fp32 and into a part.
+/// Writes O, m and l to a part, in fp32.
 template <int d>
 __device__ void write_part(const Problem& p, const Parts& parts, int part, int first_row,
                            const float (&O)[d / 8][4], const float (&m)[2], const float (&l)[2]) {
@@ -262,13 +272,11 @@ __device__ void write_part(const Problem& p, const Parts& parts, int part, int f
     for (int r = 0; r < 2; ++r) {
         if (first_row + g + 8 * r >= PackedRow::count(p)) continue;
         const int row = part * Br + g + 8 * r;
-        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
 #pragma unroll
         for (int n = 0; n < d / 8 / warps; ++n) {
-            float* pair = parts.O + row * d + d / warps * warp + 8 * n + 2 * t;
-            store_pair(pair, O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
+            store_pair(parts.O + row * d + d / warps * warp + 8 * n + 2 * t, O[n][2 * r], O[n][2 * r + 1]);
         }
-        if (warp == 0 && t == 0) store(parts.L + row, (m[r] + log2f(l[r])) * ln_2);
+        if (warp == 0 && t == 0) store_pair(parts.m_l + 2 * row, m[r], l[r]);
     }
 }
 
@@ -285,39 +293,39 @@ __device__ bool count_block(Shared<T, d>& shared, const Parts& parts) {
     return load(&shared.is_last);
 }
 
-/// O = sum of exp(L_s - L) O_s over the parts s, with L = log(sum of exp(L_s)), for row k of a tile, query i
-/// of head h. A warp does it, a lane for d / 32 columns. Parts come 16 at a time, L_s and O_s together.
+/// Merges the parts of row k of a tile, query i of head h, as if each were a key tile: m is the largest m_s,
+/// l the sum of exp(m_s - m) l_s, and O likewise. A warp per row, a lane for d / 32 columns. Parts come 16 at
+/// a time: none of their loads waits for another.
 template <class T, int d>
 __device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h, int i) {
     const int lane = threadIdx.x % 32;
     float m = -inf, l = 0.0f;
     float2 O[d / 64] = {};  // columns 2 lane and 2 lane + 1 of each 64
     for (int first = 0; first < parts.splits; first += 16) {
-        float L_s[16], m_old = m;
-        float2 O_s[16][d / 64];
+        float2 m_l[16], O_s[16][d / 64];
+        const float m_old = m;
 #pragma unroll
-        for (int s = 0; s < 16; ++s) {  // loads, and none waits for another
+        for (int s = 0; s < 16; ++s) {
             const bool valid = first + s < parts.splits;
             const int part = (2 * (parts.block + first + s) + (first + s == 0)) * Br + k;
-            L_s[s] = valid ? load(parts.L + part) : -inf;
-            m = fmaxf(m, L_s[s]);
+            m_l[s] = valid ? load_pair(parts.m_l + 2 * part) : float2{-inf, 0.0f};
+            m = fmaxf(m, m_l[s].x);
 #pragma unroll
             for (int n = 0; n < d / 64; ++n) {
-                const float* pair = parts.O + part * d + 64 * n + 2 * lane;
-                O_s[s][n] = valid ? load_pair(pair) : float2{};
+                O_s[s][n] = valid ? load_pair(parts.O + part * d + 64 * n + 2 * lane) : float2{};
             }
         }
         const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
-        const float alpha = fast_exp2((m_old - m_used) * log2_e);
+        const float alpha = fast_exp2(m_old - m_used);
         l *= alpha;
         for (float2& pair : O) pair = {alpha * pair.x, alpha * pair.y};
 #pragma unroll
         for (int s = 0; s < 16; ++s) {
-            const float weight = fast_exp2((L_s[s] - m_used) * log2_e);
-            l += weight;
+            const float alpha_s = fast_exp2(m_l[s].x - m_used);
+            l += alpha_s * m_l[s].y;
 #pragma unroll
             for (int n = 0; n < d / 64; ++n)
-                O[n] = {O[n].x + weight * O_s[s][n].x, O[n].y + weight * O_s[s][n].y};
+                O[n] = {O[n].x + alpha_s * O_s[s][n].x, O[n].y + alpha_s * O_s[s][n].y};
         }
     }
     const float inverse_l = l == 0.0f ? 0.0f : divide(1.0f, l);
@@ -326,7 +334,7 @@ __device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h,
     for (int n = 0; n < d / 64; ++n) {
         store_pair(O_row + 64 * n, O[n].x * inverse_l, O[n].y * inverse_l);
     }
-    if (lane == 0) store(p.L + (std::int64_t{b} * p.H + h) * p.Nq + i, m + log2f(l) * ln_2);
+    if (lane == 0) store(p.L + (std::int64_t{b} * p.H + h) * p.Nq + i, (m + log2f(l)) * ln_2);
 }
 
 /// Folds key tiles first .. end - 1 into query tile r.
@@ -355,8 +363,8 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Shares& share
         __syncthreads();  // all copies of Q, and of K and V of tile j, have landed
         const bool masked = (j + 1) * Bc<d> > min(p.Nk, diagonal + 1);
         note_tile(shared, b, h_kv, i, j, masked, group);
-        float S[slice / 8][4] = {};
-        score<T, d>(shared, S);
+        float S[slice<d> / 8][4] = {};
+        score<T, d>(shared, j, S);
         fold<T, d>(shared, p, i * Br, j, masked, S, O, m, l);
         note_rows(i * Br, m, l);
         __syncthreads();  // K and V of tile j have been read: their slot is free
@@ -381,7 +389,7 @@ __global__ void __launch_bounds__(threads, 1) attention(const Problem p, const S
         const bool whole = r >= rest;
         const int first = whole ? 0 : max(begin - r * Tc, 0), last = whole ? Tc : min(end - r * Tc, Tc);
         take<T, d>(shared_memory<Shared<T, d>>(), p, shares, r, first, last);
-        r = whole ? r + shares.blocks : (r + 1) * Tc < end ? r + 1 : rest + block;
+        r = shares.next_tile(block, r);
     }
 }
 
@@ -392,7 +400,7 @@ std::size_t counter_bytes(const Shape& s, int sm_count) {
 std::size_t workspace_bytes(const Shape& s, int sm_count) {
     const Shares shares(s, sm_count);
     const int rows = shares.rest > 0 ? 2 * shares.blocks * Br : 0;
-    return rows * (s.d + 1) * sizeof(float) + counter_bytes(s, sm_count);
+    return rows * (s.d + 2) * sizeof(float) + counter_bytes(s, sm_count);
 }
 
 template <class T, int d>

@@ -183,7 +183,8 @@ __device__ void stage_rows(const Problem& p, int b, int h, int first_row, T (&Q)
         const float inverse_l = l == 0.0f ? 0.0f : divide(1.0f, l);
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
-            store_pair(at(Q, row % Br, 8 * n + 2 * t), O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
+            const std::uint32_t pair = pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
+            store(reinterpret_cast<std::uint32_t*>(at(Q, row % Br, 8 * n + 2 * t)), pair);
         }
         float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
         if (row < p.Nq && t == 0) store(L, (m[r] + log2f(l)) * ln_2);

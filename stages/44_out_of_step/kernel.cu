@@ -265,7 +265,7 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
 #pragma unroll
         for (int c = 0; c < 8 * slices * pieces; ++c) {
             const int a = c / (8 * pieces), n = c / 4 % (2 * pieces);
-            const int row_c = row + 8 * n + 2 * t + column_of(c), key_c = key + 16 * a + g + 8 * row_of(c);
+            const int row_c = row + 8 * n + 2 * t + c % 2, key_c = key + 16 * a + g + 8 * row_of(c);
             if (!visible(p, row_c, key_c)) S[a][n][c % 4] = -inf;
         }
     }

@@ -179,7 +179,7 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
         std::uint32_t x[4];
 #pragma unroll
         for (int n = 0; n < 4; ++n) x[n] = pack<T>(C[c + 2 * n] * factor, C[c + 2 * n + 1] * factor);
-        const int row = 16 * warp + lane % 16, column = 2 * c % 64 + lane / 16 * 8;
+        const int row = 16 * warp + a_row(lane), column = 2 * c % 64 + a_column(lane);
         stmatrix(&to[2 * c / 64][row][column ^ row % 8 * 8], x);
     }
 }
@@ -256,10 +256,10 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         add_product<T, d>(dS, shared.Q[slot], dK);
         float dQ[32];  // (64, 64): of two, by rows or by columns
         const Descriptor a = matrix_descriptor(shared.dS[slot]), x = matrix_descriptor(shared.K, 64);
-        const int row = d == 64 ? 64 * G : 0, panel = d == 64 ? 0 : 64 * G;
+        const int dQ_row = d == 64 ? 64 * G : 0, panel = d == 64 ? 0 : 64 * G;
 #pragma unroll
         for (int c = 0; c < Bc; c += 16) {
-            wgmma<T, 64, true>(dQ, a.row(row).column<Br>(c), x.row(panel).row(c / 64 * d + c % 64), c > 0);
+            wgmma<T, 64, true>(dQ, a.row(dQ_row).column<Br>(c), x.row(panel).row(c / 64 * d + c % 64), c > 0);
         }
         wgmma_commit();
         wgmma_wait<0>(dQ);

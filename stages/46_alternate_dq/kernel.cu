@@ -177,7 +177,7 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
         std::uint32_t x[4];
 #pragma unroll
         for (int n = 0; n < 4; ++n) x[n] = pack<T>(C[c + 2 * n] * factor, C[c + 2 * n + 1] * factor);
-        const int row = 16 * warp + lane % 16, column = 2 * c % 64 + lane / 16 * 8;
+        const int row = 16 * warp + a_row(lane), column = 2 * c % 64 + a_column(lane);
         stmatrix(&to[2 * c / 64][row][column ^ row % 8 * 8], x);
     }
 }

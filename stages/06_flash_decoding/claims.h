@@ -6,9 +6,9 @@
 
 namespace ladder::formulas {
 
-/// Each lane reads the L of each part, and 32 lanes read its O.
+/// Each lane reads m and l of each part, and 32 lanes read its O.
 inline Count load_bytes_of_merge(const Counted& p, Count rows, Count parts) {
-    return rows * parts * (32 * 4 + p.d() * 4);
+    return rows * parts * (32 * 8 + p.d() * 4);
 }
 
 /// A lane weighs 16 parts, and what it has so far.
