@@ -171,7 +171,8 @@ class PeersTest(unittest.TestCase):
         (_, rates, _), (title, means, is_mean) = peers.comparisons(HERE, results)
         rates, means = cells(rates), cells(means)
         self.assertEqual((title, is_mean), ("Geometric mean and minimum of the ratios", True))
-        self.assertEqual(rates[0]["problem"], "d=64 N=40 B=1 H=2 Hkv=1")
+        self.assertEqual([rates[i]["problem"] for i in (0, 2)],
+                         ["d=64 N=40 B=1 H=2 Hkv=1", "d=64 N=80 Nq=40 B=1 H=2 Hkv=1"])
         self.assertTrue(rates[0]["04_split_q"].endswith(" (2.00x)"))
         self.assertEqual((rates[0]["04 over FlashAttention-2"], rates[0]["04 over cuDNN"]), ("1.50x", ""))
         self.assertEqual(rates[0][""], "cuDNN: does not like it")
@@ -184,6 +185,14 @@ class PeersTest(unittest.TestCase):
         del results.peers[0].stage_speedups["03_sequence_parallel"]
         row = cells(peers.comparisons(HERE, results)[1][1])[0]
         self.assertEqual((row["03 over FlashAttention-2"], row["04 over FlashAttention-2"]), ("-", "3.00x, 1.50x"))
+
+    def test_a_peer_that_lacks_problems_has_a_mean_over_the_others(self):
+        results = self.sweep()
+        results.peers[0].stage_speedups.clear()  # of d = 64; cuDNN has none at all
+        results.peers[1].stage_speedups["04_split_q"] = results.peers[2].stage_speedups["04_split_q"]
+        rows = cells(peers.comparisons(HERE, results)[1][1])
+        self.assertEqual([row["04 over FlashAttention-2"] for row in rows],
+                         ["6.00x, 6.00x (1 of 2)", "-", "1.50x, 1.50x", "3.00x, 1.50x (2 of 3)"])
 
     def test_one_stage_or_the_fastest_of_many(self):
         results = self.sweep()

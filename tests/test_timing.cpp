@@ -56,6 +56,11 @@ TEST_CASE("work is counted as the FlashAttention papers count it", "[timing]") {
     CHECK(flops(shape, true) == 2.0 * 2 * 16 * 8192 * 8192 * 128);
     // Q and O: one row of 32 heads. K and V: 1000 rows of 8 heads. Two bytes each.
     CHECK(flops(shape, true, Pass::backward) == 5.0 * 2 * 16 * 8192 * 8192 * 128);
+    // Bottom-right: the last row sees all keys, and the rows before the first key see none.
+    const Shape chunk{.B = 1, .H = 1, .Hkv = 1, .Nq = 100, .Nk = 1000, .d = 64};
+    CHECK(flops(chunk, true) == 4.0 * (100 * 1000 - 100 * 100 / 2) * 64);
+    CHECK(flops({.B = 1, .H = 1, .Hkv = 1, .Nq = 1000, .Nk = 100, .d = 64}, true) ==
+          4.0 * 100 * 100 / 2 * 64);
     const Shape decode{.B = 1, .H = 32, .Hkv = 8, .Nq = 1, .Nk = 1000, .d = 128};
     CHECK(unavoidable_bytes(decode) == 2.0 * (2 * 32 + 2 * 8 * 1000) * 128);
     CHECK(unavoidable_bytes(decode, Pass::backward) == 2 * unavoidable_bytes(decode));
@@ -99,7 +104,8 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
         CHECK((of_16k_tokens || of_groups));
         CHECK(s.Nq == s.Nk);
     }
-    CHECK(prefill.peers == std::vector<std::string>{"FlashAttention-2", "cuDNN"});
+    CHECK(prefill.peers ==
+          std::vector<std::string>{"FlashAttention-2", "cuDNN", "FlashAttention-3", "FlashAttention-4"});
     CHECK(prefill.max_seconds < TimingOptions().max_seconds);
     CHECK(timing_options(DType::bf16).peers == Peers::usual());
 
@@ -114,6 +120,14 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
         const Shape& s = timed.problem.shape;
         CHECK(s.Nk % 64 != 0);
         CHECK(s.H / s.Hkv == 3);
+    }
+    const TimingOptions odd = timing_options(DType::bf16, "prefill-odd");
+    CHECK(odd.cases.size() == 16);
+    for (const TimedCase& timed : odd.cases) {
+        const auto& [shape, causal] = std::pair(timed.problem.shape, timed.problem.causal);
+        CHECK((shape.Nq % 16 != 0 && shape.Nk % 16 != 0 && shape.Nq <= shape.Nk));
+        CHECK((shape.B * shape.Nk >= 8192 && shape.B * shape.Nk <= 32768));
+        CHECK((flops(shape, causal) >= 4e10 && flops(shape, causal) <= 1e12));  // 0.1 to 3 ms
     }
     const TimingOptions few_rows = timing_options(DType::bf16, "few-rows");
     CHECK(few_rows.cases.size() == 6 * 16 + 2 * 3 * 4 + 4 + 4 + 2);
@@ -135,8 +149,8 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
         CHECK(s.B * s.Nq == 16384);
         CHECK((s.H * s.d == 2048 || (s.H == 32 && s.Hkv == 8 && s.d == 128)));
     }
-    for (const char* name : {"gradients", "prefill", "serving", "serving-odd", "few-rows", "papers",
-                             "standard", "rising", "causal-small"})
+    for (const char* name : {"gradients", "prefill", "prefill-odd", "serving", "serving-odd", "few-rows",
+                             "papers", "standard", "rising", "causal-small"})
         CHECK(is_sweep(name));
     for (const char* name : {"train", "custom", ""}) CHECK_FALSE(is_sweep(name));
 }

@@ -13,8 +13,9 @@ def problem_name(sources, problem):
     s = problem.shape
     if not sources.sweeps(problem.first.regime):
         return problem.short_name
+    rows = "" if s.Nq in (1, s.Nk) else f" Nq={short_size(s.Nq)}"
     groups = "" if s.H == s.Hkv else f" Hkv={s.Hkv}"
-    return f"d={s.d} N={short_size(s.Nk)} B={s.B} H={s.H}{groups}{' causal' if problem.first.causal else ''}"
+    return f"d={s.d} N={short_size(s.Nk)}{rows} B={s.B} H={s.H}{groups}{' causal' if problem.first.causal else ''}"
 
 
 class Contender:
@@ -53,10 +54,11 @@ def contenders_of(sources, results, only, few):
     return found if len(found) <= few or not results.get("peers") else [Contender()]
 
 
-def mean_and_minimum(ratios):
-    if not ratios:
+def mean_and_minimum(ratios, problems):
+    if not ratios or None in ratios:
         return "-"
-    return f"{times(math.exp(sum(map(math.log, ratios)) / len(ratios)))}, {times(min(ratios))}"
+    some = "" if len(ratios) == problems else f" ({len(ratios)} of {problems})"
+    return f"{times(math.exp(sum(map(math.log, ratios)) / len(ratios)))}, {times(min(ratios))}{some}"
 
 
 def summary(problems, contenders, peers):
@@ -66,10 +68,14 @@ def summary(problems, contenders, peers):
     for d in [*(dims if len(dims) > 1 else []), None]:
         ratios = [[problem.over_peer(contender.row(problem), peer) for contender in contenders for peer in peers]
                   for problem in problems if d in (None, problem.shape.d)]
-        # Of the problems that some stage has; a mean over fewer would be taken for theirs.
         known = [values for values in ratios if any(value is not None for value in values)]
-        columns = [[] if None in column else column for column in zip(*known)] or [[]] * (len(contenders) * len(peers))
-        rows.append([f"d={d}" if d else "all", *map(mean_and_minimum, columns)])
+        cells = []
+        for column in range(len(contenders) * len(peers)):
+            # Of the problems that some stage and this peer have: a mean over fewer would be taken for theirs.
+            of_peer = [values for values in known
+                       if any(value is not None for value in values[column % len(peers)::len(peers)])]
+            cells.append(mean_and_minimum([values[column] for values in of_peer], len(known)))
+        rows.append([f"d={d}" if d else "all", *cells])
     return rows
 
 

@@ -84,6 +84,22 @@ std::vector<Regime::Problem> odd_serving_problems() {
     return problems;
 }
 
+// Heads and lengths that divide into no tile, some with more keys: B, H, Hkv, Nq, Nk, d, and whether there is
+// a causal mask.
+std::vector<Regime::Problem> odd_prefill_problems() {
+    const int sizes[][7] = {
+        {9, 13, 13, 1777, 1777, 64, 0},   {5, 7, 7, 3333, 3333, 64, 1},   {2, 28, 4, 5001, 5001, 64, 0},
+        {1, 9, 9, 12345, 12345, 64, 1},   {3, 40, 8, 1100, 7007, 64, 1},  {24, 9, 9, 677, 677, 128, 0},
+        {12, 13, 13, 1350, 1350, 128, 1}, {4, 28, 4, 2222, 2222, 128, 0}, {3, 40, 8, 4500, 4500, 128, 1},
+        {1, 5, 5, 12345, 12345, 128, 0},  {2, 7, 7, 3001, 9999, 128, 0},  {1, 28, 4, 2500, 11111, 128, 1},
+        {25, 5, 5, 650, 650, 256, 0},     {6, 9, 9, 2345, 2345, 256, 1},  {2, 13, 13, 6001, 6001, 256, 0},
+        {3, 7, 7, 777, 8190, 256, 1}};
+    std::vector<Regime::Problem> problems;
+    for (const auto& [B, H, Hkv, Nq, Nk, d, causal] : sizes)
+        problems.push_back({{.B = B, .H = H, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = d}, causal == 1});
+    return problems;
+}
+
 // A few query rows and many keys, for few and for many heads: the decoding of a draft of several tokens, the
 // next words of a chat. What the default stage is chosen by (harness/time/fastest.h).
 std::vector<Regime::Problem> few_rows_problems() {
@@ -171,6 +187,8 @@ const std::vector<Regime>& regimes() {
         {"prefill",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then 64 heads over 8; with and without a mask",
          prefill_problems(), true},
+        {"prefill-odd", "9k to 25k tokens, 5 to 40 heads, N = 650 to 12345: sizes that no tile divides",
+         odd_prefill_problems(), true},
         {"papers",
          "those of prefill that the FlashAttention papers time: d = 64 and 128, as many heads of K and V",
          papers_problems(), true},

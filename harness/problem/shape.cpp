@@ -124,7 +124,9 @@ double problem_bytes(const Shape& s, Pass pass) {
 }
 
 double flops(const Shape& shape, bool causal, Pass pass) {
-    const double forward = 4.0 * shape.B * shape.H * shape.Nq * shape.Nk * shape.d / (causal ? 2 : 1);
+    const double square = std::min(shape.Nq, shape.Nk);  // of scores that the mask halves, bottom-right
+    const double scores = causal ? square * shape.Nk - square * square / 2 : double(shape.Nq) * shape.Nk;
+    const double forward = 4.0 * shape.B * shape.H * scores * shape.d;
     return pass == Pass::forward ? forward : 2.5 * forward;
 }
 

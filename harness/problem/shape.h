@@ -37,8 +37,8 @@ void require_head_dim(const Stage& stage, int d);
 /// sizes that overflow every integer still compare.
 double problem_bytes(const Shape& shape, Pass pass = Pass::forward);
 
-/// Floating-point operations as the FlashAttention papers count them: 4 B H Nq Nk d, halved under a causal
-/// mask; 2.5 times that in the backward pass, whose products are five and not two.
+/// Floating-point operations as the FlashAttention papers count them: 4 d for each score that a mask leaves,
+/// half of B H N N if it is causal; 2.5 times that in the backward pass, whose products are five and not two.
 double flops(const Shape& shape, bool causal, Pass pass = Pass::forward);
 
 /// Bytes of Q, K, V and O, each once, and in the backward pass of their gradients too: what no kernel can

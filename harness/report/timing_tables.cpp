@@ -112,7 +112,8 @@ Cell rate_fact(const std::optional<double>& value, const char* unit) {
 std::string problem_name(const ProblemRows& group) {
     const Shape& s = group.first->shape;
     if (!is_sweep(group.first->regime)) return group.short_name();
-    return fmt::format("d={} N={} B={} H={}{}{}", s.d, short_size(s.Nk), s.B, s.H,
+    return fmt::format("d={} N={}{} B={} H={}{}{}", s.d, short_size(s.Nk),
+                       s.Nq == 1 || s.Nq == s.Nk ? "" : " Nq=" + short_size(s.Nq), s.B, s.H,
                        s.H == s.Hkv ? "" : fmt::format(" Hkv={}", s.Hkv),
                        group.first->causal ? " causal" : "");
 }
@@ -190,14 +191,16 @@ std::string reasons(const ProblemRows& group, const std::vector<Contender>& cont
     return fmt::format("{}", fmt::join(list, "; "));
 }
 
-// "0.97x, 0.81x": the geometric mean of the ratios and the smallest
-Cell mean_and_minimum(const std::vector<double>& ratios) {
+// "0.97x, 0.81x": the geometric mean of the ratios and the smallest; "(12 of 16)" if other problems have none
+Cell mean_and_minimum(const std::vector<double>& ratios, std::size_t problems) {
     if (ratios.empty()) return {Value(), "-", Tone::faint};
     double logarithms = 0;
     for (const double ratio : ratios) logarithms += std::log(ratio);
     const double mean = std::exp(logarithms / static_cast<double>(ratios.size()));
-    return {Value(mean),
-            fmt::format("{:.2f}x, {:.2f}x", mean, *std::min_element(ratios.begin(), ratios.end()))};
+    const double least = *std::min_element(ratios.begin(), ratios.end());
+    const std::string some =
+        ratios.size() == problems ? "" : fmt::format(" ({} of {})", ratios.size(), problems);
+    return {Value(mean), fmt::format("{:.2f}x, {:.2f}x{}", mean, least, some)};
 }
 
 // A row for each head dimension, if there are several, and one for all.
@@ -210,18 +213,20 @@ Table summary_table(const Kind& kind, const std::vector<ProblemRows>& groups,
         std::vector<Cell> cells{name};
         for (const Pair& pair : pairs) {
             std::vector<double> ratios;
-            bool all = true;  // of those that another stage has; a mean over fewer would be taken for theirs
+            std::size_t of_peer = 0, known = 0;  // problems on which some stage has a ratio to it, or to any
             for (const ProblemRows& group : groups) {
                 if (!is_in(group)) continue;
-                if (const auto ratio = pair.ratio(group)) {
-                    ratios.push_back(*ratio);
-                } else {
-                    all = all && std::none_of(pairs.begin(), pairs.end(), [&](const Pair& other) {
-                              return other.ratio(group).has_value();
-                          });
+                if (const auto ratio = pair.ratio(group)) ratios.push_back(*ratio);
+                std::set<std::string> timed;
+                for (const Pair& each : pairs) {
+                    if (each.ratio(group)) timed.insert(each.peer);
                 }
+                of_peer += timed.count(pair.peer);
+                known += !timed.empty();
             }
-            cells.push_back(mean_and_minimum(all ? ratios : std::vector<double>{}));
+            // A mean over fewer problems than another stage has would be taken for theirs.
+            if (ratios.size() < of_peer) ratios.clear();
+            cells.push_back(mean_and_minimum(ratios, known));
         }
         table.add_row(std::move(cells));
     };
