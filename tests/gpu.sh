@@ -7,12 +7,14 @@
 # Writes to the folder OUT: log.txt with the output of every step and a summary at its end, verify.json,
 # sanitizer.json, profile.json, and the measurements time.json (all regimes), time-8k.json and time-8k-causal.json
 # (B = 2, 16 heads of 128, N = 8k), and standard.json and standard-bytes.json (01 and 05 against standard attention).
-# With --peers it times only, beside PyTorch's attention: time.json, and the sweeps prefill.json and prefill-fp16.json
-# of the stages PREFILL, serving.json and serving-odd.json of the stages DECODE ("26", "13,14,17"), prefill-
-# stages.json of the stages for long queries without the peers, prefill-hopper.json of the 30s, few-rows.json of those
-# that the default stage is chosen from, gradients.json of the 40s, rising.json and causal-small.json, leave-one-out.json
-# (05 without one change each), and papers.json, a part of the first of these sweeps with a few stages and all peers;
-# compiling flex attention takes most of its minutes.
+# With --peers it times only, in turn with PyTorch's attention and, where installed, FlashAttention-3 and -4: time.json,
+# and the sweeps prefill.json and prefill-fp16.json of the stages PREFILL, serving.json and serving-odd.json of the
+# stages DECODE ("26", "13,14,17"), prefill-stages.json of the stages for long queries without the peers, prefill-
+# hopper.json of the 30s, prefill-odd.json of the last rungs for long queries, few-rows.json of those that the default
+# stage is chosen from, gradients.json of the 40s, rising.json and causal-small.json, leave-one-out.json (05 without one
+# change each), and papers.json, a part of the first of these sweeps with a few stages and all peers; compiling flex
+# attention takes most of its minutes. FlashAttention-4 is compiled in each step, which takes a minute or two; with
+# FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED=1 it keeps what it compiled.
 # A step that fails does not keep the others from running. Exits with 1 if one did. The build is incremental: a second
 # call with the same BUILD is quick to start.
 set -u
@@ -42,19 +44,20 @@ step configure 60 cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Rel
 step build 300 cmake --build "$build" --parallel "$(nproc)"
 step doctor 30 "$lab" doctor
 if [ -n "$prefill" ]; then
-    step time 240 "$lab" time all --peers --json "$out/time.json"
-    step prefill 150 "$lab" time "$prefill" --regime prefill --peers --json "$out/prefill.json"
-    step prefill-fp16 150 "$lab" time "$prefill" --regime prefill --peers --dtype fp16 --json "$out/prefill-fp16.json"
+    step time 360 "$lab" time all --peers --json "$out/time.json"
+    step prefill 240 "$lab" time "$prefill" --regime prefill --peers --json "$out/prefill.json"
+    step prefill-fp16 240 "$lab" time "$prefill" --regime prefill --peers --dtype fp16 --json "$out/prefill-fp16.json"
     step prefill-stages 120 "$lab" time 20-26 --regime prefill --json "$out/prefill-stages.json"
-    step prefill-hopper 200 "$lab" time 26,30-36 --regime prefill --peers --json "$out/prefill-hopper.json"
-    step serving 150 "$lab" time "$decode" --regime serving --peers --json "$out/serving.json"
-    step serving-odd 150 "$lab" time "$decode" --regime serving-odd --peers --json "$out/serving-odd.json"
+    step prefill-hopper 300 "$lab" time 26,30-36 --regime prefill --peers --json "$out/prefill-hopper.json"
+    step prefill-odd 150 "$lab" time 26,36 --regime prefill-odd --peers --json "$out/prefill-odd.json"
+    step serving 180 "$lab" time "$decode" --regime serving --peers --json "$out/serving.json"
+    step serving-odd 180 "$lab" time "$decode" --regime serving-odd --peers --json "$out/serving-odd.json"
     step few-rows 300 "$lab" time 10,16,17,26,36 --regime few-rows --json "$out/few-rows.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
-    step gradients 240 "$lab" time 41-48 --regime gradients --peers --json "$out/gradients.json"
+    step gradients 360 "$lab" time 41-48 --regime gradients --peers --json "$out/gradients.json"
     step leave-one-out 90 "$lab" time 0-5,90-92 --all --json "$out/leave-one-out.json"
-    step papers 400 "$lab" time 0,1,5,26 --regime papers --peers=all --json "$out/papers.json"
+    step papers 480 "$lab" time 0,1,5,26 --regime papers --peers=all --json "$out/papers.json"
 else
     step verify 90 "$lab" verify --backend gpu --json "$out/verify.json"
     step time 240 "$lab" time all --json "$out/time.json"

@@ -29,7 +29,7 @@ Peers fake_peers(const Folder& folder, const std::string& command = "", double l
     return Peers({"sh", LADDER_SOURCE_DIR "/tests/fake_peers.sh", folder / "log", command}, limit_s);
 }
 
-// harness/time/peers.py with tests/fake_torch/torch.py.
+// harness/time/peers.py with tests/fake_torch/torch.py, and with the packages beside it or not.
 Peers python_peers(const std::string& mode = "", const std::string& path = "/tests/fake_torch") {
     return Peers({"env", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=" LADDER_SOURCE_DIR + path,
                   "FAKE_TORCH=" + mode, "python3", "-S", LADDER_SOURCE_DIR "/harness/time/peers.py"});
@@ -45,6 +45,8 @@ std::string failure(F f) {
     }
     return "no failure";
 }
+
+const std::string with_packages = "/tests/fake_torch:" LADDER_SOURCE_DIR "/tests/fake_torch/packages";
 
 bool contains(const std::string& text, const std::string& words) {
     INFO(text);
@@ -95,11 +97,11 @@ TEST_CASE("peers take turns with the stages", "[timing][peers]") {
     };
     const Results results = measured(peers, gpu);
     REQUIRE(times_of_peers.size() == 20);
-    for (std::size_t i = 0; i < 20; ++i) CHECK(times_of_peers[i] == static_cast<std::ptrdiff_t>(i / 2 * 2));
+    for (std::size_t i = 0; i < 20; ++i) CHECK(times_of_peers[i] == static_cast<std::ptrdiff_t>(i / 2 * 3));
 
     CHECK(results.libraries.at("cuDNN") == "9.10.2");
-    REQUIRE(results.peers.size() == 3);
-    const PeerRow &flash = results.peers[0], &cudnn = results.peers[1], &unfused = results.peers[2];
+    REQUIRE(results.peers.size() == 5);
+    const PeerRow &flash = results.peers[0], &cudnn = results.peers[1], &unfused = results.peers[4];
     CHECK(flash.peer == "FlashAttention-2");
     CHECK(flash.timing->median_ms == 1.5);
     CHECK(flash.timing->repeats == 10);
@@ -109,6 +111,9 @@ TEST_CASE("peers take turns with the stages", "[timing][peers]") {
     CHECK_FALSE(cudnn.timing);
     CHECK(cudnn.why_not == "does not like it");
     CHECK(cudnn.stage_speedups.empty());
+    CHECK(results.peers[2].peer == "FlashAttention-3");
+    CHECK(results.peers[2].stage_speedups.at("04_split_q").value == 1.25);
+    CHECK(results.peers[3].why_not == "is for another GPU");
     CHECK(unfused.stage_speedups.at("04_split_q").value == 4);
     for (const Row& row : results.rows) CHECK(row.verified);
 
@@ -125,18 +130,6 @@ TEST_CASE("a peer has no ratio to a wrong answer", "[timing][peers]") {
     FakeGpu gpu;
     gpu.wrong_stage = 4;
     CHECK(measured(peers, gpu).peers[0].stage_speedups.size() == 1);
-}
-
-TEST_CASE("peers are not asked for a mask that they align otherwise", "[timing][peers]") {
-    const Folder folder;
-    Peers peers = fake_peers(folder);
-    FakeGpu gpu;
-    TimingOptions options = small_options();
-    options.cases[0].problem.causal = true;
-    options.peers = {"cuDNN"};
-    const Results results = measured(peers, gpu, options);
-    REQUIRE(results.peers.size() == 1);
-    CHECK(results.peers[0].why_not == "aligns a causal mask top-left, not bottom-right");
 }
 
 TEST_CASE("peers on another GPU are no yardstick", "[timing][peers]") {
@@ -183,7 +176,7 @@ TEST_CASE("peers.py times PyTorch's back-ends", "[timing][peers]") {
           std::map<std::string, std::string>{{"PyTorch", "2.11.0"}, {"cuDNN", "9.10.2"}});
     Case c = small_options().cases[0].problem;
     for (int i = 0; i < 2; ++i) {
-        CHECK(peers.prepare(c, Peers::usual()) ==
+        CHECK(peers.prepare(c, {"FlashAttention-2", "cuDNN", "unfused"}) ==
               Names{"", "cuDNN does not like it.", "CUDA out of memory. Tried to allocate 32 GiB."});
         CHECK(peers.time("FlashAttention-2") == 1.5);
         CHECK(peers.time("FlashAttention-2") == 1.5);
@@ -198,46 +191,79 @@ TEST_CASE("peers.py times PyTorch's back-ends", "[timing][peers]") {
     c.shape.Nq = 2 << 20;
     CHECK(peers.prepare(c, {"cuDNN"}) == Names{"CUDA out of memory. Tried to allocate 9 GiB."});
     peers.release();
+    c.shape.Nq = 24;
+    c.causal = true;  // and more keys
+    CHECK(peers.prepare(c, {"FlashAttention-2"}) == Names{"aligns a causal mask top-left, not bottom-right"});
+}
+
+TEST_CASE("peers.py captures each call in a graph, and times the faster of the two", "[timing][peers]") {
+    if (!has_python()) return;
+    const Case c = small_options().cases[0].problem;
+    Peers peers = python_peers("slow graphs");
+    CHECK(peers.prepare(c, {"FlashAttention-2"}) == Names{""});
+    CHECK(peers.time("FlashAttention-2") == 1.5);
+    Peers uncaptured = python_peers("uncaptured");
+    CHECK(uncaptured.prepare(c, {"FlashAttention-2"}) ==
+          Names{"CUDA error: operation not permitted when stream is capturing"});
+}
+
+TEST_CASE("peers.py times the FlashAttention project's packages", "[timing][peers]") {
+    if (!has_python()) return;
+    const Names flash{"FlashAttention-3", "FlashAttention-4"};
+    Peers peers = python_peers("", with_packages);
+    CHECK(peers.missing().empty());
+    CHECK(peers.libraries().at("fa3-fwd") == "0.0.3");
+    CHECK(peers.libraries().at("flash-attn-4") == "4.0.0b36");
+    Case c = small_options().cases[0].problem;
+    for (const bool causal : {false, true}) {  // with as many keys as query rows, and with more: as a cache
+        for (const int Nk : {24, 40}) {
+            c.causal = causal;
+            c.shape.Nk = Nk;
+            CHECK(peers.prepare(c, flash) == Names{"", ""});
+            CHECK(peers.time("FlashAttention-3") == (Nk == 24 ? 1.0 : 0.75));
+            CHECK(peers.time("FlashAttention-4") == 1.25);
+            peers.release();
+        }
+    }
+    c.pass = Pass::backward;
+    CHECK(peers.prepare(c, flash) == Names{"This flash attention build does not support backward.", ""});
+    CHECK(peers.time("FlashAttention-4") == 2.5);
+    peers.release();
+    c.pass = Pass::forward;
+    c.dtype = DType::fp16;
+    CHECK(peers.prepare(c, flash) == Names{"This flash attention build does not support FP16.", ""});
+    c.shape.d = 512;
+    CHECK(peers.prepare(c, {"FlashAttention-4"}) == Names{"head_dim=512 is not supported on SM90."});
+    c.shape.d = 60;
+    CHECK(peers.prepare(c, {"FlashAttention-4"}) == Names{"NotImplementedError"});
 }
 
 TEST_CASE("peers.py times further peers where they are asked for", "[timing][peers]") {
     if (!has_python()) return;
-    Peers peers = python_peers("flash3");
-    CHECK(peers.missing().empty());
+    Peers peers = python_peers("", with_packages);
     Case c = small_options().cases[0].problem;
     for (const bool causal : {false, true}) {  // the second compiles flex anew
         c.causal = causal;
-        c.shape.Nk = causal ? c.shape.Nq : 40;
-        if (causal) {
-            CHECK(peers.prepare(c, {"flex"}) == Names{""});
-        } else {
-            CHECK(peers.prepare(c, Peers::further()) == Names{"It has no groups of heads.", "", ""});
-            CHECK(peers.time("FlashAttention-3") == 1.5);
-        }
+        CHECK(peers.prepare(c, {"flex"}) == Names{""});
         CHECK(peers.time("flex") == 1.5);
         peers.release();
     }
-    c.pass = Pass::backward;
     c.causal = false;
-    c.shape.Nk = 40;
-    CHECK(peers.prepare(c, {"flex", "FlashAttention-3"}) == Names{"", ""});
+    CHECK(peers.prepare(c, Peers::further()) == Names{"It has no groups of heads.", ""});
+    peers.release();
+    c.pass = Pass::backward;
+    CHECK(peers.prepare(c, {"flex"}) == Names{""});
     CHECK(peers.time("flex") == 3);
-    CHECK(peers.time("FlashAttention-3") == 3);
     peers.release();
     c.pass = Pass::forward;
     c.shape.H = c.shape.Hkv;
     CHECK(peers.prepare(c, {"efficient"}) == Names{""});
-    using Missing = std::map<std::string, std::string>;
-    const Missing flash3{{"FlashAttention-3", "the module flash_attn_interface is not installed"}};
-    CHECK(python_peers().missing() == flash3);
-    CHECK(python_peers("triton").missing().at("flex") == "the module triton is not installed");
 }
 
 TEST_CASE("peers are asked for by name", "[timing][peers]") {
     const Names sweep{"FlashAttention-2", "cuDNN"};
-    CHECK(Peers::named("all", sweep) ==
-          Names{"FlashAttention-2", "cuDNN", "efficient", "flex", "FlashAttention-3"});
-    CHECK(Peers::named("flex,cuDNN", sweep) == Names{"flex", "cuDNN"});
+    CHECK(Peers::named("all", sweep) == Names{"FlashAttention-2", "cuDNN", "efficient", "flex"});
+    CHECK(Peers::named("flex,FlashAttention-4", sweep) == Names{"flex", "FlashAttention-4"});
     CHECK_THROWS_AS(Peers::named("flex,", sweep), BadUsage);
     CHECK_THROWS_AS(Peers::named("cudnn", sweep), BadUsage);
 }
@@ -247,6 +273,11 @@ TEST_CASE("peers.py says what is missing", "[timing][peers]") {
     contains(failure([] { python_peers("", "/tests/no_torch"); }), "peers: PyTorch is not installed for ");
     contains(failure([] { python_peers("blind"); }), "finds no CUDA device");
     contains(failure([] { python_peers("old"); }), "PyTorch 2.11.0 is too old");
+    using Missing = std::map<std::string, std::string>;
+    CHECK(python_peers().missing() ==
+          Missing{{"flex", "the package triton or pytorch-triton is not installed"},
+                  {"FlashAttention-3", "the package flash-attn-3 or fa3-fwd is not installed"},
+                  {"FlashAttention-4", "the package flash-attn-4 is not installed"}});
     Peers peers = python_peers("crash");
     contains(failure([&] { peers.prepare(small_options().cases[0].problem, {"cuDNN"}); }),
              "an illegal memory access was encountered");
@@ -269,21 +300,23 @@ TEST_CASE("tables set the peers apart", "[timing][peers]") {
     Peers peers = fake_peers(folder);
     FakeGpu gpu;
     const Results results = measured(peers, gpu);
-    CHECK(measurement_facts(results).back().second.text == "PyTorch 2.11.0, cuDNN 9.10.2");
+    CHECK(measurement_facts(results).back().second.text == "PyTorch 2.11.0, cuDNN 9.10.2, fa3-fwd 0.0.3");
 
     const Table table = timing_tables(results).at(0);
-    REQUIRE(table.rows().size() == 5);
+    REQUIRE(table.rows().size() == 7);
     CHECK(cell(table, 1, "stage") == "04_split_q");
     CHECK(cell(table, 1, "over FlashAttention-2") == "1.50x");
     CHECK(cell(table, 1, "over cuDNN") == "");
+    CHECK(cell(table, 1, "over FlashAttention-3") == "1.25x");
     CHECK(cell(table, 1, "over unfused") == "4.00x");
     CHECK(cell(table, 2, "stage") == "peer: FlashAttention-2");
     CHECK(cell(table, 2, "median ms") == "1.500");
     CHECK(cell(table, 2, "verified") == "");
     CHECK(cell(table, 3, "") == "does not like it");
+    CHECK(cell(table, 5, "") == "is for another GPU");
 
     const Table rates = table_of(rate_tables(results), "flop_rate");
-    REQUIRE(rates.rows().size() == 5);
+    REQUIRE(rates.rows().size() == 7);
     CHECK(cell(rates, 3, "stage") == "peer: cuDNN");
     CHECK(cell(rates, 3, "train 40") == "-");
 }
@@ -303,20 +336,21 @@ TEST_CASE("a sweep is one row for each problem, and its mean", "[timing][peers]"
     Results results = measured(peers, gpu, options);
 
     // The peer is four times as slow on the third problem.
-    results.peers[6].timing->median_ms *= 4;
+    results.peers[10].timing->median_ms *= 4;
     derive(results);
     const auto tables = comparison_tables(results);
     const Table& table = table_of(tables, "flop_rate");
     REQUIRE(table.rows().size() == 4);
-    CHECK(cell(table, 0, "problem") == "d=64 N=40 B=1 H=2 Hkv=1");
+    CHECK(cell(table, 0, "problem") == "d=64 N=40 Nq=24 B=1 H=2 Hkv=1");
     CHECK(cell(table, 0, "04_split_q").find(" (2.00x)") != std::string::npos);
     CHECK(cell(table, 0, "04 over FlashAttention-2") == "1.50x");
     CHECK(cell(table, 0, "03 over unfused") == "2.00x");
     CHECK(cell(table, 0, "04 over cuDNN") == "");
-    CHECK(cell(table, 0, "") == "cuDNN: does not like it");
+    CHECK(cell(table, 0, "") == "cuDNN: does not like it; FlashAttention-4: is for another GPU");
     CHECK(cell(table, 3, "04_split_q") == "-");
     CHECK(cell(table, 3, "") ==
-          "03: has no kernel for d = 72; 04: has no kernel for d = 72; cuDNN: does not like it");
+          "03: has no kernel for d = 72; 04: has no kernel for d = 72; cuDNN: does not like it; "
+          "FlashAttention-4: is for another GPU");
     const Table& summary = table_of(tables, "flop_rate_summary");
     REQUIRE(summary.rows().size() == 4);
     CHECK(cell(summary, 0, "problems") == "d=64");
@@ -324,6 +358,14 @@ TEST_CASE("a sweep is one row for each problem, and its mean", "[timing][peers]"
     CHECK(cell(summary, 1, "04 over FlashAttention-2") == "-");  // d = 72
     CHECK(cell(summary, 3, "04 over FlashAttention-2") == "2.38x, 1.50x");
 
+    SECTION("a peer that lacks problems: a mean over the others") {
+        results.peers[0].timing.reset();
+        derive(results);
+        const Table means = table_of(comparison_tables(results), "flop_rate_summary");
+        CHECK(cell(means, 0, "04 over FlashAttention-2") == "6.00x, 6.00x (1 of 2)");
+        CHECK(cell(means, 3, "04 over FlashAttention-2") == "3.00x, 1.50x (2 of 3)");
+        CHECK(cell(means, 3, "04 over unfused") == "4.00x, 4.00x");
+    }
     SECTION("many stages: the fastest") {
         for (const int number : {0, 1}) {
             Row row = results.rows[0];

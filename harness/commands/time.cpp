@@ -26,9 +26,9 @@ struct TimeOptions {
     explicit TimeOptions(Command& command)
         : stages(command, "see --all for those by default"), problem(command), lengthy(command) {
         command.flag("--peers", peers,
-                     "Beside the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention; "
-                     "--peers=all its memory-efficient and flex attention and FlashAttention-3 as well; "
-                     "or a list: --peers=cuDNN,flex");
+                     "In turn with the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention, "
+                     "and FlashAttention-3 and -4 where installed; --peers=all its memory-efficient and flex "
+                     "attention as well; or a list: --peers=cuDNN,flex");
         command.flag("--all", all,
                      "All stages, unless some are named, in all regimes. Without it: the algorithm's and the "
                      "last of each part, or one with its parent, where their changes should show");
@@ -133,7 +133,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
             timing.peers = options.named_peers(timing.peers);
             for (const auto& [name, why] : peers->missing()) {
                 if (std::erase(timing.peers, name) == 0) continue;
-                if (asked && options.peers != "all")
+                if (asked && options.peers != "all" && options.peers != TimeOptions::without_value)
                     throw CannotRun(fmt::format("{} cannot be timed: {}", name, why));
                 without.push_back(fmt::format("Not timed: {}, since {}.", name, why));
             }

@@ -31,23 +31,20 @@ auto answer(Coprocess& program, double limit_s, F read) {
 }  // namespace
 
 const std::vector<std::string>& Peers::usual() {
-    static const std::vector<std::string> list{"FlashAttention-2", "cuDNN", slow};
+    static const std::vector<std::string> list{"FlashAttention-2", "cuDNN", "FlashAttention-3",
+                                               "FlashAttention-4", slow};
     return list;
 }
 
 const std::vector<std::string>& Peers::further() {
-    static const std::vector<std::string> list{"efficient", "flex", "FlashAttention-3"};
+    static const std::vector<std::string> list{"efficient", "flex"};
     return list;
 }
 
 std::vector<std::string> Peers::named(const std::string& words, const std::vector<std::string>& usual) {
-    std::vector<std::string> all = Peers::usual(), names;
+    std::vector<std::string> all = words == "all" ? usual : Peers::usual(), names;
     all.insert(all.end(), further().begin(), further().end());
-    if (words == "all") {
-        names = usual;
-        names.insert(names.end(), further().begin(), further().end());
-        return names;
-    }
+    if (words == "all") return all;
     std::istringstream parts(words + ",");
     for (std::string word; std::getline(parts, word, ',');) {
         if (std::find(all.begin(), all.end(), word) == all.end())
@@ -73,8 +70,6 @@ Peers::Peers(const std::vector<std::string>& command, double limit_s) : program_
 
 std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::string>& names) {
     const Shape& s = c.shape;
-    if (c.causal && s.Nq != s.Nk)
-        return std::vector<std::string>(names.size(), "aligns a causal mask top-left, not bottom-right");
     const nlohmann::json request{{"do", "prepare"},    {"B", s.B},
                                  {"H", s.H},           {"Hkv", s.Hkv},
                                  {"Nq", s.Nq},         {"Nk", s.Nk},

@@ -1,5 +1,5 @@
 /// @file
-/// Yardsticks: the attention of other libraries, timed beside the stages and in their own process.
+/// Yardsticks: the attention of other libraries, timed in turn with the stages and in their own process.
 #pragma once
 
 #include <map>
@@ -11,15 +11,15 @@
 
 namespace ladder {
 
-/// Attention as PyTorch has it, run by harness/time/peers.py. Whatever fails there (no PyTorch, a program
-/// that dies, hangs or answers nonsense) throws CannotRun.
+/// Attention as Python's libraries have it, run by harness/time/peers.py. Whatever fails there (no PyTorch, a
+/// program that dies, hangs or answers nonsense) throws CannotRun.
 class Peers {
   public:
-    /// Back-ends of scaled_dot_product_attention, fused ones first: "FlashAttention-2", "cuDNN", "unfused".
+    /// Back-ends of PyTorch's scaled_dot_product_attention: "FlashAttention-2", "cuDNN", "unfused"; and
+    /// "FlashAttention-3" and "FlashAttention-4", which have packages of their own.
     static const std::vector<std::string>& usual();
-    /// Those that are timed only if they are asked for: "efficient", the memory-efficient back-end;
-    /// "flex", flex_attention compiled to a Triton kernel, which takes seconds for each problem; and
-    /// "FlashAttention-3", which PyTorch does not bring.
+    /// Those that are timed only if they are asked for: "efficient", the memory-efficient back-end, and
+    /// "flex", flex_attention compiled to a Triton kernel, which takes seconds for each problem.
     static const std::vector<std::string>& further();
     /// What a user asks for: "all" for `usual` and further(), "cuDNN,flex" for these. Throws BadUsage.
     static std::vector<std::string> named(const std::string& words, const std::vector<std::string>& usual);
@@ -34,9 +34,9 @@ class Peers {
 
     /// The GPU that they run on: "NVIDIA H200".
     const std::string& device() const { return device_; }
-    /// What they are made of: "PyTorch" -> "2.11.0+cu130".
+    /// What they are made of: "PyTorch" -> "2.11.0+cu130", "fa3-fwd" -> "0.0.3".
     const std::map<std::string, std::string>& libraries() const { return libraries_; }
-    /// By name, why a peer is not there at all: "FlashAttention-3" -> "the module .. is not installed".
+    /// By name, why a peer is not there at all: "FlashAttention-3" -> "the package .. is not installed".
     const std::map<std::string, std::string>& missing() const { return missing_; }
 
     /// Makes N(0, 1) inputs of the case and warms up. In the backward pass O is computed once, and what is

@@ -10,17 +10,19 @@ here, by name; then it answers each line from standard input with one on standar
     {"do": "release"}                          {}                            gives the GPU's memory back
 
 In the backward pass a call computes dQ, dK and dV for an O that was computed once, as a training step does it, and
-nothing else.
+nothing else. Each call is captured in a CUDA graph, whose replay takes no time of the host.
 
 A line {"error": ".."} may come instead, and is the last.
 """
 
-import importlib.util
+import importlib.metadata
 import json
 import os
+import re
 import sys
 import warnings
 from contextlib import nullcontext
+from functools import partial
 
 # Standard output carries answers only. What else is printed, by a library say, goes to standard error.
 answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -37,7 +39,7 @@ def fail(why):
 
 
 def one_line(text):
-    return str(text).strip().partition("\n")[0]
+    return re.sub(r"\x1b\[[\d;]*m", "", str(text)).strip().partition("\n")[0]
 
 
 def out_of_memory(error):
@@ -61,8 +63,13 @@ except (ImportError, AttributeError):
 # Those that scaled_dot_product_attention chooses from.
 BACKENDS = {"FlashAttention-2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "unfused": "MATH",
             "efficient": "EFFICIENT_ATTENTION"}
-# What other peers need beside PyTorch.
-MODULES = {"flex": "triton", "FlashAttention-3": "flash_attn_interface"}
+# What others need in addition: one of these packages, each with its module.
+PACKAGES = {"flex": {"triton": "triton", "pytorch-triton": "triton"},
+            "FlashAttention-3": {"flash-attn-3": "flash_attn_interface", "fa3-fwd": "fa3_fwd_interface"},
+            "FlashAttention-4": {"flash-attn-4": "flash_attn.cute"}}
+FOUND = {name: next(((package, found.version) for package in packages
+                     for found in importlib.metadata.distributions(name=package)), None)
+         for name, packages in PACKAGES.items()}
 WARM_UPS = 3
 
 
@@ -99,14 +106,12 @@ class Peers:
 
     def prepare(self, request):
         """Makes inputs and calls each peer a few times. Returns why not, by name."""
-        self.clock.flushes = 1
-        size = {key: request[key] for key in ("B", "H", "Hkv", "Nq", "Nk", "d")}
         self.backward = request["pass"] == "backward"
         dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[request["dtype"]]
         torch.manual_seed(1)
         try:
-            self.inputs = [torch.randn(size["B"], size[heads], size[rows], size["d"], dtype=dtype, device="cuda",
-                                       requires_grad=self.backward)
+            self.inputs = [torch.randn(request["B"], request[heads], request[rows], request["d"], dtype=dtype,
+                                       device="cuda", requires_grad=self.backward)
                            for heads, rows in (("H", "Nq"), ("Hkv", "Nk"), ("Hkv", "Nk"))]
         except torch.cuda.OutOfMemoryError as error:
             self.release()
@@ -118,11 +123,10 @@ class Peers:
         with warnings.catch_warnings(record=True) as reasons:
             warnings.simplefilter("always")
             try:
-                with torch.inference_mode(not self.backward), only(name):
+                with torch.set_grad_enabled(self.backward), only(name):
                     call = MAKERS.get(name, chosen)(*self.inputs, causal)
-                    self.calls[name] = gradients_of(call, self.inputs) if self.backward else call
-                    for _ in range(WARM_UPS):
-                        self.calls[name]()
+                    call = gradients_of(call, self.inputs) if self.backward else call
+                    self.calls[name] = self.captured(call), call  # which holds what the graph reads
                 torch.cuda.synchronize()
                 return ""
             except torch.cuda.OutOfMemoryError as error:
@@ -130,11 +134,23 @@ class Peers:
                 return out_of_memory(error)
             except Exception as error:  # what a compiler throws is of many types
                 torch.cuda.synchronize()  # a device error would last, and no later answer be true
-                return refusal(name, [str(reason.message) for reason in reasons]) or one_line(error)
+                warned = [str(reason.message) for reason in reasons]
+                return refusal(name, warned) or one_line(error) or type(error).__name__
+
+    def captured(self, call):
+        """Its CUDA graph; or the call itself if the graph takes the GPU longer, as it may with one short kernel."""
+        for _ in range(WARM_UPS):
+            call()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            call()
+        ways = {min(self.clock.milliseconds(way) for _ in range(WARM_UPS)): way for way in (call, graph.replay)}
+        self.clock.flushes = 1
+        return ways[min(ways)]
 
     def time(self, name):
-        with torch.inference_mode(not self.backward), only(name):
-            return self.clock.milliseconds(self.calls[name])
+        with torch.set_grad_enabled(self.backward), only(name):
+            return self.clock.milliseconds(self.calls[name][0])
 
     def release(self):
         self.inputs = None
@@ -159,6 +175,8 @@ def only(name):
 
 def chosen(query, key, value, causal):
     """The back-end that only() leaves."""
+    if causal and query.shape[2] != key.shape[2]:
+        raise ValueError("aligns a causal mask top-left, not bottom-right")
     options = {"is_causal": causal}
     if query.shape[1] != key.shape[1]:
         options["enable_gqa"] = True
@@ -173,20 +191,28 @@ def flex(query, key, value, causal):
     mask = None
     if causal:
         rows, keys = query.shape[2], key.shape[2]
-        mask = create_block_mask(lambda b, h, row, key: row >= key, None, None, rows, keys, device="cuda")
+        mask = create_block_mask(lambda b, h, row, key: row + keys - rows >= key, None, None, rows, keys, device="cuda")
     compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
     gqa = query.shape[1] != key.shape[1]
     return lambda: compiled(query, key, value, block_mask=mask, enable_gqa=gqa)
 
 
-def flash_attention_3(query, key, value, causal):
-    """The FlashAttention project's kernel for Hopper, whose tensors are (B, N, heads, d)."""
-    from flash_attn_interface import flash_attn_func
-    query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return lambda: flash_attn_func(query, key, value, causal=causal)
+def flash_attention(name, query, key, value, causal):
+    """The FlashAttention project's own, of tensors (B, N, heads, d). FlashAttention-4 is compiled, which takes seconds.
+    FlashAttention-3 has another call for more keys than query rows, a cache: it splits them where blocks are few."""
+    library = importlib.import_module(PACKAGES[name][FOUND[name][0]])
+    tensors = [tensor.transpose(1, 2) for tensor in (query, key, value)]
+    attention = library.flash_attn_func
+    if query.shape[2] < key.shape[2] and not query.requires_grad:
+        attention = getattr(library, "flash_attn_with_kvcache", attention)
+
+    def call():
+        output = attention(*tensors, causal=causal)
+        return output[0] if isinstance(output, tuple) else output  # with L
+    return call
 
 
-MAKERS = {"flex": flex, "FlashAttention-3": flash_attention_3}
+MAKERS = {"flex": flex, **{name: partial(flash_attention, name) for name in ("FlashAttention-3", "FlashAttention-4")}}
 
 
 def refusal(name, warned):
@@ -206,9 +232,10 @@ def main():
     major = 10000 if cudnn >= 90000 else 1000
     answer(device=torch.cuda.get_device_name(0),
            libraries={"PyTorch": torch.__version__,
-                      "cuDNN": f"{cudnn // major}.{cudnn % major // 100}.{cudnn % 100}"},
-           missing={name: f"the module {module} is not installed" for name, module in MODULES.items()
-                    if importlib.util.find_spec(module) is None})
+                      "cuDNN": f"{cudnn // major}.{cudnn % major // 100}.{cudnn % 100}",
+                      **dict(filter(None, FOUND.values()))},
+           missing={name: f"the package {' or '.join(PACKAGES[name])} is not installed"
+                    for name, found in FOUND.items() if found is None})
     peers = Peers()
     for line in sys.stdin:
         request = json.loads(line)
@@ -223,6 +250,7 @@ def main():
 
 if __name__ == "__main__":
     try:
-        main()
+        with torch.cuda.stream(torch.cuda.Stream()):  # since the default stream cannot be captured
+            main()
     except Exception as error:  # whatever it is, lab can only pass it on
         fail(f"{type(error).__name__}: {error}")

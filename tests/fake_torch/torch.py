@@ -1,25 +1,31 @@
 """As much of PyTorch as harness/time/peers.py needs, without a GPU, for tests/test_peers.cpp.
 
-FlashAttention takes 1.5 ms, cuDNN refuses, and the unfused back-end runs out of memory. The memory-efficient one
-refuses groups of heads, flex_attention compiles, and Triton is there but flash_attn_interface is not. FAKE_TORCH makes
-it "old" or "blind" (without a GPU), lets the device "crash", brings "flash3", or takes away "triton". Gradients take
-twice as long.
+FlashAttention-2 takes 1.5 ms, cuDNN refuses, and the unfused back-end runs out of memory. The memory-efficient one
+refuses groups of heads, and flex_attention compiles. Gradients take twice as long. A call takes 0.5 ms longer than its
+graph. The folder packages/ holds what Triton, FlashAttention-3 and -4 have of their own.
+
+FAKE_TORCH makes PyTorch "old" or "blind" (without a GPU), lets the device "crash", makes "slow graphs", or keeps calls
+"uncaptured".
 """
 
 import os
 import sys
 import types
 import warnings
+import weakref
 from contextlib import contextmanager, nullcontext
 
 MODE = os.environ.get("FAKE_TORCH", "")
 __version__ = "2.11.0"
 float16, bfloat16, float32 = "float16", "bfloat16", "float32"
-inference_mode = nullcontext
-gradients = 0  # computed since the last event
+set_grad_enabled = nullcontext
+spent = 0  # milliseconds since the last event
+replayed = False  # since then
+flushes = 0  # since then
 chosen = None  # back-end
 compiled = 0  # since the last reset
-flushes = 0  # since the last event
+capturing = None  # a graph
+stream_now = "default"
 
 
 class OutOfMemoryError(RuntimeError):
@@ -37,19 +43,68 @@ class Event:
         assert enable_timing
 
     def record(self):
-        global flushes, gradients
+        global flushes, spent, replayed
         self.flushes, flushes = flushes, 0
-        self.gradients, gradients = gradients, 0
+        self.spent, spent = spent, 0
+        self.replayed, replayed = replayed, False
 
     def query(self):
-        return self.flushes < 4  # the host takes as long as three
+        return not last_replayed and self.flushes < 4  # the host takes as long as three for a call
 
     def synchronize(self):
         pass
 
     def elapsed_time(self, stop):
-        assert chosen in ("FLASH_ATTENTION", None) and self.flushes == 4 and stop.flushes == 0
-        return 1.5 * (1 + stop.gradients)
+        assert chosen in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", None) and stop.flushes == 0
+        assert self.flushes in (1, 4) if stop.replayed else self.flushes == 4
+        return stop.spent + (0.5 if stop.replayed == (MODE == "slow graphs") else 0)
+
+
+class Stream:
+    pass
+
+
+@contextmanager
+def on_stream(stream):
+    global stream_now
+    before, stream_now = stream_now, stream
+    try:
+        yield
+    finally:
+        stream_now = before
+
+
+class CUDAGraph:
+    def replay(self):
+        global replayed, last_replayed
+        assert all(tensor() is not None for tensor in self.reads), "the graph reads what was given back"
+        spend(self.spent)
+        replayed = last_replayed = True
+
+
+last_replayed = False  # and not called
+
+
+@contextmanager
+def capture(graph, stream):
+    """What is called inside takes its time when the graph is replayed."""
+    global spent, capturing
+    assert stream is stream_now and stream != "default"
+    if MODE == "uncaptured":
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nMore")
+    before, capturing, graph.reads = spent, graph, []
+    yield
+    graph.spent, spent, capturing = spent - before, before, None
+
+
+def spend(milliseconds, *read):
+    """A call, as a kernel's launch is one."""
+    global spent, last_replayed
+    assert stream_now != "default"
+    if capturing is not None:
+        capturing.reads += map(weakref.ref, read)
+    spent += milliseconds
+    last_replayed = False
 
 
 def manual_seed(_):
@@ -65,7 +120,7 @@ def randn(*sizes, dtype, device, requires_grad):
     assert device == "cuda"
     if sizes[2] > 1 << 20:
         raise OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. GPU 0 has 1 GiB free.\nMore")
-    return Sizes(sizes, requires_grad)
+    return Sizes(sizes, requires_grad, dtype=dtype)
 
 
 def randn_like(output):
@@ -74,21 +129,29 @@ def randn_like(output):
 
 def grad(output, inputs, gradient, retain_graph):
     """As torch.autograd has it: of an output that has a graph, which is kept."""
-    global gradients
     assert output.requires_grad and all(x.requires_grad for x in inputs) and not gradient.requires_grad
     assert gradient.shape == output.shape and retain_graph
-    gradients += 1
+    if output.no_gradients:
+        raise RuntimeError(output.no_gradients)
+    spend(2 * output.milliseconds, output, gradient, *inputs)
 
 
 class Sizes:
-    def __init__(self, sizes, requires_grad=False):
-        self.shape = sizes
-        self.requires_grad = requires_grad
+    def __init__(self, sizes, requires_grad=False, milliseconds=0, dtype=None, no_gradients=""):
+        self.shape = tuple(sizes)
+        self.requires_grad, self.dtype = requires_grad, dtype
+        self.milliseconds, self.no_gradients = milliseconds, no_gradients
 
     def transpose(self, a, b):
         sizes = list(self.shape)
         sizes[a], sizes[b] = sizes[b], sizes[a]
-        return Sizes(sizes, self.requires_grad)
+        return Sizes(sizes, self.requires_grad, dtype=self.dtype)
+
+
+def attention_of(query, milliseconds, no_gradients=""):
+    """The output of a call that takes so long."""
+    spend(milliseconds, query)
+    return Sizes(query.shape, query.requires_grad, milliseconds, query.dtype, no_gradients)
 
 
 def scaled_dot_product_attention(query, key, value, is_causal, enable_gqa=False):
@@ -107,18 +170,20 @@ def scaled_dot_product_attention(query, key, value, is_causal, enable_gqa=False)
         raise RuntimeError("No available kernel. Aborting execution.")
     if chosen == "MATH":
         raise OutOfMemoryError("CUDA out of memory. Tried to allocate 32 GiB. GPU 0 has 1 GiB free.\nMore")
-    return Sizes(query.shape, query.requires_grad)
+    return attention_of(query, 1.5)
 
 
 def flex_attention(query, key, value, block_mask, enable_gqa):
     assert key.shape == value.shape and enable_gqa == (query.shape[1] != key.shape[1])
     assert block_mask is None or block_mask == (query.shape[2], key.shape[2])
-    return Sizes(query.shape, query.requires_grad)
+    return attention_of(query, 1.5)
 
 
 def create_block_mask(visible, batches, heads, rows, keys, device):
+    """Of a mask that is aligned bottom-right."""
     assert (batches, heads, device) == (None, None, "cuda")
-    assert visible(0, 0, 5, 5) and visible(0, 0, 5, 4) and not visible(0, 0, 5, 6)
+    last = 5 + keys - rows  # key that row 5 sees
+    assert visible(0, 0, 5, last) and visible(0, 0, 5, last - 1) and not visible(0, 0, 5, last + 1)
     return rows, keys
 
 
@@ -133,11 +198,6 @@ def compile(function, fullgraph, dynamic):
 def reset():
     global compiled
     compiled = 0
-
-
-def flash_attn_func(query, key, value, causal):
-    assert key.shape == value.shape and query.shape[1] == 24 and key.shape[1] == 40 and causal in (False, True)
-    return Sizes(query.shape, query.requires_grad)
 
 
 def synchronize():
@@ -159,7 +219,8 @@ print("noise that is no answer")
 cuda = types.SimpleNamespace(
     Event=Event, OutOfMemoryError=OutOfMemoryError, synchronize=synchronize, empty_cache=lambda: None,
     is_available=lambda: MODE != "blind", get_device_name=lambda _: "fake GPU",
-    get_device_properties=lambda _: types.SimpleNamespace(L2_cache_size=1 << 20))
+    get_device_properties=lambda _: types.SimpleNamespace(L2_cache_size=1 << 20),
+    Stream=Stream, stream=on_stream, current_stream=lambda: stream_now, CUDAGraph=CUDAGraph, graph=capture)
 backends = types.SimpleNamespace(
     cuda=types.SimpleNamespace(allow_fp16_bf16_reduction_math_sdp=lambda _: None),
     cudnn=types.SimpleNamespace(version=lambda: 91002))
@@ -168,10 +229,6 @@ nn = types.SimpleNamespace(
 _dynamo = types.SimpleNamespace(reset=reset)
 _functorch = types.SimpleNamespace(config=types.SimpleNamespace(donated_buffer=True))
 autograd = types.SimpleNamespace(grad=grad)
-if MODE == "flash3":
-    sys.modules["flash_attn_interface"] = types.SimpleNamespace(__spec__="there", flash_attn_func=flash_attn_func)
-if MODE != "triton":
-    sys.modules["triton"] = types.SimpleNamespace(__spec__="there")
 sys.modules["torch.nn.attention.flex_attention"] = types.SimpleNamespace(
     flex_attention=flex_attention, create_block_mask=create_block_mask)
 if MODE != "old":

@@ -1,0 +1,13 @@
+"""FlashAttention-4, whose package has no flash_attn/__init__.py: 1.25 ms. The compiler's errors have colours."""
+
+import torch
+
+
+def flash_attn_func(q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None, causal=False):
+    """O and L."""
+    assert k.shape == v.shape and q.shape[0] == k.shape[0] and q.shape[1:3] == (24, 2)
+    if q.shape[3] != k.shape[3] or q.shape[3] > 256:
+        raise RuntimeError("\n\x1b[91m\x1b[1mhead_dim=512 is not supported on SM90.\x1b[0m\nMore")
+    if q.shape[3] % 8 != 0:
+        raise NotImplementedError
+    return torch.attention_of(q, 1.25), None
