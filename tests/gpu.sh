@@ -44,7 +44,7 @@ step configure 60 cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Rel
 step build 300 cmake --build "$build" --parallel "$(nproc)"
 step doctor 30 "$lab" doctor
 if [ -n "$prefill" ]; then
-    step time 360 "$lab" time all --peers --json "$out/time.json"
+    step time 480 "$lab" time all --peers --json "$out/time.json"
     step prefill 240 "$lab" time "$prefill" --regime prefill --peers --json "$out/prefill.json"
     step prefill-fp16 240 "$lab" time "$prefill" --regime prefill --peers --dtype fp16 --json "$out/prefill-fp16.json"
     step prefill-stages 120 "$lab" time 20-26 --regime prefill --json "$out/prefill-stages.json"
@@ -55,7 +55,7 @@ if [ -n "$prefill" ]; then
     step few-rows 300 "$lab" time 10,16,17,26,36 --regime few-rows --json "$out/few-rows.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
-    step gradients 360 "$lab" time 41-48 --regime gradients --peers --json "$out/gradients.json"
+    step gradients 480 "$lab" time 41-48 --regime gradients --peers --json "$out/gradients.json"
     step leave-one-out 90 "$lab" time 0-5,90-92 --all --json "$out/leave-one-out.json"
     step papers 480 "$lab" time 0,1,5,26 --regime papers --peers=all --json "$out/papers.json"
 else
