@@ -27,7 +27,7 @@ import scaling  # noqa: E402
 import standard  # noqa: E402
 import tables  # noqa: E402
 import times  # noqa: E402
-from blocks import Failure, Page  # noqa: E402
+from blocks import NOT_RECORDED, Failure, Page  # noqa: E402
 from markdown import human_bytes, table  # noqa: E402
 from records import Fields, label  # noqa: E402
 from sample_records import branched, derived, fields, peer_of, row_of, sample  # noqa: E402
@@ -132,6 +132,14 @@ class TimesTest(unittest.TestCase):
                          [{"problem": "train 2k", "03 over 03": "1.00x", "04 over 03": "2.00x",
                            "04 over FlashAttention-2": "1.50x", "04 over cuDNN": ""}])
         self.assertEqual(cells(times.speedup_table(HERE, results, 17, [4]))[0]["04 over 17"], "")  # 17 was not timed
+
+    def test_stages_stand_over_another_one_once_the_last_was_timed(self):
+        rows = [row_of("train", stage, ms, folder=HERE.stage(stage).folder) for stage, ms in ((0, 6.0), (3, 2.0), (4, 1.0))]
+        sources = Sources("", folder=None)
+        sources.stages, sources.recorded = HERE.stages, derived(rows)
+        self.assertEqual(cells(times.over(sources, None, ["0", "3", "4"]).split(":\n\n")[1]),
+                         [{"problem": "train 2k", "03 over 00": "3.00x", "04 over 00": "6.00x"}])
+        self.assertEqual(times.over(sources, None, ["0", "3", "5"]), NOT_RECORDED)
 
     def test_gains_on_the_way_up_stand_beside_what_they_are_worth_at_the_end(self):
         own = {1: 24.0, 2: 12.0, 3: 4.0, 90: 5.0, 92: 16.0}

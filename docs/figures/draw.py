@@ -821,6 +821,30 @@ def products(f):
            "who goes along a column keeps dK and dV, and dQ is everybody's.")
 
 
+# --- Leave one out ---------------------------------------------------------------------------------------------------
+
+
+@figure("93-tiles", "The scores of a head in tiles of 64 and of 256 keys, and how often O leaves the block")
+def paper_tiles(f):
+    size, count, top = 22, 8, 40
+    for x, title, keys, trips in ((0, "01: 64 keys", 1, "O leaves 7 times"), (236, "93: 256 keys", 4, "O leaves once")):
+        f.text(x, 14, title, bold=True)
+        f.text(x + size * count / 2, 34, "512 keys", "faint", SMALL, "middle")
+        y = top + size * 3
+        for i in range(count):
+            for j in range(0, count, keys):
+                f.box(x + size * j, top + size * i, size * keys, size, "own" if i == 3 else "shared",
+                      0.35 if i == 3 else 0.14, line="grid")
+        for j in range(keys, count, keys):
+            f.line((x + size * j, y - 3), (x + size * j, y + size + 3), color="text", thick=2.4)
+        f.text(x, top + size * count + 18, trips, "own", SMALL, bold=True)
+        f.text(x, top + size * count + 34, f"{count * count // keys} tiles, {9 * count * count // keys} barriers", size=SMALL)
+    f.lines(182, top + size * 3 + 10, ["query", "tile 3"], color="own", size=SMALL)
+    f.note(top + size * count + 58, "512 queries, 512 keys. At each bar O, m and l of query tile 3 go to global memory, and "
+           "come back for the next key tile. Every tile costs nine barriers, and an exchange of P~V that does not depend on "
+           "the number of its keys.")
+
+
 def files():
     """The pictures: (name of the file, its text)."""
     for name, (draw, title) in FIGURES.items():

@@ -1,6 +1,6 @@
 """Timings: each stage's rates and speedups over its parent."""
 
-from blocks import LEGEND, NOT_RECORDED, block
+from blocks import LEGEND, NOT_RECORDED, block, numbers
 from markdown import bold, percent, rounded, table, times, titled
 from records import (Fields, by_problem, counts_bytes, label, libraries, ms_of, pass_of, peer_names, ratio, right_ms)
 
@@ -150,6 +150,16 @@ def headline(sources, *_):
     last = max(stage.number for stage in sources.stages.values() if not stage.backward and not stage.ablation
                and not sources.decodes(stage.shows_in) and 128 in stage.head_dims and stage.folder in results.kernels)
     return f"{label(results)}; {libraries(results)}:\n\n{speedup_table(sources, results, 1, [5, last])}"
+
+
+@block("over")
+def over(sources, _, words):
+    """ "over 0 1 5": how many times as fast 01 and 05 are as 00, where the last of these stages was timed """
+    base, *others = numbers(words)
+    results = sources.recording_of(others[-1])
+    if not results or not any(row.stage == others[-1] and row.timing for row in results.rows):
+        return NOT_RECORDED
+    return f"{label(results)}:\n\n{speedup_table(sources, results, base, others)}"
 
 
 def leave_one_out_table(sources, results, last, changes):
