@@ -1,6 +1,7 @@
-// Stage 93: paper tiles. 01 with 256 keys in a tile, which is what FlashAttention's formula for the tile size
-// gives at d = 128 on this hardware, and what its released kernel takes at d = 64. Each step of the loop over
-// key tiles is done a quarter as often. FlashAttention (arXiv 2205.14135), algorithm 1.
+// Stage 93: paper tiles. 01 with 256 keys in a tile: the released FlashAttention-1 takes as many at d = 64,
+// and the paper's formula gives about as many at d = 128, for the shared memory of a block on Hopper. The
+// exchange between warps, the barriers and the trips of O fall to a quarter. FlashAttention (arXiv
+// 2205.14135), algorithm 1.
 
 #include "stages/device.cuh"
 
@@ -22,7 +23,7 @@ struct Shared {
     float PV[4][16][d + pad];              // of a slice, over the keys of each warp
 };
 
-/// Starts copying as many rows of X (N, d) as a tile has, from row first. Rows from N on become 0.
+/// Starts copying as many rows of X (N, d) as the tile has, from row first. Rows from N on become 0.
 template <class T, int d, int rows>
 __device__ void load_tile(T (&tile)[rows][d + pad], const T* X, std::int64_t stride, int first, int N) {
     const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
@@ -51,10 +52,10 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
         std::uint32_t q[4], kt[4];
-        ldmatrix(q, &shared.Q[16 * slice + lane % 16][k + lane / 16 * 8]);
+        ldmatrix(q, &shared.Q[16 * slice + a_row(lane)][k + a_column(lane)]);
 #pragma unroll
         for (int n = 0; n < keys; n += 16) {
-            ldmatrix(kt, &shared.K[keys * warp + n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+            ldmatrix(kt, &shared.K[keys * warp + n + b_row(lane)][k + b_column(lane)]);
             mma<T>(S[n / 8], q, kt[0], kt[1]);
             mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
         }
@@ -65,7 +66,7 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
         const int row = i * Br + 16 * slice + g, key = j * Bc + keys * warp + 2 * t;
 #pragma unroll
         for (int c = 0; c < keys / 2; ++c) {
-            if (!visible(p, row + c / 2 % 2 * 8, key + c / 4 * 8 + c % 2)) S[c / 4][c % 4] = -inf;
+            if (!visible(p, row + 8 * row_of(c), key + column_of(c))) S[c / 4][c % 4] = -inf;
         }
     }
 
@@ -107,18 +108,17 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
     for (int n = 0; n < d; n += 16) {
         float PV[2][4] = {};
 #pragma unroll
-        for (int k = 0; k < keys / 8; k += 2) {
-            const std::uint32_t P[4] = {pack<T>(S[k][0], S[k][1]), pack<T>(S[k][2], S[k][3]),  //
-                                        pack<T>(S[k + 1][0], S[k + 1][1]), pack<T>(S[k + 1][2], S[k + 1][3])};
-            std::uint32_t v[4];
-            ldmatrix_transposed(v, &shared.V[keys * warp + 8 * k + lane % 16][n + lane / 16 * 8]);
+        for (int k = 0; k < keys; k += 16) {
+            std::uint32_t P[4], v[4];
+            pack_operand<T>(P, S[k / 8], S[k / 8 + 1]);
+            ldmatrix_transposed(v, &shared.V[keys * warp + k + a_row(lane)][n + a_column(lane)]);
             mma<T>(PV[0], P, v[0], v[1]);
             mma<T>(PV[1], P, v[2], v[3]);
         }
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-            float* pair = &shared.PV[warp][g + c % 2 * 8][n + c / 2 * 8 + 2 * t];
-            store(reinterpret_cast<float2*>(pair), {PV[c / 2][c % 2 * 2], PV[c / 2][c % 2 * 2 + 1]});
+            float* pair = &shared.PV[warp][g + 8 * row_of(2 * c)][n + column_of(2 * c) + 2 * t];
+            store_pair(pair, PV[c / 2][c % 2 * 2], PV[c / 2][c % 2 * 2 + 1]);
         }
     }
     __syncthreads();  // all sums and products are complete; the maxima, Q, K and V have been read
@@ -138,7 +138,7 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
                 const float* pair = &shared.PV[w][g + 8 * r][d / 4 * warp + 8 * n + 2 * t];
-                const float2 PV = load(reinterpret_cast<const float2*>(pair));
+                const float2 PV = load_pair(pair);
                 O[n][2 * r] += PV.x;
                 O[n][2 * r + 1] += PV.y;
             }
@@ -160,8 +160,7 @@ __device__ void write_slice(const Problem& p, int b, int h, int first_row, const
         T* O_row = matrix<T>(p.O, b, h) + row * p.O.row + d / 4 * warp + 2 * t;
 #pragma unroll
         for (int n = 0; n < d / 32; ++n) {
-            const std::uint32_t pair = pack<T>(O[n][2 * r], O[n][2 * r + 1]);
-            store(reinterpret_cast<std::uint32_t*>(O_row + 8 * n), pair);
+            store_pair(O_row + 8 * n, O[n][2 * r], O[n][2 * r + 1]);
         }
         float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
         if (warp == 0 && t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
@@ -183,7 +182,7 @@ __device__ void read_state(const Problem& p, int b, int h, int first_row, float 
 #pragma unroll
         for (int n = 0; n < d / 32; ++n) {
             const float* pair = O_kept + row * d + d / 4 * warp + 8 * n + 2 * t;
-            const float2 o = load(reinterpret_cast<const float2*>(pair));
+            const float2 o = load_pair(pair);
             O[n][2 * r] = o.x;
             O[n][2 * r + 1] = o.y;
         }
@@ -206,7 +205,7 @@ __device__ void write_state(const Problem& p, int b, int h, int first_row, const
 #pragma unroll
         for (int n = 0; n < d / 32; ++n) {
             float* pair = O_kept + row * d + d / 4 * warp + 8 * n + 2 * t;
-            store(reinterpret_cast<float2*>(pair), {O[n][2 * r], O[n][2 * r + 1]});
+            store_pair(pair, O[n][2 * r], O[n][2 * r + 1]);
         }
         if (warp == 0 && t == 0) {
             store(m_kept + row, m[r]);
