@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Shows that kernels were renamed or moved, and not changed: nvcc makes the same PTX of them as of those of a commit.
+"""Shows that kernels were renamed or moved, and not changed: nvcc makes the same machine code of them as of those of a
+commit.
 
     same_machine_code.py COMMIT [--record] [STAGE]...
 
 A recording keeps a fingerprint of each kernel's text, so that one that was measured is known from one that was changed
-afterwards. --record puts the new fingerprints of kernels that are the same in PTX into docs/results/*.json; a kernel that
-differs keeps its old one, and is to be measured anew. Exit code 1 if one differs, 3 without nvcc.
+afterwards. --record puts the new fingerprints of kernels that are the same into docs/results/*.json; a kernel that differs
+keeps its old one, and is to be measured anew. Exit code 1 if one differs, 3 without nvcc.
 """
 
 import argparse
 import io
-import re
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -20,26 +21,24 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OPTIONS = ["-std=c++20", "-arch=sm_90a", "-O3", "-DNDEBUG", "-DLADDER_BACKEND=gpu", "-ptx", "-w"]
+sys.path.insert(0, str(ROOT / "docs/publish"))
+from records import fingerprint  # noqa: E402
+
+OPTIONS = ["-std=c++20", "-arch=sm_90a", "-O3", "-DNDEBUG", "-DLADDER_BACKEND=gpu", "-cubin", "-w"]
 
 
-def fingerprint(source):
-    """kernel_fingerprint() of harness/time/results.cpp."""
-    code = re.sub(r"//[^\n]*", "", source[:source.rindex("LADDER_STAGE(")])
-    value = 0xcbf29ce484222325  # FNV-1a
-    for c in re.sub(r"[ \t\n\v\f\r]", "", code).encode():
-        value = (value ^ c) * 0x100000001b3 % 2**64
-    return f"{value:016x}"
-
-
-def functions(root, stage, nvcc, out):
-    """PTX by function; what nvcc makes of a file's name, and of a namespace without one, is left out."""
+def machine_code(root, stage, nvcc, out):
+    """The contents of the sections of code and of constants, without the names of functions."""
     subprocess.run([nvcc, *OPTIONS, f"-I{root}", "-o", out, root / "stages" / stage / "kernel.cu"], check=True)
-    text = out.read_text()
-    for length in set(re.findall(r"(\d+)_GLOBAL__N__", text)):
-        text = re.sub(rf"{length}_GLOBAL__N__.{{{int(length) - 12}}}", "_unnamed_", text)
-    text = re.sub(r"//[^\n]*", "", text)
-    return sorted(re.split(r"\n(?=\.(?:visible|weak|func|entry|global|const|extern))", text))
+    elf = out.read_bytes()
+    table, (size, number, names) = struct.unpack_from("<Q", elf, 0x28)[0], struct.unpack_from("<HHH", elf, 0x3A)
+    sections = [struct.unpack_from("<II16xQQ", elf, table + size * n) for n in range(number)]
+    found = []
+    for name, _, offset, length in sections:
+        start = sections[names][2] + name
+        if elf[start:elf.index(0, start)].startswith((b".text.", b".nv.constant")):
+            found.append(elf[offset:offset + length])
+    return sorted(found)
 
 
 def main():
@@ -66,8 +65,8 @@ def main():
         def same(stage):
             if marks[stage][0] == marks[stage][1] and not given.stages:
                 return True
-            made = [functions(root, stage, nvcc, before / f"{stage}.{n}.ptx") for n, root in enumerate((before, ROOT))]
-            print(f"{stage:28}{'the same' if made[0] == made[1] else 'differs'}, {len(made[0])} functions", flush=True)
+            made = [machine_code(root, stage, nvcc, before / f"{stage}.{n}.cubin") for n, root in enumerate((before, ROOT))]
+            print(f"{stage:28}{'the same' if made[0] == made[1] else 'differs'}, {len(made[0])} sections", flush=True)
             return made[0] == made[1]
 
         with ThreadPool(2) as pool:

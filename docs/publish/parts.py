@@ -57,7 +57,9 @@ def part_block(sources, page, number):
              sources.changed_lines(stage), speedups_where_it_shows(results, stage) if results else ""]
             for stage in sources.of_part(number)]
     shown = table(["stage", "the one change", ">lines", ">over its parent"], rows)
-    return f"{label(results)}:\n\n{shown}" if results else shown
+    if not results:
+        return shown
+    return f"{label(results, sources.changed_since(results, sources.of_part(number)))}:\n\n{shown}"
 
 
 def last_timed(sources, own, regime, problem):

@@ -1,6 +1,7 @@
 """The recordings of docs/results: timings, profiles and others, as objects with the fields of their JSON."""
 
 import json
+import re
 from pathlib import Path
 
 from blocks import Failure
@@ -33,14 +34,25 @@ def read(path, kind=None):
     return record
 
 
+def fingerprint(source):
+    """kernel_fingerprint() of harness/time/results.cpp, of a kernel's text: of its code, and not of its comments."""
+    code = re.sub(r"//[^\n]*", "", source[:source.rindex("LADDER_STAGE(")])
+    value = 0xcbf29ce484222325  # FNV-1a
+    for c in re.sub(r"[ \t\n\v\f\r]", "", code).encode():
+        value = (value ^ c) * 0x100000001b3 % 2**64
+    return f"{value:016x}"
+
+
 def machine_label(record):
     """Who made it, in one line: "NVIDIA H200, 2026-11-21, commit 0123456" """
     gpu = record.hardware.gpu if "hardware" in record else record.get("gpu") or record.device
     return f"{gpu}, {record.date[:10]}, commit {record.commit[:7]}"
 
 
-def label(record):
-    return f"Recorded on {machine_label(record)}"
+def label(record, changed=()):
+    """`changed`: the stages whose kernels were changed afterwards."""
+    since = f"; since then changed: {', '.join(f'{stage.number:02}' for stage in changed)}" if changed else ""
+    return f"Recorded on {machine_label(record)}{since}"
 
 
 def libraries(results):

@@ -30,7 +30,7 @@ class Sources:
 
     def __init__(self, lab, folder=records.RESULTS):
         self.lab, self.folder = lab, folder
-        self.lines, self.counted, self.kept = {}, {}, {}
+        self.lines, self.counted, self.kept, self.prints = {}, {}, {}, {}
 
     # What lab says
 
@@ -122,12 +122,31 @@ class Sources:
 
     @property
     def ablations(self):
-        return self.record("h200-leave-one-out")
+        return self.record("h100-leave-one-out")
 
     @property
     def profiled(self):
         return self.record("h200-profile", "profile")
 
+    def changed_since(self, record, stages):
+        """Those whose kernels are others now than those that a recording is of."""
+        def changed(folder):
+            if folder not in self.prints:
+                path = records.ROOT / "stages" / folder / "kernel.cu"
+                self.prints[folder] = records.fingerprint(path.read_text(encoding="utf-8"))
+            return record.get("kernels", {}).get(folder, self.prints[folder]) != self.prints[folder]
+
+        return [stage for stage in stages if changed(stage.folder)]
+
     def recording_of(self, number):
-        """Where the stages with numbers like this one were timed."""
-        return self.ablations if number >= 90 else self.recorded
+        """Where the stages with numbers like this one were timed: in the newest recording of all stages, unless this
+        one was changed afterwards and a newer recording has it and its parent as they are."""
+        if number >= 90:
+            return self.ablations
+        pair = [self.stages[n] for n in (number, self.stage(number).parent) if n >= 0]
+        if not self.recorded or not self.changed_since(self.recorded, pair):
+            return self.recorded
+        newer = [record for record in map(records.read, sorted(self.folder.glob("*.json")))
+                 if record.get("kind") == "timing" and record.date > self.recorded.date
+                 and all(stage.folder in record.kernels for stage in pair) and not self.changed_since(record, pair)]
+        return max(newer, key=lambda record: record.date, default=self.recorded)

@@ -123,7 +123,9 @@ def measured(sources, page, _):
         return None
     results = sources.recording_of(page.stage.number)
     shown = results and stage_table(results, page.stage)
-    return f"{label(results)}:\n\n{shown}{LEGEND}" if shown else NOT_RECORDED
+    if not shown:
+        return NOT_RECORDED
+    return f"{label(results, sources.changed_since(results, [page.stage]))}:\n\n{shown}{LEGEND}"
 
 
 def speedup_table(sources, results, base, others):
