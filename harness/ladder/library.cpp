@@ -286,10 +286,14 @@ std::vector<fs::path> read_by_compilers() {
     for (const Backend backend : {Backend::cpu, Backend::gpu}) {
         if (!has_recipe(name(backend))) continue;
         const auto command = recipes().at(name(backend)).at("compile").get<Words>();
-        for (const std::string& program : Words(command.begin(), options_of(command))) {
+        const auto add_home = [&](const fs::path& program) {
             const fs::path home = fs::weakly_canonical(program).parent_path().parent_path();
             if (home.has_relative_path() && home != "/usr") paths.push_back(home);
-        }
+        };
+        std::for_each(command.begin(), options_of(command), add_home);
+        const std::string host_compiler = "-ccbin=";  // which nvcc calls
+        for (const std::string& option : command)
+            if (option.starts_with(host_compiler)) add_home(option.substr(host_compiler.size()));
     }
     return paths;
 }
