@@ -7,11 +7,13 @@
 #include <set>
 #include <string>
 
+#include "harness/base/json.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/fastest.h"
+#include "harness/time/record_json.h"
 #include "harness/time/timing.h"
 #include "harness/verify/all_cases.h"
 #include "tests/catch.h"

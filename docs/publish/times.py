@@ -94,7 +94,7 @@ def times_block(sources, page, _):
         results = of_part(sources, results, page.part)
         if not results.rows:
             return NOT_RECORDED
-        head = f"{label(results)}; {libraries(results)}:\n"
+        head = "; ".join(filter(None, [label(results), libraries(results)])) + ":\n"
     return head + "".join(titled(*rates) for rates in rate_tables(sources, results)) + LEGEND
 
 

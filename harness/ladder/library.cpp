@@ -274,8 +274,7 @@ std::string compile_one(const Compilation& c, const Limits& limits, const std::f
 Limits compiler_limits() {
     Limits limits;
     limits.cpu_s = static_cast<unsigned>(compile_limit_s);
-    limits.memory = std::size_t{16} << 30;
-    limits.file_bytes = std::size_t{1} << 28;
+    limits.memory = std::size_t{16} << 30, limits.file_bytes = std::size_t{1} << 28;
     return limits;
 }
 
@@ -286,14 +285,13 @@ std::vector<fs::path> read_by_compilers() {
     for (const Backend backend : {Backend::cpu, Backend::gpu}) {
         if (!has_recipe(name(backend))) continue;
         const auto command = recipes().at(name(backend)).at("compile").get<Words>();
-        const auto add_home = [&](const fs::path& program) {
+        Words programs(command.begin(), options_of(command));
+        for (const std::string& option : command)
+            if (option.starts_with("-ccbin=")) programs.push_back(option.substr(option.find('=') + 1));
+        for (const std::string& program : programs) {  // nvcc's host compiler among them
             const fs::path home = fs::weakly_canonical(program).parent_path().parent_path();
             if (home.has_relative_path() && home != "/usr") paths.push_back(home);
-        };
-        std::for_each(command.begin(), options_of(command), add_home);
-        const std::string host_compiler = "-ccbin=";  // which nvcc calls
-        for (const std::string& option : command)
-            if (option.starts_with(host_compiler)) add_home(option.substr(host_compiler.size()));
+        }
     }
     return paths;
 }
