@@ -73,6 +73,10 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
     const auto gpu = open_device(Backend::gpu);
     if (const std::string why = gpu->why_not(read_declaration(kernel)); !why.empty()) throw CannotRun(why);
     on_step("compile for the GPU", 0, 2);
+    // The libraries of the other stages: the sandbox, in which lab times an untrusted kernel, cannot write
+    // them.
+    gpu->ready(parent_of(exercise));
+    if (exercise.solved_here) gpu->ready(*find_stage(exercise.number));
     if (exercise.pass == Pass::backward) {  // which starts from the O and L of another stage
         for (const int d : exercise.head_dims) {
             if (const Stage* forward = last_forward(*gpu, d)) gpu->ready(*forward);

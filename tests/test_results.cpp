@@ -242,7 +242,7 @@ TEST_CASE("every kernel is measured as it is: in the newest measurement of all, 
     if (!newest) return;
     std::map<std::string, std::set<std::string>> measured;  // fingerprints by stage
     for (const auto& entry : fs::directory_iterator(results_folder())) {
-        if (!is_record(read_json(entry.path()), "timing")) continue;
+        if (entry.path().extension() != ".json" || !is_record(read_json(entry.path()), "timing")) continue;
         const Results results = load_results(entry.path());
         if (results.date < newest->date) continue;
         for (const auto& [folder, fingerprint] : results.kernels) measured[folder].insert(fingerprint);
