@@ -93,10 +93,13 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
     limits.memory = std::numeric_limits<std::size_t>::max();  // CUDA reserves addresses for all there is
     limits.file_bytes = std::size_t{1} << 28;
     if (untrusted) {
-        limits.confine = Sandbox{.calls = Calls::cuda,
-                                 .as_nobody = true,
-                                 .readable = {source_folder(), lab.parent_path(), products},
-                                 .writable = {folder}};
+        Sandbox sandbox{.calls = Calls::cuda,
+                        .as_nobody = true,
+                        .readable = read_by_compilers(),  // by which lab knows a library as up to date
+                        .writable = {folder}};
+        for (const fs::path& path : {source_folder(), lab.parent_path(), products})
+            sandbox.readable.push_back(path);
+        limits.confine = sandbox;
     }
     limits.temporary = folder;
     std::vector<std::string> command{lab.string(),     "time",   std::to_string(exercise.parent),
