@@ -327,6 +327,17 @@ TEST_CASE("course: the sandbox holds", "[course]") {
         CHECK(contains(free.out, "fork\n"));  // it would have told
         CHECK(contains(free.out, "truncate\n"));
     }
+    // What times a kernel on a GPU names its threads, as CUDA's driver does, and writes its result.
+    fs::create_directory(folder / "timed");
+    const auto of_compilers = std::exchange(
+        limits.confine, Sandbox{.calls = Calls::cuda,
+                                .readable = {LADDER_SOURCE_DIR, fs::path(LADDER_LAB).parent_path()},
+                                .writable = {folder / "timed"}});
+    limits.file_bytes = 1 << 20;
+    CHECK(run("echo cuda > /proc/self/comm && echo named") == "|named\n");
+    CHECK(contains(run(LADDER_LAB " list --json " + folder / "timed/list.json"), "00_naive"));
+    CHECK(contains(folder.read("timed/list.json"), "00_naive"));
+    limits.confine = of_compilers;
     // A deadline is over, however long each may take.
     limits.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
     CHECK(contains(run("sleep 60", 60), "the time for all is over"));

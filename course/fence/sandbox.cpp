@@ -245,7 +245,7 @@ void allow_files(const Rules& rules, const Sandbox& sandbox, const std::string& 
     if (sandbox.calls == Calls::cuda) {
         rules.allow("/usr", read_rights | execute);
         rules.allow("/sys", read_rights);
-        rules.allow("/proc", read_rights | write_file);  // CUDA names its threads there
+        rules.allow("/proc", read_rights | write_file | truncate_file);  // CUDA names its threads there
         std::error_code none;
         for (const auto& entry : std::filesystem::directory_iterator("/dev", none)) {
             if (entry.path().filename().string().starts_with("nvidia"))

@@ -125,7 +125,7 @@ void OutputFile::write(std::string_view content) const {
     umask(mask);
     const int denied = fchmod(file, 0666 & ~mask) == 0 ? 0 : errno;
     int error = write_and_close(file, content);
-    if (denied != 0) error = denied;
+    if (denied != 0 && denied != EPERM) error = denied;  // a file system, or a sandbox, without modes
     if (error == 0 && std::rename(temporary.c_str(), path_.c_str()) != 0) error = errno;
     if (error != 0) {
         unlink(temporary.c_str());
