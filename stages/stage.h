@@ -103,10 +103,9 @@ struct Stage {
     /// The one compute capability that it runs on, 90 for 9.0, since it has instructions of that alone; 0 for
     /// any. Of a GPU: the CPU back-ends run it anywhere. Filled in by whoever reads it.
     int compute_capability = 0;
-    /// The weights of parts of the keys depend on how fp32 rounds large numbers: parts are merged by their L
-    /// alone, or a score becomes an exponent in one multiply-add with an m that was rounded, which the tile
-    /// that set m was not. The judge allows for it. Filled in by what reads it: its source has a `parts.L`
-    /// or a `scale - m[`.
+    /// The weights of key tiles depend on how fp32 rounds large numbers: a score becomes an exponent in one
+    /// multiply-add with an m that was rounded, which the tile that set m was not. The judge allows for it.
+    /// Filled in by what reads it: its source has a `scale - m[`.
     bool rounds_large_scores = false;
 
     /// Runs it on the back-end that its library was compiled for. Null, as the functions above, where only

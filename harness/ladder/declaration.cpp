@@ -130,8 +130,7 @@ Stage read_declaration(const fs::path& path) {
     stage.number = -1;
     stage.source = fs::absolute(path).lexically_normal().string();
     stage.compute_capability = needed_capability(source);
-    stage.rounds_large_scores =
-        source.find("parts.L") != source.npos || source.find("scale - m[") != source.npos;
+    stage.rounds_large_scores = source.find("scale - m[") != source.npos;
     stage.head_dims = head_dims(source, declared[1]);
     for (const std::string_view field : declared) {
         const std::size_t equals = field.find('=');

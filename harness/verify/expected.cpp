@@ -58,14 +58,13 @@ double size_of_L(double L, double largest_product) {
     return size + 0x1p-21 / L_bound * largest_product;
 }
 
-/// What an element of O may be off by where parts of the keys are merged by their L, each of which is stored
-/// in fp32. It is rounded twice, as m + log2(l) and when that is multiplied by ln 2: by 2^-23 of it at most.
-/// So each part's weight exp(L_s - L) is off by a factor within exp(-e) .. exp(e), e = 2^-23 |L_s|. Two sets
-/// of weights whose factors differ by exp(2 e) at most share all but tanh(e / 2) of their weight: O is off by
-/// no more than that share of the distance between two values of V. Parts whose L_s is far below L weigh
-/// nothing.
-/// Where S scale - m is one multiply-add, m is a rounded product and S scale an exact one, except in the tile
-/// that sets m, whose own products are rounded, too: each by 2^-24 of it at most. That is the same e.
+/// What an element of O may be off by where S scale - m is one multiply-add. m is a rounded product and
+/// S scale an exact one, except in the tile that sets m, whose own products are rounded, too: each by 2^-24
+/// of it at most. So each tile's weight is off by a factor within exp(-e) .. exp(e), e = 2^-23 |m|; merging
+/// parts of the keys by their L in fp32 would do the same, rounded as m + log2(l) and when multiplied by
+/// ln 2. Two sets of weights whose factors differ by exp(2 e) at most share all but tanh(e / 2) of their
+/// weight: O is off by no more than that share of the distance between two values of V. Tiles whose maximum
+/// is far below m weigh nothing.
 double lost_in_rounding(double L, double distance) {
     constexpr double of_no_weight = 20;  // exp(-20) = 2e-9
     return std::isfinite(L) ? std::tanh(0x1p-24 * (std::abs(L) + of_no_weight)) * distance : 0;
