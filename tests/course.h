@@ -2,6 +2,9 @@
 /// What the tests of course/ have in common.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -27,6 +30,13 @@ inline std::string with(std::string text, const std::string& from, const std::st
     const std::size_t at = text.find(from);
     REQUIRE(at != text.npos);
     return text.replace(at, from.size(), to);
+}
+
+/// "kernel.cu:12", the line of a text in which `part` begins; with another form, as nvcc has it.
+inline std::string place_of(const std::string& text, const std::string& part,
+                            const char* form = "kernel.cu:{}") {
+    const auto begin = text.begin();
+    return fmt::format(fmt::runtime(form), 1 + std::count(begin, begin + text.find(part), '\n'));
 }
 
 inline bool contains(const std::string& text, const std::string& part) {
