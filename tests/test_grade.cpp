@@ -137,7 +137,7 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
 
     // Hard-coded outputs: a kernel that stores zeros, as many as there should be.
     const Grade zeros =
-        graded(with(good, "pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l)", "0u"));
+        graded(with(good, "O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l)", "0.0f, 0.0f)"));
     CHECK(score(zeros, "builds") == 1);
     CHECK(score(zeros, "correct") == 0);
     CHECK(score(zeros, "edges") == 0);
