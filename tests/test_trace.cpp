@@ -174,7 +174,8 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
         const bool packed = stage.number >= 7 && is_decoding(stage.shows_in);
         CHECK(size.group == (packed ? c.shape.H / c.shape.Hkv : 1));
         Case all = c;
-        all.causal = c.causal && stage.number >= 5;
+        const bool skips = stage.number >= 5 && stage.number != 93;  // which is 01 with other tiles
+        all.causal = c.causal && skips;
         const Tiles expected(stage, all, size);
         std::set<std::tuple<int, int, int, int>> places;
         bool in_range = true;
@@ -190,7 +191,7 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
         CHECK(in_range);
         CHECK(places.size() == visits.size());
         CHECK(visits.size() == expected.seen);
-        if (stage.number >= 5) CHECK(trace.counters.masked_tiles == expected.masked);
+        if (skips) CHECK(trace.counters.masked_tiles == expected.masked);
     });
 }
 
