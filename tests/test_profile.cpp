@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "harness/base/process.h"
 #include "harness/ladder/ladder.h"
@@ -402,13 +403,19 @@ TEST_CASE("the tables of a profile", "[profile]") {
     CHECK(contains(occupancy, "| 06_flash_decoding | merge | 128 | 168 | 0 | 52,224 | 3 | 12 | registers |"));
 }
 
-TEST_CASE("the recorded profile is of this architecture, and of stages that are here", "[profile]") {
+TEST_CASE("the recorded profile is of these kernels, but for those that their lessons name", "[profile]") {
     const auto recorded = recorded_profile();
     if (!recorded) return;
     CHECK(foreign_architecture(recorded->hardware).empty());
     CHECK_FALSE(recorded->profiler.empty());
-    // Where a kernel was changed since then, its lesson says so (docs/publish/profiles.py).
-    for (const auto& [folder, fingerprint] : recorded->kernels) CHECK_NOTHROW(kernel_fingerprint(folder));
+    // A lesson that shows the profile of another kernel says so (docs/publish/profiles.py).
+    const std::set<std::string> changed{
+        "06_flash_decoding", "10_packed_gqa", "11_keys_per_warp", "12_copy_ring", "13_fewer_parts",
+        "14_one_launch",     "15_swizzle",    "16_stream_k",      "17_full_ring", "92_loops_swapped_back"};
+    for (const auto& [folder, fingerprint] : recorded->kernels) {
+        INFO(folder << " was changed after it was profiled: run lab profile --json");
+        CHECK((fingerprint != kernel_fingerprint(folder)) == changed.contains(folder));
+    }
 }
 
 TEST_CASE("a GPU tells which kernels a stage launches", "[profile][gpu]") {

@@ -243,11 +243,18 @@ bool is_of_the_language(std::string_view name) {
     return false;
 }
 
-/// What the CUDA layer calls of CUDA's library, and what nvcc calls by itself.
+/// What the CUDA layer calls under nvcc, and what nvcc calls by itself.
 bool is_of_cuda(std::string_view name) {
-    static const Words whole{
-        "cudaDeviceGetAttribute", "cudaFuncSetAttribute", "cudaGetDevice", "cudaGetErrorString",
-        "cudaLaunchKernel",       "cudaLaunchKernelExC",  "exit",          "atexit"};
+    static const Words whole{"cudaDeviceGetAttribute",
+                             "cudaFuncSetAttribute",
+                             "cudaGetDevice",
+                             "cudaGetErrorString",
+                             "cudaLaunchKernel",
+                             "cudaLaunchKernelExC",
+                             "exit",
+                             "atexit",
+                             "_ZN6ladder13launch_streamEv",
+                             "_ZN6ladder14register_stageERKNS_5StageE"};
     return whole.contains(name) || name.starts_with("__cuda");
 }
 
@@ -255,7 +262,7 @@ std::string problem_of(const Symbol& symbol, Backend backend) {
     const auto& [name, kind] = symbol;
     if (kind == 'U' || kind == 'w' || kind == 'v') {
         const bool of_the_layer =
-            names_of_the_runner().contains(name) || (backend == Backend::gpu && is_of_cuda(name));
+            backend == Backend::gpu ? is_of_cuda(name) : names_of_the_runner().contains(name);
         if (of_the_layer || is_of_the_language(name)) return "";
         const std::string shown = demangled(name);
         const bool is_exponential = shown.find("exp") != shown.npos || shown.starts_with("pow");

@@ -109,16 +109,18 @@ class Sources:
         return self.record(name) or records.read(self.folder / f"{name}.json", "timing")
 
     @cached_property
+    def timings(self):
+        """All of them, the newest last."""
+        found = [records.read(path) for path in sorted(self.folder.glob("*.json"))]
+        return sorted((results for results in found if results.get("kind") == "timing"), key=lambda results: results.date)
+
+    @cached_property
     def recorded(self):
         """The newest timing that has, in every regime but the sweeps and those of gradients, a stage whose change
         should show there."""
         wanted = {name for name, regime in self.regimes.items() if not regime["sweep"] and regime["pass"] == "forward"}
-        found = None
-        for path in sorted(self.folder.glob("*.json")):
-            results = records.read(path)
-            if results.get("kind") == "timing" and wanted <= {row.regime for row in results.rows if row.shows_here}:
-                found = results if not found or found.date < results.date else found
-        return found
+        whole = [results for results in self.timings if wanted <= {row.regime for row in results.rows if row.shows_here}]
+        return whole[-1] if whole else None
 
     @property
     def ablations(self):
@@ -146,7 +148,6 @@ class Sources:
         pair = [self.stages[n] for n in (number, self.stage(number).parent) if n >= 0]
         if not self.recorded or not self.changed_since(self.recorded, pair):
             return self.recorded
-        newer = [record for record in map(records.read, sorted(self.folder.glob("*.json")))
-                 if record.get("kind") == "timing" and record.date > self.recorded.date
-                 and all(stage.folder in record.kernels for stage in pair) and not self.changed_since(record, pair)]
-        return max(newer, key=lambda record: record.date, default=self.recorded)
+        of_both = [results for results in self.timings if results.date > self.recorded.date
+                   and all(stage.folder in results.kernels for stage in pair) and not self.changed_since(results, pair)]
+        return of_both[-1] if of_both else self.recorded

@@ -274,7 +274,8 @@ std::string compile_one(const Compilation& c, const Limits& limits, const std::f
 Limits compiler_limits() {
     Limits limits;
     limits.cpu_s = static_cast<unsigned>(compile_limit_s);
-    limits.memory = std::size_t{16} << 30, limits.file_bytes = std::size_t{1} << 28;
+    limits.memory = std::size_t{16} << 30;
+    limits.file_bytes = std::size_t{1} << 28;
     return limits;
 }
 

@@ -84,8 +84,7 @@ std::vector<Regime::Problem> odd_serving_problems() {
     return problems;
 }
 
-// Heads and lengths that divide into no tile, some with more keys: B, H, Hkv, Nq, Nk, d, and whether there is
-// a causal mask.
+// B, H, Hkv, Nq, Nk, d, and whether there is a causal mask: heads and lengths that divide into no tile
 std::vector<Regime::Problem> odd_prefill_problems() {
     const int sizes[][7] = {
         {9, 13, 13, 1777, 1777, 64, 0},   {5, 7, 7, 3333, 3333, 64, 1},   {2, 28, 4, 5001, 5001, 64, 0},
