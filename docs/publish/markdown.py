@@ -16,6 +16,15 @@ def table(columns, rows):
     return "\n".join(lines) + "\n"
 
 
+def plain_table(columns, rows):
+    """The same for a terminal."""
+    right = [title.startswith(">") for title in columns]
+    lines = [[title.removeprefix(">") for title in columns], *rows]
+    widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
+    return "".join("  ".join(f"{text:{'>' if at_right else '<'}{width}}" for text, width, at_right in zip(line, widths, right))
+                   .rstrip() + "\n" for line in lines)
+
+
 def titled(title, content):
     return f"\n{title}:\n\n{content}"
 
