@@ -14,7 +14,7 @@ sys.dont_write_bytecode = True
 from blocks import Failure, block  # noqa: E402
 from command import Options, finish, run  # noqa: E402
 from markdown import rounded, table, times  # noqa: E402
-from records import (by_problem, geometric_mean, key_of, label, libraries, peer_names, read,  # noqa: E402
+from records import (by_problem, geometric_mean, key_of, label, libraries, ms_of, peer_names, read,  # noqa: E402
                      right_ms)
 from times import rate_and_speedup  # noqa: E402
 
@@ -47,12 +47,10 @@ def rows_of(first, second):
     pairs = [(problem, there[key_of(problem.first)]) for problem in by_problem(first) if key_of(problem.first) in there]
     found = []
     for name, (a, b) in zip(names_of([a for a, _ in pairs]), pairs):
-        stages = [(row, next((other for other in b.rows if other.folder == row.folder), None), row.folder) for row in a.rows]
-        peers = [(row, b.peer(row.peer), f"peer: {row.peer}") for row in a.peers]
-        times_of = [(row, who, right_ms(row), right_ms(other)) for row, other, who in stages]
-        times_of += [(row, who, row.timing and row.timing.median_ms, other and other.timing and other.timing.median_ms)
-                     for row, other, who in peers]
-        for row, who, a_ms, b_ms in times_of:
+        stages = {row.folder: row for row in b.rows}
+        timed = [(row, row.folder, right_ms(row), right_ms(stages.get(row.folder))) for row in a.rows]
+        timed += [(row, f"peer: {row.peer}", ms_of(row), ms_of(b.peer(row.peer))) for row in a.peers]
+        for row, who, a_ms, b_ms in timed:
             if a_ms and b_ms:
                 found.append({"regime": row.regime, "problem": name, "shape": row.shape, "dtype": row.dtype,
                               "causal": row.causal, "who": who, "a_ms": a_ms, "b_ms": b_ms, "a_rate": row.rate,
@@ -83,10 +81,11 @@ def differences(first, second, rows):
     keys = [{key_of(row): row.regime for row in results.rows} for results in (first, second)]
     for regime in dict.fromkeys([*keys[0].values(), *keys[1].values()]):
         own = [{key for key, of in each.items() if of == regime} for each in keys]
-        if own[0] != own[1]:
-            notes.append(f"The sweeps differ in {regime}: {len(own[0])} problems in A, {len(own[1])} in B, "
+        if own[0] and own[1] and own[0] != own[1]:
+            notes.append(f"The problems of {regime} differ: {len(own[0])} in A, {len(own[1])} in B, "
                          f"{len(own[0] & own[1])} in both.")
-    timed = [list(dict.fromkeys([*(row.folder for row in results.rows), *peer_names(results)])) for results in (first, second)]
+    timed = [list(dict.fromkeys([*each.values(), *(row.folder for row in results.rows), *peer_names(results)]))
+             for results, each in zip((first, second), keys)]
     for name, own, other in (("A", *timed), ("B", *timed[::-1])):
         if only := [who for who in own if who not in other]:
             notes.append(f"Only in {name}: {', '.join(only)}.")
@@ -94,7 +93,10 @@ def differences(first, second, rows):
 
 
 def compared(first, second):
-    rows = rows_of(first, second)
+    try:
+        rows = rows_of(first, second)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise Failure(f"these recordings make no sense: {error}") from error
     if not rows:
         raise Failure("nothing was timed in both recordings")
     return {"a": header(first), "b": header(second), "rows": rows, "means": means_of(rows),
@@ -152,8 +154,9 @@ def gpus(sources, page, _):
     if not rows:
         return "Recorded on one GPU so far.\n"
     shown = table(["stage", "problem", "unit", *(f">{gpu} (over the parent)" for gpu in sources.by_gpu)], rows)
-    return (f"{shown}\n\\* An earlier form of the kernel.\n\n"
-            + "".join(f"- {label(results)}\n" for of_gpu in used.values() for results in of_gpu.values()))
+    labels = dict.fromkeys(label(results) for of_gpu in used.values() for results in of_gpu.values())
+    starred = "\\* An earlier form of the kernel.\n\n" if "* |" in shown else ""
+    return f"{shown}\n{starred}" + "".join(f"- {each}\n" for each in labels)
 
 
 def main():

@@ -14,6 +14,7 @@ the recordings of two GPUs.
 """
 
 import json
+import statistics
 import sys
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +22,9 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 import records  # noqa: E402
-from blocks import Failure, generated_file  # noqa: E402
+from blocks import Failure, block, generated_file  # noqa: E402
 from command import Options, finish, run  # noqa: E402
-from markdown import rounded  # noqa: E402
+from markdown import rounded, table, times  # noqa: E402
 from sources import Sources  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -71,7 +72,7 @@ def kind_of(row):
     if s.Nq == 1:
         return "decode" if (s.H, s.d) == (4 * s.Hkv, 128) else None
     kind = f"d={s.d}{' causal' if row.causal else ''}"
-    return kind if s.Nq == s.Nk and s.H == s.Hkv and kind in KINDS else None
+    return kind if s.Nq == s.Nk and s.H == s.Hkv and kind in KINDS and s.Nk >= sizes(kind)[0] / 2 else None
 
 
 def work_of(row, counted):
@@ -117,8 +118,11 @@ class Model:
         self.gpus = {gpu.name: gpu for gpu in records.read(HERE / "gpus.json").gpus}
         self.counted = records.read(HERE / "work.json")
         profile = sources.profiled
-        self.block_bytes = {(row.folder, records.key_of(row)): max(kernel.shared_bytes for kernel in row.kernels)
-                            for row in (profile.rows if profile else ()) if row.kernels}
+        self.block_bytes = {}  # the most that a kernel of a stage needs at a head dimension
+        for row in profile.rows if profile else ():
+            for kernel in row.kernels:
+                key = row.folder, row.shape.d
+                self.block_bytes[key] = max(kernel.shared_bytes, self.block_bytes.get(key, 0))
 
     def gpu(self, name):
         known = {known.lower(): gpu for known, gpu in self.gpus.items()}
@@ -130,10 +134,10 @@ class Model:
         """Why a stage cannot run there; None if nothing is known that would keep it from it."""
         if stage.capability and stage.capability != gpu.capability:
             return f"{stage.folder} needs compute capability {stage.capability}; {gpu.name} has {gpu.capability}"
-        needed = row and self.block_bytes.get((row.folder, records.key_of(row)))
+        needed = row and self.block_bytes.get((row.folder, row.shape.d), 0)
         if needed and needed > gpu.block_bytes:
-            return (f"{stage.folder} needs {needed / 1024:.0f} KB of shared memory for a block of {row.regime}; {gpu.name} has "
-                    f"{gpu.block_bytes / 1024:.0f} KB")
+            return (f"{stage.folder} needs {needed / 1024:.0f} KB of shared memory for a block at d = {row.shape.d}; "
+                    f"{gpu.name} has {gpu.block_bytes / 1024:.0f} KB")
         return None
 
     def bound(self, gpu, row):
@@ -231,13 +235,35 @@ def errors(model, gpu, other):
     return from_counts, scaled
 
 
+def error_rows(model):
+    """By pair of recorded GPUs how many estimates there are of which kind, and by what factor they miss: in the median, and
+    at worst."""
+    rows = []
+    recorded = [gpu for gpu in model.gpus.values() if gpu.get("recorded_as") in model.recorded]
+    for gpu in recorded:
+        for other in recorded:
+            if gpu is not other:
+                bound, scaled = errors(model, gpu, other)
+                for how, found in (("counted work alone", bound), (f"recordings of {other.name}, scaled", scaled)):
+                    if found:
+                        worst, where = max(found)
+                        rows.append([gpu.name, how, str(len(found)), times(statistics.median(each for each, _ in found)),
+                                     times(worst), where])
+    return rows
+
+
+@block("estimate_errors")
+def estimate_errors(sources, *_):
+    return table(["estimated", "from", ">estimates", ">median error", ">largest error", "where"], error_rows(Model(sources)))
+
+
 def main():
     options = Options("time")
     options.add_argument("lab")
     options.add_argument("stages", nargs="*")
     options.add_argument("--like", required=True)
     options.add_argument("--regime")
-    given = options.parse_args()
+    given = options.parse_intermixed_args()
     sources = Sources(given.lab)
     model = Model(sources)
     gpu = model.gpu(given.like)
@@ -252,11 +278,18 @@ def main():
     shown = [[mark, row["problem"], row["stage"], "-" if row["scaled_ms"] is None else f"{row['scaled_ms']:.3f}",
               f"{row['bound_ms']:.3f}", row["bound_by"], f"{rounded(row['rate'], 100)} {row['unit']}"] for row in rows]
     columns = ["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by", ">rate"]
-    notes = [f"{mark}: no time here was measured on one. \"Scaled\" is a time recorded on "
-             f"{' or '.join(dict.fromkeys(row['scaled_from'] for row in rows if row['scaled_from'])) or 'no other GPU'}, by the "
-             "ratio of the two GPUs' bounds; \"bound\" is what counted work takes at least of the ceilings by specification.",
-             f"{mark}: the ceilings are those of {' and '.join(gpu.sources)}"
-             + (f"; {gpu.assumed}" if "assumed" in gpu else "") + ".", *(f"{mark}: none for this: {why}." for why in without)]
+    sources_of = list(dict.fromkeys(row["scaled_from"] for row in rows if row["scaled_from"]))
+    notes = [f"no time in this table was measured on it. \"Bound\" is the least time that the counted work takes at the "
+             f"ceilings of the specification ({', '.join(gpu.sources)}).",
+             *([f"\"scaled\" is the time recorded on {' or '.join(sources_of)}, multiplied by the ratio of the two GPUs' bounds."]
+               if sources_of else []),
+             *([f"{gpu.assumed}."] if "assumed" in gpu else []),
+             *(f"of {name} from {how}, {count} such estimates miss the recorded times by {median} in the median, {worst} at "
+               "worst." for name, how, count, median, worst, _ in error_rows(model)),
+             *(["those are GPUs with the same multiprocessors; how far an estimate for another architecture is off is not known."]
+               if gpu.capability != "9.0" else []),
+             *(f"none for this: {why}." for why in without)]
+    notes = [f"{mark}: {note}" for note in notes]
     return finish(given, "time", {"like": gpu.name, "estimates": rows, "notes": notes}, [("", (columns, shown))], notes)
 
 

@@ -29,7 +29,7 @@ def read(path, kind=None):
     try:
         record = json.loads(path.read_text(encoding="utf-8"), object_hook=Fields)
     except (OSError, ValueError) as error:
-        raise Failure(f"cannot read {path}: {error}") from error
+        raise Failure(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if kind and (not isinstance(record, Fields) or record.get("kind") != kind):
         raise Failure(f"cannot read {path}: not {WHAT[kind]}")
     return record
