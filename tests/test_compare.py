@@ -174,9 +174,7 @@ class LikeTest(unittest.TestCase):
         for row in (row for own in MODEL.recorded.values() for row in own.values()):
             gpu = next(gpu for gpu in MODEL.gpus.values() if gpu.get("recorded_as") == row.gpu)
             if bound := MODEL.bound(gpu, row):
-                # Stages that split keys do so for long queries too when they are counted on one head.
-                slack = 1.1 if HERE.decodes(HERE.stages[row.stage].shows_in) else 1.01
-                self.assertLess(bound[0], slack * row.timing.median_ms, f"{row.folder}, {long_name(row)}: a lower bound")
+                self.assertLess(bound[0], 1.01 * row.timing.median_ms, f"{row.folder}, {long_name(row)}: a lower bound")
 
     def test_stages_that_a_gpu_cannot_run_are_refused_by_name(self):
         for gpu in ("A100", "RTX4090", "T4", "L4", "B200"):

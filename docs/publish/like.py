@@ -42,8 +42,11 @@ def sizes(kind):
     return [int(options.split()[1].split(",")[4]) for options in KINDS[kind]]
 
 
-def is_counted(stage, kind):
-    return not stage.backward and 128 in stage.head_dims if kind == "decode" else int(kind[2:5]) in stage.head_dims
+def is_counted(sources, stage, kind):
+    """A stage that splits the keys splits them for a single head of long queries too, and not for many."""
+    if kind == "decode":
+        return not stage.backward and 128 in stage.head_dims
+    return int(kind[2:5]) in stage.head_dims and not sources.decodes(stage.shows_in)
 
 
 def counters_of(sources, stage, options):
@@ -62,7 +65,7 @@ def counted_work(sources):
         kernel, known = sources.fingerprint(stage.folder), before.get(stage.folder)
         found[stage.folder] = known if known and known["kernel"] == kernel else {
             "kernel": kernel, "work": {kind: [counters_of(sources, stage, options) for options in KINDS[kind]]
-                                       for kind in KINDS if is_counted(stage, kind)}}
+                                       for kind in KINDS if is_counted(sources, stage, kind)}}
     return "{\n" + ",\n".join(f"{json.dumps(folder)}: {json.dumps(entry)}" for folder, entry in found.items()) + "\n}\n"
 
 
@@ -72,7 +75,7 @@ def kind_of(row):
     if s.Nq == 1:
         return "decode" if (s.H, s.d) == (4 * s.Hkv, 128) else None
     kind = f"d={s.d}{' causal' if row.causal else ''}"
-    return kind if s.Nq == s.Nk and s.H == s.Hkv and kind in KINDS and s.Nk >= sizes(kind)[0] / 2 else None
+    return kind if s.Nq == s.Nk and s.H == s.Hkv and kind in KINDS and s.Nk >= sizes(kind)[0] else None
 
 
 def work_of(row, counted):
