@@ -47,20 +47,22 @@ def output(module, *words):
 
 class CompareTest(unittest.TestCase):
     def setUp(self):
-        """04 and 05 on two problems of train and one of long in A; B has one of each, 05 alone in long, and it is wrong."""
-        rows = [row_of(regime, stage, ms, Nk=n, folder=HERE.stage(stage).folder)
-                for regime, n, times in (("train", 2048, (2.0, 1.0)), ("train", 4096, (4.0, 2.0)), ("long", 2048, (3.0, 3.0)))
-                for stage, ms in zip((4, 5), times)]
+        """04 and 05 on two problems of train and one of long in A; B has one of each, of long 05 alone, which is wrong."""
+        timed = ("train", 2048, 2.0, 1.0), ("train", 4096, 4.0, 2.0), ("long", 2048, 3.0, 3.0)
+        rows = [row_of(regime, stage, ms, Nk=n, folder=HERE.stage(stage).folder) for regime, n, *both in timed
+                for stage, ms in zip((4, 5), both)]
         kernels = {"04_split_q": "a", "05_causal_skip": "b"}
         self.a = recording("GPU A", rows, [peer_of(rows[0], "cuDNN", 0.5)], kernels=kernels)
-        other = [Fields(row, timing=fields({"median_ms": ms})) for row, ms in zip((*rows[:2], rows[5]), (1.0, 2.0, 1.0))]
+        other = [Fields(row, timing=fields({"median_ms": ms}))
+                 for row, ms in zip((*rows[:2], rows[5]), (1.0, 2.0, 1.0))]
         other[2]["verified"] = False
         self.b = recording("GPU B", other, [peer_of(rows[0], "cuDNN", 0.25)], kernels=kernels | {"05_causal_skip": "c"})
 
     def test_only_what_both_hold_with_ratios_and_means(self):
         answer = compare.compared(self.a, self.b)
         self.assertEqual([(row["problem"], row["who"], row["ratio"]) for row in answer["rows"]],
-                         [("train 2k", "04_split_q", 2.0), ("train 2k", "05_causal_skip", 0.5), ("train 2k", "peer: cuDNN", 2.0)])
+                         [("train 2k", "04_split_q", 2.0), ("train 2k", "05_causal_skip", 0.5),
+                          ("train 2k", "peer: cuDNN", 2.0)])
         first = answer["rows"][0]
         self.assertEqual((first["a_ms"], first["b_ms"], first["b_rate"]), (2.0, 1.0, 2 * first["a_rate"]))
         mean, = answer["means"]
@@ -91,13 +93,15 @@ class CompareTest(unittest.TestCase):
             b.write_text(json.dumps(self.b))
             code, shown, _ = output(compare, a, b, "--json", answer)
             self.assertEqual((code, json.loads(answer.read_text())["command"]), (0, "compare"))
-            self.assertRegex(shown, r"(?s)^ +A +B\nGPU +GPU A +GPU B\ndriver .*\ntrain, TFLOP/s:\n\nproblem +stage +A +B  B over A\n"
+            self.assertRegex(shown, r"(?s)^ +A +B\nGPU +GPU A +GPU B\ndriver .*\ntrain, TFLOP/s:\n\n"
+                                    r"problem +stage +A +B  B over A\n"
                                     r"train 2k +04_split_q +\d+ +\d+ +2.00x\ntrain 2k +05_causal_skip\* ")
             self.assertIn("| train 2k | 05_causal_skip* | 275 | 137 | 0.50x |", output(compare, a, b, "--markdown")[1])
             b.write_text(json.dumps(recording("GPU", [row_of("decode", 5, 1.0, Nq=1)])))
             bad = Path(folder) / "bad.json"
             bad.write_text('{"kind": "timing", "rows": [{"a": 1}]}')
-            for words, why in (((a, b), "nothing was timed in both"), ((a, bad), "make no sense"), ((a, folder), "cannot read"),
+            for words, why in (((a, b), "nothing was timed in both"), ((a, bad), "make no sense"),
+                               ((a, folder), "cannot read"),
                                ((a, Path(folder) / "none.json"), "none.json: No such file or directory"),
                                ((ROOT / "docs/results/mutation.json", a), "mutation.json: not a timing measurement"),
                                ((a,), "required: B.json; see ./lab compare --help"), ((a, b, "--x"), "unrecognized")):
@@ -115,17 +119,17 @@ class GpusTest(unittest.TestCase):
                     for regime in regimes for stage in (4, 5)]
             return recording(gpu, rows, date=date)
 
+        later = row_of("train", 5, 0.1, folder="05_causal_skip", shows_here=True)
         with tempfile.TemporaryDirectory() as folder:
             sources = Sources(LAB, Path(folder))
             self.assertEqual(compare.gpus(sources, Page("docs/results.md"), []), "Recorded on one GPU so far.\n")
             for file, record in (("a", whole(SHOWN_GPU, "2026-11-22", 2.0)), ("b", whole("GPU B", "2026-11-24", 1.0)),
-                                 ("c", recording("GPU B", [row_of("train", 5, 0.1, folder="05_causal_skip", shows_here=True)],
-                                                 date="2026-11-25", kernels={"05_causal_skip": "old"}))):
+                                 ("c", recording("GPU B", [later], date="2026-11-25", kernels={later.folder: "old"}))):
                 (Path(folder) / f"{file}.json").write_text(json.dumps(record))
             sources = Sources(LAB, Path(folder))
             self.assertEqual(sources.recorded.hardware.gpu, SHOWN_GPU)  # though the other is newer
             shown = compare.gpus(sources, Page("README.md", HERE.stage(5)), [])
-            self.assertIn(f"| stage | problem | unit | {SHOWN_GPU} (over the parent) | GPU B (over the parent) |\n", shown)
+            self.assertIn(f"| unit | {SHOWN_GPU} (over the parent) | GPU B (over the parent) |\n", shown)
             self.assertIn("| 05_causal_skip | train 2k | TFLOP/s | 275 (2.00x) | 2749* |\n", shown)
             self.assertIn("| 05_causal_skip | decode 2k | TFLOP/s | 275 (2.00x) | 550 (2.00x) |\n", shown)
             self.assertIn("- Recorded on GPU B, 2026-11-25, commit 0123456\n", shown)
@@ -180,7 +184,8 @@ class LikeTest(unittest.TestCase):
         for gpu in ("A100", "RTX4090", "T4", "L4", "B200"):
             rows, without = like.estimates(MODEL, MODEL.gpu(gpu), like.chosen(HERE, ["5", "36"]), "train")
             self.assertEqual([row["stage"] for row in rows], ["05_causal_skip"])
-            self.assertEqual(without, [f"36_own_diagonal needs compute capability 9.0; {gpu} has {MODEL.gpu(gpu).capability}"])
+            has = MODEL.gpu(gpu).capability
+            self.assertEqual(without, [f"36_own_diagonal needs compute capability 9.0; {gpu} has {has}"])
         _, without = like.estimates(MODEL, MODEL.gpu("T4"), [HERE.stage(26)], "train")
         self.assertRegex(without[0], "26_mbarriers needs 96 KB of shared memory for a block at d = 128; T4 has 64 KB")
 
@@ -200,7 +205,7 @@ class LikeTest(unittest.TestCase):
             self.assertTrue(all(row["estimate"] for row in json.loads(answer.read_text())["estimates"]))
         for words, code, why in ((("36", "--like", "A100"), 3, "36_own_diagonal needs compute capability 9.0"),
                                  (("--like", "X1"), 2, "there is no GPU 'X1' to be like; there are H200, "),
-                                 (("77", "--like", "A100"), 2, "there is no stage 77"),
+                                 (("77", "--like", "A100"), 2, "there is no stage '77'"),
                                  (("--like", "A100", "--regime", "x"), 2, "there is no regime 'x'")):
             status, shown, said = output(like, LAB, *words)
             self.assertEqual((status, shown, said.count("\n")), (code, "", 1), said)
@@ -208,8 +213,18 @@ class LikeTest(unittest.TestCase):
 
     def test_what_was_counted_is_counted_anew_only_for_a_new_kernel(self):
         sources = Sources(LAB)
-        sources.ask = lambda *words: HERE.ask(*words) if words == ("list",) else self.fail(words)
-        self.assertEqual(like.counted_work(sources), (ROOT / "docs/publish/work.json").read_text(encoding="utf-8"))
+        asked = []
+        sources.listed = HERE.listed
+        sources.ask = lambda *words: asked.append(words) or {"work": [{"counter": "mma", words[1]: 7}]}
+        sources.prints["05_causal_skip"] = "new"
+        made = json.loads(like.counted_work(sources))
+        self.assertEqual(made["05_causal_skip"]["kernel"], "new")
+        self.assertEqual(made["05_causal_skip"]["work"]["decode"], 2 * [[0] * 6 + [7, 0, 0, 0]])
+        self.assertIn(("count", "05_causal_skip", "--shape", "1,1,1,768,768,64", "--causal", "--long"), asked)
+        same = {folder for folder in made if MODEL.counted[folder].kernel == HERE.fingerprint(folder)}
+        self.assertFalse((same - {"05_causal_skip"}) & {words[1] for words in asked})
+        self.assertEqual({folder: made[folder] for folder in same - {"05_causal_skip"}},
+                         {folder: MODEL.counted[folder] for folder in same - {"05_causal_skip"}})
 
 
 if __name__ == "__main__":

@@ -73,7 +73,8 @@ def differences(first, second, rows):
     """What keeps the two from being compared as a whole, a sentence each."""
     notes = []
     kernels = dict.fromkeys(row["who"] for row in rows if not row["who"].startswith("peer: "))
-    of_kind = {kind: [folder for folder in kernels if same_kernel(first, second, folder) is kind] for kind in (False, None)}
+    of_kind = {kind: [folder for folder in kernels if same_kernel(first, second, folder) is kind]
+               for kind in (False, None)}
     if of_kind[False]:
         notes.append(f"* The kernel's code differs between A and B: {', '.join(of_kind[False])}.")
     if of_kind[None]:
@@ -105,7 +106,7 @@ def compared(first, second):
 
 def tables_of(answer):
     """Pairs of title and (columns, rows)."""
-    facts = [[name, answer["a"][name], answer["b"][name]] for name in answer["a"] if answer["a"][name] or answer["b"][name]]
+    facts = [[name, a, b] for (name, a), b in zip(answer["a"].items(), answer["b"].values()) if a or b]
     found = [("", (["", "A", "B"], facts))]
     for mean in answer["means"]:
         own = [row for row in answer["rows"] if row["regime"] == mean["regime"]]
@@ -120,8 +121,8 @@ def tables_of(answer):
 
 
 def side_by_side(sources, stages):
-    """The GPUs, each with its recordings, and a row for each problem where a stage's change should show that two or more
-    of them have: of each GPU the newest recording that has it."""
+    """A row for each problem where a stage's change should show and that two or more GPUs have, from the newest
+    recording of each GPU that has it; and the recordings that were used, by GPU."""
     of_gpu, used = sources.by_gpu, {}
     rows = []
     for stage in stages:
@@ -149,7 +150,8 @@ def side_by_side(sources, stages):
 @block("gpus")
 def gpus(sources, page, _):
     """A lesson's stage, a part's stages, or all, with the GPUs as columns."""
-    stages = [page.stage] if page.stage else sources.of_part(page.part) if page.part is not None else sources.stages.values()
+    of_page = sources.of_part(page.part) if page.part is not None else sources.stages.values()
+    stages = [page.stage] if page.stage else of_page
     rows, used = side_by_side(sources, stages)
     if not rows:
         return "Recorded on one GPU so far.\n"

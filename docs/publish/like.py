@@ -29,8 +29,8 @@ from sources import Sources  # noqa: E402
 
 HERE = Path(__file__).parent
 LAUNCH_MS = 0.003  # assumed: what a kernel's start and end cost
-COUNTED = ("launches", "blocks", "global_load_bytes", "global_store_bytes", "shared_exchange_bytes", "shared_tile_bytes", "mma",
-           "wgmma_columns", "exponentials", "workspace_bytes")
+COUNTED = ("launches", "blocks", "global_load_bytes", "global_store_bytes", "shared_exchange_bytes",
+           "shared_tile_bytes", "mma", "wgmma_columns", "exponentials", "workspace_bytes")
 # By kind of problem the options of the two counts that give its work at every size. N is a multiple of every tile but
 # one: 384 at d = 64, where tiles have 64, 128 or 192 rows, and 256 elsewhere.
 KINDS = {f"d={d}{mask}": [f"--shape 1,1,1,{n},{n},{d}{mask.replace(' ', ' --')}" for n in (first, 2 * first)]
@@ -50,14 +50,15 @@ def is_counted(sources, stage, kind):
 
 
 def counters_of(sources, stage, options):
-    counted = {row["counter"]: row[stage.folder] for row in sources.ask("count", stage.folder, *options.split(), "--long")["work"]}
+    answer = sources.ask("count", stage.folder, *options.split(), "--long")
+    counted = {row["counter"]: row[stage.folder] for row in answer["work"]}
     return [counted.get(name, 0) for name in COUNTED]
 
 
 @generated_file("docs/publish/work.json")
 def counted_work(sources):
-    """A line for each stage: its fingerprint, and by kind of problem its counters of COUNTED at both sizes. What was counted
-    of the same kernel before is kept."""
+    """A line for each stage: its fingerprint, and by kind of problem its counters of COUNTED at both sizes. What was
+    counted of the same kernel before is kept."""
     path = HERE / "work.json"
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found = {}
@@ -79,8 +80,8 @@ def kind_of(row):
 
 
 def work_of(row, counted):
-    """What a stage does on a problem, of each head: a part that grows with N and one that grows with its square, or, for the
-    number of blocks and for one query row, a constant part and one that grows with N."""
+    """What a stage does on a problem, of each head: a part that grows with N and one that grows with its square, or,
+    for the number of blocks and for one query row, a constant part and one that grows with N."""
     kind = kind_of(row)
     both = counted.get(row.folder, {}).get("work", {}).get(kind)
     if not both:
@@ -137,8 +138,8 @@ class Model:
         """Why a stage cannot run there; None if nothing is known that would keep it from it."""
         if stage.capability and stage.capability != gpu.capability:
             return f"{stage.folder} needs compute capability {stage.capability}; {gpu.name} has {gpu.capability}"
-        needed = row and self.block_bytes.get((row.folder, row.shape.d), 0)
-        if needed and needed > gpu.block_bytes:
+        needed = self.block_bytes.get((row.folder, row.shape.d), 0) if row else 0
+        if needed > gpu.block_bytes:
             return (f"{stage.folder} needs {needed / 1024:.0f} KB of shared memory for a block at d = {row.shape.d}; "
                     f"{gpu.name} has {gpu.block_bytes / 1024:.0f} KB")
         return None
@@ -179,15 +180,14 @@ def chosen(sources, words):
     for word in ",".join(words).split(","):
         first, _, last = word.partition("-")
         if word == "all":
-            found += sources.stages.values()
+            named = sources.stages.values()
         elif first.isdigit() and (last.isdigit() or not last):
-            within = [stage for stage in sources.stages.values() if int(first) <= stage.number <= int(last or first)]
-            found += within or [sources.stage(int(first))]
+            named = [stage for stage in sources.stages.values() if int(first) <= stage.number <= int(last or first)]
         else:
             named = [stage for stage in sources.stages.values() if word in (stage.folder, stage.folder[3:])]
-            if not named:
-                raise Failure(f"there is no stage '{word}'")
-            found += named
+        if not named:
+            raise Failure(f"there is no stage '{word}'; see ./lab list")
+        found += named
     return list(dict.fromkeys(found))
 
 
@@ -203,7 +203,8 @@ def estimates(model, gpu, stages, regime):
         own = [row for row in merged.values() if row.folder == stage.folder and model.bound(gpu, row)
                and (row.regime == regime if regime else row.shows_here)]
         if not own or stage.capability:
-            without[stage.folder] = model.why_not(gpu, stage) or f"{stage.folder} was counted on no problem of these regimes"
+            why = model.why_not(gpu, stage)
+            without[stage.folder] = why or f"{stage.folder} was counted on no problem of these regimes"
         for problem in sorted(records.by_problem({"rows": own}), key=lambda problem: problem.shape.Nk):
             row = problem.first
             if why := model.why_not(gpu, stage, row):
@@ -220,8 +221,8 @@ def estimates(model, gpu, stages, regime):
 
 
 def errors(model, gpu, other):
-    """By how large a factor, at least 1, estimates for a GPU miss its recordings: pairs of factor and problem, from counts
-    alone, and scaled from another GPU's recordings. Of kernels that are as they were counted."""
+    """By how large a factor, at least 1, estimates for a GPU miss its recordings: pairs of factor and problem, from
+    counts alone, and scaled from another GPU's recordings. Of kernels that are as they were counted."""
     from_counts, scaled = [], []
 
     def miss(found, estimate, row):
@@ -230,7 +231,7 @@ def errors(model, gpu, other):
 
     for key, row in model.recorded.get(gpu.recorded_as, {}).items():
         there = model.recorded.get(other.recorded_as, {}).get(key)
-        if row.kernel != model.counted[row.folder].kernel or not model.bound(gpu, row):
+        if not model.bound(gpu, row) or row.kernel != model.counted[row.folder].kernel:
             continue
         miss(from_counts, model.bound(gpu, row)[0], row)
         if there and there.kernel == row.kernel:
@@ -239,8 +240,8 @@ def errors(model, gpu, other):
 
 
 def error_rows(model):
-    """By pair of recorded GPUs how many estimates there are of which kind, and by what factor they miss: in the median, and
-    at worst."""
+    """By pair of recorded GPUs how many estimates there are of which kind, and by what factor they miss: in the median,
+    and at worst."""
     rows = []
     recorded = [gpu for gpu in model.gpus.values() if gpu.get("recorded_as") in model.recorded]
     for gpu in recorded:
@@ -250,14 +251,15 @@ def error_rows(model):
                 for how, found in (("counted work alone", bound), (f"recordings of {other.name}, scaled", scaled)):
                     if found:
                         worst, where = max(found)
-                        rows.append([gpu.name, how, str(len(found)), times(statistics.median(each for each, _ in found)),
-                                     times(worst), where])
+                        median = statistics.median(factor for factor, _ in found)
+                        rows.append([gpu.name, how, str(len(found)), times(median), times(worst), where])
     return rows
 
 
 @block("estimate_errors")
 def estimate_errors(sources, *_):
-    return table(["estimated", "from", ">estimates", ">median error", ">largest error", "where"], error_rows(Model(sources)))
+    columns = ["estimated", "from", ">estimates", ">median error", ">largest error", "where"]
+    return table(columns, error_rows(Model(sources)))
 
 
 def main():
@@ -281,17 +283,19 @@ def main():
     shown = [[mark, row["problem"], row["stage"], "-" if row["scaled_ms"] is None else f"{row['scaled_ms']:.3f}",
               f"{row['bound_ms']:.3f}", row["bound_by"], f"{rounded(row['rate'], 100)} {row['unit']}"] for row in rows]
     columns = ["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by", ">rate"]
-    sources_of = list(dict.fromkeys(row["scaled_from"] for row in rows if row["scaled_from"]))
-    notes = [f"no time in this table was measured on it. \"Bound\" is the least time that the counted work takes at the "
-             f"ceilings of the specification ({', '.join(gpu.sources)}).",
-             *([f"\"scaled\" is the time recorded on {' or '.join(sources_of)}, multiplied by the ratio of the two GPUs' bounds."]
-               if sources_of else []),
-             *([f"{gpu.assumed}."] if "assumed" in gpu else []),
-             *(f"of {name} from {how}, {count} such estimates miss the recorded times by {median} in the median, {worst} at "
-               "worst." for name, how, count, median, worst, _ in error_rows(model)),
-             *(["those are GPUs with the same multiprocessors; how far an estimate for another architecture is off is not known."]
-               if gpu.capability != "9.0" else []),
-             *(f"none for this: {why}." for why in without)]
+    bases = list(dict.fromkeys(row["scaled_from"] for row in rows if row["scaled_from"]))
+    notes = ["no time in this table was measured on it. \"Bound\" is the least time that the counted work takes at the "
+             f"ceilings of the specification ({', '.join(gpu.sources)})."]
+    if bases:
+        notes.append(f"\"scaled\" is the time recorded on {' or '.join(bases)}, multiplied by the ratio of the two "
+                     "GPUs' bounds.")
+    if "assumed" in gpu:
+        notes.append(f"{gpu.assumed}.")
+    notes += [f"for {name} from {how}, {count} such estimates miss the recorded times by {median} in the median and "
+              f"{worst} at worst." for name, how, count, median, worst, _ in error_rows(model)]
+    if "recorded_as" not in gpu:
+        notes.append("those GPUs have the same multiprocessors; the error for another architecture is not known.")
+    notes += [f"none for this: {why}." for why in without]
     notes = [f"{mark}: {note}" for note in notes]
     return finish(given, "time", {"like": gpu.name, "estimates": rows, "notes": notes}, [("", (columns, shown))], notes)
 

@@ -21,8 +21,9 @@ def plain_table(columns, rows):
     right = [title.startswith(">") for title in columns]
     lines = [[title.removeprefix(">") for title in columns], *rows]
     widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
-    return "".join("  ".join(f"{text:{'>' if at_right else '<'}{width}}" for text, width, at_right in zip(line, widths, right))
-                   .rstrip() + "\n" for line in lines)
+    padded = [[text.rjust(width) if end else text.ljust(width) for text, width, end in zip(line, widths, right)]
+              for line in lines]
+    return "".join("  ".join(line).rstrip() + "\n" for line in padded)
 
 
 def titled(title, content):

@@ -153,7 +153,8 @@ class Sources:
     def changed_since(self, record, stages):
         """Those whose kernels are others now than those that a recording is of."""
         prints = record.get("kernels", {})
-        return [stage for stage in stages if stage.folder in prints and prints[stage.folder] != self.fingerprint(stage.folder)]
+        known = [stage for stage in stages if stage.folder in prints]
+        return [stage for stage in known if prints[stage.folder] != self.fingerprint(stage.folder)]
 
     def recording_of(self, number):
         """Where the stages with numbers like this one were timed: in the newest recording of all stages, unless this
