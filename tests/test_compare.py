@@ -47,7 +47,7 @@ def output(module, *words):
 
 class CompareTest(unittest.TestCase):
     def setUp(self):
-        """04 and 05 on two problems of train and one of long in A; B has one of each, of long 05 alone, which is wrong."""
+        """04 and 05 on two problems of train and one of long in A; B has one of each, of long a wrong 05 alone."""
         timed = ("train", 2048, 2.0, 1.0), ("train", 4096, 4.0, 2.0), ("long", 2048, 3.0, 3.0)
         rows = [row_of(regime, stage, ms, Nk=n, folder=HERE.stage(stage).folder) for regime, n, *both in timed
                 for stage, ms in zip((4, 5), both)]

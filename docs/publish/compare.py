@@ -36,7 +36,7 @@ def same_kernel(first, second, folder):
 
 
 def names_of(problems):
-    """What each is called beside the others: by regime and N alone where that tells them apart."""
+    """What each is called: by regime and N alone where that tells them apart."""
     short = [problem.short_name for problem in problems]
     return [name if short.count(name) == 1 else problem.full_name for name, problem in zip(short, problems)]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Estimates: how long stages would take on a GPU that nobody timed here, from the work that `lab count` counts and the
-ceilings of gpus.json. `lab time --like GPU` runs it. Nothing that it prints was measured.
+"""Estimates: how long stages would take on a GPU that was not timed here, from the work that `lab count` counts and the
+ceilings of gpus.json. `lab time --like GPU` runs it. No time that it prints was measured on that GPU.
 
     like.py LAB [STAGES...] --like GPU [--regime NAME] [--json FILE] [--markdown]
 
@@ -8,9 +8,9 @@ A stage takes what its busiest resource takes, and a little for each launch:
 
     time = max over resources of (work / ceiling) + launches x 3 us
 
-That is a bound from below: no stage keeps a unit busy all the time. Where a recording has the same problem, the better
-estimate is its time, scaled by the ratio of the two GPUs' bounds. How far both are off, test_compare.py computes from
-the recordings of two GPUs.
+That is a lower bound: no stage keeps a unit busy all the time. Where another GPU was recorded on the same problem, the
+better estimate is its time multiplied by the ratio of the two GPUs' bounds. test_compare.py computes from the
+recordings of two GPUs how far both are off.
 """
 
 import json
