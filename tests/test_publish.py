@@ -487,6 +487,16 @@ class PartsTest(unittest.TestCase):
         self.assertEqual(parts.speedups_where_it_shows(derived(rows + elsewhere), stage), "2.00x to 2.50x (causal)")
         self.assertEqual(parts.speedups_where_it_shows(derived(rows[:2]), stage), "2.00x (causal)")
         self.assertEqual(parts.speedups_where_it_shows(derived(rows), HERE.stage(6)), "")
+        with tempfile.TemporaryDirectory() as folder:
+            sources = Sources(LAB, Path(folder))
+            sources.recorded, sources.lines = derived(rows), HERE.lines
+            shown = parts.ladder(sources, Page("stages/README.md"), [])
+        gained = {row["stage"][:2]: row["over its parent"] for row in cells(shown)}
+        self.assertEqual([gained[number] for number in ("05", "06", "40", "90")],
+                         ["2.00x to 2.50x (causal)", "(decode)", "(backward)", "(train)"])
+        ranges, made = shown.split("\n")[0].split(": ")
+        self.assertEqual([made, ranges[:10], "90" in ranges],
+                         ["recorded on Test GPU, 2026-11-21, commit 0123456", "- 00 to 06", False])
 
 
 if __name__ == "__main__":
