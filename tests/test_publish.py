@@ -477,26 +477,15 @@ class PublishedTest(unittest.TestCase):
 
 class PartsTest(unittest.TestCase):
     def test_speedups_where_they_show(self):
-        rows = [row_of("causal", stage, ms, causal=True, Nk=n, shows_here=True) for n, fast in ((2048, 1.0), (4096, 0.8))
-                for stage, ms in ((4, 2.0), (5, fast))]
-        stage = HERE.stage(5)
-        for row in rows:
-            row["folder"] = HERE.stage(row.stage).folder
+        rows = [row_of("causal", stage, ms, causal=True, Nk=n, shows_here=True, folder=HERE.stage(stage).folder)
+                for n, fast in ((2048, 1.0), (4096, 0.8)) for stage, ms in ((4, 2.0), (5, fast))]
         elsewhere = [Fields(row, regime="long", shows_here=False) for row in rows[:2]]
         elsewhere[1]["timing"] = fields({"median_ms": 0.1})
-        self.assertEqual(parts.speedups_where_it_shows(derived(rows + elsewhere), stage), "2.00x to 2.50x (causal)")
-        self.assertEqual(parts.speedups_where_it_shows(derived(rows[:2]), stage), "2.00x (causal)")
-        self.assertEqual(parts.speedups_where_it_shows(derived(rows), HERE.stage(6)), "")
-        with tempfile.TemporaryDirectory() as folder:
-            sources = Sources(LAB, Path(folder))
-            sources.recorded, sources.lines = derived(rows), HERE.lines
-            shown = parts.ladder(sources, Page("stages/README.md"), [])
-        gained = {row["stage"][:2]: row["over its parent"] for row in cells(shown)}
-        self.assertEqual([gained[number] for number in ("05", "06", "40", "90")],
-                         ["2.00x to 2.50x (causal)", "(decode)", "(backward)", "(train)"])
-        ranges, made = shown.split("\n")[0].split(": ")
-        self.assertEqual([made, ranges[:10], "90" in ranges],
-                         ["recorded on Test GPU, 2026-11-21, commit 0123456", "- 00 to 06", False])
+        for timed, shown in ((rows + elsewhere, "2.00x to 2.50x (causal)"), (rows[:2], "2.00x (causal)")):
+            sources = copy.copy(HERE)
+            sources.recorded = derived(timed)
+            gained = [row["over its parent"] for row in cells(parts.ladder(sources, Page("stages/README.md"), []))]
+            self.assertEqual(gained[5:7], [shown, "(decode)"])
 
 
 if __name__ == "__main__":
