@@ -52,7 +52,7 @@ def found(root):
 
 
 def finds_what_it_is_for():
-    page = "It is there.\n<!-- generated: x -->\nbeside\n<!-- end -->\n```cpp\nbehind\n```\n[a](b#beside)\nbeside, for every"
+    page = "It is there.\n<!-- generated: x -->\nbeside\n<!-- end -->\n```cpp\nbehind\n```\n[a](b#beside)\nbeside every"
     assert [(n, rejected(text)) for n, text in prose(page) if rejected(text)] == [(1, ["is there"]), (9, ["beside"])]
     source = 'int behind;  // nobody\nf("O was there");'
     assert [rejected(text) for _, text in comments(source)] == [["nobody"], ["was there"]]
