@@ -238,6 +238,13 @@ class ClimbTest(unittest.TestCase):
         self.assertEqual(three[0], climbs.climbs(HERE, branched())[0])  # shared steps, too
         self.assertEqual([(step["stage"], step["shared"]) for step in three[2]["steps"]], [("40_stage", False)])
 
+    def test_a_page_may_show_one_of_them(self):
+        sources = Sources(LAB)
+        sources.recorded = branched()
+        shown = climbs.climbs_block(sources, Page("README.md"), ["train"])
+        self.assertEqual((shown.count("<picture>"), "train-light.svg" in shown), (1, True))
+        self.assertEqual(climbs.climbs_block(sources, Page("README.md"), []).count("<picture>"), 2)
+
     def test_nobody_climbs_to_a_stage_that_takes_a_change_away(self):
         results = branched()
         results.rows.append(Fields(results.rows[3], stage=90, folder="90_stage"))
