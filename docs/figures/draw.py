@@ -120,6 +120,81 @@ def grid(f, x, y, rows, columns, size, cell):
             f.cell(x + size * c, y + size * r, size, size, words, fill, **(style[0] if style else {"size": SMALL}))
 
 
+# --- One mma ---------------------------------------------------------------------------------------------------------
+
+
+@figure("00-mma", "What lane 5 holds of the operands of one mma m16n8k16, and the addresses that it passes to ldmatrix")
+def one_mma(f):
+    """The numbers are those of docs/one_mma.md, where its interactive figure has them from docs/site/one_mma.js."""
+    lane, size, wide = 5, 15, 16.5
+    g, t = lane // 4, lane % 4
+    rows, pairs = (g, g + 8), (2 * t, 2 * t + 1, 2 * t + 8, 2 * t + 9)
+    a = [[(r + k) % 7 % 3 for k in range(16)] for r in range(16)]
+    b = [[(k + c) % 11 % 4 for c in range(8)] for k in range(16)]
+    left, right, top, bottom = 22, 286, 34, 310
+
+    def matrix(x, y, height, columns, width, value, mine, of_the_sum):
+        for r in range(height):
+            f.text(x - 4, y + size * r + 12, str(r), "own" if r in mine[0] else "faint", SMALL, "end")
+            for c in range(columns):
+                held = r in mine[0] and c in mine[1]
+                f.cell(x + width * c, y + size * r, width, size, str(value(r, c)),
+                       "own" if held else "shared" if of_the_sum(r, c) else None, 0.6 if held else 0.2, size=SMALL,
+                       bold=held, line="grid")
+        for c in range(0, columns, columns // 8):  # of 16 every other: the numbers need the room
+            f.text(x + width * (c + 0.5), y - 4, str(c), "own" if c in mine[1] else "faint", SMALL, "middle")
+
+    matrix(left, bottom, 16, 16, size, lambda r, k: a[r][k], (rows, pairs), lambda r, k: r == g)
+    matrix(right, top, 16, 8, wide, lambda k, c: b[k][c], (pairs, (g,)), lambda k, c: c == 2 * t)
+    matrix(right, bottom, 16, 8, wide, lambda r, c: sum(a[r][k] * b[k][c] for k in range(16)), (rows, pairs[:2]),
+           lambda r, c: (r, c) == (g, 2 * t))
+    f.box(left, bottom + size * (lane % 16), 8 * size, size, line="green", thick=2.5)
+    f.box(right + wide * (lane % 8), top, wide, 8 * size, line="green", thick=2.5)
+    for x, y, words in ((left, bottom - 20, "A, 16 × 16"), (right, 14, "B, 16 × 8"), (right, bottom - 20, "C = A B, 16 × 8")):
+        f.text(x, y, words, bold=True)
+    f.text(0, 14, "lane 5 = 4 g + t: g = 1, t = 1", bold=True, size=HEAD)
+    for n, (color, words) in enumerate((
+            ("own", ["held by lane 5, in 32-bit registers", "a[0] to a[3], b0 and b1: pairs;", "d[0] to d[3]: one each"]),
+            ("shared", ["row 1 of A and column 2 of B, whose", "16 products are d[0]; lanes 4 to 7 hold",
+                        "the row, lanes 8 to 11 the column"]),
+            ("green", ["the 16 bytes whose address lane 5", "passes to ldmatrix: in A row 5 from",
+                       "column 0 on; in B, which lies in", "memory by columns, column 5 from", "row 0 on"]))):
+        y = 36 + 62 * n
+        f.box(0, y, 13, 13, None if color == "green" else color, 0.6 if color == "own" else 0.2,
+              line="green" if color == "green" else "grid", thick=2.5 if color == "green" else 1)
+        f.lines(20, y + 11, words, size=SMALL)
+    f.note(bottom + 16 * size + 22, "A pair of neighbours shares a register. Lane 5 receives nothing of the row of A that "
+           "it names: its address serves the warp, and the elements of row 5 go to lanes 20 to 23.")
+
+
+@figure("00-banks", "Eight rows of 64 elements in the banks of shared memory: plain, padded and XOR-swizzled")
+def banks(f):
+    layouts = (("plain", "64 elements", lambda r, c: 128 * r + 16 * c),
+               ("padded", "72 elements", lambda r, c: 144 * r + 16 * c),
+               ("swizzled", "64, c XOR r % 8", lambda r, c: 128 * r + 16 * (c ^ r % 8)))
+    size, piece = 15, 2
+    for n, (name, what, address) in enumerate(layouts):
+        x = 20 + 138 * n
+        f.text(x, 14, name, bold=True)
+        f.text(x, 30, what, "faint", SMALL)
+        for c in range(0, 8, 2):
+            f.text(x + size * (c + 0.5), 48, str(4 * c), "faint", SMALL, "middle")
+        for r in range(8):
+            if n == 0:
+                f.text(x - 6, 54 + size * r + 12, str(r), "faint", SMALL, "end")
+            for c in range(8):
+                group = address(r, c) // 16 % 8
+                f.cell(x + size * group, 54 + size * r, size, size, str(c), "own" if c == piece else "shared",
+                       0.7 if c == piece else 0.1, size=SMALL, bold=c == piece, line="grid")
+        used = [address(r, piece) // 16 % 8 for r in range(8)]
+        ways = max(used.count(group) for group in used)
+        f.text(x, 54 + 8 * size + 18, f"{ways}-way conflict" if ways > 1 else "no conflict", "own", SMALL, bold=True)
+        f.text(x, 54 + 8 * size + 34, f"{4 * len(set(used))} banks, {ways} pass{'es' if ways > 1 else ''}", size=SMALL)
+    f.note(234, "Eight rows r run down. A square is 16 bytes, four of the 32 banks; the numbers above are banks. "
+           "The number in it is the piece c of the row (columns 8 c to 8 c + 7) that lies there. Orange: "
+           "piece 2 of each row, one 8~×~8 matrix of an ldmatrix.")
+
+
 # --- The algorithm ---------------------------------------------------------------------------------------------------
 
 
