@@ -163,7 +163,7 @@ class Ladder:
     def one_mma(self, figure):
         """A figure that its script draws, in the place of the still picture after it."""
         self.pages.files["one_mma.js"] = read("docs/site/one_mma.js").encode()
-        return (f'<div class="one-mma" data-figure="{figure}"></div>\n'
+        return (f'<div class="one-mma wide" data-figure="{figure}"></div>\n'
                 + ('<script defer src="one_mma.js"></script>\n' if figure == "fragments" else ""))
 
     def badge(self, stage):

@@ -139,6 +139,7 @@ addEventListener("DOMContentLoaded", () => {
     }
 
     function fragments(parent) {
+        make(parent, "p", {class: "hint"}, "Point at a lane or an element, or tap it; arrow keys move among the lanes.");
         const top = make(parent, "div", {class: "top"});
         const picker = lanes(top);
         picker.addEventListener("pointerleave", event => event.pointerType === "mouse" && show(state.lane));
@@ -174,8 +175,8 @@ addEventListener("DOMContentLoaded", () => {
             make(words, "p", {}, `b0, b1: ${pairs(B, oneMma.B)}`);
             make(words, "p", {}, `d[0] to d[3]: ${values(C, oneMma.C).join(", ")}`);
             make(words, "p", {class: "address"}, `It passes the address of A[${aRow}][${aColumn}], and of ` +
-                (fromK ? `K[${first[1]}][${first[0]}], which is B[${first[0]}][${first[1]}]`
-                       : `V[${first[0]}][${first[1]}] = B[${first[0]}][${first[1]}]`) + next + ".");
+                `${fromK ? `K[${first[1]}][${first[0]}]` : `V[${first[0]}][${first[1]}]`}, ` +
+                `which is B[${first[0]}][${first[1]}]${next}.`);
             make(words, "p", {class: "sum"}, `C[${row}][${column}] = ${sum} = ${oneMma.C(row, column)}`);
         });
     }
@@ -185,7 +186,7 @@ addEventListener("DOMContentLoaded", () => {
                Object.fromEntries(Object.entries(layouts).map(([name, {words}]) => [name, words])));
         const grid = make(parent, "div", {class: "cells banks", style: "--columns: 8", "aria-hidden": "true"});
         make(grid, "span", {}, "bank");
-        for (let group = 0; group < 8; ++group) make(grid, "span", {}, `${4 * group}–${4 * group + 3}`);
+        for (let group = 0; group < 8; ++group) make(grid, "span", {}, `${4 * group} …`);
         const cells = [], labels = [];
         for (let r = 0; r < 8; ++r) {
             labels.push(make(grid, "span"));
