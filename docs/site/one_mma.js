@@ -139,7 +139,8 @@ addEventListener("DOMContentLoaded", () => {
     }
 
     function fragments(parent) {
-        make(parent, "p", {class: "hint"}, "Point at a lane or an element, or tap it; arrow keys move among the lanes.");
+        make(parent, "p", {class: "hint"},
+             "Point at a lane or an element, or tap it; arrow keys move among the lanes.");
         const top = make(parent, "div", {class: "top"});
         const picker = lanes(top);
         picker.addEventListener("pointerleave", event => event.pointerType === "mouse" && show(state.lane));
