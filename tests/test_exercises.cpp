@@ -348,6 +348,7 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
          {"05_causal_skip/kernel.cu", "05_causal_skip/README.md", "06_flash_decoding", "26_mbarriers"})
         CHECK(!fs::exists(folder / (std::string("out/stages/") + name)));
     CHECK(!fs::exists(folder / "out/stages/05_causal_skip/mutants"));
+    CHECK(!fs::exists(folder / "out/docs/course"));  // the quizzes' answers
     const auto known = nlohmann::json::parse(folder.read("out/stages/05_causal_skip/stage.json"));
     CHECK(known.at("problems").size() == load_exercise("5").problems.size());  // these, not the bugs
     CHECK(fs::exists(folder / "out/docs/figures/04-split-q-light.svg"));

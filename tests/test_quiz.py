@@ -55,7 +55,7 @@ class FormTest(unittest.TestCase):
                 self.assertTrue(right.count or " = " in right.why, name)
 
     def test_what_is_in_another_form_is_named(self):
-        fold, why_not = "<details><summary>a</summary>\n\n{}: b.\n\n{}</details>\n\n", "'Idea' needs .* one of them right"
+        fold, why_not = "<details><summary>a</summary>\n\n{}: b.\n\n{}</details>\n\n", "'Idea' needs .* one of them"
         for text, why in ((fold.format("Wrong", ""), why_not), (fold.format("Right", "") * 2, why_not),
                           (fold.format("Right", "") + fold.format("Maybe", ""), why_not),
                           (fold.format("Right", "Count it: by hand.\n\n"), "'by hand' is no way to count")):

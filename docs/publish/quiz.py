@@ -11,6 +11,7 @@ Exit codes: 0 ok; 2 bad usage.
 
 import html
 import json
+import os
 import re
 import shutil
 import sys
@@ -25,8 +26,8 @@ from command import Options, write  # noqa: E402
 from records import ROOT  # noqa: E402
 
 FOLDER = ROOT / "docs/course/quiz"
-ANSWER = re.compile(r"<details><summary>(.*?)</summary>\n\n(Right|Wrong): (.*?)\n\n(?:Count it: (.*?)\.\n\n)?</details>",
-                    re.S)
+ANSWER = re.compile(r"<details><summary>(.*?)</summary>\n\n(Right|Wrong): (.*?)\n\n"
+                    r"(?:Count it: (.*?)\.\n\n)?</details>", re.S)
 COUNT = re.compile(r"`\./lab count ([\d ]+?) (--\S+.*?)`: (.+) = ([\d,.]+)")
 
 
@@ -87,7 +88,7 @@ def read_part(path):
         answers = [read_answer(*answer) for answer in ANSWER.findall(text)]
         rest = plain(ANSWER.sub("", text))
         if sum(answer.right for answer in answers) != 1 or "<details>" in rest or not rest:
-            raise Failure(f"{path.name}: '{idea}' needs a text and answers in the form of the others, one of them right")
+            raise Failure(f"{path.name}: '{idea}' needs a text, and answers in the known form, one of them right")
         questions.append(Question(idea, rest, answers))
     return Part(path.stem, re.match("# (.*)", head)[1], source, questions)
 
@@ -219,6 +220,8 @@ def main():
     except Failure as failure:
         print(f"lab: {failure}", file=sys.stderr)
         return failure.code
+    except BrokenPipeError:  # as of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -106,7 +106,8 @@ def layout(pages, ladder):
                                   for part in ladder.parts.values()],
              "notebooks/README.md": [tab(page) for page in pages if page.path.endswith(".ipynb")],
              "docs/course/README.md": [tab(pages[f"docs/course/{guide}.md"])
-                                       for guide in ("students", "instructors", "gpu")]}
+                                       for guide in ("students", "instructors", "gpu")]
+             + [tab(page) for page in pages if page.path.startswith("docs/course/quiz/")]}
     shown = {*ORDER, *ladder.by_path, *ladder.parts, *(page.path for page in pages if page.path.endswith(".ipynb")
                                                        or page.path.startswith("docs/course/"))}
     others = [tab(page) for page in pages if page.path not in shown]
