@@ -51,7 +51,7 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
     add_scripted(
         lab, "docs", "Build the site: lessons, diffs side by side, kernels, the reference",
         {{"--out", "DIR: the site's folder [build/docs/html]"}, {"--open", "Show it in the browser"}});
-    add_scripted(lab, "quiz", "Questions on a part, as in ./lab quiz 10s; on the algorithm by default",
+    add_scripted(lab, "quiz", "Test yourself: questions on a part, as in ./lab quiz 10s [00s]",
                  {{"--list", "Print the questions and ask nothing"},
                   {"--key", "Print them with the reasons: for instructors"},
                   {"--json", "FILE: write the questions, and what was answered, as JSON to FILE"},
