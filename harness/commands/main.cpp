@@ -58,8 +58,7 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
                   {"--markdown", "Print Markdown, and ask nothing"}});
     add_scripted(lab, "test", "Build and test everything",
                  {{"--quick", "Only what takes about a minute once it is built"},
-                  {"--mutate",
-                   "[STAGES]: instead, which of a kernel's small mistakes the cases of lab check miss [0-6]"},
+                  {"--mutate", "[STAGES]: instead, which small mistakes in a kernel lab check misses [0-6]"},
                   {"--coverage", "[STAGES]: instead, which ways of a kernel these cases never go"}});
     add_scripted(lab, "tables", "Rewrite the generated tables and plots of the README files",
                  {{"--check", "Change nothing; fail if a file is out of date"},
