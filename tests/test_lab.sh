@@ -345,9 +345,19 @@ expect 7 out '/docs/publish/compare.py>' out '<a b.json>' out '<c.json>'
 if [ -s "$work/cmake" ]; then status='built for lab compare'; expect 7; fi
 run tables --help
 expect 7 out '<tables>' out '<--help>'
+
+title='lab quiz: the same, and nothing is built for it'
+rm -rf "$LADDER_BUILD"
+run quiz 10s --list
+expect 7 out '/docs/publish/quiz.py>' out '<10s>' out '<--list>'
+[ ! -e "$LADDER_BUILD" ] || { failed=$((failed + 1)); echo "FAILED: $title"; }
+run quiz --help
+expect 7 out '<quiz>' out '<--help>'
 rm "$bin/python3"
-run tables
-expect 3 err 'lab tables needs python3' err 'sudo apt-get install -y python3'
+for command in quiz tables; do
+    run $command
+    expect 3 err "lab $command needs python3" err 'sudo apt-get install -y python3'
+done
 
 title='bad usage of lab test'
 run test --slow

@@ -1,7 +1,8 @@
-"""What commands of `lab` that Python answers have in common: the command line, and the form of the output."""
+"""What the commands of this folder share: how they read their words, fail, show tables and write files."""
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,16 +11,17 @@ from markdown import plain_table, table, titled
 
 
 class Options(argparse.ArgumentParser):
-    """With --json FILE and --markdown. The help is the program's: `lab help COMMAND`."""
+    """Of `lab NAME`, with --json FILE and --markdown: says what is wrong in one line, and exits with 2. The help is the
+    program's."""
 
-    def __init__(self, command):
+    def __init__(self, name):
         super().__init__(add_help=False, allow_abbrev=False)
-        self.command = command
+        self.name = name
         self.add_argument("--json", type=Path)
         self.add_argument("--markdown", action="store_true")
 
     def error(self, message):
-        self.exit(2, f"lab: {message}; see ./lab {self.command} --help\n")
+        self.exit(2, f"lab: {message}; see ./lab {self.name} --help\n")
 
 
 def write(path, text):
@@ -49,3 +51,6 @@ def run(main):
     except Failure as failure:
         print(f"lab: {failure}", file=sys.stderr)
         return failure.code
+    except BrokenPipeError:  # as of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
