@@ -32,11 +32,7 @@ struct TimeOptions {
         command.flag("--all", all,
                      "All stages, unless some are named, in all regimes. Without it: the algorithm's and the "
                      "last of each part, or one with its parent, where their changes should show");
-        command
-            .option("--like", like,
-                    "Instead, estimate from counted work the times on another GPU, as A100, B200, L4, "
-                    "RTX4090, T4")
-            .type_name("GPU");
+        command.option("--like", like, "Estimate another GPU, as A100, from counted work").type_name("GPU");
     }
 
     StageOptions stages;
