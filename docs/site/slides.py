@@ -11,7 +11,7 @@ import re
 from markup import Markdown
 from pages import ROOT, read
 
-ASKED = re.compile(r"<!-- block: (\S+) ([^:]*?)(?:: (.*?))? -->")
+ASKED = re.compile(r"<!-- block: (\S+)\s([^:]*?)(?::\s(.*?))? -->", re.S)
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -70,7 +70,7 @@ class Slides:
             text, missing = rows_of(text, [row.strip() for row in rows.split(",")])
             self.pages.problems += [f"{deck}: '{name}' of {path} has no row '{row}'" for row in missing]
         markdown, tokens = self.parsed(path, text)
-        return markdown.render(tokens)
+        return f'<div class="block">{markdown.render(tokens)}</div>\n'
 
     def page(self, deck):
         """The deck as a page."""
