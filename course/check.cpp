@@ -389,7 +389,11 @@ class Checker {
             const bool moves = !of_parent[k].holds() || !before.why_not.empty();
             Criterion& c = criterion(moves ? "moved" : "unmoved");
             c.total += 1;
-            if (moves) moving_.insert(claim.counter);
+            if (moves && moving_.insert(claim.counter).second && before.why_not.empty()) {
+                MovedCounter moved{claim.counter, one.description(), of_parent[k].got, {}};
+                if (broken.empty()) moved.counted = claim.got;
+                result_.moved.push_back(std::move(moved));
+            }
             if (broken.empty() && claim.holds()) {
                 c.passed += 1;
                 continue;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,18 @@ struct CheckOptions {
     double limit_s = 600;     ///< of processors, of all; what is then not done counts as failed
 };
 
+/// A counter that the change moves, on the first problem where it does.
+struct MovedCounter {
+    std::string counter, problem;
+    std::uint64_t of_parent = 0;
+    std::optional<std::uint64_t> counted;  ///< nothing where the kernel fails
+};
+
 /// What was found.
 struct CheckResult {
     std::vector<Criterion> criteria;  ///< always all of them, in this order
-    std::vector<std::string> notes;   ///< what is no failure here
+    std::vector<MovedCounter> moved;
+    std::vector<std::string> notes;  ///< what is no failure here
     /// Each counter that the change moves is as claimed on every problem, also where it must stay.
     bool exact = false;
 

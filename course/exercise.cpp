@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 
 #include "course/mutants.h"
 #include "harness/base/file.h"
@@ -77,29 +78,47 @@ std::vector<fs::path> exercise_folders() {
     return folders;
 }
 
-std::string task_text(const Exercise& e) {
+/// The counters that move with what the parent has, a table for each problem; `more` columns stay empty.
+std::string tables_of(const std::vector<MustMove>& moves, const Stage& parent,
+                      const std::vector<std::string>& more) {
+    std::string text, problem;
+    for (const MustMove& move : moves) {
+        const std::string described = move.problem.description();
+        if (described != problem) {
+            text += fmt::format("{}On {}:\n\n| counter | {} |", problem.empty() ? "" : "\n", described,
+                                parent.folder());
+            for (const std::string& column : more) text += fmt::format(" {} |", column);
+            text += "\n|---|---:|";
+            for (std::size_t k = 0; k < more.size(); ++k) text += "---|";
+            text += "\n";
+        }
+        problem = described;
+        text += fmt::format("| {} | {} |", in_words(move.claim.counter), with_separators(move.claim.got));
+        for (std::size_t k = 0; k < more.size(); ++k) text += " |";
+        text += "\n";
+    }
+    return text;
+}
+
+std::string task_text(const Exercise& e, const std::vector<MustMove>& moves) {
     const Stage& parent = parent_of(e);
     std::string text = fmt::format(
         "# Stage {:02}: {}\n\nYou have the kernel of {} in kernel.cu, as it is. Make one change to it.\n\n"
         "**The change:** {}.\n\n"
-        "## The complaint\n\n{}\n\n## The task\n\n{}\n\n## What must move\n\n",
+        "## The complaint\n\n{}\n\n## The task\n\n{}\n\n## What moves\n\n",
         e.number, in_words(e.name), parent.folder(), e.change, e.complaint, e.task);
-    std::string problem;
-    for (const MustMove& move : what_must_move(e)) {
-        const std::string described = move.problem.description();
-        if (described != problem)
-            text += fmt::format("{}On {}:\n\n| counter | {} | yours |\n|---|---:|---:|\n",
-                                problem.empty() ? "" : "\n", described, parent.folder());
-        problem = described;
-        text += fmt::format("| {} | {} | {} |\n", in_words(move.claim.counter),
-                            with_separators(move.claim.got), with_separators(move.claim.expected));
-    }
+    if (!moves.empty())
+        text += fmt::format(
+            "These counters take another value. Predict each before you change anything:\n`lab check` puts "
+            "your "
+            "numbers beside what it counts.\n\n{}",
+            tables_of(moves, parent, {}));
     const int sm_count = open_device(Backend::cpu)->sm_count();
     for (const Case& c : claim_cases(e.folder())) {
         const auto order = claimed_tiles_of_blocks(e.folder(), c, sm_count);
         if (order.empty()) continue;
         text += fmt::format("{}The order of the blocks: on {} their key tiles must be {}.\n",
-                            problem.empty() ? "" : "\n", c.description(), fmt::join(order, ", "));
+                            moves.empty() ? "" : "\n", c.description(), fmt::join(order, ", "));
         break;
     }
     std::vector<int> new_dims = e.head_dims;
@@ -121,16 +140,16 @@ std::string task_text(const Exercise& e) {
     return text;
 }
 
-std::string prediction_text(const Exercise& e) {
+std::string prediction_text(const Exercise& e, const std::vector<MustMove>& moves) {
+    const std::string tables = tables_of(moves, parent_of(e), {"my prediction", "because"});
     return fmt::format(
         "# Prediction for stage {:02}: {}\n\nWritten before the first change. Wrong ones are worth as much "
-        "as right "
-        "ones, if they\nsay why.\n\n"
-        "| what | of the parent | my prediction | because |\n|---|---|---|---|\n"
-        "| the counter that moves most | | | |\n| a counter that stays | | | |\n"
-        "| time on a GPU, in the regime \"{}\" | 1 | | |\n\n"
+        "as "
+        "right ones, if they\nsay why. `lab check` reads the numbers of these tables.\n\n{}{}"
+        "| also | of the parent | my prediction | because |\n|---|---|---|---|\n"
+        "| a counter that stays | | | |\n| time on a GPU, in the regime \"{}\" | 1 | | |\n\n"
         "Afterwards: where was it wrong, and why?\n",
-        e.number, in_words(e.name), e.shows_in);
+        e.number, in_words(e.name), tables, tables.empty() ? "" : "\n", e.shows_in);
 }
 
 }  // namespace
@@ -248,14 +267,15 @@ std::vector<MustMove> what_must_move(const Exercise& e) {
 
 StudentFolder start_exercise(const Exercise& e, const fs::path& path) {
     require_new_folder(path, "; name another folder with --dir");
-    const std::string kernel = starting_kernel(e), task = task_text(e);
+    const std::vector<MustMove> moves = what_must_move(e);
+    const std::string kernel = starting_kernel(e), task = task_text(e, moves);
     StudentFolder folder{fs::absolute(path).lexically_normal(), e.number, 0};
     std::error_code error;
     fs::create_directories(folder.products(), error);
     if (error) throw BadUsage(fmt::format("cannot make {}: {}", path.string(), error.message()));
     OutputFile(folder.kernel()).write(kernel);
     OutputFile(folder.path / "TASK.md").write(task);
-    OutputFile(folder.path / "prediction.md").write(prediction_text(e));
+    OutputFile(folder.path / "prediction.md").write(prediction_text(e, moves));
     save(folder);
     return folder;
 }
@@ -274,6 +294,23 @@ StudentFolder open_student_folder(const fs::path& path) {
         throw BadUsage(fmt::format("cannot read {}", state.string()));
     }
     return folder;
+}
+
+std::map<std::string, std::string> predictions(const StudentFolder& folder) {
+    std::map<std::string, std::string> predicted;
+    const fs::path file = folder.path / "prediction.md";
+    if (!fs::exists(file)) return predicted;
+    std::istringstream lines(read_file(file));
+    for (std::string line; std::getline(lines, line);) {
+        std::vector<std::string> cells;
+        std::istringstream row(line);
+        for (std::string cell; std::getline(row, cell, '|');) {
+            const std::size_t begin = cell.find_first_not_of(" \t\r"), end = cell.find_last_not_of(" \t\r");
+            cells.push_back(begin == cell.npos ? "" : cell.substr(begin, end - begin + 1));
+        }
+        if (cells.size() > 3 && cells[0].empty() && !cells[3].empty()) predicted[cells[1]] = cells[3];
+    }
+    return predicted;
 }
 
 void save(const StudentFolder& folder) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -72,5 +73,7 @@ StudentFolder start_exercise(const Exercise& exercise, const std::filesystem::pa
 /// Throws BadUsage if the folder was not made by start_exercise().
 StudentFolder open_student_folder(const std::filesystem::path& folder);
 void save(const StudentFolder& folder);
+/// What prediction.md says, by the counter's name in words; rows without a prediction are left out.
+std::map<std::string, std::string> predictions(const StudentFolder& folder);
 
 }  // namespace ladder

@@ -381,6 +381,32 @@ def test_search(browser, site):
     check(not said, f"the console says {said}")
 
 
+def test_one_mma(browser, site):
+    """The page's lane maps are those of device.cuh, a lane under the mouse lights up what it holds, and banks conflict in
+    8 ways where rows are plain."""
+    browser.driver.get((site / "docs_one_mma.html").as_uri())
+    device = (Path(__file__).parent.parent / "stages/device.cuh").read_text()
+    for name in ("row_of", "column_of", "a_row", "a_column", "b_row", "b_column"):
+        argument, formula = re.search(rf"int {name}\(const int& (\w+)\) {{\s*return (.*?);", device).groups()
+        wanted = [eval(formula.replace("/", "//"), {argument: n}) for n in range(32)]
+        found = browser.script(f"return [...Array(32).keys()].map(n => oneMma.{name}(n))")
+        check(found == wanted, f"{name} is {found} instead of {wanted}")
+    lanes = browser.find(".one-mma .lanes button")
+    lanes[30].click()
+    browser.press(Keys.ARROW_UP)
+    check(lanes[26].get_attribute("aria-pressed") == "true", "an arrow does not lead to the lane above")
+    ActionChains(browser.driver).move_to_element(lanes[5]).perform()
+    lit = browser.script("""return Object.fromEntries(["A", "B", "C"].map(name => [name,
+        [...document.querySelectorAll(`[data-name=${name}] .held`)].map(cell => cell.dataset.at).join(" ")]))""")
+    check(lit == {"A": "1,2 1,3 1,10 1,11 9,2 9,3 9,10 9,11", "B": "2,1 3,1 10,1 11,1", "C": "1,2 1,3 9,2 9,3"},
+          f"lane 5 lights up {lit}")
+    ways = []
+    for layout in browser.find("[name=one-mma-layout]"):
+        layout.click()
+        ways += browser.texts(".one-mma .ways b")
+    check(ways == ["8-way", "1-way", "1-way"], f"the layouts conflict in {ways}")
+
+
 def test_pages(browser, site, size):
     """Nothing of a page of any kind sticks out of the window, and the ladder is cards."""
     kinds = ("index.html", "stages.html", "stages_*s_*.html", "stages_04_*.html", "notebooks_*.html", "files.html",
@@ -455,6 +481,7 @@ def main():
                 test_gradients(browser, *others["gradients"])
                 if arguments.site and size == wide:
                     test_search(browser, arguments.site.resolve())
+                    test_one_mma(browser, arguments.site.resolve())
                 if arguments.site and size == narrow:
                     test_pages(browser, arguments.site.resolve(), size)
                 for name, (page, data) in {"causal": causal, "split": split, "hopper": hopper, **others}.items():

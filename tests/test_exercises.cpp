@@ -102,8 +102,10 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     fs::rename(my + "/trace_04.html", folder / "trace_04.html");
     CHECK(untracked_in(folder) == "A  .gitignore\n");
     const std::string task = folder.read("my/TASK.md");
-    CHECK(contains(task, "| tiles | 32 | 20 |"));
-    CHECK(contains(folder.read("my/prediction.md"), "my prediction"));
+    CHECK(contains(task, "| tiles | 32 |\n"));  // and not what it is to become
+    std::string prediction = folder.read("my/prediction.md");
+    const std::string row = "| tiles | 32 | |";
+    REQUIRE(contains(prediction, row));
     const ProcessResult again = lab({"start", "5", "--dir", my});
     CHECK(again.status == 2);
     CHECK(contains(again.err, "is there already"));
@@ -114,6 +116,7 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     const std::regex progress("lab: [0-9]+%[^\n]*\n");  // is shown if it takes long
     CHECK(std::regex_replace(unsolved.err, progress, "") == "lab: not yet: the work moved as claimed\n");
     CHECK(contains(unsolved.out, "tiles: 32 counted, must become 20 (the parent has 32)"));
+    CHECK(contains(unsolved.out, "prediction.md has no number yet"));
     const auto json = nlohmann::json::parse(folder.read("unsolved.json"));
     CHECK(json["passed"] == false);
     for (const auto& criterion : json["criteria"])
@@ -122,15 +125,22 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     for (const char* which : {"1 of 3", "2 of 3", "3 of 3"}) CHECK(contains(lab({"hint", my}).out, which));
     CHECK(contains(lab({"hint", my}).out, "the last one already"));
 
-    // Solved: everything opens up.
+    // Solved: everything opens up, and what was predicted stands beside what is counted.
     folder.write("my/kernel.cu", kernel_of(5));
-    const ProcessResult solved = lab({"check", my});
+    folder.write("my/prediction.md",
+                 prediction.replace(prediction.find(row), row.size(), "| tiles | 32 | 18 |"));
+    const ProcessResult solved = lab({"check", my, "--json", folder / "solved.json"});
     INFO(solved.out << solved.err);
     CHECK(solved.status == 0);
     CHECK(contains(solved.out, "05_causal_skip/README.md"));
     std::string no_gpu;
     CHECK(contains(solved.out, has_device(Backend::gpu, &no_gpu) ? "05_yours" : "not timed: " + no_gpu));
     CHECK(fs::exists(my + "/solution.diff"));
+    const auto told = nlohmann::json::parse(folder.read("solved.json"));
+    REQUIRE(told["predictions"].size() == 1);
+    CHECK(told["predictions"][0]["of_parent"] == 32);
+    CHECK(told["predictions"][0]["predicted"] == "18");
+    CHECK(told["predictions"][0]["counted"] == 20);
 
     CHECK(lab({"reset", my}).status == 0);
     CHECK(folder.read("my/kernel.cu") == starting_kernel(load_exercise("5")));
@@ -338,6 +348,7 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
          {"05_causal_skip/kernel.cu", "05_causal_skip/README.md", "06_flash_decoding", "26_mbarriers"})
         CHECK(!fs::exists(folder / (std::string("out/stages/") + name)));
     CHECK(!fs::exists(folder / "out/stages/05_causal_skip/mutants"));
+    CHECK(!fs::exists(folder / "out/docs/course"));  // the quizzes' answers
     const auto known = nlohmann::json::parse(folder.read("out/stages/05_causal_skip/stage.json"));
     CHECK(known.at("problems").size() == load_exercise("5").problems.size());  // these, not the bugs
     CHECK(fs::exists(folder / "out/docs/figures/04-split-q-light.svg"));

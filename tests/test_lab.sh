@@ -337,9 +337,19 @@ run tables --check
 expect 7 out '/docs/publish/tables.py>' out "<$LADDER_BUILD/lab>" out '<--check>'
 run tables --help
 expect 7 out '<tables>' out '<--help>'
+
+title='lab quiz: the same, and nothing is built for it'
+rm -rf "$LADDER_BUILD"
+run quiz 10s --list
+expect 7 out '/docs/publish/quiz.py>' out '<10s>' out '<--list>'
+[ ! -e "$LADDER_BUILD" ] || { failed=$((failed + 1)); echo "FAILED: $title"; }
+run quiz --help
+expect 7 out '<quiz>' out '<--help>'
 rm "$bin/python3"
-run tables
-expect 3 err 'lab tables needs python3' err 'sudo apt-get install -y python3'
+for command in quiz tables; do
+    run $command
+    expect 3 err "lab $command needs python3" err 'sudo apt-get install -y python3'
+done
 
 title='bad usage of lab test'
 run test --slow

@@ -53,7 +53,7 @@ class LessonsTest(unittest.TestCase):
                 self.assertLessEqual(len(prose_of(page.read_text(encoding="utf-8")).split()), MOST_WORDS)
 
     def test_the_first_page_is_read_in_five_minutes(self):
-        self.assertLessEqual(len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()), 250)
+        self.assertLessEqual(len((ROOT / "README.md").read_text(encoding="utf-8").split()), 1500)
 
     def test_lessons_have_one_order(self):
         for page in LESSONS:

@@ -238,6 +238,13 @@ class ClimbTest(unittest.TestCase):
         self.assertEqual(three[0], climbs.climbs(HERE, branched())[0])  # shared steps, too
         self.assertEqual([(step["stage"], step["shared"]) for step in three[2]["steps"]], [("40_stage", False)])
 
+    def test_a_page_may_show_one_of_them(self):
+        sources = Sources(LAB)
+        sources.recorded = branched()
+        shown = climbs.climbs_block(sources, Page("README.md"), ["train"])
+        self.assertEqual((shown.count("<picture>"), "train-light.svg" in shown), (1, True))
+        self.assertEqual(climbs.climbs_block(sources, Page("README.md"), []).count("<picture>"), 2)
+
     def test_nobody_climbs_to_a_stage_that_takes_a_change_away(self):
         results = branched()
         results.rows.append(Fields(results.rows[3], stage=90, folder="90_stage"))
@@ -477,16 +484,15 @@ class PublishedTest(unittest.TestCase):
 
 class PartsTest(unittest.TestCase):
     def test_speedups_where_they_show(self):
-        rows = [row_of("causal", stage, ms, causal=True, Nk=n, shows_here=True) for n, fast in ((2048, 1.0), (4096, 0.8))
-                for stage, ms in ((4, 2.0), (5, fast))]
-        stage = HERE.stage(5)
-        for row in rows:
-            row["folder"] = HERE.stage(row.stage).folder
+        rows = [row_of("causal", stage, ms, causal=True, Nk=n, shows_here=True, folder=HERE.stage(stage).folder)
+                for n, fast in ((2048, 1.0), (4096, 0.8)) for stage, ms in ((4, 2.0), (5, fast))]
         elsewhere = [Fields(row, regime="long", shows_here=False) for row in rows[:2]]
         elsewhere[1]["timing"] = fields({"median_ms": 0.1})
-        self.assertEqual(parts.speedups_where_it_shows(derived(rows + elsewhere), stage), "2.00x to 2.50x (causal)")
-        self.assertEqual(parts.speedups_where_it_shows(derived(rows[:2]), stage), "2.00x (causal)")
-        self.assertEqual(parts.speedups_where_it_shows(derived(rows), HERE.stage(6)), "")
+        for timed, shown in ((rows + elsewhere, "2.00x to 2.50x (causal)"), (rows[:2], "2.00x (causal)")):
+            sources = copy.copy(HERE)
+            sources.recorded = derived(timed)
+            gained = [row["over its parent"] for row in cells(parts.ladder(sources, Page("stages/README.md"), []))]
+            self.assertEqual(gained[5:7], [shown, "(decode)"])
 
 
 if __name__ == "__main__":

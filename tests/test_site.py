@@ -247,9 +247,10 @@ class FiguresTest(unittest.TestCase):
             self.assertTrue(found[name] == text, f"docs/figures/{name} is out of date: run docs/figures/draw.py")
 
     def test_each_is_shown_light_and_dark_and_in_words(self):
-        shown = re.findall(r'srcset="[./]*docs/figures/([\w-]+)-dark.svg">\n<img width="\d+" alt="([^"]+)" '
-                           r'src="[./]*docs/figures/([\w-]+)-light.svg">',
-                           "".join(page.read_text(encoding="utf-8") for page in ROOT.glob("stages/**/*.md")))
+        shown = re.findall(r'srcset="[./]*(?:docs/)?figures/([\w-]+)-dark.svg">\n<img width="\d+" alt="([^"]+)" '
+                           r'src="[./]*(?:docs/)?figures/([\w-]+)-light.svg">',
+                           "".join(page.read_text(encoding="utf-8") for folder in ("docs", "stages")
+                                   for page in (ROOT / folder).rglob("*.md")))
         self.assertEqual([dark for dark, _, light in shown if dark != light], [])
         self.assertEqual(sorted({light for *_, light in shown}),
                          sorted(path.name[:-10] for path in self.FOLDER.glob("*-light.svg")))

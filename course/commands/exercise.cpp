@@ -78,6 +78,30 @@ Cell outcome(const Criterion& c) {
             c.all() ? Tone::good : Tone::bad};
 }
 
+/// Each counter that moves: the parent's, the one predicted, the one counted. Empty without a prediction.
+Table compare_predictions(const StudentFolder& folder, const CheckResult& result, const std::string& parent) {
+    const auto predicted = predictions(folder);
+    Table table("predictions", "Predicted and counted",
+                {{"counter", "counter"},
+                 {"of_parent", parent, Align::right},
+                 {"predicted", "predicted", Align::right},
+                 {"counted", "counted", Align::right},
+                 {"problem", "on", Align::left, true}});
+    for (const MovedCounter& moved : result.moved) {
+        const auto said = predicted.find(in_words(moved.counter));
+        if (said == predicted.end()) continue;
+        std::string digits = said->second;
+        std::erase(digits, ',');
+        const bool right = moved.counted && digits == std::to_string(*moved.counted);
+        table.add_row({{Value(moved.counter), in_words(moved.counter)},
+                       Cell::count(moved.of_parent),
+                       {Value(said->second), said->second, right ? Tone::good : Tone::plain},
+                       moved.counted ? Cell::count(*moved.counted) : Cell(),
+                       moved.problem});
+    }
+    return table;
+}
+
 /// Once it is solved there is nothing left to give away.
 void open_up(const Exercise& exercise, const StudentFolder& folder, Document& document) {
     if (!exercise.solved_here) {
@@ -115,6 +139,11 @@ Document check_once(const StudentFolder& folder, const CheckCommandOptions& opti
     Table table("criteria", "", {{"criterion", "criterion"}, {"passed", "outcome"}});
     for (const Criterion& c : result.criteria) table.add_row({{Value(c.key), c.title}, outcome(c)});
     document.tables = {table};
+    const Table predicted = compare_predictions(folder, result, parent_of(exercise).folder());
+    if (!predicted.rows().empty())
+        document.tables.push_back(predicted);
+    else if (!result.moved.empty())
+        document.notes.push_back("prediction.md has no number yet: predict first, and the check compares");
     // In the order in which they explain each other: a race is why results are wrong.
     for (const char* key : {"builds", "races", "correct", "edges", "moved", "unmoved"}) {
         const Criterion& c = result[key];
@@ -131,7 +160,7 @@ Document check_once(const StudentFolder& folder, const CheckCommandOptions& opti
                 fmt::format("\n... and {} like these\n", counted(c.reports.size() - shown, "more report"));
         document.listings.push_back({"report_" + c.key, text, "", nullptr});
     }
-    document.notes = result.notes;
+    document.notes.insert(document.notes.end(), result.notes.begin(), result.notes.end());
     if (speed.results) {
         document.facts.emplace_back("timed on", speed.results->hardware.gpu);
         document.tables.push_back(regime_table(*speed.results));

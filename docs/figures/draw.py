@@ -120,6 +120,81 @@ def grid(f, x, y, rows, columns, size, cell):
             f.cell(x + size * c, y + size * r, size, size, words, fill, **(style[0] if style else {"size": SMALL}))
 
 
+# --- One mma ---------------------------------------------------------------------------------------------------------
+
+
+@figure("00-mma", "What lane 5 holds of the operands of one mma m16n8k16, and the addresses that it passes to ldmatrix")
+def one_mma(f):
+    """The numbers are those of docs/one_mma.md, where its interactive figure has them from docs/site/one_mma.js."""
+    lane, size, wide = 5, 15, 16.5
+    g, t = lane // 4, lane % 4
+    rows, pairs = (g, g + 8), (2 * t, 2 * t + 1, 2 * t + 8, 2 * t + 9)
+    a = [[(r + k) % 7 % 3 for k in range(16)] for r in range(16)]
+    b = [[(k + c) % 11 % 4 for c in range(8)] for k in range(16)]
+    left, right, top, bottom = 22, 286, 34, 310
+
+    def matrix(x, y, height, columns, width, value, mine, of_the_sum):
+        for r in range(height):
+            f.text(x - 4, y + size * r + 12, str(r), "own" if r in mine[0] else "faint", SMALL, "end")
+            for c in range(columns):
+                held = r in mine[0] and c in mine[1]
+                f.cell(x + width * c, y + size * r, width, size, str(value(r, c)),
+                       "own" if held else "shared" if of_the_sum(r, c) else None, 0.6 if held else 0.2, size=SMALL,
+                       bold=held, line="grid")
+        for c in range(0, columns, columns // 8):  # of 16 every other: the numbers need the room
+            f.text(x + width * (c + 0.5), y - 4, str(c), "own" if c in mine[1] else "faint", SMALL, "middle")
+
+    matrix(left, bottom, 16, 16, size, lambda r, k: a[r][k], (rows, pairs), lambda r, k: r == g)
+    matrix(right, top, 16, 8, wide, lambda k, c: b[k][c], (pairs, (g,)), lambda k, c: c == 2 * t)
+    matrix(right, bottom, 16, 8, wide, lambda r, c: sum(a[r][k] * b[k][c] for k in range(16)), (rows, pairs[:2]),
+           lambda r, c: (r, c) == (g, 2 * t))
+    f.box(left, bottom + size * (lane % 16), 8 * size, size, line="green", thick=2.5)
+    f.box(right + wide * (lane % 8), top, wide, 8 * size, line="green", thick=2.5)
+    for x, y, words in ((left, bottom - 20, "A, 16 × 16"), (right, 14, "B, 16 × 8"), (right, bottom - 20, "C = A B, 16 × 8")):
+        f.text(x, y, words, bold=True)
+    f.text(0, 14, "lane 5 = 4 g + t: g = 1, t = 1", bold=True, size=HEAD)
+    for n, (color, words) in enumerate((
+            ("own", ["held by lane 5, in 32-bit registers", "a[0] to a[3], b0 and b1: pairs;", "d[0] to d[3]: one each"]),
+            ("shared", ["row 1 of A and column 2 of B, whose", "16 products are d[0]; lanes 4 to 7 hold",
+                        "the row, lanes 8 to 11 the column"]),
+            ("green", ["the 16 bytes whose address lane 5", "passes to ldmatrix: in A row 5 from",
+                       "column 0 on; in B, which lies in", "memory by columns, column 5 from", "row 0 on"]))):
+        y = 36 + 62 * n
+        f.box(0, y, 13, 13, None if color == "green" else color, 0.6 if color == "own" else 0.2,
+              line="green" if color == "green" else "grid", thick=2.5 if color == "green" else 1)
+        f.lines(20, y + 11, words, size=SMALL)
+    f.note(bottom + 16 * size + 22, "A pair of neighbours shares a register. Lane 5 receives nothing of the row of A that "
+           "it names: its address serves the warp, and the elements of row 5 go to lanes 20 to 23.")
+
+
+@figure("00-banks", "Eight rows of 64 elements in the banks of shared memory: plain, padded and XOR-swizzled")
+def banks(f):
+    layouts = (("plain", "64 elements", lambda r, c: 128 * r + 16 * c),
+               ("padded", "72 elements", lambda r, c: 144 * r + 16 * c),
+               ("swizzled", "64, c XOR r % 8", lambda r, c: 128 * r + 16 * (c ^ r % 8)))
+    size, piece = 15, 2
+    for n, (name, what, address) in enumerate(layouts):
+        x = 20 + 138 * n
+        f.text(x, 14, name, bold=True)
+        f.text(x, 30, what, "faint", SMALL)
+        for c in range(0, 8, 2):
+            f.text(x + size * (c + 0.5), 48, str(4 * c), "faint", SMALL, "middle")
+        for r in range(8):
+            if n == 0:
+                f.text(x - 6, 54 + size * r + 12, str(r), "faint", SMALL, "end")
+            for c in range(8):
+                group = address(r, c) // 16 % 8
+                f.cell(x + size * group, 54 + size * r, size, size, str(c), "own" if c == piece else "shared",
+                       0.7 if c == piece else 0.1, size=SMALL, bold=c == piece, line="grid")
+        used = [address(r, piece) // 16 % 8 for r in range(8)]
+        ways = max(used.count(group) for group in used)
+        f.text(x, 54 + 8 * size + 18, f"{ways}-way conflict" if ways > 1 else "no conflict", "own", SMALL, bold=True)
+        f.text(x, 54 + 8 * size + 34, f"{4 * len(set(used))} banks, {ways} pass{'es' if ways > 1 else ''}", size=SMALL)
+    f.note(234, "Eight rows r run down. A square is 16 bytes, four of the 32 banks; the numbers above are banks. "
+           "The number in it is the piece c of the row (columns 8 c to 8 c + 7) that lies there. Orange: "
+           "piece 2 of each row, one 8~×~8 matrix of an ldmatrix.")
+
+
 # --- The algorithm ---------------------------------------------------------------------------------------------------
 
 
@@ -782,9 +857,122 @@ def turns(f):
         for n, words in enumerate(("S", "PV", "S", "PV")):
             bar(279, start + n, start + n + 1, words, WARPS[n // 2], 0.55)
     f.note(364, "Schematic, not measured: a product of one group takes one unit, a softmax three, and time runs to the "
-           "right. In step both groups multiply at once, each at half the speed, and then nobody does. In turns a "
+           "right. In step both groups multiply at once, each at half the speed, and then neither does. In turns a "
            "group's softmax runs while the other multiplies. With the next S first, it also runs during the group's own "
            "P~V.")
+
+
+@figure("33-pipeline", "The products and the softmax of one warpgroup: one after the other, and software-pipelined")
+def software_pipeline(f):
+    left, unit, tiles = 62, 22, 4
+
+    def bar(y, start, length, words, color, opacity):
+        f.cell(left + unit * start, y, unit * length, 20, words, color, opacity, size=SMALL)
+
+    def lanes(y, title, end):
+        f.text(0, y, title, bold=True)
+        for n, name in enumerate(("products", "softmax")):
+            f.text(0, y + 24 + 24 * n, name, "faint", SMALL)
+        f.line((left + unit * end, y + 6), (left + unit * end, y + 58), color="text", thick=1.8)
+
+    lanes(14, "32: one after the other", 4 * tiles)
+    for j in range(tiles):
+        bar(24, 4 * j, 1, f"S_{j}", "shared", 0.4)
+        bar(48, 4 * j + 1, 2, f"P_{j}", "own", 0.3)
+        bar(24, 4 * j + 3, 1, f"V_{j}", "green", 0.4)
+    lanes(104, "33: the next scores before P V", 3 * tiles + 1)
+    for j in range(tiles):
+        bar(114, 3 * j, 1, f"S_{j}", "shared", 0.4)
+        bar(138, 3 * j + 1, 2, f"P_{j}", "own", 0.3)
+        bar(114, 3 * j + 4 if j + 1 < tiles else 3 * tiles, 1, f"V_{j}", "green", 0.4)
+    for start, end, words in ((0, 3, "prologue"), (3, 6, "pass 1"), (6, 9, "pass 2"), (9, 12, "pass 3")):
+        f.line((left + unit * start + 1, 164), (left + unit * end - 1, 164), color="text")
+        f.text(left + unit * (start + end) / 2, 179, words, "faint", SMALL, "middle")
+    f.line((left + unit * 12 + 1, 164), (left + unit * 13 - 1, 164), color="text")
+    f.text(left + unit * 12 + 4, 179, "epilogue", "faint", SMALL)
+    f.note(204, "One warpgroup and four key tiles: scores S_j, softmax P_j, product P V (V_j). Schematic, not measured: a "
+           "product takes one unit, a softmax two. Each pass of 33 starts two products and finishes the softmax of "
+           "tile j while P~V of tile j - 1 runs.")
+
+
+@figure("34-stay", "Two query tiles on one multiprocessor: two blocks, and one block that stays")
+def stay(f):
+    left, unit = 62, 14.5
+
+    def lanes(y, title, end):
+        f.text(0, y, title, bold=True)
+        for n, name in enumerate(("copies", "compute", "store O")):
+            f.text(0, y + 24 + 24 * n, name, "faint", SMALL)
+        f.line((left + unit * end, y + 6), (left + unit * end, y + 82), color="text", thick=1.8)
+
+    def bar(y, lane, start, length, words, color, opacity=0.35):
+        f.cell(left + unit * start, y + 10 + 24 * lane, unit * length, 20, words, color, opacity, size=SMALL)
+
+    lanes(14, "33: a block per query tile", 24)
+    for start, tile, color in ((0, "A", "shared"), (12, "B", "own")):
+        bar(14, 0, start, 3, "first", color, 0.5)
+        bar(14, 0, start + 3, 4, f"K, V of {tile}", color, 0.2)
+        bar(14, 1, start + 3, 7, f"query tile {tile}", color)
+        bar(14, 2, start + 10, 2, "O", color)
+    lanes(124, "34: one block for both", 19)
+    bar(124, 0, 0, 3, "first", "shared", 0.5)
+    bar(124, 0, 3, 4, "K, V of A", "shared", 0.2)
+    bar(124, 0, 7, 3, "first", "own", 0.5)
+    bar(124, 0, 10, 4, "K, V of B", "own", 0.2)
+    bar(124, 1, 3, 7, "query tile A", "shared")
+    bar(124, 1, 10, 7, "query tile B", "own")
+    bar(124, 2, 10, 2, "O", "shared")
+    bar(124, 2, 17, 2, "O", "own")
+    f.note(230, "Schematic, not measured; time runs to the right. 'first': Q and the first K and V. In 33 nothing computes "
+           "while they arrive and while O is on its way out. In 34 the producer copies for B during the products of A, "
+           "and O of A leaves during those of B.")
+
+
+@figure("35-shares", "The same query tiles on three blocks: fixed shares in two orders, and from a counter")
+def shares(f):
+    blocks, heads, tiles, left, unit = 3, 2, 6, 70, 19
+    by_head = [(h, i) for h in range(heads) for i in range(1, tiles + 1)]
+    longest_first = [(h, i) for i in range(tiles, 0, -1) for h in range(heads)]
+    for y, title, order, takes_turns in ((14, "fixed shares, head by head", by_head, True),
+                                         (102, "fixed shares, the longest first", longest_first, True),
+                                         (190, "from a counter, the longest first", longest_first, False)):
+        f.text(0, y, title, bold=True)
+        free = [0] * blocks
+        for n, (h, i) in enumerate(order):
+            block = n % blocks if takes_turns else free.index(min(free))
+            f.cell(left + unit * free[block], y + 10 + 17 * block, unit * i, 17, str(i), WARPS[h], 0.35, size=SMALL)
+            free[block] += i
+        end = max(free)
+        f.line((left + unit * end, y + 6), (left + unit * end, y + 66), color="text", thick=1.8)
+        f.lines(0, y + 28, ["3 blocks", f"end: {end}"], size=SMALL, color="faint")
+    f.note(276, "Two heads (colours) with six query tiles each; under a mask tile i takes i units of time. Fixed shares: "
+           "block x takes tiles x, x~+~3, x~+~6 ... of the order. From a counter: a block takes the next tile when it is "
+           "done with one. All do 42 units of work on 3 blocks: 14 is the least.")
+
+
+@figure("36-diagonal", "Key tiles that each warpgroup computes at d = 64, causal, N = 512, before and after")
+def own_diagonal(f):
+    left, top, width, height, keys, rows = 150, 40, 52, 18, 128, 64
+    f.text(left + 2 * width, 14, "key tiles of 128 keys", "faint", SMALL, "middle")
+    for j in range(4):
+        f.text(left + width * (j + 0.5), 31, str(j), "faint", SMALL, "middle")
+    for group in range(9):
+        tile, y = group // 3, top + height * group + 8 * (group // 3)
+        if group % 3 == 0:
+            f.text(0, y + 1.5 * height + 5, f"query tile {tile}", bold=True)
+        f.text(left - 8, y + 13, f"group {group % 3}", "faint", SMALL, "end")
+        of_block = -(-min(512, 192 * (tile + 1)) // keys)
+        own = -(-rows * (group + 1) // keys) if group < 8 else 0
+        for j in range(4):
+            if j < own:
+                f.box(left + width * j, y, width, height, "own", 0.45)
+            elif j < of_block:
+                f.cell(left + width * j, y, width, height, "no row" if own == 0 else "masked", "pink", 0.25, size=SMALL)
+            else:
+                f.box(left + width * j, y, width, height, line="grid")
+    f.note(242, "A cell is 64 rows by 128 keys. 35 computes every coloured cell, 27 in all, since each warpgroup visits all "
+           "key tiles of its block. 7 of them, with words, contribute nothing: all scores are masked, or the rows lie past "
+           "the last query. 36 computes the other 20.")
 
 
 # --- The backward pass -----------------------------------------------------------------------------------------------

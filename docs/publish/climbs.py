@@ -76,11 +76,13 @@ def climb_pictures(sources):
 
 
 @block("climbs")
-def climbs_block(sources, page, _):
-    """The plots, on a part's page of what it is about. There is room for one on a phone, and for two side by side
-    elsewhere."""
+def climbs_block(sources, page, words):
+    """The plots: of the problems that the words name, or else all; on a part's page those of what it is about. There is
+    room for one on a phone, and for two side by side elsewhere."""
     if page.stage:
         return None
-    shown = [picture for picture in climb_pictures(sources) if page.part is None
-             or any(int(step["stage"][:2]) // 10 * 10 == page.part for step in picture.data["steps"])]
+    shown = [picture for picture in climb_pictures(sources)
+             if (not words or picture.data["name"] in words)
+             and (page.part is None or any(int(step["stage"][:2]) // 10 * 10 == page.part
+                                           for step in picture.data["steps"]))]
     return centered(shown, page) if shown else NOT_RECORDED

@@ -24,7 +24,7 @@ def tokens(llama):
     rows = [[row.name, f"{row.prefill:.0f}", f"{row.decode:.0f}", f"{row.from_eager:.3f}"]
             for row in llama.implementations]
     return (f"A Llama of {llama.parameters * 1e-9:.1f} billion random weights: tokens per second for {prompts} prompts "
-            f"of {length} tokens, and for decoding behind them; how far its logits, of at most "
+            f"of {length} tokens, and for decoding after them; how far its logits, of at most "
             f"{llama.largest_logit:.2f}, are from those of eager attention",
             table(["attention", ">prefill", ">decoding", ">largest difference"], rows))
 
@@ -39,7 +39,7 @@ def trainings(runs):
             run, ours = training.runs[who], who == "ladder"
             ms = run.gpu_ms
             found.setdefault(title, []).append([
-                f"{training.stage}, {training.backward_stage}" if ours else "SDPA beside it", f"{run.step_ms:.2f}",
+                f"{training.stage}, {training.backward_stage}" if ours else "SDPA in the same run", f"{run.step_ms:.2f}",
                 f"{ms.all:.2f}", f"{ms.attention:.2f}", f"{ms['its gradients']:.2f}", f"{run.losses[-1]:.3f}",
                 f"{training.largest_difference:.4f}" if ours else ""])
     columns = ["attention", ">a step", ">of the GPU", ">in attention", ">in its gradients", ">last loss",

@@ -22,11 +22,22 @@ def title_of(stage):
 
 @block("ladder")
 def ladder(sources, page, _):
+    """How large the change of every stage is, and what it gained where it should show."""
     if page.stage:
         return None
-    rows = [[stage.folder, sources.stages[stage.parent].folder if stage.parent >= 0 else "", stage.change,
-             sources.changed_lines(stage), stage.shows_in] for stage in sources.stages.values()]
-    return table(["stage", "parent", "the one change", ">lines added or changed", "shows in"], rows)
+    rows, recorded = [], {}
+    for number in part_pages():
+        own = sources.of_part(number)
+        results = sources.recording_of(number) if own else None
+        for stage in own:
+            gained = speedups_where_it_shows(results, stage) if results else ""
+            rows.append([stage.folder, sources.stages[stage.parent].folder if stage.parent >= 0 else "",
+                         sources.changed_lines(stage), gained or f"({stage.shows_in})"])
+        if results:
+            made = label(results, sources.changed_since(results, own)).replace("Recorded", "recorded")
+            recorded.setdefault(made, []).append(f"{own[0].number:02} to {own[-1].number:02}")
+    shown = table(["stage", "parent", ">lines added or changed", ">over its parent"], rows)
+    return "".join(f"- {', '.join(ranges)}: {made}\n" for made, ranges in recorded.items()) + f"\n{shown}"
 
 
 def speedups_where_it_shows(results, stage):

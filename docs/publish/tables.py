@@ -9,7 +9,6 @@ registers under the first word of its name. Needs Python alone; to draw a plot a
 --check, and a file is out of date; 2 a block or a record makes no sense; 3 something is missing.
 """
 
-import argparse
 import importlib
 import json
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 from blocks import BLOCKS, FILES, PICTURES, Failure, Page  # noqa: E402
+from command import Options, write  # noqa: E402
 from markdown import table  # noqa: E402
 from parts import part_pages  # noqa: E402
 from pictures import PLOTS  # noqa: E402
@@ -67,16 +67,6 @@ def regenerated(sources, page, text):
 def read(path):
     """Empty if it is not there."""
     return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
-def write(path, text):
-    """Appears whole or not at all."""
-    new = path.with_name(f".{path.name}.new")
-    try:
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
-    except OSError as error:
-        raise Failure(f"cannot write {path}: {error.strerror}") from error
 
 
 def draw():
@@ -129,13 +119,8 @@ def report(states, check, json_file, markdown):
     return 1 if failure else 0
 
 
-class Options(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"lab: {message}; see ./lab tables --help\n")
-
-
 def main():
-    parser = Options(add_help=False, allow_abbrev=False)
+    parser = Options("tables")
     parser.add_argument("lab")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--markdown", action="store_true")

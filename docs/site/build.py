@@ -32,9 +32,10 @@ KATEX = Path("/usr/share/javascript/katex")
 MARKER = ".flash-ladder-site"  # tells a site, which may be replaced, from a folder of somebody's own
 
 # The way that a reader climbs. Other pages come after these, in a group of their own.
-ORDER = ["README.md", "stages/README.md", "docs/glossary.md", "docs/flash_attention_1_and_2.md", "docs/worked_example.md",
-         "docs/results.md", "docs/benchmark.md", "docs/standard_attention.md", "docs/claimed_and_measured.md",
-         "notebooks/README.md", "docs/course/README.md", "docs/how_it_runs.md", "docs/add_a_stage.md", "CHANGELOG.md"]
+ORDER = ["README.md", "docs/one_mma.md", "stages/README.md", "docs/glossary.md", "docs/one_descriptor.md",
+         "docs/flash_attention_1_and_2.md", "docs/worked_example.md", "docs/results.md", "docs/benchmark.md",
+         "docs/standard_attention.md", "docs/claimed_and_measured.md", "notebooks/README.md", "docs/course/README.md",
+         "docs/how_it_runs.md", "docs/add_a_stage.md", "CHANGELOG.md"]
 
 HEAD = """<link rel="stylesheet" href="$relpath^katex/katex.min.css">
 <script defer src="$relpath^katex/katex.min.js"></script>
@@ -109,7 +110,8 @@ def layout(pages, ladder):
              "docs/course/README.md": [tab(pages[f"docs/course/{guide}.md"])
                                        for guide in ("students", "instructors", "plan", "slides/README")]
                                       + [tab(pages["docs/course/labs/README.md"], labs)]
-                                      + [tab(pages[f"docs/course/{guide}.md"]) for guide in ("policies", "gpu")]}
+                                      + [tab(pages[f"docs/course/{guide}.md"]) for guide in ("policies", "gpu")]
+                                      + [tab(page) for page in pages if page.path.startswith("docs/course/quiz/")]}
     shown = {*ORDER, *ladder.by_path, *ladder.parts, *(page.path for page in pages if page.path.endswith(".ipynb")
                                                        or page.path.startswith("docs/course/"))}
     others = [tab(page) for page in pages if page.path not in shown]

@@ -17,6 +17,7 @@ from side_by_side import SideBySide
 
 RESULTS = "docs/results"
 PLOTS = "docs/plots"
+ASKED = re.compile("<!-- site: (ladder|results|one mma|banks) -->")
 
 
 class Ladder:
@@ -113,8 +114,9 @@ class Ladder:
                 if len(drawn) > 1 and all(number in by_number for number, _ in drawn):
                     cards = "".join(self.card(by_number[number], moves) for number, moves in drawn)
                     token.type, token.content = "site_html", f'<div class="ladder"><ol>{cards}</ol></div>\n'
-            elif token.type == "html_block" and (asked := re.search("<!-- site: (ladder|results) -->", token.content)):
-                made = {"ladder": self.overview, "results": self.results_table}[asked[1]]
+            elif token.type == "html_block" and (asked := ASKED.search(token.content)):
+                made = {"ladder": self.overview, "results": self.results_table,
+                        "one mma": lambda: self.one_mma("fragments"), "banks": lambda: self.one_mma("banks")}[asked[1]]
                 token.type, token.content = "site_html", made()
 
     # What is made where a page asks for it
@@ -158,6 +160,12 @@ class Ladder:
                 self.pages.files[name] = page.read_bytes()
         return (f'<iframe class="explorer wide" src="{name}" loading="lazy" title="The schedule explorer: lab trace '
                 f'{html.escape(arguments)}"></iframe>\n')
+
+    def one_mma(self, figure):
+        """A figure that its script draws, in the place of the still picture after it."""
+        self.pages.files["one_mma.js"] = read("docs/site/one_mma.js").encode()
+        return (f'<div class="one-mma wide" data-figure="{figure}"></div>\n'
+                + ('<script defer src="one_mma.js"></script>\n' if figure == "fragments" else ""))
 
     def badge(self, stage):
         """The recorded speedups where the change should show."""

@@ -29,7 +29,7 @@ Document run(const DiffOptions& options) {
     if (from == nullptr) throw BadUsage(fmt::format("{} has no parent; name two stages", to.folder()));
 
     const std::string diff = diff_kernels(*from, to);
-    const int lines = count_changed_lines(diff);
+    const int lines = count_changed_lines(*from, to);
     const bool bounded = from->number == to.parent && to.diff_budget > 0;
     Document document;
     document.data = {{"from", from->folder()},

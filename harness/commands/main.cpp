@@ -18,11 +18,10 @@ namespace {
     throw ladder::BadUsage("run it as ./lab " + command + " in the folder of the sources");
 }
 
-// `lab` the shell script answers these, since it builds and runs more than this program. Here they have their
-// help.
+// `lab` the shell script answers these, since it runs more than this program. Here they have their help.
 ladder::Command add_scripted(ladder::CommandLine& lab, const std::string& name,
                              const std::string& description,
-                             const std::vector<std::pair<std::string, std::string>>& flags) {
+                             const std::vector<std::pair<std::string, std::string>>& flags = {}) {
     ladder::Command command = lab.add(name, description);
     for (const auto& [flag, meaning] : flags) command.flag(flag, meaning);
     command.on_call([name] { refuse(name); });
@@ -52,11 +51,14 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
     add_scripted(
         lab, "docs", "Build the site: lessons, diffs side by side, kernels, the reference",
         {{"--out", "DIR: the site's folder [build/docs/html]"}, {"--open", "Show it in the browser"}});
+    add_scripted(lab, "quiz", "Test yourself: questions on a part, as in ./lab quiz 10s [00s]",
+                 {{"--list", "Print the questions and ask nothing"},
+                  {"--key", "Print them with the reasons: for instructors"},
+                  {"--json", "FILE: write the questions, and what was answered, as JSON to FILE"},
+                  {"--markdown", "Print Markdown, and ask nothing"}});
     add_scripted(lab, "test", "Build and test everything",
                  {{"--quick", "Only what takes about a minute once it is built"},
-                  {"--mutate",
-                   "[STAGES]: instead, which of a kernel's small mistakes the cases of lab check miss [0 1 2 "
-                   "3 4 5 6]"},
+                  {"--mutate", "[STAGES]: instead, which small mistakes in a kernel lab check misses [0-6]"},
                   {"--coverage", "[STAGES]: instead, which ways of a kernel these cases never go"}});
     add_scripted(lab, "tables", "Rewrite the generated tables and plots of the README files",
                  {{"--check", "Change nothing; fail if a file is out of date"},
@@ -76,8 +78,7 @@ void add_commands(ladder::CommandLine& lab) {
     ladder::add_profile(lab);
     ladder::add_trace(lab);
     for (const char* name : {"start", "check", "hint", "reset", "zoo", "grade"}) add_of_course(lab, name);
-    add_scripted(lab, "install", "Install all that any command needs, and the packages named; builds nothing",
-                 {});
+    add_scripted(lab, "install", "Install all that any command needs, and the packages named; build nothing");
     if (std::filesystem::exists(LADDER_SOURCE_DIR "/tests/all.sh")) add_of_whole_ladder(lab);
 }
 

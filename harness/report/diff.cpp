@@ -38,9 +38,9 @@ std::filesystem::path kernel_path(const Stage& stage) {
 }
 
 std::string diff_files(const std::filesystem::path& from, const std::string& from_name,
-                       const std::filesystem::path& to, const std::string& to_name) {
+                       const std::filesystem::path& to, const std::string& to_name, const char* options) {
     const auto result =
-        run_process({"diff", "-u", "--label", from_name, "--label", to_name, from.string(), to.string()});
+        run_process({"diff", options, "--label", from_name, "--label", to_name, from.string(), to.string()});
     if (result.status == 127) throw CannotRun("there is no diff command: install diffutils");
     if (result.status > 1) throw CannotRun(fmt::format("diff failed: {}", result.err));
     return result.out;
@@ -59,7 +59,7 @@ int count_changed_lines(const std::string& unified_diff) {
 }
 
 int count_changed_lines(const Stage& parent, const Stage& stage) {
-    return count_changed_lines(diff_kernels(parent, stage));
+    return count_changed_lines(diff_files(kernel_path(parent), "", kernel_path(stage), "", "-uw"));
 }
 
 std::string colour_diff(const std::string& unified_diff) {

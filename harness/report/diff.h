@@ -12,16 +12,17 @@ namespace ladder {
 /// The stage's kernel.cu. Throws CannotRun if the source folder that this program was built from is gone.
 std::filesystem::path kernel_path(const Stage& stage);
 
-/// `diff -u` of two files under other names. Throws CannotRun if it cannot be had.
+/// `diff` of two files under other names, with these options. Throws CannotRun if it cannot be had.
 std::string diff_files(const std::filesystem::path& from, const std::string& from_name,
-                       const std::filesystem::path& to, const std::string& to_name);
+                       const std::filesystem::path& to, const std::string& to_name,
+                       const char* options = "-u");
 
 /// The same of two kernels. Throws CannotRun if it cannot be had.
 std::string diff_kernels(const Stage& from, const Stage& to);
 
 /// Lines that a unified diff adds or changes. A changed line counts once.
 int count_changed_lines(const std::string& unified_diff);
-int count_changed_lines(const Stage& parent, const Stage& stage);
+int count_changed_lines(const Stage& parent, const Stage& stage);  // that differ in more than white space
 
 /// The diff with added, removed and position lines in colour.
 std::string colour_diff(const std::string& unified_diff);

@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
     const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0;  // the first row that sees a key
     const int warp = threadIdx.x / 32, pair = warp % Tile<d>::pairs, key = 16 * slices * pair;
-    const bool of_dK = warp >= Tile<d>::pairs;  // else of dV
+    const bool is_dk_warp = warp >= Tile<d>::pairs;  // else of dV
 
     load_keys(shared, p, b, h_kv, j);
     float sum[slices][d / 8][4] = {};
@@ -343,24 +343,25 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
             for (int row = 0; row < Br; row += step) {
                 float C[slices][step / 8][4];           // S^T, or dP^T - D
                 std::uint32_t A[slices][step / 16][4];  // P^T, or dS^T
-                start(C, of_dK, &shared.D[row]);
-                add_product_of_rows(C, of_dK ? shared.V : shared.K, key, of_dK ? shared.dO : shared.Q, row);
-                if (!of_dK) {
+                start(C, is_dk_warp, &shared.D[row]);
+                add_product_of_rows(C, is_dk_warp ? shared.V : shared.K, key,
+                                    is_dk_warp ? shared.dO : shared.Q, row);
+                if (!is_dk_warp) {
                     exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[row], C, A);
                     leave(A, shared.dS, key, row);
                 }
                 __syncthreads();  // P is complete
-                if (of_dK) {
+                if (is_dk_warp) {
                     take(A, shared.dS, key, row);
                     differentiate(C, A, shared.dS, key, row);
                 }
-                add_product(sum, A, of_dK ? shared.Q : shared.dO, row);
+                add_product(sum, A, is_dk_warp ? shared.Q : shared.dO, row);
             }
             __syncthreads();  // dS is complete
             add_to_dQ(shared, Sums<d>(p, b, h).fragment(i * Br, 0));
         }
     }
-    write_rows<T>(of_dK ? p.dK : p.dV, b, h_kv, j * Bc + key, p.Nk, of_dK ? p.scale : 1.0f, sum);
+    write_rows<T>(is_dk_warp ? p.dK : p.dV, b, h_kv, j * Bc + key, p.Nk, is_dk_warp ? p.scale : 1.0f, sum);
 }
 
 /// dQ = scale times its sums, rounded to T. A warp has four fragments, a lane the eight columns of one in

@@ -224,8 +224,8 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
     float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
     mbarrier_try_wait(&shared.keys_full, 0);
     int k = 0, i = first, h = h_kv * heads;
-    const auto fold = [&](auto whose_turn) {
-        constexpr bool my_turn = decltype(whose_turn)::value;
+    const auto fold = [&](auto computes) {
+        constexpr bool computes_dq = decltype(computes)::value;
         const int slot = uniform(k) % depth;
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
         std::uint32_t P[Br / 4], dS[Br / 4];
@@ -250,13 +250,13 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         add_product<T, d>(P, shared.dO[slot], dV);
         write_transposed(dS, shared.dS[slot][G]);
         fence_proxy_async();
-        if constexpr (!my_turn) named_barrier_arrive(1 + slot, 128 * groups);  // our dS is complete
+        if constexpr (!computes_dq) named_barrier_arrive(1 + slot, 128 * groups);  // our dS is complete
         wgmma_fence();
         add_product<T, d>(dS, shared.Q[slot], dK);
         wgmma_wait<0>(dK);
         fence_operand(P), fence_operand(dS), fence_operand(dV);
         mbarrier_arrive(&shared.empty[slot]);
-        if constexpr (my_turn) {
+        if constexpr (computes_dq) {
             named_barrier_sync(1 + slot, 128 * groups);  // dS of all keys is complete
             float dQ[Br / 64][d / 2];                    // (Br, d)
             const Descriptor a = matrix_descriptor(shared.dS[slot]), x = matrix_descriptor(shared.K, 64);
