@@ -50,9 +50,9 @@ TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     const ProcessResult help = lab({"--help"});
     CHECK(help.status == 0);
     for (const char* command :
-         {"doctor", "list", "time",      "count",   "verify", "run",   "diff",  "profile",
-          "trace",  "docs", "notebooks", "install", "test",   "start", "check", "hint",
-          "reset",  "zoo",  "handout",   "grade",   "tables", "quiz"}) {
+         {"doctor", "list", "time",      "count",   "verify", "run",     "diff",  "profile",
+          "trace",  "docs", "notebooks", "install", "test",   "start",   "check", "hint",
+          "reset",  "zoo",  "handout",   "grade",   "tables", "compare", "quiz"}) {
         CAPTURE(command);
         CHECK(help.out.find(std::string("\n  ") + command) != std::string::npos);
         const ProcessResult own = lab({command, "--help"});

@@ -332,9 +332,17 @@ for arguments in --out --out= --fast here; do
     expect 2 err 'usage: lab docs [--out DIR] [--open]'
 done
 
-title='lab tables: Python makes them; its help is the program'"'"'s'
+title='lab tables, compare and time --like: Python answers; their help is the program'"'"'s'
 run tables --check
 expect 7 out '/docs/publish/tables.py>' out "<$LADDER_BUILD/lab>" out '<--check>'
+run time 4 --like A100
+expect 7 out '/docs/publish/like.py>' out "<$LADDER_BUILD/lab>" out '<4>' out '<--like>' out '<A100>'
+run time --like A100 --help
+expect 7 out '<time>' out '<--help>'
+: > "$work/cmake"
+run compare 'a b.json' c.json
+expect 7 out '/docs/publish/compare.py>' out '<a b.json>' out '<c.json>'
+if [ -s "$work/cmake" ]; then status='built for lab compare'; expect 7; fi
 run tables --help
 expect 7 out '<tables>' out '<--help>'
 

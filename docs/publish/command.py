@@ -1,16 +1,24 @@
-"""What the commands of this folder share: how they read their words, and how they write files."""
+"""What the commands of this folder share: how they read their words, fail, show tables and write files."""
 
 import argparse
+import json
+import os
+import sys
+from pathlib import Path
 
 from blocks import Failure
+from markdown import plain_table, table, titled
 
 
 class Options(argparse.ArgumentParser):
-    """Of `lab NAME`: says what is wrong in one line, and exits with 2. The help is the program's."""
+    """Of `lab NAME`, with --json FILE and --markdown: says what is wrong in one line, and exits with 2. The help is the
+    program's."""
 
     def __init__(self, name):
         super().__init__(add_help=False, allow_abbrev=False)
         self.name = name
+        self.add_argument("--json", type=Path)
+        self.add_argument("--markdown", action="store_true")
 
     def error(self, message):
         self.exit(2, f"lab: {message}; see ./lab {self.name} --help\n")
@@ -24,3 +32,25 @@ def write(path, text):
         new.replace(path)
     except OSError as error:
         raise Failure(f"cannot write {path}: {error.strerror}") from error
+
+
+def finish(given, command, answer, tables, notes):
+    """Prints the tables, which are pairs of title and (columns, rows), and the notes. Returns the exit code."""
+    if given.json:
+        write(given.json, json.dumps({"command": command, **answer}, indent=1) + "\n")
+    draw = table if given.markdown else plain_table
+    shown = "".join(titled(title, draw(*content)) if title else draw(*content) for title, content in tables)
+    print(shown + "".join(f"\n{note}\n" for note in notes), end="")
+    return 0
+
+
+def run(main):
+    """The exit code of a main() that may fail."""
+    try:
+        return main()
+    except Failure as failure:
+        print(f"lab: {failure}", file=sys.stderr)
+        return failure.code
+    except BrokenPipeError:  # as of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -16,6 +16,16 @@ def table(columns, rows):
     return "\n".join(lines) + "\n"
 
 
+def plain_table(columns, rows):
+    """The same for a terminal."""
+    right = [title.startswith(">") for title in columns]
+    lines = [[title.removeprefix(">") for title in columns], *rows]
+    widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
+    padded = [[text.rjust(width) if end else text.ljust(width) for text, width, end in zip(line, widths, right)]
+              for line in lines]
+    return "".join("  ".join(line).rstrip() + "\n" for line in padded)
+
+
 def titled(title, content):
     return f"\n{title}:\n\n{content}"
 

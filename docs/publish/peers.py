@@ -1,21 +1,13 @@
 """Sweeps: a row for each problem, stages against the libraries, and the means."""
 
-import math
-
 from blocks import Failure, block, numbers
-from markdown import short_size, table, times, titled
-from records import by_problem, label, libraries, peer_names
+from markdown import table, times, titled
+from records import by_problem, geometric_mean, label, libraries, peer_names
 from times import KINDS, of_kind, rate, rate_and_speedup, rate_tables
 
 
 def problem_name(sources, problem):
-    """ "d=64 N=2k B=8 H=32 causal": what tells the problems of a sweep apart"""
-    s = problem.shape
-    if not sources.sweeps(problem.first.regime):
-        return problem.short_name
-    rows = "" if s.Nq in (1, s.Nk) else f" Nq={short_size(s.Nq)}"
-    groups = "" if s.H == s.Hkv else f" Hkv={s.Hkv}"
-    return f"d={s.d} N={short_size(s.Nk)}{rows} B={s.B} H={s.H}{groups}{' causal' if problem.first.causal else ''}"
+    return problem.full_name if sources.sweeps(problem.first.regime) else problem.short_name
 
 
 class Contender:
@@ -58,7 +50,7 @@ def mean_and_minimum(ratios, problems):
     if not ratios or None in ratios:
         return "-"
     some = "" if len(ratios) == problems else f" ({len(ratios)} of {problems})"
-    return f"{times(math.exp(sum(map(math.log, ratios)) / len(ratios)))}, {times(min(ratios))}{some}"
+    return f"{times(geometric_mean(ratios))}, {times(min(ratios))}{some}"
 
 
 def summary(problems, contenders, peers):

@@ -202,8 +202,6 @@ def main():
     options.add_argument("part", nargs="?", default="00s")
     options.add_argument("--list", action="store_true")
     options.add_argument("--key", action="store_true")
-    options.add_argument("--json", type=Path)
-    options.add_argument("--markdown", action="store_true")
     chosen = options.parse_args()
     try:
         answer = []

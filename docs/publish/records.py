@@ -1,6 +1,7 @@
 """The recordings of docs/results: timings, profiles and others, as objects with the fields of their JSON."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def read(path, kind=None):
     try:
         record = json.loads(path.read_text(encoding="utf-8"), object_hook=Fields)
     except (OSError, ValueError) as error:
-        raise Failure(f"cannot read {path}: {error}") from error
+        raise Failure(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if kind and (not isinstance(record, Fields) or record.get("kind") != kind):
         raise Failure(f"cannot read {path}: not {WHAT[kind]}")
     return record
@@ -98,6 +99,10 @@ def right_ms(row):
     return ms_of(row) if row and row.verified else None
 
 
+def geometric_mean(ratios):
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
 def ratio(a, b):
     return None if a is None or b is None else a / b
 
@@ -108,6 +113,14 @@ class Problem:
     def __init__(self, first):
         self.first, self.shape, self.rows, self.peers = first, first.shape, [], []
         self.short_name = f"{first.regime} {short_size(first.shape.Nk)}"  # what tells its problems apart
+
+    @property
+    def full_name(self):
+        """ "d=64 N=2k B=8 H=32 causal": what tells the problems of a sweep apart"""
+        s = self.shape
+        rows = "" if s.Nq in (1, s.Nk) else f" Nq={short_size(s.Nq)}"
+        groups = "" if s.H == s.Hkv else f" Hkv={s.Hkv}"
+        return f"d={s.d} N={short_size(s.Nk)}{rows} B={s.B} H={s.H}{groups}{' causal' if self.first.causal else ''}"
 
     def row(self, stage):
         return next((row for row in self.rows if row.stage == stage), None)
@@ -125,7 +138,7 @@ class Problem:
 def by_problem(results):
     """In the order of the record."""
     problems = {}
-    for row in results.rows:
+    for row in results["rows"]:
         problems.setdefault(key_of(row), Problem(row)).rows.append(row)
     for peer in results.get("peers", []):
         if key_of(peer) in problems:

@@ -10,6 +10,10 @@ import records
 from blocks import Failure
 
 
+# The GPU that the pages speak of. Recordings of others stand beside its own.
+SHOWN_GPU = "NVIDIA H200"
+
+
 class Stage:
     """One row of `lab list --json`."""
 
@@ -21,6 +25,7 @@ class Stage:
         self.head_dims = [int(d) for d in listed["head_dims"].split(",")]
         self.backward = properties["pass"] == "backward"
         self.ablation, self.for_order = properties["ablation"], properties["for_order"]
+        self.capability = properties["compute_capability"]  # the only one it runs on, if it is one
         self.last_of_part = properties["last_of_part"]
         self.counted_on, self.counted_parent = properties["counted_on"], properties["counted_parent"]
 
@@ -115,12 +120,20 @@ class Sources:
         return sorted((results for results in found if results.get("kind") == "timing"), key=lambda results: results.date)
 
     @cached_property
+    def by_gpu(self):
+        """All timings by GPU, that of the pages first; the newest last."""
+        found = {SHOWN_GPU: []}
+        for results in self.timings:
+            found.setdefault(results.hardware.gpu, []).append(results)
+        return {gpu: recordings for gpu, recordings in found.items() if recordings}
+
+    @cached_property
     def recorded(self):
         """The newest timing that has, in every regime but the sweeps and those of gradients, a stage whose change
-        should show there."""
+        should show there: of the GPU that the pages speak of, if it has one. Another GPU's never replaces it."""
         wanted = {name for name, regime in self.regimes.items() if not regime["sweep"] and regime["pass"] == "forward"}
         whole = [results for results in self.timings if wanted <= {row.regime for row in results.rows if row.shows_here}]
-        return whole[-1] if whole else None
+        return next(iter([results for results in whole[::-1] if results.hardware.gpu == SHOWN_GPU] + whole[::-1]), None)
 
     @property
     def ablations(self):
@@ -130,15 +143,18 @@ class Sources:
     def profiled(self):
         return self.record("h200-profile", "profile")
 
+    def fingerprint(self, folder):
+        """Of a stage's kernel as it is now."""
+        if folder not in self.prints:
+            path = records.ROOT / "stages" / folder / "kernel.cu"
+            self.prints[folder] = records.fingerprint(path.read_text(encoding="utf-8"))
+        return self.prints[folder]
+
     def changed_since(self, record, stages):
         """Those whose kernels are others now than those that a recording is of."""
-        def changed(folder):
-            if folder not in self.prints:
-                path = records.ROOT / "stages" / folder / "kernel.cu"
-                self.prints[folder] = records.fingerprint(path.read_text(encoding="utf-8"))
-            return record.get("kernels", {}).get(folder, self.prints[folder]) != self.prints[folder]
-
-        return [stage for stage in stages if changed(stage.folder)]
+        prints = record.get("kernels", {})
+        known = [stage for stage in stages if stage.folder in prints]
+        return [stage for stage in known if prints[stage.folder] != self.fingerprint(stage.folder)]
 
     def recording_of(self, number):
         """Where the stages with numbers like this one were timed: in the newest recording of all stages, unless this

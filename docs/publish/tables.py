@@ -18,7 +18,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 from blocks import BLOCKS, FILES, PICTURES, Failure, Page  # noqa: E402
-from command import Options, write  # noqa: E402
+from command import Options, run, write  # noqa: E402
 from markdown import table  # noqa: E402
 from parts import part_pages  # noqa: E402
 from pictures import PLOTS  # noqa: E402
@@ -120,18 +120,12 @@ def report(states, check, json_file, markdown):
 
 
 def main():
-    parser = Options("tables")
-    parser.add_argument("lab")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    try:
-        return report(make(Sources(options.lab), options.check), options.check, options.json, options.markdown)
-    except Failure as failure:
-        print(f"lab: {failure}", file=sys.stderr)
-        return failure.code
+    options = Options("tables")
+    options.add_argument("lab")
+    options.add_argument("--check", action="store_true")
+    given = options.parse_args()
+    return report(make(Sources(given.lab), given.check), given.check, given.json, given.markdown)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -60,6 +60,8 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
                  {{"--quick", "Only what takes about a minute once it is built"},
                   {"--mutate", "[STAGES]: instead, which small mistakes in a kernel lab check misses [0-6]"},
                   {"--coverage", "[STAGES]: instead, which ways of a kernel these cases never go"}});
+    add_scripted(lab, "compare", "A.json B.json: two recordings of lab time --json, side by side",
+                 {{"--json", "FILE: write the result as JSON to FILE"}, {"--markdown", "Print Markdown"}});
     add_scripted(lab, "tables", "Rewrite the generated tables and plots of the README files",
                  {{"--check", "Change nothing; fail if a file is out of date"},
                   {"--json", "FILE: write the result as JSON to FILE"},
@@ -68,15 +70,10 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
 }
 
 void add_commands(ladder::CommandLine& lab) {
-    ladder::add_doctor(lab);
-    ladder::add_list(lab);
-    ladder::add_time(lab);
-    ladder::add_count(lab);
-    ladder::add_verify(lab);
-    ladder::add_run(lab);
-    ladder::add_diff(lab);
-    ladder::add_profile(lab);
-    ladder::add_trace(lab);
+    for (const auto add :
+         {ladder::add_doctor, ladder::add_list, ladder::add_time, ladder::add_count, ladder::add_verify,
+          ladder::add_run, ladder::add_diff, ladder::add_profile, ladder::add_trace})
+        add(lab);
     for (const char* name : {"start", "check", "hint", "reset", "zoo", "grade"}) add_of_course(lab, name);
     add_scripted(lab, "install", "Install all that any command needs, and the packages named; build nothing");
     if (std::filesystem::exists(LADDER_SOURCE_DIR "/tests/all.sh")) add_of_whole_ladder(lab);

@@ -32,6 +32,7 @@ struct TimeOptions {
         command.flag("--all", all,
                      "All stages, unless some are named, in all regimes. Without it: the algorithm's and the "
                      "last of each part, or one with its parent, where their changes should show");
+        command.option("--like", like, "Estimate another GPU, as A100, from counted work").type_name("GPU");
     }
 
     StageOptions stages;
@@ -43,7 +44,7 @@ struct TimeOptions {
     }
 
     static constexpr const char* without_value = "true";
-    std::string peers;  // empty for none
+    std::string peers, like;  // empty for none
     bool all = false;
 };
 
@@ -54,7 +55,6 @@ Selection selection_of(const TimeOptions& options, bool last_ones) {
                         options.problem.regime, last_ones);
 }
 
-// "2 of 7 stages gave wrong answers: ..."
 std::string failure_of(const Results& results) {
     std::set<std::string> wrong;
     for (const Row& row : results.rows) {
@@ -219,6 +219,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
 Document run(const TimeOptions& options) {
     options.problem.check();
     options.named_peers({});
+    if (!options.like.empty()) throw BadUsage("run it as ./lab time --like in the folder of the sources");
     std::string why_no_gpu;
     if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
     if (!options.peers.empty()) throw CannotRun("--peers needs a GPU: " + why_no_gpu);

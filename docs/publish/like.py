@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""Estimates: how long stages would take on a GPU that was not timed here, from the work that `lab count` counts and the
+ceilings of gpus.json. `lab time --like GPU` runs it. No time that it prints was measured on that GPU.
+
+    like.py LAB [STAGES...] --like GPU [--regime NAME] [--json FILE] [--markdown]
+
+A stage takes what its busiest resource takes, and a little for each launch:
+
+    time = max over resources of (work / ceiling) + launches x 3 us
+
+That is a lower bound: no stage keeps a unit busy all the time. Where another GPU was recorded on the same problem, the
+better estimate is its time multiplied by the ratio of the two GPUs' bounds. test_compare.py computes from the
+recordings of two GPUs how far both are off.
+"""
+
+import json
+import statistics
+import sys
+from functools import cached_property
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+
+import records  # noqa: E402
+from blocks import Failure, block, generated_file  # noqa: E402
+from command import Options, finish, run  # noqa: E402
+from markdown import rounded, table, times  # noqa: E402
+from sources import Sources  # noqa: E402
+
+HERE = Path(__file__).parent
+LAUNCH_MS = 0.003  # assumed: what a kernel's start and end cost
+COUNTED = ("launches", "blocks", "global_load_bytes", "global_store_bytes", "shared_exchange_bytes",
+           "shared_tile_bytes", "mma", "wgmma_columns", "exponentials", "workspace_bytes")
+# By kind of problem the options of the two counts that give its work at every size. N is a multiple of every tile but
+# one: 384 at d = 64, where tiles have 64, 128 or 192 rows, and 256 elsewhere.
+KINDS = {f"d={d}{mask}": [f"--shape 1,1,1,{n},{n},{d}{mask.replace(' ', ' --')}" for n in (first, 2 * first)]
+         for d, first in ((64, 384), (128, 256), (256, 256)) for mask in ("", " causal")}
+KINDS["decode"] = [f"--shape 1,4,1,1,{n},128" for n in (1024, 2048)]  # one query row, four heads to a group
+
+
+def sizes(kind):
+    return [int(options.split()[1].split(",")[4]) for options in KINDS[kind]]
+
+
+def is_counted(sources, stage, kind):
+    """A stage that splits the keys splits them for a single head of long queries too, and not for many."""
+    if kind == "decode":
+        return not stage.backward and 128 in stage.head_dims
+    return int(kind[2:5]) in stage.head_dims and not sources.decodes(stage.shows_in)
+
+
+def counters_of(sources, stage, options):
+    answer = sources.ask("count", stage.folder, *options.split(), "--long")
+    counted = {row["counter"]: row[stage.folder] for row in answer["work"]}
+    return [counted.get(name, 0) for name in COUNTED]
+
+
+@generated_file("docs/publish/work.json")
+def counted_work(sources):
+    """A line for each stage: its fingerprint, and by kind of problem its counters of COUNTED at both sizes. What was
+    counted of the same kernel before is kept."""
+    path = HERE / "work.json"
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found = {}
+    for stage in sources.stages.values():
+        kernel, known = sources.fingerprint(stage.folder), before.get(stage.folder)
+        found[stage.folder] = known if known and known["kernel"] == kernel else {
+            "kernel": kernel, "work": {kind: [counters_of(sources, stage, options) for options in KINDS[kind]]
+                                       for kind in KINDS if is_counted(sources, stage, kind)}}
+    return "{\n" + ",\n".join(f"{json.dumps(folder)}: {json.dumps(entry)}" for folder, entry in found.items()) + "\n}\n"
+
+
+def kind_of(row):
+    """None for a problem whose work was not counted."""
+    s = row.shape
+    if s.Nq == 1:
+        return "decode" if (s.H, s.d) == (4 * s.Hkv, 128) else None
+    kind = f"d={s.d}{' causal' if row.causal else ''}"
+    return kind if s.Nq == s.Nk and s.H == s.Hkv and kind in KINDS and s.Nk >= sizes(kind)[0] else None
+
+
+def work_of(row, counted):
+    """What a stage does on a problem, of each head: a part that grows with N and one that grows with its square, or,
+    for the number of blocks and for one query row, a constant part and one that grows with N."""
+    kind = kind_of(row)
+    both = counted.get(row.folder, {}).get("work", {}).get(kind)
+    if not both:
+        return None
+    s, (small, large) = row.shape, sizes(kind)
+    work = {}
+    for name, one, two in zip(COUNTED, *both):
+        if kind == "decode" or name == "blocks":
+            work[name] = s.B * s.Hkv * (one + (two - one) * (s.Nk - small) / (large - small))
+        else:
+            square = (two / large - one / small) / (large - small)
+            work[name] = s.B * s.H * s.Nk * (one / small + square * (s.Nk - small))
+    return work | {"launches": both[0][COUNTED.index("launches")]}
+
+
+def bounds(gpu, row, work, splits_keys):
+    """By resource how many milliseconds a stage's work takes of it at least."""
+    s, gradients = row.shape, records.pass_of(row) == "backward"
+    queries, keys = s.B * s.H * s.Nq * s.d * 2, s.B * s.Hkv * s.Nk * s.d * 2
+    inputs, outputs = (3 * queries + 2 * keys, queries + 2 * keys) if gradients else (queries + 2 * keys, queries)
+    # What goes through the workspace is written once and read once; it stays in L2 if all of it fits.
+    through = 2 * max(0, work["global_store_bytes"] - outputs) if work["workspace_bytes"] > gpu.l2_bytes else 0
+    # Blocks fewer than multiprocessors leave some idle, unless a stage splits the keys to have more.
+    share = 1 if splits_keys else min(1, work["blocks"] / gpu.sms)
+    clocks = share * gpu.sms * gpu.mhz * 1e3  # of all multiprocessors in a millisecond
+    tensor = share * gpu.fp16_tflops * 1e9
+    return {"tensor cores": work["mma"] * 4096 / (tensor * gpu.mma_sync_share) + work["wgmma_columns"] * 2048 / tensor,
+            "exp2": work["exponentials"] / (clocks * gpu.ex2),
+            "shared memory": (work["shared_exchange_bytes"] + work["shared_tile_bytes"]) / (clocks * gpu.shared_bytes),
+            "HBM": (inputs + outputs + through) / (gpu.hbm_gbs * 1e6)}
+
+
+class Model:
+    """What is estimated from: ceilings, counted work and the recordings."""
+
+    def __init__(self, sources):
+        self.sources = sources
+        self.gpus = {gpu.name: gpu for gpu in records.read(HERE / "gpus.json").gpus}
+        self.counted = records.read(HERE / "work.json")
+        profile = sources.profiled
+        self.block_bytes = {}  # the most that a kernel of a stage needs at a head dimension
+        for row in profile.rows if profile else ():
+            for kernel in row.kernels:
+                key = row.folder, row.shape.d
+                self.block_bytes[key] = max(kernel.shared_bytes, self.block_bytes.get(key, 0))
+
+    def gpu(self, name):
+        known = {known.lower(): gpu for known, gpu in self.gpus.items()}
+        if name.lower().replace(" ", "") not in known:
+            raise Failure(f"there is no GPU '{name}' to be like; there are {', '.join(self.gpus)}")
+        return known[name.lower().replace(" ", "")]
+
+    def why_not(self, gpu, stage, row=None):
+        """Why a stage cannot run there; None if nothing is known that would keep it from it."""
+        if stage.capability and stage.capability != gpu.capability:
+            return f"{stage.folder} needs compute capability {stage.capability}; {gpu.name} has {gpu.capability}"
+        needed = self.block_bytes.get((row.folder, row.shape.d), 0) if row else 0
+        if needed > gpu.block_bytes:
+            return (f"{stage.folder} needs {needed / 1024:.0f} KB of shared memory for a block at d = {row.shape.d}; "
+                    f"{gpu.name} has {gpu.block_bytes / 1024:.0f} KB")
+        return None
+
+    def bound(self, gpu, row):
+        """Milliseconds from counts alone, and the resource that binds; None if the problem was not counted."""
+        work = work_of(row, self.counted)
+        if not work:
+            return None
+        stage = self.sources.stages[row.stage]
+        ms = bounds(gpu, row, work, self.sources.decodes(stage.shows_in))
+        binding = max(ms, key=ms.get)
+        return ms[binding] + work["launches"] * LAUNCH_MS, binding
+
+    def scaled(self, gpu, row):
+        """A recorded row's time on another GPU, by the ratio of the two bounds; None if its own GPU has no ceilings."""
+        recorded_on = next((known for known in self.gpus.values() if known.get("recorded_as") == row.gpu), None)
+        both = [self.bound(on, row) for on in (gpu, recorded_on) if on]
+        return row.timing.median_ms * both[0][0] / both[1][0] if len(both) == 2 and None not in both else None
+
+    @cached_property
+    def recorded(self):
+        """The newest row of a right answer of each stage on each problem, by GPU, with its GPU and its kernel."""
+        found = {}
+        for gpu, recordings in self.sources.by_gpu.items():
+            own = found[gpu] = {}
+            for results in recordings:
+                for row in results.rows:
+                    if records.right_ms(row):
+                        kernel = results.get("kernels", {}).get(row.folder)
+                        own[row.folder, records.key_of(row)] = records.Fields(row, gpu=gpu, kernel=kernel)
+        return found
+
+
+def chosen(sources, words):
+    """The stages that words name, as everywhere: numbers, ranges, names, all."""
+    found = []
+    for word in ",".join(words).split(","):
+        first, _, last = word.partition("-")
+        if word == "all":
+            named = sources.stages.values()
+        elif first.isdigit() and (last.isdigit() or not last):
+            named = [stage for stage in sources.stages.values() if int(first) <= stage.number <= int(last or first)]
+        else:
+            named = [stage for stage in sources.stages.values() if word in (stage.folder, stage.folder[3:])]
+        if not named:
+            raise Failure(f"there is no stage '{word}'; see ./lab list")
+        found += named
+    return list(dict.fromkeys(found))
+
+
+def estimates(model, gpu, stages, regime):
+    """A row for each stage and problem, and why some have none. The problems are those of the recordings."""
+    rows, without = [], {}
+    merged = {}  # of every problem the row of a GPU that is not this one, if there is one
+    for own in model.recorded.values():
+        for key, row in own.items():
+            if key not in merged or merged[key].gpu == gpu.get("recorded_as"):
+                merged[key] = row
+    for stage in stages:
+        own = [row for row in merged.values() if row.folder == stage.folder and model.bound(gpu, row)
+               and (row.regime == regime if regime else row.shows_here)]
+        if not own or stage.capability:
+            why = model.why_not(gpu, stage)
+            without[stage.folder] = why or f"{stage.folder} was counted on no problem of these regimes"
+        for problem in sorted(records.by_problem({"rows": own}), key=lambda problem: problem.shape.Nk):
+            row = problem.first
+            if why := model.why_not(gpu, stage, row):
+                without[stage.folder] = why
+                continue
+            without.pop(stage.folder, None)
+            ms, binding = model.bound(gpu, row)
+            scaled = model.scaled(gpu, row) if row.gpu != gpu.get("recorded_as") else None
+            rows.append({"estimate": True, "gpu": gpu.name, "stage": stage.folder, "problem": problem.short_name,
+                         "regime": row.regime, "shape": row.shape, "dtype": row.dtype, "causal": row.causal,
+                         "bound_ms": ms, "bound_by": binding, "scaled_ms": scaled, "scaled_from": scaled and row.gpu,
+                         "rate": row.rate * row.timing.median_ms / (scaled or ms), "unit": row.unit})
+    return rows, list(without.values())
+
+
+def errors(model, gpu, other):
+    """By how large a factor, at least 1, estimates for a GPU miss its recordings: pairs of factor and problem, from
+    counts alone, and scaled from another GPU's recordings. Of kernels that are as they were counted."""
+    from_counts, scaled = [], []
+
+    def miss(found, estimate, row):
+        ratio = estimate / row.timing.median_ms
+        found.append((max(ratio, 1 / ratio), f"{row.folder}, {records.long_name(row)}"))
+
+    for key, row in model.recorded.get(gpu.recorded_as, {}).items():
+        there = model.recorded.get(other.recorded_as, {}).get(key)
+        if not model.bound(gpu, row) or row.kernel != model.counted[row.folder].kernel:
+            continue
+        miss(from_counts, model.bound(gpu, row)[0], row)
+        if there and there.kernel == row.kernel:
+            miss(scaled, model.scaled(gpu, there), row)
+    return from_counts, scaled
+
+
+def error_rows(model):
+    """By pair of recorded GPUs how many estimates there are of which kind, and by what factor they miss: in the median,
+    and at worst."""
+    rows = []
+    recorded = [gpu for gpu in model.gpus.values() if gpu.get("recorded_as") in model.recorded]
+    for gpu in recorded:
+        for other in recorded:
+            if gpu is not other:
+                bound, scaled = errors(model, gpu, other)
+                for how, found in (("counted work alone", bound), (f"recordings of {other.name}, scaled", scaled)):
+                    if found:
+                        worst, where = max(found)
+                        median = statistics.median(factor for factor, _ in found)
+                        rows.append([gpu.name, how, str(len(found)), times(median), times(worst), where])
+    return rows
+
+
+@block("estimate_errors")
+def estimate_errors(sources, *_):
+    columns = ["estimated", "from", ">estimates", ">median error", ">largest error", "where"]
+    return table(columns, error_rows(Model(sources)))
+
+
+def main():
+    options = Options("time")
+    options.add_argument("lab")
+    options.add_argument("stages", nargs="*")
+    options.add_argument("--like", required=True)
+    options.add_argument("--regime")
+    given = options.parse_intermixed_args()
+    sources = Sources(given.lab)
+    model = Model(sources)
+    gpu = model.gpu(given.like)
+    if given.regime and given.regime not in sources.regimes:
+        raise Failure(f"there is no regime '{given.regime}'; there are {', '.join(sources.regimes)}")
+    stages = chosen(sources, given.stages) if given.stages else [
+        stage for stage in sources.stages.values() if stage.part == 0 or stage.last_of_part]
+    rows, without = estimates(model, gpu, stages, given.regime)
+    if not rows:
+        raise Failure("; ".join(without), 3)
+    mark = f"estimate for {gpu.name}"
+    shown = [[mark, row["problem"], row["stage"], "-" if row["scaled_ms"] is None else f"{row['scaled_ms']:.3f}",
+              f"{row['bound_ms']:.3f}", row["bound_by"], f"{rounded(row['rate'], 100)} {row['unit']}"] for row in rows]
+    columns = ["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by", ">rate"]
+    bases = list(dict.fromkeys(row["scaled_from"] for row in rows if row["scaled_from"]))
+    notes = ["no time in this table was measured on it. \"Bound\" is the least time that the counted work takes at the "
+             f"ceilings of the specification ({', '.join(gpu.sources)})."]
+    if bases:
+        notes.append(f"\"scaled\" is the time recorded on {' or '.join(bases)}, multiplied by the ratio of the two "
+                     "GPUs' bounds.")
+    if "assumed" in gpu:
+        notes.append(f"{gpu.assumed}.")
+    notes += [f"for {name} from {how}, {count} such estimates miss the recorded times by {median} in the median and "
+              f"{worst} at worst." for name, how, count, median, worst, _ in error_rows(model)]
+    if "recorded_as" not in gpu:
+        notes.append("those GPUs have the same multiprocessors; the error for another architecture is not known.")
+    notes += [f"none for this: {why}." for why in without]
+    notes = [f"{mark}: {note}" for note in notes]
+    return finish(given, "time", {"like": gpu.name, "estimates": rows, "notes": notes}, [("", (columns, shown))], notes)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Tests what lays recordings side by side, and estimates for other GPUs. Usage: test_compare.py LAB"""
+
+import io
+import json
+import statistics
+import sys
+import tempfile
+import unittest
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
+sys.dont_write_bytecode = True
+
+import compare  # noqa: E402
+import like  # noqa: E402
+from blocks import Page  # noqa: E402
+from command import run  # noqa: E402
+from records import Fields, long_name  # noqa: E402
+from sample_records import derived, fields, peer_of, row_of  # noqa: E402
+from sources import SHOWN_GPU, Sources  # noqa: E402
+
+LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
+HERE = Sources(LAB)
+MODEL = like.Model(HERE)
+
+
+def recording(gpu, rows, peers=(), date="2026-11-21", **changes):
+    """As lab writes it, of this GPU."""
+    record = derived(rows, peers) | {"date": f"{date}T07:52:00Z"} | changes
+    return Fields(record, hardware=fields({"gpu": gpu, "driver": "580", "toolkit": "13.0"}))
+
+
+def output(module, *words):
+    """What one of the commands prints, and its exit code."""
+    out, err = io.StringIO(), io.StringIO()
+    with mock.patch("sys.argv", ["x", *map(str, words)]), redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = run(module.main)
+        except SystemExit as exit_:  # of argparse
+            code = exit_.code
+    return code, out.getvalue(), err.getvalue()
+
+
+class CompareTest(unittest.TestCase):
+    def setUp(self):
+        """04 and 05 on two problems of train and one of long in A; B has one of each, of long a wrong 05 alone."""
+        timed = ("train", 2048, 2.0, 1.0), ("train", 4096, 4.0, 2.0), ("long", 2048, 3.0, 3.0)
+        rows = [row_of(regime, stage, ms, Nk=n, folder=HERE.stage(stage).folder) for regime, n, *both in timed
+                for stage, ms in zip((4, 5), both)]
+        kernels = {"04_split_q": "a", "05_causal_skip": "b"}
+        self.a = recording("GPU A", rows, [peer_of(rows[0], "cuDNN", 0.5)], kernels=kernels)
+        other = [Fields(row, timing=fields({"median_ms": ms}))
+                 for row, ms in zip((*rows[:2], rows[5]), (1.0, 2.0, 1.0))]
+        other[2]["verified"] = False
+        self.b = recording("GPU B", other, [peer_of(rows[0], "cuDNN", 0.25)], kernels=kernels | {"05_causal_skip": "c"})
+
+    def test_only_what_both_hold_with_ratios_and_means(self):
+        answer = compare.compared(self.a, self.b)
+        self.assertEqual([(row["problem"], row["who"], row["ratio"]) for row in answer["rows"]],
+                         [("train 2k", "04_split_q", 2.0), ("train 2k", "05_causal_skip", 0.5),
+                          ("train 2k", "peer: cuDNN", 2.0)])
+        first = answer["rows"][0]
+        self.assertEqual((first["a_ms"], first["b_ms"], first["b_rate"]), (2.0, 1.0, 2 * first["a_rate"]))
+        mean, = answer["means"]
+        self.assertEqual((mean["regime"], mean["rows"], mean["least"], mean["greatest"]), ("train", 3, 0.5, 2.0))
+        self.assertAlmostEqual(mean["mean"], 2 ** (1 / 3))
+        self.assertEqual((answer["a"]["GPU"], answer["b"]["GPU"], answer["b"]["date"], answer["a"]["commit"]),
+                         ("GPU A", "GPU B", "2026-11-21", "0123456"))
+
+    def test_it_says_where_kernels_and_sweeps_differ(self):
+        self.a.rows.append(row_of("wide", 5, 1.0, folder="05_causal_skip"))
+        notes = compare.compared(self.a, self.b)["notes"]
+        self.assertEqual(notes, ["* The kernel's code differs between A and B: 05_causal_skip.",
+                                 "The problems of train differ: 2 in A, 1 in B, 1 in both.", "Only in A: wide."])
+        del self.b["kernels"]
+        self.assertIn("A or B does not say which code it timed: 04_split_q, 05_causal_skip.",
+                      compare.compared(self.a, self.b)["notes"])
+
+    def test_problems_of_one_size_have_longer_names(self):
+        row = row_of("prefill", 5, 1.0, folder="05_causal_skip")
+        both = recording("GPU", [row, Fields(row, causal=True)])
+        self.assertEqual([row["problem"] for row in compare.compared(both, both)["rows"]],
+                         ["d=128 N=2k B=8 H=16", "d=128 N=2k B=8 H=16 causal"])
+
+    def test_the_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            a, b, answer = (Path(folder) / f"{name}.json" for name in ("a", "b", "answer"))
+            a.write_text(json.dumps(self.a))
+            b.write_text(json.dumps(self.b))
+            code, shown, _ = output(compare, a, b, "--json", answer)
+            self.assertEqual((code, json.loads(answer.read_text())["command"]), (0, "compare"))
+            self.assertRegex(shown, r"(?s)^ +A +B\nGPU +GPU A +GPU B\ndriver .*\ntrain, TFLOP/s:\n\n"
+                                    r"problem +stage +A +B  B over A\n"
+                                    r"train 2k +04_split_q +\d+ +\d+ +2.00x\ntrain 2k +05_causal_skip\* ")
+            self.assertIn("| train 2k | 05_causal_skip* | 275 | 137 | 0.50x |", output(compare, a, b, "--markdown")[1])
+            b.write_text(json.dumps(recording("GPU", [row_of("decode", 5, 1.0, Nq=1)])))
+            bad = Path(folder) / "bad.json"
+            bad.write_text('{"kind": "timing", "rows": [{"a": 1}]}')
+            for words, why in (((a, b), "nothing was timed in both"), ((a, bad), "make no sense"),
+                               ((a, folder), "cannot read"),
+                               ((a, Path(folder) / "none.json"), "none.json: No such file or directory"),
+                               ((ROOT / "docs/results/mutation.json", a), "mutation.json: not a timing measurement"),
+                               ((a,), "required: B.json; see ./lab compare --help"), ((a, b, "--x"), "unrecognized")):
+                code, shown, said = output(compare, *words)
+                self.assertEqual((code, shown, said.count("\n")), (2, "", 1), said)
+                self.assertIn(why, said)
+
+
+class GpusTest(unittest.TestCase):
+    def test_gpus_are_columns_and_none_replaces_another(self):
+        regimes = [name for name, regime in HERE.regimes.items() if not regime["sweep"] and regime["pass"] == "forward"]
+
+        def whole(gpu, date, ms):
+            rows = [row_of(regime, stage, ms / (stage - 3), shows_here=stage == 5, folder=HERE.stage(stage).folder)
+                    for regime in regimes for stage in (4, 5)]
+            return recording(gpu, rows, date=date)
+
+        later = row_of("train", 5, 0.1, folder="05_causal_skip", shows_here=True)
+        with tempfile.TemporaryDirectory() as folder:
+            sources = Sources(LAB, Path(folder))
+            self.assertEqual(compare.gpus(sources, Page("docs/results.md"), []), "Recorded on one GPU so far.\n")
+            for file, record in (("a", whole(SHOWN_GPU, "2026-11-22", 2.0)), ("b", whole("GPU B", "2026-11-24", 1.0)),
+                                 ("c", recording("GPU B", [later], date="2026-11-25", kernels={later.folder: "old"}))):
+                (Path(folder) / f"{file}.json").write_text(json.dumps(record))
+            sources = Sources(LAB, Path(folder))
+            self.assertEqual(sources.recorded.hardware.gpu, SHOWN_GPU)  # though the other is newer
+            shown = compare.gpus(sources, Page("README.md", HERE.stage(5)), [])
+            self.assertIn(f"| unit | {SHOWN_GPU} (over the parent) | GPU B (over the parent) |\n", shown)
+            self.assertIn("| 05_causal_skip | train 2k | TFLOP/s | 275 (2.00x) | 2749* |\n", shown)
+            self.assertIn("| 05_causal_skip | decode 2k | TFLOP/s | 275 (2.00x) | 550 (2.00x) |\n", shown)
+            self.assertIn("- Recorded on GPU B, 2026-11-25, commit 0123456\n", shown)
+            self.assertNotIn("05", compare.gpus(sources, Page("stages/10s.md", part=10), []))
+            (Path(folder) / "a.json").unlink()
+            self.assertEqual(Sources(LAB, Path(folder)).recorded.hardware.gpu, "GPU B")
+
+
+class LikeTest(unittest.TestCase):
+    def test_the_work_of_any_size_follows_from_two_that_were_counted(self):
+        stage = HERE.stage(5)
+        for options, row in (("--shape 1,2,2,640,640,64", row_of("x", 5, 1.0, B=1, H=2, Hkv=2, Nq=640, Nk=640, d=64)),
+                             ("--shape 1,4,1,1,512,128", row_of("x", 5, 1.0, B=1, H=4, Hkv=1, Nq=1, Nk=512))):
+            work = like.work_of(Fields(row, folder=stage.folder), MODEL.counted)
+            counted = HERE.work([stage], options)[1][0]
+            for name in ("mma", "exponentials", "shared_tile_bytes", "blocks", "global_store_bytes", "launches"):
+                self.assertAlmostEqual(work[name], counted[name], msg=f"{name} of {options}")
+        self.assertIsNone(like.kind_of(row_of("x", 5, 1.0, Nq=128)))
+
+    def test_a_stage_takes_what_its_busiest_resource_takes(self):
+        row = row_of("train", 5, 1.0, folder="05_causal_skip")  # 4 x 128 x 2048^2 x 128 operations
+        gpu = MODEL.gpu("A100")
+        ms = like.bounds(gpu, row, like.work_of(row, MODEL.counted), False)
+        self.assertAlmostEqual(ms["tensor cores"], 4 * 128 * 2048**2 * 128 / 312e9)
+        self.assertAlmostEqual(ms["HBM"], 4 * 128 * 2048 * 128 * 2 / 2039e6)
+        bound, binding = MODEL.bound(gpu, row)
+        self.assertEqual((binding, bound), ("shared memory", ms["shared memory"] + like.LAUNCH_MS))
+        lonely = like.work_of(Fields(row, shape=Fields(row.shape, B=1, H=1, Hkv=1)), MODEL.counted)
+        self.assertAlmostEqual(like.bounds(gpu, row, lonely, False)["exp2"],  # 32 of 108 multiprocessors
+                               like.bounds(gpu, row, lonely, True)["exp2"] * 108 / 32)
+
+    def test_every_ceiling_has_a_source(self):
+        for gpu in MODEL.gpus.values():
+            self.assertTrue(gpu.sources and all(url.startswith("https://") for url in gpu.sources), gpu.name)
+            self.assertLess(gpu.fp16_tflops * 1e6 / gpu.sms / gpu.mhz / 2, 4200)  # multiply-adds of an SM in a clock
+
+    def test_errors_are_within_these_bounds(self):
+        """These are what the recordings of two GPUs say, and no better."""
+        h100, h200 = MODEL.gpu("h100"), MODEL.gpu("H200")
+        for gpu, other in ((h100, h200), (h200, h100)):
+            bound, scaled = like.errors(MODEL, gpu, other)
+            self.assertGreater(min(len(bound), len(scaled)), 20)
+            for found, median, worst in ((bound, 2.0, 17), (scaled, 1.05, 1.2)):
+                self.assertLess(statistics.median(factor for factor, _ in found), median)
+                self.assertLess(max(found)[0], worst, max(found))
+        for row in (row for own in MODEL.recorded.values() for row in own.values()):
+            gpu = next(gpu for gpu in MODEL.gpus.values() if gpu.get("recorded_as") == row.gpu)
+            if bound := MODEL.bound(gpu, row):
+                self.assertLess(bound[0], 1.01 * row.timing.median_ms, f"{row.folder}, {long_name(row)}: a lower bound")
+
+    def test_stages_that_a_gpu_cannot_run_are_refused_by_name(self):
+        for gpu in ("A100", "RTX4090", "T4", "L4", "B200"):
+            rows, without = like.estimates(MODEL, MODEL.gpu(gpu), like.chosen(HERE, ["5", "36"]), "train")
+            self.assertEqual([row["stage"] for row in rows], ["05_causal_skip"])
+            has = MODEL.gpu(gpu).capability
+            self.assertEqual(without, [f"36_own_diagonal needs compute capability 9.0; {gpu} has {has}"])
+        _, without = like.estimates(MODEL, MODEL.gpu("T4"), [HERE.stage(26)], "train")
+        self.assertRegex(without[0], "26_mbarriers needs 96 KB of shared memory for a block at d = 128; T4 has 64 KB")
+
+    def test_a_gpu_is_never_estimated_from_itself(self):
+        for gpu, other in (("H100", "NVIDIA H200"), ("H200", "NVIDIA H100 80GB HBM3")):
+            rows, _ = like.estimates(MODEL, MODEL.gpu(gpu), [HERE.stage(4)], "train")
+            self.assertEqual([row["scaled_from"] for row in rows], [other])
+
+    def test_every_line_says_that_it_is_an_estimate(self):
+        with tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "answer.json"
+            code, shown, _ = output(like, LAB, "--like", "b200", "4-5", "--json", answer)
+            self.assertEqual(code, 0)
+            for line in filter(None, shown.split("\n")):
+                self.assertTrue(line.startswith(("estimate for B200", "not measured")), line)
+            self.assertIn("it is taken to be", shown)
+            self.assertTrue(all(row["estimate"] for row in json.loads(answer.read_text())["estimates"]))
+        for words, code, why in ((("36", "--like", "A100"), 3, "36_own_diagonal needs compute capability 9.0"),
+                                 (("--like", "X1"), 2, "there is no GPU 'X1' to be like; there are H200, "),
+                                 (("77", "--like", "A100"), 2, "there is no stage '77'"),
+                                 (("--like", "A100", "--regime", "x"), 2, "there is no regime 'x'")):
+            status, shown, said = output(like, LAB, *words)
+            self.assertEqual((status, shown, said.count("\n")), (code, "", 1), said)
+            self.assertIn(why, said)
+
+    def test_what_was_counted_is_counted_anew_only_for_a_new_kernel(self):
+        sources = Sources(LAB)
+        asked = []
+        sources.listed = HERE.listed
+        sources.ask = lambda *words: asked.append(words) or {"work": [{"counter": "mma", words[1]: 7}]}
+        sources.prints["05_causal_skip"] = "new"
+        made = json.loads(like.counted_work(sources))
+        self.assertEqual(made["05_causal_skip"]["kernel"], "new")
+        self.assertEqual(made["05_causal_skip"]["work"]["decode"], 2 * [[0] * 6 + [7, 0, 0, 0]])
+        self.assertIn(("count", "05_causal_skip", "--shape", "1,1,1,768,768,64", "--causal", "--long"), asked)
+        same = {folder for folder in made if MODEL.counted[folder].kernel == HERE.fingerprint(folder)}
+        self.assertFalse((same - {"05_causal_skip"}) & {words[1] for words in asked})
+        self.assertEqual({folder: made[folder] for folder in same - {"05_causal_skip"}},
+                         {folder: MODEL.counted[folder] for folder in same - {"05_causal_skip"}})
+
+
+if __name__ == "__main__":
+    unittest.main()
