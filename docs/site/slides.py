@@ -1,8 +1,8 @@
 """The course's slides: a Markdown file of docs/course/slides becomes a page of its own, outside of Doxygen's frame.
 
-`---` separates slides. `<!-- block: PATH NAME -->` shows the generated block NAME of the page PATH, so that a deck types
-no measured number; `<!-- block: PATH NAME: ROW, ROW -->` shows these rows of its table. Whatever else a page may ask for
-(an explorer, links to stages) a deck may too.
+`---` separates slides. `<!-- block: PATH NAME -->` shows the generated block NAME of the page PATH, so that a deck has
+no typed measurement; `<!-- block: PATH NAME: ROW, ROW -->` shows these rows of its table. A deck may also ask for what
+any page may: explorers, and links to stages.
 """
 
 import html
@@ -59,7 +59,7 @@ class Slides:
         return markdown, tokens
 
     def block(self, deck, asked):
-        path, name, rows = asked.groups()
+        path, name, rows = asked[1], " ".join(asked[2].split()), asked[3]
         found = re.search(f"<!-- generated: {re.escape(name)} -->\n(.*?)<!-- end -->",
                           read(path) if (ROOT / path).is_file() else "", re.S)
         if not found:
@@ -67,7 +67,7 @@ class Slides:
             return ""
         text = found[1]
         if rows:
-            text, missing = rows_of(text, [row.strip() for row in rows.split(",")])
+            text, missing = rows_of(text, [" ".join(row.split()) for row in rows.split(",")])
             self.pages.problems += [f"{deck}: '{name}' of {path} has no row '{row}'" for row in missing]
         markdown, tokens = self.parsed(path, text)
         return f'<div class="block">{markdown.render(tokens)}</div>\n'
