@@ -40,6 +40,15 @@ follow() {
     done < "$1"
 }
 
+# fill_class N: adds students until the class has N. Their kernels are refused when they are read: no compiler runs.
+fill_class() {
+    local n
+    for n in $(seq -w $(($(find "$work/class" -mindepth 1 -maxdepth 1 | wc -l) + 1)) "$1"); do
+        mkdir "$work/class/student$n"
+        { echo '#include <cstdio>'; cat "$parent"; } > "$work/class/student$n/kernel.cu"
+    done
+}
+
 cd "$root"
 export LADDER_BUILD=$build
 follow docs/course/instructors.md
@@ -66,6 +75,9 @@ cmp "$AUTOGRADER/results/results.json" "$work/ada.json"
 # The solution got all points, the parent's kernel, which declares another stage, none.
 grep -q '^"ada",.*,100,100$' "$work/grades/grades.csv"
 grep -q '^"bob",.*,0,100$' "$work/grades/grades.csv"
+# The table has a line for each of the thirty, and each has a report.
+[ "$(wc -l < "$work/grades/grades.csv")" -eq 31 ]
+[ "$(find "$work/grades" -name '*.json' | wc -l)" -eq 30 ]
 
 cd "$work/lab1"
 unset LADDER_BUILD

@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted(ROOT.glob("stages/[0-9]*/README.md"))
 PARTS = sorted(ROOT.glob("stages/[0-9]*s_*.md"))
+COURSE = sorted(ROOT.glob("docs/course/slides/*.md")) + sorted(ROOT.glob("docs/course/labs/*.md"))
 BESIDE = [ROOT / "docs" / name for name in ("claimed_and_measured.md", "flash_attention_1_and_2.md", "worked_example.md")]
 MOST_WORDS = 2000
 
@@ -62,7 +63,8 @@ class LessonsTest(unittest.TestCase):
                 self.assertEqual([heading for heading in headings if heading in ORDER], ORDER)
 
     def test_no_measured_number_is_typed(self):
-        for page in [ROOT / "README.md", ROOT / "docs/results.md", ROOT / "stages/README.md", *PARTS, *LESSONS, *BESIDE]:
+        for page in [ROOT / "README.md", ROOT / "docs/results.md", ROOT / "stages/README.md", *PARTS, *LESSONS, *BESIDE,
+                     *COURSE]:
             with self.subTest(page=str(page.relative_to(ROOT))):
                 self.assertEqual(typed_numbers(page.read_text(encoding="utf-8")), [])
 

@@ -22,6 +22,7 @@ from markup import Markdown, slug, tokens_by_line  # noqa: E402
 from pages import Page, Pages  # noqa: E402
 from search import page_entries, symbol_entries, text_in  # noqa: E402
 from side_by_side import CONTEXT, SideBySide, mark, pair, parse  # noqa: E402
+from slides import Slides, rows_of  # noqa: E402
 
 KERNELS = sorted(path.read_text(encoding="utf-8") for path in ROOT.glob("stages/*/kernel.cu"))
 
@@ -234,6 +235,40 @@ class MarkdownTest(unittest.TestCase):
     def test_formulas_are_left_to_katex(self):
         self.assertIn(r"\(m_i &lt; 1\)", self.render("$m_i < 1$"))
         self.assertIn("costs $5 and $6", self.render("costs $5 and $6"))
+
+
+class SlidesTest(unittest.TestCase):
+    def slides(self):
+        pages = Pages()
+        return pages, Slides(pages, SimpleNamespace(prepare=lambda tokens: None))
+
+    def test_decks_show_what_they_ask_for(self):
+        pages, slides = self.slides()
+        self.assertGreaterEqual(len(pages.decks), 7)
+        for deck in pages.decks:
+            with self.subTest(deck=deck):
+                page = slides.page(deck)
+                shown = re.findall(r'<section id="\d+">(.*?)</section>', page, re.S)
+                self.assertTrue(10 <= len(shown) <= 18, len(shown))
+                self.assertNotIn("<!-- block", page)
+                for slide in shown:
+                    self.assertRegex(slide, r"^\s*<h[12]>")
+                    self.assertEqual(slide.count("<details>"), 1, slide[:80])
+                    words = re.sub(r"(?s)<(details|table|pre)\b.*?</\1>", "", slide)
+                    self.assertLessEqual(len(text_of(words).split()), 100, slide[:80])
+        self.assertEqual(pages.problems, [])
+
+    def test_a_deck_is_a_page_of_its_own(self):
+        pages, _ = self.slides()
+        self.assertEqual(pages.resolve("docs/course/README.md", "slides/measuring.md"),
+                         "docs_course_slides_measuring.html")
+        self.assertNotIn("docs/course/slides/measuring.md", pages.by_path)
+
+    def test_rows_of_a_block(self):
+        block = "Recorded:\n\n| problem | ms |\n|---|---:|\n| train 2k | 1 |\n| long 16k | 2 |\n\nBold.\n"
+        shown, missing = rows_of(block, ["long 16k", "none"])
+        self.assertEqual(shown, block.replace("| train 2k | 1 |\n", ""))
+        self.assertEqual(missing, ["none"])
 
 
 class FiguresTest(unittest.TestCase):

@@ -20,6 +20,7 @@ try:
     from ladder import Ladder
     from pages import REFERENCE, ROOT, Failure, Pages, Section, read
     from search import search_index
+    from slides import Slides
 except ModuleNotFoundError as missing:
     print(f"lab docs: {sys.executable} has no {missing.name}; on Debian and Ubuntu: "
           "apt-get install python3-markdown-it python3-mdit-py-plugins python3-pygments", file=sys.stderr)
@@ -102,12 +103,15 @@ def layout(pages, ladder):
         title = re.split("[:,]", page.title)[0]
         return f'<tab type="{kind}" url="{page.file}" title="{xml_text(title)}">{"".join(below)}</tab>\n'
 
+    labs = [tab(page) for page in pages if re.match(r"docs/course/labs/\d", page.path)]
     below = {"stages/README.md": [tab(part.page, [tab(stage.page) for stage in part.stages])
                                   for part in ladder.parts.values()],
              "notebooks/README.md": [tab(page) for page in pages if page.path.endswith(".ipynb")],
              "docs/course/README.md": [tab(pages[f"docs/course/{guide}.md"])
-                                       for guide in ("students", "instructors", "gpu")]
-             + [tab(page) for page in pages if page.path.startswith("docs/course/quiz/")]}
+                                       for guide in ("students", "instructors", "plan", "slides/README")]
+                                      + [tab(pages["docs/course/labs/README.md"], labs)]
+                                      + [tab(pages[f"docs/course/{guide}.md"]) for guide in ("policies", "gpu")]
+                                      + [tab(page) for page in pages if page.path.startswith("docs/course/quiz/")]}
     shown = {*ORDER, *ladder.by_path, *ladder.parts, *(page.path for page in pages if page.path.endswith(".ipynb")
                                                        or page.path.startswith("docs/course/"))}
     others = [tab(page) for page in pages if page.path not in shown]
@@ -175,6 +179,9 @@ def build(lab, work):
         else:
             pages.add_markdown(page, read(page.path), ladder.prepare)
         page.title = page.title or page.path
+    slides = Slides(pages, ladder)
+    for deck, name in pages.decks.items():
+        pages.files[name] = slides.page(deck).encode()
     for folder in ("pages", "parts"):
         (work / folder).mkdir()
     write_pages(pages, work)

@@ -147,16 +147,17 @@ class Ladder:
 
     def explorer(self, arguments):
         """The page of `lab trace` in a frame; nothing where there is no CPU back-end to record with."""
+        name = f"trace{re.sub('[^0-9A-Za-z]+', '_', ' ' + arguments)}.html"
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "page.html"
-            done = subprocess.run([self.lab, "trace", *arguments.split(), "--html", page], capture_output=True,
-                                  text=True, check=False)
-            if done.returncode == 3:
-                return ""
-            if done.returncode != 0:
-                raise Failure(f"lab trace {arguments} failed: {done.stderr.strip()}")
-            name = f"trace{re.sub('[^0-9A-Za-z]+', '_', ' ' + arguments)}.html"
-            self.pages.files[name] = page.read_bytes()
+            if name not in self.pages.files:  # slides show what lessons do
+                done = subprocess.run([self.lab, "trace", *arguments.split(), "--html", page], capture_output=True,
+                                      text=True, check=False)
+                if done.returncode == 3:
+                    return ""
+                if done.returncode != 0:
+                    raise Failure(f"lab trace {arguments} failed: {done.stderr.strip()}")
+                self.pages.files[name] = page.read_bytes()
         return (f'<iframe class="explorer wide" src="{name}" loading="lazy" title="The schedule explorer: lab trace '
                 f'{html.escape(arguments)}"></iframe>\n')
 

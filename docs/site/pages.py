@@ -33,6 +33,11 @@ def find_sources():
     return sorted(found)
 
 
+def is_deck(path):
+    """A Markdown file of slides, which is a page of its own: slides.py makes it."""
+    return path.startswith("docs/course/slides/") and path.endswith(".md") and not path.endswith("README.md")
+
+
 def label_of(path):
     """The name of a page's file: index, stages, stages_05_causal_skip, docs_glossary."""
     return re.sub(r"[^\w]+", "_", re.sub(r"/?README\.md$|\.\w+$", "", path)) or "index"
@@ -73,7 +78,9 @@ class Pages:
     """All pages by the path of their source. `problems` gathers what is wrong with them."""
 
     def __init__(self):
-        self.by_path = {path: Page(path) for path in find_sources()}
+        sources = find_sources()
+        self.by_path = {path: Page(path) for path in sources if not is_deck(path)}
+        self.decks = {path: f"{label_of(path)}.html" for path in sources if is_deck(path)}
         self.files = {}  # other files that pages need: name in the site -> content
         self.problems = []
 
@@ -100,6 +107,8 @@ class Pages:
                            and (p != "README.md" or linked == ".")), None)
             if linked is None:
                 return "files.html"
+        if linked in self.decks:
+            return self.decks[linked]
         if linked in self.by_path:
             page = self[linked]
             return page.file + (f"#{page.anchor(anchor)}" if anchor else "")
