@@ -3,7 +3,9 @@
 import argparse
 import json
 import os
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 from blocks import Failure
@@ -40,6 +42,9 @@ def finish(given, command, answer, tables, notes):
         write(given.json, json.dumps({"command": command, **answer}, indent=1) + "\n")
     draw = table if given.markdown else plain_table
     shown = "".join(titled(title, draw(*content)) if title else draw(*content) for title, content in tables)
+    width = shutil.get_terminal_size((100, 24)).columns
+    notes = notes if given.markdown else [textwrap.fill(note, width, break_long_words=False, break_on_hyphens=False)
+                                          for note in notes]
     print(shown + "".join(f"\n{note}\n" for note in notes), end="")
     return 0
 

@@ -256,6 +256,15 @@ def error_rows(model):
     return rows
 
 
+def errors_in_words(model):
+    """By kind of estimate its median and its largest errors, of all recorded GPUs."""
+    rows = error_rows(model)
+    for kind, start in (("Bound", "counted work"), ("Scaled", "recordings")):
+        found = [row for row in rows if row[1].startswith(start)]
+        if found:
+            yield kind, *(" and ".join(f"{row[k]} ({row[0]})" for row in found) for k in (3, 4))
+
+
 @block("estimate_errors")
 def estimate_errors(sources, *_):
     columns = ["estimated", "from", ">estimates", ">median error", ">largest error", "where"]
@@ -284,19 +293,18 @@ def main():
               f"{row['bound_ms']:.3f}", row["bound_by"], f"{rounded(row['rate'], 100)} {row['unit']}"] for row in rows]
     columns = ["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by", ">rate"]
     bases = list(dict.fromkeys(row["scaled_from"] for row in rows if row["scaled_from"]))
-    notes = ["no time in this table was measured on it. \"Bound\" is the least time that the counted work takes at the "
+    notes = [f"No time in this table was measured on {gpu.name}. \"Bound\" is the least time that the counted work takes at the "
              f"ceilings of the specification ({', '.join(gpu.sources)})."]
     if bases:
-        notes.append(f"\"scaled\" is the time recorded on {' or '.join(bases)}, multiplied by the ratio of the two "
+        notes.append(f"\"Scaled\" is the time recorded on {' or '.join(bases)}, multiplied by the ratio of the two "
                      "GPUs' bounds.")
     if "assumed" in gpu:
         notes.append(f"{gpu.assumed}.")
-    notes += [f"for {name} from {how}, {count} such estimates miss the recorded times by {median} in the median and "
-              f"{worst} at worst." for name, how, count, median, worst, _ in error_rows(model)]
+    for name, median, worst in errors_in_words(model):
+        notes.append(f"{name} times miss recorded ones by {median} in the median and {worst} at worst.")
     if "recorded_as" not in gpu:
-        notes.append("those GPUs have the same multiprocessors; the error for another architecture is not known.")
-    notes += [f"none for this: {why}." for why in without]
-    notes = [f"{mark}: {note}" for note in notes]
+        notes.append("Those GPUs have the same multiprocessors; the error for another architecture is not known.")
+    notes += [f"No estimate: {why}." for why in without]
     return finish(given, "time", {"like": gpu.name, "estimates": rows, "notes": notes}, [("", (columns, shown))], notes)
 
 
