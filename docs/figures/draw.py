@@ -630,21 +630,26 @@ def sectors(f):
            "memory moves. One store instruction of a warp writes the coloured part.")
 
 
+def in_order(f, y, title, order, places, left, unit, noun, takes_turns=False):
+    """Query tiles (head, units of time) in an order, on so many places: each where one is free first, or by turns."""
+    f.text(0, y, title, bold=True)
+    free = [0] * places
+    for n, (h, i) in enumerate(order):
+        place = n % places if takes_turns else free.index(min(free))
+        f.cell(left + unit * free[place], y + 10 + 17 * place, unit * i, 17, str(i), WARPS[h], 0.35, size=SMALL)
+        free[place] += i
+    end = max(free)
+    f.line((left + unit * end, y + 6), (left + unit * end, y + 15 + 17 * places), color="text", thick=1.8)
+    f.lines(0, y + (5 + 17 * places) // 2, [f"{places} {noun}", f"end: {end}"], size=SMALL, color="faint")
+
+
 @figure("25-order", "The same blocks in two orders: head by head, and the longest first")
 def order(f):
-    places, heads, tiles, left, unit = 5, 3, 5, 62, 28
+    heads, tiles = 3, 5
     head_by_head = [(h, i) for h in range(heads) for i in range(1, tiles + 1)]
     longest_first = [(h, i) for i in range(tiles, 0, -1) for h in range(heads)]
     for y, title, blocks in ((14, "24: head by head", head_by_head), (142, "25: the longest first", longest_first)):
-        f.text(0, y, title, bold=True)
-        free = [0] * places
-        for h, i in blocks:
-            place = free.index(min(free))
-            f.cell(left + unit * free[place], y + 10 + 17 * place, unit * i, 17, str(i), WARPS[h], 0.35, size=SMALL)
-            free[place] += i
-        end = max(free)
-        f.line((left + unit * end, y + 6), (left + unit * end, y + 100), color="text", thick=1.8)
-        f.lines(0, y + 45, ["5 places", f"end: {end}"], size=SMALL, color="faint")
+        in_order(f, y, title, blocks, 5, 62, 28, "places")
     f.note(266, "Three heads (colours) with five query tiles each; under a mask query tile i takes i units of time. "
            "Each block starts at the first free place. Both orders do 45 units of work on 5 places: 9 is the least.")
 
@@ -930,21 +935,13 @@ def stay(f):
 
 @figure("35-shares", "The same query tiles on three blocks: fixed shares in two orders, and from a counter")
 def shares(f):
-    blocks, heads, tiles, left, unit = 3, 2, 6, 70, 19
+    heads, tiles = 2, 6
     by_head = [(h, i) for h in range(heads) for i in range(1, tiles + 1)]
     longest_first = [(h, i) for i in range(tiles, 0, -1) for h in range(heads)]
     for y, title, order, takes_turns in ((14, "fixed shares, head by head", by_head, True),
                                          (102, "fixed shares, the longest first", longest_first, True),
                                          (190, "from a counter, the longest first", longest_first, False)):
-        f.text(0, y, title, bold=True)
-        free = [0] * blocks
-        for n, (h, i) in enumerate(order):
-            block = n % blocks if takes_turns else free.index(min(free))
-            f.cell(left + unit * free[block], y + 10 + 17 * block, unit * i, 17, str(i), WARPS[h], 0.35, size=SMALL)
-            free[block] += i
-        end = max(free)
-        f.line((left + unit * end, y + 6), (left + unit * end, y + 66), color="text", thick=1.8)
-        f.lines(0, y + 28, ["3 blocks", f"end: {end}"], size=SMALL, color="faint")
+        in_order(f, y, title, order, 3, 70, 19, "blocks", takes_turns)
     f.note(276, "Two heads (colours) with six query tiles each; under a mask tile i takes i units of time. Fixed shares: "
            "block x takes tiles x, x~+~3, x~+~6 ... of the order. From a counter: a block takes the next tile when it is "
            "done with one. All do 42 units of work on 3 blocks: 14 is the least.")

@@ -11,18 +11,16 @@ Exit codes: 0 ok; 2 bad usage.
 
 import html
 import json
-import os
 import re
 import shutil
 import sys
 import textwrap
-from pathlib import Path
 from typing import NamedTuple
 
 sys.dont_write_bytecode = True
 
 from blocks import Failure  # noqa: E402
-from command import Options, write  # noqa: E402
+from command import Options, run, write  # noqa: E402
 from records import ROOT  # noqa: E402
 
 FOLDER = ROOT / "docs/course/quiz"
@@ -203,25 +201,22 @@ def main():
     options.add_argument("--list", action="store_true")
     options.add_argument("--key", action="store_true")
     chosen = options.parse_args()
-    try:
-        answer = []
-        for part in find(chosen.part):
-            given = []
-            if chosen.markdown:
-                print(part.source if chosen.key else without_answers(part.source), end="")
+    answer = []
+    for part in find(chosen.part):
+        given = []
+        if chosen.markdown:
+            print(part.source if chosen.key else without_answers(part.source), end="")
+        else:
+            say(part.title)
+            if chosen.list or chosen.key:
+                list_all(part, chosen.key)
             else:
-                say(part.title)
-                given = list_all(part, chosen.key) or [] if chosen.list or chosen.key else hold(part)
-            answer.append(as_json(part, chosen.key, given))
-        if chosen.json:
-            write(chosen.json, json.dumps({"command": "quiz", "parts": answer}, indent=1) + "\n")
-    except Failure as failure:
-        print(f"lab: {failure}", file=sys.stderr)
-        return failure.code
-    except BrokenPipeError:  # as of `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                given = hold(part)
+        answer.append(as_json(part, chosen.key, given))
+    if chosen.json:
+        write(chosen.json, json.dumps({"command": "quiz", "parts": answer}, indent=1) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -148,9 +148,9 @@ class Ladder:
     def explorer(self, arguments):
         """The page of `lab trace` in a frame; nothing where there is no CPU back-end to record with."""
         name = f"trace{re.sub('[^0-9A-Za-z]+', '_', ' ' + arguments)}.html"
-        with tempfile.TemporaryDirectory() as folder:
-            page = Path(folder) / "page.html"
-            if name not in self.pages.files:  # slides show what lessons do
+        if name not in self.pages.files:  # slides show what lessons do
+            with tempfile.TemporaryDirectory() as folder:
+                page = Path(folder) / "page.html"
                 done = subprocess.run([self.lab, "trace", *arguments.split(), "--html", page], capture_output=True,
                                       text=True, check=False)
                 if done.returncode == 3:

@@ -55,6 +55,7 @@ Selection selection_of(const TimeOptions& options, bool last_ones) {
                         options.problem.regime, last_ones);
 }
 
+// "2 of 7 stages gave wrong answers: ..."
 std::string failure_of(const Results& results) {
     std::set<std::string> wrong;
     for (const Row& row : results.rows) {
