@@ -33,10 +33,10 @@ void claim(Claims& c) {
     c.is("shared_tile_bytes", boxes + stmatrix * 32 * 16);
     c.is("shared_exchange_bytes", 0);
     c.is("barriers", all);
-    c.is("warp_syncs", all * in_block);
+    c.is("warp_syncs", all * in_block * d / 64);  // before each store
     // Of thread 0, which expects Q and each tile of K and V; and of each warpgroup, which has read one.
     c.is("mbarrier_arrivals", all + 2 * Tc * (1 + groups));
-    // All wait for Q and each tile, and thread 0 for a free place before each copy.
+    // All wait for Q and each tile, and thread 0 for a free slot before each copy.
     c.is("mbarrier_waits", threads * (all + 2 * Tc) + 2 * Tc);
     c.is("tiles", tiles);
     c.is("masked_tiles", sum_of_groups(blocks, [](auto& group) { return group.masked; }));

@@ -83,7 +83,7 @@ inline Count group_tiles(const std::vector<QueryTile>& tiles) {
     return sum_of_groups(tiles, [](auto& group) { return group.tiles; });
 }
 
-/// Of 34 on: one block per multiprocessor, if there are tiles for all
+/// Of a persistent kernel: one block per multiprocessor, if there are tiles for all
 inline Count persistent_blocks(const std::vector<QueryTile>& tiles, const Counted& p) {
     return std::min<Count>(p.sm_count, tiles.size());
 }

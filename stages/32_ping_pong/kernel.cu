@@ -18,24 +18,44 @@ struct Tile {
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;
-    static constexpr bool turns = d <= 128;  // at more, exponentials take a small part of the time
-    static constexpr int depth =
-        d == 64 ? 4 : 2;  // slots of K and V in shared memory: stages of the pipeline
+    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
+    static constexpr int depth = d == 64 ? 4 : 2;  // slots of K and V: stages of the pipeline
+};
+
+struct alignas(16) TileIndex {
+    int batch, head, tile;
 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
 template <class T, int d>
 struct Shared {
     alignas(1024) T Q[Tile<d>::groups][d / 64][64][64];
-    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile j is in slot j % depth
+    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile k of the block is in slot k % depth
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
     Mbarrier Q_full;
-    Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase j / depth: tile j has arrived
-    Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase j / depth: all have read tile j
+    Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
+    Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
 };
 
 struct Maps {
     TensorMap Q, K, V, O;
+};
+
+/// The order of the query tiles: without a mask head by head; with one the longest first, those of
+/// 2^group_bits heads together.
+struct TileOrder {
+    int group_bits;
+
+    /// The query tile of this block
+    template <bool causal>
+    __device__ TileIndex at() const {
+        int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
+        if constexpr (causal) {
+            i = (gridDim.x - 1 - blockIdx.x) >> group_bits;
+            h = (blockIdx.y << group_bits) + (blockIdx.x & ((1 << group_bits) - 1));
+        }
+        return {b, h, i};
+    }
 };
 
 /// Turns the scores S (64, Bc) of a warpgroup with key tile j into exponents S scale - m, with -inf where
@@ -70,25 +90,22 @@ __device__ float lane_max(const float (&S)[n], int r) {
     return row_max;
 }
 
-/// Raises m to the maximum of its row, and rescales to it. The first tile sets m, even to less than 0.
-template <int n, int n_O>
-__device__ void rescale(bool first, float (&S)[n], float (&O)[n_O], float (&m)[2], float (&l)[2]) {
+/// Raises m to the maximum of its row, and rescales S and l to it; O is to be multiplied by alpha. The first
+/// tile sets m, even to less than 0.
+template <int n>
+__device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)[2], float (&l)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         float rise = lane_max(S, r);
         rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 1));
         rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 2));
         rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key so far: m stays 0
-        const float alpha = first ? 0.0f : fast_exp2(-rise);
+        alpha[r] = first ? 0.0f : fast_exp2(-rise);
         m[r] += rise;
-        l[r] *= alpha;
+        l[r] *= alpha[r];
 #pragma unroll
         for (int c = 0; c < n; ++c) {
             if (row_of(c) == r) S[c] -= rise;
-        }
-#pragma unroll
-        for (int c = 0; c < n_O; ++c) {
-            if (row_of(c) == r) O[c] *= alpha;
         }
     }
 }
@@ -116,15 +133,21 @@ __device__ void add_product(const std::uint32_t (&P)[Bc / 4], const T (&V)[d / 6
     wgmma_commit();
 }
 
-/// P = exp(S - m), l += rowsum(P) over this lane's columns.
-template <class T, int n>
-__device__ void exponentiate(const float (&S)[n], float (&l)[2], std::uint32_t (&P)[n / 2]) {
+/// S becomes P = exp(S - m), l += rowsum(P) over this lane's columns.
+template <int n>
+__device__ void exponentiate(float (&S)[n], float (&l)[2]) {
 #pragma unroll
-    for (int c = 0; c < n / 2; ++c) {
-        const float P_0 = fast_exp2(S[2 * c]), P_1 = fast_exp2(S[2 * c + 1]);
-        l[c % 2] += P_0 + P_1;
-        P[c] = pack<T>(P_0, P_1);
+    for (int c = 0; c < n; ++c) {
+        S[c] = fast_exp2(S[c]);
+        l[row_of(c)] += S[c];
     }
+}
+
+/// P as the A operand of P V: a lane's accumulators of S are its elements of that operand.
+template <class T, int n>
+__device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
+#pragma unroll
+    for (int c = 0; c < n / 2; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
 }
 
 /// Writes O / l of the warp's 16 rows over their rows of Q, and from there to global memory; and L = m +
@@ -134,58 +157,46 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
                            T (&Q)[d / 64][64][64], const float (&O)[d / 2], const float (&m)[2],
                            const float (&lane_l)[2]) {
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    float l[2], inverse_l[2];
+    float inverse_l[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        l[r] = lane_l[r];
-        l[r] += __shfl_xor_sync(~0u, l[r], 1);
-        l[r] += __shfl_xor_sync(~0u, l[r], 2);
-        inverse_l[r] = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
-    }
-#pragma unroll
-    for (int c = 0; c < d; c += 16) {
-        std::uint32_t x[4];
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            const float* pair = &O[c / 2 + 2 * k];
-            x[k] = pack<T>(pair[0] * inverse_l[k % 2], pair[1] * inverse_l[k % 2]);
-        }
-        const int row = 16 * warp + a_row(lane), column = c % 64 + a_column(lane);
-        stmatrix(&Q[c / 64][row][column ^ row % 8 * 8], x);
-    }
-    fence_proxy_async();
-    __syncwarp();  // the warp's rows of O are complete, whichever lane wrote them
-    if (lane == 0) {
-        for (int panel = 0; panel < d / 64; ++panel) {
-            bulk_store(&map, Q[panel][16 * warp], panel, first_row + 16 * warp, h, b);
-        }
-        bulk_commit();
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
+        float l = lane_l[r];
+        l += __shfl_xor_sync(~0u, l, 1);
+        l += __shfl_xor_sync(~0u, l, 2);
+        inverse_l[r] = l == 0.0f ? 0.0f : divide(1.0f, l);
         const int row = first_row + 16 * warp + lane / 4 + 8 * r;
         float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
-        if (row < p.Nq && lane % 4 == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
+        if (row < p.Nq && lane % 4 == 0) store(L, (m[r] + log2f(l)) * ln_2);
     }
-    if (lane == 0) bulk_wait_read<0>();
+#pragma unroll
+    for (int panel = 0; panel < d / 64; ++panel) {
+#pragma unroll
+        for (int c = 0; c < 64; c += 16) {
+            std::uint32_t x[4];
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const float* pair = &O[(64 * panel + c) / 2 + 2 * k];
+                x[k] = pack<T>(pair[0] * inverse_l[k % 2], pair[1] * inverse_l[k % 2]);
+            }
+            const int row = 16 * warp + a_row(lane), column = c + a_column(lane);
+            stmatrix(&Q[panel][row][column ^ row % 8 * 8], x);
+        }
+        fence_proxy_async();
+        __syncwarp();  // the warp's rows of O are complete, whichever lane wrote them
+        if (lane == 0) {
+            bulk_store(&map, Q[panel][16 * warp], panel, first_row + 16 * warp, h, b);
+            bulk_commit();
+        }
+    }
 }
 
 template <class T, int d, bool causal>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
-    attention(const Problem p, const __grid_constant__ Maps maps, [[maybe_unused]] int group_bits) {
+    attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
     constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth;
     auto& shared = aligned_shared_memory<Shared<T, d>>();
-    int i = blockIdx.x, h = blockIdx.y;
-    const int b = blockIdx.z;
-    if constexpr (causal) {  // 2^group_bits heads together: the last query tile of each, then the one before
-        i = (gridDim.x - 1 - blockIdx.x) >> group_bits;
-        h = (blockIdx.y << group_bits) + (blockIdx.x & ((1 << group_bits) - 1));
-        if (h >= p.H) return;
-    }
-    const int h_kv = h / (p.H / p.Hkv);
-    const int end = p.causal ? i * Br + Br + p.Nk - p.Nq : p.Nk;  // of the keys that the tile's last row sees
-    const int Tc = max(1, ceil_div(min(p.Nk, end), Bc));          // if it sees none, one that is masked
-
+    const TileIndex tile = order.at<causal>();
+    if (tile.head >= p.H) return;  // a block of the last, smaller group of heads
     if (threadIdx.x == 0) {
         mbarrier_init(&shared.Q_full, 1);
         for (int slot = 0; slot < depth; ++slot) {
@@ -197,22 +208,26 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         mbarrier_fence_init();
     }
     __syncthreads();  // the mbarriers are set up
-    const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* full, Mbarrier* empty) {
-        const int slot = j % depth;
-        mbarrier_try_wait(&empty[slot], j / depth - 1);  // tile j - depth has been read: its slot is free
-        mbarrier_expect(&full[slot], sizeof ring[slot]);
-        bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
+    // Key tiles that query tile i sees; if it sees none, one that is masked
+    const auto key_tiles = [&](int i) {
+        const int end = p.causal ? i * Br + Br + p.Nk - p.Nq : p.Nk;
+        return max(1, ceil_div(min(p.Nk, end), Bc));
     };
-    const auto release = [&](int j, Mbarrier* empty) {  // of a product that the warpgroup has waited for
-        if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[j % depth]);
-    };
+    const int b = tile.batch, h = tile.head, i = tile.tile, h_kv = h / (p.H / p.Hkv), Tc = key_tiles(i);
     const int group = uniform(threadIdx.x / 128);
     if (group == 0) {
         release_registers<Tile<d>::producer_registers>();
         if (threadIdx.x > 0) return;
+        const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* full, Mbarrier* empty) {
+            const int slot = j % depth;
+            mbarrier_try_wait(&empty[slot], j / depth - 1);  // tile j - depth has been read: its slot is free
+            mbarrier_expect(&full[slot], sizeof ring[slot]);
+            bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
+        };
         mbarrier_expect(&shared.Q_full, sizeof shared.Q);
-        for (int g = 0; g < groups; ++g)
+        for (int g = 0; g < groups; ++g) {
             bulk_load(shared.Q[g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full);
+        }
 #pragma unroll 1
         for (int j = 0; j < Tc; ++j) {
             copy(shared.K, maps.K, j, shared.K_full, shared.K_empty);
@@ -222,8 +237,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     }
 
     claim_registers<Tile<d>::consumer_registers>();
-    const int g = group - 1, first_row = i * Br + 64 * g;
-    const int diagonal = p.causal ? first_row + p.Nk - p.Nq : p.Nk;  // the last key that first_row sees
+    const int g = group - 1, lane = threadIdx.x % 32;
     const auto wait_turn = [&] {
         if (Tile<d>::turns) named_barrier_sync(1 + g, 256);
     };
@@ -231,46 +245,67 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         if (Tile<d>::turns) named_barrier_arrive(1 + (g + 1) % groups, 256);
     };
     if (g == groups - 1) pass_turn();  // the first turn is warpgroup 0's
-    float S[Bc / 2], O[d / 2] = {}, m[2] = {}, l[2] = {};
+    const int first_row = i * Br + 64 * g;
+    const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
+    const auto release = [&](int j, Mbarrier* empty) {  // of a product that the warpgroup has waited for
+        if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[j % depth]);
+    };
+    float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
     std::uint32_t P[Bc / 4];
+    const auto softmax = [&](int j) {  // S becomes P
+        const bool masked = (j + 1) * Bc > unmasked;
+        note_tile<Bc>(b, h, first_row, j, masked);
+        shift<d>(p, first_row, j, masked, S, m);
+        const bool above = (j == 0) | (lane_max(S, 0) > threshold) | (lane_max(S, 1) > threshold);
+        if (__any_sync(~0u, above)) {
+            rescale(j == 0, S, alpha, m, l);
+#pragma unroll
+            for (int c = 0; c < d / 2; ++c) O[c] *= alpha[row_of(c)];
+        }
+        exponentiate(S, l);
+        note_lane_sums(first_row + threadIdx.x / 32 % 4 * 16, m, l);
+    };
+    const auto start_scores = [&](int j) {
+        mbarrier_try_wait(&shared.K_full[j % depth], j / depth);
+        score<T, d>(shared.Q[g], shared.K[j % depth], S);
+    };
     mbarrier_try_wait(&shared.Q_full, 0);
     wait_turn();
 #pragma unroll 1
     for (int j = 0; j < Tc; ++j) {
-        const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
-        note_tile<Bc>(b, h, first_row, j, masked);
-        mbarrier_try_wait(&shared.K_full[j % depth], j / depth);
-        score<T, d>(shared.Q[g], shared.K[j % depth], S);
+        start_scores(j);
         pass_turn();
         wgmma_wait<0>(S);
         release(j, shared.K_empty);
-        shift<d>(p, first_row, j, masked, S, m);
-        const bool above = (j == 0) | (lane_max(S, 0) > threshold) | (lane_max(S, 1) > threshold);
-        if (__any_sync(~0u, above)) rescale(j == 0, S, O, m, l);
-        exponentiate<T>(S, l, P);
+        softmax(j);
+        convert<T>(S, P);
         mbarrier_try_wait(&shared.V_full[j % depth], j / depth);
         wait_turn();  // for this product and the next scores
         add_product<T, d>(P, shared.V[j % depth], O);
         wgmma_wait<0>(O);
         fence_operand(P);
         release(j, shared.V_empty);
-        note_lane_sums(first_row + threadIdx.x / 32 % 4 * 16, m, l);
     }
     pass_turn();
     write_rows<T, d>(p, maps.O, b, h, first_row, shared.Q[g], O, m, l);
+    if (lane == 0) bulk_wait_read<0>();
 }
 
 template <class T, int d>
 void forward(const Problem& p) {
     const Maps maps = {
-        tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, 64), tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
-        tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, Tile<d>::Bc), tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, 1)};
+        tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, 64),
+        tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+        tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+        tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, 1),
+    };
     const int Tr = ceil_div(p.Nq, Tile<d>::Br);
     int group_bits = 0;  // enough blocks for about two rounds; more heads would not share the L2 cache
     while (p.causal && 1 << group_bits < p.H && Tr << group_bits < 3 * p.sm_count) ++group_bits;
     const dim3 grid(Tr << group_bits, ceil_div(p.H, 1 << group_bits), p.B);
+    const TileOrder order = {group_bits};
     const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;
-    launch(kernel, grid, Tile<d>::threads, sizeof(Shared<T, d>), p, maps, group_bits);
+    launch(kernel, grid, Tile<d>::threads, sizeof(Shared<T, d>), p, maps, order);
 }
 
 using Dims = HeadDims<64, 128, 256>;

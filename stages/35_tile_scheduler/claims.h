@@ -21,19 +21,15 @@ inline Count writing_groups(const std::vector<QueryTile>& tiles) {
 inline constexpr Shape crowded_shapes[] = {
     {3, 2, 1, 200, 130, 64}, {2, 3, 3, 130, 200, 128}, {2, 3, 1, 130, 70, 256}};
 
-/// What all threads do for query tiles and key tiles, and at the end of their block
+/// Each warp asks which warpgroup it is in. Two rows of a lane: two shuffles for the first maximum, and two
+/// that add up l.
 inline Count persistent_shuffles(const std::vector<QueryTile>& tiles, const Counted& p) {
-    const Count blocks = persistent_blocks(tiles, p), groups = warpgroups(p);
-    // `uniform` is one. Each warp asks which warpgroup it is in. Those of consumers read tile slots of three
-    // numbers, also the last, which has none, and say thrice per key tile where operands are. Two rows of a
-    // lane: two shuffles for the first maximum, and two add up l.
-    return 4 * ((1 + groups) * blocks + groups * 3 * (tiles.size() + blocks) + group_tiles(tiles) * 3 +
-                writing_groups(tiles) * 2 * (2 + 2));
+    return 4 * ((1 + warpgroups(p)) * persistent_blocks(tiles, p) + writing_groups(tiles) * 2 * (2 + 2));
 }
 
 inline Count persistent_waits(const std::vector<QueryTile>& tiles, const Counted& p) {
     const Count blocks = persistent_blocks(tiles, p);
-    // For Q or a place for it, and at the end of a block; for K and for V. The producer is one thread.
+    // For Q or a slot for it, and at the end of a block; for K and for V. The producer is one thread.
     return tiles.size() + blocks + 2 * copied_tiles(tiles) +
            128 * (warpgroups(p) * (tiles.size() + blocks) + 2 * group_tiles(tiles));
 }

@@ -19,21 +19,24 @@ struct Tile {
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;
-    static constexpr bool turns = d <= 128;  // at more, exponentials take a small part of the time
-    static constexpr int depth =
-        d == 64 ? 4 : 2;  // slots of K and V in shared memory: stages of the pipeline
+    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
+    static constexpr int depth = d == 64 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
     static constexpr int O_panels = d == 64 ? 1 : 2;  // that a warp stores together
+};
+
+struct alignas(16) TileIndex {
+    int batch, head, tile;
 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
 template <class T, int d>
 struct Shared {
     alignas(1024) T Q[Tile<d>::Q_slots][Tile<d>::groups][d / 64][64][64];
-    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // the block's tile k is in slot k % depth
+    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile k of the block is in slot k % depth
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
     alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // a warp's rows on their way out
-    int4 tile[Tile<d>::Q_slots];  // whose Q it is: batch entry, head, query tile; none if that is < 0
+    TileIndex tile[Tile<d>::Q_slots];  // whose Q it is; none is left if batch < 0
     Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
     Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
     Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
@@ -43,23 +46,23 @@ struct Maps {
     TensorMap Q, K, V, O;
 };
 
-/// The query tiles of all heads, in the order in which blocks take them: without a mask head by head; with
-/// one the longest first, of `section` heads together.
-struct Tiles {
+/// The order in which blocks take the query tiles of all heads: without a mask head by head; with one the
+/// longest first, of `section` heads together, whose K and V fit in the L2 cache.
+struct TileOrder {
     int Tr, heads, section, total;  // heads = B H, total = Tr heads
     unsigned* taken;                // after the first of each block; 0 before and after a launch
 
-    /// Batch entry, head and query tile of number n
+    /// Number n of them
     template <bool causal>
-    __device__ int4 at(const Problem& p, int n) const {
-        int head = n / Tr, i = n % Tr;
+    __device__ TileIndex at(const Problem& p, int n) const {
+        int i = n % Tr, head = n / Tr;
         if constexpr (causal) {
             const int first = n / (section * Tr) * section, r = n % (section * Tr);
             const int together = min(section, heads - first);
-            head = first + r % together;
             i = Tr - 1 - r / together;
+            head = first + r % together;
         }
-        return make_int4(head / p.H, head % p.H, i, 0);
+        return {head / p.H, head % p.H, i};
     }
 };
 
@@ -148,6 +151,7 @@ __device__ void exponentiate(float (&S)[n], float (&l)[2]) {
     }
 }
 
+/// P as the A operand of P V: a lane's accumulators of S are its elements of that operand.
 template <class T, int n>
 __device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
 #pragma unroll
@@ -198,14 +202,14 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
 
 template <class T, int d, bool causal>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
-    attention(const Problem p, const __grid_constant__ Maps maps, const Tiles tiles) {
-    constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth,
-                  Q_slots = Tile<d>::Q_slots;
+    attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
+    constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth;
+    constexpr int Q_slots = Tile<d>::Q_slots;
     auto& shared = aligned_shared_memory<Shared<T, d>>();
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < Q_slots; ++slot) {
             mbarrier_init(&shared.Q_full[slot], 1);
-            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // by all threads that read `tile`
+            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // by all threads, which read `tile`
         }
         for (int slot = 0; slot < depth; ++slot) {
             mbarrier_init(&shared.K_full[slot], 1);
@@ -225,38 +229,41 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     if (group == 0) {
         release_registers<Tile<d>::producer_registers>();
         if (threadIdx.x > 0) return;
-        for (int k = 0, q = 0, n = blockIdx.x;; ++q) {  // key tiles and query tiles of this block; of all
+        // Query tile q of this block is number n of all, and k key tiles come before its own.
+        for (int k = 0, q = 0, n = blockIdx.x;; ++q) {
             const int Q_slot = q % Q_slots;
             mbarrier_try_wait(&shared.Q_empty[Q_slot], q / Q_slots - 1);
-            if (n >= tiles.total) {
-                store(&shared.tile[Q_slot], make_int4(0, 0, -1, 0));
+            if (n >= order.total) {
+                store(&shared.tile[Q_slot], TileIndex{-1, 0, 0});
                 mbarrier_arrive(&shared.Q_full[Q_slot]);
                 return;
             }
-            const int4 tile = tiles.at<causal>(p, n);
-            const int b = tile.x, h = tile.y, i = tile.z, h_kv = h / (p.H / p.Hkv);
-            int Tc[groups];
-            for (int g = 0; g < groups; ++g) Tc[g] = key_tiles(i * Br + 64 * g, 64);
+            const TileIndex tile = order.at<causal>(p, n);
             store(&shared.tile[Q_slot], tile);
+            const int b = tile.batch, h = tile.head, i = tile.tile, h_kv = h / (p.H / p.Hkv),
+                      Tc = key_tiles(i * Br, Br);
+            int own_Tc[groups];
+            for (int g = 0; g < groups; ++g) own_Tc[g] = key_tiles(i * Br + 64 * g, 64);
+            const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* full, Mbarrier* empty) {
+                const int slot = (k + j) % depth;
+                mbarrier_try_wait(&empty[slot], (k + j) / depth - 1);  // tile k + j - depth has been read
+                mbarrier_expect(&full[slot], sizeof ring[slot]);
+                bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
+                for (int g = 0; g < groups; ++g) {  // one that does not see the tile does not wait for it
+                    if (j >= own_Tc[g]) mbarrier_arrive(&empty[slot]);
+                }
+            };
             mbarrier_expect(&shared.Q_full[Q_slot], sizeof shared.Q[Q_slot]);
             for (int g = 0; g < groups; ++g) {
                 bulk_load(shared.Q[Q_slot][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full[Q_slot]);
             }
-            const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* full, Mbarrier* empty) {
-                const int slot = k % depth;
-                mbarrier_try_wait(&empty[slot], k / depth - 1);  // tile k - depth has been read
-                mbarrier_expect(&full[slot], sizeof ring[slot]);
-                bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
-                for (int g = 0; g < groups; ++g) {  // one that does not see the tile does not wait for it
-                    if (j >= Tc[g]) mbarrier_arrive(&empty[slot]);
-                }
-            };
 #pragma unroll 1
-            for (int j = 0; j < key_tiles(i * Br, Br); ++j, ++k) {
+            for (int j = 0; j < Tc; ++j) {
                 copy(shared.K, maps.K, j, shared.K_full, shared.K_empty);
                 copy(shared.V, maps.V, j, shared.V_full, shared.V_empty);
             }
-            n = gridDim.x + atomicInc(tiles.taken, tiles.total - 1);  // the last block to ask leaves 0
+            k += Tc;
+            n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block to ask leaves 0
         }
     }
 
@@ -269,33 +276,22 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         if (Tile<d>::turns) named_barrier_arrive(1 + (g + 1) % groups, 256);
     };
     if (g == groups - 1) pass_turn();  // the first turn is warpgroup 0's
-
-    const auto release = [&](int k, Mbarrier* empty) {  // of a product that the warpgroup has waited for
-        if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[k % depth]);
-    };
-    for (int k = 0, q = 0;; ++q) {  // k: key tiles of this block before the query tile
+    for (int k = 0, q = 0;; ++q) {
         const int Q_slot = q % Q_slots;
         mbarrier_try_wait(&shared.Q_full[Q_slot], q / Q_slots);
-        const int4 tile = load(&shared.tile[Q_slot]);
-        const int b = uniform(tile.x), h = uniform(tile.y), i = uniform(tile.z);
-        if (i < 0) break;
-        const int first_row = i * Br + 64 * g;
-        const int Tc = key_tiles(first_row, 64), block_Tc = key_tiles(i * Br, Br);
-        const int diagonal = p.causal ? first_row + p.Nk - p.Nq : p.Nk;  // the last key that first_row sees
+        const TileIndex tile = load(&shared.tile[Q_slot]);
+        if (tile.batch < 0) break;
+        const int b = tile.batch, h = tile.head, i = tile.tile;
+        const int first_row = i * Br + 64 * g, Tc = key_tiles(first_row, 64),
+                  block_Tc = key_tiles(i * Br, Br);
+        const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
+        const auto release = [&](int j, Mbarrier* empty) {  // of a product that the warpgroup has waited for
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[(k + j) % depth]);
+        };
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 4];
-        const auto start_scores = [&](int j) {
-            const int here = uniform(k + j), Q_here = uniform(q) % Q_slots;
-            mbarrier_try_wait(&shared.K_full[here % depth], here / depth);
-            score<T, d>(shared.Q[Q_here][g], shared.K[here % depth], S);
-        };
-        const auto start_product = [&](int j) {
-            const int here = uniform(k + j);
-            mbarrier_try_wait(&shared.V_full[here % depth], here / depth);
-            add_product<T, d>(P, shared.V[here % depth], O);
-        };
         const auto softmax = [&](int j) {  // S becomes P. Does m rise, so that O has to be rescaled?
-            const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+            const bool masked = (j + 1) * Bc > unmasked;
             note_tile<Bc>(b, h, first_row, j, masked);
             shift<d>(p, first_row, j, masked, S, m);
             const bool above = (j == 0) | (lane_max(S, 0) > threshold) | (lane_max(S, 1) > threshold);
@@ -305,10 +301,18 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             note_lane_sums(first_row + threadIdx.x / 32 % 4 * 16, m, l);
             return rises;
         };
+        const auto start_scores = [&](int j) {
+            mbarrier_try_wait(&shared.K_full[(k + j) % depth], (k + j) / depth);
+            score<T, d>(shared.Q[Q_slot][g], shared.K[(k + j) % depth], S);
+        };
+        const auto start_product = [&](int j) {
+            mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
+            add_product<T, d>(P, shared.V[(k + j) % depth], O);
+        };
         if (Tc > 0) {
             start_scores(0);
             wgmma_wait<0>(S);
-            release(k, shared.K_empty);
+            release(0, shared.K_empty);
             softmax(0);
             convert<T>(S, P);
         }
@@ -319,11 +323,11 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             start_product(j - 1);
             pass_turn();
             wgmma_wait<1>(S);
-            release(k + j, shared.K_empty);
+            release(j, shared.K_empty);
             const bool rises = softmax(j);  // while P V of the tile before goes on
             wgmma_wait<0>(O);
             fence_operand(P);
-            release(k + j - 1, shared.V_empty);
+            release(j - 1, shared.V_empty);
             convert<T>(S, P);
             if (rises) {
 #pragma unroll
@@ -335,7 +339,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             start_product(Tc - 1);
             wgmma_wait<0>(O);
             fence_operand(P);
-            release(k + Tc - 1, shared.V_empty);
+            release(Tc - 1, shared.V_empty);
             write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l);
         }
         for (int j = max(1, Tc); j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that others see
@@ -346,17 +350,19 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
 
 template <class T, int d>
 void forward(const Problem& p) {
-    const Maps maps = {tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, 64),
-                       tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
-                       tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
-                       tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, Tile<d>::O_panels)};
+    const Maps maps = {
+        tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, 64),
+        tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+        tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+        tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, Tile<d>::O_panels),
+    };
     const int Tr = ceil_div(p.Nq, Tile<d>::Br), heads = p.B * p.H;
     const double KV_bytes = 4.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
     const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));
-    const Tiles tiles = {Tr, heads, section, Tr * heads, static_cast<unsigned*>(p.workspace)};
+    const TileOrder order = {Tr, heads, section, Tr * heads, static_cast<unsigned*>(p.workspace)};
+    const dim3 grid(std::min(p.sm_count, order.total));
     const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;
-    launch(kernel, dim3(std::min(p.sm_count, tiles.total)), Tile<d>::threads, sizeof(Shared<T, d>), p, maps,
-           tiles);
+    launch(kernel, grid, Tile<d>::threads, sizeof(Shared<T, d>), p, maps, order);
 }
 
 std::size_t counter_bytes(const Shape&, int) {
