@@ -27,10 +27,12 @@
 #include "harness/ladder/library.h"
 #include "harness/ladder/words.h"
 #include "harness/problem/case.h"
+#include "harness/problem/inputs.h"
 #include "harness/problem/shape.h"
 #include "harness/time/fastest.h"
 #include "harness/time/timing.h"
 #include "harness/verify/all_cases.h"
+#include "harness/verify/verdict.h"
 #include "stages/errors.h"
 #include "stages/launch.h"
 #ifdef LADDER_HAS_CPU
@@ -507,6 +509,51 @@ std::string verify(const std::vector<std::string>& words, const std::string& bac
                         {"why_not", v.why_not}});
     }
     return list.dump();
+}
+
+std::string cases(const std::string& word, bool quick) {
+    const Call call;
+    auto list = nlohmann::ordered_json::array();
+    for (const Case& c : verification_cases(select_stage(word), quick ? Cover::each : Cover::all)) {
+        const auto place = [&](auto tensor) -> nlohmann::ordered_json {
+            const Placement at = placement(c, tensor);
+            return {{"axes", {at.B, at.heads, at.N, at.d}}, {"strides", {at.batch, at.head, at.row, 1}}};
+        };
+        using T = ladder::Tensor;
+        list.push_back({{"options", c.options()},
+                        {"dtype", name(c.dtype)},
+                        {"causal", c.causal},
+                        {"scale", c.softmax_scale()},
+                        {"tensors", {place(T::Q), place(T::K), place(T::V)}}});
+    }
+    return list.dump();
+}
+
+void fill_inputs(const std::string& options, std::uintptr_t Q, std::uintptr_t K, std::uintptr_t V) {
+    const Call call;
+    const Inputs inputs = make_inputs(parse_case(options));
+    const auto copy = [](const auto& from, std::uintptr_t to) {
+        std::copy(from.begin(), from.end(), reinterpret_cast<std::uint16_t*>(to));
+    };
+    copy(inputs.Q, Q), copy(inputs.K, K), copy(inputs.V, V);
+}
+
+std::string judge(const std::string& options, std::uintptr_t O, std::uintptr_t L) {
+    const Call call;
+    const Case c = parse_case(options);
+    const Shape& s = c.shape;
+    const std::size_t rows = std::size_t(s.B) * s.H * s.Nq;
+    const auto* halves = reinterpret_cast<const std::uint16_t*>(O);
+    const auto* floats = reinterpret_cast<const float*>(L);
+    const Verdict verdict =
+        ladder::judge(c, make_inputs(c), {{halves, halves + rows * s.d}, {floats, floats + rows}});
+    return nlohmann::ordered_json{{"passed", verdict.passed},
+                                  {"max_error", verdict.max_error},
+                                  {"standard_max_error", verdict.standard_max_error},
+                                  {"relative_l2", verdict.relative_l2},
+                                  {"max_L_error", verdict.max_L_error},
+                                  {"report", verdict.report}}
+        .dump();
 }
 
 std::string count(const std::string& word, const std::string& shape, bool causal, DType dtype) {

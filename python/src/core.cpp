@@ -111,6 +111,9 @@ NB_MODULE(_core, m) {
             return ladder::python::time(word, shape, causal, dtype_of(bf16));
         },
         Free());
+    m.def("cases", &cases, Free());
+    m.def("fill_inputs", &fill_inputs, Free());
+    m.def("judge", &judge, Free());
     m.def("prepare", &prepare, Free());
     m.def("synchronize", &synchronize, Free());
 }
