@@ -49,10 +49,10 @@ def fold(Q, K, V, O, m, l, visible, scale, masked: tl.constexpr):
 
 
 @triton.jit
-def attention_kernel(Q_ptr, K_ptr, V_ptr, O_ptr, L_ptr, Q_strides, K_strides, V_strides, O_strides, O_s, m_s, l_s, H, Hkv,
-                     Nq, Nk, scale, splits, d: tl.constexpr, Br: tl.constexpr, Bc: tl.constexpr, causal: tl.constexpr,
-                     skip: tl.constexpr, split_kv: tl.constexpr):
-    """A program for each query tile and part of the keys, head and batch entry. Q, O (B, H, Nq, d), K, V (B, Hkv, Nk, d),
+def attention_kernel(Q_ptr, K_ptr, V_ptr, O_ptr, L_ptr, Q_strides, K_strides, V_strides, O_strides, O_s, m_s, l_s, H,
+                     Hkv, Nq, Nk, scale, splits, d: tl.constexpr, Br: tl.constexpr, Bc: tl.constexpr,
+                     causal: tl.constexpr, skip: tl.constexpr, split_kv: tl.constexpr):
+    """A program for each query tile and part of the keys, head, batch entry. Q, O (B, H, Nq, d), K, V (B, Hkv, Nk, d),
     L (B, H, Nq). With split_kv O_s (splits, B, H, Nq, d), m_s and l_s (splits, B, H, Nq) get its part instead."""
     i, split = tl.program_id(0) // splits, tl.program_id(0) % splits
     h, b = tl.program_id(1), tl.program_id(2)

@@ -9,15 +9,16 @@ first import of this module compiles against the PyTorch that is there.
 """
 
 import ctypes
+import json
 from pathlib import Path
-from typing import Optional, Tuple, Union
+from typing import Callable, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
 
-from . import CannotRun, CheckFailed, StageName, _arguments, _arrays, _home
+from . import CannotRun, CheckFailed, StageName, _arguments, _arrays, _core, _home
 
-__all__ = ["attention", "attention_backward"]
+__all__ = ["attention", "attention_backward", "judge", "verdict"]
 
 
 def _library():
@@ -86,6 +87,51 @@ def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, 
                                    _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
+
+
+def verdict(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool = False,
+            scale: Optional[float] = None, sampled_rows: int = 0) -> dict:
+    """What verify() would say of a kernel that computed o and lse, whoever did: passed, errors, and in "report" where
+    and how they are wrong.
+
+    q, o: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), fp16 or bf16; lse: (B, H, Nq), fp32.
+    sampled_rows: of each head only so many query rows are compared, where all would take minutes.
+    """
+    _require_tensors(Q=q, K=k, V=v, O=o, L=lse)
+    if o.shape != q.shape or o.dtype != q.dtype or lse.shape != q.shape[:3] or lse.dtype != torch.float32:
+        raise ValueError(f"O is {tuple(o.shape)} of {o.dtype} and L {tuple(lse.shape)} of {lse.dtype}; "
+                         f"expected {tuple(q.shape)} of {q.dtype} and {tuple(q.shape[:3])} of torch.float32")
+    (B, H, Nq, d), (Hkv, Nk) = q.shape, k.shape[1:3]
+    dtype = {torch.float16: "fp16", torch.bfloat16: "bf16"}[q.dtype]
+    options = f"--shape {B},{H},{Hkv},{Nq},{Nk},{d} --dtype {dtype}{' --causal' * _arguments.flag('causal', causal)}"
+    if scale is not None:
+        options += f" --scale {_arguments.scale_of(scale)}"
+    dense = [x.detach().cpu().contiguous() for x in (q, k, v, o, lse)]
+    return json.loads(_core.judge(options, *(x.data_ptr() for x in dense), sampled_rows))
+
+
+def judge(call: Callable, *, like: StageName = 6, quick: bool = True, device: str = "cpu") -> dict:
+    """What verify() says of a stage, of an attention function of your own.
+
+    call: call(q, k, v, causal, scale) returns O and L of tensors on `device`, as attention(..., return_lse=True) does.
+    like: the stage whose cases it gets; of all its cases `quick` takes one for each idea.
+    """
+    result = {"cases": 0, "passed": 0, "failed": 0, "max_error": 0.0, "max_L_error": 0.0, "reports": []}
+    for case in json.loads(_core.cases(str(like), quick)):
+        dtype = torch.bfloat16 if case["dtype"] == "bf16" else torch.float16
+        dense = [torch.empty(x["axes"], dtype=dtype) for x in case["tensors"]]
+        _core.fill_inputs(case["options"], *(x.data_ptr() for x in dense))
+        q, k, v = (torch.empty_strided(x["axes"], x["strides"], dtype=dtype, device=device).copy_(values)
+                   for x, values in zip(case["tensors"], dense))
+        causal, scale = case["causal"], case["scale"]
+        said = verdict(q, k, v, *call(q, k, v, causal, scale), causal=causal, scale=scale)
+        result["cases"] += 1
+        result["passed" if said["passed"] else "failed"] += 1
+        for error in ("max_error", "max_L_error"):
+            result[error] = max(result[error], float("inf") if said[error] is None else said[error])  # it was NaN
+        if not said["passed"]:
+            result["reports"].append(f"{case['options']}: {said['report']}")
+    return result
 
 
 def _options(causal, scale):

@@ -538,15 +538,21 @@ void fill_inputs(const std::string& options, std::uintptr_t Q, std::uintptr_t K,
     copy(inputs.Q, Q), copy(inputs.K, K), copy(inputs.V, V);
 }
 
-std::string judge(const std::string& options, std::uintptr_t O, std::uintptr_t L) {
+std::string judge(const std::string& options, std::uintptr_t Q, std::uintptr_t K, std::uintptr_t V,
+                  std::uintptr_t O, std::uintptr_t L, int sampled_rows) {
     const Call call;
     const Case c = parse_case(options);
     const Shape& s = c.shape;
-    const std::size_t rows = std::size_t(s.B) * s.H * s.Nq;
-    const auto* halves = reinterpret_cast<const std::uint16_t*>(O);
-    const auto* floats = reinterpret_cast<const float*>(L);
-    const Verdict verdict =
-        ladder::judge(c, make_inputs(c), {{halves, halves + rows * s.d}, {floats, floats + rows}});
+    const auto copied = [](auto* data, std::int64_t heads, std::int64_t N, std::int64_t columns) {
+        return std::vector(data, data + heads * N * columns);
+    };
+    const auto halves = [&](std::uintptr_t data, std::int64_t heads, int N) {
+        return copied(reinterpret_cast<const std::uint16_t*>(data), s.B * heads, N, s.d);
+    };
+    const Inputs inputs{halves(Q, s.H, s.Nq), halves(K, s.Hkv, s.Nk), halves(V, s.Hkv, s.Nk)};
+    const Outputs outputs{halves(O, s.H, s.Nq),
+                          copied(reinterpret_cast<const float*>(L), std::int64_t{s.B} * s.H, s.Nq, 1)};
+    const Verdict verdict = ladder::judge(c, inputs, outputs, sampled_rows);
     return nlohmann::ordered_json{{"passed", verdict.passed},
                                   {"max_error", verdict.max_error},
                                   {"standard_max_error", verdict.standard_max_error},

@@ -106,12 +106,14 @@ std::string list_stages(const std::vector<std::string>& words);
 std::string verify(const std::vector<std::string>& words, const std::string& backend,
                    const std::string& shape, bool causal, DType dtype, bool quick);
 std::string count(const std::string& word, const std::string& shape, bool causal, DType dtype);
-/// The cases of a stage that verify() takes, each as options of `lab verify`, with axes, strides and the scale.
+/// The cases of a stage that verify() takes: options of `lab verify`, and what a call of the case is given.
 std::string cases(const std::string& word, bool quick);
-/// Fills Q, K and V, dense (B, heads, N, d) in the CPU's memory, with the inputs of a case by its options.
+/// Fills Q, K and V, dense (B, heads, N, d) in the CPU's memory, with the inputs of a case.
 void fill_inputs(const std::string& options, std::uintptr_t Q, std::uintptr_t K, std::uintptr_t V);
-/// The verdict on O (B, H, Nq, d) and L (B, H, Nq), fp32, dense in the CPU's memory, of a case by its options.
-std::string judge(const std::string& options, std::uintptr_t O, std::uintptr_t L);
+/// The verdict on O (B, H, Nq, d) and L (B, H, Nq), fp32, of such Q, K and V; on `sampled_rows` query rows of
+/// each head if it is not 0. `options` give the shape, type, mask and scale.
+std::string judge(const std::string& options, std::uintptr_t Q, std::uintptr_t K, std::uintptr_t V,
+                  std::uintptr_t O, std::uintptr_t L, int sampled_rows);
 /// Throws CannotRun without a GPU.
 std::string time(const std::string& word, const std::string& shape, bool causal, DType dtype);
 
