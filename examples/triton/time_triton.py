@@ -4,9 +4,9 @@
     time_triton.py [--json FILE] [--no-judge]
 
 Needs a GPU, PyTorch, Triton and the package flash_ladder ($LADDER_BUILD/python, if that names a build of it). The clock
-is that of `lab time --peers`: a captured CUDA graph, a cold L2 cache; medians of rounds in a drawn order. Each output is
-verified after it was timed. --json writes the record for docs/results; LADDER_COMMIT names its commit. Exit code 1 if a
-result was wrong.
+is that of `lab time --peers`: a captured CUDA graph, a cold L2 cache; medians of rounds in a drawn order. Each output
+is verified after it was timed. --json writes the record for docs/results; LADDER_COMMIT names its commit. Exit code 1 if
+a result was wrong.
 """
 
 import argparse
@@ -26,8 +26,10 @@ sys.path[:0] = [os.environ["LADDER_BUILD"] + "/python"] if "LADDER_BUILD" in os.
 sys.dont_write_bytecode = True
 
 output = os.dup(1)
-import peers  # noqa: E402  # it sends standard output elsewhere
+import peers  # noqa: E402  # the one of harness/time, which sends standard output elsewhere
+from records import fingerprint  # noqa: E402
 os.dup2(output, 1)
+sys.path.remove(str(ROOT / "docs/publish"))  # whose modules have names that PyTorch's packages may want
 
 import torch  # noqa: E402
 import triton  # noqa: E402
@@ -35,9 +37,8 @@ import triton  # noqa: E402
 import attention as ours  # noqa: E402
 import flash_ladder  # noqa: E402
 import flash_ladder.torch as ladder  # noqa: E402
-from records import fingerprint  # noqa: E402
 
-# As attention() and decode() take them. By default they have what the stages have: the tile, and no software pipelining.
+# As attention() and decode() take them. By default they have the stages' tile, and no software pipelining.
 QUERIES = {"Triton 04": dict(skip=False), "Triton 05": dict(), "Triton 05, num_stages=3": dict(num_stages=3),
            "Triton 05, 128 x 64": dict(Br=128, num_warps=8, num_stages=3)}
 DECODING = {"Triton 06": dict(), "Triton 06, num_stages=3": dict(num_stages=3),
@@ -134,8 +135,11 @@ def judge():
 
 
 def driver():
-    asked = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True,
-                           text=True, check=False)
+    try:
+        asked = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+                               capture_output=True, text=True, check=False)
+    except OSError:
+        return "unknown"
     return asked.stdout.partition("\n")[0] or "unknown"
 
 

@@ -348,3 +348,12 @@ class TestOnAGpu:
         assert relative(o.detach().float().cpu(), exact.detach().cpu().double().numpy()) < 8e-3
         for got, expected in zip(torch.autograd.grad(o.sum(), inputs), torch.autograd.grad(exact.sum(), inputs)):
             assert relative(got.float().cpu(), expected.cpu().double().numpy()) < 1.6e-2
+
+
+def test_a_function_of_one_s_own_is_judged():
+    from flash_ladder.torch import judge
+    stage = lambda q, k, v, causal, scale: attention(q, k, v, causal=causal, scale=scale, stage=5, return_lse=True)
+    said = judge(stage, like=5, device=DEVICE)
+    assert said["passed"] == said["cases"] > 5 and not said["reports"]
+    said = judge(lambda q, k, v, causal, scale: stage(q, k, v, False, scale), like=5, device=DEVICE)
+    assert 0 < said["failed"] < said["cases"] and "O is wrong" in "".join(said["reports"])
