@@ -1,7 +1,8 @@
 #!/bin/sh
 # What of the Python package needs a GPU, in one call of 360 seconds at most: builds it, trains, measures, tests.
 #
-#     tests/python_gpu.sh OUT [BUILD [STEP]...]       all steps, or these: build compile train measure tests
+#     tests/python_gpu.sh OUT [BUILD [STEP]...]       build compile train measure tests, or these steps; also triton,
+#                                                     which verifies and times examples/triton: OUT/triton.json
 #
 # The Python is $PYTHON, or the first on PATH that has PyTorch. nanobind's wheel, if that Python has not nanobind, is
 # looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, and python.json, the record for
@@ -57,6 +58,7 @@ for pair in 36:47 26:44 5:42 4:41 0:40; do
     set -- "$@" "$out/train-long-$stage.json"
 done
 wanted_step measure 80 "$python" "$root/tests/python/measure.py" "$out/python.json" "$@"
+wanted_step triton 420 "$python" "$root/examples/triton/time_triton.py" --json "$out/triton.json"
 wanted_step tests 80 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
 
 finish_steps

@@ -3,10 +3,10 @@
 
     time_triton.py [--json FILE] [--no-judge]
 
-Needs a GPU, PyTorch, Triton and the package flash_ladder ($LADDER_BUILD/python, if that names a build of it). The clock
-is that of `lab time --peers`: a captured CUDA graph, a cold L2 cache; medians of rounds in a drawn order. Each output
-is verified after it was timed. --json writes the record for docs/results; LADDER_COMMIT names its commit. Exit code 1 if
-a result was wrong.
+Needs a GPU, PyTorch, Triton and the package flash_ladder ($LADDER_BUILD/python, if that names a build of it). The
+clock is that of `lab time --peers`: a captured CUDA graph, a cold L2 cache; medians of rounds in a drawn order. Each
+output is verified after it was timed. --json writes the record for docs/results; LADDER_COMMIT names its commit. Exit
+code 1 if a result was wrong, 3 without a GPU.
 """
 
 import argparse
@@ -25,13 +25,17 @@ sys.path[:0] = [str(ROOT / "harness/time"), str(ROOT / "docs/publish"), str(Path
 sys.path[:0] = [os.environ["LADDER_BUILD"] + "/python"] if "LADDER_BUILD" in os.environ else []
 sys.dont_write_bytecode = True
 
+import torch  # noqa: E402
+
+if not torch.cuda.is_available():
+    print("time_triton.py: PyTorch finds no GPU here", file=sys.stderr)
+    sys.exit(3)
 output = os.dup(1)
 import peers  # noqa: E402  # the one of harness/time, which sends standard output elsewhere
 from records import fingerprint  # noqa: E402
 os.dup2(output, 1)
 sys.path.remove(str(ROOT / "docs/publish"))  # whose modules have names that PyTorch's packages may want
 
-import torch  # noqa: E402
 import triton  # noqa: E402
 
 import attention as ours  # noqa: E402
