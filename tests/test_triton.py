@@ -39,11 +39,13 @@ class TritonTest(unittest.TestCase):
 
     def test_what_the_page_quotes_is_in_the_sources(self):
         page = (ROOT / "docs/triton.md").read_text(encoding="utf-8")
-        sources = (EXAMPLE / "attention.py").read_text(encoding="utf-8")
-        listings = [rest.split("```")[0] for rest in page.split("```python\n")[1:]]
-        for line in "".join(listings).splitlines():
-            for part in line.partition("  #")[0].split("..."):
-                self.assertIn(part.strip(), sources)
+        kernels = [ROOT / "stages" / stage / "kernel.cu" for stage in ("04_split_q", "05_causal_skip")]
+        for language, files in (("python", [EXAMPLE / "attention.py"]), ("cpp", kernels)):
+            sources = "".join(file.read_text(encoding="utf-8") for file in files)
+            listings = [rest.split("```")[0] for rest in page.split(f"```{language}\n")[1:]]
+            for line in "".join(listings).splitlines():
+                for part in line.partition("  #")[0].split("..."):
+                    self.assertIn(part.strip(), sources)
 
     def test_tables_of_a_recording(self):
         import in_triton
