@@ -26,7 +26,7 @@ def lab(*arguments):
 
 
 def count(*stages, shape=None, causal=False, **options):
-    """Counted work as {stage: {counter: value}}; what no stage has done is 0. shape is (B, H, Hkv, Nq, Nk, d)."""
+    """Counted work as {stage: {counter: value}}; a counter that is missing is 0. shape is (B, H, Hkv, Nq, Nk, d)."""
     arguments = ["count", *stages] + (["--causal"] if causal else [])
     if shape:
         arguments += ["--shape", ",".join(map(str, shape))]
@@ -99,7 +99,7 @@ def color(stage):
 
 
 def legend(ax, **options):
-    """Beside the plot, where it covers no line."""
+    """To the right of the plot, where it covers no line."""
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, **options)
 
 
