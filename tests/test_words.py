@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Words that readers of the field stumble over are in no kernel's comments, in no lesson and on no page of the ladder.
+"""Words that readers of the field stumble over are in no kernel's comments, in no lesson, on no page and in no notebook.
 
     test_words.py [ROOT]    prints each with its place; exit code 1 if there are any
 
 A floor under the English of the ladder: what passes still has to be read aloud. Read are kernels' comments and strings,
-and the pages of stages/ with the glossary and the page on new stages. The lessons of the 40s and their part's page are
-to be edited yet, and join then: UNEDITED goes. Blocks that programs write and listings are skipped, as are the targets
-of links.
+the pages of stages/ and docs/, the README of every other folder, and the Markdown of notebooks. The lessons of the 40s
+and their part's page are to be edited yet, and join then: UNEDITED goes. Recordings, blocks that programs write and
+listings are skipped, as are the targets of links.
 """
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ WORDS = re.compile(
 REVIEWED = re.compile(r"\b(?:lags? behind|is there room|exponentials beside (?:own )?products)\b", re.I)
 
 UNEDITED = "stages/4"
-BESIDE_STAGES = ("docs/glossary.md", "docs/add_a_stage.md")
+PAGES = ("*.md", "stages/**/*.md", "docs/**/*.md", "*/README.md")
+RECORDED = "docs/results/"
 SKIPPED = re.compile(r"<!-- generated: .*?<!-- end -->|^ *```.*?^ *```|\]\([^)]*\)", re.S | re.M)
 
 
@@ -37,15 +39,23 @@ def prose(page):
     yield from enumerate(read.splitlines(), 1)
 
 
+def cells(notebook):
+    """(number of the cell, text) of each line of a notebook's Markdown."""
+    for number, cell in enumerate(json.loads(notebook)["cells"], 1):
+        if cell["cell_type"] == "markdown":
+            yield from ((number, text) for _, text in prose("".join(cell["source"])))
+
+
 def rejected(text):
     return [match[0] for match in WORDS.finditer(REVIEWED.sub("", text))]
 
 
 def found(root):
     kernels = sorted(root.glob("stages/*/kernel.cu")) + sorted(root.glob("stages/*.cuh"))
-    pages = sorted(root.glob("stages/**/*.md")) + [root / name for name in BESIDE_STAGES]
-    pages = [page for page in pages if not page.relative_to(root).as_posix().startswith(UNEDITED)]
-    for file, read in [(kernel, comments) for kernel in kernels] + [(page, prose) for page in pages]:
+    pages = sorted({page for pattern in PAGES for page in root.glob(pattern)})
+    pages = [page for page in pages if not page.relative_to(root).as_posix().startswith((UNEDITED, RECORDED))]
+    read_as = {comments: kernels, prose: pages, cells: sorted(root.glob("notebooks/*.ipynb"))}
+    for file, read in [(file, read) for read, files in read_as.items() for file in files]:
         for number, text in read(file.read_text(encoding="utf-8")):
             for word in rejected(text):
                 yield f"{file.relative_to(root)}:{number}: '{word}': {text.strip()}"
