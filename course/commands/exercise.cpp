@@ -49,7 +49,7 @@ struct FolderOptions {
 
 struct CheckCommandOptions : FolderOptions {
     explicit CheckCommandOptions(Command& command) : FolderOptions(command) {
-        command.option("--seed", seed, "Other seeded shapes and numbers (default 1)").type_name("N");
+        command.option("--seed", seed, "Seed of the random shapes and numbers (default 1)").type_name("N");
         command.flag("--watch", watch, "Check again whenever kernel.cu changes, until interrupted");
     }
     std::uint64_t seed = 1;

@@ -36,15 +36,16 @@ struct GradeOptions {
         command.option("--rubric", rubric, "Points and seed, as JSON").type_name("FILE");
         command.option("--gradescope", gradescope, "Write one submission's grade in Gradescope's format")
             .type_name("FILE");
-        command.flag(
-            "--leaderboard", leaderboard,
-            "With --gradescope: time a right kernel on this GPU too, which counts for the leaderboard alone");
-        command.option("--out", out, "Write each submission's grade into this folder; what is there is kept")
+        command.flag("--leaderboard", leaderboard,
+                     "With --gradescope: also time a right kernel on this GPU, for the leaderboard alone");
+        command
+            .option("--out", out,
+                    "Write each submission's grade into this folder; grades already there are kept")
             .type_name("DIR");
         command.option("--csv", csv, "Write a table of all grades (default: grades.csv in --out)")
             .type_name("FILE");
         command.flag("--weaker-sandbox", weaker_sandbox,
-                     "Grade also where the sandbox is not whole, which says what is missing");
+                     "Grade even if the sandbox is incomplete, and say what it lacks");
         command.option("--jobs", jobs, "Submissions at a time (default: one per core)").type_name("N");
     }
     std::string folder, stage, rubric, gradescope, out, csv;

@@ -27,7 +27,7 @@ Document run(const HandoutOptions& options) {
     Document document;
     document.facts = {{"exercises", fmt::format("{}", fmt::join(handout.exercises, ", "))},
                       {"left out", fmt::format("{}", fmt::join(handout.hidden, ", "))},
-                      {"there", fmt::format("{}", fmt::join(handout.kept, ", "))},
+                      {"included", fmt::format("{}", fmt::join(handout.kept, ", "))},
                       {"files", Cell::count(static_cast<std::uint64_t>(handout.files))},
                       {"folder", options.folder}};
     document.notes = {"it builds and checks on its own: cd there, then ./lab doctor"};

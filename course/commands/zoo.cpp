@@ -23,9 +23,9 @@ struct ZooOptions {
         command.option("PUZZLE", puzzle, "The puzzle's number; without one, the list of puzzles")
             .type_name("");
         command.option("--dir", folder, "The folder of the puzzle (default: zoo-PUZZLE)").type_name("DIR");
-        command.flag("--all", all, "List all puzzles, not only those that are a good way in");
+        command.flag("--all", all, "List all puzzles, not only those to start with");
         const Argument checks = command.flag("--check", check, "Check the fix");
-        command.flag("--hint", hint, "The next hint").excludes(checks);
+        command.flag("--hint", hint, "Print the next hint").excludes(checks);
         command.flag("--give-up", give_up, "Say what the bug is, and show the fix").excludes(checks);
     }
     std::optional<int> puzzle;

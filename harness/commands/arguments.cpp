@@ -173,8 +173,8 @@ CommandLine::CommandLine(const std::string& description, const std::string& foot
     app_->footer(footer);
     app_->require_subcommand(1);
     app_->formatter(help_with_names_of(command_width));
-    app_->set_help_flag("-h,--help", "Say what there is; with a command, what it takes");
-    app_->set_version_flag("--version", std::move(version), "Say which version this is");
+    app_->set_help_flag("-h,--help", "Print the commands; after a command, what it takes");
+    app_->set_version_flag("--version", std::move(version), "Print the version");
 }
 
 CommandLine::~CommandLine() = default;
@@ -184,7 +184,7 @@ Command CommandLine::add(const std::string& name, const std::string& description
     command->group("Commands");
     command->formatter(help_with_names_of(option_width));
     command->footer(app_->get_footer());
-    command->set_help_flag("-h,--help", "Say this");
+    command->set_help_flag("-h,--help", "Print this help");
     return Command(command);
 }
 

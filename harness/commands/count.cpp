@@ -61,8 +61,8 @@ Document run(const CountOptions& options) {
 }  // namespace
 
 void add_count(CommandLine& lab) {
-    add_command<CountOptions>(lab, "count",
-                              "The work that stages do, and what each changes against its parent", run);
+    add_command<CountOptions>(lab, "count", "Count the work of stages, and what each changes in its parent's",
+                              run);
 }
 
 }  // namespace ladder

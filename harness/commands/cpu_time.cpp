@@ -65,7 +65,7 @@ double CpuTime::seconds() const {
 }
 
 LongOption::LongOption(Command& command) {
-    command.flag("--long", given, "Compute on the CPU even what takes more than two minutes");
+    command.flag("--long", given, "Compute on the CPU even if it takes more than two minutes");
 }
 
 void LongOption::require_patience(const CpuTime& time) const {

@@ -12,9 +12,8 @@ namespace {
 struct DiffOptions {
     explicit DiffOptions(Command& command) {
         command
-            .option(
-                "STAGE", stages,
-                "The stage whose change is shown, against its parent; of two, from the first to the second")
+            .option("STAGE", stages,
+                    "One stage, to compare with its parent; or two, to compare the second with the first")
             .required()
             .expected(1, 2);
     }
@@ -46,7 +45,7 @@ Document run(const DiffOptions& options) {
 }  // namespace
 
 void add_diff(CommandLine& lab) {
-    add_command<DiffOptions>(lab, "diff", "What a stage changes: diff -u of two kernels", run);
+    add_command<DiffOptions>(lab, "diff", "Show what a stage changes: diff -u of two kernels", run);
 }
 
 }  // namespace ladder

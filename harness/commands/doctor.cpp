@@ -196,7 +196,7 @@ Document run(const DoctorOptions& options) {
 
 void add_doctor(CommandLine& lab) {
     add_command<DoctorOptions>(
-        lab, "doctor", "Compilers, toolkit, GPU, driver; which stages can run here, and what is missing",
+        lab, "doctor", "Show compilers, toolkit, GPU and driver, what is missing, and which stages can run",
         run);
 }
 

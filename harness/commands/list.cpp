@@ -22,11 +22,11 @@ struct ListOptions {
         command
             .parsed(
                 "--for", [this](const std::string& text) { shape = parse_shape(text); },
-                "The fastest stages for a problem by the recordings, and which one runs where none is named: "
+                "The stages that recordings show fastest for a problem, and the default stage: "
                 "batch, query heads, key/value heads, query rows, keys, head dimension")
             .type_name("B,H,Hkv,Nq,Nk,D");
         command.flag("--causal", causal, "With --for: causal mask, aligned bottom-right");
-        command.flag("--backward", backward, "With --for: of the backward pass");
+        command.flag("--backward", backward, "With --for: stages of the backward pass");
     }
 
     std::optional<Shape> shape;
@@ -162,7 +162,7 @@ Document run(const ListOptions& options) {
 
 void add_list(CommandLine& lab) {
     add_command<ListOptions>(
-        lab, "list", "The stages: name, parent, the one change, needs; or the fastest for a problem", run);
+        lab, "list", "List the stages: name, parent, change, needs; or the fastest for a problem", run);
 }
 
 }  // namespace ladder

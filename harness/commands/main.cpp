@@ -46,20 +46,21 @@ void add_of_course(ladder::CommandLine& lab, const std::string& name) {
 void add_of_whole_ladder(ladder::CommandLine& lab) {
     add_of_course(lab, "handout");
     add_scripted(lab, "notebooks", "Open the notebooks in Jupyter",
-                 {{"--check", "Execute all instead, and compare with their committed outputs"},
-                  {"--update", "Execute all instead, and rewrite their outputs"}});
+                 {{"--check", "Instead, execute all and compare with the committed outputs"},
+                  {"--update", "Instead, execute all and rewrite their outputs"}});
     add_scripted(
         lab, "docs", "Build the site: lessons, diffs side by side, kernels, the reference",
-        {{"--out", "DIR: the site's folder [build/docs/html]"}, {"--open", "Show it in the browser"}});
+        {{"--out", "DIR: write the site there [build/docs/html]"}, {"--open", "Show it in the browser"}});
     add_scripted(lab, "quiz", "Test yourself: questions on a part, as in ./lab quiz 10s [00s]",
                  {{"--list", "Print the questions and ask nothing"},
-                  {"--key", "Print them with the reasons: for instructors"},
+                  {"--key", "Print them with answers and reasons, for instructors"},
                   {"--json", "FILE: write the questions, and what was answered, as JSON to FILE"},
                   {"--markdown", "Print Markdown, and ask nothing"}});
-    add_scripted(lab, "test", "Build and test everything",
-                 {{"--quick", "Only what takes about a minute once it is built"},
-                  {"--mutate", "[STAGES]: instead, which small mistakes in a kernel lab check misses [0-6]"},
-                  {"--coverage", "[STAGES]: instead, which ways of a kernel these cases never go"}});
+    add_scripted(
+        lab, "test", "Build and test everything",
+        {{"--quick", "Only tests that take about a minute in all, once built"},
+         {"--mutate", "[STAGES]: instead, find small mistakes in a kernel that lab check misses [0-6]"},
+         {"--coverage", "[STAGES]: instead, find branches of a kernel that these cases never take"}});
     add_scripted(lab, "compare", "A.json B.json: two recordings of lab time --json, side by side",
                  {{"--json", "FILE: write the result as JSON to FILE"}, {"--markdown", "Print Markdown"}});
     add_scripted(lab, "tables", "Rewrite the generated tables and plots of the README files",

@@ -106,8 +106,8 @@ void add_dtype(Command& command, std::optional<DType>& dtype) {
 
 void add_layout(Command& command, std::optional<Layout>& layout) {
     add_choice(command, "--layout",
-               "Memory order: (B, H, N, d) or (B, N, H, d); each tensor its own, with gaps; or offsets past "
-               "2^31 elements",
+               "Memory order: (B, H, N, d) or (B, N, H, d); far: with offsets past 2^31 elements; mixed: one "
+               "of its own for each tensor, with gaps",
                layout, layouts());
 }
 

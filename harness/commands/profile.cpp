@@ -18,10 +18,10 @@ namespace {
 struct ProfileOptions {
     explicit ProfileOptions(Command& command) : stages(command, "all by default"), problem(command) {
         command.flag("--occupancy", occupancy,
-                     "Only what CUDA says of the kernels: registers, shared memory, blocks per SM");
+                     "Only what CUDA reports about the kernels: registers, shared memory, blocks per SM");
         command.flag("--bytes", bytes,
-                     "Only what moves to and from HBM, on all problems of the --regime; each kernel finds in "
-                     "the cache what those before it left there");
+                     "Only the bytes that HBM moves, on all problems of the --regime; caches are not cleared "
+                     "between kernels");
         command.option("--limit", limit, "Seconds that Nsight Compute may take")
             .within(1, 86400)
             .show_default();
@@ -118,7 +118,7 @@ Document run(const ProfileOptions& options) {
 
 void add_profile(CommandLine& lab) {
     add_command<ProfileOptions>(
-        lab, "profile", "Nsight Compute's counters per kernel, and what limits its blocks per multiprocessor",
+        lab, "profile", "Show Nsight Compute's counters of each kernel, and what limits its blocks per SM",
         run);
 }
 

@@ -42,12 +42,12 @@ int fail(int exit_code, const std::string& message) {
 std::string course_command(const std::string& name) {
     static const std::map<std::string, std::string> commands{
         {"start", "Begin a stage as an exercise: its parent's kernel and the task"},
-        {"check", "Check an exercise: results, races, and the work that must move"},
-        {"hint", "The next hint for an exercise"},
-        {"reset", "Begin an exercise again; what you had is kept"},
+        {"check", "Check an exercise: results, races, and the work that must change"},
+        {"hint", "Print the next hint for an exercise"},
+        {"reset", "Begin an exercise again, and keep what you had"},
         {"zoo", "Bugs as puzzles: see the symptom, find the bug in the kernel, check the fix"},
         {"grade", "Grade a submission, or a class of them"},
-        {"handout", "Write what students get: everything but the solutions of these stages"}};
+        {"handout", "Write a folder for students: everything but the solutions of these stages"}};
     return commands.at(name);
 }
 

@@ -29,15 +29,15 @@ struct RunOptions {
         command.option("--q", q, "Q: .npy, float16 or float32, (B, H, Nq, d)").required().type_name("FILE");
         command.option("--k", k, "K: the same type, (B, Hkv, Nk, d)").required().type_name("FILE");
         command.option("--v", v, "V: as K").required().type_name("FILE");
-        command.option("--out", out, "Of a stage that computes attention, O: written in Q's type and shape")
+        command.option("--out", out, "For a stage that computes attention, O: written in Q's type and shape")
             .type_name("FILE");
-        command.option("--lse", lse, "Beside it L = log sum exp: written as float32, (B, H, Nq)")
+        command.option("--lse", lse, "With --out, L = log sum exp: written as float32, (B, H, Nq)")
             .type_name("FILE");
         command
             .option(
                 "--do", dO,
-                "Of a stage that computes gradients, dO: as Q. O and L are computed first: on a GPU by the "
-                "last stage that does, else in double precision")
+                "For a stage that computes gradients, dO: as Q. O and L are computed first: on a GPU by the "
+                "last stage that can, otherwise in double precision")
             .type_name("FILE");
         command.option("--dq", dQ, "dQ: written in Q's type and shape; or --dk, --dv").type_name("FILE");
         command.option("--dk", dK, "dK: written in K's type and shape").type_name("FILE");

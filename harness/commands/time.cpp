@@ -24,15 +24,16 @@ namespace {
 
 struct TimeOptions {
     explicit TimeOptions(Command& command)
-        : stages(command, "see --all for those by default"), problem(command), lengthy(command) {
-        command.flag("--peers", peers,
-                     "In turn with the stages, time PyTorch's FlashAttention-2, cuDNN and unfused attention, "
-                     "and FlashAttention-3 and -4 where installed; --peers=all its memory-efficient and flex "
-                     "attention as well; or a list: --peers=cuDNN,flex");
+        : stages(command, "see --all for the default"), problem(command), lengthy(command) {
+        command.flag(
+            "--peers", peers,
+            "Also time PyTorch's FlashAttention-2, cuDNN and unfused attention, and FlashAttention-3 "
+            "and -4 if installed, interleaved with the stages; --peers=all adds PyTorch's "
+            "memory-efficient and flex attention; or a list: --peers=cuDNN,flex");
         command.flag("--all", all,
                      "All stages, unless some are named, in all regimes. Without it: the algorithm's and the "
-                     "last of each part, or one with its parent, where their changes should show");
-        command.option("--like", like, "Estimate another GPU, as A100, from counted work").type_name("GPU");
+                     "last of each part, or a named stage and its parent, where the change should show");
+        command.option("--like", like, "Estimate times on another GPU, such as A100").type_name("GPU");
     }
 
     StageOptions stages;
@@ -231,7 +232,7 @@ Document run(const TimeOptions& options) {
 
 void add_time(CommandLine& lab) {
     add_command<TimeOptions>(
-        lab, "time", "Verify and time the stages; without a GPU, verify and count them beside recorded times",
+        lab, "time", "Verify and time the stages; without a GPU, verify, count, and show recorded times",
         run);
 }
 

@@ -23,7 +23,7 @@ struct TraceOptions {
             .required()
             .expected(1, 2);
         app.option("--sms", multiprocessors,
-                   "Multiprocessors of the machine that is shown, and for which stages from 06 split keys")
+                   "SMs of the GPU that is shown; stages from 06 on split the keys for as many")
             .within(1, 132)
             .show_default();
         app.option("--html", html, "Write the page to FILE [trace_STAGES.html here, unless --json is given]")
@@ -123,8 +123,8 @@ Document run(const TraceOptions& options) {
 }  // namespace
 
 void add_trace(CommandLine& lab) {
-    add_command<TraceOptions>(lab, "trace", "What blocks and warps do, tile by tile: a page to step through",
-                              run);
+    add_command<TraceOptions>(lab, "trace",
+                              "Show what blocks and warps do, tile by tile, on a page to step through", run);
 }
 
 }  // namespace ladder

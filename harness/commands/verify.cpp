@@ -26,18 +26,15 @@ namespace {
 struct VerifyOptions {
     explicit VerifyOptions(Command& command)
         : stages(command, "all by default"), problem(command), backend(command), lengthy(command) {
-        command.flag("--quick", quick, "One case for each idea instead of all");
-        command.flag("--orders", orders, "CPU: each case with threads in every --order, compared bit by bit");
-        command
-            .option("--sms", multiprocessors,
-                    "CPU: multiprocessors of the machine that it plays [each case's own]")
+        command.flag("--quick", quick, "One case for each idea instead of all cases");
+        command.flag("--orders", orders, "CPU: run each case in every --order, and compare bit by bit");
+        command.option("--sms", multiprocessors, "CPU: SMs of the GPU that it stands for [each case's own]")
             .within(1, 132);
         command.option("--scale", scale, "Softmax scale, with --shape [1 / sqrt(D)]");
         command
             .option("--random", random,
-                    "So many problems, drawn by --seed from all that a problem can be; the smallest that "
-                    "fails is "
-                    "looked for")
+                    "Verify N problems, drawn by --seed from all valid ones, and if one fails, find the "
+                    "smallest that does")
             .within(1, 1000000);
     }
 
