@@ -109,6 +109,19 @@ std::string without_dead_links(const std::string& page, const fs::path& folder, 
     return result;
 }
 
+/// A notebook whose Markdown has become that of such a page.
+std::string notebook_without_dead_links(const std::string& notebook, const fs::path& folder,
+                                        const fs::path& top) {
+    auto json = nlohmann::ordered_json::parse(notebook);
+    for (auto& cell : json.at("cells")) {
+        if (cell.at("cell_type") != "markdown") continue;
+        std::string page;
+        for (const auto& line : cell.at("source")) page += line.get<std::string>();
+        cell["source"] = without_dead_links(page, folder, top);
+    }
+    return json.dump(1) + "\n";
+}
+
 std::string stage_json(const Exercise& e) {
     auto tilings = nlohmann::json::array();
     for (const Tiling& t : e.tilings) tilings.push_back({t.Br, t.Bc, t.depth});
@@ -146,7 +159,14 @@ std::string readme(const std::vector<Exercise>& exercises) {
         "    ./lab hint my             # the next of three hints\n"
         "    ./lab zoo                 # other kernels with bugs to find\n\n"
         "[STUDENTS.md](STUDENTS.md) is the first hour, step by step. The ladder so far: [stages/README.md]"
-        "(stages/README.md).\n",
+        "(stages/README.md).\n"
+        "[The lab sheets](docs/course/labs/README.md) say what to read and to hand in.\n\n"
+        "To look things up: [the glossary](docs/glossary.md), [attention on paper](docs/worked_example.md) "
+        "with\n"
+        "[a notebook](notebooks/01_online_softmax.ipynb) (any Jupyter with numpy and matplotlib), [one mma, "
+        "by "
+        "hand](docs/one_mma.md)\n"
+        "and [one descriptor, by hand](docs/one_descriptor.md).\n",
         list, first);
 }
 
@@ -168,10 +188,26 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
 
     Handout handout;
     Copier copy(source_folder(), folder);
-    for (const char* file :
-         {"lab", "CMakeLists.txt", "CMakePresets.json", "LICENSE", ".gitattributes", ".gitignore",
-          "stages/device.cuh", "stages/hopper.cuh", "stages/stage.h", "stages/errors.h", "stages/launch.h",
-          "stages/README.md", "docs/explorer.md", "docs/glossary.md"})
+    for (const char* file : {"lab",
+                             "CMakeLists.txt",
+                             "CMakePresets.json",
+                             "LICENSE",
+                             ".gitattributes",
+                             ".gitignore",
+                             "stages/device.cuh",
+                             "stages/hopper.cuh",
+                             "stages/stage.h",
+                             "stages/errors.h",
+                             "stages/launch.h",
+                             "stages/README.md",
+                             "docs/explorer.md",
+                             "docs/glossary.md",
+                             "docs/worked_example.md",
+                             "docs/one_mma.md",
+                             "docs/one_descriptor.md",
+                             "docs/course/labs/README.md",
+                             "notebooks/01_online_softmax.ipynb",
+                             "notebooks/ladder.py"})
         copy.file(file);
     for (const char* name :
          {"harness", "course", "explorer", "simt", "reference", "docs/plots", ".devcontainer"})
@@ -201,6 +237,8 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
         for (const char* file : {"claims.cpp", "claims.h"}) {  // what a check holds the student's kernel to
             if (fs::exists(source_folder() / place / file)) copy.file(place / file);
         }
+        const fs::path sheet = fs::path("docs/course/labs") / (e.folder() + ".md");
+        if (fs::exists(source_folder() / sheet)) copy.file(sheet);
         handout.exercises.push_back(e.folder());
     }
     // The guide's example is the smallest stage; here it is the first of these.
@@ -214,9 +252,11 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
     copy.write("STUDENTS.md", guide);
     copy.write("README.md", readme(exercises));
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-        if (entry.path().extension() != ".md") continue;
+        const fs::path extension = entry.path().extension();
+        if (extension != ".md" && extension != ".ipynb") continue;
+        const auto without = extension == ".md" ? without_dead_links : notebook_without_dead_links;
         const std::string page = read_file(entry.path());
-        OutputFile(entry.path()).write(without_dead_links(page, entry.path().parent_path(), folder));
+        OutputFile(entry.path()).write(without(page, entry.path().parent_path(), folder));
     }
     handout.files = copy.files;
     return handout;

@@ -328,10 +328,18 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
     CHECK(files == handout.files);
     // Links lead somewhere, or are words; what looks like one in code stays.
     const std::regex link(R"~(\[[^\]]*\]\((?!https?:|#|[^)]*[ &])([^)#]+)|(?:src|srcset)="([^"]+)")~");
+    const auto markdown = [](const fs::path& file) {
+        if (file.extension() == ".md") return read_file(file);
+        std::string text;
+        if (file.extension() != ".ipynb") return text;
+        const auto notebook = nlohmann::json::parse(read_file(file));
+        for (const auto& cell : notebook.at("cells"))
+            if (cell.at("cell_type") == "markdown") text += cell.at("source").get<std::string>() + "\n";
+        return text;
+    };
     int links = 0;
     for (const auto& entry : fs::recursive_directory_iterator(folder / "out")) {
-        if (entry.path().extension() != ".md") continue;
-        const std::string text = read_file(entry.path());
+        const std::string text = markdown(entry.path());
         for (std::sregex_iterator found(text.begin(), text.end(), link), end; found != end; ++found) {
             const std::string target = (*found)[1].str() + (*found)[2].str();
             INFO(entry.path().string() << ": " << target);
@@ -348,7 +356,14 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
          {"05_causal_skip/kernel.cu", "05_causal_skip/README.md", "06_flash_decoding", "26_mbarriers"})
         CHECK(!fs::exists(folder / (std::string("out/stages/") + name)));
     CHECK(!fs::exists(folder / "out/stages/05_causal_skip/mutants"));
-    CHECK(!fs::exists(folder / "out/docs/course"));  // the quizzes' answers
+    for (const char* file : {"docs/worked_example.md", "docs/one_mma.md", "docs/one_descriptor.md",
+                             "docs/course/labs/05_causal_skip.md", "notebooks/ladder.py"})
+        CHECK(fs::exists(fs::path(folder / "out") / file));
+    CHECK(!fs::exists(folder / "out/docs/course/labs/06_flash_decoding.md"));
+    CHECK(!fs::exists(folder / "out/docs/course/quiz"));  // its answers
+    const std::string notebook = markdown(folder / "out/notebooks/01_online_softmax.ipynb");
+    CHECK(contains(notebook, "(../docs/worked_example.md)"));
+    CHECK(!contains(notebook, "05_decoding.ipynb"));
     const auto known = nlohmann::json::parse(folder.read("out/stages/05_causal_skip/stage.json"));
     CHECK(known.at("problems").size() == load_exercise("5").problems.size());  // these, not the bugs
     CHECK(fs::exists(folder / "out/docs/figures/04-split-q-light.svg"));
