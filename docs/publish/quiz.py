@@ -98,8 +98,11 @@ def parts():
 
 def find(word):
     """The quizzes that a word of the command line names."""
-    known = parts()
-    name = f"{int(word) // 10 % 10}0s" if re.fullmatch(r"\d{1,2}", word) else word
+    known, name = parts(), word
+    if re.fullmatch(r"[0-9]+", word):
+        name = f"{int(word) // 10}0s"
+        if not list((ROOT / "stages").glob(f"{int(word):02}_*")):
+            raise Failure(f"there is no stage '{word}'; see ./lab list")
     if name != "all" and name not in known:
         raise Failure(f"there is no quiz '{word}': there are {', '.join(known)} and all; see ./lab quiz --help")
     return [read_part(path) for path in (known.values() if name == "all" else [known[name]])]
