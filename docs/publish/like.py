@@ -14,9 +14,11 @@ recordings of two GPUs how far both are off.
 """
 
 import json
+import re
 import statistics
 import sys
 from functools import cached_property
+from itertools import permutations
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -50,8 +52,8 @@ def is_counted(sources, stage, kind):
 
 
 def counters_of(sources, stage, options):
-    answer = sources.ask("count", stage.folder, *options.split(), "--long")
-    counted = {row["counter"]: row[stage.folder] for row in answer["work"]}
+    work = sources.ask("count", stage.folder, *options.split(), "--long")["work"]
+    counted = {row["counter"]: row[stage.folder] for row in work}
     return [counted.get(name, 0) for name in COUNTED]
 
 
@@ -121,24 +123,20 @@ class Model:
         self.sources = sources
         self.gpus = {gpu.name: gpu for gpu in records.read(HERE / "gpus.json").gpus}
         self.counted = records.read(HERE / "work.json")
-        profile = sources.profiled
-        self.block_bytes = {}  # the most that a kernel of a stage needs at a head dimension
-        for row in profile.rows if profile else ():
-            for kernel in row.kernels:
-                key = row.folder, row.shape.d
-                self.block_bytes[key] = max(kernel.shared_bytes, self.block_bytes.get(key, 0))
+        self.profiled = sources.profiled.rows if sources.profiled else []
 
     def gpu(self, name):
-        known = {known.lower(): gpu for known, gpu in self.gpus.items()}
-        if name.lower().replace(" ", "") not in known:
-            raise Failure(f"there is no GPU '{name}' to be like; there are {', '.join(self.gpus)}")
-        return known[name.lower().replace(" ", "")]
+        for gpu in self.gpus.values():
+            if gpu.name.lower() == name.lower().replace(" ", ""):
+                return gpu
+        raise Failure(f"there is no GPU '{name}' to be like; there are {', '.join(self.gpus)}")
 
     def why_not(self, gpu, stage, row=None):
         """Why a stage cannot run there; None if nothing is known that would keep it from it."""
         if stage.capability and stage.capability != gpu.capability:
             return f"{stage.folder} needs compute capability {stage.capability}; {gpu.name} has {gpu.capability}"
-        needed = self.block_bytes.get((row.folder, row.shape.d), 0) if row else 0
+        needed = max((kernel.shared_bytes for own in self.profiled for kernel in own.kernels
+                      if row and (own.folder, own.shape.d) == (row.folder, row.shape.d)), default=0)
         if needed > gpu.block_bytes:
             return (f"{stage.folder} needs {needed / 1024:.0f} KB of shared memory for a block at d = {row.shape.d}; "
                     f"{gpu.name} has {gpu.block_bytes / 1024:.0f} KB")
@@ -163,28 +161,20 @@ class Model:
     @cached_property
     def recorded(self):
         """The newest row of a right answer of each stage on each problem, by GPU, with its GPU and its kernel."""
-        found = {}
-        for gpu, recordings in self.sources.by_gpu.items():
-            own = found[gpu] = {}
-            for results in recordings:
-                for row in results.rows:
-                    if records.right_ms(row):
-                        kernel = results.get("kernels", {}).get(row.folder)
-                        own[row.folder, records.key_of(row)] = records.Fields(row, gpu=gpu, kernel=kernel)
-        return found
+        return {gpu: {(row.folder, records.key_of(row)):
+                      records.Fields(row, gpu=gpu, kernel=results.get("kernels", {}).get(row.folder))
+                      for results in recordings for row in results.rows if records.right_ms(row)}
+                for gpu, recordings in self.sources.by_gpu.items()}
 
 
 def chosen(sources, words):
     """The stages that words name, as everywhere: numbers, ranges, names, all."""
     found = []
     for word in ",".join(words).split(","):
-        first, _, last = word.partition("-")
-        if word == "all":
-            named = sources.stages.values()
-        elif first.isdigit() and (last.isdigit() or not last):
-            named = [stage for stage in sources.stages.values() if int(first) <= stage.number <= int(last or first)]
-        else:
-            named = [stage for stage in sources.stages.values() if word in (stage.folder, stage.folder[3:])]
+        span = re.fullmatch(r"(\d+)-?(\d*)", word)
+        named = [stage for stage in sources.stages.values()
+                 if (int(span[1]) <= stage.number <= int(span[2] or span[1]) if span else
+                     word in ("all", stage.folder, stage.folder[3:]))]
         if not named:
             raise Failure(f"there is no stage '{word}'; see ./lab list")
         found += named
@@ -223,37 +213,27 @@ def estimates(model, gpu, stages, regime):
 def errors(model, gpu, other):
     """By how large a factor, at least 1, estimates for a GPU miss its recordings: pairs of factor and problem, from
     counts alone, and scaled from another GPU's recordings. Of kernels that are as they were counted."""
-    from_counts, scaled = [], []
-
-    def miss(found, estimate, row):
-        ratio = estimate / row.timing.median_ms
-        found.append((max(ratio, 1 / ratio), f"{row.folder}, {records.long_name(row)}"))
-
+    found = [], []
     for key, row in model.recorded.get(gpu.recorded_as, {}).items():
-        there = model.recorded.get(other.recorded_as, {}).get(key)
-        if not model.bound(gpu, row) or row.kernel != model.counted[row.folder].kernel:
+        bound, there = model.bound(gpu, row), model.recorded.get(other.recorded_as, {}).get(key)
+        if not bound or row.kernel != model.counted[row.folder].kernel:
             continue
-        miss(from_counts, model.bound(gpu, row)[0], row)
-        if there and there.kernel == row.kernel:
-            miss(scaled, model.scaled(gpu, there), row)
-    return from_counts, scaled
+        estimated = [bound[0]] + ([model.scaled(gpu, there)] if there and there.kernel == row.kernel else [])
+        for misses, ms in zip(found, estimated):
+            ratio = ms / row.timing.median_ms
+            misses.append((max(ratio, 1 / ratio), f"{row.folder}, {records.long_name(row)}"))
+    return found
 
 
 def error_rows(model):
     """By pair of recorded GPUs how many estimates there are of which kind, and by what factor they miss: in the median,
     and at worst."""
-    rows = []
     recorded = [gpu for gpu in model.gpus.values() if gpu.get("recorded_as") in model.recorded]
-    for gpu in recorded:
-        for other in recorded:
-            if gpu is not other:
-                bound, scaled = errors(model, gpu, other)
-                for how, found in (("counted work alone", bound), (f"recordings of {other.name}, scaled", scaled)):
-                    if found:
-                        worst, where = max(found)
-                        median = statistics.median(factor for factor, _ in found)
-                        rows.append([gpu.name, how, str(len(found)), times(median), times(worst), where])
-    return rows
+    return [[gpu.name, how, str(len(found)), times(statistics.median(factor for factor, _ in found)),
+             times(max(found)[0]), max(found)[1]]
+            for gpu, other in permutations(recorded, 2)
+            for how, found in zip(("counted work alone", f"recordings of {other.name}, scaled"),
+                                  errors(model, gpu, other)) if found]
 
 
 def errors_in_words(model):
@@ -293,8 +273,8 @@ def main():
               f"{row['bound_ms']:.3f}", row["bound_by"], f"{rounded(row['rate'], 100)} {row['unit']}"] for row in rows]
     columns = ["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by", ">rate"]
     bases = list(dict.fromkeys(row["scaled_from"] for row in rows if row["scaled_from"]))
-    notes = [f"No time in this table was measured on {gpu.name}. \"Bound\" is the least time that the counted work takes at the "
-             f"ceilings of the specification ({', '.join(gpu.sources)})."]
+    notes = [f"No time in this table was measured on {gpu.name}. \"Bound\" is the least time that the counted work takes "
+             f"at the ceilings of the specification ({', '.join(gpu.sources)})."]
     if bases:
         notes.append(f"\"Scaled\" is the time recorded on {' or '.join(bases)}, multiplied by the ratio of the two "
                      "GPUs' bounds.")
