@@ -14,6 +14,7 @@ recordings of two GPUs how far both are off.
 """
 
 import json
+import math
 import re
 import statistics
 import sys
@@ -104,8 +105,10 @@ def bounds(gpu, row, work, splits_keys):
     s, gradients = row.shape, records.pass_of(row) == "backward"
     queries, keys = s.B * s.H * s.Nq * s.d * 2, s.B * s.Hkv * s.Nk * s.d * 2
     inputs, outputs = (3 * queries + 2 * keys, queries + 2 * keys) if gradients else (queries + 2 * keys, queries)
-    # What goes through the workspace is written once and read once; it stays in L2 if all of it fits.
-    through = 2 * max(0, work["global_store_bytes"] - outputs) if work["workspace_bytes"] > gpu.l2_bytes else 0
+    # What goes through the workspace is written once and read once, though L2 adds to it more often. It stays in L2 if
+    # all of it fits.
+    stored = min(max(0, work["global_store_bytes"] - outputs), work["workspace_bytes"])
+    through = 2 * stored if work["workspace_bytes"] > gpu.l2_bytes else 0
     # Blocks fewer than multiprocessors leave some idle, unless a stage splits the keys to have more.
     share = 1 if splits_keys else min(1, work["blocks"] / gpu.sms)
     clocks = share * gpu.sms * gpu.mhz * 1e3  # of all multiprocessors in a millisecond
@@ -142,21 +145,31 @@ class Model:
                     f"{gpu.name} has {gpu.block_bytes / 1024:.0f} KB")
         return None
 
-    def bound(self, gpu, row):
-        """Milliseconds from counts alone, and the resource that binds; None if the problem was not counted."""
+    def bounds(self, gpu, row):
+        """By resource its milliseconds, from counts alone, and those of the launches; None if nothing was counted."""
         work = work_of(row, self.counted)
         if not work:
             return None
-        stage = self.sources.stages[row.stage]
-        ms = bounds(gpu, row, work, self.sources.decodes(stage.shows_in))
+        splits_keys = self.sources.decodes(self.sources.stages[row.stage].shows_in)
+        return bounds(gpu, row, work, splits_keys), work["launches"] * LAUNCH_MS
+
+    def bound(self, gpu, row):
+        """Milliseconds from counts alone, and the resource that binds; None if the problem was not counted."""
+        if not (found := self.bounds(gpu, row)):
+            return None
+        ms, launches = found
         binding = max(ms, key=ms.get)
-        return ms[binding] + work["launches"] * LAUNCH_MS, binding
+        return ms[binding] + launches, binding
 
     def scaled(self, gpu, row):
-        """A recorded row's time on another GPU, by the ratio of the two bounds; None if its own GPU has no ceilings."""
+        """A recorded row's time on another GPU; None if its own GPU has no ceilings. By the ratio of both GPUs' bounds,
+        all resources together by the root of their squares, since none binds alone where two are close."""
         recorded_on = next((known for known in self.gpus.values() if known.get("recorded_as") == row.gpu), None)
-        both = [self.bound(on, row) for on in (gpu, recorded_on) if on]
-        return row.timing.median_ms * both[0][0] / both[1][0] if len(both) == 2 and None not in both else None
+        both = [self.bounds(on, row) for on in (gpu, recorded_on) if on]
+        if len(both) < 2 or None in both:
+            return None
+        there, here = (math.hypot(*ms.values()) + launches for ms, launches in both)
+        return row.timing.median_ms * there / here
 
     @cached_property
     def recorded(self):
