@@ -185,7 +185,7 @@ class Ladder:
             regimes = dict.fromkeys(row["regime"] for row in measured)
             link = self.pages.copy(f"{RESULTS}/{path.name}")
             cells = [f'<a href="{link}">{path.name}</a>', record["kind"], ", ".join(regimes),
-                     str(len({row["folder"] for row in measured} or record.get("stages", []))),
+                     str(len({row["folder"] for row in measured if "folder" in row} or record.get("stages", []))),
                      hardware.get("gpu") or record["device"], hardware.get("driver", ""), record["date"][:10], f'<code>{record["commit"][:7]}</code>']
             rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
         head = "".join(f"<th>{title}</th>" for title in
