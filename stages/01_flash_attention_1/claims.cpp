@@ -25,6 +25,6 @@ void claim(Claims& c) {
     c.is("global_load_bytes", passes * (O_bytes + m_and_l_bytes * in_a_quad * warps) + Q_bytes + KV_bytes);
 }
 
-LADDER_CLAIMS(.claim = claim, .cases = cases_of({usual_shapes}));
+LADDER_CLAIMS(.claim = claim, .cases = cases_of({usual_shapes}), .resident_blocks = 4);
 
 }  // namespace
