@@ -14,7 +14,6 @@ recordings of two GPUs how far both are off.
 """
 
 import json
-import math
 import re
 import statistics
 import sys
@@ -163,12 +162,12 @@ class Model:
 
     def scaled(self, gpu, row):
         """A recorded row's time on another GPU; None if its own GPU has no ceilings. By the ratio of both GPUs' bounds,
-        all resources together by the root of their squares, since none binds alone where two are close."""
+        summed over all resources, since none binds alone where two are close."""
         recorded_on = next((known for known in self.gpus.values() if known.get("recorded_as") == row.gpu), None)
         both = [self.bounds(on, row) for on in (gpu, recorded_on) if on]
         if len(both) < 2 or None in both:
             return None
-        there, here = (math.hypot(*ms.values()) + launches for ms, launches in both)
+        there, here = (sum(ms.values()) + launches for ms, launches in both)
         return row.timing.median_ms * there / here
 
     @cached_property
