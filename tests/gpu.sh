@@ -55,7 +55,7 @@ if [ -n "$prefill" ]; then
     step few-rows 300 "$lab" time 10,16,17,26,36 --regime few-rows --json "$out/few-rows.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
-    step gradients 480 "$lab" time 41-48 --regime gradients --peers --json "$out/gradients.json"
+    step gradients 480 "$lab" time 41-58 --regime gradients --peers --json "$out/gradients.json"
     step leave-one-out 90 "$lab" time 0-5,90-93 --all --json "$out/leave-one-out.json"
     step papers 480 "$lab" time 0,1,5,26 --regime papers --peers=all --json "$out/papers.json"
 else

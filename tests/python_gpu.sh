@@ -51,7 +51,7 @@ wanted_step train 40 "$python" "$root/examples/train_gpt.py" --steps 200 --json 
 wanted_step train-5 40 "$python" "$root/examples/train_gpt.py" --steps 200 --stage 5 --backward-stage 42 \
     --json "$out/train-5.json"
 # Where the time of a step shows the stage: the last rungs, the last ones of mma.sync, down to standard attention
-for pair in 36:47 26:44 5:42 4:41 0:40; do
+for pair in 36:57 26:44 5:42 4:41 0:40; do
     stage=${pair%:*}
     wanted_step "train-long-$stage" 30 "$python" "$root/examples/train_gpt.py" --context 2048 --batch 16 --steps 5 \
         --stage "$stage" --backward-stage "${pair#*:}" --json "$out/train-long-$stage.json"

@@ -34,10 +34,10 @@ cases='--shape 1,2,2,65,65,64 --dtype fp16
 --shape 1,2,1,150,97,256 --dtype bf16 --causal
 16 17 --shape 1,6,2,460,460,64 --dtype fp16 --causal
 34-36 --shape 1,48,8,600,130,64 --dtype bf16 --causal
-45-48 --shape 1,4,2,200,330,64 --dtype bf16 --causal
-45-48 --shape 1,2,2,300,150,128 --dtype fp16 --layout bnhd
-47 48 --shape 1,4,2,200,161,256 --dtype bf16 --causal
-47 48 --shape 1,2,1,1,130,256 --dtype fp16
+50-58 --shape 1,4,2,200,330,64 --dtype bf16 --causal
+50-58 --shape 1,2,2,300,150,128 --dtype fp16 --layout bnhd
+57 58 --shape 1,4,2,200,161,256 --dtype bf16 --causal
+57 58 --shape 1,2,1,1,130,256 --dtype fp16
 --shape 1,1,1,1,1,64 --dtype fp16'
 if [ "$(query compute_cap | tr -d .)" -lt 80 ]; then
     cases=$(printf '%s\n' "$cases" | grep -v bf16)

@@ -1,4 +1,4 @@
-// Stage 48: deterministic. A query tile's dQ is added up in one order, the last key tile first: a counter
+// Stage 58: deterministic. A query tile's dQ is added up in one order, the last key tile first: a counter
 // says how many parts are in, and whose is next waits for it. So every run gives the same bits. Threads that
 // do not multiply do the waiting. Blocks take key tiles in that order, so whom a block waits for has begun
 // before it; under a mask they have also begun at an earlier query tile.
@@ -588,7 +588,7 @@ void backward(const Problem& p) {
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(backward, Dims, .number = 48, .name = "deterministic", .parent = 47,
+LADDER_STAGE(backward, Dims, .number = 58, .name = "deterministic", .parent = 57,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2},
                                      {64, 64, 2}),
              .change = "dQ is added in a fixed order: each run gives the same bits", .shows_in = "backward",

@@ -1,5 +1,5 @@
 // The same products, and who has no turn at dQ waits for nobody.
-#include "../45_wgmma_gradients/claims.h"
+#include "../50_wgmma_gradients/claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;

@@ -1,7 +1,6 @@
-// Stage 47: two roles. At d = 256 the sums of dK and dV for 64 keys fill the registers of two warpgroups. One
-// has dV: it computes S^T, and P^T is where its product wants it. The other has dK: it computes dP^T, gets
-// P^T through shared memory, and dS^T is where its product wants it. Each computes half of the columns of dQ,
-// and adds it to the sums from registers. Other head dimensions are as in stage 46.
+// Stage 51: alternate dQ. The warpgroups compute dQ = dS K in turns, a whole query tile each, and not half of
+// every tile both. Who has no turn does not wait for the other's dS, and goes on to the next tile: so the two
+// are out of step, and one multiplies while the other computes P and dS.
 
 #include "stages/hopper.cuh"
 
@@ -18,7 +17,7 @@ constexpr int depth = 2;          // slots of Q and dO
 template <int d>
 struct Tile {
     static constexpr int Br = d == 64 ? 128 : 64;
-    static constexpr int Bc = d <= 128 ? 64 * groups : 64;
+    static constexpr int Bc = 64 * groups;
 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
@@ -320,144 +319,6 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
     }
 }
 
-/// All of a block at d = 256, which has 64 keys.
-template <class T, int d>
-struct WideShared {
-    alignas(1024) T K[d / 64][64][64];  // then dK
-    alignas(1024) T V[d / 64][64][64];  // then dV
-    alignas(1024) T Q[depth][d / 64][64][64];
-    alignas(1024) T dO[depth][d / 64][64][64];
-    alignas(1024) T dS[64][64];                // rows are queries
-    alignas(1024) std::uint32_t P[4][128][4];  // P^T, as the threads of a warpgroup have it
-    float L[depth][64], D[depth][64];
-    Mbarrier keys_full, full[depth], empty[depth];
-};
-
-/// The same for d = 256, one block per key tile. Warpgroup 0 has dV and computes P, warpgroup 1 has dK and
-/// computes dS.
-template <class T, int d>
-__global__ void __launch_bounds__(threads, 1)
-    wide_gradients(const Problem p, const __grid_constant__ Maps maps) {
-    constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
-    const int Tr = ceil_div(p.Nq, Br);
-    auto& shared = aligned_shared_memory<WideShared<T, d>>();
-    const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, heads = p.H / p.Hkv;
-    if (threadIdx.x == 0) {
-        mbarrier_init(&shared.keys_full, 1);
-        for (int slot = 0; slot < depth; ++slot) {
-            mbarrier_init(&shared.full[slot], 1);
-            mbarrier_init(&shared.empty[slot], 128 * groups);
-        }
-        mbarrier_fence_init();
-    }
-    __syncthreads();  // the mbarriers are set up
-    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0;
-    const int total = (Tr - first) * heads, group = uniform(threadIdx.x / 128);
-    int i = first, h = h_kv * heads;
-    if (group == 0) {
-        release_registers<24>();
-        if (threadIdx.x > 0) return;
-        mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
-        bulk_load(shared.K, &maps.K, j * Bc, h_kv, b, &shared.keys_full);
-        bulk_load(shared.V, &maps.V, j * Bc, h_kv, b, &shared.keys_full);
-#pragma unroll 1
-        for (int k = 0; k < total; ++k) {
-            load_queries<d>(shared, p, maps, b, h, i, k);
-            if (++i == Tr) i = first, ++h;
-        }
-        return;
-    }
-
-    claim_registers<240>();
-    const int G = group - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, t = lane % 4;
-    float sum[d / 2] = {};                           // dV or dK, (64, d)
-    const auto add_to_dQ = [&](auto& A, int slot) {  // and waits for all products
-        float dQ[64];                                // (64, 128)
-        const Descriptor a = matrix_descriptor(shared.dS), x = matrix_descriptor(shared.K, 64).row(128 * G);
-        wgmma_fence();
-#pragma unroll
-        for (int c = 0; c < Bc; c += 16) wgmma<T, 128, true>(dQ, a.column<64>(c), x.row(c), c > 0);
-        wgmma_commit();
-        wgmma_wait<0>(dQ);
-        fence_operand(A), fence_operand(sum);
-        mbarrier_arrive(&shared.empty[slot]);
-        float4* to = Sums<d>(p, b, h).fragment(i * Br + 16 * warp, 128 * G) + lane;
-#pragma unroll
-        for (int c = 0; c < 64; c += 4) {
-            atomic_add(to + c / 4 * 32, {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
-        }
-        if (++i == Tr) i = first, ++h;
-    };
-    mbarrier_try_wait(&shared.keys_full, 0);
-    if (G == 0) {
-#pragma unroll 1
-        for (int k = 0; k < total; ++k) {
-            const int slot = uniform(k) % depth;
-            float S[Br / 2];  // transposed: (64 keys, 64 queries)
-            std::uint32_t P[Br / 4];
-            mbarrier_try_wait(&shared.full[slot], k / depth);
-            wgmma_fence();
-            multiply_rows<T, d>(shared.K, shared.Q[slot], S);
-            const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
-            note_tile<64, Br>(b, h, i * Br, j, masked);
-            wgmma_wait<0>(S);
-            exponentiate(p, j * Bc, i * Br, masked, shared.L[slot], S);  // now P
-#pragma unroll
-            for (int c = 0; c < Br / 4; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
-#pragma unroll
-            for (int c = 0; c < Br / 4; c += 4) {
-                auto* to = reinterpret_cast<uint4*>(shared.P[c / 4][threadIdx.x % 128]);
-                store(to, {P[c], P[c + 1], P[c + 2], P[c + 3]});
-            }
-            named_barrier_arrive(1, 128 * groups);  // P is complete
-            wgmma_fence();
-            add_product<T, d>(P, shared.dO[slot], sum);
-            named_barrier_sync(2, 128 * groups);  // dS is complete
-            add_to_dQ(P, slot);
-        }
-    } else {
-#pragma unroll 1
-        for (int k = 0; k < total; ++k) {
-            const int slot = uniform(k) % depth;
-            float dP[Br / 2];  // transposed: (64 keys, 64 queries)
-            std::uint32_t dS[Br / 4];
-            mbarrier_try_wait(&shared.full[slot], k / depth);
-            wgmma_fence();
-            multiply_rows<T, d>(shared.V, shared.dO[slot], dP);
-            wgmma_wait<0>(dP);
-            named_barrier_sync(1, 128 * groups);  // P is complete
-#pragma unroll
-            for (int c = 0; c < Br / 2; c += 8) {
-                const uint4 P = load(reinterpret_cast<const uint4*>(shared.P[c / 8][threadIdx.x % 128]));
-                const std::uint32_t pairs[4] = {P.x, P.y, P.z, P.w};
-#pragma unroll
-                for (int n = 0; n < 4; ++n) {
-                    const float* D_n = &shared.D[slot][2 * c + n / 2 * 8 + 2 * t];
-                    const float2 D = load_pair(D_n), x = unpack<T>(pairs[n]);
-                    dS[c / 2 + n] = pack<T>(x.x * (dP[c + 2 * n] - D.x), x.y * (dP[c + 2 * n + 1] - D.y));
-                }
-            }
-            write_transposed(dS, shared.dS);
-            fence_proxy_async();
-            named_barrier_arrive(2, 128 * groups);  // dS is complete, for the other warpgroup
-            named_barrier_sync(4 + G, 128);         // and for this one
-            wgmma_fence();
-            add_product<T, d>(dS, shared.Q[slot], sum);
-            add_to_dQ(dS, slot);
-        }
-    }
-    named_barrier_sync(3, 128 * groups);  // no warp reads K or V any more
-    auto& tile = G == 0 ? shared.V : shared.K;
-    write_tile<T, d>(sum, G == 0 ? 1.0f : p.scale, tile);
-    fence_proxy_async();
-    named_barrier_sync(4 + G, 128);  // the warpgroup's dV or dK is complete
-    if (threadIdx.x % 128 == 0) {
-        bulk_store(G == 0 ? &maps.dV : &maps.dK, tile, 0, j * Bc, h_kv, b);
-        bulk_commit();
-        bulk_wait_read<0>();
-    }
-}
-
 /// dQ = scale times its sums, rounded to T. A warp has four fragments, a lane the eight columns of one in
 /// rows g and g + 8.
 template <class T, int d>
@@ -482,7 +343,7 @@ __global__ void __launch_bounds__(row_threads) convert(const Problem p) {
 }
 
 std::size_t workspace_bytes(const Shape& s, int) {
-    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;                              // and of 256
+    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;
     return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float);  // Sums
 }
 
@@ -495,21 +356,15 @@ void backward(const Problem& p) {
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
     launch(prepare<T, d>, dim3(ceil_div(rows * d / 8, row_threads), p.H, p.B), row_threads, 0, p);
-    const dim3 grid(Tc, p.Hkv, p.B);
-    if constexpr (d <= 128) {
-        launch(gradients<T, d>, grid, threads, sizeof(Shared<T, d>), p, maps);
-    } else {
-        launch(wide_gradients<T, d>, grid, threads, sizeof(WideShared<T, d>), p, maps);
-    }
+    launch(gradients<T, d>, dim3(Tc, p.Hkv, p.B), threads, sizeof(Shared<T, d>), p, maps);
     launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p);
 }
 
-using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(backward, Dims, .number = 47, .name = "two_roles", .parent = 46,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2},
-                                     {64, 64, 2}),
-             .change = "d = 256: one warpgroup has dV and computes P, the other has dK and computes dS",
-             .shows_in = "backward-wide", .pass = Pass::backward, .diff_budget = 180,
-             .repeats_exactly = false, .workspace_bytes = workspace_bytes);
+using Dims = HeadDims<64, 128>;
+LADDER_STAGE(backward, Dims, .number = 51, .name = "alternate_dq", .parent = 50,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
+             .change = "warpgroups compute dQ in turns, a whole tile each, and get out of step",
+             .shows_in = "backward-narrow", .pass = Pass::backward, .repeats_exactly = false,
+             .workspace_bytes = workspace_bytes);
 
 }  // namespace

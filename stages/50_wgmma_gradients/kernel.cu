@@ -1,4 +1,4 @@
-// Stage 45: wgmma and bulk copies for the gradients. A block has 128 keys, two warpgroups of 64 each; one
+// Stage 50: wgmma and bulk copies for the gradients. A block has 128 keys, two warpgroups of 64 each; one
 // thread copies Q and dO ahead. S^T and dP^T come out of products where P^T and dS^T are wanted: in
 // registers, as first operands of dV += P^T dO and dK += dS^T Q. dS goes through shared memory, where dQ = dS
 // K reads both warpgroups' keys, and each warp adds its part of dQ to the sums by a bulk copy. The sums lie
@@ -338,7 +338,7 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(
-    backward, Dims, .number = 45, .name = "wgmma_gradients", .parent = 44,
+    backward, Dims, .number = 50, .name = "wgmma_gradients", .parent = 44,
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
     .change = "wgmma and bulk copies; P^T and dS^T are register operands, dQ is added by bulk copies",
     .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0, .repeats_exactly = false,

@@ -1,5 +1,5 @@
 /// @file
-/// What 45 and 46 count alike: two warpgroups of 64 keys, and a thread that copies query tiles for both.
+/// What 50 and 51 count alike: two warpgroups of 64 keys, and a thread that copies query tiles for both.
 #pragma once
 
 #include "harness/count/claims.h"

@@ -1,5 +1,5 @@
 // The same work as the parent's, and each part of dQ is added in its turn, by threads that do nothing else.
-#include "../45_wgmma_gradients/claims.h"
+#include "../50_wgmma_gradients/claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;
