@@ -61,11 +61,14 @@ class Atomics : Part {
         workers_->end_atomic(number_);
         return count;
     }
-    void add_to(float* sum, float x, Caller caller) {
+    /// One instruction for `count` sums, each of them on its own.
+    void add_to(float* sums, const float* x, int count, Caller caller) {
         context_.tally.atomics += 1;
         // In no turn: floats that atomics add up give one of many sums, on a GPU, too.
-        context_.check(sum, sizeof *sum, true, Via::addition, caller);
-        add(*sum, x);
+        for (int n = 0; n < count; ++n) {
+            context_.check(&sums[n], sizeof *sums, true, Via::addition, caller);
+            add(sums[n], x[n]);
+        }
     }
     void raise(unsigned* count, Caller caller) {
         context_.tally.atomics += 1;

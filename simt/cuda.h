@@ -46,7 +46,7 @@ void mbarrier_arrive(void* barrier);
 void mbarrier_arrive_after_copies(void* barrier);
 void mbarrier_wait(void* barrier, int phase, Site site);
 unsigned atomic_inc(unsigned* counter, unsigned most);
-void atomic_add(float* sum, float x);
+void atomic_add(float* sums, const float* x, int count);
 void raise_count(unsigned* count);
 void wait_for_count(const unsigned* count, unsigned value, Site site);
 void fence();

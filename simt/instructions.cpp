@@ -282,7 +282,7 @@ void mbarrier_arrive(void* barrier) { running_block->mbarriers.arrive(barrier, f
 void mbarrier_arrive_after_copies(void* barrier) { running_block->mbarriers.arrive(barrier, true, SIMT_CALLER); }
 void mbarrier_wait(void* barrier, int phase, Site site) { running_block->mbarriers.wait(barrier, phase, site, SIMT_CALLER); }
 unsigned atomic_inc(unsigned* counter, unsigned most) { return running_block->atomics.increment(counter, most, SIMT_CALLER); }
-void atomic_add(float* sum, float x) { running_block->atomics.add_to(sum, x, SIMT_CALLER); }
+void atomic_add(float* sums, const float* x, int count) { running_block->atomics.add_to(sums, x, count, SIMT_CALLER); }
 void raise_count(unsigned* count) { running_block->atomics.raise(count, SIMT_CALLER); }
 void wait_for_count(const unsigned* count, unsigned n, Site site) { running_block->atomics.wait_for(count, n, site, SIMT_CALLER); }
 void fence() { running_block->atomics.fence(); }

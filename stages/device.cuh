@@ -139,14 +139,16 @@ __device__ __forceinline__ void atomic_add(float* sum, float x) {
 #ifdef __CUDACC__
     asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(sum), "f"(x) : "memory");
 #else
-    simt::atomic_add(sum, x);
+    simt::atomic_add(sum, &x, 1);
 #endif
 }
 
 /// The same for four sums side by side, 16-byte aligned, each on its own. red.global.add.v4; before sm_90
 /// four instructions.
 __device__ __forceinline__ void atomic_add(float4* sums, float4 x) {
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+#ifndef __CUDACC__
+    simt::atomic_add(&sums->x, &x.x, 4);
+#elif __CUDA_ARCH__ >= 900
     asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(sums), "f"(x.x),
                  "f"(x.y), "f"(x.z), "f"(x.w)
                  : "memory");

@@ -199,23 +199,29 @@ template <class T, int d>
 __global__ void __launch_bounds__(threads, resident_blocks) key_gradients(const Problem p) {
     auto& shared = shared_memory<Operands<T, d>>();
     const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
-    const auto gradient = [&](T* Matrices<T>::*A, const View& B, const View& out, float factor) {
-        float C[d / 8][4] = {};  // (16, d)
-        for (int h = h_kv * group; h < (h_kv + 1) * group; ++h) {
-            const Matrices<T> in(p, b, h);
-            for (int i = 0; i < ceil_div(p.Nq, Br); ++i) {
-                __syncthreads();  // the previous tiles have been read
-                load_tile<T, 64>(shared.A, in.*A + j * Bc, in.columns, i * Br, p.Nq);
-                load_tile<T, d>(shared.B, matrix<T>(B, b, h), B.row, i * Br, p.Nq);
-                copy_wait();
-                __syncthreads();  // both have arrived
-                add_product<true>(C, shared);
-            }
+    // C += A^T B over the query tiles of head h, for this block's columns of A
+    const auto add_head = [&](float(&C)[d / 8][4], const T* A, std::int64_t columns, const View& B, int h) {
+        for (int i = 0; i < ceil_div(p.Nq, Br); ++i) {
+            __syncthreads();  // the previous tiles have been read
+            load_tile<T, 64>(shared.A, A + j * Bc, columns, i * Br, p.Nq);
+            load_tile<T, d>(shared.B, matrix<T>(B, b, h), B.row, i * Br, p.Nq);
+            copy_wait();
+            __syncthreads();  // both have arrived
+            add_product<true>(C, shared);
         }
-        write_rows<T, d>(out, b, h_kv, j * Bc, p.Nk, factor, C);
     };
-    gradient(&Matrices<T>::dS, p.Q, p.dK, p.scale);
-    gradient(&Matrices<T>::P, p.dO, p.dV, 1.0f);
+    float dK[d / 8][4] = {};  // (16, d)
+    for (int h = h_kv * group; h < (h_kv + 1) * group; ++h) {
+        const Matrices<T> in(p, b, h);
+        add_head(dK, in.dS, in.columns, p.Q, h);
+    }
+    write_rows<T, d>(p.dK, b, h_kv, j * Bc, p.Nk, p.scale, dK);
+    float dV[d / 8][4] = {};  // (16, d)
+    for (int h = h_kv * group; h < (h_kv + 1) * group; ++h) {
+        const Matrices<T> in(p, b, h);
+        add_head(dV, in.P, in.columns, p.dO, h);
+    }
+    write_rows<T, d>(p.dV, b, h_kv, j * Bc, p.Nk, 1.0f, dV);
 }
 
 std::size_t workspace_bytes(const Shape& s, int) {

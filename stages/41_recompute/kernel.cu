@@ -9,231 +9,315 @@ namespace {
 
 using namespace ladder;
 
-constexpr int pad = 8;  // rows start one 16-byte bank apart: ldmatrix has no conflicts
+constexpr int row_threads = 256;  // of a kernel that goes by rows
 
 /// All that depends on d.
 template <int d>
 struct Tile {
-    static constexpr int Br = d <= 128 ? 64 : 32;   // query rows
-    static constexpr int Bc = Br;                   // keys
-    static constexpr int threads = 2 * Br;          // a warp has 16 rows or 16 keys
+    static constexpr int slices = 1;  // of 16 rows or 16 keys: what a warp owns
+    static constexpr int warps = d <= 128 ? 4 : 2;
+    static constexpr int threads = 32 * warps;
+    static constexpr int resident = 8 / warps;  // blocks on a multiprocessor: a thread may hold 255 registers
     static constexpr int parts = d <= 128 ? 1 : 2;  // of the columns of dK and dV: registers hold one
+    static constexpr int Br = 16 * slices * warps;  // query rows
+    static constexpr int Bc = 16 * slices * warps;  // keys
 };
 
 template <class T, int d>
 struct Shared {
-    T Q[Tile<d>::Br][d + pad], dO[Tile<d>::Br][d + pad];
-    T K[Tile<d>::Bc][d + pad], V[Tile<d>::Bc][d + pad];
-    float L[Tile<d>::Br], D[Tile<d>::Br];  // L in base 2; inf past the last row
+    T Q[Tile<d>::Br][d], dO[Tile<d>::Br][d];
+    T K[Tile<d>::Bc][d], V[Tile<d>::Bc][d];
+    float L[Tile<d>::Br], D[Tile<d>::Br];
 };
 
+/// What the workspace holds of a head, its rows rounded up to whole tiles.
+template <int d>
+struct Workspace {
+    float *L, *D;  // L in base 2; inf past the last row
+
+    __device__ Workspace(const Problem& p, int b, int h) {
+        const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
+                           head = (std::int64_t{b} * p.H + h) * rows;
+        L = static_cast<float*>(p.workspace) + head;
+        D = L + all;
+    }
+};
+
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows keep them at eight positions of a line
+/// of 128 bytes, so ldmatrix has no bank conflicts.
+template <class T, int rows, int d>
+__device__ auto* at(T (&tile)[rows][d], int row, int column) {
+    return &tile[row][column ^ row % 8 * 8];
+}
+
 /// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
-template <class T, int d, int rows = Tile<d>::Br>
-__device__ void load_tile(T (&tile)[rows][d + pad], const T* X, std::int64_t stride, int first, int N) {
+template <class T, int d, int rows>
+__device__ void load_tile(T (&tile)[rows][d], const View& X, int b, int h, int first, int N) {
     const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
-    const T* source = X + (first + row) * stride + column;
+    const T* source = matrix<T>(X, b, h) + (first + row) * X.row + column;
 #pragma unroll
     for (int n = 0; n < rows; n += Tile<d>::threads * 8 / d) {
-        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
+        copy_async(at(tile, row + n, column), source + n * X.row, first + row + n < N);
     }
 }
 
 /// What belongs to query tile i: Q, dO, L and D.
 template <class T, int d, int Br = Tile<d>::Br>
 __device__ void load_queries(Shared<T, d>& shared, const Problem& p, int b, int h, int i) {
-    load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
-    load_tile<T, d>(shared.dO, matrix<T>(p.dO, b, h), p.dO.row, i * Br, p.Nq);
-    if (threadIdx.x < Br) {
-        const int row = i * Br + threadIdx.x;
-        const std::int64_t place = (std::int64_t{b} * p.H + h) * p.Nq + row;
-        store(&shared.L[threadIdx.x], row < p.Nq ? load(p.L + place) * log2_e : inf);
-        store(&shared.D[threadIdx.x], row < p.Nq ? load(static_cast<float*>(p.workspace) + place) : 0.0f);
+    load_tile(shared.Q, p.Q, b, h, i * Br, p.Nq);
+    load_tile(shared.dO, p.dO, b, h, i * Br, p.Nq);
+    if (threadIdx.x < Br / 4) {
+        const Workspace<d> workspace(p, b, h);
+        copy_async(&shared.L[4 * threadIdx.x], workspace.L + i * Br + 4 * threadIdx.x, true);
+        copy_async(&shared.D[4 * threadIdx.x], workspace.D + i * Br + 4 * threadIdx.x, true);
     }
 }
 
-template <class T, int d, int Bc = Tile<d>::Bc>
-__device__ void load_keys(Shared<T, d>& shared, const Problem& p, int b, int h_kv, int j) {
-    load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
-    load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
-}
-
-__device__ bool visible(const Problem& p, int row, int key) {
-    return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
-}
-
-/// Whether some row of query tile i does not see some key of key tile j.
-template <int Br, int Bc>
-__device__ bool is_masked(const Problem& p, int i, int j) {
-    return (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
-}
-
-/// D = rowsum(dO o O) (algorithm 2, line 4). One warp per row.
+/// D = rowsum(dO o O) (algorithm 2, line 4), and L in base 2. d / 8 threads per row.
 template <class T, int d>
-__global__ void __launch_bounds__(Tile<d>::threads) row_sums(const Problem p) {
-    const int i = blockIdx.x * (Tile<d>::threads / 32) + threadIdx.x / 32, h = blockIdx.y, b = blockIdx.z;
-    const int lane = threadIdx.x % 32;
-    if (i >= p.Nq) return;
-    const T *dO = matrix<T>(p.dO, b, h) + i * p.dO.row, *O = matrix<T>(p.O, b, h) + i * p.O.row;
+__global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
+    constexpr int lanes = d / 8;
+    const int row = blockIdx.x * (row_threads / lanes) + threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const int h = blockIdx.y, b = blockIdx.z;
+    const Workspace<d> workspace(p, b, h);
     float D = 0.0f;
-#pragma unroll
-    for (int column = 2 * lane; column < d; column += 64) {
-        const float2 x = load_pair(dO + column), y = load_pair(O + column);
-        D += x.x * y.x + x.y * y.y;
+    if (row < p.Nq) {
+        const auto read = [&](const View& X) {
+            return load(reinterpret_cast<const uint4*>(matrix<T>(X, b, h) + row * X.row + 8 * lane));
+        };
+        const uint4 x = read(p.dO), y = read(p.O);
+        const auto add = [&](std::uint32_t dO_n, std::uint32_t O_n) {
+            const float2 dO = unpack<T>(dO_n), O = unpack<T>(O_n);
+            D += dO.x * O.x + dO.y * O.y;
+        };
+        add(x.x, y.x), add(x.y, y.y), add(x.z, y.z), add(x.w, y.w);
     }
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
-    if (lane == 0) store(static_cast<float*>(p.workspace) + (std::int64_t{b} * p.H + h) * p.Nq + i, D);
+    for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
+    if (row >= ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br) return;
+    if (lane == 0) {
+        const float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        store(workspace.L + row, row < p.Nq ? load(L) * log2_e : inf);
+        store(workspace.D + row, D);
+    }
 }
 
-/// X Y^T for this warp's 16 rows of X and all rows of Y.
-template <class T, int d, int rows = Tile<d>::Br>
-__device__ void multiply_rows(const T (&X)[rows][d + pad], const T (&Y)[rows][d + pad],
-                              float (&C)[rows / 8][4]) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+/// C = -x for an x of each column.
+template <int slices, int pieces>
+__device__ void start_below(float (&C)[slices][pieces][4], const float* x) {
 #pragma unroll
-    for (int c = 0; c < rows / 2; ++c) C[c / 4][c % 4] = 0.0f;
+    for (int n = 0; n < pieces; ++n) {
+        const float2 x_n = load_pair(x + 8 * n + threadIdx.x % 4 * 2);
+#pragma unroll
+        for (int c = 0; c < 4 * slices; ++c) C[c / 4][n][c % 4] = c % 2 == 0 ? -x_n.x : -x_n.y;
+    }
+}
+
+/// C += X Y^T for the slices from a row of X on and, as columns of C, rows of Y.
+template <class T, int slices, int pieces, int d, int M, int N>
+__device__ void add_product_of_rows(float (&C)[slices][pieces][4], const T (&X)[M][d], int first_of_X,
+                                    const T (&Y)[N][d]) {
+    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
-        std::uint32_t x[4], y[4];
-        ldmatrix(x, &X[16 * warp + a_row(lane)][k + a_column(lane)]);
+        std::uint32_t x[slices][4], y[4];
 #pragma unroll
-        for (int n = 0; n < rows; n += 16) {
-            ldmatrix(y, &Y[n + b_row(lane)][k + b_column(lane)]);
-            mma<T>(C[n / 8], x, y[0], y[1]);
-            mma<T>(C[n / 8 + 1], x, y[2], y[3]);
+        for (int a = 0; a < slices; ++a) {
+            ldmatrix(x[a], at(X, first_of_X + 16 * a + a_row(lane), k + a_column(lane)));
+        }
+#pragma unroll
+        for (int n = 0; n < 8 * pieces; n += 16) {
+            ldmatrix(y, at(Y, n + b_row(lane), k + b_column(lane)));
+#pragma unroll
+            for (int a = 0; a < slices; ++a) {
+                mma<T>(C[a][n / 8], x[a], y[0], y[1]);
+                mma<T>(C[a][n / 8 + 1], x[a], y[2], y[3]);
+            }
         }
     }
 }
 
-/// C += A X for A (16, rows) in this warp's registers, rounded to T, and some columns of X (rows, d).
-template <class T, int d, int columns, int rows = Tile<d>::Br>
-__device__ void add_product(const float (&A)[rows / 8][4], const T (&X)[rows][d + pad], int first_column,
-                            float (&C)[columns / 8][4]) {
+/// C += A X, with A in this warp's registers.
+template <class T, int slices, int pieces, int columns, int d, int N>
+__device__ void add_product(float (&C)[slices][columns][4], const std::uint32_t (&A)[slices][pieces][4],
+                            const T (&X)[N][d], int first_column) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int k = 0; k < rows / 8; k += 2) {
-        std::uint32_t a[4];
-        pack_operand<T>(a, A[k], A[k + 1]);
+    for (int k = 0; k < pieces; ++k) {
 #pragma unroll
-        for (int n = 0; n < columns; n += 16) {
+        for (int n = 0; n < 8 * columns; n += 16) {
             std::uint32_t x[4];
-            ldmatrix_transposed(x, &X[8 * k + a_row(lane)][first_column + n + a_column(lane)]);
-            mma<T>(C[n / 8], a, x[0], x[1]);
-            mma<T>(C[n / 8 + 1], a, x[2], x[3]);
+            ldmatrix_transposed(x, at(X, 16 * k + a_row(lane), first_column + n + a_column(lane)));
+#pragma unroll
+            for (int a = 0; a < slices; ++a) {
+                mma<T>(C[a][n / 8], A[a][k], x[0], x[1]);
+                mma<T>(C[a][n / 8 + 1], A[a][k], x[2], x[3]);
+            }
         }
     }
 }
 
-/// Writes rows g and g + 8 of this warp times `factor`.
-template <class T, int columns>
-__device__ void write_rows(const View& X, int b, int h, int first_row, int N, float factor,
-                           const float (&C)[columns / 8][4], int first_column = 0) {
+/// Writes rows g and g + 8 of each slice times `factor` to rows of X (N, d).
+template <class T, int slices, int columns>
+__device__ void write_rows(T* X, std::int64_t stride, int first_row, int N, float factor,
+                           const float (&C)[slices][columns][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        const int row = first_row + 16 * (threadIdx.x / 32) + g + 8 * r;
-        if (row >= N) continue;
-        T* X_row = matrix<T>(X, b, h) + row * X.row + first_column + 2 * t;
-#pragma unroll
-        for (int n = 0; n < columns / 8; ++n) {
-            store_pair(X_row + 8 * n, C[n][2 * r] * factor, C[n][2 * r + 1] * factor);
-        }
+    for (int c = 0; c < 2 * slices * columns; ++c) {
+        const int n = c % columns, r = c / columns % 2, a = c / columns / 2,
+                  row = first_row + 16 * a + g + 8 * r;
+        const float* pair = &C[a][n][2 * r];
+        if (row < N) store_pair(X + row * stride + 8 * n + 2 * t, pair[0] * factor, pair[1] * factor);
     }
 }
 
-/// dQ = scale dS K. One block per query tile, of which a warp has 16 rows.
+/// P^T = exp(S^T scale - L) of the slices from a key on and the columns from a query row on, as first
+/// operands of a product. 0 where masked.
+template <class T, int slices, int pieces>
+__device__ void exponentiate(const Problem& p, bool masked, int key, int row, const float* L,
+                             float (&S)[slices][2 * pieces][4], std::uint32_t (&P)[slices][pieces][4]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int n = 0; n < 2 * pieces; ++n) {
+        const float2 L_n = load_pair(L + 8 * n + 2 * t);
+#pragma unroll
+        for (int c = 0; c < 4 * slices; ++c)
+            S[c / 4][n][c % 4] = S[c / 4][n][c % 4] * (p.scale * log2_e) - (c % 2 == 0 ? L_n.x : L_n.y);
+    }
+    if (masked) {
+#pragma unroll
+        for (int c = 0; c < 8 * slices * pieces; ++c) {
+            const int a = c / (8 * pieces), n = c / 4 % (2 * pieces);
+            const int row_c = row + 8 * n + 2 * t + c % 2, key_c = key + 16 * a + g + 8 * row_of(c);
+            if (key_c >= p.Nk || (p.causal && key_c > row_c + p.Nk - p.Nq)) S[a][n][c % 4] = -inf;
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < 4 * slices * pieces; ++c) {
+        const int a = c / (4 * pieces), n = c / 2 % (2 * pieces), r = c % 2;
+        const float* pair = &S[a][n][2 * r];
+        P[a][n / 2][n % 2 * 2 + r] = pack<T>(fast_exp2(pair[0]), fast_exp2(pair[1]));
+    }
+}
+
+/// dS^T = P^T o (dP^T - D), as P^T is a first operand of products, in its place.
+template <class T, int slices, int pieces>
+__device__ void differentiate(const float (&dP_less_D)[slices][2 * pieces][4],
+                              std::uint32_t (&P)[slices][pieces][4]) {
+#pragma unroll
+    for (int c = 0; c < 4 * slices * pieces; ++c) {
+        const int a = c / (4 * pieces), n = c / 2 % (2 * pieces), r = c % 2;
+        std::uint32_t& dS = P[a][n / 2][n % 2 * 2 + r];
+        const float2 x = unpack<T>(dS);
+        dS = pack<T>(x.x * dP_less_D[a][n][2 * r], x.y * dP_less_D[a][n][2 * r + 1]);
+    }
+}
+
+/// dQ = scale dS K. One block per query tile. A warp computes S and dP of its rows, so that dS is in
+/// registers where the product wants it.
 template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
-__global__ void __launch_bounds__(Tile<d>::threads) query_gradient(const Problem p) {
+__global__ void __launch_bounds__(Tile<d>::threads, resident_blocks) query_gradient(const Problem p) {
+    constexpr int slices = Tile<d>::slices;
     auto& shared = shared_memory<Shared<T, d>>();
     const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int row = 16 * slices * (threadIdx.x / 32), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int end = p.causal ? min(p.Nk, (i + 1) * Br + p.Nk - p.Nq) : p.Nk;  // of keys that a row sees
 
     load_queries(shared, p, b, h, i);
-    float dQ[d / 8][4] = {};  // (16, d)
+    float dQ[slices][d / 8][4] = {};
     for (int j = 0; j * Bc < end; ++j) {
         __syncthreads();  // the previous K and V have been read
-        load_keys(shared, p, b, h_kv, j);
+        load_tile(shared.K, p.K, b, h_kv, j * Bc, p.Nk);
+        load_tile(shared.V, p.V, b, h_kv, j * Bc, p.Nk);
         copy_wait();
         __syncthreads();  // all copies of Q, dO, K and V have landed
-        const bool masked = is_masked<Br, Bc>(p, i, j);
+        const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
         note_tile(shared, b, h, i, j, masked);
-        float P[Bc / 8][4], dP[Bc / 8][4];  // (16, Bc)
-        multiply_rows<T, d>(shared.Q, shared.K, P);
-        multiply_rows<T, d>(shared.dO, shared.V, dP);
+        float S[slices][Bc / 8][4] = {}, dP[slices][Bc / 8][4] = {};
+        std::uint32_t dS[slices][Bc / 16][4];
+        add_product_of_rows(S, shared.Q, row, shared.K);
+        add_product_of_rows(dP, shared.dO, row, shared.V);
 #pragma unroll
-        for (int c = 0; c < Bc / 2; ++c) {
-            const int row = 16 * warp + g + 8 * row_of(c), key = 2 * t + column_of(c);
-            float& x = P[c / 4][c % 4];
-            x = fast_exp2(x * p.scale * log2_e - load(&shared.L[row]));
-            if (masked && !visible(p, i * Br + row, j * Bc + key)) x = 0.0f;
-            dP[c / 4][c % 4] = x * (dP[c / 4][c % 4] - load(&shared.D[row]));  // now dS
+        for (int r = 0; r < 2 * slices; ++r) {  // rows g and g + 8 of each slice
+            const int row_r = row + g + 8 * r;
+            const int visible = p.causal ? min(p.Nk, i * Br + row_r + p.Nk - p.Nq + 1) : p.Nk;  // keys
+            const float L = load(&shared.L[row_r]), D = load(&shared.D[row_r]);
+#pragma unroll
+            for (int n = 0; n < Bc / 8; ++n) {
+                float x[2];
+#pragma unroll
+                for (int c = 0; c < 2; ++c) {
+                    x[c] = S[r / 2][n][r % 2 * 2 + c] * (p.scale * log2_e) - L;
+                    if (masked && j * Bc + 8 * n + 2 * t + c >= visible) x[c] = -inf;
+                    x[c] = fast_exp2(x[c]) * (dP[r / 2][n][r % 2 * 2 + c] - D);
+                }
+                dS[r / 2][n / 2][n % 2 * 2 + r % 2] = pack<T>(x[0], x[1]);
+            }
         }
-        add_product<T, d, d>(dP, shared.K, 0, dQ);
+        add_product(dQ, dS, shared.K, 0);
     }
-    write_rows<T, d>(p.dQ, b, h, i * Br, p.Nq, p.scale, dQ);
+    write_rows(matrix<T>(p.dQ, b, h), p.dQ.row, i * Br + row, p.Nq, p.scale, dQ);
 }
 
-/// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V. One block per key tile and
-/// part of the columns. A warp has 16 keys: it computes S^T and dP^T, so that P^T and dS^T are in registers
-/// where the products want them.
+/// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V.
+/// One block per key tile and part of the columns. A warp computes S^T and dP^T of its keys, so that P^T and
+/// dS^T are in registers where the products want them.
 template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
-__global__ void __launch_bounds__(Tile<d>::threads) key_gradients(const Problem p) {
+__global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) key_gradients(const Problem p) {
+    constexpr int slices = Tile<d>::slices, parts = Tile<d>::parts, columns = d / parts;
     auto& shared = shared_memory<Shared<T, d>>();
-    constexpr int parts = Tile<d>::parts, columns = d / parts;
     const int j = blockIdx.x / parts, first_column = blockIdx.x % parts * columns;
     const int h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0;  // the first row that sees a key
+    const int key = 16 * slices * (threadIdx.x / 32);
 
-    load_keys(shared, p, b, h_kv, j);
-    float dK[columns / 8][4] = {}, dV[columns / 8][4] = {};  // (16, columns)
+    load_tile(shared.K, p.K, b, h_kv, j * Bc, p.Nk);
+    load_tile(shared.V, p.V, b, h_kv, j * Bc, p.Nk);
+    float dK[slices][columns / 8][4] = {}, dV[slices][columns / 8][4] = {};
     for (int h = h_kv * group; h < (h_kv + 1) * group; ++h) {
         for (int i = first / Br; i * Br < p.Nq; ++i) {
             __syncthreads();  // the previous Q and dO have been read
             load_queries(shared, p, b, h, i);
             copy_wait();
             __syncthreads();  // all copies of Q, dO, K and V have landed
-            const bool masked = is_masked<Br, Bc>(p, i, j);
+            const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
             note_tile(shared, b, h, i, j, masked);
-            float P[Br / 8][4], dP[Br / 8][4];  // (16 keys, Br queries)
-            multiply_rows<T, d>(shared.K, shared.Q, P);
-            multiply_rows<T, d>(shared.V, shared.dO, dP);
-#pragma unroll
-            for (int c = 0; c < Br / 2; ++c) {
-                const int key = 16 * warp + g + 8 * row_of(c), row = 2 * t + column_of(c);
-                float& x = P[c / 4][c % 4];
-                x = fast_exp2(x * p.scale * log2_e - load(&shared.L[row]));
-                if (masked && !visible(p, i * Br + row, j * Bc + key)) x = 0.0f;
-                dP[c / 4][c % 4] = x * (dP[c / 4][c % 4] - load(&shared.D[row]));  // now dS
-            }
-            add_product<T, d, columns>(P, shared.dO, first_column, dV);
-            add_product<T, d, columns>(dP, shared.Q, first_column, dK);
+            float S[slices][Br / 8][4] = {}, dP[slices][Br / 8][4];
+            std::uint32_t A[slices][Br / 16][4];  // P^T, then dS^T
+            add_product_of_rows(S, shared.K, key, shared.Q);
+            start_below(dP, shared.D);
+            add_product_of_rows(dP, shared.V, key, shared.dO);
+            exponentiate<T>(p, masked, j * Bc + key, i * Br, shared.L, S, A);
+            add_product(dV, A, shared.dO, first_column);
+            differentiate<T>(dP, A);
+            add_product(dK, A, shared.Q, first_column);
         }
     }
-    write_rows<T, columns>(p.dK, b, h_kv, j * Bc, p.Nk, p.scale, dK, first_column);
-    write_rows<T, columns>(p.dV, b, h_kv, j * Bc, p.Nk, 1.0f, dV, first_column);
+    T *dK_part = matrix<T>(p.dK, b, h_kv) + first_column, *dV_part = matrix<T>(p.dV, b, h_kv) + first_column;
+    write_rows(dK_part, p.dK.row, j * Bc + key, p.Nk, p.scale, dK);
+    write_rows(dV_part, p.dV.row, j * Bc + key, p.Nk, 1.0f, dV);
 }
 
 std::size_t workspace_bytes(const Shape& s, int) {
-    return std::size_t(s.B) * s.H * s.Nq * sizeof(float);  // D
+    return std::size_t(s.B) * s.H * ceil_div(s.Nq, 64) * 64 * 2 * sizeof(float);  // L and D
 }
 
 template <class T, int d>
 void backward(const Problem& p) {
-    constexpr int threads = Tile<d>::threads, parts = Tile<d>::parts;
-    launch(row_sums<T, d>, dim3(ceil_div(p.Nq, threads / 32), p.H, p.B), threads, 0, p);
-    launch(query_gradient<T, d>, dim3(ceil_div(p.Nq, Tile<d>::Br), p.H, p.B), threads, sizeof(Shared<T, d>),
+    const int rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br;
+    const int blocks = ceil_div(p.Nk, Tile<d>::Bc) * Tile<d>::parts;
+    const dim3 by_rows(ceil_div(rows * d / 8, row_threads), p.H, p.B);
+    launch(prepare<T, d>, by_rows, row_threads, 0, p);
+    launch(query_gradient<T, d>, dim3(rows / Tile<d>::Br, p.H, p.B), Tile<d>::threads, sizeof(Shared<T, d>),
            p);
-    launch(key_gradients<T, d>, dim3(ceil_div(p.Nk, Tile<d>::Bc) * parts, p.Hkv, p.B), threads,
-           sizeof(Shared<T, d>), p);
+    launch(key_gradients<T, d>, dim3(blocks, p.Hkv, p.B), Tile<d>::threads, sizeof(Shared<T, d>), p);
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(
-    backward, Dims, .number = 41, .name = "recompute", .parent = 40,
-    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {64, 64}, {64, 64}, {32, 32}),
-    .change = "P is computed again from L, by query tiles and by key tiles: nothing of N x N in memory",
-    .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0, .workspace_bytes = workspace_bytes);
+LADDER_STAGE(backward, Dims, .number = 41, .name = "recompute", .parent = 40,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {64, 64}, {64, 64}, {32, 32}),
+             .change = "P is computed again from L, by query and by key tiles: nothing of N x N in memory",
+             .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0,
+             .workspace_bytes = workspace_bytes);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Computes each tile once, five products, and adds to dQ by atomics.
+// Computes each tile once, five products, and adds to dQ by atomics, an element at a time.
 #include "claims.h"
 
 using namespace ladder;
@@ -8,19 +8,19 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const Count d = p.d();
-    const KeyTiles of{.slices = d == 64 ? 2u : 1u,
-                      .warps = d == 256 ? 2u : 4u,
-                      .gradients = 2,
-                      .parts = d == 256 ? 2u : 1u,
-                      .Br = d == 256 ? 32u : 64u,
-                      .steps = d == 64 ? 2u : 1u};
+    const KeyTiles of = whole_gradients(p);
     const Count visited = of.visited(p);
     claim_key_tiles(c, of);
+    // The parent computes S and dP of each tile for dQ, and for each part of dK and dV.
+    c.parent_is("mma", visited / of.parts * (2 + 1 + 2 * of.parts + 2) * of.scores() * p.d() / (16 * 8 * 16));
     c.parent_is("atomics", 0);
-    // L and D of two rows by each lane and step, and dS
+    c.is("atomics", added_elements(p, of));
+    c.is("blocks", 2 * prepare_blocks(p, of.Br) + key_blocks(p, of));
+    c.is("global_load_bytes", loads_of_tiles(p, of) + p.rows() * p.d() * 4);
+    // L and D of two rows by each lane, and dS
     c.is("shared_exchange_bytes", visited * (of.warps * of.Br * 2 * 4 * 8 + of.scores() * 2));
-    c.is("barriers", visited * 3);
+    c.parent_is("barriers", (visited + visited / of.parts) * 2);
+    c.is("barriers", visited * 2);  // the tile has arrived; dS is complete
 }
 
 LADDER_CLAIMS(.claim = claim, .cases = backward(cases_of({usual_shapes, wide_shapes})));

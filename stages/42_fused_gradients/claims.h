@@ -2,7 +2,7 @@
 /// What 42 and its children count alike: a block has a key tile, and adds what its keys give to dQ.
 #pragma once
 
-#include "harness/count/claims.h"
+#include "../41_recompute/claims.h"
 
 namespace ladder::formulas {
 
@@ -26,10 +26,6 @@ struct KeyTiles {
     Count visited(const Counted& p) const { return parts * tiles_of(visits_of(p)); }
 };
 
-inline Count up_to(Count n, Count of) {
-    return (n + of - 1) / of;
-}
-
 /// Blocks of the kernel that computes gradients
 inline Count key_blocks(const Counted& p, const KeyTiles& of) {
     return p.B() * Count(p.shape.Hkv) * up_to(p.Nk(), of.Bc()) * of.parts;
@@ -39,26 +35,16 @@ inline Count key_blocks(const Counted& p, const KeyTiles& of) {
 inline void claim_key_tiles(Claims& c, const KeyTiles& of) {
     const Counted& p = c.p;
     const auto blocks = of.visits_of(p);
-    const Count tiles = tiles_of(blocks), visited = of.parts * tiles, padded = up_to(p.Nq(), of.Br) * of.Br;
-    const Count prepare_blocks = p.heads() * up_to(padded * p.d() / 8, 256);
+    const Count tiles = tiles_of(blocks), visited = of.parts * tiles, padded = padded_rows(p, of.Br);
     // dQ, L and D in fp32, for whole tiles
     c.is("workspace_bytes", p.heads() * p.Tr() * tile * (p.d() + 2) * 4);
     c.is("launches", 3);
-    c.is("blocks", prepare_blocks + key_blocks(p, of) + p.heads() * up_to(padded * p.d() / 16, 256));
     c.is("tiles", visited);
     c.is("masked_tiles", of.parts * masked_of(blocks));
     c.is("mma", tiles * (2 * of.parts + 3) * of.scores() * p.d() / (16 * 8 * 16));
     c.is("exponentials", visited * of.scores());
-    c.is("atomics", tiles * of.Br * p.d());  // elements of dQ; sm_90 adds four at once
     // dQ = 0, L and D, and then what every stage writes
-    c.is("global_store_bytes", p.heads() * padded * (p.d() + 2) * 4 + output_bytes(p));
-    // dO, O and L once; K and V once per block; Q, dO, L and D per tile, the last two with the rows behind
-    // the last query; and the sums, by 16 rows.
-    const Count rows_visited = of.parts * sum(blocks, [](auto& v) { return v.tiles * v.queries; });
-    c.is("global_load_bytes", p.rows() * (2 * p.d() * 2 + 4) +
-                                  of.parts * 2 * p.B() * Count(p.shape.Hkv) * p.Nk() * p.d() * 2 +
-                                  rows_visited * 2 * p.d() * 2 + visited * of.Br * 2 * 4 +
-                                  p.heads() * up_to(p.Nq(), 16) * 16 * p.d() * 4);
+    c.is("global_store_bytes", padded * (p.d() + 2) * 4 + output_bytes(p));
     // For S and dP a warp reads its keys once for each step, and the query rows once for all its keys; for dV
     // and dK the query rows once more. For dQ it has 32 rows and 32 columns at a time.
     const Count fragments = p.d() / 16;
@@ -70,9 +56,39 @@ inline void claim_key_tiles(Claims& c, const KeyTiles& of) {
     c.is("ldmatrix", ldmatrix);
     c.is("async_copies", copies);
     c.is("shared_tile_bytes", tile_bytes(copies, ldmatrix));
-    Count steps = 0;
-    while ((8 << steps) < p.shape.d) ++steps;
-    c.is("shuffles", prepare_blocks * 8 * steps);
+    c.is("shuffles", prepare_shuffles(p, of.Br));
+}
+
+/// What blocks load but for the sums of dQ: dO, O and L once; K and V once per block; Q, dO, L and D per
+/// tile, the last two with the rows past the last query.
+inline Count loads_of_tiles(const Counted& p, const KeyTiles& of) {
+    const Count rows_visited = of.parts * sum(of.visits_of(p), [](auto& v) { return v.tiles * v.queries; });
+    return p.rows() * (2 * p.d() * 2 + 4) + of.parts * 2 * p.B() * Count(p.shape.Hkv) * p.Nk() * p.d() * 2 +
+           rows_visited * 2 * p.d() * 2 + of.visited(p) * of.Br * 2 * 4;
+}
+
+/// Elements of dQ that the blocks add to: each has all rows of a tile, and its own columns.
+inline Count added_elements(const Counted& p, const KeyTiles& of) {
+    return tiles_of(of.visits_of(p)) * of.Br * p.d();
+}
+
+/// Sums of dQ by fragments of 16 x 8: 16-byte atomics, and a last kernel that reads 16 rows at a time.
+inline void claim_fragments(Claims& c, const KeyTiles& of) {
+    const Counted& p = c.p;
+    c.is("atomics", added_elements(p, of) / 4);
+    c.is("blocks", prepare_blocks(p, of.Br) + key_blocks(p, of) +
+                       p.heads() * up_to(up_to(p.Nq(), of.Br) * of.Br * p.d() / 16, 256));
+    c.is("global_load_bytes", loads_of_tiles(p, of) + p.heads() * up_to(p.Nq(), 16) * 16 * p.d() * 4);
+}
+
+/// The tiles of 42 and 43
+inline KeyTiles whole_gradients(const Counted& p) {
+    return {.slices = 1,
+            .warps = p.d() == 256 ? 2u : 4u,
+            .gradients = 2,
+            .parts = p.d() == 256 ? 2u : 1u,
+            .Br = p.d() == 256 ? 32u : 64u,
+            .steps = 1};
 }
 
 }  // namespace ladder::formulas

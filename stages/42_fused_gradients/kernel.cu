@@ -1,7 +1,6 @@
 // Stage 42: one kernel. A block has a key tile, computes P and dS once, and uses dS three times: for dK, and
-// from shared memory for dQ, whose rows belong to all blocks. They add to it by atomics in fp32, into sums
-// that lie as a warp's registers have them, 16 bytes of a lane after those of the lane before. Five products
-// instead of seven. FlashAttention-2 (arXiv 2307.08691), algorithm 2.
+// from shared memory for dQ, whose rows belong to all blocks. They add to it by atomics in fp32, an element
+// at a time. Five products instead of seven. FlashAttention-2 (arXiv 2307.08691), algorithm 2.
 
 #include "stages/device.cuh"
 
@@ -9,125 +8,101 @@ namespace {
 
 using namespace ladder;
 
-constexpr int row_threads = 256;  // of the kernels before and after
+constexpr int row_threads = 256;  // of a kernel that goes by rows
 
 /// All that depends on d.
 template <int d>
 struct Tile {
-    static constexpr int slices = d <= 64 ? 2 : 1;  // of 16 keys per warp: sums fill half its registers
+    static constexpr int slices = 1;  // of 16 rows or 16 keys: what a warp owns
     static constexpr int warps = d <= 128 ? 4 : 2;
     static constexpr int threads = 32 * warps;
-    static constexpr int resident = 2;              // blocks that a multiprocessor should hold
-    static constexpr int parts = d <= 128 ? 1 : 2;  // of the columns of the gradients: registers hold one
-    static constexpr int Br = d <= 128 ? 64 : 32;
-    static constexpr int Bc = 16 * slices * warps;
-    static constexpr int step = d == 128 ? 64 : 32;  // query rows that a warp multiplies with at a time
+    static constexpr int resident = 8 / warps;  // blocks on a multiprocessor: a thread may hold 255 registers
+    static constexpr int parts = d <= 128 ? 1 : 2;  // of the columns of dK and dV: registers hold one
+    static constexpr int Br = 16 * slices * warps;  // query rows
+    static constexpr int Bc = 16 * slices * warps;  // keys
 };
 
 template <class T, int d>
 struct Shared {
     T Q[Tile<d>::Br][d], dO[Tile<d>::Br][d];
     T K[Tile<d>::Bc][d], V[Tile<d>::Bc][d];
-    T dS[Tile<d>::Bc][Tile<d>::Br];  // transposed: rows are keys
+    T dS[Tile<d>::Bc][64];  // transposed: rows are keys, and Br columns are queries
     float L[Tile<d>::Br], D[Tile<d>::Br];
 };
 
 /// What the workspace holds of a head, its rows rounded up to whole tiles.
 template <int d>
-struct Sums {
-    float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
+struct Workspace {
     float *L, *D;  // L in base 2; inf past the last row
+    float* dQ;     // dQ / scale (rows, d)
 
-    __device__ Sums(const Problem& p, int b, int h) {
+    __device__ Workspace(const Problem& p, int b, int h) {
         const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
                            head = (std::int64_t{b} * p.H + h) * rows;
-        float* first = static_cast<float*>(p.workspace);
-        dQ = reinterpret_cast<float4*>(first + head * d);
-        L = first + all * d + head;
+        L = static_cast<float*>(p.workspace) + head;
         D = L + all;
-    }
-
-    /// What lane 0 has of the fragment whose first row and column these are. The other lanes' follow.
-    __device__ float4* fragment(int row, int column) const {
-        return dQ + (row / 16 * (d / 8) + column / 8) * 32;
+        dQ = static_cast<float*>(p.workspace) + 2 * all + head * d;
     }
 };
 
 /// Where a tile keeps the 16 bytes at this column of a row. Eight rows keep them at eight positions of a line
-/// of 128 bytes, so ldmatrix has no bank conflicts; in a tile of 32 columns a line is two rows.
+/// of 128 bytes, so ldmatrix has no bank conflicts.
 template <class T, int rows, int d>
 __device__ auto* at(T (&tile)[rows][d], int row, int column) {
-    return &tile[row][column ^ (d == 32 ? row / 2 % 4 : row % 8) * 8];
+    return &tile[row][column ^ row % 8 * 8];
 }
 
 /// Starts copying rows first, first + 1 ... of X (N, d) into a tile. Rows from N on become 0.
 template <class T, int d, int rows>
-__device__ void load_tile(T (&tile)[rows][d], const T* X, std::int64_t stride, int first, int N) {
+__device__ void load_tile(T (&tile)[rows][d], const View& X, int b, int h, int first, int N) {
     const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
-    const T* source = X + (first + row) * stride + column;
+    const T* source = matrix<T>(X, b, h) + (first + row) * X.row + column;
 #pragma unroll
     for (int n = 0; n < rows; n += Tile<d>::threads * 8 / d) {
-        copy_async(at(tile, row + n, column), source + n * stride, first + row + n < N);
+        copy_async(at(tile, row + n, column), source + n * X.row, first + row + n < N);
     }
 }
 
 /// What belongs to query tile i: Q, dO, L and D.
 template <class T, int d, int Br = Tile<d>::Br>
 __device__ void load_queries(Shared<T, d>& shared, const Problem& p, int b, int h, int i) {
-    load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
-    load_tile<T, d>(shared.dO, matrix<T>(p.dO, b, h), p.dO.row, i * Br, p.Nq);
+    load_tile(shared.Q, p.Q, b, h, i * Br, p.Nq);
+    load_tile(shared.dO, p.dO, b, h, i * Br, p.Nq);
     if (threadIdx.x < Br / 4) {
-        const Sums<d> sums(p, b, h);
-        copy_async(&shared.L[4 * threadIdx.x], sums.L + i * Br + 4 * threadIdx.x, true);
-        copy_async(&shared.D[4 * threadIdx.x], sums.D + i * Br + 4 * threadIdx.x, true);
+        const Workspace<d> workspace(p, b, h);
+        copy_async(&shared.L[4 * threadIdx.x], workspace.L + i * Br + 4 * threadIdx.x, true);
+        copy_async(&shared.D[4 * threadIdx.x], workspace.D + i * Br + 4 * threadIdx.x, true);
     }
 }
 
-template <class T, int d, int Bc = Tile<d>::Bc>
-__device__ void load_keys(Shared<T, d>& shared, const Problem& p, int b, int h_kv, int j) {
-    load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
-    load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
-}
-
-__device__ bool visible(const Problem& p, int row, int key) {
-    return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
-}
-
-/// Whether some row of query tile i does not see some key of key tile j.
-template <int Br, int Bc>
-__device__ bool is_masked(const Problem& p, int i, int j) {
-    return (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
-}
-
-/// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0. d / 8 threads per row.
+/// D = rowsum(dO o O) (algorithm 2, line 4), and L in base 2. d / 8 threads per row.
 template <class T, int d>
 __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     constexpr int lanes = d / 8;
     const int row = blockIdx.x * (row_threads / lanes) + threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const int h = blockIdx.y, b = blockIdx.z;
-    const Sums<d> sums(p, b, h);
+    const Workspace<d> workspace(p, b, h);
     float D = 0.0f;
     if (row < p.Nq) {
         const auto read = [&](const View& X) {
             return load(reinterpret_cast<const uint4*>(matrix<T>(X, b, h) + row * X.row + 8 * lane));
         };
         const uint4 x = read(p.dO), y = read(p.O);
-        const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-            const float2 dO = unpack<T>(xs[n]), O = unpack<T>(ys[n]);
+        const auto add = [&](std::uint32_t dO_n, std::uint32_t O_n) {
+            const float2 dO = unpack<T>(dO_n), O = unpack<T>(O_n);
             D += dO.x * O.x + dO.y * O.y;
-        }
+        };
+        add(x.x, y.x), add(x.y, y.y), add(x.z, y.z), add(x.w, y.w);
     }
 #pragma unroll
     for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
     if (row >= ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br) return;
     if (lane == 0) {
         const float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
-        store(sums.L + row, row < p.Nq ? load(L) * log2_e : inf);
-        store(sums.D + row, D);
+        store(workspace.L + row, row < p.Nq ? load(L) * log2_e : inf);
+        store(workspace.D + row, D);
     }
-    float4* dQ = sums.dQ + row * (d / 4) + lane;
+    float4* dQ = reinterpret_cast<float4*>(workspace.dQ + row * d) + lane;
     store(dQ, {0.0f, 0.0f, 0.0f, 0.0f});
     store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
 }
@@ -143,10 +118,10 @@ __device__ void start_below(float (&C)[slices][pieces][4], const float* x) {
     }
 }
 
-/// C += X Y^T for the slices from a row of X on and, as columns of C, the rows from a row of Y on.
-template <class T, int slices, int pieces, int d, int Br, int Bc>
-__device__ void add_product_of_rows(float (&C)[slices][pieces][4], const T (&X)[Bc][d], int first_of_X,
-                                    const T (&Y)[Br][d], int first_of_Y) {
+/// C += X Y^T for the slices from a row of X on and, as columns of C, rows of Y.
+template <class T, int slices, int pieces, int d, int M, int N>
+__device__ void add_product_of_rows(float (&C)[slices][pieces][4], const T (&X)[M][d], int first_of_X,
+                                    const T (&Y)[N][d]) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < d; k += 16) {
@@ -157,7 +132,7 @@ __device__ void add_product_of_rows(float (&C)[slices][pieces][4], const T (&X)[
         }
 #pragma unroll
         for (int n = 0; n < 8 * pieces; n += 16) {
-            ldmatrix(y, at(Y, first_of_Y + n + b_row(lane), k + b_column(lane)));
+            ldmatrix(y, at(Y, n + b_row(lane), k + b_column(lane)));
 #pragma unroll
             for (int a = 0; a < slices; ++a) {
                 mma<T>(C[a][n / 8], x[a], y[0], y[1]);
@@ -167,10 +142,10 @@ __device__ void add_product_of_rows(float (&C)[slices][pieces][4], const T (&X)[
     }
 }
 
-/// C += A X for A in this warp's registers and, of X, the rows and columns from the first on.
-template <class T, int slices, int pieces, int columns, int d, int Br>
+/// C += A X, with A in this warp's registers.
+template <class T, int slices, int pieces, int columns, int d, int N>
 __device__ void add_product(float (&C)[slices][columns][4], const std::uint32_t (&A)[slices][pieces][4],
-                            const T (&X)[Br][d], int first_row, int first_column) {
+                            const T (&X)[N][d], int first_row, int first_column) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < pieces; ++k) {
@@ -188,57 +163,44 @@ __device__ void add_product(float (&C)[slices][columns][4], const std::uint32_t 
     }
 }
 
-/// Adds some columns of dS K to a tile's sums of dQ (algorithm 2, line 15). A warp has 32 rows, and 32
-/// columns at a time.
+/// Adds dS K to a tile's sums of dQ (algorithm 2, line 15). A warp has 32 rows, and 32 columns at a time.
 template <class T, int d, int Bc = Tile<d>::Bc>
-__device__ void add_to_dQ(Shared<T, d>& shared, float4* sums, int first_column) {
-    constexpr int bands = Tile<d>::Br / 32, end = d / Tile<d>::parts;
+__device__ void add_to_dQ(Shared<T, d>& shared, float* sums, int first_column) {
+    constexpr int bands = Tile<d>::Br / 32;
+    const int end = first_column + d / Tile<d>::parts;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp % bands * 32;
 #pragma unroll 1
-    for (int n = warp / bands * 32; n < end; n += Tile<d>::warps / bands * 32) {
-        const int column = first_column + n;
+    for (int column = first_column + warp / bands * 32; column < end; column += Tile<d>::warps / bands * 32) {
         float dQ[2][4][4] = {};
 #pragma unroll
         for (int k = 0; k < Bc; k += 16) {
-            std::uint32_t dS[2][4], x[4];
+            std::uint32_t dS[2][1][4];
 #pragma unroll
             for (int a = 0; a < 2; ++a) {
-                ldmatrix_transposed(dS[a], at(shared.dS, k + b_row(lane), row + 16 * a + b_column(lane)));
+                ldmatrix_transposed(dS[a][0], at(shared.dS, k + b_row(lane), row + 16 * a + b_column(lane)));
             }
-#pragma unroll
-            for (int c = 0; c < 4; c += 2) {
-                ldmatrix_transposed(x, at(shared.K, k + a_row(lane), column + 8 * c + a_column(lane)));
-#pragma unroll
-                for (int a = 0; a < 2; ++a) {
-                    mma<T>(dQ[a][c], dS[a], x[0], x[1]);
-                    mma<T>(dQ[a][c + 1], dS[a], x[2], x[3]);
-                }
-            }
+            add_product(dQ, dS, shared.K, k, column);
         }
+        float* sum = sums + (row + lane / 4) * d + column + lane % 4 * 2;
 #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-            const float(&x)[4] = dQ[c / 4][c % 4];
-            const int fragment = (row / 16 + c / 4) * (d / 8) + column / 8 + c % 4;
-            atomic_add(sums + fragment * 32 + lane, {x[0], x[1], x[2], x[3]});
+        for (int c = 0; c < 32; ++c) {
+            const int row_c = c / 16 * 16 + 8 * row_of(c), column_c = column_of(c % 16);
+            atomic_add(sum + row_c * d + column_c, dQ[c / 16][c / 4 % 4][c % 4]);
         }
     }
 }
 
-/// Writes rows g and g + 8 of each slice times `factor`.
+/// Writes rows g and g + 8 of each slice times `factor` to rows of X (N, d).
 template <class T, int slices, int columns>
-__device__ void write_rows(const View& X, int b, int h, int first_row, int first_column, int N, float factor,
+__device__ void write_rows(T* X, std::int64_t stride, int first_row, int N, float factor,
                            const float (&C)[slices][columns][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int r = 0; r < 2 * slices; ++r) {
-        const int row = first_row + g + 8 * r;
-        if (row >= N) continue;
-        T* X_row = matrix<T>(X, b, h) + row * X.row + first_column + 2 * t;
-#pragma unroll
-        for (int n = 0; n < columns; ++n) {
-            const float* pair = &C[r / 2][n][r % 2 * 2];
-            store_pair(X_row + 8 * n, pair[0] * factor, pair[1] * factor);
-        }
+    for (int c = 0; c < 2 * slices * columns; ++c) {
+        const int n = c % columns, r = c / columns % 2, a = c / columns / 2,
+                  row = first_row + 16 * a + g + 8 * r;
+        const float* pair = &C[a][n][2 * r];
+        if (row < N) store_pair(X + row * stride + 8 * n + 2 * t, pair[0] * factor, pair[1] * factor);
     }
 }
 
@@ -248,22 +210,19 @@ template <class T, int slices, int pieces>
 __device__ void exponentiate(const Problem& p, bool masked, int key, int row, const float* L,
                              float (&S)[slices][2 * pieces][4], std::uint32_t (&P)[slices][pieces][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * log2_e;
 #pragma unroll
     for (int n = 0; n < 2 * pieces; ++n) {
         const float2 L_n = load_pair(L + 8 * n + 2 * t);
 #pragma unroll
-        for (int c = 0; c < 4 * slices; ++c) {
-            float& x = S[c / 4][n][c % 4];
-            x = x * scale - (c % 2 == 0 ? L_n.x : L_n.y);
-        }
+        for (int c = 0; c < 4 * slices; ++c)
+            S[c / 4][n][c % 4] = S[c / 4][n][c % 4] * (p.scale * log2_e) - (c % 2 == 0 ? L_n.x : L_n.y);
     }
     if (masked) {
 #pragma unroll
         for (int c = 0; c < 8 * slices * pieces; ++c) {
             const int a = c / (8 * pieces), n = c / 4 % (2 * pieces);
             const int row_c = row + 8 * n + 2 * t + c % 2, key_c = key + 16 * a + g + 8 * row_of(c);
-            if (!visible(p, row_c, key_c)) S[a][n][c % 4] = -inf;
+            if (key_c >= p.Nk || (p.causal && key_c > row_c + p.Nk - p.Nq)) S[a][n][c % 4] = -inf;
         }
     }
 #pragma unroll
@@ -275,9 +234,9 @@ __device__ void exponentiate(const Problem& p, bool masked, int key, int row, co
 }
 
 /// dS^T = P^T o (dP^T - D), as P^T is a first operand of products, in its place; and into a tile, for dQ.
-template <class T, int slices, int pieces, int Br, int Bc>
+template <class T, int slices, int pieces, int Bc>
 __device__ void differentiate(const float (&dP_less_D)[slices][2 * pieces][4],
-                              std::uint32_t (&P)[slices][pieces][4], T (&tile)[Bc][Br], int key, int row) {
+                              std::uint32_t (&P)[slices][pieces][4], T (&tile)[Bc][64], int key) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int c = 0; c < 4 * slices * pieces; ++c) {
@@ -285,79 +244,68 @@ __device__ void differentiate(const float (&dP_less_D)[slices][2 * pieces][4],
         std::uint32_t& dS = P[a][n / 2][n % 2 * 2 + r];
         const float2 x = unpack<T>(dS);
         dS = pack<T>(x.x * dP_less_D[a][n][2 * r], x.y * dP_less_D[a][n][2 * r + 1]);
-        T* pair = at(tile, key + 16 * a + g + 8 * r, row + 8 * n) + 2 * t;
+        T* pair = at(tile, key + 16 * a + g + 8 * r, 8 * n) + 2 * t;
         store(reinterpret_cast<std::uint32_t*>(pair), dS);
     }
 }
 
-/// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V, and what these keys add to dQ.
+/// dK = scale dS^T Q and dV = P^T dO, over all query heads that share K and V, and what the keys add to dQ.
 /// One block per key tile and part of the columns. A warp computes S^T and dP^T of its keys, so that P^T and
 /// dS^T are in registers where the products want them.
 template <class T, int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
 __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients(const Problem p) {
-    constexpr int slices = Tile<d>::slices, step = Tile<d>::step;
-    constexpr int parts = Tile<d>::parts, columns = d / parts;
+    constexpr int slices = Tile<d>::slices, parts = Tile<d>::parts, columns = d / parts;
     auto& shared = shared_memory<Shared<T, d>>();
     const int j = blockIdx.x / parts, first_column = blockIdx.x % parts * columns;
     const int h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) : 0;  // the first row that sees a key
     const int key = 16 * slices * (threadIdx.x / 32);
 
-    load_keys(shared, p, b, h_kv, j);
+    load_tile(shared.K, p.K, b, h_kv, j * Bc, p.Nk);
+    load_tile(shared.V, p.V, b, h_kv, j * Bc, p.Nk);
     float dK[slices][columns / 8][4] = {}, dV[slices][columns / 8][4] = {};
     for (int h = h_kv * group; h < (h_kv + 1) * group; ++h) {
         for (int i = first / Br; i * Br < p.Nq; ++i) {
-            __syncthreads();  // the previous Q, dO and dS have been read
             load_queries(shared, p, b, h, i);
             copy_wait();
             __syncthreads();  // all copies of Q, dO, K and V have landed
-            const bool masked = is_masked<Br, Bc>(p, i, j);
+            const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
             note_tile(shared, b, h, i, j, masked);
-#pragma unroll
-            for (int row = 0; row < Br; row += step) {
-                float S[slices][step / 8][4] = {}, dP[slices][step / 8][4];
-                std::uint32_t A[slices][step / 16][4];  // P^T, then dS^T
-                add_product_of_rows(S, shared.K, key, shared.Q, row);
-                start_below(dP, &shared.D[row]);
-                add_product_of_rows(dP, shared.V, key, shared.dO, row);
-                exponentiate<T>(p, masked, j * Bc + key, i * Br + row, &shared.L[row], S, A);
-                add_product(dV, A, shared.dO, row, first_column);
-                differentiate(dP, A, shared.dS, key, row);
-                add_product(dK, A, shared.Q, row, first_column);
-            }
-            __syncthreads();  // dS is complete
-            add_to_dQ(shared, Sums<d>(p, b, h).fragment(i * Br, 0), first_column);
+            float S[slices][Br / 8][4] = {}, dP[slices][Br / 8][4];
+            std::uint32_t A[slices][Br / 16][4];  // P^T, then dS^T
+            add_product_of_rows(S, shared.K, key, shared.Q);
+            start_below(dP, shared.D);
+            add_product_of_rows(dP, shared.V, key, shared.dO);
+            exponentiate<T>(p, masked, j * Bc + key, i * Br, shared.L, S, A);
+            add_product(dV, A, shared.dO, 0, first_column);
+            differentiate(dP, A, shared.dS, key);
+            add_product(dK, A, shared.Q, 0, first_column);
+            __syncthreads();  // dS is complete; Q and dO have been read
+            add_to_dQ(shared, Workspace<d>(p, b, h).dQ + i * Br * d, first_column);
         }
     }
-    write_rows<T>(p.dK, b, h_kv, j * Bc + key, first_column, p.Nk, p.scale, dK);
-    write_rows<T>(p.dV, b, h_kv, j * Bc + key, first_column, p.Nk, 1.0f, dV);
+    T *dK_part = matrix<T>(p.dK, b, h_kv) + first_column, *dV_part = matrix<T>(p.dV, b, h_kv) + first_column;
+    write_rows(dK_part, p.dK.row, j * Bc + key, p.Nk, p.scale, dK);
+    write_rows(dV_part, p.dV.row, j * Bc + key, p.Nk, 1.0f, dV);
 }
 
-/// dQ = scale times its sums, rounded to T. A warp has four fragments, a lane the eight columns of one in
-/// rows g and g + 8.
+/// dQ = scale times its sums, rounded to T. d / 8 threads per row.
 template <class T, int d>
 __global__ void __launch_bounds__(row_threads) convert(const Problem p) {
-    const int warp = (blockIdx.x * row_threads + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4;
-    const int first_row = warp / (d / 32) * 16, column = warp % (d / 32) * 32 + lane % 4 * 8;
+    constexpr int lanes = d / 8;
+    const int row = blockIdx.x * (row_threads / lanes) + threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const int h = blockIdx.y, b = blockIdx.z;
-    if (first_row >= p.Nq) return;
-    const float4* sum = Sums<d>(p, b, h).fragment(first_row, column) + 4 * g;
-    std::uint32_t upper[4], lower[4];  // of rows g and g + 8
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {
-        const float4 x = load(sum + t);
-        upper[t] = pack<T>(x.x * p.scale, x.y * p.scale);
-        lower[t] = pack<T>(x.z * p.scale, x.w * p.scale);
-    }
-    T* dQ = matrix<T>(p.dQ, b, h) + (first_row + g) * p.dQ.row + column;
-    if (first_row + g < p.Nq) store(reinterpret_cast<uint4*>(dQ), {upper[0], upper[1], upper[2], upper[3]});
-    if (first_row + g + 8 < p.Nq) {
-        store(reinterpret_cast<uint4*>(dQ + 8 * p.dQ.row), {lower[0], lower[1], lower[2], lower[3]});
-    }
+    if (row >= p.Nq) return;
+    const auto* sum = reinterpret_cast<const float4*>(Workspace<d>(p, b, h).dQ + row * d) + 2 * lane;
+    const float4 x = load(sum), y = load(sum + 1);
+    T* dQ = matrix<T>(p.dQ, b, h) + row * p.dQ.row + 8 * lane;
+    store(reinterpret_cast<uint4*>(dQ),
+          {pack<T>(x.x * p.scale, x.y * p.scale), pack<T>(x.z * p.scale, x.w * p.scale),
+           pack<T>(y.x * p.scale, y.y * p.scale), pack<T>(y.z * p.scale, y.w * p.scale)});
 }
 
 std::size_t workspace_bytes(const Shape& s, int) {
-    return std::size_t(s.B) * s.H * ceil_div(s.Nq, 64) * 64 * (s.d + 2) * sizeof(float);  // Sums
+    return std::size_t(s.B) * s.H * ceil_div(s.Nq, 64) * 64 * (s.d + 2) * sizeof(float);  // Workspace
 }
 
 template <class T, int d>
@@ -367,14 +315,14 @@ void backward(const Problem& p) {
     const dim3 by_rows(ceil_div(rows * d / 8, row_threads), p.H, p.B);
     launch(prepare<T, d>, by_rows, row_threads, 0, p);
     launch(gradients<T, d>, dim3(blocks, p.Hkv, p.B), Tile<d>::threads, sizeof(Shared<T, d>), p);
-    launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p);
+    launch(convert<T, d>, by_rows, row_threads, 0, p);
 }
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 42, .name = "fused_gradients", .parent = 41,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {64, 128}, {64, 64}, {32, 32}),
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {64, 64}, {64, 64}, {32, 32}),
              .change = "one kernel by key tiles, which adds to dQ by atomics: five products for seven",
-             .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0, .repeats_exactly = false,
+             .shows_in = "backward", .pass = Pass::backward, .repeats_exactly = false,
              .workspace_bytes = workspace_bytes);
 
 }  // namespace

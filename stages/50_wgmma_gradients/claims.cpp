@@ -26,9 +26,9 @@ void claim(Claims& c) {
     c.is("exponentials_beside_own_products", std::max(beside, c.child.counters.exponentials / 5));
     if (!of.whole()) return;
     // The same products, of 4096 operations for each mma and 2048 for each column. The parent adds to dQ
-    // element by element.
+    // by 16-byte atomics.
     c.parent_is("mma", visited * 5 * Br * of.Bc * d / 2048);
-    c.parent_is("atomics", visited * Br * d);
+    c.parent_is("atomics", visited * Br * d / 4);
     c.only_moves({"global_store_bytes",
                   "shared_exchange_bytes",
                   "shared_tile_bytes",

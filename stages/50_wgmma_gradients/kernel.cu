@@ -338,7 +338,7 @@ void backward(const Problem& p) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(
-    backward, Dims, .number = 50, .name = "wgmma_gradients", .parent = 44,
+    backward, Dims, .number = 50, .name = "wgmma_gradients", .parent = 46,
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
     .change = "wgmma and bulk copies; P^T and dS^T are register operands, dQ is added by bulk copies",
     .shows_in = "backward", .pass = Pass::backward, .diff_budget = 0, .repeats_exactly = false,

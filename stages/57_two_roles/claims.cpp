@@ -27,7 +27,7 @@ void claim(Claims& c) {
     c.is("mma", 0);
     c.is("ldmatrix", 0);
     c.is("exponentials", tiles * tile * tile);
-    c.is("atomics", tiles * tile * d);  // elements of dQ; sm_90 adds four at once
+    c.is("atomics", tiles * tile * d / 4);  // of four elements of dQ each, as sm_90 adds them
     c.is("bulk_adds", 0);
     // K and V of a block, then dK and dV; Q, dO, L and D of each tile.
     const Count bulk_bytes = key_blocks * 4 * tile * d * 2 + tiles * 2 * tile * (d * 2 + 4);
