@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains a small GPT, character by character, with any stage of the ladder, beside PyTorch's own attention.
 
-    train_gpt.py                              the last rungs, on a GPU; --stage 5 --backward-stage 42 for others
+    train_gpt.py                              the last rungs, on a GPU; --stage 5 --backward-stage 43 for others
     train_gpt.py --stage my/ --json out.json  a kernel of your own; losses and times as JSON
     train_gpt.py --context 2048 --batch 16    where a GPU's clock shows which stage it is: by default it does not
     train_gpt.py --tiny                       a smaller model, for the CPU back-end: the default without a GPU

@@ -302,10 +302,11 @@ TEST_CASE("claims: the gradients take five products, seven without a sum across 
     CHECK(counters("recompute", square).mma == 36 * 7 * 256);
     CHECK(counters("fused_gradients", square).mma == 36 * 5 * 256);
     CHECK(counters("fused_gradients", square).atomics == 36 * 64 * 128);
+    CHECK(counters("dq_fragments", square).atomics == 36 * 64 * 128 / 4);
     CHECK(counters("fused_gradients", square).exponentials == 384 * 384);
-    // P, dP and dS of all scores; D of all rows; dQ, L and D of all rows.
+    // P, dP and dS of all scores; L and D of all rows; dQ, L and D of all rows.
     CHECK(counted(named("standard_gradient"), square).work.workspace_bytes == 384 * 384 * 8);
-    CHECK(counted(named("recompute"), square).work.workspace_bytes == 384 * 4);
+    CHECK(counted(named("recompute"), square).work.workspace_bytes == 384 * 2 * 4);
     CHECK(counted(named("fused_gradients"), square).work.workspace_bytes == 384 * (128 + 2) * 4);
     // Under a mask 21 tiles of 36 are seen, 6 of them masked. Both kernels of 41 visit them.
     const Case masked{.shape = square.shape, .pass = Pass::backward, .causal = true};
@@ -320,8 +321,7 @@ TEST_CASE("claims: one gradient reads a fragment of Q or dO once for all keys of
     // The ratio that the stage is for: at d = 128, 0.55 ldmatrix for each mma become 0.35. A tile has 64 x 64
     // scores in the parent, and 64 x 128 in the stage.
     const Case square{.shape = {1, 1, 1, 256, 256, 128}, .pass = Pass::backward};
-    const simt::Counters parent = counters("fused_gradients", square),
-                         child = counters("one_gradient", square);
+    const simt::Counters parent = counters("dq_fragments", square), child = counters("one_gradient", square);
     CHECK(parent.mma == 16 * 1280);
     CHECK(parent.ldmatrix * 1280 == parent.mma * 704);
     CHECK(child.mma == 8 * 2560);

@@ -456,7 +456,7 @@ TEST_CASE("trace: warps that share rows merge to what the first of them has at t
 
 TEST_CASE("trace: the same whatever the order of threads and the number of workers", "[trace][ladder]") {
     const simt::KeptOptions kept;
-    for (const int number : {1, 6, 11, 22, 26, 44}) {
+    for (const int number : {1, 6, 11, 22, 26, 46}) {
         const Stage& stage = *find_stage(number);
         const Case c = make_case({1, 2, 1, 130, 200, 64}, true);
         INFO(stage.folder());

@@ -1009,6 +1009,116 @@ def products(f):
 # --- Leave one out ---------------------------------------------------------------------------------------------------
 
 
+@figure("43-fragment", "Where the sums of lane 5 lie: row by row, and by fragments")
+def dq_fragment(f):
+    lane, width, height, top = 5, 26, 15, 44
+    g, t = lane // 4, lane % 4
+    f.text(0, 14, "a fragment of dQ", bold=True)
+    f.text(0, 31, "16 rows, 8 columns: lanes", "faint", SMALL)
+    for r in range(16):
+        f.text(18, top + height * r + 12, str(r), "own" if r % 8 == g else "faint", SMALL, "end")
+        for c in range(4):
+            mine = (r % 8, c) == (g, t)
+            f.cell(24 + width * c, top + height * r, width, height, str(r % 8 * 4 + c), "own" if mine else "shared",
+                   0.75 if mine else (0.12 if r < 8 else 0.24), size=SMALL, bold=mine, line="grid")
+    x = 170
+    f.text(x, 14, "42: row by row", bold=True)
+    for y, r in ((58, g), (104, g + 8)):
+        f.text(x, y - 6, f"row {r}, from byte 4 d x {r} on", "faint", SMALL)
+        for c in range(4):
+            mine = c == t
+            f.cell(x + 60 * c, y, 60, 20, f"lane {4 * g + c}", "own" if mine else "shared", 0.6 if mine else 0.15,
+                   size=SMALL, bold=mine)
+    f.text(x, 142, "8 bytes each: 4 instructions", size=SMALL)
+    f.text(x, 186, "43: by fragments", bold=True)
+    for n in range(-1, 2):
+        f.cell(x + 80 * (n + 1), 208, 80, 20, f"lane {lane + n}", "own" if n == 0 else "shared", 0.6 if n == 0 else 0.15,
+               size=SMALL, bold=n == 0)
+    f.text(x, 202, f"byte {16 * lane} of 512", "faint", SMALL)
+    f.text(x, 246, "16 bytes each: 1 instruction", size=SMALL)
+    f.note(top + 16 * height + 26, "A cell is two neighbours of a row, and its number is the lane that holds them: 4 g + t for "
+           "rows g and g + 8. In orange lane 5. An instruction of a warp touches half of a sector in each of eight rows "
+           "in 42, and 512 bytes in a row in 43.")
+
+
+@figure("44-pair", "Two warps with the same keys: one sums up dV, the other dK")
+def pair_of_warps(f):
+    for x, title, color, steps in (
+            (0, "warp of dV", "shared", ("S^T = K Q^T", "P^T = exp(S^T − L)", "leave P^T", "dV += P^T dO")),
+            (236, "warp of dK", "own", ("dP^T − D", "", "take P^T", "dS^T = P^T o (dP^T − D)", "dK += dS^T Q"))):
+        f.text(x + 92, 14, title, color, bold=True, anchor="middle")
+        for n, words in enumerate(steps):
+            if words:
+                f.cell(x, 24 + 40 * n, 184, 26, words, color, 0.2, size=SMALL)
+    f.arrow((186, 117), (234, 117), color="text", thick=2)
+    f.line((0, 141), (420, 141), color="text", dashed=True)
+    f.text(210, 136, "barrier", "faint", SMALL, "middle")
+    f.cell(118, 232, 184, 26, "dS^T, in shared memory", "green", 0.25, size=SMALL)
+    f.arrow((328, 170), (328, 182), color="own")
+    f.arrow((234, 157), (210, 157), (210, 230), color="green", thick=2)
+    f.arrow((210, 260), (210, 278), color="green", thick=2)
+    f.text(210, 294, "after another barrier: dQ += dS K, by all warps", size=SMALL, anchor="middle")
+    f.note(318, "P^T leaves one warp as the first operand of its product, 16 bytes of each lane, and enters the other as one. "
+           "It lies in the place of dS^T.".replace("^T", ""))
+
+
+@figure("45-ring", "The two slots of query tiles, and the two kinds of mbarriers")
+def query_ring(f):
+    left, unit = 58, 72
+
+    def bar(slot, start, words, color, width=1.0):
+        f.cell(left + unit * start, 32 + 62 * slot, unit * width, 24, words, color, 0.35, size=SMALL)
+
+    for slot in range(2):
+        f.text(0, 48 + 62 * slot, f"slot {slot}", bold=True)
+    bar(0, 0, "copy 0", "shared")
+    bar(0, 1, "tile 0", "own", 1.5)
+    bar(1, 1.4, "copy 1", "shared")
+    bar(1, 2.5, "tile 1", "own", 1.5)
+    bar(0, 2.9, "copy 2", "shared")
+    bar(0, 4, "tile 2", "own")
+    for slot, at, words in ((0, 1, "full, 0"), (0, 2.5, "empty, 0"), (0, 4, "full, 1"), (1, 2.5, "full, 0"),
+                            (1, 4, "empty, 1")):
+        x, y = left + unit * at, 32 + 62 * slot
+        f.line((x, y - 5), (x, y + 29), color="text", thick=1.8)
+        f.text(x, y - 9, words, "faint", SMALL, "middle")
+    f.arrow((left, 140), (left + 5 * unit, 140))
+    f.text(left, 155, "time, not to scale; numbers are phases", "faint", SMALL)
+    f.note(180, "Tile k is in slot k % 2, in phase k / 2 of the slot's full barrier; phase k of empty ends when all threads "
+           "have read it, and its dS. The copies of tile k + 1 start after the first product of tile k.")
+
+
+@figure("46-late", "A pair of warps in 45 and in 46: a schematic time line")
+def late_dq(f):
+    left, unit = 62, 25
+
+    def bars(y, name, color, parts):
+        f.text(0, y + 14, name, color, SMALL)
+        at = 0
+        for words, length, fill in parts:
+            if fill:
+                f.cell(left + unit * at, y, unit * length, 20, words, fill, 0.35 if fill != "grid" else 0.2, size=SMALL)
+            else:
+                f.text(left + unit * (at + length / 2), y + 14, words, "faint", SMALL, "middle")
+            at += length
+
+    f.text(0, 14, "45: barriers after P and after dS", bold=True)
+    bars(24, "dV", "shared", (("S", 2, "shared"), ("exp", 2, "pink"), ("dV", 2, "shared"), ("wait", 2, None),
+                              ("dQ", 1, "green"), ("S", 2, "shared"), ("exp", 2, "pink")))
+    bars(48, "dK", "own", (("dP", 2, "own"), ("wait", 2, None), ("dS", 2, "pink"), ("dK", 2, "own"), ("dQ", 1, "green"),
+                           ("dP", 2, "own"), ("wait", 2, None)))
+    for at in (4, 8):
+        f.line((left + unit * at, 18), (left + unit * at, 74), color="text", thick=1.8)
+    f.text(0, 106, "46: dQ a tile later, no barrier", bold=True)
+    bars(116, "dV", "shared", (("S", 2, "shared"), ("exp", 2, "pink"), ("dQ", 1, "green"), ("dV", 2, "shared"),
+                               ("S", 2, "shared"), ("exp", 2, "pink"), ("dQ", 1, "green"), ("dV", 2, "shared")))
+    bars(140, "dK", "own", (("dQ", 1, "green"), ("dP", 2, "own"), ("", 1, None), ("dS", 2, "pink"), ("dK", 2, "own"),
+                            ("dQ", 1, "green"), ("dP", 2, "own"), ("dS", 2, "pink")))
+    f.note(186, "Schematic, not measured: dQ is half a product for each of the two, another product takes two units, and "
+           "so do the exponentials of P and what makes dS of it. At each bar of 45 all warps of the block meet. In 46 a "
+           "warp of dK waits for P of its own pair alone.")
+
+
 @figure("93-tiles", "The scores of a head in tiles of 64 and of 256 keys, and how often O leaves the block")
 def paper_tiles(f):
     size, count, top = 22, 8, 40

@@ -21,7 +21,7 @@ struct GradientTiles {
     Count visited() const { return tiles_of(by_query_tiles()); }
     /// Blocks of the kernel that computes gradients
     Count blocks() const { return p.B() * Count(p.shape.Hkv) * ((p.Nk() + Bc - 1) / Bc); }
-    /// Whether tiles divide the problem, in these stages and in 44, and nothing is masked
+    /// Whether tiles divide the problem, in these stages and in 46, and nothing is masked
     bool whole() const { return !p.causal && p.Nq() % 128 == 0 && p.Nk() % 128 == 0; }
 };
 
