@@ -320,7 +320,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) gradients
             if (is_dk_warp) start_below(C, &shared.D[slot][row]);
             add_product_of_rows(C, is_dk_warp ? shared.V : shared.K, key, is_dk_warp ? dO : Q, row);
             if (row == 0) {
-                mbarrier_wait(&shared.empty, k - 1);  // slots of the next tile and of this dS are empty
+                // the slots of the next tile and of this dS are empty, and dS of the tile before is complete
+                mbarrier_wait(&shared.empty, k - 1);
                 load_queries(shared, 1 - slot, p, b, next_h, next_i, end);
             }
             if (!is_dk_warp) {
