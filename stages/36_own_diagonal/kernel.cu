@@ -349,11 +349,11 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         }
         mbarrier_arrive(&shared.Q_empty[Q_slot]);
         start_product(Tc - 1);
+        for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that others see
         wgmma_wait<0>(O);
         fence_operand(P);
         release(Tc - 1, shared.V_empty);
         write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l);
-        for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that others see
         k += block_Tc;
     }
     if (lane == 0) bulk_wait_read<0>();
