@@ -132,12 +132,16 @@ class Sources:
         """The newest whole timing of the GPU that the pages speak of, if it has one. Another GPU's never replaces it."""
         return self.recorded_on(SHOWN_GPU)
 
-    def recorded_on(self, gpu):
-        """The newest timing that has, in every regime but the sweeps and those of gradients, a stage whose change
-        should show there: of this GPU, if it has one."""
+    @cached_property
+    def whole(self):
+        """The timings that have, in every regime but the sweeps and those of gradients, a stage whose change should show
+        there; the newest last."""
         wanted = {name for name, regime in self.regimes.items() if not regime["sweep"] and regime["pass"] == "forward"}
-        whole = [results for results in self.timings if wanted <= {row.regime for row in results.rows if row.shows_here}]
-        return next(iter([results for results in whole[::-1] if results.hardware.gpu == gpu] + whole[::-1]), None)
+        return [results for results in self.timings if wanted <= {row.regime for row in results.rows if row.shows_here}]
+
+    def recorded_on(self, gpu):
+        """The newest whole timing of this GPU, or of any if this one has none."""
+        return next(iter([results for results in self.whole[::-1] if results.hardware.gpu == gpu] + self.whole[::-1]), None)
 
     @property
     def ablations(self):
@@ -177,12 +181,12 @@ class Sources:
 
     def recording_of(self, number):
         """Where the stages with numbers like this one were timed: in the newest recording of all stages, unless this
-        one was changed afterwards and a newer recording has it and its parent as they are."""
+        one was changed afterwards and a newer whole one has it and its parent as they are."""
         if number >= 90:
             return self.ablations
         pair = [self.stages[n] for n in (number, self.stage(number).parent) if n >= 0]
         if not self.recorded or not self.changed_since(self.recorded, pair):
             return self.recorded
-        of_both = [results for results in self.timings if results.date > self.recorded.date
+        of_both = [results for results in self.whole if results.date > self.recorded.date
                    and all(stage.folder in results.kernels for stage in pair) and not self.changed_since(results, pair)]
         return of_both[-1] if of_both else self.recorded
