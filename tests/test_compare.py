@@ -163,7 +163,8 @@ class LikeTest(unittest.TestCase):
 
     def test_every_ceiling_has_a_source(self):
         for gpu in MODEL.gpus.values():
-            self.assertTrue(gpu.sources and all(url.startswith("https://") for url in gpu.sources), gpu.name)
+            self.assertTrue(gpu.sources, gpu.name)
+            self.assertTrue(all(source.startswith(("https://", "NVIDIA ")) for source in gpu.sources), gpu.name)
             self.assertLess(gpu.fp16_tflops * 1e6 / gpu.sms / gpu.mhz / 2, 4200)  # multiply-adds of an SM in a clock
 
     def test_errors_are_within_these_bounds(self):
