@@ -145,8 +145,8 @@ class Checker {
         }
         const std::uint64_t seen = run_on(*comparing_, one, inputs).work.counters.masked_tiles;
         if (seen == told.masked_tiles) return "";
-        return fmt::format("it masks {} tiles, and notes {} of {} as masked", seen, told.masked_tiles,
-                           told.tiles);
+        return fmt::format("it masks {} tiles, but its note_tile says so of {} of {}", seen,
+                           told.masked_tiles, told.tiles);
     }
 
     Ran run_on(RemoteDevice& device, const Case& one, const Inputs& inputs) {

@@ -68,7 +68,7 @@ std::string output_of(const Criterion& c) {
 std::string kernel_of(const fs::path& folder, std::string& why_not) {
     struct stat info {};
     if (lstat(folder.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {
-        why_not = "it is a link to a folder, and no folder: what is in there may be somebody else's";
+        why_not = "it is a link to a folder, not a folder: the files in it may be another student's";
         return "";
     }
     const Descriptor in{open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};

@@ -190,7 +190,7 @@ void Checker::check_proxy(const Shadow& shadow, const Access& before, const std:
     if (!clocks_.of_this_block(at) || !clocks_.is_thread(at) || clocks_.is_fenced(now.thread, at)) return;
     throw report(
         Report::Kind::missing_fence,
-        "{} of {} at {} by thread {} behind the write at {} by thread {}, with no fence_proxy_async by "
+        "{} of {} at {} by thread {} after the write at {} by thread {}, with no fence_proxy_async by "
         "that thread between them",
         now.via == Via::product ? "wgmma" : "bulk copy", describe(shadow, address), now.access.caller(),
         now.thread, before.caller(), clocks_.thread_of(at));
@@ -220,7 +220,7 @@ void Checker::conflict(const Shadow& shadow, const Access& before, const char* b
                      "{} {} at {} by thread {} before the asynchronous copy at {} was waited for", what,
                      describe(shadow, address), now.access.caller(), now.thread, before.caller());
     }
-    const char* missing = !same_block ? "blocks of one launch have no order but by fences around an atomic"
+    const char* missing = !same_block ? "only fences around an atomic order blocks of one launch"
                           : by_copy && copies.by_mbarrier  ? "the mbarrier of that copy was not waited for"
                           : thread / 32 == now.thread / 32 ? "no __syncwarp or barrier between them"
                                                            : "no barrier between them";

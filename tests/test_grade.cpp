@@ -155,7 +155,7 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     const Grade declared = graded(with(with(good, "namespace {\n", "int puts(const char*);\nnamespace {\n"),
                                        launch, "    puts(\"100 of 100\");\n" + launch));
     CHECK(declared.total() == 0);
-    CHECK(contains(output(declared, "builds"), "outside of the namespace without a name"));
+    CHECK(contains(output(declared, "builds"), "outside of the unnamed namespace"));
 
     // No kernel at all: the host computes, or claims to.
     const Grade no_launch = graded(with(good, launch, "    if (p.Nq < 0) launch(attention<T, d>"));

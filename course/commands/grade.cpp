@@ -194,7 +194,7 @@ class ClassGrader {
     void describe(const std::vector<Similarity>& similar, Document& document) const {
         constexpr double shown_from = 0.8;
         constexpr std::size_t most_shown = 10;
-        Table table("similar", "Share most of their change (a note, in no grade)",
+        Table table("similar", "These share most of their change (a note, in no grade)",
                     {{"submission", "submission"},
                      {"other", "with"},
                      {"own", "sequences", Align::right},
@@ -212,10 +212,10 @@ class ClassGrader {
         const fs::path file = out_ / "similarity.csv";
         OutputFile(file).write(csv);
         if (!table.rows().empty()) document.tables.push_back(table);
-        document.notes.push_back(
-            fmt::format("who shares how much of a change: {}; a short change leaves few ways to write it, so "
-                        "read both",
-                        file.string()));
+        document.notes.push_back(fmt::format(
+            "how much of a change submissions share: {}; a short change leaves few ways to write it, so "
+            "read both",
+            file.string()));
     }
 
     std::vector<Column> columns() const {
@@ -316,7 +316,7 @@ Document run(const GradeOptions& options) {
         throw BadUsage(fmt::format("there is no folder {}", printable(options.folder)));
     if (const std::string missing = missing_in_sandbox(); !missing.empty() && !options.weaker_sandbox) {
         throw CannotRun(fmt::format(
-            "submissions are anybody's code, and the sandbox for them needs {}. On a machine that "
+            "submissions are untrusted code, and the sandbox for them needs {}. On a machine that "
             "has nothing to lose, --weaker-sandbox grades without",
             missing));
     }

@@ -92,7 +92,7 @@ void RemoteDevice::fail(const std::string& what) {
     if (!what.empty()) throw CheckFailed(what);
     if (how == fmt::format("exit code {}", wire::terminated)) {
         const std::string said = last_output_.substr(0, last_output_.find_last_not_of('\n') + 1);
-        throw CheckFailed("the program ended, since nobody caught " +
+        throw CheckFailed("the program ended with an exception that it did not catch: " +
                           said.substr(said.rfind('\n') + 1).substr(0, 200));
     }
     throw CheckFailed(how.empty() ? "the program ended in the middle of a run, with exit code 0"

@@ -171,7 +171,7 @@ void TemporaryFolder::remove_on_signals() {
 void require_new_folder(const fs::path& folder, std::string_view advice) {
     std::error_code error;
     if (fs::exists(folder, error) && (!fs::is_directory(folder, error) || !fs::is_empty(folder, error)))
-        throw BadUsage(fmt::format("{} is there already{}", folder.string(), advice));
+        throw BadUsage(fmt::format("{} exists already{}", folder.string(), advice));
 }
 
 std::string read_file(const fs::path& path) {

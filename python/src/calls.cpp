@@ -354,7 +354,7 @@ void Kernel::forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Te
                      std::uintptr_t stream) {
     const Call call;
     if (!is_forward())
-        throw BadUsage(fmt::format("{} computes dQ, dK and dV, and not attention", stage_->folder()));
+        throw BadUsage(fmt::format("{} computes gradients (dQ, dK and dV), not attention", stage_->folder()));
     const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
     run(sizes, problem(sizes, Q, K, V, O, L, dtype, causal, scale, workspace), stream);
 }
@@ -365,7 +365,7 @@ void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const T
                       std::uintptr_t stream) {
     const Call call;
     if (is_forward())
-        throw BadUsage(fmt::format("{} computes attention, and not its gradients", stage_->folder()));
+        throw BadUsage(fmt::format("{} computes attention, not its gradients", stage_->folder()));
     const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
     Problem p = problem(sizes, Q, K, V, O, L, dtype, causal, scale, workspace);
     require_axes("dO", dO.axes, "Q", Q.axes);
