@@ -134,7 +134,7 @@ class Model:
         for gpu in self.gpus.values():
             if gpu.name.lower() == name.lower().replace(" ", ""):
                 return gpu
-        raise Failure(f"there is no GPU '{name}' to be like; there are {', '.join(self.gpus)}")
+        raise Failure(f"gpus.json knows no GPU '{name}', only {', '.join(self.gpus)}")
 
     def why_not(self, gpu, stage, row=None):
         """Why a stage cannot run there; None if nothing is known that would keep it from it."""
@@ -297,7 +297,8 @@ def main():
     for name, median, worst in errors_in_words(model):
         notes.append(f"{name} times miss recorded ones by {median} in the median and {worst} at worst.")
     if "recorded_as" not in gpu:
-        notes.append("Those GPUs have the same multiprocessors; the error for another architecture is not known.")
+        notes.append("The errors are those of GPUs with the same multiprocessors; for another architecture they are "
+                     "not known.")
     notes += [f"No estimate: {why}." for why in without]
     return finish(given, "time", {"like": gpu.name, "estimates": rows, "notes": notes}, [("", (columns, shown))], notes)
 
