@@ -220,7 +220,7 @@ void Checker::conflict(const Shadow& shadow, const Access& before, const char* b
                      "{} {} at {} by thread {} before the asynchronous copy at {} was waited for", what,
                      describe(shadow, address), now.access.caller(), now.thread, before.caller());
     }
-    const char* missing = !same_block ? "only fences around an atomic order blocks of one launch"
+    const char* missing = !same_block ? "blocks of one launch have no order without fences around an atomic"
                           : by_copy && copies.by_mbarrier  ? "the mbarrier of that copy was not waited for"
                           : thread / 32 == now.thread / 32 ? "no __syncwarp or barrier between them"
                                                            : "no barrier between them";

@@ -105,7 +105,8 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
         const std::string list = shown(columns, "list");
         CHECK(widest_line(list) <= columns);
         CHECK(list.find("04_split_q                 a warp owns 16 query rows") != std::string::npos);
-        CHECK(list.find("Left out, for a terminal of " + std::to_string(columns)) != std::string::npos);
+        CHECK(list.find("A terminal of " + std::to_string(columns) + " columns has no room") !=
+              std::string::npos);
     }
 }
 

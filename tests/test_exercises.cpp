@@ -108,7 +108,7 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     REQUIRE(contains(prediction, row));
     const ProcessResult again = lab({"start", "5", "--dir", my});
     CHECK(again.status == 2);
-    CHECK(contains(again.err, "is there already"));
+    CHECK(contains(again.err, "exists already"));
 
     // Unsolved: right, and nothing moved.
     const ProcessResult unsolved = lab({"check", my, "--json", folder / "unsolved.json"});
