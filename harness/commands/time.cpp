@@ -195,7 +195,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
                       {"verified and counted on", cpu.description()}};
     document.tables.push_back(verification_table(verifications));
     document.tables.back().set_title(
-        "Verified here, on small problems; on some, standard attention rounds scores of 1e7 to 16 bits");
+        "Verified here; standard attention is far off where it rounds scores of 1e7 to 16 bits");
     document.tables.push_back(change_table(changes));
     document.tables.back().set_title(
         "Counted here: what each stage changes against its parent, on a problem where it shows");
