@@ -47,7 +47,7 @@ double rounded(double score) {
 }
 
 std::string output_of(const Criterion& c) {
-    if (!c.why_not.empty()) return "not looked at: " + c.why_not;
+    if (!c.why_not.empty()) return "not examined: " + c.why_not;
     std::string text =
         c.total == 1 ? (c.all() ? "yes\n" : "no\n") : fmt::format("{} of {}\n", c.passed, c.total);
     constexpr std::size_t shown = 3, longest = 4000;
@@ -170,8 +170,9 @@ std::vector<Score> scores(const CheckResult& result, const Rubric& rubric) {
         } else if (c.key == "moved") {
             const double most = std::max(0.0, part_until_exact * all - list.front().score);
             score.score = std::min(score.most * part, most);
-            score.output += fmt::format("\nCounts in full once {}; until then all points are at most {:g}.\n",
-                                        moved_words, part_until_exact * all);
+            score.output +=
+                fmt::format("\nThis counts in full once {}; until then all points are at most {:g}.\n",
+                            moved_words, part_until_exact * all);
         } else {
             counts_once(moved_words);
         }

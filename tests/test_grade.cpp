@@ -220,7 +220,7 @@ TEST_CASE("course: a grade is written as Gradescope documents it", "[course]") {
     grade.scores = {{"builds", "builds", 5, 5, "yes\n"},
                     {"correct", "correct", 17.5, 20, "7 of 8\n\n\"quoted\"\ttabbed\n"},
                     {"edges", "edges", 3.33, 10, ""},
-                    {"races", "races", 0, 15, "not looked at: it needs a kernel that builds"},
+                    {"races", "races", 0, 15, "not examined: it needs a kernel that builds"},
                     {"unmoved", "unmoved", 0, 0, "no\n"}};
     const std::string text = gradescope_json(grade);
     check_gradescope(text);

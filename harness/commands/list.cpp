@@ -85,10 +85,11 @@ Document fastest_for(const ProblemLabel& problem) {
     } else if (position_of(*near.front()) != position_of(problem)) {
         document.notes.push_back("No recording covers this problem. These are the nearest ones.");
     }
-    document.notes.push_back(fmt::format(
-        "The default: by the nearest recorded problem, the last rung that reaches {:.0f}% of the fastest "
-        "one's speed.",
-        DefaultStages::equally_fast * 100));
+    document.notes.push_back(
+        fmt::format("The default is the last rung that reaches {:.0f}% of the fastest one's speed on the "
+                    "nearest recorded "
+                    "problem.",
+                    DefaultStages::equally_fast * 100));
     return document;
 }
 
