@@ -4,10 +4,11 @@
     test_words.py [ROOT]    prints each with its place; exit code 1 if there are any
 
 A floor under the English of the ladder: what passes still has to be read aloud. Read are kernels' comments and strings,
-the pages of stages/ and docs/, the README of every other folder, the Markdown of notebooks, and the strings of
-programs: messages, and the texts of tables, figures and plots. The lessons of the 40s and their part's page are to be
-edited yet, and join then: UNEDITED goes. Recordings, blocks that programs write and listings are skipped, as are the
-targets of links.
+the pages of stages/ and docs/, the README of every other folder, and the Markdown of notebooks. The lessons of the 40s
+and their part's page are to be edited yet, and join then: UNEDITED goes. Recordings, blocks that programs write and
+listings are skipped, as are the targets of links.
+
+Read are also the strings of programs: messages, and the texts of tables, figures and plots.
 """
 
 import ast
@@ -76,12 +77,12 @@ def rejected(text):
 
 
 def found(root):
-    def files(*patterns):
-        return sorted({file for pattern in patterns for file in root.glob(pattern) if file.is_file()})
-
-    pages = [page for page in files(*PAGES) if not page.relative_to(root).as_posix().startswith((UNEDITED, RECORDED))]
-    read_as = {comments: files("stages/*/kernel.cu", "stages/*.cuh"), prose: pages, cells: files("notebooks/*.ipynb"),
-               messages: files(*PROGRAMS), texts: files(*SCRIPTS)}
+    kernels = sorted(root.glob("stages/*/kernel.cu")) + sorted(root.glob("stages/*.cuh"))
+    pages = sorted({page for pattern in PAGES for page in root.glob(pattern)})
+    pages = [page for page in pages if not page.relative_to(root).as_posix().startswith((UNEDITED, RECORDED))]
+    read_as = {comments: kernels, prose: pages, cells: sorted(root.glob("notebooks/*.ipynb"))}
+    for read, patterns in ((messages, PROGRAMS), (texts, SCRIPTS)):
+        read_as[read] = sorted({file for pattern in patterns for file in root.glob(pattern) if file.is_file()})
     for file, read in [(file, read) for read, files in read_as.items() for file in files]:
         for number, text in read(file.read_text(encoding="utf-8")):
             for word in rejected(text):
