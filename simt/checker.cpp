@@ -113,7 +113,7 @@ bool Checker::is_builtin(const std::byte* address, std::size_t bytes) const {
     return variables.contains(address, bytes) || parameters_.contains(address, bytes);
 }
 
-/// Memory that is nobody's to race on: these, and constants.
+/// Memory on which no race exists: these, and constants.
 bool Checker::is_private(const std::byte* address, std::size_t bytes, bool write) {
     if (is_builtin(address, bytes)) return true;
     if (write) return false;
@@ -121,7 +121,7 @@ bool Checker::is_private(const std::byte* address, std::size_t bytes, bool write
     return constants_.contains(address, bytes);
 }
 
-/// An atomic learns from those on the same address before it, and tells those behind it.
+/// An atomic learns from those on the same address before it, and tells those after it.
 void Checker::atomic(Shadow& shadow, std::size_t place, int thread, Via via) {
     const Shadow::Line& line = shadow.line_at(place);
     const Access& last =
@@ -177,7 +177,7 @@ void Checker::check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* a
         before = now.access;
         return;
     }
-    // Reads that come before this one need not be remembered: who comes behind this one comes behind them.
+    // Reads that come before this one need not be remembered: what comes after this one comes after them.
     if (!reads.empty() && knows(shadow, now, reads.front()))
         std::erase_if(reads, [&](const Access& before) { return knows(shadow, now, before); });
     reads.push_back(now.access);

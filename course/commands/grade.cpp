@@ -59,7 +59,7 @@ Exercise exercise_of(const GradeOptions& options, const Rubric& rubric) {
     throw BadUsage("which exercise? Name it with --stage, or in the rubric");
 }
 
-/// The entries of a folder that somebody else filled, but for hidden ones and plain files. A link that leads
+/// The entries of a folder that another person filled, but for hidden ones and plain files. A link that leads
 /// nowhere is one: its owner must be told.
 std::vector<fs::path> submissions_in(const fs::path& folder) {
     std::vector<fs::path> found;
@@ -226,7 +226,7 @@ class ClassGrader {
     }
 
     static std::string quoted(std::string name) {
-        // A spreadsheet must not take a name for a formula, not behind blanks and not in wide letters either.
+        // A spreadsheet must not take a name for a formula, neither after blanks nor in wide letters.
         const std::string_view begin =
             std::string_view(name).substr(std::min(name.find_first_not_of(' '), name.size()));
         for (const char* formula : {"=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"}) {
@@ -309,7 +309,7 @@ Document run(const GradeOptions& options) {
     if (std::string why_not; options.leaderboard && !has_device(Backend::gpu, &why_not))
         throw CannotRun("--leaderboard needs a GPU: " + why_not);
     std::error_code error;
-    // Of a class, a link that leads nowhere is somebody's submission, too.
+    // In a class, a link that leads nowhere is a submission, too.
     const bool is_submission =
         !options.gradescope.empty() && fs::exists(fs::symlink_status(options.folder, error));
     if (!is_submission && !fs::is_directory(options.folder, error))

@@ -37,7 +37,7 @@ std::string with_sources(std::string text, const std::filesystem::path& library)
         const char *first = text.data() + at + address.size(), *last = text.data() + text.size();
         std::uint64_t caller = 0;
         const auto [end, error] = std::from_chars(first, last, caller, 16);
-        // The return address is behind the call; one byte before it is inside.
+        // The return address is past the call; one byte before it is inside.
         const std::string source =
             error == std::errc() ? source_line(library, fmt::format("{:#x}", caller - 1)) : "?";
         text.replace(at, static_cast<std::size_t>(end - (text.data() + at)), source);

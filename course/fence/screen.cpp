@@ -203,7 +203,7 @@ const Words& names_of_the_runner() {
     return names;
 }
 
-/// What the compiler calls by itself, exceptions, and arithmetic that nobody counts.
+/// What the compiler calls by itself, exceptions, and arithmetic that is not counted.
 bool is_of_the_language(std::string_view name) {
     static const Words whole{"memcpy",
                              "memset",

@@ -51,7 +51,7 @@ void end_without_folders(int signal) {
     raise(signal);  // whose action is the system's again
 }
 
-/// Folders of this user's with that prefix whose owners have ended: nobody holds their lock.
+/// Folders of this user's with that prefix whose owners have ended: no process holds their lock.
 void remove_abandoned(const std::string& prefix) {
     constexpr auto time_to_lock = std::chrono::minutes(1);
     std::error_code error;

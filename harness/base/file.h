@@ -41,7 +41,7 @@ class TemporaryFolder {
 
   private:
     std::filesystem::path path_;
-    int lock_;  ///< held as long as it is somebody's
+    int lock_;  ///< held as long as it is in use
 };
 
 /// Throws BadUsage if anything but an empty folder is in its place: "FOLDER exists already" and the advice.

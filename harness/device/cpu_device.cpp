@@ -1,5 +1,5 @@
 /// @file
-/// The CPU back-ends behind the Device interface: plain, and race-checked.
+/// The CPU back-ends as a Device: plain, and race-checked.
 
 #include <cxxabi.h>
 

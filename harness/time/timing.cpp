@@ -92,7 +92,7 @@ class Sample {
     int all_heads_;  ///< B * Hkv
 };
 
-/// Whoever is timed in the rounds of one case, a stage or a peer.
+/// What is timed in the rounds of one case, a stage or a peer.
 class Racer {
   public:
     Racer(Measurement& row, std::function<double()> time_once)

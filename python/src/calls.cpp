@@ -129,7 +129,7 @@ View view_of(const char* tensor, const Tensor& x) {
     if (x.strides[3] != 1 && d > 1)
         fail("its last axis must be contiguous: the elements of a row side by side");
     View view{reinterpret_cast<void*>(x.data), x.strides[0], x.strides[1], x.strides[2]};
-    // Nobody goes along an axis of one element, and its stride may be anything.
+    // No loop goes along an axis of one element, and its stride may be anything.
     if (N == 1) view.row = d;
     if (heads == 1) view.head = N * view.row;
     if (B == 1) view.batch = heads * view.head;
@@ -230,7 +230,7 @@ std::string current(const std::string& word) {
     const fs::path kernel = fs::is_directory(word, error) ? fs::path(word) / "kernel.cu" : fs::path(word);
     const auto time = fs::last_write_time(kernel, error);
     const auto size = fs::file_size(kernel, error);
-    if (error) return word;  // whoever loads it says what is wrong
+    if (error) return word;  // loading it says what is wrong
     struct Version {
         fs::file_time_type time;
         std::uintmax_t size;
