@@ -108,7 +108,7 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     REQUIRE(contains(prediction, row));
     const ProcessResult again = lab({"start", "5", "--dir", my});
     CHECK(again.status == 2);
-    CHECK(contains(again.err, "is there already"));
+    CHECK(contains(again.err, "exists already"));
 
     // Unsolved: right, and nothing moved.
     const ProcessResult unsolved = lab({"check", my, "--json", folder / "unsolved.json"});
@@ -123,7 +123,7 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
         CHECK(criterion["passed"] == (criterion["criterion"] != "moved"));
 
     for (const char* which : {"1 of 3", "2 of 3", "3 of 3"}) CHECK(contains(lab({"hint", my}).out, which));
-    CHECK(contains(lab({"hint", my}).out, "the last one already"));
+    CHECK(contains(lab({"hint", my}).out, "the last hint"));
 
     // Solved: everything opens up, and what was predicted stands beside what is counted.
     folder.write("my/kernel.cu", kernel_of(5));
@@ -247,7 +247,7 @@ TEST_CASE("course: the zoo shows a symptom, gives hints, and knows a fix", "[cou
     CHECK(lab({"zoo", "1", "--dir", dir, "--check"}).status == 2);  // another puzzle's folder
     for (const std::string& hint : hints)
         CHECK(contains(lab({"zoo", number, "--dir", dir, "--hint"}).out, hint));
-    CHECK(contains(lab({"zoo", number, "--dir", dir, "--hint"}).out, "the last one already"));
+    CHECK(contains(lab({"zoo", number, "--dir", dir, "--hint"}).out, "the last hint"));
     // Which puzzles are solved is what their folders say.
     CHECK(solved_puzzles(folder / "").empty());
     PuzzleFolder mine = open_puzzle_folder(*puzzle, dir);

@@ -155,7 +155,7 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     const Grade declared = graded(with(with(good, "namespace {\n", "int puts(const char*);\nnamespace {\n"),
                                        launch, "    puts(\"100 of 100\");\n" + launch));
     CHECK(declared.total() == 0);
-    CHECK(contains(output(declared, "builds"), "outside of the namespace without a name"));
+    CHECK(contains(output(declared, "builds"), "outside of the unnamed namespace"));
 
     // No kernel at all: the host computes, or claims to.
     const Grade no_launch = graded(with(good, launch, "    if (p.Nq < 0) launch(attention<T, d>"));
@@ -220,7 +220,7 @@ TEST_CASE("course: a grade is written as Gradescope documents it", "[course]") {
     grade.scores = {{"builds", "builds", 5, 5, "yes\n"},
                     {"correct", "correct", 17.5, 20, "7 of 8\n\n\"quoted\"\ttabbed\n"},
                     {"edges", "edges", 3.33, 10, ""},
-                    {"races", "races", 0, 15, "not looked at: it needs a kernel that builds"},
+                    {"races", "races", 0, 15, "not examined: it needs a kernel that builds"},
                     {"unmoved", "unmoved", 0, 0, "no\n"}};
     const std::string text = gradescope_json(grade);
     check_gradescope(text);

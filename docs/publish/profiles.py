@@ -95,8 +95,8 @@ def profile_block(sources, page, _):
         if max(shares) >= 0.05:
             rows.append([f"waits: {in_words(reason)}", *map(percent, shares)])
     since = "; its kernel was changed since then" if sources.changed_since(profile, [stage]) else ""
-    return (f"{profiled_label(profile)}; {long_name(own)}{since}:\n\n{table(columns, rows)}\nWaits: of the cycles from one "
-            "instruction of a warp to its next, those spent waiting for this.\n")
+    return (f"{profiled_label(profile)}; {long_name(own)}{since}:\n\n{table(columns, rows)}\nA wait is a share of the "
+            "cycles from one instruction of a warp to its next.\n")
 
 
 @block("occupancy")
