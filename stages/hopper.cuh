@@ -365,9 +365,7 @@ __device__ __forceinline__ float max3(float a, float b, float c) {
 #ifdef __CUDACC__
     return __int_as_float(__vimax3_s32(__float_as_int(a), __float_as_int(b), __float_as_int(c)));
 #else
-    using Bits = std::int32_t;
-    return std::bit_cast<float>(
-        std::max({std::bit_cast<Bits>(a), std::bit_cast<Bits>(b), std::bit_cast<Bits>(c)}));
+    return fmaxf(a, fmaxf(b, c));
 #endif
 }
 
