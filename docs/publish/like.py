@@ -126,7 +126,7 @@ class Model:
         self.gpus = {gpu.name: gpu for gpu in records.read(HERE / "gpus.json").gpus}
         self.counted = records.read(HERE / "work.json")
         self.block_bytes = {}  # the most shared memory that a stage's kernels took of a block, by folder and d
-        for row in sources.profiled.rows if sources.profiled else []:
+        for row in sources.profiled_rows:
             most = max((kernel.shared_bytes for kernel in row.kernels), default=0)
             self.block_bytes[row.folder, row.shape.d] = max(most, self.block_bytes.get((row.folder, row.shape.d), 0))
 
