@@ -20,6 +20,7 @@
 #    include "harness/time/timing.h"
 #    include "tests/course.h"
 #    include "tests/fake_gpu.h"
+#    include "tests/skip.h"
 
 using namespace ladder;
 using namespace ladder::test;
