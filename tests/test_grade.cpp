@@ -340,8 +340,8 @@ TEST_CASE("course: a copy is similar whatever its names, and the parent's code i
     renamed = std::regex_replace(renamed, std::regex("    const"), "    /* mine */  const");
     // The same change in other words.
     const std::string own = with(
-        with(solution, "min(p.Nk, diagonal + Br)", "p.causal && p.Nk > diagonal + Br ? diagonal + Br : p.Nk"),
-        "const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);",
+        with(solution, "min(p.Nk, reach + Br)", "p.causal && p.Nk > reach + Br ? reach + Br : p.Nk"),
+        "const bool masked = (j + 1) * Bc > min(p.Nk, reach + 1);",
         "bool masked = j * Bc + Bc > p.Nk;\n        if (p.causal && j * Bc + Bc - 1 > diagonal) masked = "
         "true;");
     const auto code = [&](const std::string& name, const std::string& source) {

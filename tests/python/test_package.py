@@ -279,7 +279,7 @@ def test_bad_input_is_refused_in_one_sentence(problem):
          lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros(q.shape[:3]), q)),
         (ValueError, "L is (2, 4, 69); expected (2, 4, 70), the first axes of Q",
          lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros((2, 4, 69), np.float32), q)),
-        (TypeError, "builtins.list is no array", lambda: flash_ladder.attention_backward(q, k, v, q, [0], q, stage=40)),
+        (TypeError, "builtins.list is not an array", lambda: flash_ladder.attention_backward(q, k, v, q, [0], q, stage=40)),
         (TypeError, "L is a masked array, and no stage takes its mask",
          lambda: flash_ladder.attention_backward(q, k, v, q, np.ma.zeros((2, 4, 70), np.float32), q, stage=40)),
         (TypeError, "a size is 'many'; expected a whole number",
