@@ -298,10 +298,9 @@ TEST_CASE("course: the zoo begins with puzzles that have hints, in the order of 
     for (const Puzzle& puzzle : zoo()) {
         const auto& [from, to] = puzzle.mutant.replacements.front();
         const std::size_t replacements = puzzle.mutant.replacements.size();
-        if (replacements == 1 && (puzzle.number % 40 != 2 || sorted_lines(from) == sorted_lines(to)))
-            continue;
+        if (replacements == 1 && puzzle.number % 40 != 2) continue;
         INFO(puzzle.id);
-        CHECK((places_of(puzzle) > 1) == (replacements > 1));
+        CHECK((places_of(puzzle) > 1) == (replacements > 1 || sorted_lines(from) == sorted_lines(to)));
     }
     CHECK(contains(lab({"zoo", "1", "--give-up"}).out, "2 places of the kernel"));
     CHECK(contains(lab({"zoo", "2", "--give-up"}).out, "1 place of the kernel"));

@@ -134,7 +134,7 @@ class Model:
         for gpu in self.gpus.values():
             if gpu.name.lower() == name.lower().replace(" ", ""):
                 return gpu
-        raise Failure(f"gpus.json knows no GPU '{name}', only {', '.join(self.gpus)}")
+        raise Failure(f"no ceilings are known of a GPU '{name}', only of {', '.join(self.gpus)}")
 
     def why_not(self, gpu, stage, row=None):
         """Why a stage cannot run there; None if nothing is known that would keep it from it."""

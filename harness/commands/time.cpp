@@ -147,7 +147,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     document.facts = measurement_facts(results);
     document.tables = is_sweep(options.problem.regime) ? comparison_tables(results) : timing_tables(results);
     document.notes.push_back("Times are medians. A stage's change should show where it is marked.");
-    if (peers) document.notes.push_back("Over a peer means its time / the stage's: above 1 it is slower.");
+    if (peers) document.notes.push_back("Over a peer: its time / the stage's; above 1 the stage is faster.");
     document.notes.insert(document.notes.end(), without.begin(), without.end());
     if (const std::string foreign = foreign_architecture(results.hardware); !foreign.empty()) {
         document.notes.push_back("These times are not to be recorded: " + foreign);
