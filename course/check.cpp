@@ -124,7 +124,7 @@ class Checker {
         return !why.empty();
     }
 
-    /// What a run left behind.
+    /// What a run produced.
     struct Ran {
         Outputs outputs;
         Work work;
@@ -145,8 +145,8 @@ class Checker {
         }
         const std::uint64_t seen = run_on(*comparing_, one, inputs).work.counters.masked_tiles;
         if (seen == told.masked_tiles) return "";
-        return fmt::format("it masks {} tiles, and notes {} of {} as masked", seen, told.masked_tiles,
-                           told.tiles);
+        return fmt::format("it masks {} tiles, but its note_tile says so of {} of {}", seen,
+                           told.masked_tiles, told.tiles);
     }
 
     Ran run_on(RemoteDevice& device, const Case& one, const Inputs& inputs) {
@@ -156,7 +156,7 @@ class Checker {
         return ran;
     }
 
-    /// What a kernel does where it is checked, and may not: traffic that nobody counts, or anything else than
+    /// What a kernel does where it is checked, and may not: uncounted traffic, or anything else than
     /// in the plain run. Empty if nothing.
     std::string difference(const Case& one, const Ran& plain, const Ran& checked) const {
         if (const auto bypassed = checked.work.counters.bypassed_bytes; bypassed != 0)

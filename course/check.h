@@ -27,7 +27,7 @@ struct Criterion {
 /// How to check.
 struct CheckOptions {
     std::uint64_t seed = 1;   ///< of the problems of "correct", and of some of "races"
-    bool untrusted = false;   ///< the kernel is somebody else's: screened before it is built, and sandboxed
+    bool untrusted = false;   ///< the kernel is another person's: screened before it is built, and sandboxed
     bool thorough = false;    ///< more edge cases
     double run_limit_s = 10;  ///< of processors, of one run; one that takes longer ends its criterion
     double limit_s = 600;     ///< of processors, of all; what is then not done counts as failed

@@ -109,9 +109,8 @@ std::string task_text(const Exercise& e, const std::vector<MustMove>& moves) {
         e.number, in_words(e.name), parent.folder(), e.change, e.complaint, e.task);
     if (!moves.empty())
         text += fmt::format(
-            "These counters take another value. Predict each before you change anything:\n`lab check` puts "
-            "your "
-            "numbers beside what it counts.\n\n{}",
+            "These counters take another value. Predict each before you change anything:\n`lab check` shows "
+            "your numbers next to what it counts.\n\n{}",
             tables_of(moves, parent, {}));
     const int sm_count = open_device(Backend::cpu)->sm_count();
     for (const Case& c : claim_cases(e.folder())) {
@@ -129,7 +128,7 @@ std::string task_text(const Exercise& e, const std::vector<MustMove>& moves) {
             fmt::join(new_dims, " and "));
     text += "\nOther problems follow the same rule, and what the change does not name stays as it is.\n";
     if (e.diff_budget > 0)
-        text += fmt::format("The reference does it in at most {} lines added or changed.\n", e.diff_budget);
+        text += fmt::format("At most {} added or changed lines are enough.\n", e.diff_budget);
     text +=
         "\n## How to work\n\n"
         "1. Write your prediction into prediction.md, as numbers, before you change anything.\n"
@@ -143,11 +142,10 @@ std::string task_text(const Exercise& e, const std::vector<MustMove>& moves) {
 std::string prediction_text(const Exercise& e, const std::vector<MustMove>& moves) {
     const std::string tables = tables_of(moves, parent_of(e), {"my prediction", "because"});
     return fmt::format(
-        "# Prediction for stage {:02}: {}\n\nWritten before the first change. Wrong ones are worth as much "
-        "as "
-        "right ones, if they\nsay why. `lab check` reads the numbers of these tables.\n\n{}{}"
-        "| also | of the parent | my prediction | because |\n|---|---|---|---|\n"
-        "| a counter that stays | | | |\n| time on a GPU, in the regime \"{}\" | 1 | | |\n\n"
+        "# Prediction for stage {:02}: {}\n\nWritten before the first change. A wrong one is worth as much "
+        "as a right one, if it\nsays why. `lab check` reads the numbers of these tables.\n\n{}{}"
+        "| beyond these | the parent's | my prediction | because |\n|---|---|---|---|\n"
+        "| a counter that stays | | | |\n| time on a GPU, in the regime \"{}\" | 1x | | |\n\n"
         "Afterwards: where was it wrong, and why?\n",
         e.number, in_words(e.name), tables, tables.empty() ? "" : "\n", e.shows_in);
 }
@@ -196,7 +194,10 @@ Exercise load_exercise(const std::string& word) {
         const std::string text = read_file(folder / "exercise.md");
         e.task = section(text, "The task");
         e.complaint = section(text, "The complaint");
-        if (e.complaint.empty()) e.complaint = section(read_file(folder / "README.md"), "The complaint");
+        if (e.complaint.empty()) {
+            const std::string lesson = section(read_file(folder / "README.md"), "The complaint");
+            e.complaint = lesson.substr(0, lesson.find("\n\nTry it first: "));  // its reader does
+        }
         for (int n = 1; !section(text, fmt::format("Hint {}", n)).empty(); ++n)
             e.hints.push_back(section(text, fmt::format("Hint {}", n)));
         return e;

@@ -68,7 +68,7 @@ struct StudentFolder {
     std::filesystem::path products() const { return path / ".lab"; }
 };
 
-/// Makes the folder. Throws BadUsage if it is there and not empty.
+/// Makes the folder. Throws BadUsage if it exists and is not empty.
 StudentFolder start_exercise(const Exercise& exercise, const std::filesystem::path& folder);
 /// Throws BadUsage if the folder was not made by start_exercise().
 StudentFolder open_student_folder(const std::filesystem::path& folder);

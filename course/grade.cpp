@@ -47,7 +47,7 @@ double rounded(double score) {
 }
 
 std::string output_of(const Criterion& c) {
-    if (!c.why_not.empty()) return "not looked at: " + c.why_not;
+    if (!c.why_not.empty()) return "not examined: " + c.why_not;
     std::string text =
         c.total == 1 ? (c.all() ? "yes\n" : "no\n") : fmt::format("{} of {}\n", c.passed, c.total);
     constexpr std::size_t shown = 3, longest = 4000;
@@ -68,7 +68,7 @@ std::string output_of(const Criterion& c) {
 std::string kernel_of(const fs::path& folder, std::string& why_not) {
     struct stat info {};
     if (lstat(folder.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {
-        why_not = "it is a link to a folder, and no folder: what is in there may be somebody else's";
+        why_not = "it is a link to a folder, not a folder: the files in it may be another student's";
         return "";
     }
     const Descriptor in{open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
@@ -170,8 +170,9 @@ std::vector<Score> scores(const CheckResult& result, const Rubric& rubric) {
         } else if (c.key == "moved") {
             const double most = std::max(0.0, part_until_exact * all - list.front().score);
             score.score = std::min(score.most * part, most);
-            score.output += fmt::format("\nCounts in full once {}; until then all points are at most {:g}.\n",
-                                        moved_words, part_until_exact * all);
+            score.output +=
+                fmt::format("\nThis counts in full once {}; until then all points are at most {:g}.\n",
+                            moved_words, part_until_exact * all);
         } else {
             counts_once(moved_words);
         }

@@ -1,5 +1,5 @@
 /// @file
-/// Grades submissions: kernels of people whom nobody vouches for.
+/// Grades submissions: kernels that are not trusted.
 ///
 /// Threat model. A submission is C++ that is compiled and run. Its source and what the compiler made of it
 /// are screened (screen.h), so that it can name nothing but the CUDA layer. It is compiled and run in

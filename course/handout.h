@@ -14,7 +14,7 @@ namespace ladder {
 struct Handout {
     std::vector<std::string> exercises;  ///< folders of the stages to solve
     std::vector<std::string> hidden;     ///< of these and of all that were made from them
-    std::vector<std::string> kept;       ///< of the stages that are there with kernel and lesson
+    std::vector<std::string> kept;       ///< of the stages that stay with kernel and lesson
     int files = 0;
 };
 

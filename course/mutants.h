@@ -1,6 +1,6 @@
 /// @file
 /// Mutants: variants of a stage's kernel with one bug each, which the suite must reject and the zoo shows as
-/// puzzles. Each is a text beside its stage, stages/NN_name/mutants/WHAT.txt:
+/// puzzles. Each is a text in its stage's folder, stages/NN_name/mutants/WHAT.txt:
 ///
 ///     Bug: nothing waits for the asynchronous copies
 ///     Symptom: right in most runs on a GPU, wrong under load

@@ -15,7 +15,7 @@ namespace ladder {
 /// names is part of its idea, and stays.
 std::vector<Case> own_problems(const Exercise& exercise, std::uint64_t seed);
 
-/// Problems that nobody can foresee, and strong ones at every seed: own_problems(); at each head dimension
+/// Problems that none can foresee, and strong ones at every seed: own_problems(); at each head dimension
 /// several key tiles along which the maximum rises to the end, with and without a mask, and rows that see no
 /// key; and free draws.
 std::vector<Case> seeded_problems(const Exercise& exercise, std::uint64_t seed);

@@ -14,7 +14,7 @@ constexpr std::size_t sequence_length = 10;  ///< tokens: about a line
 
 using Sequences = std::set<std::uint64_t>;
 
-/// Words that nobody can rename.
+/// Words that no submission can rename.
 bool is_nobodys_name(std::string_view word) {
     static const std::set<std::string_view> words{
         "auto",     "bool",     "break",    "case",      "char",     "const",    "constexpr",

@@ -2,7 +2,7 @@
 /// Which submissions share more than the parent's code.
 ///
 /// As MOSS does it (Schleimer, Wilkerson and Aiken: Winnowing, SIGMOD 2003): a kernel is the set of its
-/// sequences of k tokens, in which names and literals are all the same. What the parent has is nobody's own.
+/// sequences of k tokens, in which names and literals are all the same. What the parent has counts for none.
 /// A kernel is short, so all sequences are compared, not a sample of them.
 #pragma once
 
@@ -31,7 +31,7 @@ struct Similarity {
 /// tokens_of()), nothing.
 OwnCode own_code(const std::string& name, const std::string& source, const std::string& parent);
 
-/// Each submission beside each other one, and beside that of the ladder's kernels which has most of it, where
+/// Each submission against each other, and that of the ladder's kernels which has most of it, where
 /// at least `least` of its own is shared; the most similar first.
 std::vector<Similarity> similarities(const std::vector<OwnCode>& submissions,
                                      const std::vector<OwnCode>& ladder, double least);

@@ -106,7 +106,7 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
                                      library.string(), "--json", file.string()};
     if (exercise.solved_here) command.push_back(std::to_string(exercise.number));
     for (const std::string& word : problems(exercise, gpu->compute_capability())) command.push_back(word);
-    on_step("time beside " + parent_of(exercise).folder(), 1, 2);
+    on_step("time next to " + parent_of(exercise).folder(), 1, 2);
     LimitedProcess process(command, limits);
     const std::string how_it_ended = process.wait(time_limit_s);
     if (fs::is_regular_file(fs::symlink_status(file))) return load_results(file);

@@ -1,5 +1,5 @@
 /// @file
-/// A student's kernel on the GPU, if there is one: timed beside its parent and the ladder's solution.
+/// A student's kernel on the GPU, if there is one: timed with its parent and the ladder's solution.
 #pragma once
 
 #include <filesystem>

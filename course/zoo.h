@@ -44,7 +44,7 @@ struct PuzzleFolder {
     std::filesystem::path kernel() const { return path / "kernel.cu"; }
 };
 
-/// Makes the folder, with the wrong kernel. Throws BadUsage if it is there and not empty, CheckFailed as
+/// Makes the folder, with the wrong kernel. Throws BadUsage if it exists and is not empty, CheckFailed as
 /// above.
 PuzzleFolder start_puzzle(const Puzzle& puzzle, const std::filesystem::path& folder);
 

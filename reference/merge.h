@@ -1,5 +1,5 @@
 /// @file
-/// The algebra behind every stage after 00: attention of one query row over any set of keys is a triple
+/// The algebra of every stage after 00: attention of one query row over any set of keys is a triple
 /// (m, l, O), and triples over disjoint sets of keys merge into the triple over their union, in any order.
 ///
 /// With s_j the scaled score of key j and v_j its value,

@@ -113,7 +113,7 @@ bool Checker::is_builtin(const std::byte* address, std::size_t bytes) const {
     return variables.contains(address, bytes) || parameters_.contains(address, bytes);
 }
 
-/// Memory that is nobody's to race on: these, and constants.
+/// Memory on which no race exists: these, and constants.
 bool Checker::is_private(const std::byte* address, std::size_t bytes, bool write) {
     if (is_builtin(address, bytes)) return true;
     if (write) return false;
@@ -121,7 +121,7 @@ bool Checker::is_private(const std::byte* address, std::size_t bytes, bool write
     return constants_.contains(address, bytes);
 }
 
-/// An atomic learns from those on the same address before it, and tells those behind it.
+/// An atomic learns from those on the same address before it, and tells those after it.
 void Checker::atomic(Shadow& shadow, std::size_t place, int thread, Via via) {
     const Shadow::Line& line = shadow.line_at(place);
     const Access& last =
@@ -177,7 +177,7 @@ void Checker::check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* a
         before = now.access;
         return;
     }
-    // Reads that come before this one need not be remembered: who comes behind this one comes behind them.
+    // Reads that come before this one need not be remembered: what comes after this one comes after them.
     if (!reads.empty() && knows(shadow, now, reads.front()))
         std::erase_if(reads, [&](const Access& before) { return knows(shadow, now, before); });
     reads.push_back(now.access);
@@ -190,7 +190,7 @@ void Checker::check_proxy(const Shadow& shadow, const Access& before, const std:
     if (!clocks_.of_this_block(at) || !clocks_.is_thread(at) || clocks_.is_fenced(now.thread, at)) return;
     throw report(
         Report::Kind::missing_fence,
-        "{} of {} at {} by thread {} behind the write at {} by thread {}, with no fence_proxy_async by "
+        "{} of {} at {} by thread {} after the write at {} by thread {}, with no fence_proxy_async by "
         "that thread between them",
         now.via == Via::product ? "wgmma" : "bulk copy", describe(shadow, address), now.access.caller(),
         now.thread, before.caller(), clocks_.thread_of(at));
@@ -220,7 +220,7 @@ void Checker::conflict(const Shadow& shadow, const Access& before, const char* b
                      "{} {} at {} by thread {} before the asynchronous copy at {} was waited for", what,
                      describe(shadow, address), now.access.caller(), now.thread, before.caller());
     }
-    const char* missing = !same_block ? "blocks of one launch have no order but by fences around an atomic"
+    const char* missing = !same_block ? "blocks of one launch have no order without fences around an atomic"
                           : by_copy && copies.by_mbarrier  ? "the mbarrier of that copy was not waited for"
                           : thread / 32 == now.thread / 32 ? "no __syncwarp or barrier between them"
                                                            : "no barrier between them";

@@ -111,7 +111,7 @@ class Clocks {
     Moment copy(int thread, Epoch n) const { return {block_, n, copies_of(thread)}; }
     /// The moment at which an agent's epoch ends.
     Moment moment(Agent agent, Epoch epoch) const { return {block_, epoch, agent}; }
-    /// Behind those of the threads and their copies.
+    /// After those of the threads and their copies.
     Agent add_agent() { return next_agent_++; }
     bool is_thread(const Moment& moment) const { return moment.agent < threads_.size(); }
     bool is_copy(const Moment& moment) const {
@@ -146,7 +146,7 @@ class Clocks {
         self.proxy_fences.push_back(self.epoch);
         self.epoch += 1;
     }
-    /// Does `thread` know of such a fence of whoever wrote, behind the write?
+    /// Does `thread` know of such a fence of the writer, after the write?
     bool is_fenced(int thread, const Moment& write) const {
         const Epochs& fences = threads_[write.agent].proxy_fences;
         const auto first = std::lower_bound(fences.begin(), fences.end(), write.epoch);

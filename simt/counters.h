@@ -34,7 +34,7 @@ struct Counters {
     std::uint64_t copies_left_in_flight = 0;  ///< copies that a wait leaves pending, at each wait
     std::uint64_t bulk_loads = 0;             ///< bulk copies to shared memory
     std::uint64_t bulk_stores = 0;            ///< and from there
-    std::uint64_t bulk_adds = 0;              ///< and those that add to what is there
+    std::uint64_t bulk_adds = 0;              ///< and those that add to memory
     std::uint64_t bulk_bytes = 0;             ///< of all three; of boxes with what lies outside of the tensor
     std::uint64_t wgmma = 0;                  ///< products of a warpgroup, m64nNk16, once per warpgroup
     std::uint64_t wgmma_columns = 0;          ///< N of each of these, which is 2048 N FLOPs

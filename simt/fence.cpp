@@ -76,7 +76,7 @@ void on_fault(int, siginfo_t* info, void* context) {
             siglongjmp(host.entry, 1);
         }
     }
-    sigaction(SIGSEGV, &host.before, nullptr);  // somebody else's: it faults again, for them
+    sigaction(SIGSEGV, &host.before, nullptr);  // not ours: it faults again, for its handler
 }
 
 /// Closes device memory, and opens it again at the end of its scope.

@@ -12,7 +12,7 @@ namespace simt {
 std::size_t fence_unit();
 
 /// From now on memory is device memory, for run_host_side(). It begins at a multiple of fence_unit(), and is
-/// that of nobody else up to one. `name` must outlive it.
+/// that of no other up to one. `name` must outlive it.
 void fence(void* data, std::size_t bytes, const char* name);
 void forget_fence(void* data);
 

@@ -78,7 +78,7 @@ std::string to_string(Caller caller) {
         offset = caller.address - image.dlpi_addr;
         if (image.dlpi_name[0] != '\0') file = image.dlpi_name;  // the program has no name here
     });
-    // The return address is behind the call; one byte before it is inside.
+    // The return address is past the call; one byte before it is inside.
     const std::string command = fmt::format("addr2line -i -e {} {:#x} 2>/dev/null", quoted(file), offset - 1);
 
     std::string source;

@@ -21,7 +21,7 @@ struct Range {
     const std::byte* begin = nullptr;
     std::size_t bytes = 0;
 
-    /// How far behind its first byte; too much for an address before it.
+    /// How far past its first byte; too much for an address before it.
     std::size_t place_of(const void* address) const {
         return static_cast<std::size_t>(static_cast<const std::byte*>(address) - begin);
     }

@@ -114,7 +114,7 @@ class Mbarriers : Part {
         complete_if_over(mbarrier, true, caller);
         if (!mbarrier.is_visible) {
             fail(Kind::missing_fence,
-                 "bulk_load at {} signals an mbarrier without a mbarrier_fence_init behind its mbarrier_init",
+                 "bulk_load at {} signals an mbarrier without a mbarrier_fence_init after its mbarrier_init",
                  caller);
         }
         if (mbarrier.agent == 0) mbarrier.agent = context_.add_agent("bulk load", thread());

@@ -55,7 +55,7 @@ constexpr int column_of(int lane, int i) {
 template <int depth>
 inline void multiply_rows(const float* A, int A_stride, const float* B, int B_stride, float* D, int D_stride,
                           bool add) {
-    float sum[4][8];  // nobody else's, so that the compiler may use vector registers
+    float sum[4][8];  // no other's, so that the compiler may use vector registers
     for (int i = 0; i < 4; ++i) {
         for (int j = 0; j < 8; ++j) sum[i][j] = add ? D[i * D_stride + j] : 0.0f;
     }

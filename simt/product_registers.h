@@ -102,7 +102,7 @@ class ProductRegisters : Part {
         const bool known = found != all.end() && found->begin == first && found->bytes == bytes;
         const bool is_chained = known && found->in_flight > 0;
         if (!is_chained && (known ? found->touched : !thread.fenced)) {
-            fail(Kind::missing_fence, "wgmma at {} by thread {} of {} that no wgmma_fence made fit for it",
+            fail(Kind::missing_fence, "wgmma at {} by thread {} of {} that no wgmma_fence made ready for it",
                  site, id, what);
         }
         if (!known) {  // what lay there before is gone

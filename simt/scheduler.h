@@ -94,14 +94,14 @@ class Scheduler {
   private:
     struct Fiber {
         boost::context::fiber waiting;  ///< where it goes on, while it does not run
-        bool ended = true;              ///< or nobody
+        bool ended = true;              ///< or there is none
     };
     static constexpr int nobody = -1;
 
     void start(int fiber);
     void abandon();
     /// Picks a ready fiber: of the warp that ran last if it can, shuffled of any warp, delayed of those held
-    /// back only if no other can go on. Nobody if none is ready, or one has failed.
+    /// back only if no other can go on. `nobody` if none is ready, or one has failed.
     int next();
     /// Makes a warp that has a ready fiber the current one, if there is one outside of a group.
     bool move_on(int left_out);
@@ -112,7 +112,7 @@ class Scheduler {
     Fiber& fiber(int id) { return fibers_[id + 1]; }
 
     Stacks stacks_;
-    std::vector<Fiber> fibers_;         ///< the first is whoever called run(), nobody
+    std::vector<Fiber> fibers_;         ///< the first is the caller of run(), `nobody`
     std::vector<Waiting> waiting_;      ///< of each fiber
     std::vector<std::uint32_t> ready_;  ///< of each warp, a bit per turn, not per lane
     std::array<std::uint8_t, 32> lane_of_turn_{};

@@ -64,7 +64,7 @@ class Origins {
 
     /// The global memory that the 16 bytes there were copied from, or null.
     const void* source(std::size_t place) const { return sources_[place / copied]; }
-    /// The warp that stored the byte there, or nobody.
+    /// The warp that stored the byte there, or none.
     int warp(std::size_t place) const { return warps_[place / stored]; }
 
   private:

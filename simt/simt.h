@@ -52,9 +52,9 @@ static_assert(std::is_trivially_copyable_v<Machine>);
 struct Options : Machine {
     /// Additions to one float need an order, since the kernel is to give the same bits each time.
     bool additions_in_order = false;
-    /// Called behind each block with its number, x fastest, and its work; by the worker that ran it.
+    /// Called after each block with its number, x fastest, and its work; by the worker that ran it.
     std::function<void(std::uint64_t number, const Counters& work)> on_block = {};
-    /// If set, blocks record what they do, and it is called behind each; by the worker that ran it.
+    /// If set, blocks record what they do, and it is called after each; by the worker that ran it.
     std::function<void(const Launch& launch, BlockTrace&& trace)> on_trace = {};
 
     /// Another machine; who is told stays.

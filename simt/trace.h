@@ -87,7 +87,7 @@ struct Timeline {
         struct Fill {
             double issued = 0, landed = 0;         ///< from its first load's issue to when its last has come
             double first_read = 0, last_read = 0;  ///< by products; both 0 if none reads it
-            double freed = 0;  ///< when whoever filled it anew was told that it may; 0: nobody did
+            double freed = 0;  ///< when the thread that filled it anew was told that it may; 0: none did
             bool operator==(const Fill&) const = default;
         };
         std::vector<std::string> tensors;  ///< that it was filled from: "K"
@@ -150,7 +150,7 @@ struct BlockTrace {
     struct Phase {
         std::vector<Tile> tiles;  ///< that were noted in it: several if warpgroups note their own
         std::vector<Warp> warps;
-        bool behind_barrier = false;  ///< and not behind a note
+        bool behind_barrier = false;  ///< and not after a note
 
         bool operator==(const Phase&) const = default;
     };

@@ -33,14 +33,14 @@ class Workers {
     void end_atomic(std::size_t block) {
         if (!atomics_.empty()) change([&] { atomics_[block] += 1; });
     }
-    /// The block has ended: nobody waits for it.
+    /// The block has ended: no thread waits for it.
     void end_block(std::size_t block) {
         if (!atomics_.empty()) change([&] { atomics_[block] = all; });
     }
 
     enum class Waited : std::uint8_t {
         reached,
-        in_vain,     ///< all wait, and nobody is left who could raise a count
+        in_vain,     ///< all wait, and none is left to raise a count
         given_up_on  ///< another block has failed
     };
     /// Until `reached()`, which a count that is raised may change.
@@ -59,11 +59,11 @@ class Workers {
         }
         return Waited::reached;
     }
-    /// A count has been raised: whoever waits looks again.
+    /// A count has been raised: each waiting thread looks again.
     void raised() {
         change([&] { raised_ += 1, asleep_ = 0; });
     }
-    /// A thread has no more blocks to run; or its block has failed, so that nobody waits for anybody.
+    /// A thread has no more blocks to run; or its block has failed, so that none waits for another.
     void leave(bool failed) {
         change([&] {
             running_ -= 1;

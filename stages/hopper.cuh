@@ -359,6 +359,16 @@ __device__ __forceinline__ void wgmma_commit(LADDER_ONLY_SITE) {
 #endif
 }
 
+/// max(a, b, c) for an a that is not negative: floats then compare as the integers of their bits, of which
+/// Hopper takes three at once (VIMNMX3).
+__device__ __forceinline__ float max3(float a, float b, float c) {
+#ifdef __CUDACC__
+    return __int_as_float(__vimax3_s32(__float_as_int(a), __float_as_int(b), __float_as_int(c)));
+#else
+    return fmaxf(a, fmaxf(b, c));
+#endif
+}
+
 /// After a wait for a product: tells the compiler that the registers of its operands were in use until
 /// here, so that it neither reuses nor changes them before (warpgroup_fence_operand in CUTLASS).
 template <class Register, int n>

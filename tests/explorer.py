@@ -413,8 +413,10 @@ def test_pages(browser, site, size):
              "*_8h.html")
     for page in [sorted(site.glob(kind))[0] for kind in kinds] + sorted(site.glob("docs_*.html")):
         browser.driver.get(page.as_uri())
-        wide = browser.script("return document.documentElement.scrollWidth")
+        wide, below = browser.script("""const page = document.documentElement;
+                                        return [page.scrollWidth, page.scrollHeight - page.clientHeight]""")
         check(wide <= size[0], f"{page.name} is {wide} wide in a window of {size[0]}")
+        check(below <= 0 or "slides" in page.name, f"{page.name} ends {below} pixels above an empty rest")
         wrong = browser.script("return [...document.querySelectorAll('.katex-error')].map(formula => formula.title)")
         check(not wrong, f"{page.name} has formulas that are not typeset: {wrong}")
         if page.name in ("index.html", "stages.html"):

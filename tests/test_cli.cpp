@@ -105,7 +105,8 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
         const std::string list = shown(columns, "list");
         CHECK(widest_line(list) <= columns);
         CHECK(list.find("04_split_q                 a warp owns 16 query rows") != std::string::npos);
-        CHECK(list.find("Left out, for a terminal of " + std::to_string(columns)) != std::string::npos);
+        CHECK(list.find("A terminal of " + std::to_string(columns) + " columns has no room") !=
+              std::string::npos);
     }
 }
 
@@ -124,8 +125,8 @@ TEST_CASE("lab list --for: the recorded times nearest to a problem, and the defa
           Pass::backward);
     const std::string said = shown(80, "list --for 1,32,8,1,65537,128");
     CHECK(widest_line(said) <= 80);
-    CHECK(said.find("No recording has this problem") != std::string::npos);
-    CHECK(lab({"list", "--for", "1,32,8,1,65536,128"}).out.find("No recording has") == std::string::npos);
+    CHECK(said.find("No recording covers this problem") != std::string::npos);
+    CHECK(lab({"list", "--for", "1,32,8,1,65536,128"}).out.find("No recording covers") == std::string::npos);
 }
 
 TEST_CASE("lab: tensors that no memory holds", "[cli]") {
@@ -363,7 +364,7 @@ TEST_CASE("a stage is its folder: a new one is listed, compared, verified, count
     };
     const std::string list = with_it({"list"});
     CHECK(contains(list, "90_another"));
-    CHECK(contains(list, "On a GPU of compute capability 9.0 only, or on the CPU: 90."));
+    CHECK(contains(list, "These need a GPU of compute capability 9.0, or the CPU: 90."));
     CHECK(!contains(list, "10_packed_gqa"));
     CHECK(contains(with_it({"diff", "90"}), "+LADDER_STAGE(forward, Dims, .number = 90"));
     CHECK(contains(with_it({"verify", "another", "--shape", "1,2,1,65,130,64", "--causal"}), "1 of 1 case"));

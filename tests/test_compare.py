@@ -163,7 +163,8 @@ class LikeTest(unittest.TestCase):
 
     def test_every_ceiling_has_a_source(self):
         for gpu in MODEL.gpus.values():
-            self.assertTrue(gpu.sources and all(url.startswith("https://") for url in gpu.sources), gpu.name)
+            self.assertTrue(gpu.sources, gpu.name)
+            self.assertTrue(all(source.startswith(("https://", "NVIDIA ")) for source in gpu.sources), gpu.name)
             self.assertLess(gpu.fp16_tflops * 1e6 / gpu.sms / gpu.mhz / 2, 4200)  # multiply-adds of an SM in a clock
 
     def test_errors_are_within_these_bounds(self):
@@ -205,7 +206,7 @@ class LikeTest(unittest.TestCase):
             self.assertIn("it is taken to be", " ".join(shown.split()))
             self.assertTrue(all(row["estimate"] for row in json.loads(answer.read_text())["estimates"]))
         for words, code, why in ((("36", "--like", "A100"), 3, "36_own_diagonal needs compute capability 9.0"),
-                                 (("--like", "X1"), 2, "there is no GPU 'X1' to be like; there are H200, "),
+                                 (("--like", "X1"), 2, "no ceilings are known of a GPU 'X1', only of H200, "),
                                  (("77", "--like", "A100"), 2, "there is no stage '77'"),
                                  (("--like", "A100", "--regime", "x"), 2, "there is no regime 'x'")):
             status, shown, said = output(like, LAB, *words)

@@ -250,8 +250,8 @@ TEST_CASE("course: nvcc makes a library of a kernel, beside the solution of the 
     problem.d = 64;
     if (!has_device(Backend::gpu)) CHECK_THROWS_AS(yours.run(problem), CheckFailed);
 
-    folder.write("kernel.cu", with(kernel_of(5), "const int diagonal", "const in diagonal"));
-    CHECK(contains(build(), place_of(kernel_of(5), "const int diagonal", "kernel.cu({}): error")));
+    folder.write("kernel.cu", with(kernel_of(5), "const int reach", "const in reach"));
+    CHECK(contains(build(), place_of(kernel_of(5), "const int reach", "kernel.cu({}): error")));
     CHECK(!fs::exists(c.library()));
     // What only nvcc's host code calls, the CPU's objects do not show.
     folder.write("kernel.cu", with(kernel_of(5), "    launch(attention<T, d>",

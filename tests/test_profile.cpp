@@ -328,8 +328,7 @@ TEST_CASE("what keeps Nsight Compute from measuring is said in one line", "[prof
     }
     SECTION("a launch is missing") {
         ncu.behave("cp \"$here/there.json\" \"$json\"; head -n 7 \"$here/raw.csv\"\n");
-        CHECK(message<CheckFailed>([&] { ncu.profile(); }) ==
-              "Nsight Compute tells of 1 launch; there were 4");
+        CHECK(message<CheckFailed>([&] { ncu.profile(); }) == "Nsight Compute reports 1 launch; lab made 4");
     }
     SECTION("the profile is torn") {
         ncu.behave("echo '{' > \"$json\"; cat \"$here/raw.csv\"\n");

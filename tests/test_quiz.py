@@ -120,7 +120,7 @@ class CommandTest(unittest.TestCase):
         self.assertIn(f"Wrong: {question.answers[wrong - 1].why}", said)
         self.assertIn(f"{question.right} is right: {question.answers[question.right - 1].why}", said)
         self.assertIn(f"0 of 1 right, of {len(PARTS[1].questions)} questions. "
-                      f"Worth reading again: {question.idea}", said)
+                      f"Read again: {question.idea}", said)
 
     def test_lists_say_nothing_of_the_answers_and_the_key_does(self):
         right = PARTS[2].questions[0].answers[PARTS[2].questions[0].right - 1]

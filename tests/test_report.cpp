@@ -99,7 +99,7 @@ TEST_CASE("the report finds the rows whose maximum rises after the first key til
         };
         a.spoil(rises);
         CHECK(contains(a.verdict().report, pattern));
-        CHECK(!contains(a.verdict().report, "% of the elements there"));
+        CHECK(!contains(a.verdict().report, "% of these elements"));
         // One row more, and it is something else.
         a.spoil(
             [&](int b, int h, int row, int) { return b == 0 && h == 0 && row == 0 && !rises(b, h, row, 0); });

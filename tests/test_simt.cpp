@@ -102,7 +102,7 @@ TEST_CASE("simt: races are found, whatever the order", "[simt]") {
     }
 }
 
-TEST_CASE("simt: blocks have no order but by fences around an atomic", "[simt]") {
+TEST_CASE("simt: blocks have no order without fences around an atomic", "[simt]") {
     const WithOptions restore;
     for (const int workers : {1, 3}) {
         for (const auto order :

@@ -7,8 +7,11 @@ A floor under the English of the ladder: what passes still has to be read aloud.
 the pages of stages/ and docs/, the README of every other folder, and the Markdown of notebooks. Lessons in UNEDITED are
 to be edited yet, and join then. Recordings, blocks that programs write and listings are skipped, as are the targets of
 links.
+
+Read are also the comments and strings of programs: messages, and the texts of tables, figures and plots.
 """
 
+import ast
 import json
 import re
 import sys
@@ -17,20 +20,36 @@ from pathlib import Path
 THERE = r"(?:is|are|was|were|be|been) there\b(?! (?:a|an|any|no)\b)"
 WORDS = re.compile(
     rf"\b(?:behind|beside|whoever|nobody|everybody|somebody|dear|thrice|for ever|namesake|{THERE})\b", re.I)
-# What stays: a maximum lags behind, "Is there room?" asks whether there is any, and two counters have this name
-REVIEWED = re.compile(r"\b(?:lags? behind|is there room|exponentials beside (?:own )?products)\b", re.I)
+# What stays: a maximum lags behind, "Is there room?" asks whether there is any, and names: of two counters and their
+# fields, of a constant, and of the sandbox's other user
+REVIEWED = re.compile(r"\b(?:lags? behind|is there room|exponentials beside (?:own )?products|beside, beside_own"
+                      r"|as nobody)\b|`nobody`|\(nobody\)", re.I)
 
 UNEDITED = tuple(f"stages/{number}_" for number in (40, 41, 50, 51, 57, 58))
 PAGES = ("*.md", "stages/**/*.md", "docs/**/*.md", "*/README.md")
 RECORDED = "docs/results/"
+PROGRAMS = ("harness/**/*.cpp", "harness/**/*.h", "harness/**/*.cu", "course/**/*.cpp", "course/**/*.h", "simt/*.cpp",
+            "simt/*.h", "python/src/*", "reference/*")
+SCRIPTS = ("docs/*/*.py", "python/flash_ladder/*.py", "examples/**/*.py")
 SKIPPED = re.compile(r"<!-- generated: .*?<!-- end -->|^ *```.*?^ *```|\]\([^)]*\)", re.S | re.M)
 
 
 def comments(source):
-    """(line, text) of each comment and each string of a source."""
+    """(line, text) of each comment and each string of a source. A string of one word is a name."""
     for number, line in enumerate(source.splitlines(), 1):
         for text in re.findall(r"//.*|\"(?:\\.|[^\"\\])*\"", line):
-            yield number, text
+            if text.startswith("//") or " " in text:
+                yield number, text
+
+
+def texts(source):
+    """(line, text) of each string of a Python source but its docstrings."""
+    tree = ast.parse(source)
+    documented = {id(node.body[0].value) for node in ast.walk(tree)
+                  if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and isinstance(node.body[0], ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            yield node.lineno, node.value
 
 
 def prose(page):
@@ -55,6 +74,9 @@ def found(root):
     pages = sorted({page for pattern in PAGES for page in root.glob(pattern)})
     pages = [page for page in pages if not page.relative_to(root).as_posix().startswith((*UNEDITED, RECORDED))]
     read_as = {comments: kernels, prose: pages, cells: sorted(root.glob("notebooks/*.ipynb"))}
+    programs, scripts = (sorted({file for pattern in patterns for file in root.glob(pattern) if file.is_file()})
+                         for patterns in (PROGRAMS, SCRIPTS))
+    read_as = read_as | {comments: kernels + programs, texts: scripts}
     for file, read in [(file, read) for read, files in read_as.items() for file in files]:
         for number, text in read(file.read_text(encoding="utf-8")):
             for word in rejected(text):
@@ -66,6 +88,7 @@ def finds_what_it_is_for():
     assert [(n, rejected(text)) for n, text in prose(page) if rejected(text)] == [(1, ["is there"]), (9, ["beside"])]
     source = 'int behind;  // nobody\nf("O was there");'
     assert [rejected(text) for _, text in comments(source)] == [["nobody"], ["was there"]]
+    assert [text for _, text in texts('def f():\n    "behind"\n    return f"{x} behind"')] == [" behind"]
     assert not rejected("Is there a mask? m may lag behind it, besides l.") and rejected("Dear, and behind it")
 
 

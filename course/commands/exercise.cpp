@@ -205,7 +205,7 @@ Document hint(const FolderOptions& options) {
     document.facts = {{"hint", fmt::format("{} of {} for {}", folder.hints, count, exercise.folder())}};
     document.listings.push_back(
         {"hint", exercise.hints[static_cast<std::size_t>(folder.hints - 1)] + "\n", "", nullptr, true});
-    if (all_given) document.notes.emplace_back("that was the last one already");
+    if (all_given) document.notes.emplace_back("that was the last hint; lab check says what is still wrong");
     return document;
 }
 

@@ -59,7 +59,7 @@ Exercise exercise_of(const GradeOptions& options, const Rubric& rubric) {
     throw BadUsage("which exercise? Name it with --stage, or in the rubric");
 }
 
-/// The entries of a folder that somebody else filled, but for hidden ones and plain files. A link that leads
+/// The entries of a folder that another person filled, but for hidden ones and plain files. A link that leads
 /// nowhere is one: its owner must be told.
 std::vector<fs::path> submissions_in(const fs::path& folder) {
     std::vector<fs::path> found;
@@ -194,7 +194,7 @@ class ClassGrader {
     void describe(const std::vector<Similarity>& similar, Document& document) const {
         constexpr double shown_from = 0.8;
         constexpr std::size_t most_shown = 10;
-        Table table("similar", "Share most of their change (a note, in no grade)",
+        Table table("similar", "These share most of their change (a note, in no grade)",
                     {{"submission", "submission"},
                      {"other", "with"},
                      {"own", "sequences", Align::right},
@@ -212,10 +212,10 @@ class ClassGrader {
         const fs::path file = out_ / "similarity.csv";
         OutputFile(file).write(csv);
         if (!table.rows().empty()) document.tables.push_back(table);
-        document.notes.push_back(
-            fmt::format("who shares how much of a change: {}; a short change leaves few ways to write it, so "
-                        "read both",
-                        file.string()));
+        document.notes.push_back(fmt::format(
+            "how much of a change submissions share: {}; a short change leaves few ways to write it, so "
+            "read both",
+            file.string()));
     }
 
     std::vector<Column> columns() const {
@@ -226,7 +226,7 @@ class ClassGrader {
     }
 
     static std::string quoted(std::string name) {
-        // A spreadsheet must not take a name for a formula, not behind blanks and not in wide letters either.
+        // A spreadsheet must not take a name for a formula, neither after blanks nor in wide letters.
         const std::string_view begin =
             std::string_view(name).substr(std::min(name.find_first_not_of(' '), name.size()));
         for (const char* formula : {"=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"}) {
@@ -309,14 +309,14 @@ Document run(const GradeOptions& options) {
     if (std::string why_not; options.leaderboard && !has_device(Backend::gpu, &why_not))
         throw CannotRun("--leaderboard needs a GPU: " + why_not);
     std::error_code error;
-    // Of a class, a link that leads nowhere is somebody's submission, too.
+    // In a class, a link that leads nowhere is a submission, too.
     const bool is_submission =
         !options.gradescope.empty() && fs::exists(fs::symlink_status(options.folder, error));
     if (!is_submission && !fs::is_directory(options.folder, error))
         throw BadUsage(fmt::format("there is no folder {}", printable(options.folder)));
     if (const std::string missing = missing_in_sandbox(); !missing.empty() && !options.weaker_sandbox) {
         throw CannotRun(fmt::format(
-            "submissions are anybody's code, and the sandbox for them needs {}. On a machine that "
+            "submissions are untrusted code, and the sandbox for them needs {}. On a machine that "
             "has nothing to lose, --weaker-sandbox grades without",
             missing));
     }

@@ -75,7 +75,7 @@ Document give_hint(const Puzzle& puzzle, PuzzleFolder folder) {
         {"hint", hints[static_cast<std::size_t>(folder.hints - 1)] + "\n", "", nullptr});
     if (all_given)
         document.notes.push_back(
-            fmt::format("that was the last one already; lab zoo {} --give-up", puzzle.number));
+            fmt::format("that was the last hint; lab zoo {} --give-up shows the fix", puzzle.number));
     return document;
 }
 

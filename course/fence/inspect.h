@@ -1,5 +1,5 @@
 /// @file
-/// Looks into compiled code that nobody vouches for.
+/// Looks into compiled code that is not trusted.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace ladder {
 
-/// What a program of binutils says of a file that nobody vouches for, in the sandbox; the file's name comes
-/// behind the words of the command. Throws CannotRun if the program is not there, and CheckFailed if the file
+/// What a program of binutils says of an untrusted file, in the sandbox; the file's name comes
+/// after the words of the command. Throws CannotRun if the program is not there, and CheckFailed if the file
 /// makes it fail, take long or say more than it may.
 std::string inspect(std::vector<std::string> command, const std::filesystem::path& file);
 

@@ -37,7 +37,7 @@ std::string with_sources(std::string text, const std::filesystem::path& library)
         const char *first = text.data() + at + address.size(), *last = text.data() + text.size();
         std::uint64_t caller = 0;
         const auto [end, error] = std::from_chars(first, last, caller, 16);
-        // The return address is behind the call; one byte before it is inside.
+        // The return address is past the call; one byte before it is inside.
         const std::string source =
             error == std::errc() ? source_line(library, fmt::format("{:#x}", caller - 1)) : "?";
         text.replace(at, static_cast<std::size_t>(end - (text.data() + at)), source);
@@ -92,7 +92,7 @@ void RemoteDevice::fail(const std::string& what) {
     if (!what.empty()) throw CheckFailed(what);
     if (how == fmt::format("exit code {}", wire::terminated)) {
         const std::string said = last_output_.substr(0, last_output_.find_last_not_of('\n') + 1);
-        throw CheckFailed("the program ended, since nobody caught " +
+        throw CheckFailed("the program ended with an exception that it did not catch: " +
                           said.substr(said.rfind('\n') + 1).substr(0, 200));
     }
     throw CheckFailed(how.empty() ? "the program ended in the middle of a run, with exit code 0"

@@ -1,5 +1,5 @@
 /// @file
-/// A student's kernel in a process of its own, behind the Device interface. What verifies and counts the
+/// A student's kernel in a process of its own, as a Device. What verifies and counts the
 /// ladder's stages verifies and counts it: inputs and canaries go there, outputs come back, and they are
 /// judged here.
 #pragma once

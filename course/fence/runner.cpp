@@ -169,7 +169,7 @@ void run(Device& device, const Stage& stage, const Run& order) {
 }  // namespace ladder
 
 int main(int argc, char** argv) {
-    // In the sandbox nobody can send a signal, and abort() would end as a crash of another kind.
+    // In the sandbox no process can send a signal, and abort() would end as a crash of another kind.
     std::set_terminate([] {
         const std::string why = ladder::what_was_thrown() + "\n";
         [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, why.data(), why.size());

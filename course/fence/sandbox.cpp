@@ -285,7 +285,7 @@ std::string missing_in_sandbox() {
     std::vector<std::string> missing;
     if (!has_seccomp()) missing.emplace_back(without_seccomp);
     if (landlock_version() == 0)
-        missing.emplace_back("Landlock, which this system's kernel does not have or not allow");
+        missing.emplace_back("Landlock, which this system's kernel does not have or does not allow");
     return fmt::format("{}", fmt::join(missing, "; "));
 }
 

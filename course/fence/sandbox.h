@@ -1,5 +1,5 @@
 /// @file
-/// Runs code that nobody vouches for.
+/// Runs untrusted code.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +34,14 @@ struct Sandbox {
     std::function<void()> operator()(const std::string& program) const;
 };
 
-/// Bytes of memory that each of the two processes which compile a kernel that nobody vouches for may use.
+/// Bytes of memory that each of the two processes which compile an untrusted kernel may use.
 inline constexpr std::size_t sandboxed_compiler_memory = std::size_t{1} << 30;
 
-/// Limits of a compiler of `kernel`, which nobody vouches for, in `folder`: tighter, and in the sandbox,
+/// Limits of a compiler of `kernel`, which is not trusted, in `folder`: tighter, and in the sandbox,
 /// where it reads the kernel and the CUDA layer and no other source.
 Limits sandboxed_compiler_limits(const std::filesystem::path& kernel, const std::filesystem::path& folder);
 
-/// Lets the sandbox's other user go through a folder, and nobody else: they can use what they know to be
+/// Lets the sandbox's other user go through a folder, and no further user: they can use what they know to be
 /// there.
 void let_sandbox_through(const std::filesystem::path& folder);
 

@@ -93,7 +93,7 @@ class Screen {
     void token() {
         const Token& token = tokens_[at_];
         if (depth_ == 0 && !opens_namespace()) {
-            if (!said_outside_) refuse("outside of the namespace without a name, where all of a kernel is");
+            if (!said_outside_) refuse("outside of the unnamed namespace, which holds all of a kernel");
             said_outside_ = true;
         }
         if (token.text == "{") depth_ += 1;
@@ -109,8 +109,7 @@ class Screen {
             refuse(fmt::format("'{}': kernels do not need it", word));
         const bool used = at_ > 0 && tokens_[at_ - 1].text == "using" && is("ladder", 1) && is(";", 2);
         if (word == "namespace" && depth_ > 0 && !used)
-            refuse(
-                fmt::format("'namespace {}': all of a kernel is in the namespace without a name", text(1)));
+            refuse(fmt::format("'namespace {}': the unnamed namespace holds all of a kernel", text(1)));
     }
 
     /// Whether it is part of `namespace {`, which is all that there may be outside of braces.
@@ -204,7 +203,7 @@ const Words& names_of_the_runner() {
     return names;
 }
 
-/// What the compiler calls by itself, exceptions, and arithmetic that nobody counts.
+/// What the compiler calls by itself, exceptions, and arithmetic that is not counted.
 bool is_of_the_language(std::string_view name) {
     static const Words whole{"memcpy",
                              "memset",
@@ -272,7 +271,7 @@ std::string problem_of(const Symbol& symbol, Backend backend) {
     if (backend == Backend::gpu) return "";  // it defines what the CPU's objects do
     const bool of_a_header = kind == 'W' || kind == 'V' || kind == 'u';
     if (of_a_header && !names_of_the_runner().contains(name)) return "";
-    return fmt::format("it defines {} for others: all of a kernel is in the namespace without a name",
+    return fmt::format("it defines {} for others: the unnamed namespace holds all of a kernel",
                        demangled(name));
 }
 
@@ -327,7 +326,7 @@ std::vector<std::string> uncounted_divides(const Compilation& c) {
         const std::string place = source_line(library, "0x" + line.substr(begin, end - begin));
         const std::string own = c.source.filename().string() + ":";
         if (place.starts_with(own) && host.contains(std::atoi(place.c_str() + own.size()))) continue;
-        found.insert(fmt::format("{}: it divides, and nobody counts it: divide() is counted", place));
+        found.insert(fmt::format("{}: a division that is not counted: use divide()", place));
     }
     return {found.begin(), found.end()};
 }

@@ -17,7 +17,7 @@ namespace ladder {
 ///
 /// It is read token by token. What could make a compiler read other tokens than these is refused by itself:
 /// lines that are joined, digraphs and trigraphs, raw strings, control characters, letters beyond ASCII. So
-/// it does not matter how somebody spells an include, an asm or an attribute. All code is in one namespace
+/// it does not matter how a kernel spells an include, an asm or an attribute. All code is in one namespace
 /// without a name, from where nothing of the layer's can be defined, specialized or replaced.
 std::vector<std::string> screen_source(const std::string& source);
 

@@ -34,7 +34,7 @@ struct Description {
     bool repeats_exactly = true, has_workspace = false, has_counters = false;
 };
 
-/// Behind the header of `workspace`. The answer is a WorkspaceBytes.
+/// Follows the header of `workspace`. The answer is a WorkspaceBytes.
 struct WorkspaceOf {
     Shape shape;
     std::int32_t sm_count;
@@ -43,7 +43,7 @@ struct WorkspaceBytes {
     std::uint64_t all = 0, counters = 0;
 };
 
-/// Behind the header of `run`.
+/// Follows the header of `run`.
 struct Run {
     Problem problem;  ///< with addresses of the program's
     simt::Machine machine;
@@ -60,7 +60,7 @@ struct Ran {
     simt::Counters counters;
 };
 
-/// Exit code of a program that ended because of an exception which nobody caught; its last words name it.
+/// Exit code of a program that ended because of an uncaught exception; its last words name it.
 inline constexpr int terminated = 134;
 
 /// Longest text and most blocks that an answer may have.

@@ -198,10 +198,10 @@ def banks(f):
 # --- The algorithm ---------------------------------------------------------------------------------------------------
 
 
-@figure("00s-memory", "The memories of a GPU, and the way of a tile through them")
+@figure("00s-memory", "The memories of a GPU, and the path of a tile through them")
 def memories(f):
     f.text(0, 14, "where it is, on an H200", bold=True, size=HEAD)
-    f.text(WIDTH, 14, "a tile's way", bold=True, size=HEAD, anchor="end")
+    f.text(WIDTH, 14, "a tile's path", bold=True, size=HEAD, anchor="end")
     levels = [("HBM", "for all SMs: Q, K, V, O", "faint", 0, 260),
               ("L2 cache", "60 MB for all 132 SMs", "faint", 18, 224),
               ("shared memory", "228 KB per SM: tiles of Q, K, V", "shared", 18, 224),
@@ -221,8 +221,8 @@ def memories(f):
         f.text(289, (start + end) / 2 + 4, words, "shared", SMALL)
     f.arrow((8, 248), (8, 240), (8, 74), color="own", thick=1.8)
     f.line((18, 248), (8, 248), color="own", thick=1.8)
-    f.note(354, "Upwards: from 03 on O leaves once. 01 and 02 take O, m and l through HBM at every key tile, and 00 "
-           "takes S and P there and back.")
+    f.note(354, "The path up: from 03 on, O leaves once. 01 and 02 take O, m and l through HBM at every key tile, "
+           "and 00 writes S and P there and reads them back.")
 
 
 @figure("00-naive", "Three kernels, with S and P in global memory between them")
@@ -255,7 +255,8 @@ def naive(f):
     f.text(104, 112, "once", size=SMALL)
     f.text(174, 106, "3 times", size=SMALL)
     f.text(234, 124, "once", size=SMALL)
-    f.note(284, "Per head. Q, K, V and O are N~×~d, drawn narrow; S and P are N~×~N. Arrows are what the kernels ask for.")
+    f.note(284, "One head: Q, K, V and O are N~×~d, drawn narrow; S and P are N~×~N. Arrows show what the kernels "
+           "request.")
 
 
 @figure("01-loops", "Key tiles in the outer loop, query tiles in the inner one")
@@ -284,9 +285,9 @@ def loops(f):
     f.arrow((x, y), (x + 32, y), color="own", thick=2, both=True)
     f.box(x + 36, y0, 38, 4 * size, "faint", 0.15)
     f.label(x + 36, y0, 38, 4 * size, "HBM")
-    f.note(284, "Step 7: K_1 and V_1 stay in shared memory while the query tiles come by. At each step Q_i comes from "
-           "HBM, and O_i, m and l come in fp32 and go back. Of S and P one tile exists at a time, in registers: the "
-           "N~×~N matrix is never written.")
+    f.note(284, "At step 7, K_1 and V_1 stay in shared memory while the query tiles pass. Each step reads Q_i from "
+           "HBM, reads O_i, m and l in fp32, and writes these three back. Only one tile of S and P exists at a time, "
+           "in registers: the N~×~N matrix is never written.")
 
 
 @figure("02-division", "Where O is divided by l: at every key tile, or once")
@@ -313,8 +314,8 @@ def division(f):
     f.text(116, 150, "the same l: ÷ l, and then × l", "own", SMALL)
     f.line((110, 124), (110, 146), color="own", dashed=True)
     chain(186, [("× α", False), ("+ P V", False)], True, "02: O is a plain sum until the end")
-    f.note(292, "α = exp (m − m') follows the maximum, and stays. What goes is the pair of a division at one tile and a "
-           "multiplication by the same l at the next.")
+    f.note(292, "The factor α = exp (m − m') follows the maximum, and stays. Two operations disappear: the division "
+           "at one tile, and the multiplication by the same l at the next.")
 
 
 @figure("03-grid", "The loops swapped: one block per head, or a block for each query tile")
@@ -339,7 +340,7 @@ def swapped(f):
         f.text(x, 315, words, size=SMALL)
 
 
-@figure("04-split-q", "Who owns what of a tile of scores: sliced-K and split-Q")
+@figure("04-split-q", "Which warp owns what of a tile of scores: sliced-K and split-Q")
 def split_q(f):
     size = 168
     for x, title in ((0, "01 to 03: sliced-K"), (236, "04: split-Q")):
@@ -392,9 +393,10 @@ def fragments(f):
             mine = (c, p % 4) == (g0, t0)
             f.cell(x1 + width1 * c, y0 + height1 * p, width1, height1, str(4 * c + p % 4), "own" if mine else "shared",
                    0.75 if mine else (0.12 if p < 4 else 0.24), size=SMALL, bold=mine, line="grid")
-    f.note(366, "A cell is two neighbours, of a row of S or of a column of V. Its number is the lane that holds them, "
-           "lane = 4 g + t. In orange lane 9, g = 2 and t = 1: rows g and g + 8, columns 2t and 2t + 1, and the same 8 "
-           "further on. S leaves an mma as P enters the next one, and a row is in the four lanes of one g.")
+    f.note(366, "A cell is two neighbours, of a row of S or of a column of V. Its number is the lane that holds "
+           "them, lane = 4 g + t. Orange marks lane 9, g = 2 and t = 1: rows g and g + 8, columns 2t and 2t + 1, and "
+           "the same 8 further on. S leaves one mma in the layout of the P of the next. The four lanes of one g hold "
+           "a row.")
 
 
 @figure("05-causal", "The tiles under a causal mask in 04 and in 05")
@@ -440,8 +442,8 @@ def split_keys(f):
     f.label(60, 216, 300, 24, "second kernel: the merge", bold=True)
     f.label(60, 236, 300, 20, "L = log Σ exp (L_s)")
     f.label(60, 256, 300, 20, "O = Σ exp (L_s − L) O_s")
-    f.note(302, "Each block computes attention over its own keys, with its own m and l. L_s = m + log l is the weight of "
-           "its keys; a part that sees no key has L_s = −∞ and weighs nothing.")
+    f.note(302, "Each block computes attention over its own keys, with its own m and l. L_s = m + log l is the "
+           "weight of its keys; a part that sees no key has L_s = −∞, which is weight 0.")
 
 
 # --- Decoding --------------------------------------------------------------------------------------------------------
@@ -464,8 +466,8 @@ def packed(f):
         f.box(284, 86 + 7 * h, 88, 7, WARPS[h], 0.8, line=None)
     f.text(328, 214, "heads 0 to 3", anchor="middle", size=SMALL)
     f.text(328, 160, "64 rows", "faint", SMALL, "middle")
-    f.lines(0, 240, ["K and V are asked for 4 times;", "of 64 rows 1 is in use"], size=SMALL)
-    f.lines(236, 240, ["K and V are asked for once;", "of 64 rows 4 are in use"], size=SMALL)
+    f.lines(0, 240, ["K and V are requested 4 times;", "1 of 64 rows is used"], size=SMALL)
+    f.lines(236, 240, ["K and V are requested once;", "4 of 64 rows are used"], size=SMALL)
 
 
 @figure("10s-stream-k", "Six query tiles on four places: whole tiles in waves, or even shares")
@@ -495,8 +497,8 @@ def stream_k(f):
     f.line((left + unit * 16, 20), (left + unit * 16, 126), color="text", dashed=True)
     f.text(left + unit * 16, 142, "16 key tiles", anchor="end", size=SMALL)
     f.text(left + unit * 12, 288, "12 key tiles", anchor="end", size=SMALL)
-    f.note(310, "Each query tile has 8 key tiles. 2 to 5 stay whole. The key tiles of 0 and 1 are cut into four equal "
-           "shares, which come first; these two are merged of two parts each.")
+    f.note(310, "Each query tile visits 8 key tiles. Query tiles 2 to 5 stay whole. The key tiles of 0 and 1 are cut "
+           "into four equal shares, which start first; each of these two is merged from two parts.")
 
 
 # --- Long queries ----------------------------------------------------------------------------------------------------
@@ -527,7 +529,7 @@ def wide_warps(f):
     f.text(236, 279, "80 ldmatrix for 256 mma", size=SMALL)
 
 
-@figure("20s-swizzle", "The XOR swizzle: where the pieces of eight rows are")
+@figure("20s-swizzle", "The XOR swizzle: where the pieces of eight rows lie")
 def swizzle(f):
     size = 21
     for x, title, place in ((18, "in order: position c", lambda r, c: c),
@@ -607,8 +609,8 @@ def lag(f):
         f.line((x, base), (x + width * len(maxima), base))
         f.text(x, base + 34, f"m rises in tiles {', '.join(map(str, risen))}", "own", SMALL)
     f.text(236, base - unit * 11 - 5, "m + 8", "faint", SMALL)
-    f.note(base + 58, "One row of an example. Bars are the largest exponent of each key tile j, in base 2. Where m "
-           "(the thick line) rises, l and O are rescaled. With the lag no exponent exceeds m + 8, so P stays below 2^8.")
+    f.note(base + 58, "The bars are the largest exponents of one row in each key tile j, in base 2. Where m (the "
+           "thick line) rises, l and O are rescaled. With the lag no exponent exceeds m + 8, so P stays below 2^8.")
 
 
 @figure("24-sectors", "The sectors of global memory that one store instruction of a warp writes")
@@ -706,9 +708,9 @@ def panels(f):
             f.cell(left + size * (c ^ r), top + size * r, size, size, str(c), "own" if c in (2, 3) else "shared",
                    0.7 if c == 2 else 0.35 if c == 3 else 0.1, size=SMALL, bold=c in (2, 3), line="grid")
     f.text(0, top + 8 * size + 18, "8 rows of panel 0 in shared memory", bold=True)
-    f.lines(222, top + 12, ["Piece c of row r is in place", "c XOR r % 8: address bits", "4 to 6 XOR bits 7 to 9.", "",
+    f.lines(222, top + 12, ["Piece c of row r lies at", "c XOR r % 8: address bits", "4 to 6 XOR bits 7 to 9.", "",
                             "Orange: columns 16 to 31,", "a k-step: pieces 2 and 3.", "Piece 2 of eight rows is in",
-                            "eight places: all 32 banks.", "As they come it would be in", "one place, 4 banks."],
+                            "eight places: all 32 banks.", "Unswizzled, it would be in", "one place, 4 banks."],
             size=SMALL)
 
 
@@ -755,8 +757,8 @@ def descriptor(f):
                      (228, ["A wgmma reads 16 keys of all", "columns (orange).", "stride 1024: the next 8 keys",
                             "leading 128 Bc: the next panel", "next k-step: start + 2048"])):
         f.lines(x, bottom + 36, words, size=SMALL)
-    f.note(bottom + 140, "All in bytes, before the XOR, which acts on the final address: so a start may move within a "
-           "row of 128 bytes. Each group of 8 rows is 1024 bytes.")
+    f.note(bottom + 140, "Offsets are in bytes, before the XOR. The XOR acts on the final address, so a start may "
+           "move within a row of 128 bytes. Each group of 8 rows is 1024 bytes.")
 
 
 @figure("30s-fragment", "S leaves a wgmma in the registers in which P enters the next one")
@@ -800,8 +802,8 @@ def ring(f):
     for p, (tile, state, full, empty, fill, opacity) in enumerate((
             ("tile 4", "has arrived", "16 KB", "0 of 3", "shared", 0.25),
             ("tile 5", "arrives", "8 KB", "0 of 3", "green", 0.35),
-            ("tile 2", "is read", "16 KB", "2 of 3", "own", 0.3),
-            ("tile 3", "is read", "16 KB", "0 of 3", "own", 0.3))):
+            ("tile 2", "being read", "16 KB", "2 of 3", "own", 0.3),
+            ("tile 3", "being read", "16 KB", "0 of 3", "own", 0.3))):
         x = 108 * p
         f.box(x, 100, 96, 62, fill, opacity)
         f.text(x + 48, 117, f"slot {p}", "faint", SMALL, "middle")
@@ -820,11 +822,11 @@ def ring(f):
         f.cell(x, 244, 138, 24, f"group {g} reads {tile}", WARPS[1], 0.25, size=SMALL)
         target = 108 * place + (72 if g == 0 else 36 if g == 1 else 48)
         f.line((target, 203), (x + 69, 243), color="own", thick=1.8)
-    f.text(6, 286, "1. wait for full[p], phase n / 4: all bytes have come", size=SMALL)
+    f.text(6, 286, "1. wait for full[p], phase n / 4: all bytes have arrived", size=SMALL)
     f.text(6, 302, "2. wgmma, and wait for it", size=SMALL)
     f.text(6, 318, "3. one thread of each group arrives at empty[p]", size=SMALL)
-    f.note(342, "K at d = 64: four slots, three consumer groups. V has a ring of its own, so that Q~K^T does not wait "
-           "for V. Next the producer wants slot 2, for tile 6, and waits for the missing arrival at empty[2].")
+    f.note(342, "K at d = 64: four slots, three consumer groups. V uses a ring of its own, so that Q~K^T does not "
+           "wait for V. The producer needs slot 2 next, for tile 6, and waits for the missing arrival at empty[2].")
 
 
 @figure("30s-turns", "In step, in turns, and in turns with the next Q K^T before P V: a schematic time line")
@@ -861,10 +863,10 @@ def turns(f):
     for start in range(0, units, 4):
         for n, words in enumerate(("S", "PV", "S", "PV")):
             bar(279, start + n, start + n + 1, words, WARPS[n // 2], 0.55)
-    f.note(364, "Schematic, not measured: a product of one group takes one unit, a softmax three, and time runs to the "
-           "right. In step both groups multiply at once, each at half the speed, and then neither does. In turns a "
-           "group's softmax runs while the other multiplies. With the next S first, it also runs during the group's own "
-           "P~V.")
+    f.note(364, "A schematic, not a measurement: a product of one group takes one unit, a softmax three, and time "
+           "runs to the right. In step, both groups multiply at once, each at half the speed, and then neither does. "
+           "In turns, a group's softmax runs while the other multiplies. With the next S first, it also runs during "
+           "the group's own P~V.")
 
 
 @figure("33-pipeline", "The products and the softmax of one warpgroup: one after the other, and software-pipelined")
@@ -895,9 +897,9 @@ def software_pipeline(f):
         f.text(left + unit * (start + end) / 2, 179, words, "faint", SMALL, "middle")
     f.line((left + unit * 12 + 1, 164), (left + unit * 13 - 1, 164), color="text")
     f.text(left + unit * 12 + 4, 179, "epilogue", "faint", SMALL)
-    f.note(204, "One warpgroup and four key tiles: scores S_j, softmax P_j, product P V (V_j). Schematic, not measured: a "
-           "product takes one unit, a softmax two. Each pass of 33 starts two products and finishes the softmax of "
-           "tile j while P~V of tile j - 1 runs.")
+    f.note(204, "One warpgroup and four key tiles: scores S_j, softmax P_j, product P V (V_j). This is a schematic, "
+           "not a measurement: a product takes one unit, a softmax two. Each pass of 33 starts two products and "
+           "finishes the softmax of tile j while P~V of tile j - 1 runs.")
 
 
 @figure("34-stay", "Two query tiles on one multiprocessor: two blocks, and one block that stays")
@@ -928,9 +930,9 @@ def stay(f):
     bar(124, 1, 10, 7, "query tile B", "own")
     bar(124, 2, 10, 2, "O", "shared")
     bar(124, 2, 17, 2, "O", "own")
-    f.note(230, "Schematic, not measured; time runs to the right. 'first': Q and the first K and V. In 33 nothing computes "
-           "while they arrive and while O is on its way out. In 34 the producer copies for B during the products of A, "
-           "and O of A leaves during those of B.")
+    f.note(230, "A schematic, not a measurement; time runs to the right. 'first': Q and the first K and V. In 33 "
+           "nothing computes while they arrive and while O is stored. In 34 the producer copies for B during the "
+           "products of A, and O of A leaves during those of B.")
 
 
 @figure("35-shares", "The same query tiles on three blocks: fixed shares in two orders, and from a counter")
@@ -1002,8 +1004,9 @@ def products(f):
                 f.text(right + 13, top + (row + 0.5) * size + 4, "dQ", "shared", SMALL)
         f.lines(x, bottom + 28, lines, size=SMALL)
     f.text(0, top + size * tiles / 2 + 4, "Q", "faint", SMALL)
-    f.note(top + size * tiles + 88, "The tiles of dS of one head, queries down, keys across. Who goes along a row keeps dQ; "
-           "who goes along a column keeps dK and dV, and dQ is everybody's.")
+    f.note(top + size * tiles + 88, "The tiles of dS of one head, queries down, keys across. A block that walks "
+           "along a row keeps dQ. A block that walks down a column keeps dK and dV; dQ is then the sum of what all "
+           "blocks add.")
 
 
 # --- Leave one out ---------------------------------------------------------------------------------------------------
@@ -1135,9 +1138,9 @@ def paper_tiles(f):
         f.text(x, top + size * count + 18, trips, "own", SMALL, bold=True)
         f.text(x, top + size * count + 34, f"{count * count // keys} tiles, {9 * count * count // keys} barriers", size=SMALL)
     f.lines(182, top + size * 3 + 10, ["query", "tile 3"], color="own", size=SMALL)
-    f.note(top + size * count + 58, "512 queries, 512 keys. At each bar O, m and l of query tile 3 go to global memory, and "
-           "come back for the next key tile. Every tile costs nine barriers, and an exchange of P~V that does not depend on "
-           "the number of its keys.")
+    f.note(top + size * count + 58, "512 queries, 512 keys. At each bar O, m and l of query tile 3 go to global "
+           "memory, and are read again for the next key tile. Every tile costs nine barriers, and an exchange of P~V "
+           "whose size does not depend on the number of keys.")
 
 
 def files():

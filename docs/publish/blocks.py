@@ -4,7 +4,7 @@ one that was registered as "counters", with the words "1" and "5"."""
 from typing import NamedTuple
 
 NOT_RECORDED = "Not recorded yet.\n"
-LEGEND = "\nBold: where the stage's change should show.\n"
+LEGEND = "\nBold marks where the stage's change should show.\n"
 
 BLOCKS = {}
 PICTURES = []

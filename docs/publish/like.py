@@ -125,20 +125,22 @@ class Model:
         self.sources = sources
         self.gpus = {gpu.name: gpu for gpu in records.read(HERE / "gpus.json").gpus}
         self.counted = records.read(HERE / "work.json")
-        self.profiled = sources.profiled.rows if sources.profiled else []
+        self.block_bytes = {}  # the most shared memory that a stage's kernels took of a block, by folder and d
+        for row in sources.profiled_rows:
+            most = max((kernel.shared_bytes for kernel in row.kernels), default=0)
+            self.block_bytes[row.folder, row.shape.d] = max(most, self.block_bytes.get((row.folder, row.shape.d), 0))
 
     def gpu(self, name):
         for gpu in self.gpus.values():
             if gpu.name.lower() == name.lower().replace(" ", ""):
                 return gpu
-        raise Failure(f"there is no GPU '{name}' to be like; there are {', '.join(self.gpus)}")
+        raise Failure(f"no ceilings are known of a GPU '{name}', only of {', '.join(self.gpus)}")
 
     def why_not(self, gpu, stage, row=None):
         """Why a stage cannot run there; None if nothing is known that would keep it from it."""
         if stage.capability and stage.capability != gpu.capability:
             return f"{stage.folder} needs compute capability {stage.capability}; {gpu.name} has {gpu.capability}"
-        needed = max((kernel.shared_bytes for own in self.profiled for kernel in own.kernels
-                      if row and (own.folder, own.shape.d) == (row.folder, row.shape.d)), default=0)
+        needed = self.block_bytes.get((row.folder, row.shape.d), 0) if row else 0
         if needed > gpu.block_bytes:
             return (f"{stage.folder} needs {needed / 1024:.0f} KB of shared memory for a block at d = {row.shape.d}; "
                     f"{gpu.name} has {gpu.block_bytes / 1024:.0f} KB")
@@ -286,7 +288,7 @@ def main():
     columns = ["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by", ">rate"]
     bases = list(dict.fromkeys(row["scaled_from"] for row in rows if row["scaled_from"]))
     notes = [f"No time in this table was measured on {gpu.name}. \"Bound\" is the least time that the counted work takes "
-             f"at the ceilings of the specification ({', '.join(gpu.sources)})."]
+             f"at the ceilings of the specification ({'; '.join(gpu.sources)})."]
     if bases:
         notes.append(f"\"Scaled\" is the time recorded on {' or '.join(bases)}, multiplied by the ratio of the two "
                      "GPUs' bounds.")
@@ -295,7 +297,8 @@ def main():
     for name, median, worst in errors_in_words(model):
         notes.append(f"{name} times miss recorded ones by {median} in the median and {worst} at worst.")
     if "recorded_as" not in gpu:
-        notes.append("Those GPUs have the same multiprocessors; the error for another architecture is not known.")
+        notes.append("The errors are those of GPUs with the same multiprocessors; for another architecture they are "
+                     "not known.")
     notes += [f"No estimate: {why}." for why in without]
     return finish(given, "time", {"like": gpu.name, "estimates": rows, "notes": notes}, [("", (columns, shown))], notes)
 

@@ -73,9 +73,10 @@ def profiled_label(profile):
 def profile_block(sources, page, _):
     """What a lesson says of one stage: its kernels beside its parent's, metrics down, in the regime where its change
     shows."""
-    stage, profile = page.stage, sources.profiled
+    stage = page.stage
     if not stage:
         return None
+    profile = sources.profile_of(stage)
     own = profile and next((row for row in profile.rows if row.stage == stage.number
                             and row.regime == stage.shows_in and row.kernels), None)
     if not own:
@@ -94,20 +95,21 @@ def profile_block(sources, page, _):
         if max(shares) >= 0.05:
             rows.append([f"waits: {in_words(reason)}", *map(percent, shares)])
     since = "; its kernel was changed since then" if sources.changed_since(profile, [stage]) else ""
-    return (f"{profiled_label(profile)}; {long_name(own)}{since}:\n\n{table(columns, rows)}\nWaits: of the cycles from one "
-            "instruction of a warp to its next, those spent waiting for this.\n")
+    return (f"{profiled_label(profile)}; {long_name(own)}{since}:\n\n{table(columns, rows)}\nA wait is a share of the "
+            "cycles from one instruction of a warp to its next.\n")
 
 
 @block("occupancy")
 def occupancy(sources, *_):
     """A row for each kernel of each stage: what it takes of a multiprocessor, and what keeps more blocks away."""
-    profile = sources.profiled
-    if not profile:
+    profiles = {stage: sources.profile_of(stage) for stage in sources.stages.values()}
+    made = list(dict.fromkeys(profiled_label(profile) for profile in profiles.values() if profile))
+    if not made:
         return NOT_YET
     rows = []
-    for stage in sources.stages.values():
+    for stage, profile in profiles.items():
         kernels = {}
-        for row in profile.rows:
+        for row in profile.rows if profile else ():
             for kernel in row.kernels if row.stage == stage.number else ():
                 kernels.setdefault(kernel.kernel, kernel)
         for k in kernels.values():
@@ -115,7 +117,7 @@ def occupancy(sources, *_):
             rows.append([stage.folder, k.kernel, *(f"{n:,}" for n in taken), k.limited_by])
         if not kernels:
             rows.append([stage.folder, "not profiled yet"])
-    return f"{profiled_label(profile)}:\n\n" + table(
+    return f"{'; '.join(made)}:\n\n" + table(
         ["stage", "kernel", ">threads per block", ">registers per thread", ">spilled bytes", ">shared memory per block",
          ">blocks per SM", ">warps per SM", "limited by"], rows)
 

@@ -165,7 +165,7 @@ def hold(part):
     print()
     say(f"{len(given) - len(missed)} of {len(given)} right, of {len(part.questions)} questions.", indent=0)
     if missed:
-        say("; ".join(missed), "Worth reading again: ")
+        say("; ".join(missed), "Read again: ")
     return given
 
 

@@ -41,8 +41,9 @@ def picture_of(machine, tflops, gbs, shown):
 @pictures
 def roofline(sources):
     """None if a ceiling is missing or no stage is left."""
-    results, profile = sources.recorded, sources.profiled
-    if not results or not profile or None in (results.ceilings.bf16_tflops, results.ceilings.copy_gbs):
+    profile = max(sources.profiles, key=lambda profile: profile.date, default=None)
+    results = sources.recorded_on(profile.hardware.gpu) if profile else None
+    if not results or None in (results.ceilings.bf16_tflops, results.ceilings.copy_gbs):
         return []
     shown = points(sources, results, profile)
     ceilings = results.ceilings

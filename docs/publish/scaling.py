@@ -44,14 +44,14 @@ def peer_reasons(results):
 
 @pictures
 def benchmark_pictures(sources):
-    results = sources.record("h200-papers")
+    results = sources.record("h100-papers")
     return [benchmark_chart(results)] if results else []
 
 
 @block("papers")
 def papers(sources, page, _):
     """The figure of the papers, and its numbers."""
-    results = sources.record("h200-papers")
+    results = sources.record("h100-papers")
     if not results:
         return NOT_RECORDED
     reasons = peer_reasons(results)
@@ -80,5 +80,5 @@ def grid_table(results):
 
 @block("grid")
 def grid(sources, *_):
-    results = sources.record("h200-papers")
+    results = sources.record("h100-papers")
     return grid_table(results) if results else NOT_RECORDED

@@ -129,19 +129,42 @@ class Sources:
 
     @cached_property
     def recorded(self):
-        """The newest timing that has, in every regime but the sweeps and those of gradients, a stage whose change
-        should show there: of the GPU that the pages speak of, if it has one. Another GPU's never replaces it."""
+        """The newest whole timing of the GPU that the pages speak of, if it has one. Another GPU's never replaces it."""
+        return self.recorded_on(SHOWN_GPU)
+
+    @cached_property
+    def whole(self):
+        """The timings that have, in every regime but the sweeps and those of gradients, a stage whose change should show
+        there; the newest last."""
         wanted = {name for name, regime in self.regimes.items() if not regime["sweep"] and regime["pass"] == "forward"}
-        whole = [results for results in self.timings if wanted <= {row.regime for row in results.rows if row.shows_here}]
-        return next(iter([results for results in whole[::-1] if results.hardware.gpu == SHOWN_GPU] + whole[::-1]), None)
+        return [results for results in self.timings if wanted <= {row.regime for row in results.rows if row.shows_here}]
+
+    def recorded_on(self, gpu):
+        """The newest whole timing of this GPU, or of any if this one has none."""
+        return next(iter([results for results in self.whole[::-1] if results.hardware.gpu == gpu] + self.whole[::-1]), None)
 
     @property
     def ablations(self):
         return self.record("h100-leave-one-out")
 
     @property
+    def profiles(self):
+        """That of the GPU that the pages speak of first."""
+        return [*filter(None, (self.record(f"{gpu}-profile", "profile") for gpu in ("h200", "h100")))]
+
+    @property
     def profiled(self):
-        return self.record("h200-profile", "profile")
+        return self.profiles[0] if self.profiles else None
+
+    def profile_of(self, stage):
+        """The profile that has a stage, of the GPU that the pages speak of if that has it; None if there is none."""
+        return next((each for each in self.profiles if any(row.stage == stage.number for row in each.rows)), None)
+
+    @property
+    def profiled_rows(self):
+        """Of each stage, those of the profile that has it."""
+        profiles = {number: self.profile_of(stage) for number, stage in self.stages.items()}
+        return [row for number, profile in profiles.items() if profile for row in profile.rows if row.stage == number]
 
     def fingerprint(self, folder):
         """Of a stage's kernel as it is now."""
@@ -158,12 +181,12 @@ class Sources:
 
     def recording_of(self, number):
         """Where the stages with numbers like this one were timed: in the newest recording of all stages, unless this
-        one was changed afterwards and a newer recording has it and its parent as they are."""
+        one was changed afterwards and a newer whole one has it and its parent as they are."""
         if number >= 90:
             return self.ablations
         pair = [self.stages[n] for n in (number, self.stage(number).parent) if n >= 0]
         if not self.recorded or not self.changed_since(self.recorded, pair):
             return self.recorded
-        of_both = [results for results in self.timings if results.date > self.recorded.date
+        of_both = [results for results in self.whole if results.date > self.recorded.date
                    and all(stage.folder in results.kernels for stage in pair) and not self.changed_since(results, pair)]
         return of_both[-1] if of_both else self.recorded

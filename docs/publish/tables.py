@@ -82,21 +82,25 @@ def draw():
 
 def make(sources, check):
     """Every file with generated content, and whether it was up to date. Rewrites the others, unless `check`."""
-    made = {page.path: regenerated(sources, page, text) for page in pages(sources)
-            if OPENING in (text := read(ROOT / page.path))}
+    state = {}
+
+    def put(path, text):
+        state[path] = read(ROOT / path) == text
+        if not (state[path] or check):
+            write(ROOT / path, text)
+
+    for path, whole in FILES.items():  # first, since pages read them
+        put(path, whole(sources))
+    for page in pages(sources):
+        if OPENING in (text := read(ROOT / page.path)):
+            put(page.path, regenerated(sources, page, text))
     pictures = [picture for source in PICTURES for picture in source(sources)]
     if pictures:
-        made[f"{PLOTS}/pictures.json"] = "[\n" + ",\n".join(picture.line for picture in pictures) + "\n]\n"
-    made |= {path: whole(sources) for path, whole in FILES.items()}
-    state = {path: read(ROOT / path) == text for path, text in made.items()}
+        put(f"{PLOTS}/pictures.json", "[\n" + ",\n".join(picture.line for picture in pictures) + "\n]\n")
     plots = {f"{PLOTS}/{file}": picture.is_shown(read(ROOT / PLOTS / file)) for picture in pictures
              for file in picture.files}
-    if not check:
-        for path, same in state.items():
-            if not same:
-                write(ROOT / path, made[path])
-        if not all(plots.values()):
-            draw()
+    if not (check or all(plots.values())):
+        draw()
     return state | plots
 
 

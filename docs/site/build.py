@@ -207,7 +207,7 @@ def build(lab, work):
 def main(lab, out, *options):
     try:
         if out.exists() and not (out / MARKER).exists() and not (out.is_dir() and not any(out.iterdir())):
-            say(f"{out} is there already and is not a site of this command's; name another folder")
+            say(f"{out} exists already and is no site that this command built; name another folder")
             return 2
         out.parent.mkdir(parents=True, exist_ok=True)
         holder = tempfile.TemporaryDirectory(dir=out.parent, prefix=".site-")

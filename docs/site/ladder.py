@@ -126,7 +126,7 @@ class Ladder:
         start anew."""
         columns = "".join(self.column(stage) for stage in self.stages.values() if stage.parent is None)
         gpus = " and ".join(dict.fromkeys(stage.gpu for stage in self.stages.values() if stage.speedups))
-        caption = f"In colour: the speedup over the parent, recorded on {gpus}, where it should show."
+        caption = f"Colour marks the speedup over the parent, recorded on {gpus}, where it should show."
         return f'<div class="ladder">{columns}<p>{caption}</p></div>\n'
 
     def column(self, stage):
@@ -261,7 +261,10 @@ class Ladder:
         if changed is not None:
             facts["diff"] = f'<a href="#{stage.page.anchor("the-diff")}">{changed} lines</a> added or changed'
         facts["shows in"] = self.badge(stage) or stage.shows_in
-        facts["try it"] = " ".join(f"<code>./lab {command} {int(stage.number)}</code>" for command in stage.commands)
+        if (ROOT / stage.path).with_name("exercise.md").exists():
+            facts["try it first"] = f"<code>./lab start {int(stage.number)}</code> <code>./lab check my</code>"
+        facts["then" if "try it first" in facts else "try it"] = " ".join(
+            f"<code>./lab {command} {int(stage.number)}</code>" for command in stage.commands)
         rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())
         return f'<dl class="family">{rows}</dl>\n'
 

@@ -24,10 +24,12 @@ def read(path):
 
 
 def find_sources():
-    """Every Markdown file and notebook of the repository, but for the exercises: their hints come one at a time."""
+    """Every Markdown file and notebook of the repository, but for the exercises: their hints come one at a time. What
+    `lab start` and `lab zoo` made here is a student's, and no page."""
     found = []
     for folder, folders, files in os.walk(ROOT):
-        folders[:] = [f for f in folders if not f.startswith((".", "build"))]
+        folders[:] = [f for f in folders
+                      if not f.startswith((".", "build", "zoo-")) and not Path(folder, f, "TASK.md").exists()]
         found += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files
                   if f.endswith((".md", ".ipynb")) and f != "exercise.md"]
     return sorted(found)

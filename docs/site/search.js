@@ -1,11 +1,11 @@
 "use strict";
-// The site's search. It looks through the text that search_index.js holds, which is loaded when somebody begins to
+// The site's search. It looks through the text that search_index.js holds, which is loaded when a reader begins to
 // search: titles before headings before text, lessons before the rest, and the names of symbols last.
 
 const Search = {
     mostPages: 12, mostSymbols: 6,
 
-    // What finds a query's words, one behind the other, whatever stands between them: "split-Q", "split Q" and
+    // What finds a query's words, one after the other, whatever stands between them: "split-Q", "split Q" and
     // "split_q" are the same. Short words are whole ones, and a plural finds its singular.
     pattern(words, between = "[^\\p{L}\\p{N}]*") {
         const edge = "[\\p{L}\\p{N}]";
@@ -35,6 +35,8 @@ const Search = {
         const each = words.map(word => Search.pattern([word]));
         const hasAll = text => each.every(word => text.match(word));
         const count = text => (text.match(phrase) ?? []).length;
+        // A title that has the words whole comes first: "stage" is not about staged output.
+        const whole = new RegExp(`(?<![\\p{L}\\p{N}])(?:${phrase.source})s?(?![\\p{L}\\p{N}])`, "iu");
         const found = [];
         for (const [kind, file, title, sections] of index.pages) {
             let best = null, matches = 0;
@@ -46,7 +48,7 @@ const Search = {
                     best = {tier, own, anchor, heading, text};
                 }
             }
-            const ofTitle = count(title) > 0 ? 0 : hasAll(title) ? 3 : 9;
+            const ofTitle = whole.test(title) ? 0 : count(title) > 0 ? 1 : hasAll(title) ? 3 : 9;
             if (ofTitle === 9 && !best) continue;
             const tier = Math.min(ofTitle, best ? best.tier : 9);
             const top = {anchor: "", heading: "", text: best?.text ?? sections[0][2]};

@@ -58,10 +58,10 @@ def attention_kernel(Q_ptr, K_ptr, V_ptr, O_ptr, L_ptr, Q_strides, K_strides, V_
     h, b = tl.program_id(1), tl.program_id(2)
     h_kv = h // (H // Hkv)
     row = i * Br + tl.arange(0, Br)
-    diagonal = i * Br + Nk - Nq if causal else Nk  # the last key that row i * Br sees
+    reach = i * Br + Nk - Nq if causal else Nk  # row i * Br sees no key beyond it
     if skip:
-        Tc = tl.cdiv(tl.maximum(tl.minimum(Nk, diagonal + Br), 0), Bc)  # what the tile's last row sees
-        unmasked = tl.maximum(tl.minimum(Nk, diagonal + 1), 0) // Bc  # key tiles that all its rows see
+        Tc = tl.cdiv(tl.maximum(tl.minimum(Nk, reach + Br), 0), Bc)  # what the tile's last row sees
+        unmasked = tl.maximum(tl.minimum(Nk, reach + 1), 0) // Bc  # key tiles that all its rows see
     else:
         Tc = tl.cdiv(Nk, Bc)
         unmasked = 0 if causal else Nk // Bc

@@ -51,7 +51,7 @@ void end_without_folders(int signal) {
     raise(signal);  // whose action is the system's again
 }
 
-/// Folders of this user's with that prefix whose owners have ended: nobody holds their lock.
+/// Folders of this user's with that prefix whose owners have ended: no process holds their lock.
 void remove_abandoned(const std::string& prefix) {
     constexpr auto time_to_lock = std::chrono::minutes(1);
     std::error_code error;
@@ -171,7 +171,7 @@ void TemporaryFolder::remove_on_signals() {
 void require_new_folder(const fs::path& folder, std::string_view advice) {
     std::error_code error;
     if (fs::exists(folder, error) && (!fs::is_directory(folder, error) || !fs::is_empty(folder, error)))
-        throw BadUsage(fmt::format("{} is there already{}", folder.string(), advice));
+        throw BadUsage(fmt::format("{} exists already{}", folder.string(), advice));
 }
 
 std::string read_file(const fs::path& path) {

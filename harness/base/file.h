@@ -41,10 +41,10 @@ class TemporaryFolder {
 
   private:
     std::filesystem::path path_;
-    int lock_;  ///< held as long as it is somebody's
+    int lock_;  ///< held as long as it is in use
 };
 
-/// Throws BadUsage if something is there that is no empty folder: "FOLDER is there already" and the advice.
+/// Throws BadUsage if anything but an empty folder is in its place: "FOLDER exists already" and the advice.
 void require_new_folder(const std::filesystem::path& folder, std::string_view advice = "");
 
 /// The whole file. Throws BadUsage if it cannot be read.

@@ -27,7 +27,7 @@ double processor_s();
 /// ends this one. One call with a limit at a time.
 ProcessResult run_process(const std::vector<std::string>& command, unsigned limit = 0);
 
-/// A program that runs beside this one and is talked to in lines, through its standard input and output. It
+/// A program that runs next to this one and is talked to in lines, through its standard input and output. It
 /// is killed with its owner.
 class Coprocess {
   public:

@@ -319,7 +319,7 @@ std::string to_terminal(const Document& document, bool colour, std::size_t width
     std::string notes;
     for (const std::string& note : document.notes) notes += paragraph(note);
     if (!left_out.empty()) {
-        notes += paragraph(fmt::format("Left out, for a terminal of {} columns: {}. --markdown shows all.",
+        notes += paragraph(fmt::format("A terminal of {} columns has no room for: {}. --markdown shows all.",
                                        width, fmt::join(left_out, ", ")));
     }
     if (!notes.empty()) parts.push_back(notes);

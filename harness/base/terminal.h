@@ -10,7 +10,7 @@
 namespace ladder {
 
 /// Columns of the terminal that an open file is: what the environment variable COLUMNS says, or else the
-/// terminal itself. 0, which is no bound, if the file is no terminal or nobody knows.
+/// terminal itself. 0, which is no bound, if the file is no terminal or does not say.
 std::size_t terminal_width(int file);
 
 /// Columns that a UTF-8 text takes in a terminal.

@@ -81,14 +81,15 @@ Document fastest_for(const ProblemLabel& problem) {
     for (std::size_t i = 0; i < near.size(); ++i)
         document.tables.push_back(recorded_table(*near[i], fmt::format("nearest_{}", i + 1)));
     if (near.empty()) {
-        document.notes.push_back("No recording has such problems: the default is the last rung.");
+        document.notes.push_back("No recording covers such problems: the default is the last rung.");
     } else if (position_of(*near.front()) != position_of(problem)) {
-        document.notes.push_back("No recording has this problem. These are the nearest that one has.");
+        document.notes.push_back("No recording covers this problem. These are the nearest ones.");
     }
-    document.notes.push_back(fmt::format(
-        "The default: by the nearest recorded problem, the last rung that reaches {:.0f}% of the fastest "
-        "one's speed.",
-        DefaultStages::equally_fast * 100));
+    document.notes.push_back(
+        fmt::format("The default is the last rung that reaches {:.0f}% of the fastest one's speed on the "
+                    "nearest recorded "
+                    "problem.",
+                    DefaultStages::equally_fast * 100));
     return document;
 }
 
@@ -113,10 +114,10 @@ Document run(const ListOptions& options) {
                       {"pass", "computes"},
                       {"compute_capability", "needs compute capability"},
                       {"ablation", "takes a change away"},
-                      {"for_order", "there for the order of its sums"},
+                      {"for_order", "exists for the order of its sums"},
                       {"last_of_part", "last of its part"},
                       {"counted_on", "where its change shows in counted work"},
-                      {"counted_parent", "what it is compared with there"}});
+                      {"counted_parent", "what it is compared with in counted work"}});
     std::map<std::string, std::vector<std::string>> bound;  // numbers, by the one compute capability
     std::vector<std::string> of_gradients;
     for (const Stage& stage : stages()) {
@@ -148,11 +149,11 @@ Document run(const ListOptions& options) {
     document.tables = {table};
     document.data_tables = {properties, families};
     if (!of_gradients.empty()) {
-        document.notes.push_back(fmt::format("What computes dQ, dK and dV, the backward pass: {}.",
+        document.notes.push_back(fmt::format("These compute the backward pass, dQ, dK and dV: {}.",
                                              fmt::join(of_gradients, ", ")));
     }
     for (const auto& [capability, numbers] : bound) {
-        document.notes.push_back(fmt::format("On a GPU of compute capability {} only, or on the CPU: {}.",
+        document.notes.push_back(fmt::format("These need a GPU of compute capability {}, or the CPU: {}.",
                                              capability, fmt::join(numbers, ", ")));
     }
     return document;

@@ -101,9 +101,9 @@ Document run(const ProfileOptions& options) {
         document.facts.emplace_back("profiler", profile.profiler);
         document.tables = options.bytes ? std::vector{bytes_table(profile)} : profile_tables(profile);
         document.notes.push_back(
-            "Marked: where the stage's change should show. n/a: this GPU or ncu does not count it.");
+            "A stage's change should show where it is marked. n/a: this GPU or ncu does not count it.");
         if (const auto foreign = foreign_architecture(profile.hardware); !foreign.empty())
-            document.notes.push_back("Not to be recorded: " + foreign);
+            document.notes.push_back("This profile is not to be recorded: " + foreign);
     }
     if (options.occupancy || !options.bytes) document.tables.push_back(occupancy_table(profile));
     for (const ProfileRow& row : profile.rows) {

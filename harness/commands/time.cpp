@@ -68,7 +68,7 @@ std::string failure_of(const Results& results) {
 // How to see the rest, if there is one.
 std::string more_than(const Selection& selection, const TimeOptions& options) {
     if (selection.whole || options.problem.shape || !options.problem.regime.empty()) return "";
-    return "These are the regimes where a change of these stages should show; --all has the others.";
+    return "The table holds the regimes where these stages' changes should show; --all adds the others.";
 }
 
 Document time_on_gpu(Device& gpu, const TimeOptions& options) {
@@ -122,13 +122,13 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
             peers.emplace();
         } catch (const CannotRun& reason) {
             if (asked) throw;
-            without.push_back(fmt::format("Without the libraries of --peers: {}", reason.what()));
+            without.push_back(fmt::format("The libraries of --peers are left out: {}", reason.what()));
         }
         const std::string here = dynamic_cast<Stopwatch&>(gpu).hardware().gpu;
         if (!asked && peers && peers->device() != here) {
             without.push_back(
-                fmt::format("Without the libraries of --peers: the stages run on {}, but PyTorch on {}", here,
-                            peers->device()));
+                fmt::format("The libraries of --peers are left out: the stages run on {}, but PyTorch on {}",
+                            here, peers->device()));
             peers.reset();
         }
         if (peers) {
@@ -137,7 +137,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
                 if (std::erase(timing.peers, name) == 0) continue;
                 if (asked && options.peers != "all" && options.peers != TimeOptions::without_value)
                     throw CannotRun(fmt::format("{} cannot be timed: {}", name, why));
-                without.push_back(fmt::format("Not timed: {}, since {}.", name, why));
+                without.push_back(fmt::format("{} was not timed, since {}.", name, why));
             }
         }
     }
@@ -146,11 +146,11 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     Document document;
     document.facts = measurement_facts(results);
     document.tables = is_sweep(options.problem.regime) ? comparison_tables(results) : timing_tables(results);
-    document.notes.push_back("Medians. Marked: where the stage's change should show.");
-    if (peers) document.notes.push_back("Over a peer: its time / the stage's. Above 1 the stage is faster.");
+    document.notes.push_back("Times are medians. A stage's change should show where it is marked.");
+    if (peers) document.notes.push_back("Over a peer: its time / the stage's; above 1 the stage is faster.");
     document.notes.insert(document.notes.end(), without.begin(), without.end());
     if (const std::string foreign = foreign_architecture(results.hardware); !foreign.empty()) {
-        document.notes.push_back("Not to be recorded: " + foreign);
+        document.notes.push_back("These times are not to be recorded: " + foreign);
     }
     if (const std::string more = more_than(selection, options); !more.empty()) document.notes.push_back(more);
     document.failure = failure_of(results);
@@ -194,13 +194,14 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
     document.facts = {{"GPU", Cell(Value(), "none: " + why_no_gpu)},
                       {"verified and counted on", cpu.description()}};
     document.tables.push_back(verification_table(verifications));
-    document.tables.back().set_title("Verified here, on small problems");
+    document.tables.back().set_title(
+        "Verified here; standard attention is far off where it rounds scores of 1e7 to 16 bits");
     document.tables.push_back(change_table(changes));
     document.tables.back().set_title(
         "Counted here: what each stage changes against its parent, on a problem where it shows");
     if (document.tables.back().rows().empty()) document.tables.pop_back();  // 00 alone
     if (auto recorded = newest_results(results_folder()); !recorded) {
-        document.notes.push_back("There is no recorded GPU time in docs/results.");
+        document.notes.push_back("docs/results holds no recorded GPU time.");
     } else if (!options.problem.shape) {
         const std::string label = recorded_label(*recorded);
         const Selection selection = selection_of(options, true);
@@ -209,7 +210,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
             table.set_title(label + ": " + table.title());
             document.tables.push_back(std::move(table));
         }
-        document.notes.push_back("Nothing was timed here. Marked: where the stage's change should show.");
+        document.notes.push_back("Nothing was timed here. A stage's change should show where it is marked.");
         if (const std::string more = more_than(selection, options); !more.empty())
             document.notes.push_back(more);
     }

@@ -105,7 +105,7 @@ std::vector<Listing> smallest_failures(Device& device, const std::vector<Verific
         const Case smallest = shrink(*v.first_failed, [&](const Case& c) { return !check(c).passed; });
         listings.push_back(
             {"smallest_" + v.stage->folder(),
-             fmt::format("the smallest like it that fails: {}\n{}\n\nlab verify {} --backend {} {}\n",
+             fmt::format("the smallest problem that fails like it: {}\n{}\n\nlab verify {} --backend {} {}\n",
                          smallest.description(), check(smallest).report, named, name(device.backend()),
                          smallest.options()),
              "", nullptr});
@@ -126,7 +126,7 @@ std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
         c.seed = wanted.seed.value_or(c.seed);
         if (options.multiprocessors != 0) c.multiprocessors = options.multiprocessors;
     }
-    if (cases.empty()) throw BadUsage("no verification case is like that; give one with --shape");
+    if (cases.empty()) throw BadUsage("no verification case fits these options; give one with --shape");
     return cases;
 }
 

@@ -83,7 +83,7 @@ struct Visit {
     Count masked = 0;   ///< of these, crossed by the diagonal or the end of the keys
     Count keys = 0;     ///< that there are, in these tiles
     Count rows = 0;     ///< of the query tile that there are and that see one of these keys
-    Count padded = 0;   ///< the same, and those behind the last query that a warp with queries carries along
+    Count padded = 0;   ///< the same, and those past the last query that a warp with queries carries along
     Count warps = 0;    ///< that take part, of four that share the tile's rows: those that have a query row
     Count queries = 0;  ///< rows of the query tile that there are
 };
@@ -137,7 +137,7 @@ Count splits_of(const Work& work, const Counted& p);
 Count splits_to_fill(const Counted& p, Count unsplit, Count resident);
 
 /// Query rows of a tile whose four warps own two slices of 16 rows each, or one at d = 256, for want of
-/// registers; the keys of a tile beside it, and that number of slices.
+/// registers; the keys of a tile next to it, and that number of slices.
 int wide_Br(const Counted& p);
 int wide_Bc(const Counted& p);
 Count slices(const Counted& p);

@@ -1,5 +1,5 @@
 /// @file
-/// The CPU back-ends behind the Device interface: plain, and race-checked.
+/// The CPU back-ends as a Device: plain, and race-checked.
 
 #include <cxxabi.h>
 
@@ -118,7 +118,7 @@ class CpuDevice final : public Device {
 std::string what_was_thrown() {
     const std::exception_ptr thrown = std::current_exception();
     const std::type_info* type = abi::__cxa_current_exception_type();
-    if (!thrown || type == nullptr) return "nothing that is known";
+    if (!thrown || type == nullptr) return "an unknown exception";
     const std::unique_ptr<char, decltype(&std::free)> type_name(
         abi::__cxa_demangle(type->name(), nullptr, nullptr, nullptr), &std::free);
     const std::string what = type_name ? type_name.get() : type->name();

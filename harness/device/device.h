@@ -1,5 +1,5 @@
 /// @file
-/// Where a stage runs: memory and execution of one back-end behind one interface.
+/// Where a stage runs: memory and execution of one back-end, as one interface.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class Device {
     virtual int compute_capability() const = 0;
     /// Bytes that an allocation could get now.
     virtual std::size_t free_memory() const = 0;
-    /// Bytes of memory that each byte of writable memory takes beside itself: what a race checker knows of
+    /// Bytes of memory that each byte of writable memory takes in addition: what a race checker knows of
     /// it.
     virtual std::size_t shadow_bytes() const { return 0; }
 

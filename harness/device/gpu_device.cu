@@ -104,7 +104,7 @@ class Event {
 
 /// What timing a call takes. Reading `flush`, several times the L2 cache, empties the cache. (Writing it
 /// would fill the cache with lines that have yet to go to memory, at the expense of the call.) It is read as
-/// often as the host needs to queue the whole call behind it, so that the events bracket the GPU's work and
+/// often as the host needs to queue the whole call after it, so that the events bracket the GPU's work and
 /// not the host's launches.
 struct Clock {
     Clock(Device& device, std::size_t bytes) : flush(device, bytes, "flush", true) {

@@ -1,5 +1,5 @@
 /// @file
-/// What a device must be able to do, beside running stages, in order to be timed and profiled.
+/// What a device must be able to do, besides running stages, in order to be timed and profiled.
 #pragma once
 
 #include <cstddef>
@@ -61,7 +61,7 @@ std::string limit_of(const KernelProfile& kernel, int blocks_without_shared, con
 /// "attention", of "void (anonymous namespace)::attention<__half, 128>(ladder::Problem)"
 std::string kernel_base_name(std::string demangled);
 
-/// What a device must be able to do, beside running stages, in order to be timed. The GPU is the only one
+/// What a device must be able to do, besides running stages, in order to be timed. The GPU is the only one
 /// that can.
 class Stopwatch {
   public:

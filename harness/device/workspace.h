@@ -1,5 +1,5 @@
 /// @file
-/// The global memory that a stage needs beside its inputs and outputs.
+/// The global memory that a stage needs besides its inputs and outputs.
 #pragma once
 
 #include <cstddef>

@@ -49,24 +49,24 @@ int part_of(int number);
 bool is_core(const Stage& stage);
 
 /// Whether a stage with this number takes a change away, to show what that was worth: the 90s. It is no rung
-/// of the ladder: nobody climbs to it, no part ends with it, and it is no exercise.
+/// of the ladder: no stage builds on it, no part ends with it, and it is no exercise.
 bool is_ablation(int number);
 
-/// Whether it gives the same bits each time where its parent does not. That is a rung beside the ladder's
-/// way: it may cost speed, so nobody gets it without asking for it, and no part ends with it.
+/// Whether it gives the same bits each time where its parent does not. That is a rung off the ladder's
+/// way: it may cost speed, so no call gets it without asking for it, and no part ends with it.
 bool is_for_order(const Stage& stage);
 
-/// Whether it is where its part arrives: no stage of the part comes after it, but for those that are there
+/// Whether it is where its part arrives: no stage of the part comes after it, but for those that exist
 /// for the order of sums. Never an ablation.
 bool is_last_of_part(const Stage& stage);
 
 /// The pages that open the parts, "10s_decoding.md" in stages_folder(), by the part's first number.
 std::map<int, std::filesystem::path> part_pages();
 
-/// These stages and what each is compared with at its head dimensions, as far as it is there; each once.
+/// These stages and what each is compared with at its head dimensions, as far as it exists; each once.
 std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages);
 
-/// The stage that somebody's own folder (or kernel.cu in it) declares, under the name of the folder; or the
+/// The stage that a user's own folder (or kernel.cu in it) declares, under the name of the folder; or the
 /// one in a library that was made of it, called "yours". It lives as long as the program. It is not among
 /// stages(): its number may be the ladder's. Throws BadUsage if there is no kernel.
 const Stage& own_stage(const std::filesystem::path& folder);

@@ -40,7 +40,7 @@ struct Recipe {
     std::string header;
 };
 
-/// Whether a source is one of the ladder's stages, and not somebody's.
+/// Whether a source is one of the ladder's stages, and not a user's.
 bool is_own(const fs::path& source) {
     return source.parent_path().parent_path() == source_folder() / "stages";
 }

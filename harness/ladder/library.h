@@ -23,7 +23,7 @@ struct Compilation {
     std::filesystem::path object() const { return folder / (recipe + ".o"); }
 };
 
-/// The compilation of a source in a stage's or somebody's own folder, with its products in the build folder.
+/// The compilation of a source in a stage's or a user's own folder, with its products in the build folder.
 Compilation compilation_of(const std::filesystem::path& source, const std::string& recipe);
 /// The same of a stage's kernel for a back-end.
 Compilation compilation_of(const Stage& stage, Backend backend);

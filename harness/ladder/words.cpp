@@ -26,7 +26,7 @@ bool is_number(const std::string& word) {
     return !word.empty() && word.size() < 5 && word.find_first_not_of("0123456789") == word.npos;
 }
 
-// Whether a word names somebody's own kernel: a path, or a folder that has not a stage's name.
+// Whether a word names a user's own kernel: a path, or a folder that has not a stage's name.
 bool is_own(const std::string& word) {
     const auto has_its_name = [&](const Stage& s) { return word == s.name || word == s.folder(); };
     const bool known = std::any_of(stages().begin(), stages().end(), has_its_name);

@@ -10,7 +10,7 @@
 namespace ladder {
 
 /// The stages that words name: a number ("4"), a range ("1-5"), a name ("04_split_q", "split_q"), several
-/// with commas, "all"; none for all of them. In order, each once; behind them the kernels of one's own, named
+/// with commas, "all"; none for all of them. In order, each once; after them the kernels of one's own, named
 /// by their folder or file ("my/", "my/kernel.cu"). Throws BadUsage for a stage that is not there.
 std::vector<const Stage*> select_stages(const std::vector<std::string>& words);
 

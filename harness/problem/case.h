@@ -60,7 +60,7 @@ View dense_view(void* data, int heads, int N, int d);
 /// One problem of one pass, with its inputs.
 struct Case {
     Shape shape;
-    Pass pass = Pass::forward;  ///< whoever runs a stage on it takes the stage's
+    Pass pass = Pass::forward;  ///< a run of a stage takes the stage's
     DType dtype = DType::fp16;
     bool causal = false;
     Layout layout = Layout::bhnd;  ///< in the device's memory; on the host tensors are (B, heads, N, d)
@@ -107,7 +107,7 @@ struct Addresses {
 Placement placement(const Case& c, Tensor tensor);
 
 /// The case as kernels get it, with its tensors there in the case's layout. workspace and sm_count are for
-/// whoever runs it to fill in.
+/// the run to fill in.
 Problem make_problem(const Case& c, const Addresses& at);
 
 }  // namespace ladder

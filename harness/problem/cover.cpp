@@ -49,7 +49,7 @@ class Covering {
     }
 
     /// Exchanges levels between rows where that makes them cheaper and every pair still occurs, as far as
-    /// nobody asked for these levels there: then the many heads are in the rows with few queries and keys.
+    /// these levels are not asked for in them: then the many heads are in the rows with few queries and keys.
     void exchange() {
         std::vector<double> costs;
         for (const Levels& row : rows) costs.push_back(cost(row));

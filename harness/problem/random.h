@@ -1,5 +1,5 @@
 /// @file
-/// Problems that nobody thought of.
+/// Problems that no author thought of.
 #pragma once
 
 #include <functional>

@@ -32,7 +32,7 @@ constexpr int several = 4;
 
 /// The last three: ragged tiles; as many as wrap a ring twice; more parts than two rounds of a merge take, if
 /// each tile is one and a round is as many as a warp has lanes. Where tiles are of so many rows, or in the
-/// backward pass, nobody splits the keys: there it is only more than the rest.
+/// backward pass, no stage splits the keys: then it is only more than the rest.
 std::vector<int> key_sizes(const Tiling& t, Pass pass) {
     const int parts = pass == Pass::forward && t.Br < 128 ? 65 : 17;
     return {1, t.Bc - 1, t.Bc, t.Bc + 1, 3 * t.Bc - 27, (2 * t.depth + 2) * t.Bc, parts * t.Bc + 1};
@@ -191,7 +191,7 @@ std::vector<Case> uneven_turns(int d, const Tiling& t, Pass pass) {
 }
 
 /// More heads than a scheduler orders the tiles of together, if that is as many as have 16 MiB of K and V,
-/// which an L2 holds beside all else; and two query tiles, since those of one head have no order.
+/// which an L2 holds besides all else; and two query tiles, since those of one head have no order.
 Case many_bytes(int d, const Tiling& t) {
     constexpr int heads = 4, bytes = 16 << 20;
     return {.shape = {2, heads / 2, heads / 2, t.Br + 1, bytes / (4 * d * heads) + 1, d}, .causal = true};

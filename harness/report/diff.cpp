@@ -33,7 +33,7 @@ Line classify(const std::string& line, int index) {
 
 std::filesystem::path kernel_path(const Stage& stage) {
     if (!std::filesystem::exists(stage.source))
-        throw CannotRun(fmt::format("there is no {}: it was there a moment ago", stage.source));
+        throw CannotRun(fmt::format("{} is gone: a moment ago it existed", stage.source));
     return stage.source;
 }
 

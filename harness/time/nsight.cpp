@@ -319,7 +319,7 @@ Profile profile_with_nsight(const std::string& ncu, const std::vector<std::strin
         Profile profile = load_profile(file);
         if (const auto launched = launches_in(profile); launched != launches.size()) {
             fail(result, limit,
-                 fmt::format("Nsight Compute tells of {}; there were {}",
+                 fmt::format("Nsight Compute reports {}; lab made {}",
                              counted(launches.size(), "launch", "launches"), launched));
         }
         add_metrics(profile, launches);

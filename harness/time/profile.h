@@ -15,7 +15,7 @@
 
 namespace ladder {
 
-/// One stage on one problem. Either its kernels are there, or `why_not` says what kept it from running.
+/// One stage on one problem. Either it has kernels, or `why_not` says what kept it from running.
 struct ProfileRow : ProblemLabel, StageLabel {
     std::string why_not;                 ///< in one line; empty if it ran
     std::vector<KernelProfile> kernels;  ///< in the order of their launches

@@ -92,7 +92,7 @@ class Sample {
     int all_heads_;  ///< B * Hkv
 };
 
-/// Whoever is timed in the rounds of one case, a stage or a peer.
+/// What is timed in the rounds of one case, a stage or a peer.
 class Racer {
   public:
     Racer(Measurement& row, std::function<double()> time_once)
@@ -322,8 +322,7 @@ Timing summarize(std::vector<double> milliseconds) {
 Results time_stages(Device& device, const std::vector<Stage>& stages, const TimingOptions& options,
                     const OnStep& on_step, Peers* peers) {
     auto* stopwatch = dynamic_cast<Stopwatch*>(&device);
-    if (stopwatch == nullptr)
-        throw CannotRun(device.description() + " has no clock that says anything of a GPU");
+    if (stopwatch == nullptr) throw CannotRun(device.description() + " has no clock of a GPU");
 
     int step = 0;
     const int steps = 1 + 2 * static_cast<int>(options.cases.size());

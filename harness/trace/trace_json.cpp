@@ -188,7 +188,7 @@ class TraceWriter {
             if (known) continue;
             int next = -1;
             for (const auto& [row, state] : rows) {
-                if (row >= row_count) break;  // a ragged tile has rows that are nobody's
+                if (row >= row_count) break;  // a ragged tile has rows past the last
                 if (row != next) {
                     runs.push_back({{"warp", w},
                                     {"first", row},

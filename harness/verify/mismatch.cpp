@@ -107,7 +107,7 @@ std::string Mismatch::pattern() const {
         const std::size_t all = wrong_heads_.size() * rows_.size() * wrong_columns_.size();
         return mostly(count_, all) ? "everything is wrong" : "";
     }
-    if (!dense) parts.push_back(fmt::format("{:.2g}% of the elements there", 100.0 * count_ / box));
+    if (!dense) parts.push_back(fmt::format("{:.2g}% of these elements", 100.0 * count_ / box));
     return fmt::format("{}", fmt::join(parts, "; "));
 }
 

@@ -32,7 +32,7 @@ class Mismatch {
     /// Without it no pattern is of the rows' maxima.
     void set_peak(std::vector<int> peak) { peak_ = std::move(peak); }
 
-    /// Notes a wrong element. `expected` is NaN where nobody knows it.
+    /// Notes a wrong element. `expected` is NaN where it is not known.
     void add(int b, int h, int row, int column, double expected, double got);
 
     bool empty() const { return count_ == 0; }

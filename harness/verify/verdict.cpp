@@ -42,7 +42,7 @@ class Comparison {
     bool passes() const {
         return held_largest_ <= bound_.absolute && held_relative_l2_ <= bound_.relative_l2;
     }
-    /// Above 1 it fails. Where nothing but the exact value is allowed, and is there, it is as far from it as
+    /// Above 1 it fails. Where nothing but the exact value is allowed, and was found, it is as far from it as
     /// can be.
     double nearness() const {
         const auto over = [](double error, double limit) {

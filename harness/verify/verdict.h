@@ -29,7 +29,7 @@ struct Verdict {
 Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs,
               bool rounds_large_scores = false);
 
-/// The same where nobody shares what is expected.
+/// The same where what is expected is not shared.
 Verdict judge(const Case& c, const Inputs& inputs, const Outputs& outputs, int sampled_rows = 0);
 
 }  // namespace ladder

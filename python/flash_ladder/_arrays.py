@@ -104,7 +104,7 @@ def library_of(name, x):
     if module in _libraries and module not in _loaded:
         _loaded[module] = _libraries[module]()
     if module not in _loaded or not isinstance(x, _loaded[module].array):
-        raise TypeError(f"{kind(x)} is no array of NumPy, PyTorch, CuPy or JAX")
+        raise TypeError(f"{kind(x)} is not an array of NumPy, PyTorch, CuPy or JAX")
     if hasattr(x, "mask"):
         raise TypeError(f"{name} is a masked array, and no stage takes its mask")
     if _arguments.is_tracer(x):

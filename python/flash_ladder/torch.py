@@ -24,7 +24,7 @@ __all__ = ["attention", "attention_backward", "judge", "verdict"]
 def _library():
     """The library with the operators, compiled if it has to be."""
     if not torch.compiled_with_cxx11_abi():
-        raise CannotRun(f"PyTorch {torch.__version__} has the old ABI of libstdc++: 2.7 is the oldest that will do")
+        raise CannotRun(f"PyTorch {torch.__version__} has the old ABI of libstdc++; 2.7 or newer is needed")
     root = Path(torch.__file__).parent
     flags = ["-isystem", f"{root}/include", "-isystem", f"{root}/include/torch/csrc/api/include", f"-L{root}/lib",
              "-ltorch_cpu", "-lc10"]

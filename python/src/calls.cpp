@@ -129,7 +129,7 @@ View view_of(const char* tensor, const Tensor& x) {
     if (x.strides[3] != 1 && d > 1)
         fail("its last axis must be contiguous: the elements of a row side by side");
     View view{reinterpret_cast<void*>(x.data), x.strides[0], x.strides[1], x.strides[2]};
-    // Nobody goes along an axis of one element, and its stride may be anything.
+    // No loop goes along an axis of one element, and its stride may be anything.
     if (N == 1) view.row = d;
     if (heads == 1) view.head = N * view.row;
     if (B == 1) view.batch = heads * view.head;
@@ -230,7 +230,7 @@ std::string current(const std::string& word) {
     const fs::path kernel = fs::is_directory(word, error) ? fs::path(word) / "kernel.cu" : fs::path(word);
     const auto time = fs::last_write_time(kernel, error);
     const auto size = fs::file_size(kernel, error);
-    if (error) return word;  // whoever loads it says what is wrong
+    if (error) return word;  // loading it says what is wrong
     struct Version {
         fs::file_time_type time;
         std::uintmax_t size;
@@ -354,7 +354,7 @@ void Kernel::forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Te
                      std::uintptr_t stream) {
     const Call call;
     if (!is_forward())
-        throw BadUsage(fmt::format("{} computes dQ, dK and dV, and not attention", stage_->folder()));
+        throw BadUsage(fmt::format("{} computes gradients (dQ, dK and dV), not attention", stage_->folder()));
     const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
     run(sizes, problem(sizes, Q, K, V, O, L, dtype, causal, scale, workspace), stream);
 }
@@ -365,7 +365,7 @@ void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const T
                       std::uintptr_t stream) {
     const Call call;
     if (is_forward())
-        throw BadUsage(fmt::format("{} computes attention, and not its gradients", stage_->folder()));
+        throw BadUsage(fmt::format("{} computes attention, not its gradients", stage_->folder()));
     const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
     Problem p = problem(sizes, Q, K, V, O, L, dtype, causal, scale, workspace);
     require_axes("dO", dO.axes, "Q", Q.axes);

@@ -34,7 +34,7 @@ class Kernel {
     std::string folder() const { return stage_->folder(); }
 
     /// The head dimension at which it computes for Q, K and V of these axes: theirs, or the next that the
-    /// stage has, for which whoever calls forward() or backward() adds columns of zeros. Throws BadUsage if
+    /// stage has, for which a caller of forward() or backward() adds columns of zeros. Throws BadUsage if
     /// none is as large, or if the axes do not fit together.
     std::int64_t width(const std::array<std::int64_t, 4>& Q, const std::array<std::int64_t, 4>& K,
                        const std::array<std::int64_t, 4>& V) const;

@@ -31,7 +31,7 @@ ladder::DType dtype_of(bool bf16) {
 }
 
 /// What DLPack says of an array: its address, axes, strides in elements, bits of an element, and whether a
-/// GPU has it. Whoever uses the address keeps the array.
+/// GPU has it. The user of the address keeps the array.
 nb::tuple place_of(const nb::ndarray<nb::ro>& array) {
     nb::list axes, strides;
     for (std::size_t i = 0; i < array.ndim(); ++i) {

@@ -220,7 +220,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Ten
     return {dQ, dK, dV};
 }
 
-/// The operator of this name, the only one of this type, by way of the dispatcher: whoever traces a call
+/// The operator of this name, the only one of this type, by way of the dispatcher: a tracer of a call
 /// sees it.
 template <class F>
 const auto& dispatched(const char* name) {

@@ -328,9 +328,9 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
     const int splits = split_count(p, p.sm_count), split = blockIdx.x % splits;
     const int i = blockIdx.x / splits, h_kv = blockIdx.y, b = blockIdx.z, group = p.H / p.Hkv;
     // The last keys that the tile's first and last rows see
-    const int diagonal = p.causal ? i * Br / group + p.Nk - p.Nq : p.Nk;
-    const int last_diagonal = p.causal ? (i * Br + Br - 1) / group + p.Nk - p.Nq : p.Nk;
-    const int Tc = ceil_div(min(p.Nk, last_diagonal + 1), Bc);
+    const int reach = p.causal ? i * Br / group + p.Nk - p.Nq : p.Nk;
+    const int last_reach = p.causal ? (i * Br + Br - 1) / group + p.Nk - p.Nq : p.Nk;
+    const int Tc = ceil_div(min(p.Nk, last_reach + 1), Bc);
     const int first = Tc * split / splits, last = Tc * (split + 1) / splits;  // this block's key tiles
 
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
@@ -346,7 +346,7 @@ __global__ void __launch_bounds__(threads, d > 128 ? 1 : resident_blocks) attent
     for (int j = first; j < last; ++j) {
         copy_wait<depth<d> - 1>();
         __syncthreads();  // all copies of Q, and of K and V of tile j, have landed
-        const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+        const bool masked = (j + 1) * Bc > min(p.Nk, reach + 1);
         note_tile(shared, b, h_kv, i, j, masked, group);
         float S[slice / 8][4] = {};
         score<T, d>(shared, j, S);

@@ -341,9 +341,9 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Shares& share
                      int end) {
     const int i = r % shares.Tr, h_kv = r / shares.Tr % p.Hkv, b = r / shares.Tr / p.Hkv, group = p.H / p.Hkv;
     // The last keys that the tile's first and last rows see
-    const int diagonal = p.causal ? i * Br / group + p.Nk - p.Nq : p.Nk;
-    const int last_diagonal = p.causal ? (i * Br + Br - 1) / group + p.Nk - p.Nq : p.Nk;
-    const int last = min(end, ceil_div(min(p.Nk, last_diagonal + 1), Bc));
+    const int reach = p.causal ? i * Br / group + p.Nk - p.Nq : p.Nk;
+    const int last_reach = p.causal ? (i * Br + Br - 1) / group + p.Nk - p.Nq : p.Nk;
+    const int last = min(end, ceil_div(min(p.Nk, last_reach + 1), Bc));
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     __syncthreads();  // what the warps found for another query tile has been read
     if (first < last) load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);  // otherwise no thread waits for it
@@ -359,7 +359,7 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Shares& share
     for (int j = first; j < last; ++j) {
         copy_wait<depth<d> - 1>();
         __syncthreads();  // all copies of Q, and of K and V of tile j, have landed
-        const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+        const bool masked = (j + 1) * Bc > min(p.Nk, reach + 1);
         note_tile(shared, b, h_kv, i, j, masked, group);
         float S[slice / 8][4] = {};
         score<T, d>(shared, j, S);

@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) attention
     constexpr int slices = Tile<d>::slices, Br = Tile<d>::Br, Bc = Tile<d>::Bc;
     auto& shared = shared_memory<Shared<T, d>>();
     const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
-    const int diagonal = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
-    const int Tc = ceil_div(min(p.Nk, diagonal + Br), Bc);        // what the tile's last row sees
+    const int reach = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // row i * Br sees no key beyond it
+    const int Tc = ceil_div(min(p.Nk, reach + Br), Bc);        // what the tile's last row sees
 
     const int first_row = i * Br + 16 * slices * (threadIdx.x / 32);
     float O[slices][d / 8][4] = {}, m[slices][2], l[slices][2] = {};
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident) attention
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         copy_wait();
         __syncthreads();  // all copies of Q, K and V have landed
-        const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+        const bool masked = (j + 1) * Bc > min(p.Nk, reach + 1);
         note_tile(shared, b, h, i, j, masked);
         if (first_row >= p.Nq) continue;  // no rows
         float S[slices][Bc / 8][4] = {};

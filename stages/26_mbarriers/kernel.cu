@@ -218,8 +218,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident)
         if (h >= p.H) return;
     }
     const int h_kv = h / (p.H / p.Hkv);
-    const int diagonal = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
-    const int Tc = ceil_div(min(p.Nk, diagonal + Br), Bc);        // what the tile's last row sees
+    const int reach = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // row i * Br sees no key beyond it
+    const int Tc = ceil_div(min(p.Nk, reach + Br), Bc);        // what the tile's last row sees
 
     if (Tc > 0) load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
     if (threadIdx.x == 0) {
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, Tile<d>::resident)
     copy(shared.K, p.K, 0, shared.K_full, shared.K_empty);  // K_full waits for the copies of Q, too
     copy(shared.V, p.V, 0, shared.V_full, shared.V_empty);
     for (int j = 0; j < Tc; ++j) {
-        const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+        const bool masked = (j + 1) * Bc > min(p.Nk, reach + 1);
         note_tile(shared, b, h, i, j, masked);
         float S[slices][Bc / 8][4] = {};
         mbarrier_wait(&shared.K_full[j % 2], j / 2);  // all copies of Q and K have landed

@@ -90,6 +90,15 @@ __device__ float lane_max(const float (&S)[n], int r) {
     return row_max;
 }
 
+/// max(0, the largest exponent in this lane).
+template <int n>
+__device__ float positive_max(const float (&S)[n]) {
+    float row_max[2] = {};
+#pragma unroll
+    for (int c = 0; c < n; c += 2) row_max[row_of(c)] = max3(row_max[row_of(c)], S[c], S[c + 1]);
+    return fmaxf(row_max[0], row_max[1]);
+}
+
 /// Raises m to the maximum of its row, and rescales S and l to it; O is to be multiplied by alpha. The first
 /// tile sets m, even to less than 0.
 template <int n>
@@ -256,7 +265,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         const bool masked = (j + 1) * Bc > unmasked;
         note_tile<Bc>(b, h, first_row, j, masked);
         shift<d>(p, first_row, j, masked, S, m);
-        const bool above = (j == 0) | (lane_max(S, 0) > threshold) | (lane_max(S, 1) > threshold);
+        const bool above = (j == 0) | (positive_max(S) > threshold);
         if (__any_sync(~0u, above)) {
             rescale(j == 0, S, alpha, m, l);
 #pragma unroll

@@ -98,6 +98,15 @@ __device__ float lane_max(const float (&S)[n], int r) {
     return row_max;
 }
 
+/// max(0, the largest exponent in this lane).
+template <int n>
+__device__ float positive_max(const float (&S)[n]) {
+    float row_max[2] = {};
+#pragma unroll
+    for (int c = 0; c < n; c += 2) row_max[row_of(c)] = max3(row_max[row_of(c)], S[c], S[c + 1]);
+    return fmaxf(row_max[0], row_max[1]);
+}
+
 /// Raises m to the maximum of its row, and rescales S and l to it; O is to be multiplied by alpha. The first
 /// tile sets m, even to less than 0.
 template <int n>
@@ -294,7 +303,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             const bool masked = (j + 1) * Bc > unmasked;
             note_tile<Bc>(b, h, first_row, j, masked);
             shift<d>(p, first_row, j, masked, S, m);
-            const bool above = (j == 0) | (lane_max(S, 0) > threshold) | (lane_max(S, 1) > threshold);
+            const bool above = (j == 0) | (positive_max(S) > threshold);
             const bool rises = __any_sync(~0u, above);
             if (rises) rescale(j == 0, S, alpha, m, l);
             exponentiate(S, l);
@@ -309,13 +318,17 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
             add_product<T, d>(P, shared.V[(k + j) % depth], O);
         };
-        if (Tc > 0) {
-            start_scores(0);
-            wgmma_wait<0>(S);
-            release(0, shared.K_empty);
-            softmax(0);
-            convert<T>(S, P);
+        if (Tc == 0) {  // no rows
+            mbarrier_arrive(&shared.Q_empty[Q_slot]);
+            for (int j = 1; j < block_Tc; ++j) wait_turn(), pass_turn();
+            k += block_Tc;
+            continue;
         }
+        start_scores(0);
+        wgmma_wait<0>(S);
+        release(0, shared.K_empty);
+        softmax(0);
+        convert<T>(S, P);
 #pragma unroll 1
         for (int j = 1; j < Tc; ++j) {
             wait_turn();
@@ -335,14 +348,12 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             }
         }
         mbarrier_arrive(&shared.Q_empty[Q_slot]);
-        if (Tc > 0) {
-            start_product(Tc - 1);
-            wgmma_wait<0>(O);
-            fence_operand(P);
-            release(Tc - 1, shared.V_empty);
-            write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l);
-        }
-        for (int j = max(1, Tc); j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that others see
+        start_product(Tc - 1);
+        for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that others see
+        wgmma_wait<0>(O);
+        fence_operand(P);
+        release(Tc - 1, shared.V_empty);
+        write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l);
         k += block_Tc;
     }
     if (lane == 0) bulk_wait_read<0>();

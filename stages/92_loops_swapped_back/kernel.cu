@@ -200,8 +200,8 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
         load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
         for (int i = 0; i < Tr; ++i) {
-            const int diagonal = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // the last key that row i * Br sees
-            const int Tc = ceil_div(min(p.Nk, diagonal + Br), Bc);        // what the tile's last row sees
+            const int reach = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // row i * Br sees no key beyond it
+            const int Tc = ceil_div(min(p.Nk, reach + Br), Bc);        // what the tile's last row sees
 
             const int first_row = i * Br + 16 * (threadIdx.x / 32);
             float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
             load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
             copy_wait();
             __syncthreads();  // all copies of Q, K and V have landed
-            const bool masked = (j + 1) * Bc > min(p.Nk, diagonal + 1);
+            const bool masked = (j + 1) * Bc > min(p.Nk, reach + 1);
             note_tile(shared, b, h, i, j, masked);
             if (first_row < p.Nq) {
                 if (j > 0) read_state<d>(p, b, h, first_row, O, m, l);
