@@ -38,6 +38,7 @@ struct Counters {
     std::uint64_t bulk_bytes = 0;             ///< of all three; of boxes with what lies outside of the tensor
     std::uint64_t wgmma = 0;                  ///< products of a warpgroup, m64nNk16, once per warpgroup
     std::uint64_t wgmma_columns = 0;          ///< N of each of these, which is 2048 N FLOPs
+    std::uint64_t wgmma_left_in_flight = 0;   ///< products that a wait leaves pending, at each wait
     std::uint64_t stmatrix = 0;               ///< stmatrix.x4, once per warp
     std::uint64_t named_barriers = 0;         ///< arrivals at named barriers, once per thread
     std::uint64_t named_waits = 0;            ///< of these, those that wait for the others
@@ -66,7 +67,7 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 41> counter_fields{{
+inline constexpr std::array<CounterField, 42> counter_fields{{
     {"launches", &Counters::launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
@@ -95,6 +96,7 @@ inline constexpr std::array<CounterField, 41> counter_fields{{
     {"bulk_bytes", &Counters::bulk_bytes},
     {"wgmma", &Counters::wgmma},
     {"wgmma_columns", &Counters::wgmma_columns},
+    {"wgmma_left_in_flight", &Counters::wgmma_left_in_flight},
     {"stmatrix", &Counters::stmatrix},
     {"named_barriers", &Counters::named_barriers},
     {"named_waits", &Counters::named_waits},

@@ -78,6 +78,7 @@ class Products : Part {
         registers.end_fences();
         AsyncQueue<Product>& queue = own().queue;
         const Epoch over = queue.forget_groups_before_last(pending);
+        if (warp() == first_warp()) context_.tally.wgmma_left_in_flight += queue.started() - over;
         context_.time.await_products(warp(), over);
         if (over == queue.over()) return;
         land(queue.over(), over);

@@ -38,8 +38,8 @@ void claim(Claims& c) {
     c.parent_is("exponentials_beside_own_products", 0);
     c.is("exponentials_beside_own_products", later == 0 ? 0 : std::max(beside, later / 5));
     c.only_moves({"named_waits", "named_barriers", "mbarrier_arrivals", "bulk_stores", "warp_syncs",
-                  "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
-                  "named_stalls"});
+                  "wgmma_left_in_flight", "exponentials_beside_products", "exponentials_beside_own_products",
+                  "mbarrier_stalls", "named_stalls"});
 }
 
 LADDER_CLAIMS(.claim = claim, .cases = cases_of({usual_shapes, wide_shapes}), .resident_blocks = 1);

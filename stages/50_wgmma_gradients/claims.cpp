@@ -16,11 +16,14 @@ void claim(Claims& c) {
     // S and dP in steps of 16 columns, dV and dK of 16 query rows, and half of dQ of 16 keys
     c.is("wgmma", visited * of.groups * (2 * d + 2 * Br + of.Bc) / 16);
     c.is("bulk_adds", visited * of.threads / 32);       // of each warp
-    c.is("warp_syncs", visited * of.threads / 32 * 2);  // its place is free; its part is there
+    c.is("warp_syncs", visited * of.threads / 32 * 2);  // its slot is free; its part is complete
+    // Each tile's dS; and at the end for K, and for the warpgroup's dK and dV
+    c.is("named_barriers", (visited + 2 * blocks) * of.threads);
     c.is("named_waits", (visited + 2 * blocks) * of.threads);
+    c.is("wgmma_left_in_flight", visited * of.groups * d / 16);  // of dP, at the wait for S
     // By the model of time: in every tile, and at the end, one of the two warpgroups waits for the other.
     c.is("named_stalls", (visited + blocks) * 128);
-    // Beside the exponentials their own warpgroup computes dP^T: of more than a fifth of them.
+    // During more than a fifth of the exponentials their own warpgroup computes dP^T.
     c.parent_is("exponentials_beside_own_products", 0);
     const Count beside = c.child.counters.exponentials_beside_own_products;
     c.is("exponentials_beside_own_products", std::max(beside, c.child.counters.exponentials / 5));
@@ -48,6 +51,7 @@ void claim(Claims& c) {
                   "bulk_bytes",
                   "wgmma",
                   "wgmma_columns",
+                  "wgmma_left_in_flight",
                   "stmatrix",
                   "named_barriers",
                   "named_waits",

@@ -1,6 +1,8 @@
 /// @file
-/// What 50 and 51 count alike: two warpgroups of 64 keys, and a thread that copies query tiles for both.
+/// What 50 to 58 count alike: two warpgroups of 64 keys, and a thread that copies query tiles for both.
 #pragma once
+
+#include <algorithm>
 
 #include "harness/count/claims.h"
 
@@ -25,7 +27,37 @@ struct GradientTiles {
     bool whole() const { return !p.causal && p.Nq() % 128 == 0 && p.Nk() % 128 == 0; }
 };
 
-/// All but who computes dQ, and who waits for whom there.
+/// The order of key tiles from 54 on, and into how many parts 55 divides their query tiles.
+struct KeyTileOrder {
+    Count Tc, heads, section = 1;
+    int tiles;  ///< query tiles of all heads of a group
+
+    KeyTileOrder(const GradientTiles& of, bool causal)
+        : Tc((of.p.Nk() + of.Bc - 1) / of.Bc),
+          heads(of.p.B() * Count(of.p.shape.Hkv)),
+          tiles(static_cast<int>(of.query_tiles() * of.p.H() / Count(of.p.shape.Hkv))) {
+        if (causal) {
+            const double bytes = 8.0 * double(of.p.Nq() * of.p.d() * of.p.H()) / of.p.shape.Hkv;
+            const Count most = static_cast<Count>(std::clamp((64 << 20) / bytes, 1.0, double(heads)));
+            const Count fills = (Count(of.p.sm_count) + Tc - 1) / Tc;
+            const Count sections = (heads + std::min(most, fills) - 1) / std::min(most, fills);
+            section = (heads + sections - 1) / sections;
+        }
+        const auto sms = Count(of.p.sm_count), blocks = causal ? section * Tc : heads * Tc;
+        const auto time = [&](Count n) {
+            return double((blocks * n + sms - 1) / sms) * (tiles / double(n) + 4);
+        };
+        for (Count n = 2; n <= Count(std::min(16, tiles)); ++n) {
+            const bool fewer =
+                causal ? 10 * blocks * parts < 9 * sms : blocks < 4 * sms && time(n) < time(parts);
+            if (fewer) parts = n;
+        }
+    }
+
+    Count parts = 1;
+};
+
+/// All but how dQ goes to the sums, and who waits for whom there.
 inline void claim_gradient_tiles(Claims& c) {
     const Counted& p = c.p;
     const GradientTiles of{p};
@@ -48,7 +80,7 @@ inline void claim_gradient_tiles(Claims& c) {
     c.is("bulk_bytes", bulk_bytes);
     // dQ = 0, L and D; what is added to dQ; and then what every stage writes
     c.is("global_store_bytes", p.heads() * padded * (d + 2) * 4 + visited * sums + output_bytes(p));
-    // dO, O and L once; K and V once per block; Q, dO, L and D per tile, the last two with the rows behind
+    // dO, O and L once; K and V once per block; Q, dO, L and D per tile, the last two with the rows past
     // the last query; and the sums, by 16 rows.
     const Count rows_visited = sum(by_query_tiles, [](auto& v) { return v.tiles * v.queries; });
     c.is("global_load_bytes", p.rows() * (2 * d * 2 + 4) + 2 * p.B() * Count(p.shape.Hkv) * p.Nk() * d * 2 +
@@ -69,10 +101,8 @@ inline void claim_gradient_tiles(Claims& c) {
     c.is("barriers", blocks);  // once the mbarriers are set up
     // The producer expects K and V, and each tile; all threads that multiply say that they have read it.
     c.is("mbarrier_arrivals", blocks + visited * (1 + of.threads));
-    // They wait for K and V, and each tile; the producer for a free place.
+    // They wait for K and V, and each tile; the producer for a free slot.
     c.is("mbarrier_waits", blocks * of.threads + visited * (of.threads + 1));
-    // Each tile's dS; and at the end for K's place, and for the warpgroup's dK and dV
-    c.is("named_barriers", (visited + 2 * blocks) * of.threads);
     // From 168 registers to 24 of a warpgroup, and to 240 of two
     c.is("registers_moved", blocks * 128 * (168 - 24 + 2 * (240 - 168)));
     // D of a row, by d / 8 lanes; uniform(), of each warp and of each tile

@@ -1,8 +1,7 @@
-// Stage 50: wgmma and bulk copies for the gradients. A block has 128 keys, two warpgroups of 64 each; one
-// thread copies Q and dO ahead. S^T and dP^T come out of products where P^T and dS^T are wanted: in
-// registers, as first operands of dV += P^T dO and dK += dS^T Q. dS goes through shared memory, where dQ = dS
-// K reads both warpgroups' keys, and each warp adds its part of dQ to the sums by a bulk copy. The sums lie
-// as registers have them.
+// Stage 50: wgmma and bulk copies for the gradients. A block computes dK and dV of 128 keys, 64 in each of
+// two warpgroups; one thread copies Q and dO ahead. The products leave S^T and dP^T where P^T and dS^T are
+// needed: in registers, as first operands of dV += P^T dO and dK += dS^T Q. dS goes through shared memory,
+// where dQ = dS K reads both warpgroups' keys, and each warp adds its part of dQ to the sums by a bulk copy.
 
 #include "stages/hopper.cuh"
 
@@ -14,6 +13,13 @@ constexpr int groups = 2;  // warpgroups that multiply, of 64 keys each
 constexpr int threads = 128 * (1 + groups);
 constexpr int row_threads = 256;  // of the kernels before and after
 constexpr int depth = 2;          // slots of Q and dO
+
+/// Named barriers, by what is true when they are complete. 0 is that of __syncthreads.
+enum {
+    dS_full = 1,        // dS of all keys has been written
+    K_empty = 2,        // no warp reads K any more
+    gradients_full = 3  // by warpgroups: its rows of dK and dV have been written
+};
 
 /// All that depends on d.
 template <int d>
@@ -30,7 +36,7 @@ struct Shared {
     alignas(1024) T Q[depth][d / 64][Tile<d>::Br][64];
     alignas(1024) T dO[depth][d / 64][Tile<d>::Br][64];
     alignas(1024) T dS[depth][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
-    alignas(1024) float dQ[4 * groups][8][32][4];        // a warp's, on their way out: 32 of each lane
+    alignas(1024) float dQ[groups][4][8][32][4];         // of each warp, on their way out: 32 of each lane
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
     Mbarrier keys_full, full[depth], empty[depth];
 };
@@ -39,10 +45,18 @@ struct Maps {
     TensorMap Q, K, V, dO, dK, dV;
 };
 
+/// Where fp32 sums (rows, d) hold the fragment, 16 x 8 as the lanes of a warp hold it, of this first row and
+/// column: by panels of 64 x 64. Lane 0's float4; the other lanes' follow.
+template <int d>
+__device__ int fragment(int row, int column) {
+    const int panel = row / 64 * (d / 64) + column / 64;
+    return (panel * 32 + row % 64 / 16 * 8 + column % 64 / 8) * 32;
+}
+
 /// What the workspace holds of a head, its rows rounded up to whole tiles.
 template <int d>
 struct Sums {
-    float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
+    float4* dQ;    // dQ / scale, by fragments
     float *L, *D;  // L in base 2; inf past the last row
 
     __device__ Sums(const Problem& p, int b, int h) {
@@ -52,11 +66,6 @@ struct Sums {
         dQ = reinterpret_cast<float4*>(first + head * d);
         L = first + all * d + head;
         D = L + all;
-    }
-
-    /// What lane 0 has of the fragment whose first row and column these are. The other lanes' follow.
-    __device__ float4* fragment(int row, int column) const {
-        return dQ + (row / 16 * (d / 8) + column / 8) * 32;
     }
 };
 
@@ -109,38 +118,33 @@ __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps,
 
 /// C = X Y^T for 64 rows of X, those of this warpgroup, and Br of Y. Starts it.
 template <class T, int d, int Br = Tile<d>::Br>
-__device__ void multiply_rows(const T (&X)[d / 64][64][64], const T (&Y)[d / 64][Br][64],
-                              float (&C)[Br / 2]) {
-    const Descriptor x = matrix_descriptor(X), y = matrix_descriptor(Y);
+__device__ void multiply_rows(Descriptor X, Descriptor Y, float (&C)[Br / 2]) {
 #pragma unroll
-    for (int c = 0; c < d; c += 16) {
-        wgmma<T, Br, false>(C, x.column<64>(c), y.column<Br>(c), c > 0);
-    }
+    for (int c = 0; c < d; c += 16) wgmma<T, Br, false>(C, X.column<64>(c), Y.column<Br>(c), c > 0);
     wgmma_commit();
 }
 
-/// C += A X for A (64, Br) in registers and X (Br, d). Starts it.
-template <class T, int d, int Br = Tile<d>::Br>
-__device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 64][Br][64],
-                            float (&C)[d / 2]) {
+/// C += A X for `rows` columns of A (64, Br), which is in registers, from `first` on, and as many rows of X
+/// (Br, d). Starts it.
+template <class T, int d, int rows = Tile<d>::Br, int Br = Tile<d>::Br>
+__device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 64][Br][64], float (&C)[d / 2],
+                            int first = 0) {
     const Descriptor x = matrix_descriptor(X, Br);
 #pragma unroll
-    for (int k = 0; k < Br; k += 16) wgmma<T, d, true>(C, &A[k / 4], x.row(k), true);
+    for (int k = first; k < first + rows; k += 16) wgmma<T, d, true>(C, &A[k / 4], x.row(k), true);
     wgmma_commit();
 }
 
-/// Turns this warpgroup's S^T (64, Br) into P^T = exp(scale S^T - L), 0 where masked. Lanes hold keys g and
-/// g + 8 of their warp's 16.
-template <int Br>
-__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked,
-                             const float (&L)[Br], float (&S)[Br / 2]) {
-    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
+/// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
+template <class T, int Br>
+__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int m,
+                             const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, end = 32 * m + 32;
     const float scale = p.scale * log2_e;
 #pragma unroll
-    for (int c = 0; c < Br / 2; c += 4) {
-        const float2 x = load_pair(&L[2 * c + 2 * t]);
-#pragma unroll
-        for (int n = 0; n < 4; ++n) S[c + n] = S[c + n] * scale - (n % 2 == 0 ? x.x : x.y);
+    for (int c = 32 * m; c < end; ++c) {
+        S[c] = S[c] * scale - (c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y);
     }
     if (masked) {
         int begin[2];  // the first of this lane's columns, queries, that sees the key
@@ -150,12 +154,15 @@ __device__ void exponentiate(const Problem& p, int first_key, int first_row, boo
             begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - first_row - 2 * t : 0;
         }
 #pragma unroll
-        for (int c = 0; c < Br / 2; ++c) {
+        for (int c = 32 * m; c < end; ++c) {
             if (column_of(c) < begin[row_of(c)]) S[c] = -inf;
         }
     }
 #pragma unroll
-    for (int c = 0; c < Br / 2; ++c) S[c] = fast_exp2(S[c]);
+    for (int c = 32 * m; c < end; c += 2) {
+        S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
+        P[c / 2] = pack<T>(S[c], S[c + 1]);
+    }
 }
 
 /// Writes this warpgroup's dS^T (64, Br) to shared memory as dS, rows by queries.
@@ -232,18 +239,22 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         std::uint32_t P[Br / 4], dS[Br / 4];
         mbarrier_try_wait(&shared.full[slot], k / depth);
         wgmma_fence();
-        multiply_rows<T, d>(shared.K[G], shared.Q[slot], S);
-        multiply_rows<T, d>(shared.V[G], shared.dO[slot], dP);
+        multiply_rows<T, d>(matrix_descriptor(shared.K[G]), matrix_descriptor(shared.Q[slot]), S);
+        multiply_rows<T, d>(matrix_descriptor(shared.V[G]), matrix_descriptor(shared.dO[slot]), dP);
         const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
         note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
         wgmma_wait<1>(S);
-        exponentiate(p, first_key, i * Br, masked, shared.L[slot], S);  // now P
+#pragma unroll
+        for (int m = 0; m < Br / 64; ++m) {  // 64 queries at a time
+            float2 L[8];
+#pragma unroll
+            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
+            exponentiate<T, Br>(p, first_key, i * Br, masked, m, L, S, P);  // S is P^T, too
+        }
         wgmma_wait<0>(dP);
 #pragma unroll
         for (int c = 0; c < Br / 2; c += 4) {
             const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
-            P[c / 2] = pack<T>(S[c], S[c + 1]);
-            P[c / 2 + 1] = pack<T>(S[c + 2], S[c + 3]);
             dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
             dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
         }
@@ -251,21 +262,22 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         add_product<T, d>(P, shared.dO[slot], dV);
         write_transposed(dS, shared.dS[slot][G]);
         fence_proxy_async();
-        named_barrier_sync(1, 128 * groups);  // dS of all keys is complete; no warp reads the previous one
+        named_barrier_sync(dS_full, 128 * groups);  // and no warp reads dS of the tile before
         wgmma_fence();
         add_product<T, d>(dS, shared.Q[slot], dK);
         float dQ[32];  // (64, 64): of two, by rows or by columns
-        const Descriptor a = matrix_descriptor(shared.dS[slot]), x = matrix_descriptor(shared.K, 64);
-        const int dQ_row = d == 64 ? 64 * G : 0, panel = d == 64 ? 0 : 64 * G;
+        const int row = d == 64 ? 64 * G : 0, column = d == 64 ? 0 : 64 * G;
+        const Descriptor a = matrix_descriptor(shared.dS[slot]).row(row);
+        const Descriptor x = matrix_descriptor(shared.K, 64).row(column);  // its panel of 64 rows
 #pragma unroll
         for (int c = 0; c < Bc; c += 16) {
-            wgmma<T, 64, true>(dQ, a.row(dQ_row).column<Br>(c), x.row(panel).row(c / 64 * d + c % 64), c > 0);
+            wgmma<T, 64, true>(dQ, a.column<Br>(c), x.row(c / 64 * d + c % 64), c > 0);
         }
         wgmma_commit();
         wgmma_wait<0>(dQ);
         fence_operand(P), fence_operand(dS), fence_operand(dK), fence_operand(dV);
         mbarrier_arrive(&shared.empty[slot]);
-        auto& out = shared.dQ[4 * G + warp];
+        auto& out = shared.dQ[G][warp];
         if (lane == 0) bulk_wait_read<0>();  // the warp's sums before have been read
         __syncwarp();
 #pragma unroll
@@ -275,18 +287,18 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         fence_proxy_async();
         __syncwarp();  // the warp's part of dQ is complete
         if (lane == 0) {
-            const int row = i * Br + (d == 64 ? 64 * G : 0) + 16 * warp, column = d == 64 ? 0 : 64 * G;
-            bulk_add(&Sums<d>(p, b, h).fragment(row, column)->x, &out[0][0][0], sizeof out);
+            float4* to = Sums<d>(p, b, h).dQ + fragment<d>(i * Br + row + 16 * warp, column);
+            bulk_add(&to->x, &out[0][0][0], sizeof out);
             bulk_commit();
         }
         if (++i == Tr) i = first, ++h;
     }
     if (lane == 0) bulk_wait_read<0>();
-    named_barrier_sync(1, 128 * groups);  // no warp reads K any more
+    named_barrier_sync(K_empty, 128 * groups);
     write_tile<T, d>(dK, p.scale, shared.K[G]);
     write_tile<T, d>(dV, 1.0f, shared.V[G]);
     fence_proxy_async();
-    named_barrier_sync(2 + G, 128);  // the warpgroup's rows of dK and dV are complete
+    named_barrier_sync(gradients_full + G, 128);
     if (threadIdx.x % 128 == 0) {
         bulk_store(&maps.dK, shared.K[G], 0, first_key, h_kv, b);
         bulk_store(&maps.dV, shared.V[G], 0, first_key, h_kv, b);
@@ -295,26 +307,27 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
     }
 }
 
-/// dQ = scale times its sums, rounded to T. A warp has four fragments, a lane the eight columns of one in
-/// rows g and g + 8.
+/// X (B, heads, N, d) = `factor` times its sums, rounded to T. A warp converts four fragments, a lane the
+/// eight columns of one in rows g and g + 8.
 template <class T, int d>
-__global__ void __launch_bounds__(row_threads) convert(const Problem p) {
+__global__ void __launch_bounds__(row_threads)
+    convert(const View X, int N, std::int64_t rows, const float4* sums, float factor) {
     const int warp = (blockIdx.x * row_threads + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4;
     const int first_row = warp / (d / 32) * 16, column = warp % (d / 32) * 32 + lane % 4 * 8;
     const int h = blockIdx.y, b = blockIdx.z;
-    if (first_row >= p.Nq) return;
-    const float4* sum = Sums<d>(p, b, h).fragment(first_row, column) + 4 * g;
+    if (first_row >= N) return;
+    const float4* sum = sums + (b * gridDim.y + h) * rows * (d / 4) + fragment<d>(first_row, column) + 4 * g;
     std::uint32_t upper[4], lower[4];  // of rows g and g + 8
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
         const float4 x = load(sum + t);
-        upper[t] = pack<T>(x.x * p.scale, x.y * p.scale);
-        lower[t] = pack<T>(x.z * p.scale, x.w * p.scale);
+        upper[t] = pack<T>(x.x * factor, x.y * factor);
+        lower[t] = pack<T>(x.z * factor, x.w * factor);
     }
-    T* dQ = matrix<T>(p.dQ, b, h) + (first_row + g) * p.dQ.row + column;
-    if (first_row + g < p.Nq) store(reinterpret_cast<uint4*>(dQ), {upper[0], upper[1], upper[2], upper[3]});
-    if (first_row + g + 8 < p.Nq) {
-        store(reinterpret_cast<uint4*>(dQ + 8 * p.dQ.row), {lower[0], lower[1], lower[2], lower[3]});
+    T* x = matrix<T>(X, b, h) + (first_row + g) * X.row + column;
+    if (first_row + g < N) store(reinterpret_cast<uint4*>(x), {upper[0], upper[1], upper[2], upper[3]});
+    if (first_row + g + 8 < N) {
+        store(reinterpret_cast<uint4*>(x + 8 * X.row), {lower[0], lower[1], lower[2], lower[3]});
     }
 }
 
@@ -333,7 +346,8 @@ void backward(const Problem& p) {
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
     launch(prepare<T, d>, dim3(ceil_div(rows * d / 8, row_threads), p.H, p.B), row_threads, 0, p);
     launch(gradients<T, d>, dim3(Tc, p.Hkv, p.B), threads, sizeof(Shared<T, d>), p, maps);
-    launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p);
+    launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p.dQ, p.Nq,
+           rows, static_cast<const float4*>(p.workspace), p.scale);
 }
 
 using Dims = HeadDims<64, 128>;

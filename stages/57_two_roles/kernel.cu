@@ -1,7 +1,7 @@
-// Stage 57: two roles. At d = 256 the sums of dK and dV for 64 keys fill the registers of two warpgroups. One
-// has dV: it computes S^T, and P^T is where its product wants it. The other has dK: it computes dP^T, gets
-// P^T through shared memory, and dS^T is where its product wants it. Each computes half of the columns of dQ,
-// and adds it to the sums from registers. Other head dimensions are as in stage 51.
+// Stage 57: two roles, for d = 256. There the sums of dK and dV of 64 keys fill the registers of two
+// warpgroups. One holds dV: it computes S^T, which leaves P^T where its product needs it. The other holds dK:
+// it computes dP^T, gets P^T through shared memory, and has dS^T where its product needs it. Each computes
+// half of the columns of dQ, and adds it to the sums from registers.
 
 #include "stages/hopper.cuh"
 
@@ -9,27 +9,35 @@ namespace {
 
 using namespace ladder;
 
-constexpr int groups = 2;  // warpgroups that multiply, of 64 keys each
+constexpr int groups = 2;  // warpgroups that multiply
 constexpr int threads = 128 * (1 + groups);
 constexpr int row_threads = 256;  // of the kernels before and after
 constexpr int depth = 2;          // slots of Q and dO
 
+/// Named barriers, by what is true when they are complete. 0 is that of __syncthreads.
+enum {
+    P_full = 1,         // P has been written, and may be written no more until dS_full
+    dS_full = 2,        // dS has been written
+    K_empty = 3,        // no warp reads K or V any more
+    warpgroup_full = 4  // by warpgroups: what its own warps write is complete
+};
+
 /// All that depends on d.
 template <int d>
 struct Tile {
-    static constexpr int Br = d == 64 ? 128 : 64;
-    static constexpr int Bc = d <= 128 ? 64 * groups : 64;
+    static constexpr int Br = 64;
+    static constexpr int Bc = 64;
 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
 template <class T, int d>
 struct Shared {
-    alignas(1024) T K[groups][d / 64][64][64];  // then dK
-    alignas(1024) T V[groups][d / 64][64][64];  // then dV
+    alignas(1024) T K[d / 64][64][64];  // then dK
+    alignas(1024) T V[d / 64][64][64];  // then dV
     alignas(1024) T Q[depth][d / 64][Tile<d>::Br][64];
     alignas(1024) T dO[depth][d / 64][Tile<d>::Br][64];
-    alignas(1024) T dS[depth][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
-    alignas(1024) float dQ[4 * groups][16][32][4];       // a warp's, on their way out: 64 of each lane
+    alignas(1024) T dS[Tile<d>::Br][64];       // rows are queries
+    alignas(1024) std::uint32_t P[4][128][4];  // P^T, as the threads of a warpgroup hold it
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
     Mbarrier keys_full, full[depth], empty[depth];
 };
@@ -38,10 +46,18 @@ struct Maps {
     TensorMap Q, K, V, dO, dK, dV;
 };
 
+/// Where fp32 sums (rows, d) hold the fragment, 16 x 8 as the lanes of a warp hold it, of this first row and
+/// column: by panels of 64 x 64. Lane 0's float4; the other lanes' follow.
+template <int d>
+__device__ int fragment(int row, int column) {
+    const int panel = row / 64 * (d / 64) + column / 64;
+    return (panel * 32 + row % 64 / 16 * 8 + column % 64 / 8) * 32;
+}
+
 /// What the workspace holds of a head, its rows rounded up to whole tiles.
 template <int d>
 struct Sums {
-    float4* dQ;    // dQ / scale, by fragments of 16 rows and 8 columns, as the lanes of a warp have them
+    float4* dQ;    // dQ / scale, by fragments
     float *L, *D;  // L in base 2; inf past the last row
 
     __device__ Sums(const Problem& p, int b, int h) {
@@ -51,11 +67,6 @@ struct Sums {
         dQ = reinterpret_cast<float4*>(first + head * d);
         L = first + all * d + head;
         D = L + all;
-    }
-
-    /// What lane 0 has of the fragment whose first row and column these are. The other lanes' follow.
-    __device__ float4* fragment(int row, int column) const {
-        return dQ + (row / 16 * (d / 8) + column / 8) * 32;
     }
 };
 
@@ -108,38 +119,33 @@ __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps,
 
 /// C = X Y^T for 64 rows of X, those of this warpgroup, and Br of Y. Starts it.
 template <class T, int d, int Br = Tile<d>::Br>
-__device__ void multiply_rows(const T (&X)[d / 64][64][64], const T (&Y)[d / 64][Br][64],
-                              float (&C)[Br / 2]) {
-    const Descriptor x = matrix_descriptor(X), y = matrix_descriptor(Y);
+__device__ void multiply_rows(Descriptor X, Descriptor Y, float (&C)[Br / 2]) {
 #pragma unroll
-    for (int c = 0; c < d; c += 16) {
-        wgmma<T, Br, false>(C, x.column<64>(c), y.column<Br>(c), c > 0);
-    }
+    for (int c = 0; c < d; c += 16) wgmma<T, Br, false>(C, X.column<64>(c), Y.column<Br>(c), c > 0);
     wgmma_commit();
 }
 
-/// C += A X for A (64, Br) in registers and X (Br, d). Starts it.
-template <class T, int d, int Br = Tile<d>::Br>
-__device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 64][Br][64],
-                            float (&C)[d / 2]) {
+/// C += A X for `rows` columns of A (64, Br), which is in registers, from `first` on, and as many rows of X
+/// (Br, d). Starts it.
+template <class T, int d, int rows = Tile<d>::Br, int Br = Tile<d>::Br>
+__device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 64][Br][64], float (&C)[d / 2],
+                            int first = 0) {
     const Descriptor x = matrix_descriptor(X, Br);
 #pragma unroll
-    for (int k = 0; k < Br; k += 16) wgmma<T, d, true>(C, &A[k / 4], x.row(k), true);
+    for (int k = first; k < first + rows; k += 16) wgmma<T, d, true>(C, &A[k / 4], x.row(k), true);
     wgmma_commit();
 }
 
-/// Turns this warpgroup's S^T (64, Br) into P^T = exp(scale S^T - L), 0 where masked. Lanes hold keys g and
-/// g + 8 of their warp's 16.
-template <int Br>
-__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked,
-                             const float (&L)[Br], float (&S)[Br / 2]) {
-    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
+/// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
+template <class T, int Br>
+__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int m,
+                             const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, end = 32 * m + 32;
     const float scale = p.scale * log2_e;
 #pragma unroll
-    for (int c = 0; c < Br / 2; c += 4) {
-        const float2 x = load_pair(&L[2 * c + 2 * t]);
-#pragma unroll
-        for (int n = 0; n < 4; ++n) S[c + n] = S[c + n] * scale - (n % 2 == 0 ? x.x : x.y);
+    for (int c = 32 * m; c < end; ++c) {
+        S[c] = S[c] * scale - (c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y);
     }
     if (masked) {
         int begin[2];  // the first of this lane's columns, queries, that sees the key
@@ -149,12 +155,15 @@ __device__ void exponentiate(const Problem& p, int first_key, int first_row, boo
             begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - first_row - 2 * t : 0;
         }
 #pragma unroll
-        for (int c = 0; c < Br / 2; ++c) {
+        for (int c = 32 * m; c < end; ++c) {
             if (column_of(c) < begin[row_of(c)]) S[c] = -inf;
         }
     }
 #pragma unroll
-    for (int c = 0; c < Br / 2; ++c) S[c] = fast_exp2(S[c]);
+    for (int c = 32 * m; c < end; c += 2) {
+        S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
+        P[c / 2] = pack<T>(S[c], S[c + 1]);
+    }
 }
 
 /// Writes this warpgroup's dS^T (64, Br) to shared memory as dS, rows by queries.
@@ -183,6 +192,7 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
+/// Gradients of a key tile. Warpgroup 0 has dV and computes P, warpgroup 1 has dK and computes dS.
 template <class T, int d>
 __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const __grid_constant__ Maps maps) {
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
@@ -205,10 +215,8 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         release_registers<24>();
         if (threadIdx.x > 0) return;
         mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
-        for (int g = 0; g < groups; ++g) {
-            bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
-            bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
-        }
+        bulk_load(shared.K, &maps.K, j * Bc, h_kv, b, &shared.keys_full);
+        bulk_load(shared.V, &maps.V, j * Bc, h_kv, b, &shared.keys_full);
         int i = first, h = h_kv * heads;
 #pragma unroll 1
         for (int k = 0; k < total; ++k) {
@@ -219,158 +227,9 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
     }
 
     claim_registers<240>();
-    const int G = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, t = lane % 4;
-    const int first_key = j * Bc + 64 * G;
-    float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
-    mbarrier_try_wait(&shared.keys_full, 0);
-    int k = 0, i = first, h = h_kv * heads;
-    const auto fold = [&](auto computes) {
-        constexpr bool computes_dq = decltype(computes)::value;
-        const int slot = uniform(k) % depth;
-        float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
-        std::uint32_t P[Br / 4], dS[Br / 4];
-        mbarrier_try_wait(&shared.full[slot], k / depth);
-        wgmma_fence();
-        multiply_rows<T, d>(shared.K[G], shared.Q[slot], S);
-        multiply_rows<T, d>(shared.V[G], shared.dO[slot], dP);
-        const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
-        note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
-        wgmma_wait<1>(S);
-        exponentiate(p, first_key, i * Br, masked, shared.L[slot], S);  // now P
-        wgmma_wait<0>(dP);
-#pragma unroll
-        for (int c = 0; c < Br / 2; c += 4) {
-            const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
-            P[c / 2] = pack<T>(S[c], S[c + 1]);
-            P[c / 2 + 1] = pack<T>(S[c + 2], S[c + 3]);
-            dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
-            dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
-        }
-        wgmma_fence();
-        add_product<T, d>(P, shared.dO[slot], dV);
-        write_transposed(dS, shared.dS[slot][G]);
-        fence_proxy_async();
-        if constexpr (!computes_dq) named_barrier_arrive(1 + slot, 128 * groups);  // our dS is complete
-        wgmma_fence();
-        add_product<T, d>(dS, shared.Q[slot], dK);
-        wgmma_wait<0>(dK);
-        fence_operand(P), fence_operand(dS), fence_operand(dV);
-        mbarrier_arrive(&shared.empty[slot]);
-        if constexpr (computes_dq) {
-            named_barrier_sync(1 + slot, 128 * groups);  // dS of all keys is complete
-            float dQ[Br / 64][d / 2];                    // (Br, d)
-            const Descriptor a = matrix_descriptor(shared.dS[slot]), x = matrix_descriptor(shared.K, 64);
-            wgmma_fence();
-#pragma unroll
-            for (int c = 0; c < Bc; c += 16) {
-#pragma unroll
-                for (int m = 0; m < Br / 64; ++m) {
-                    wgmma<T, d, true>(dQ[m], a.column<Br>(c).row(64 * m), x.row(c / 64 * d + c % 64), c > 0);
-                }
-            }
-            wgmma_commit();
-            auto& out = shared.dQ[4 * G + warp];
-            if (lane == 0) bulk_wait_read<0>();  // the warp's sums before have been read
-            __syncwarp();
-#pragma unroll
-            for (int m = 0; m < Br / 64; ++m) {
-                wgmma_wait<0>(dQ[m]);
-#pragma unroll
-                for (int c = 0; c < d / 2; c += 4) {
-                    store(reinterpret_cast<float4*>(out[(d / 2 * m + c) / 4][lane]),
-                          {dQ[m][c], dQ[m][c + 1], dQ[m][c + 2], dQ[m][c + 3]});
-                }
-            }
-            fence_proxy_async();
-            __syncwarp();  // the warp's part of dQ is complete
-            if (lane == 0) {
-                const Sums<d> sums(p, b, h);
-#pragma unroll
-                for (int m = 0; m < Br / 64; ++m) {
-                    bulk_add(&sums.fragment(i * Br + 64 * m + 16 * warp, 0)->x, &out[d / 8 * m][0][0],
-                             d / 8 * 32 * 4 * sizeof(float));
-                }
-                bulk_commit();
-            }
-        }
-        if (++i == Tr) i = first, ++h;
-        ++k;
-    };
-    const auto fold_all = [&](auto even, auto odd) {
-#pragma unroll 1
-        while (k + 1 < total) fold(even), fold(odd);
-        if (k < total) fold(even);
-    };
-    if (G == 0) {
-        fold_all(std::true_type{}, std::false_type{});
-    } else {
-        fold_all(std::false_type{}, std::true_type{});
-    }
-    if (lane == 0) bulk_wait_read<0>();
-    named_barrier_sync(3, 128 * groups);  // no warp reads K any more
-    write_tile<T, d>(dK, p.scale, shared.K[G]);
-    write_tile<T, d>(dV, 1.0f, shared.V[G]);
-    fence_proxy_async();
-    named_barrier_sync(4 + G, 128);  // the warpgroup's rows of dK and dV are complete
-    if (threadIdx.x % 128 == 0) {
-        bulk_store(&maps.dK, shared.K[G], 0, first_key, h_kv, b);
-        bulk_store(&maps.dV, shared.V[G], 0, first_key, h_kv, b);
-        bulk_commit();
-        bulk_wait_read<0>();
-    }
-}
-
-/// All of a block at d = 256, which has 64 keys.
-template <class T, int d>
-struct WideShared {
-    alignas(1024) T K[d / 64][64][64];  // then dK
-    alignas(1024) T V[d / 64][64][64];  // then dV
-    alignas(1024) T Q[depth][d / 64][64][64];
-    alignas(1024) T dO[depth][d / 64][64][64];
-    alignas(1024) T dS[64][64];                // rows are queries
-    alignas(1024) std::uint32_t P[4][128][4];  // P^T, as the threads of a warpgroup have it
-    float L[depth][64], D[depth][64];
-    Mbarrier keys_full, full[depth], empty[depth];
-};
-
-/// The same for d = 256, one block per key tile. Warpgroup 0 has dV and computes P, warpgroup 1 has dK and
-/// computes dS.
-template <class T, int d>
-__global__ void __launch_bounds__(threads, 1)
-    wide_gradients(const Problem p, const __grid_constant__ Maps maps) {
-    constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
-    const int Tr = ceil_div(p.Nq, Br);
-    auto& shared = aligned_shared_memory<WideShared<T, d>>();
-    const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, heads = p.H / p.Hkv;
-    if (threadIdx.x == 0) {
-        mbarrier_init(&shared.keys_full, 1);
-        for (int slot = 0; slot < depth; ++slot) {
-            mbarrier_init(&shared.full[slot], 1);
-            mbarrier_init(&shared.empty[slot], 128 * groups);
-        }
-        mbarrier_fence_init();
-    }
-    __syncthreads();  // the mbarriers are set up
-    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0;
-    const int total = (Tr - first) * heads, group = uniform(threadIdx.x / 128);
-    int i = first, h = h_kv * heads;
-    if (group == 0) {
-        release_registers<24>();
-        if (threadIdx.x > 0) return;
-        mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
-        bulk_load(shared.K, &maps.K, j * Bc, h_kv, b, &shared.keys_full);
-        bulk_load(shared.V, &maps.V, j * Bc, h_kv, b, &shared.keys_full);
-#pragma unroll 1
-        for (int k = 0; k < total; ++k) {
-            load_queries<d>(shared, p, maps, b, h, i, k);
-            if (++i == Tr) i = first, ++h;
-        }
-        return;
-    }
-
-    claim_registers<240>();
     const int G = group - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, t = lane % 4;
-    float sum[d / 2] = {};                           // dV or dK, (64, d)
+    float sum[d / 2] = {};  // dV or dK, (64, d)
+    int i = first, h = h_kv * heads;
     const auto add_to_dQ = [&](auto& A, int slot) {  // and waits for all products
         float dQ[64];                                // (64, 128)
         const Descriptor a = matrix_descriptor(shared.dS), x = matrix_descriptor(shared.K, 64).row(128 * G);
@@ -381,10 +240,10 @@ __global__ void __launch_bounds__(threads, 1)
         wgmma_wait<0>(dQ);
         fence_operand(A), fence_operand(sum);
         mbarrier_arrive(&shared.empty[slot]);
-        float4* to = Sums<d>(p, b, h).fragment(i * Br + 16 * warp, 128 * G) + lane;
+        float4* to = Sums<d>(p, b, h).dQ + fragment<d>(i * Br + 16 * warp, 128 * G) + lane;
 #pragma unroll
         for (int c = 0; c < 64; c += 4) {
-            atomic_add(to + c / 4 * 32, {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
+            atomic_add(to + fragment<d>(0, 2 * c), {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
         }
         if (++i == Tr) i = first, ++h;
     };
@@ -397,22 +256,23 @@ __global__ void __launch_bounds__(threads, 1)
             std::uint32_t P[Br / 4];
             mbarrier_try_wait(&shared.full[slot], k / depth);
             wgmma_fence();
-            multiply_rows<T, d>(shared.K, shared.Q[slot], S);
+            multiply_rows<T, d>(matrix_descriptor(shared.K), matrix_descriptor(shared.Q[slot]), S);
             const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
             note_tile<64, Br>(b, h, i * Br, j, masked);
             wgmma_wait<0>(S);
-            exponentiate(p, j * Bc, i * Br, masked, shared.L[slot], S);  // now P
+            float2 L[8];
 #pragma unroll
-            for (int c = 0; c < Br / 4; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
+            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][8 * c + 2 * t]);
+            exponentiate<T, Br>(p, j * Bc, i * Br, masked, 0, L, S, P);
 #pragma unroll
             for (int c = 0; c < Br / 4; c += 4) {
                 auto* to = reinterpret_cast<uint4*>(shared.P[c / 4][threadIdx.x % 128]);
                 store(to, {P[c], P[c + 1], P[c + 2], P[c + 3]});
             }
-            named_barrier_arrive(1, 128 * groups);  // P is complete
+            named_barrier_arrive(P_full, 128 * groups);
             wgmma_fence();
             add_product<T, d>(P, shared.dO[slot], sum);
-            named_barrier_sync(2, 128 * groups);  // dS is complete
+            named_barrier_sync(dS_full, 128 * groups);
             add_to_dQ(P, slot);
         }
     } else {
@@ -423,9 +283,9 @@ __global__ void __launch_bounds__(threads, 1)
             std::uint32_t dS[Br / 4];
             mbarrier_try_wait(&shared.full[slot], k / depth);
             wgmma_fence();
-            multiply_rows<T, d>(shared.V, shared.dO[slot], dP);
+            multiply_rows<T, d>(matrix_descriptor(shared.V), matrix_descriptor(shared.dO[slot]), dP);
             wgmma_wait<0>(dP);
-            named_barrier_sync(1, 128 * groups);  // P is complete
+            named_barrier_sync(P_full, 128 * groups);
 #pragma unroll
             for (int c = 0; c < Br / 2; c += 8) {
                 const uint4 P = load(reinterpret_cast<const uint4*>(shared.P[c / 8][threadIdx.x % 128]));
@@ -439,50 +299,51 @@ __global__ void __launch_bounds__(threads, 1)
             }
             write_transposed(dS, shared.dS);
             fence_proxy_async();
-            named_barrier_arrive(2, 128 * groups);  // dS is complete, for the other warpgroup
-            named_barrier_sync(4 + G, 128);         // and for this one
+            named_barrier_arrive(dS_full, 128 * groups);  // for the other warpgroup
+            named_barrier_sync(warpgroup_full + G, 128);  // for this one
             wgmma_fence();
             add_product<T, d>(dS, shared.Q[slot], sum);
             add_to_dQ(dS, slot);
         }
     }
-    named_barrier_sync(3, 128 * groups);  // no warp reads K or V any more
-    auto& tile = G == 0 ? shared.V : shared.K;
-    write_tile<T, d>(sum, G == 0 ? 1.0f : p.scale, tile);
+    named_barrier_sync(K_empty, 128 * groups);
+    auto& gradient = G == 0 ? shared.V : shared.K;
+    write_tile<T, d>(sum, G == 0 ? 1.0f : p.scale, gradient);
     fence_proxy_async();
-    named_barrier_sync(4 + G, 128);  // the warpgroup's dV or dK is complete
+    named_barrier_sync(warpgroup_full + G, 128);
     if (threadIdx.x % 128 == 0) {
-        bulk_store(G == 0 ? &maps.dV : &maps.dK, tile, 0, j * Bc, h_kv, b);
+        bulk_store(G == 0 ? &maps.dV : &maps.dK, gradient, 0, j * Bc, h_kv, b);
         bulk_commit();
         bulk_wait_read<0>();
     }
 }
 
-/// dQ = scale times its sums, rounded to T. A warp has four fragments, a lane the eight columns of one in
-/// rows g and g + 8.
+/// X (B, heads, N, d) = `factor` times its sums, rounded to T. A warp converts four fragments, a lane the
+/// eight columns of one in rows g and g + 8.
 template <class T, int d>
-__global__ void __launch_bounds__(row_threads) convert(const Problem p) {
+__global__ void __launch_bounds__(row_threads)
+    convert(const View X, int N, std::int64_t rows, const float4* sums, float factor) {
     const int warp = (blockIdx.x * row_threads + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4;
     const int first_row = warp / (d / 32) * 16, column = warp % (d / 32) * 32 + lane % 4 * 8;
     const int h = blockIdx.y, b = blockIdx.z;
-    if (first_row >= p.Nq) return;
-    const float4* sum = Sums<d>(p, b, h).fragment(first_row, column) + 4 * g;
+    if (first_row >= N) return;
+    const float4* sum = sums + (b * gridDim.y + h) * rows * (d / 4) + fragment<d>(first_row, column) + 4 * g;
     std::uint32_t upper[4], lower[4];  // of rows g and g + 8
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
         const float4 x = load(sum + t);
-        upper[t] = pack<T>(x.x * p.scale, x.y * p.scale);
-        lower[t] = pack<T>(x.z * p.scale, x.w * p.scale);
+        upper[t] = pack<T>(x.x * factor, x.y * factor);
+        lower[t] = pack<T>(x.z * factor, x.w * factor);
     }
-    T* dQ = matrix<T>(p.dQ, b, h) + (first_row + g) * p.dQ.row + column;
-    if (first_row + g < p.Nq) store(reinterpret_cast<uint4*>(dQ), {upper[0], upper[1], upper[2], upper[3]});
-    if (first_row + g + 8 < p.Nq) {
-        store(reinterpret_cast<uint4*>(dQ + 8 * p.dQ.row), {lower[0], lower[1], lower[2], lower[3]});
+    T* x = matrix<T>(X, b, h) + (first_row + g) * X.row + column;
+    if (first_row + g < N) store(reinterpret_cast<uint4*>(x), {upper[0], upper[1], upper[2], upper[3]});
+    if (first_row + g + 8 < N) {
+        store(reinterpret_cast<uint4*>(x + 8 * X.row), {lower[0], lower[1], lower[2], lower[3]});
     }
 }
 
 std::size_t workspace_bytes(const Shape& s, int) {
-    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;                              // and of 256
+    constexpr int Br = Tile<256>::Br;
     return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float);  // Sums
 }
 
@@ -495,21 +356,16 @@ void backward(const Problem& p) {
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
     launch(prepare<T, d>, dim3(ceil_div(rows * d / 8, row_threads), p.H, p.B), row_threads, 0, p);
-    const dim3 grid(Tc, p.Hkv, p.B);
-    if constexpr (d <= 128) {
-        launch(gradients<T, d>, grid, threads, sizeof(Shared<T, d>), p, maps);
-    } else {
-        launch(wide_gradients<T, d>, grid, threads, sizeof(WideShared<T, d>), p, maps);
-    }
-    launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p);
+    launch(gradients<T, d>, dim3(Tc, p.Hkv, p.B), threads, sizeof(Shared<T, d>), p, maps);
+    launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p.dQ, p.Nq,
+           rows, static_cast<const float4*>(p.workspace), p.scale);
 }
 
-using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(backward, Dims, .number = 57, .name = "two_roles", .parent = 51,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2},
-                                     {64, 64, 2}),
+using Dims = HeadDims<256>;
+LADDER_STAGE(backward, Dims, .number = 57, .name = "two_roles", .parent = 50,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {64, 64, 2}),
              .change = "d = 256: one warpgroup has dV and computes P, the other has dK and computes dS",
-             .shows_in = "backward-wide", .pass = Pass::backward, .diff_budget = 180,
-             .repeats_exactly = false, .workspace_bytes = workspace_bytes);
+             .shows_in = "backward-wide", .pass = Pass::backward, .diff_budget = 0, .repeats_exactly = false,
+             .workspace_bytes = workspace_bytes);
 
 }  // namespace

@@ -1,0 +1,39 @@
+// Does the same work, and under a mask starts the longest blocks of several heads first.
+#include "../50_wgmma_gradients/claims.h"
+
+using namespace ladder;
+using namespace ladder::formulas;
+
+namespace {
+
+void claim(Claims& c) {
+    claim_gradient_tiles(c);
+    c.only_moves({// By the model of time:
+                  "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
+                  "named_stalls"});
+}
+
+// Under a mask section by section, and in a section from the first key tile of all its heads to the last.
+BlockOrder order(const Counted& p) {
+    const GradientTiles of{p};
+    const KeyTileOrder line(of, p.causal);
+    const auto tiles_of_key_tile = [&](Count j) {
+        const auto first = static_cast<std::int64_t>(j * of.Bc) - (p.shape.Nk - p.shape.Nq);
+        const Count unseen = p.causal && first > 0 ? static_cast<Count>(first) / of.Br() : 0;
+        const Count seen = of.query_tiles() - std::min(of.query_tiles(), unseen);
+        return seen * p.H() / Count(p.shape.Hkv) * of.groups;
+    };
+    std::vector<Count> parent, tiles;
+    for (Count head = 0; head < line.heads; ++head)
+        for (Count j = 0; j < line.Tc; ++j) parent.push_back(tiles_of_key_tile(j));
+    for (Count first = 0; first < line.heads; first += line.section) {
+        for (Count j = 0; j < line.Tc; ++j)
+            tiles.resize(tiles.size() + std::min(line.section, line.heads - first), tiles_of_key_tile(j));
+    }
+    return {parent, tiles};
+}
+
+LADDER_CLAIMS(.claim = claim, .cases = backward(cases_of({usual_shapes})), .order = order,
+              .resident_blocks = 1);
+
+}  // namespace
