@@ -8,11 +8,11 @@ namespace {
 
 void claim(Claims& c) {
     const GradientTiles of{c.p};
-    const Count each = of.visited() * of.groups / 16;
+    const Count tiles = of.visited() * of.groups;
     claim_gradient_tiles(c);
     // At the wait for S all of dP is in flight; at the wait for dQ all of dK is, too.
-    c.parent_is("wgmma_left_in_flight", each * c.p.d());
-    c.is("wgmma_left_in_flight", each * (c.p.d() + of.Br()));
+    c.parent_is("wgmma_left_in_flight", tiles * c.p.d() / 16);
+    c.is("wgmma_left_in_flight", tiles * (c.p.d() + of.Br()) / 16);
     c.only_moves({"wgmma_left_in_flight",
                   // By the model of time:
                   "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
