@@ -466,7 +466,7 @@ def main():
             "batches": make(lab, folder, "batches", "1", "25", "--shape", "2,2,1,100,150,128", "--sms", "132"),
             "no_keys": make(lab, folder, "no_keys", "5", "25", "--shape", "1,3,3,300,70,64", "--causal"),
             "gradients": make(lab, folder, "gradients", "41", "42", "--shape", "1,1,1,192,256,64"),
-            "five": make(lab, folder, "five", "46", "51", "--shape", "1,2,1,192,256,64", "--causal"),
+            "five": make(lab, folder, "five", "46", "55", "--shape", "1,2,1,192,256,64", "--causal"),
             "no_rows": make(lab, folder, "no_rows", "35", "36", "--shape", "1,2,2,100,300,64", "--sms", "2"),
         }
         for size, dark in ((wide, False), (narrow, True)):
