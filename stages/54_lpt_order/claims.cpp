@@ -30,6 +30,9 @@ BlockOrder order(const Counted& p) {
         for (Count j = 0; j < line.Tc; ++j)
             tiles.resize(tiles.size() + std::min(line.section, line.heads - first), tiles_of_key_tile(j));
     }
+    // The kernel before has as many blocks or more, which visit no tiles.
+    const Count before = p.heads() * ((of.query_tiles() * of.Br() * p.d() / 8 + 255) / 256);
+    parent.resize(std::max<Count>(parent.size(), before)), tiles.resize(parent.size());
     return {parent, tiles};
 }
 
