@@ -68,15 +68,13 @@ class Products : Part {
             warp(), operands.columns,
             operands.A == nullptr ? Descriptor(operands.A_descriptor).start : TimeModel::in_registers,
             Descriptor(operands.B_descriptor).start);
-        if (warp() == first_warp()) {
-            context_.tally.wgmma += 1;
-            context_.tally.wgmma_columns += operands.columns;
-        }
+        if (warp() == first_warp())
+            context_.tally.wgmma += 1, context_.tally.wgmma_columns += operands.columns;
     }
     void commit() { own().queue.commit(); }
     void wait(std::size_t pending) {
         registers.end_fences();
-        AsyncQueue<Product>& queue = own().queue;
+        auto& queue = own().queue;
         const Epoch over = queue.forget_groups_before_last(pending);
         if (warp() == first_warp()) context_.tally.wgmma_left_in_flight += queue.started() - over;
         context_.time.await_products(warp(), over);
@@ -84,8 +82,8 @@ class Products : Part {
         land(queue.over(), over);
         for (Epoch n = queue.over(); n < over; ++n) give_back(queue[n]);
         queue.forget(over);
-        if (!context_.is_checked) return;
-        context_.clocks.learn(context_.threads_from(32 * warp(), 32), group().agent, over);
+        if (context_.is_checked)
+            context_.clocks.learn(context_.threads_from(32 * warp(), 32), group().agent, over);
     }
 
     /// What each lane does before: waits until all four warps have started what its own is to wait for.
