@@ -977,6 +977,39 @@ def own_diagonal(f):
 # --- The backward pass -----------------------------------------------------------------------------------------------
 
 
+@figure("40-kernels", "Four kernels, with P, dP and dS in global memory between them")
+def standard_gradient(f):
+    for x, width, name, what in ((0, 84, "scores", "P and dP"), (92, 112, "softmax", "gradient: dS"),
+                                 (212, 92, "query", "gradient: dQ"), (312, 106, "key gradients", "dK, then dV")):
+        f.box(x, 22, width, 44, "shared", 0.18)
+        f.label(x, 24, width, 22, name, bold=True)
+        f.label(x, 42, width, 22, what, color="faint", size=SMALL)
+    f.text(0, 14, "on the SMs", "faint", SMALL)
+    f.box(0, 142, WIDTH, 122, "faint", 0.1)
+    f.text(8, 258, "HBM", "faint", PLAIN, bold=True)
+    for x, name, size in ((10, "P", "2 N^2 bytes"), (94, "dP", "4 N^2 bytes"), (178, "dS", "2 N^2 bytes")):
+        f.cell(x, 152, 76, 90, name, "own", 0.3, size=20)
+        f.text(x + 38, 232, size, anchor="middle", size=SMALL)
+    for x, name in ((284, "dQ"), (342, "dK"), (384, "dV")):
+        f.cell(x, 152, 13, 90, "", "shared", 0.45)
+        f.text(x + 6, 257, name, anchor="middle")
+    f.arrow((24, 68), (24, 150), color="own")
+    f.arrow((66, 68), (108, 150), color="own")
+    for x in (68, 74):
+        f.arrow((x, 150), (x + 40, 68), color="own")
+    for x in (146, 152):
+        f.arrow((x, 150), (x, 68), color="own")
+    f.arrow((186, 68), (196, 150), color="own")
+    f.arrow((222, 150), (240, 68), color="own")
+    f.arrow((246, 150), (320, 68), color="own")
+    f.arrow((84, 150), (340, 68), color="own")
+    f.arrow((290, 68), (290, 150))
+    f.arrow((374, 68), (350, 150))
+    f.arrow((390, 68), (390, 150))
+    f.note(284, "One head; the kernels also read Q, K, V, dO and L. P, dP and dS are N~×~N, the gradients N~×~d, drawn "
+           "narrow. The second kernel reads P and dP twice.")
+
+
 @figure("40s-products", "Which block goes through which tiles of dS, and what it keeps")
 def products(f):
     size, tiles, top = 22, 4, 46

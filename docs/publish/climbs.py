@@ -72,7 +72,7 @@ def picture_of(data):
 
 @pictures
 def climb_pictures(sources):
-    return [picture_of(each) for each in climbs(sources, sources.recorded)] if sources.recorded else []
+    return [picture_of(each) for each in climbs(sources, sources.climbed)] if sources.climbed else []
 
 
 @block("climbs")

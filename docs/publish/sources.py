@@ -144,13 +144,21 @@ class Sources:
         return next(iter([results for results in self.whole[::-1] if results.hardware.gpu == gpu] + self.whole[::-1]), None)
 
     @property
+    def climbed(self):
+        """Where a way through several parts was timed in one run: the newest whole timing of all kernels as they are,
+        of any GPU, if there is one."""
+        ladder = [stage for stage in self.stages.values() if stage.number < 90]
+        return next((results for results in self.whole[::-1] if all(stage.folder in results.kernels for stage in ladder)
+                     and not self.changed_since(results, ladder)), self.recorded)
+
+    @property
     def ablations(self):
         return self.record("h100-leave-one-out")
 
     @property
     def profiles(self):
         """That of the GPU that the pages speak of first."""
-        return [*filter(None, (self.record(f"{gpu}-profile", "profile") for gpu in ("h200", "h100")))]
+        return [*filter(None, (self.record(f"{gpu}-profile", "profile") for gpu in ("h200", "h100", "h100-backward")))]
 
     @property
     def profiled(self):
@@ -180,13 +188,15 @@ class Sources:
         return [stage for stage in known if prints[stage.folder] != self.fingerprint(stage.folder)]
 
     def recording_of(self, number):
-        """Where the stages with numbers like this one were timed: in the newest recording of all stages, unless this
-        one was changed afterwards and a newer whole one has it and its parent as they are."""
+        """Where the stages of a part were timed, all in one run: in the newest recording of all stages, unless one of
+        them was changed afterwards and a newer whole one has them and their parents as they are."""
         if number >= 90:
             return self.ablations
-        pair = [self.stages[n] for n in (number, self.stage(number).parent) if n >= 0]
-        if not self.recorded or not self.changed_since(self.recorded, pair):
+        part = self.of_part(self.stage(number).part)
+        part += [self.stages[stage.parent] for stage in part if stage.parent >= 0]
+        if not self.recorded or not self.changed_since(self.recorded, part):
             return self.recorded
-        of_both = [results for results in self.whole if results.date > self.recorded.date
-                   and all(stage.folder in results.kernels for stage in pair) and not self.changed_since(results, pair)]
-        return of_both[-1] if of_both else self.recorded
+        as_they_are = [results for results in self.whole if results.date > self.recorded.date
+                       and all(stage.folder in results.kernels for stage in part)
+                       and not self.changed_since(results, part)]
+        return as_they_are[-1] if as_they_are else self.recorded
