@@ -142,15 +142,22 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
     for (const TimedCase& timed : timing_options(DType::bf16, "standard").cases)
         CHECK(timed.problem.shape.B * timed.problem.shape.H == 128);  // one block of 01 for each
     const TimingOptions gradients = timing_options(DType::bf16, "gradients");
-    CHECK(gradients.cases.size() == 24 + 4);
+    CHECK(gradients.cases.size() == 24 + 20);
     for (const TimedCase& timed : gradients.cases) {
         const Shape& s = timed.problem.shape;
         CHECK(timed.problem.pass == Pass::backward);
         CHECK(s.B * s.Nq == 16384);
-        CHECK((s.H * s.d == 2048 || (s.H == 32 && s.Hkv == 8 && s.d == 128)));
+        CHECK((s.H * s.d == 2048 || s.H > s.Hkv));
     }
-    for (const char* name : {"gradients", "prefill", "prefill-odd", "serving", "serving-odd", "few-rows",
-                             "papers", "standard", "rising", "causal-small"})
+    const TimingOptions odd_gradients = timing_options(DType::bf16, "gradients-odd");
+    CHECK(odd_gradients.cases.size() == 14);
+    for (const TimedCase& timed : odd_gradients.cases) {
+        const Shape& s = timed.problem.shape;
+        CHECK(timed.problem.pass == Pass::backward);
+        CHECK((s.Nq % 64 != 0 && s.Nk % 64 != 0));
+    }
+    for (const char* name : {"gradients", "gradients-odd", "prefill", "prefill-odd", "serving", "serving-odd",
+                             "few-rows", "papers", "standard", "rising", "causal-small"})
         CHECK(is_sweep(name));
     for (const char* name : {"train", "custom", ""}) CHECK_FALSE(is_sweep(name));
 }

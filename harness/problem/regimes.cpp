@@ -1,6 +1,8 @@
 #include "harness/problem/regimes.h"
 
 #include <algorithm>
+#include <array>
+#include <initializer_list>
 #include <utility>
 
 #include "harness/problem/shape.h"
@@ -56,7 +58,8 @@ std::vector<Regime::Problem> serving_problems() {
     return problems;
 }
 
-// As prefill: 16k tokens, 2048 columns. Then a model whose 32 query heads share 8 key/value heads.
+// As prefill: 16k tokens, 2048 columns. Then as many tokens with grouped heads: 64, 40 and 32 over 8, few
+// heads of few groups, and a single key/value head.
 std::vector<Regime::Problem> gradient_problems() {
     std::vector<Regime::Problem> problems;
     for (const int d : {64, 128, 256}) {
@@ -65,9 +68,12 @@ std::vector<Regime::Problem> gradient_problems() {
                 problems.push_back(self_attention(16384 / N, 2048 / d, N, causal, d));
         }
     }
-    for (const bool causal : {false, true}) {
-        for (const int N : {2048, 8192})
-            problems.push_back({{.B = 16384 / N, .H = 32, .Hkv = 8, .Nq = N, .Nk = N, .d = 128}, causal});
+    const int heads[][3] = {{64, 8, 128}, {40, 8, 128}, {32, 8, 128}, {5, 1, 128}, {12, 4, 64}};
+    for (const auto& [H, Hkv, d] : heads) {
+        for (const bool causal : {false, true}) {
+            for (const int N : {2048, 8192})
+                problems.push_back({{.B = 16384 / N, .H = H, .Hkv = Hkv, .Nq = N, .Nk = N, .d = d}, causal});
+        }
     }
     return problems;
 }
@@ -84,19 +90,50 @@ std::vector<Regime::Problem> odd_serving_problems() {
     return problems;
 }
 
-// B, H, Hkv, Nq, Nk, d, and whether there is a causal mask: heads and lengths that divide into no tile
-std::vector<Regime::Problem> odd_prefill_problems() {
-    const int sizes[][7] = {
-        {9, 13, 13, 1777, 1777, 64, 0},   {5, 7, 7, 3333, 3333, 64, 1},   {2, 28, 4, 5001, 5001, 64, 0},
-        {1, 9, 9, 12345, 12345, 64, 1},   {3, 40, 8, 1100, 7007, 64, 1},  {24, 9, 9, 677, 677, 128, 0},
-        {12, 13, 13, 1350, 1350, 128, 1}, {4, 28, 4, 2222, 2222, 128, 0}, {3, 40, 8, 4500, 4500, 128, 1},
-        {1, 5, 5, 12345, 12345, 128, 0},  {2, 7, 7, 3001, 9999, 128, 0},  {1, 28, 4, 2500, 11111, 128, 1},
-        {25, 5, 5, 650, 650, 256, 0},     {6, 9, 9, 2345, 2345, 256, 1},  {2, 13, 13, 6001, 6001, 256, 0},
-        {3, 7, 7, 777, 8190, 256, 1}};
+// B, H, Hkv, Nq, Nk, d, and whether there is a causal mask
+std::vector<Regime::Problem> problems_of(std::initializer_list<std::array<int, 7>> sizes) {
     std::vector<Regime::Problem> problems;
     for (const auto& [B, H, Hkv, Nq, Nk, d, causal] : sizes)
         problems.push_back({{.B = B, .H = H, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = d}, causal == 1});
     return problems;
+}
+
+// Heads and lengths that divide into no tile
+std::vector<Regime::Problem> odd_prefill_problems() {
+    return problems_of({{9, 13, 13, 1777, 1777, 64, 0},
+                        {5, 7, 7, 3333, 3333, 64, 1},
+                        {2, 28, 4, 5001, 5001, 64, 0},
+                        {1, 9, 9, 12345, 12345, 64, 1},
+                        {3, 40, 8, 1100, 7007, 64, 1},
+                        {24, 9, 9, 677, 677, 128, 0},
+                        {12, 13, 13, 1350, 1350, 128, 1},
+                        {4, 28, 4, 2222, 2222, 128, 0},
+                        {3, 40, 8, 4500, 4500, 128, 1},
+                        {1, 5, 5, 12345, 12345, 128, 0},
+                        {2, 7, 7, 3001, 9999, 128, 0},
+                        {1, 28, 4, 2500, 11111, 128, 1},
+                        {25, 5, 5, 650, 650, 256, 0},
+                        {6, 9, 9, 2345, 2345, 256, 1},
+                        {2, 13, 13, 6001, 6001, 256, 0},
+                        {3, 7, 7, 777, 8190, 256, 1}});
+}
+
+// The same for gradients, few heads and a single key/value head among them
+std::vector<Regime::Problem> odd_gradient_problems() {
+    return problems_of({{9, 13, 13, 1777, 1777, 64, 0},
+                        {2, 12, 4, 3333, 3333, 64, 1},
+                        {2, 28, 4, 5001, 5001, 64, 0},
+                        {1, 4, 4, 2000, 2000, 128, 0},
+                        {1, 4, 4, 2000, 2000, 128, 1},
+                        {3, 5, 1, 2049, 2049, 128, 0},
+                        {3, 5, 1, 2049, 2049, 128, 1},
+                        {5, 7, 7, 1300, 1300, 128, 1},
+                        {1, 40, 8, 6000, 6000, 128, 1},
+                        {2, 7, 7, 3001, 5999, 128, 0},
+                        {1, 28, 4, 2500, 7111, 128, 1},
+                        {9, 9, 9, 650, 650, 256, 0},
+                        {3, 7, 7, 2345, 2345, 256, 1},
+                        {1, 5, 5, 7001, 7001, 256, 1}});
 }
 
 // A few query rows and many keys, for few and for many heads: the decoding of a draft of several tokens, the
@@ -202,8 +239,10 @@ const std::vector<Regime>& regimes() {
         {"causal-small", "two sequences of 512 to 4k, 4 heads of 64, under a causal mask",
          small_causal_problems(), true},
         {"gradients",
-         "16k tokens, N = 512 to 16k, d = 64 to 256; then 32 heads over 8; with and without a mask",
+         "16k tokens, N = 512 to 16k, d = 64 to 256; then grouped heads; with and without a mask",
          gradient_problems(), true, Pass::backward},
+        {"gradients-odd", "1k to 10k tokens, 4 to 40 heads, N = 650 to 7001: sizes that no tile divides",
+         odd_gradient_problems(), true, Pass::backward},
     };
     return list;
 }
