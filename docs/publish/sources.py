@@ -143,7 +143,7 @@ class Sources:
         """The newest whole timing of this GPU, or of any if this one has none."""
         return next(iter([results for results in self.whole[::-1] if results.hardware.gpu == gpu] + self.whole[::-1]), None)
 
-    @property
+    @cached_property
     def climbed(self):
         """Where a way through several parts was timed in one run: the newest whole timing of all kernels as they are,
         of any GPU, if there is one."""
