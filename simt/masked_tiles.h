@@ -27,8 +27,7 @@ class MaskedTiles {
         threads_[thread].comparisons += 1;
         threads_[thread].has_compared = is_shown_ = true;
     }
-    /// A copy starts, or a store to global memory: the comparison before it, if the thread made one, asked
-    /// whether its row exists.
+    /// A copy or a global store: the comparison before it, if the thread made one, asked for its row.
     void move(int thread) {
         if (std::exchange(threads_[thread].has_compared, false)) threads_[thread].comparisons -= 1;
     }
