@@ -170,6 +170,7 @@ void load(const void* address, void* value, std::size_t bytes) {
 }
 
 void store(void* address, const void* value, std::size_t bytes) {
+    running_block->masked_tiles.move(running_block->context.thread());
     access("store", address, bytes, true, &Counters::global_store_bytes, SIMT_CALLER);
     std::memcpy(address, value, bytes);
 }
@@ -268,7 +269,7 @@ float divide(float a, float b) {
 }
 
 void copy_async(void* shared, const void* global, bool valid, bool evict_first) {
-    running_block->masked_tiles.start_copy(running_block->context.thread());
+    running_block->masked_tiles.move(running_block->context.thread());
     running_block->copies.start(shared, global, valid, evict_first, SIMT_CALLER);
 }
 

@@ -13,7 +13,7 @@ namespace simt {
 ///
 /// Masking compares each score's key with a bound that the run knows; all else compares far less. One in
 /// eight may be of a first key with a bound as small, which is not seen, and one may have been taken for a
-/// copy's.
+/// copy's or a store's.
 class MaskedTiles {
   public:
     void begin_block(int threads) {
@@ -27,8 +27,8 @@ class MaskedTiles {
         threads_[thread].comparisons += 1;
         threads_[thread].has_compared = is_shown_ = true;
     }
-    /// A copy starts: the comparison before it, if the thread made one, asked whether its row exists.
-    void start_copy(int thread) {
+    /// A copy or a global store: the comparison before it, if the thread made one, asked for its row.
+    void move(int thread) {
         if (std::exchange(threads_[thread].has_compared, false)) threads_[thread].comparisons -= 1;
     }
     /// The thread begins a tile, and has so many of its scores. The first thread that shares it is `first`.
@@ -50,8 +50,8 @@ class MaskedTiles {
         int tiles = 0;              ///< noted so far
         int first = 0;              ///< of the threads that share the last of them
         int scores = 0;             ///< its share of that one
-        int comparisons = 0;        ///< since then, but for one before each copy
-        bool has_compared = false;  ///< since the last copy
+        int comparisons = 0;        ///< since then, but for one before each copy or store
+        bool has_compared = false;  ///< since the last of them
     };
 
     void end_tile(Thread& thread) {

@@ -516,9 +516,11 @@ __device__ __forceinline__ void note_lane_sums(int, const Rows&, const Rows&) {}
 
 /// Says that the block folds key tile j into query tile i of batch entry b and head h, and whether it masks
 /// the scores. A tile has the rows of shared.Q and the keys of shared.K. If the rows of `group` heads
-/// alternate in it, h is the number of their group.
+/// alternate in it, h is the number of their group. `masked` is kept, and not compared anew for each score:
+/// the compiler believes that it may have changed here.
 template <class Shared>
-void note_tile(const Shared&, int b, int h, int i, int j, bool masked, int group = 1) {
+void note_tile(const Shared&, int b, int h, int i, int j, const bool& masked, int group = 1) {
+    asm volatile("" ::"r"(&masked) : "memory");
     using Q = decltype(Shared::Q);
     using K = decltype(Shared::K);  // which may be a ring of tiles
     simt::note_tile({.batch = b,

@@ -319,7 +319,7 @@ def test_gradients(browser, page, data):
     check("warp 3 rows 0 to 63, keys 48 to 63" in rows[0], f"41 has {rows[0]}")
     check("bytes through shared memory" in rows[1], f"42 has {rows[1]}")
     browser.press(Keys.END)
-    check(browser.tiles_visited() == [24, 6], f"{browser.tiles_visited()} tiles are visited")
+    check(browser.tiles_visited() == [24, 12], f"{browser.tiles_visited()} tiles are visited")
     browser.quiet()
 
 

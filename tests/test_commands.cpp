@@ -234,7 +234,8 @@ TEST_CASE("claims: each stage changes something on its telling problem", "[claim
         // No counter sees the order in which blocks start, nor at this d the place of multiply-adds. Then
         // something else is claimed of the stage, which its parent does not meet.
         if (change_table(change).rows().empty()) CHECK(claims_something(*device, *change.stage));
-        CHECK(!unchanged_counters(change).empty());
+        // 41 puts three other kernels in the place of four: it alone leaves nothing as it was.
+        CHECK(unchanged_counters(change).empty() == (change.stage->number == 41));
     }
 }
 

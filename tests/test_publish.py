@@ -240,7 +240,7 @@ class ClimbTest(unittest.TestCase):
 
     def test_a_page_may_show_one_of_them(self):
         sources = Sources(LAB)
-        sources.recorded = branched()
+        sources.climbed = branched()
         shown = climbs.climbs_block(sources, Page("README.md"), ["train"])
         self.assertEqual((shown.count("<picture>"), "train-light.svg" in shown), (1, True))
         self.assertEqual(climbs.climbs_block(sources, Page("README.md"), []).count("<picture>"), 2)
@@ -288,7 +288,7 @@ class RooflineTest(unittest.TestCase):
         self.assertEqual((point["stage"], point["intensity"], round(point["tflops"], 6)),
                          ("04_split_q", 32, 51.2))  # 4 x 1000 x 1000 x 64, 8 MB
         sources, results = Sources(LAB), derived(rows)
-        sources.recorded_on, sources.kept = {"NVIDIA H200": results}.get, {"h200-profile": profile, "h100-profile": None}
+        sources.recorded_on, sources.record = {"NVIDIA H200": results}.get, lambda name, _: {"h200-profile": profile}.get(name)
         self.assertEqual(len(roofline.roofline(sources)), 1)
         results.ceilings["copy_gbs"] = None
         self.assertEqual(roofline.roofline(sources), [])
@@ -372,7 +372,7 @@ class ProfileTest(unittest.TestCase):
         made = {"kind": "profile", "date": "2026-11-22T07:52:00Z", "commit": "0123456789abcdef",
                 "hardware": {"gpu": "NVIDIA H200"}, "profiler": "Nsight Compute 2025.3.1"}
         self.sources = Sources(LAB)
-        self.sources.kept |= {"h100-profile": None, "h200-profile": Fields(fields(made), rows=rows)}
+        self.sources.kept |= dict.fromkeys(("h100-profile", "h100-backward-profile")) | {"h200-profile": Fields(fields(made), rows=rows)}
 
     def lesson(self, stage):
         return profiles.profile_block(self.sources, Page("README.md", HERE.stage(stage)), [])

@@ -143,13 +143,15 @@ class Sources:
         """The newest whole timing of this GPU, or of any if this one has none."""
         return next(iter([results for results in self.whole[::-1] if results.hardware.gpu == gpu] + self.whole[::-1]), None)
 
-    @property
+    def newest_of(self, stages):
+        """The newest whole timing of these kernels as they are, of any GPU; None if there is none."""
+        return next((results for results in self.whole[::-1] if all(stage.folder in results.kernels for stage in stages)
+                     and not self.changed_since(results, stages)), None)
+
+    @cached_property
     def climbed(self):
-        """Where a way through several parts was timed in one run: the newest whole timing of all kernels as they are,
-        of any GPU, if there is one."""
-        ladder = [stage for stage in self.stages.values() if stage.number < 90]
-        return next((results for results in self.whole[::-1] if all(stage.folder in results.kernels for stage in ladder)
-                     and not self.changed_since(results, ladder)), self.recorded)
+        """Where a way through several parts was timed: in the newest run of all kernels as they are, if there is one."""
+        return self.newest_of([stage for stage in self.stages.values() if stage.number < 90]) or self.recorded
 
     @property
     def ablations(self):
@@ -196,7 +198,5 @@ class Sources:
         part += [self.stages[stage.parent] for stage in part if stage.parent >= 0]
         if not self.recorded or not self.changed_since(self.recorded, part):
             return self.recorded
-        as_they_are = [results for results in self.whole if results.date > self.recorded.date
-                       and all(stage.folder in results.kernels for stage in part)
-                       and not self.changed_since(results, part)]
-        return as_they_are[-1] if as_they_are else self.recorded
+        newest = self.newest_of(part)
+        return newest if newest and newest.date > self.recorded.date else self.recorded
