@@ -11,7 +11,7 @@
 # and the sweeps prefill.json and prefill-fp16.json of the stages PREFILL, serving.json and serving-odd.json of the
 # stages DECODE ("26", "13,14,17"), prefill-stages.json of the stages for long queries without the peers, prefill-
 # hopper.json of the 30s, prefill-odd.json of the last rungs for long queries, few-rows.json of those that the default
-# stage is chosen from, gradients.json of the 40s, rising.json and causal-small.json, leave-one-out.json (05 without one
+# stage is chosen from, gradients.json of 46 and the 50s, gradients-odd.json, rising.json and causal-small.json, leave-one-out.json (05 without one
 # change each), and papers.json, a part of the first of these sweeps with a few stages and all peers; compiling flex
 # attention takes most of its minutes. FlashAttention-4 is compiled in each step, which takes a minute or two; with
 # FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED=1 it keeps what it compiled.
@@ -55,7 +55,8 @@ if [ -n "$prefill" ]; then
     step few-rows 300 "$lab" time 10,16,17,26,36 --regime few-rows --json "$out/few-rows.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
-    step gradients 480 "$lab" time 41-58 --regime gradients --peers --json "$out/gradients.json"
+    step gradients 480 "$lab" time 46,50-59 --regime gradients --peers --json "$out/gradients.json"
+    step gradients-odd 240 "$lab" time 55,57-59 --regime gradients-odd --peers --json "$out/gradients-odd.json"
     step leave-one-out 90 "$lab" time 0-5,90-93 --all --json "$out/leave-one-out.json"
     step papers 480 "$lab" time 0,1,5,26 --regime papers --peers=all --json "$out/papers.json"
 else

@@ -1,6 +1,6 @@
 """Sweeps: a row for each problem, stages against the libraries, and the means."""
 
-from blocks import Failure, block, numbers
+from blocks import NOT_RECORDED, Failure, block, numbers
 from markdown import table, times, titled
 from records import by_problem, geometric_mean, label, libraries, peer_names
 from times import KINDS, of_kind, rate, rate_and_speedup, rate_tables
@@ -111,7 +111,9 @@ def record(sources, _, words):
 def against_peers(sources, page, words, only_means):
     file, *stages = words
     stage = sources.stage(numbers(stages)[0]) if stages else page.stage
-    results = sources.need(file)
+    results = sources.record(file)
+    if not results:
+        return NOT_RECORDED
     if not results.get("peers"):
         raise Failure(f"{file}.json has no peers")
     few = 4  # more stages than fit on a terminal

@@ -150,8 +150,10 @@ class Sources:
 
     @cached_property
     def climbed(self):
-        """Where a way through several parts was timed: in the newest run of all kernels as they are, if there is one."""
-        return self.newest_of([stage for stage in self.stages.values() if stage.number < 90]) or self.recorded
+        """Where a way through several parts was timed: in the newest run of which no kernel was changed since, if there
+        is one. It need not have all stages, since a part may not be recorded yet."""
+        known = [stage for stage in self.stages.values() if stage.number < 90]
+        return next((results for results in self.whole[::-1] if not self.changed_since(results, known)), self.recorded)
 
     @property
     def ablations(self):

@@ -117,11 +117,14 @@ bool is_for_order(const Stage& stage) {
 }
 
 bool is_last_of_part(const Stage& stage) {
+    const auto is_last_at = [&](int d) {
+        return std::none_of(stages().begin(), stages().end(), [&](const Stage& other) {
+            return part_of(other.number) == part_of(stage.number) && other.number > stage.number &&
+                   other.has_head_dim(d) && !is_for_order(other);
+        });
+    };
     return !is_ablation(stage.number) && !is_for_order(stage) &&
-           std::none_of(stages().begin(), stages().end(), [&](const Stage& other) {
-               return part_of(other.number) == part_of(stage.number) && other.number > stage.number &&
-                      !is_for_order(other);
-           });
+           std::any_of(stage.head_dims.begin(), stage.head_dims.end(), is_last_at);
 }
 
 std::map<int, fs::path> part_pages() {

@@ -56,8 +56,8 @@ bool is_ablation(int number);
 /// way: it may cost speed, so no call gets it without asking for it, and no part ends with it.
 bool is_for_order(const Stage& stage);
 
-/// Whether it is where its part arrives: no stage of the part comes after it, but for those that exist
-/// for the order of sums. Never an ablation.
+/// Whether it is where its part arrives, at one of its head dimensions: no stage of the part comes after it
+/// there, but for those that exist for the order of sums. Never an ablation.
 bool is_last_of_part(const Stage& stage);
 
 /// The pages that open the parts, "10s_decoding.md" in stages_folder(), by the part's first number.

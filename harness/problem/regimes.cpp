@@ -1,8 +1,7 @@
 #include "harness/problem/regimes.h"
 
 #include <algorithm>
-#include <array>
-#include <initializer_list>
+#include <cstddef>
 #include <utility>
 
 #include "harness/problem/shape.h"
@@ -91,7 +90,8 @@ std::vector<Regime::Problem> odd_serving_problems() {
 }
 
 // B, H, Hkv, Nq, Nk, d, and whether there is a causal mask
-std::vector<Regime::Problem> problems_of(std::initializer_list<std::array<int, 7>> sizes) {
+template <std::size_t n>
+std::vector<Regime::Problem> problems_of(const int (&sizes)[n][7]) {
     std::vector<Regime::Problem> problems;
     for (const auto& [B, H, Hkv, Nq, Nk, d, causal] : sizes)
         problems.push_back({{.B = B, .H = H, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = d}, causal == 1});
@@ -100,40 +100,25 @@ std::vector<Regime::Problem> problems_of(std::initializer_list<std::array<int, 7
 
 // Heads and lengths that divide into no tile
 std::vector<Regime::Problem> odd_prefill_problems() {
-    return problems_of({{9, 13, 13, 1777, 1777, 64, 0},
-                        {5, 7, 7, 3333, 3333, 64, 1},
-                        {2, 28, 4, 5001, 5001, 64, 0},
-                        {1, 9, 9, 12345, 12345, 64, 1},
-                        {3, 40, 8, 1100, 7007, 64, 1},
-                        {24, 9, 9, 677, 677, 128, 0},
-                        {12, 13, 13, 1350, 1350, 128, 1},
-                        {4, 28, 4, 2222, 2222, 128, 0},
-                        {3, 40, 8, 4500, 4500, 128, 1},
-                        {1, 5, 5, 12345, 12345, 128, 0},
-                        {2, 7, 7, 3001, 9999, 128, 0},
-                        {1, 28, 4, 2500, 11111, 128, 1},
-                        {25, 5, 5, 650, 650, 256, 0},
-                        {6, 9, 9, 2345, 2345, 256, 1},
-                        {2, 13, 13, 6001, 6001, 256, 0},
-                        {3, 7, 7, 777, 8190, 256, 1}});
+    const int sizes[][7] = {
+        {9, 13, 13, 1777, 1777, 64, 0},   {5, 7, 7, 3333, 3333, 64, 1},   {2, 28, 4, 5001, 5001, 64, 0},
+        {1, 9, 9, 12345, 12345, 64, 1},   {3, 40, 8, 1100, 7007, 64, 1},  {24, 9, 9, 677, 677, 128, 0},
+        {12, 13, 13, 1350, 1350, 128, 1}, {4, 28, 4, 2222, 2222, 128, 0}, {3, 40, 8, 4500, 4500, 128, 1},
+        {1, 5, 5, 12345, 12345, 128, 0},  {2, 7, 7, 3001, 9999, 128, 0},  {1, 28, 4, 2500, 11111, 128, 1},
+        {25, 5, 5, 650, 650, 256, 0},     {6, 9, 9, 2345, 2345, 256, 1},  {2, 13, 13, 6001, 6001, 256, 0},
+        {3, 7, 7, 777, 8190, 256, 1}};
+    return problems_of(sizes);
 }
 
 // The same for gradients, few heads and a single key/value head among them
 std::vector<Regime::Problem> odd_gradient_problems() {
-    return problems_of({{9, 13, 13, 1777, 1777, 64, 0},
-                        {2, 12, 4, 3333, 3333, 64, 1},
-                        {2, 28, 4, 5001, 5001, 64, 0},
-                        {1, 4, 4, 2000, 2000, 128, 0},
-                        {1, 4, 4, 2000, 2000, 128, 1},
-                        {3, 5, 1, 2049, 2049, 128, 0},
-                        {3, 5, 1, 2049, 2049, 128, 1},
-                        {5, 7, 7, 1300, 1300, 128, 1},
-                        {1, 40, 8, 6000, 6000, 128, 1},
-                        {2, 7, 7, 3001, 5999, 128, 0},
-                        {1, 28, 4, 2500, 7111, 128, 1},
-                        {9, 9, 9, 650, 650, 256, 0},
-                        {3, 7, 7, 2345, 2345, 256, 1},
-                        {1, 5, 5, 7001, 7001, 256, 1}});
+    const int sizes[][7] = {
+        {9, 13, 13, 1777, 1777, 64, 0}, {2, 12, 4, 3333, 3333, 64, 1},  {2, 28, 4, 5001, 5001, 64, 0},
+        {1, 4, 4, 2000, 2000, 128, 0},  {1, 4, 4, 2000, 2000, 128, 1},  {3, 5, 1, 2049, 2049, 128, 0},
+        {3, 5, 1, 2049, 2049, 128, 1},  {5, 7, 7, 1300, 1300, 128, 1},  {1, 40, 8, 6000, 6000, 128, 1},
+        {2, 7, 7, 3001, 5999, 128, 0},  {1, 28, 4, 2500, 7111, 128, 1}, {9, 9, 9, 650, 650, 256, 0},
+        {3, 7, 7, 2345, 2345, 256, 1},  {1, 5, 5, 7001, 7001, 256, 1}};
+    return problems_of(sizes);
 }
 
 // A few query rows and many keys, for few and for many heads: the decoding of a draft of several tokens, the

@@ -379,7 +379,7 @@ LADDER_STAGE(
     backward, Dims, .number = 45, .name = "mbarrier_ring", .parent = 44,
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {64, 128, 2}, {64, 128, 2}, {64, 64, 2}),
     .change = "copies a tile ahead into a ring with full and empty mbarriers: no barrier at the loop's top",
-    .shows_in = "backward", .pass = Pass::backward, .repeats_exactly = false,
+    .shows_in = "backward-wide", .pass = Pass::backward, .repeats_exactly = false,
     .workspace_bytes = workspace_bytes);
 
 }  // namespace
