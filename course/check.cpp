@@ -12,6 +12,7 @@
 #include "course/fence/remote_device.h"
 #include "course/fence/sandbox.h"
 #include "course/fence/screen.h"
+#include "course/mutants.h"
 #include "course/problems.h"
 #include "harness/base/file.h"
 #include "harness/base/process.h"
@@ -41,21 +42,6 @@ constexpr double clock_over_limit = 2;
 /// Bytes of address space. There are three at most: none while two compilers run, with 1 GB each, and two
 /// while a third does. So all of a submission stays below the 3 GB that instructors.md promises.
 constexpr std::size_t memory_of_a_runner = std::size_t{3} << 28;
-
-/// Whether blocks that must visit more key tiles copy more, and those that must visit as many as much. A
-/// kernel's notes could say anything; the sum of the copies is a claim of its own.
-bool are_in_order(const std::vector<std::uint64_t>& tiles, const std::vector<std::uint64_t>& copies) {
-    if (tiles.size() != copies.size()) return false;
-    std::map<std::uint64_t, std::set<std::uint64_t>> copies_of;
-    for (std::size_t block = 0; block < tiles.size(); ++block) copies_of[tiles[block]].insert(copies[block]);
-    const std::set<std::uint64_t>* fewer = nullptr;
-    for (const auto& [visited, counts] : copies_of) {
-        if (visited > 0 && counts.size() > 1) return false;
-        if (fewer != nullptr && *fewer->rbegin() >= *counts.begin()) return false;
-        fewer = &counts;
-    }
-    return true;
-}
 
 /// Everything about one check.
 class Checker {

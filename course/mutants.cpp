@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -200,9 +201,34 @@ Verdict verify(Device& device, const Stage& stage, const Mutant& mutant) {
     return verdict;
 }
 
+bool are_in_order(const std::vector<std::uint64_t>& tiles, const std::vector<std::uint64_t>& copies) {
+    if (tiles.size() != copies.size()) return false;
+    std::map<std::uint64_t, std::set<std::uint64_t>> copies_of;
+    for (std::size_t block = 0; block < tiles.size(); ++block) copies_of[tiles[block]].insert(copies[block]);
+    const std::set<std::uint64_t>* fewer = nullptr;
+    for (const auto& [visited, counts] : copies_of) {
+        if (visited > 0 && counts.size() > 1) return false;
+        if (fewer != nullptr && *fewer->rbegin() >= *counts.begin()) return false;
+        fewer = &counts;
+    }
+    return true;
+}
+
 CheckedKernel::CheckedKernel(const fs::path& kernel, const fs::path& folder, double run_limit_s)
     : device_(built(kernel, folder), Backend::checked, run_limits(), run_limit_s), stage_(device_.stage()) {
     stage_.source = kernel.string();
+}
+
+Verdict CheckedKernel::verify(const Mutant& mutant) {
+    Verdict verdict = ladder::verify(device_, stage_, mutant);
+    if (!verdict.passed || !mutant.report.starts_with("counted")) return verdict;
+    Case c = mutant.problem;
+    c.pass = stage_.pass;
+    const auto order = claimed_tiles_of_blocks(stage_.folder(), c, device_.sm_count());
+    if (order.empty() || are_in_order(order, device_.copies_of_blocks())) return verdict;
+    verdict.report = "counted the copies of each block, which are not in the order of the claims\n";
+    verdict.passed = false;
+    return verdict;
 }
 
 }  // namespace ladder

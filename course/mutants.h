@@ -67,6 +67,10 @@ bool says(const std::string& report, const std::string& expected);
 /// is the kernel as it declares itself.
 Verdict verify(Device& device, const Stage& stage, const Mutant& mutant);
 
+/// Whether blocks that must visit more key tiles copy more, and those that must visit as many as much. A
+/// kernel's notes could say anything; the sum of the copies is a claim of its own.
+bool are_in_order(const std::vector<std::uint64_t>& tiles, const std::vector<std::uint64_t>& copies);
+
 /// A kernel that may crash or hang, on the race-checked CPU back-end in a process of its own.
 class CheckedKernel {
   public:
@@ -79,7 +83,8 @@ class CheckedKernel {
     const Stage& stage() const { return stage_; }
 
     Verdict verify(const Case& c) { return ladder::verify(device_, stage_, c); }
-    Verdict verify(const Mutant& mutant) { return ladder::verify(device_, stage_, mutant); }
+    /// Where blocks have an order that is claimed, it is a part of the counted work.
+    Verdict verify(const Mutant& mutant);
 
   private:
     RemoteDevice device_;

@@ -73,13 +73,14 @@ fs::path stage_folder_of(const fs::path& mutant_file) {
 }
 
 /// Whether a report is of work, and of a counter that the exercise's change must move: of each, where the
-/// parent has not the head dimension.
+/// parent has not the head dimension. Or of the order of the blocks, where the change is one.
 bool moved_too_little(const std::string& report, const Exercise& e, int d) {
     if (!parent_of(e).has_head_dim(d)) return says(report, "counted ");
     const std::vector<MustMove> moves = what_must_move(e);
-    return std::any_of(moves.begin(), moves.end(), [&](const MustMove& move) {
-        return says(report, "counted ... " + in_words(move.claim.counter) + ", not ");
-    });
+    return says(report, "counted the copies") ||
+           std::any_of(moves.begin(), moves.end(), [&](const MustMove& move) {
+               return says(report, "counted ... " + in_words(move.claim.counter) + ", not ");
+           });
 }
 
 /// Whether a grader sees what is wrong on the problems that it draws with this seed, those aside that need

@@ -4,9 +4,8 @@
     test_words.py [ROOT]    prints each with its place; exit code 1 if there are any
 
 A floor under the English of the ladder: what passes still has to be read aloud. Read are kernels' comments and strings,
-the pages of stages/ and docs/, the README of every other folder, and the Markdown of notebooks. Lessons in UNEDITED are
-to be edited yet, and join then. Recordings, blocks that programs write and listings are skipped, as are the targets of
-links.
+the pages of stages/ and docs/, the README of every other folder, and the Markdown of notebooks. Recordings, blocks that
+programs write and listings are skipped, as are the targets of links.
 
 Read are also the comments and strings of programs: messages, and the texts of tables, figures and plots.
 """
@@ -25,7 +24,6 @@ WORDS = re.compile(
 REVIEWED = re.compile(r"\b(?:lags? behind|is there room|exponentials beside (?:own )?products|beside, beside_own"
                       r"|as nobody)\b|`nobody`|\(nobody\)", re.I)
 
-UNEDITED = tuple(f"stages/{number}_" for number in (50, 57))
 PAGES = ("*.md", "stages/**/*.md", "docs/**/*.md", "*/README.md")
 RECORDED = "docs/results/"
 PROGRAMS = ("harness/**/*.cpp", "harness/**/*.h", "harness/**/*.cu", "course/**/*.cpp", "course/**/*.h", "simt/*.cpp",
@@ -72,7 +70,7 @@ def rejected(text):
 def found(root):
     kernels = sorted(root.glob("stages/*/kernel.cu")) + sorted(root.glob("stages/*.cuh"))
     pages = sorted({page for pattern in PAGES for page in root.glob(pattern)})
-    pages = [page for page in pages if not page.relative_to(root).as_posix().startswith((*UNEDITED, RECORDED))]
+    pages = [page for page in pages if not page.relative_to(root).as_posix().startswith(RECORDED)]
     read_as = {comments: kernels, prose: pages, cells: sorted(root.glob("notebooks/*.ipynb"))}
     programs, scripts = (sorted({file for pattern in patterns for file in root.glob(pattern) if file.is_file()})
                          for patterns in (PROGRAMS, SCRIPTS))

@@ -90,7 +90,7 @@ void run(Device& device, const Stage& stage, const Run& order) {
         const std::lock_guard lock(mutex);
         if (number >= most_blocks) return;
         copies_of_blocks.resize(std::max<std::size_t>(copies_of_blocks.size(), number + 1));
-        copies_of_blocks[number] = work.async_copies + work.bulk_loads;
+        copies_of_blocks[number] += work.async_copies + work.bulk_loads;  // of all launches
     };
 
     Ran ran;

@@ -1124,19 +1124,24 @@ def query_ring(f):
            "have read it, and its dS. The copies of tile k + 1 start after the first product of tile k.")
 
 
+def time_line(f, left, unit, y, name, color, parts):
+    """What one of those that work at the same time does: (words, length, color), without a color where it does nothing."""
+    f.text(0, y + 14, name, color, SMALL)
+    at = 0
+    for words, length, fill in parts:
+        if fill:
+            f.cell(left + unit * at, y, unit * length, 20, words, fill, 0.35 if fill != "grid" else 0.2, size=SMALL)
+        else:
+            f.text(left + unit * (at + length / 2), y + 14, words, "faint", SMALL, "middle")
+        at += length
+
+
 @figure("46-late", "A pair of warps in 45 and in 46: a schematic time line")
 def late_dq(f):
     left, unit = 62, 25
 
-    def bars(y, name, color, parts):
-        f.text(0, y + 14, name, color, SMALL)
-        at = 0
-        for words, length, fill in parts:
-            if fill:
-                f.cell(left + unit * at, y, unit * length, 20, words, fill, 0.35 if fill != "grid" else 0.2, size=SMALL)
-            else:
-                f.text(left + unit * (at + length / 2), y + 14, words, "faint", SMALL, "middle")
-            at += length
+    def bars(*row):
+        time_line(f, left, unit, *row)
 
     f.text(0, 14, "45: barriers after P and after dS", bold=True)
     bars(24, "dV", "shared", (("S", 2, "shared"), ("exp", 2, "pink"), ("dV", 2, "shared"), ("wait", 2, None),
@@ -1153,6 +1158,122 @@ def late_dq(f):
     f.note(186, "Schematic, not measured: dQ is half a product for each of the two, another product takes two units, and "
            "so do the exponentials of P and what makes dS of it. At each bar of 45 all warps of the block meet. In 46 a "
            "warp of dK waits for P of its own pair alone.")
+
+
+@figure("51-order", "The end of a tile in 50 and in 51: a schematic time line of one warpgroup")
+def dq_during_dk(f):
+    left, unit = 62, 35
+    product = {name: (name, 2, color) for name, color in (("dV", "shared"), ("dK", "shared"), ("dQ", "green"), ("S", "shared"))}
+    leave = (("store", 1, "pink"), ("add", 1, "pink"))
+    f.text(0, 14, "50: dK, then dQ", bold=True)
+    time_line(f, left, unit, 24, "products", "shared",
+              (product["dV"], product["dK"], product["dQ"], ("none", 2, None), product["S"]))
+    time_line(f, left, unit, 48, "threads", "pink", (("wait for dQ", 6, None), *leave, ("wait for S", 2, None)))
+    f.text(0, 100, "51: dQ, then dK", bold=True)
+    time_line(f, left, unit, 110, "products", "shared", (product["dV"], product["dQ"], product["dK"], product["S"]))
+    time_line(f, left, unit, 134, "threads", "pink",
+              (("wait for dQ", 4, None), *leave, ("wait for S", 2, None)))
+    f.note(180, "Schematic, not measured. A warpgroup's share of each product is as large as of any other. In 50 nothing is "
+           "multiplied for this warpgroup while its dQ goes to shared memory and is handed to the copy engine. In 51 dK is.")
+
+
+@figure("52-sender", "The sender and one warpgroup: the two named barriers of its buffer of dQ")
+def sender(f):
+    left, unit = 72, 29
+    time_line(f, left, unit, 6, "warpgroup", "shared",
+              (("tile k", 2.6, "shared"), ("store", 1.4, "pink"), ("tile k + 1", 3.6, "shared"), ("store", 1.4, "pink"),
+               ("...", 2, None)))
+    time_line(f, left, unit, 60, "sender", "own",
+              (("wait", 4, None), ("add, read", 2, "own"), ("wait", 3, None), ("add, read", 2, "own")))
+    time_line(f, left, unit, 98, "buffer", "green",
+              (("", 2.6, None), ("dQ of tile k", 3.4, "green"), ("empty", 1.6, None), ("dQ of k + 1", 3.4, "green")))
+    for at in (4, 9):
+        f.arrow((left + unit * at, 27), (left + unit * at, 58), color="text")
+    f.arrow((left + unit * 6, 59), (left + unit * 7.6 - 3, 28), color="text")
+    f.text(left + unit * 4 - 4, 48, "full", size=SMALL, anchor="end")
+    f.text(left + unit * 7 - 2, 48, "empty", size=SMALL)
+    f.text(left + unit * 9 + 4, 48, "full", size=SMALL)
+    f.note(144, "The sender arrives at the empty barrier as soon as the copy engine has read the buffer. The warpgroup comes to it "
+           "when its next dQ is complete, most of a tile later, and so seldom waits.")
+
+
+@figure("53-early", "A tile at d = 64 up to dQ in 52 and in 53: a schematic time line of one warpgroup")
+def issue_early(f):
+    left, unit = 62, 33
+    a, b = ("exp a", 2, "pink"), ("exp b", 2, "pink")
+    f.text(0, 14, "52, as the machine code has it", bold=True)
+    time_line(f, left, unit, 24, "products", "shared",
+              (("S", 2, "shared"), ("dP", 2, "shared"), ("none", 3, None), ("dV", 2, "shared"), ("dQ", 1.5, "shared")))
+    time_line(f, left, unit, 48, "threads", "pink",
+              (("wait for S", 2, None), a, b, ("dS", 1, "green")))
+    f.text(0, 100, "53", bold=True)
+    time_line(f, left, unit, 110, "products", "shared",
+              (("S", 2, "shared"), ("dP", 2, "shared"), ("dV a", 1, "shared"), ("", 1.6, None), ("dV b", 1, "shared"),
+               ("dQ", 2, "shared")))
+    time_line(f, left, unit, 134, "threads", "pink",
+              (("wait for S", 2, None), a, ("dS", 0.6, "green"), b, ("dS", 0.6, "green")))
+    f.note(180, "Schematic, not measured. a and b are the two halves of the queries. 52 multiplies for dV when all of dS has been "
+           "computed. In 53 dV of a starts before the wait for dP, and the exponentials of b run during it.")
+
+
+@figure("54-order", "The same blocks in two orders: head by head, and the first key tiles of all heads first")
+def longest_heads_first(f):
+    heads, tiles = 3, 4
+    head_by_head = [(h, i) for h in range(heads) for i in range(tiles, 0, -1)]
+    longest_first = [(h, i) for i in range(tiles, 0, -1) for h in range(heads)]
+    for y, title, blocks in ((14, "53: head by head", head_by_head), (118, "54: one section of three heads", longest_first)):
+        in_order(f, y, title, blocks, 4, 62, 36, "places")
+    f.note(224, "Three heads (colours) with four key tiles each; under a mask the first one is seen by four query tiles, the last "
+           "by one. Each block starts at the first free place. Both orders do 30 units of work on 4 places: 8 is the least.")
+
+
+@figure("55-parts", "Three key tiles on six places, as three blocks and as six")
+def split_queries(f):
+    for y, title, parts in ((14, "54: a block for each key tile", 1), (152, "55: two parts for each key tile", 2)):
+        in_order(f, y, title, [(j, 8 // parts + 1) for j in range(3) for _ in range(parts)], 6, 70, 36, "places")
+    f.note(296, "Three key tiles (colours), each seen by eight query tiles; every block takes one unit more for its start and "
+           "its end. Two parts leave two slots of dK and dV, which the last kernel adds.")
+
+
+@figure("57-buffers", "Which warpgroup writes and reads which buffer when in 57, and which barrier guards it")
+def two_roles(f):
+    left, unit = 84, 28
+    rows = (("warpgroup 0", "shared", (("S", 2, "shared"), ("exp", 1.5, "pink"), ("dV", 2, "shared"), ("dQ", 1, "green"),
+                                       ("S", 2, "shared"), ("exp", 1.5, "pink"), ("dV", 2, "shared"))),
+            ("warpgroup 1", "own", (("dP", 2, "own"), ("wait", 1.5, None), ("dS", 1.5, "pink"), ("dK", 2, "own"),
+                                    ("dQ", 1, "green"), ("dP", 2, "own"), ("dS", 1.5, "pink"))),
+            ("P", "text", (("", 3, None), ("P of k", 2, "shared"), ("may be written", 4.5, None), ("k + 1", 2, "shared"))),
+            ("dS", "text", (("", 4.5, None), ("dS of k", 3.5, "own"), ("", 2, None), ("k + 1", 1.5, "own"))),
+            ("slot k % 2", "text", (("Q, dO, L, D of tile k", 8, "grid"), ("copy of k + 2", 4, "green"))))
+    for n, (name, color, parts) in enumerate(rows):
+        time_line(f, left, unit, 34 + 34 * n, name, color, parts)
+    for at, words in ((3.5, "P full"), (5, "dS full"), (10, "P full")):
+        f.line((left + unit * at, 20), (left + unit * at, 158), color="text", thick=1.8)
+        f.text(left + unit * at, 14, words, "faint", SMALL, "middle")
+    for at in (6.5, 8):
+        f.arrow((left + unit * at, 157), (left + unit * at, 169), color="text")
+    f.text(left + unit * 8 + 8, 166, "empty", "faint", SMALL)
+    f.note(214, "Schematic, not measured. P is read until dS is full, and written again after that. dS is read until both warpgroups "
+           "have their half of dQ, and written again after P is full the next time, when all warps of both have arrived. A slot "
+           "is copied to again when 256 threads have arrived at empty: warpgroup 0 after its dQ, warpgroup 1 after its own.")
+
+
+@figure("59-turns", "How a block of 59 takes its turn at a query tile")
+def turns_from_registers(f):
+    left, unit = 96, 29
+    rows = (("block j + 1", "own", (("dQ", 2, "green"), ("add", 2, "own"), ("...", 3, None))),
+            ("counter", "text", (("n", 5, "grid"), ("n + 1", 3.5, "grid"), ("n + 2", 2, "grid"))),
+            ("thread of j", "pink", (("reads n", 5.5, None), ("turn", 0.9, "pink"), ("", 2.0, None), ("count", 1.2, "pink"))),
+            ("warps of j", "shared", (("...", 2, None), ("dQ", 2, "green"), ("wait", 2.4, None), ("add", 2, "shared"), ("S", 2, "shared"))))
+    for n, (name, color, parts) in enumerate(rows):
+        time_line(f, left, unit, 6 + 34 * n, name, color, parts)
+    f.arrow((left + unit * 4.2, 27), (left + unit * 5, 38), color="text")
+    f.arrow((left + unit * 5.2, 61), (left + unit * 5.6, 72), color="text")
+    f.arrow((left + unit * 6.4, 95), (left + unit * 6.4, 106), color="text")
+    f.arrow((left + unit * 8.4, 107), (left + unit * 8.4, 96), color="text")
+    f.arrow((left + unit * 9.0, 73), (left + unit * 8.6, 62), color="text")
+    f.note(156, "One half of the columns of one query tile. Block j adds to it after block j + 1. Its warps wait for their turn "
+           "with the sums in registers, so they cannot begin the next tile meanwhile.")
 
 
 @figure("93-tiles", "The scores of a head in tiles of 64 and of 256 keys, and how often O leaves the block")

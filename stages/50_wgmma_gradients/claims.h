@@ -37,19 +37,17 @@ struct KeyTileOrder {
           heads(of.p.B() * Count(of.p.shape.Hkv)),
           tiles(static_cast<int>(of.query_tiles() * of.p.H() / Count(of.p.shape.Hkv))) {
         if (causal) {
-            const double bytes = 8.0 * double(of.p.Nq() * of.p.d() * of.p.H()) / of.p.shape.Hkv;
-            const Count most = static_cast<Count>(std::clamp((64 << 20) / bytes, 1.0, double(heads)));
+            const Count bytes = 8 * of.p.Nq() * of.p.d() * of.p.H() / Count(of.p.shape.Hkv);
+            const Count most = std::clamp<Count>((64 << 20) / bytes, 1, heads);
             const Count fills = (Count(of.p.sm_count) + Tc - 1) / Tc;
             const Count sections = (heads + std::min(most, fills) - 1) / std::min(most, fills);
             section = (heads + sections - 1) / sections;
         }
         const auto sms = Count(of.p.sm_count), blocks = causal ? section * Tc : heads * Tc;
-        const auto time = [&](Count n) {
-            return double((blocks * n + sms - 1) / sms) * (tiles / double(n) + 4);
-        };
+        const auto time = [&](Count n) { return (blocks * n + sms - 1) / sms * (Count(tiles) + 4 * n); };
         for (Count n = 2; n <= Count(std::min(16, tiles)); ++n) {
-            const bool fewer =
-                causal ? 10 * blocks * parts < 9 * sms : blocks < 4 * sms && time(n) < time(parts);
+            const bool fewer = causal ? 10 * blocks * parts < 9 * sms
+                                      : blocks < 4 * sms && time(n) * parts < time(parts) * n;
             if (fewer) parts = n;
         }
     }

@@ -380,8 +380,8 @@ std::size_t workspace_bytes(const Shape& s, int) {
 /// sums of dQ; and sections are about equal.
 TileOrder order_of(const Shape& s, bool causal, int sm_count) {
     const int Tc = ceil_div(s.Nk, Tile<128>::Bc), heads = s.B * s.Hkv;  // Bc is the same at d = 64
-    const double bytes = 8.0 * s.Nq * s.d * (s.H / s.Hkv);
-    const int most = int(std::clamp((64 << 20) / bytes, 1.0, double(heads)));
+    const std::int64_t bytes = std::int64_t{8} * s.Nq * s.d * (s.H / s.Hkv);
+    const int most = int(std::clamp<std::int64_t>((64 << 20) / bytes, 1, heads));
     const int sections = ceil_div(heads, causal ? std::min(most, ceil_div(sm_count, Tc)) : 1);
     return {Tc, heads, ceil_div(heads, sections)};
 }
@@ -395,9 +395,9 @@ void backward(const Problem& p) {
         tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, Br),    tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, 64),
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
-    launch(prepare<T, d>, dim3(ceil_div(rows * d / 8, row_threads), p.H, p.B), row_threads, 0, p);
+    launch(prepare<T, d>, dim3(ceil_div(rows, row_threads / (d / 8)), p.H, p.B), row_threads, 0, p);
     launch(gradients<T, d>, dim3(order.Tc * order.heads), threads, sizeof(Shared<T, d>), p, maps, order);
-    launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p.dQ, p.Nq,
+    launch(convert<T, d>, dim3(ceil_div(rows, row_threads / (d / 16)), p.H, p.B), row_threads, 0, p.dQ, p.Nq,
            rows, static_cast<const float4*>(p.workspace), p.scale);
 }
 

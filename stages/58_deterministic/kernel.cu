@@ -274,10 +274,10 @@ __global__ void __launch_bounds__(threads, 1)
     const int j = tile.tile, h_kv = tile.head, b = tile.batch, heads = p.H / p.Hkv;
     // The query tiles that see a key are `tiles` of each head of the group, from `first` on. This block takes
     // `total` of all of them, and begins with tile i of head h.
-    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, tiles = max(0, Tr - first);
+    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, tiles = Tr - first;
     const int part = number % order.parts, begin = tiles * heads * part / order.parts;
     const int total = tiles * heads * (part + 1) / order.parts - begin, group = uniform(threadIdx.x / 128);
-    int i = first + begin % max(1, tiles), h = h_kv * heads + begin / max(1, tiles);
+    int i = first + begin % tiles, h = h_kv * heads + begin / tiles;
     if (group == 0) {
         release_registers<24>();
         if (threadIdx.x / 32 == 1) send_dQ<T, d>(shared, p, b, h, i, first, j, total);
@@ -413,12 +413,15 @@ __global__ void __launch_bounds__(row_threads)
 /// many as need the least time, in query tiles; a block's start and end take that of 4.
 int parts_of(const Shape& s, int blocks, bool causal, int sm_count) {
     const int tiles = ceil_div(s.Nq, s.d == 64 ? Tile<64>::Br : Tile<128>::Br) * (s.H / s.Hkv);
-    const auto time = [&](int parts) {
-        return ceil_div(blocks * parts, sm_count) * (tiles / double(parts) + 4);
+    const auto faster = [&](int n, int m) {  // rounds (tiles / n + 4) is less for n parts than for m
+        const auto time = [&](int k) {
+            return std::int64_t{ceil_div(blocks * k, sm_count)} * (tiles + 4 * k);
+        };
+        return time(n) * m < time(m) * n;
     };
     int best = 1;
     for (int parts = 2; parts <= std::min(16, tiles); ++parts) {
-        if (causal ? 10 * blocks * best < 9 * sm_count : blocks < 4 * sm_count && time(parts) < time(best))
+        if (causal ? 10 * blocks * best < 9 * sm_count : blocks < 4 * sm_count && faster(parts, best))
             best = parts;
     }
     return best;
@@ -428,8 +431,8 @@ int parts_of(const Shape& s, int blocks, bool causal, int sm_count) {
 /// and sections are about equal. More heads at a time are fewer blocks that wait for each other.
 TileOrder order_of(const Shape& s, bool causal, int sm_count) {
     const int Tc = ceil_div(s.Nk, Tile<128>::Bc), heads = s.B * s.Hkv;  // Bc is the same at d = 64
-    const double bytes = 8.0 * s.Nq * s.d * (s.H / s.Hkv);
-    const int most = int(std::clamp((64 << 20) / bytes, 1.0, double(heads)));
+    const std::int64_t bytes = std::int64_t{8} * s.Nq * s.d * (s.H / s.Hkv);
+    const int most = int(std::clamp<std::int64_t>((64 << 20) / bytes, 1, heads));
     const int sections = ceil_div(heads, std::min(most, ceil_div(sm_count, Tc)));
     const int section = ceil_div(heads, sections), at_a_time = causal ? section * Tc : heads * Tc;
     return {Tc, heads, section, parts_of(s, at_a_time, causal, sm_count)};
@@ -465,14 +468,14 @@ void backward(const Problem& p) {
         tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, Br),    tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, 64),
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
-    launch(prepare<T, d>, dim3(ceil_div(rows * d / 8, row_threads), p.H, p.B), row_threads, 0, p);
+    launch(prepare<T, d>, dim3(ceil_div(rows, row_threads / (d / 8)), p.H, p.B), row_threads, 0, p);
     launch(gradients<T, d>, dim3(order.Tc * order.heads * order.parts), threads, sizeof(Shared<T, d>), p,
            maps, order);
-    launch(convert<T, d>, dim3(ceil_div(rows * d / 16, row_threads), p.H, p.B), row_threads, 0, p.dQ, p.Nq,
+    launch(convert<T, d>, dim3(ceil_div(rows, row_threads / (d / 16)), p.H, p.B), row_threads, 0, p.dQ, p.Nq,
            rows, static_cast<const float4*>(p.workspace), 1, p.scale);
     if (order.parts == 1) return;
     const int keys = order.Tc * Tile<d>::Bc;
-    const dim3 grid(ceil_div(keys * d / 16, row_threads), p.Hkv, p.B);
+    const dim3 grid(ceil_div(keys, row_threads / (d / 16)), p.Hkv, p.B);
     launch(convert<T, d>, grid, row_threads, 0, p.dK, p.Nk, keys, order.dK, order.parts, p.scale);
     launch(convert<T, d>, grid, row_threads, 0, p.dV, p.Nk, keys, order.dV, order.parts, 1.0f);
 }
