@@ -193,12 +193,14 @@ class Sources:
 
     def recording_of(self, number):
         """Where the stages of a part were timed, all in one run: in the newest recording of all stages, unless one of
-        them was changed afterwards and a newer whole one has them and their parents as they are."""
+        them was changed afterwards and a newer whole one has them and their parents as they are. None if none of them
+        was timed there."""
         if number >= 90:
             return self.ablations
-        part = self.of_part(self.stage(number).part)
-        part += [self.stages[stage.parent] for stage in part if stage.parent >= 0]
-        if not self.recorded or not self.changed_since(self.recorded, part):
-            return self.recorded
-        newest = self.newest_of(part)
-        return newest if newest and newest.date > self.recorded.date else self.recorded
+        own = self.of_part(self.stage(number).part)
+        part = own + [self.stages[stage.parent] for stage in own if stage.parent >= 0]
+        found = self.recorded
+        if found and self.changed_since(found, part):
+            newest = self.newest_of(part)
+            found = newest if newest and newest.date > found.date else found
+        return found if found and {row.stage for row in found.rows} & {stage.number for stage in own} else None

@@ -23,7 +23,9 @@ cuda = types.SimpleNamespace(is_available=lambda: not {blind}, get_device_name=l
 """
 PACKAGE = """
 from types import SimpleNamespace as Stage
-def stages(): return [Stage(number=58, computes="backward", repeats_exactly=True, compute_capability=90)]
+def stages():
+    return [Stage(number=number, computes="backward", repeats_exactly=True, compute_capability=90, head_dims=head_dims)
+            for number, head_dims in ((58, [64, 128]), (59, [256]))]
 """
 # Gradients of even head dimensions, by the stage that was asked for
 ATTENTION = """
@@ -46,8 +48,9 @@ def test_output(d, local, dropout_p):
     assert d != {wrong}
 def test_varlen(): flash_attn_varlen_func()
 def test_exact():
-    x = torch.zeros(1, 1, 1, 64)
-    assert flash_attn_func(x, x, x, deterministic=True, return_attn_probs=True) == (x, 58, None)
+    for d, stage in ((64, 58), (96, 58), (160, 59), (256, 59)):
+        x = torch.zeros(1, 1, 1, d)
+        assert flash_attn_func(x, x, x, deterministic=True, return_attn_probs=True) == (x, stage, None)
 """
 
 

@@ -23,7 +23,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     if dropout_p or softcap or alibi_slopes is not None or tuple(window_size) != (-1, -1):
         raise NotTaken("dropout, softcap, ALiBi, or a window")
     O, L = ladder.attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=causal, scale=softmax_scale,
-                            backward_stage=_exact_stage() if deterministic else None, return_lse=True)
+                            backward_stage=_exact_stage(q.shape[-1]) if deterministic else None, return_lse=True)
     O = O.transpose(1, 2)
     return (O, L, None) if return_attn_probs else O
 
@@ -36,12 +36,15 @@ def flash_attn_qkvpacked_func(qkv, *arguments, **named):
     return flash_attn_func(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], *arguments, **named)
 
 
-def _exact_stage():
-    """The last rung of the backward pass that gives the same bits each time and runs on this GPU."""
+def _exact_stage(d):
+    """The last rung of the backward pass that gives the same bits each time, runs on this GPU and has this head dimension
+    or the next larger one, which others get by columns of zeros. None if no rung has one."""
     import torch
     capability = 10 * torch.cuda.get_device_capability()[0] + torch.cuda.get_device_capability()[1]
-    return [stage.number for stage in flash_ladder.stages() if stage.computes == "backward" and stage.repeats_exactly
-            and stage.number < 90 and stage.compute_capability in (0, capability)][-1]
+    exact = [stage for stage in flash_ladder.stages() if stage.computes == "backward" and stage.repeats_exactly
+             and stage.number < 90 and stage.compute_capability in (0, capability)]
+    dims = [n for stage in exact for n in stage.head_dims if n >= d]
+    return [stage.number for stage in exact if min(dims) in stage.head_dims][-1] if dims else None
 
 
 def _not_taken(*_, **__):
