@@ -7,14 +7,15 @@
 # Writes to the folder OUT: log.txt with the output of every step and a summary at its end, verify.json,
 # sanitizer.json, profile.json, and the measurements time.json (all regimes), time-8k.json and time-8k-causal.json
 # (B = 2, 16 heads of 128, N = 8k), and standard.json and standard-bytes.json (01 and 05 against standard attention).
-# With --peers it times only, in turn with PyTorch's attention and, where installed, FlashAttention-3 and -4: time.json,
-# and the sweeps prefill.json and prefill-fp16.json of the stages PREFILL, serving.json and serving-odd.json of the
-# stages DECODE ("26", "13,14,17"), prefill-stages.json of the stages for long queries without the peers, prefill-
-# hopper.json of the 30s, prefill-odd.json of the last rungs for long queries, few-rows.json of those that the default
-# stage is chosen from, gradients.json of 46 and the 50s, gradients-odd.json, rising.json and causal-small.json, leave-one-out.json (05 without one
-# change each), and papers.json, a part of the first of these sweeps with a few stages and all peers; compiling flex
-# attention takes most of its minutes. FlashAttention-4 is compiled in each step, which takes a minute or two; with
-# FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED=1 it keeps what it compiled.
+# With --peers it times only, in turn with PyTorch's attention and, where installed, FlashAttention-3 and -4:
+# time.json, and the sweeps prefill.json and prefill-fp16.json of the stages PREFILL, serving.json and
+# serving-odd.json of the stages DECODE ("26", "13,14,17"), prefill-stages.json of the stages for long queries without
+# the peers, prefill-hopper.json of the 30s, prefill-odd.json of the last rungs for long queries, few-rows.json of
+# those that the default stage is chosen from, gradients.json of 46 and the 50s, gradients-odd.json, rising.json and
+# causal-small.json, leave-one-out.json (05 without one change each), and papers.json, a part of the first of these
+# sweeps with a few stages and all peers; compiling flex attention takes most of its minutes. FlashAttention-4 is
+# compiled in each step, which takes a minute or two; with FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED=1 it keeps what it
+# compiled.
 # A step that fails does not keep the others from running. Exits with 1 if one did. The build is incremental: a second
 # call with the same BUILD is quick to start.
 set -u
