@@ -30,25 +30,32 @@ struct GradientTiles {
 /// The order of key tiles from 54 on, and into how many parts 55 divides their query tiles.
 struct KeyTileOrder {
     Count Tc, heads, section = 1;
-    int tiles;  ///< query tiles of all heads of a group
 
     KeyTileOrder(const GradientTiles& of, bool causal)
-        : Tc((of.p.Nk() + of.Bc - 1) / of.Bc),
-          heads(of.p.B() * Count(of.p.shape.Hkv)),
-          tiles(static_cast<int>(of.query_tiles() * of.p.H() / Count(of.p.shape.Hkv))) {
+        : Tc((of.p.Nk() + of.Bc - 1) / of.Bc), heads(of.p.B() * Count(of.p.shape.Hkv)) {
+        const Count group = of.p.H() / Count(of.p.shape.Hkv), Tr = of.query_tiles();
+        const Count sms = Count(of.p.sm_count), L2 = sms << 19, bytes = 8 * of.p.Nq() * of.p.d() * group;
         if (causal) {
-            const Count bytes = 8 * of.p.Nq() * of.p.d() * of.p.H() / Count(of.p.shape.Hkv);
-            const Count most = std::clamp<Count>((64 << 20) / bytes, 1, heads);
-            const Count fills = (Count(of.p.sm_count) + Tc - 1) / Tc;
-            const Count sections = (heads + std::min(most, fills) - 1) / std::min(most, fills);
+            const Count most = std::clamp<Count>(L2 / bytes, 1, heads), sections = (heads + most - 1) / most;
             section = (heads + sections - 1) / sections;
         }
-        const auto sms = Count(of.p.sm_count), blocks = causal ? section * Tc : heads * Tc;
-        const auto time = [&](Count n) { return (blocks * n + sms - 1) / sms * (Count(tiles) + 4 * n); };
-        for (Count n = 2; n <= Count(std::min(16, tiles)); ++n) {
-            const bool fewer = causal ? 10 * blocks * parts < 9 * sms
-                                      : blocks < 4 * sms && time(n) * parts < time(parts) * n;
-            if (fewer) parts = n;
+        const auto seen = [&](Count key) {  // query tiles that see a key tile, over the heads of the group
+            const std::int64_t first = static_cast<std::int64_t>(key) + of.p.shape.Nq - of.p.shape.Nk;
+            return group * (Tr - (causal && first > 0 ? Count(first) / of.Br() : 0));
+        };
+        Count all = 0;
+        for (Count j = 0; j < Tc; ++j) all += seen(j * of.Bc);
+        const Count longest = seen(0);
+        const bool even = (heads + section - 1) / section % 2 == 0;
+        const Count last = std::min(heads, even ? 2 * section : section) * all;
+        const auto time = [&](Count n) {  // times the multiprocessors, and n
+            const Count extra = n == 1 ? 4 : 9, blocks = Tc * heads * n;
+            if (!causal) return (blocks + sms - 1) / sms * sms * (longest + extra * n);
+            const Count late = longest * sms > last * n ? longest * sms - last * n : 0;
+            return (heads * all + extra * blocks) * n + late;
+        };
+        for (Count n = 2; n <= std::min<Count>(16, Tr * group); ++n) {
+            if (time(n) * parts < time(parts) * n) parts = n;
         }
     }
 

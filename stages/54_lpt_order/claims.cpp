@@ -36,8 +36,9 @@ BlockOrder order(const Counted& p) {
     return {parent, tiles};
 }
 
-// On 8 multiprocessors four heads are two sections, where three would be one and a rest.
-constexpr Shape two_sections[] = {{1, 4, 4, 300, 384, 64}};
+// Four heads are two sections on 8 multiprocessors, where three would be one and a rest; few query tiles see
+// a key.
+constexpr Shape two_sections[] = {{1, 4, 4, 2100, 384, 64}};
 
 LADDER_CLAIMS(.claim = claim, .cases = backward(cases_of({usual_shapes, two_sections})), .order = order,
               .resident_blocks = 1);

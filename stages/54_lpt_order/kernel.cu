@@ -1,6 +1,6 @@
 // Stage 54: longest processing time first. Under a causal mask a block's work shrinks with the number of its
 // key tile. So blocks take the first key tile of several heads, then the second one: the longest start first.
-// A section of heads fills the GPU, and what it reads and adds stays in the L2 cache.
+// What a section of heads reads and adds stays in the L2 cache.
 
 #include "stages/hopper.cuh"
 
@@ -376,14 +376,14 @@ std::size_t workspace_bytes(const Shape& s, int) {
     return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float);  // Sums
 }
 
-/// Under a mask a section has enough heads for a block on each multiprocessor, but at most 64 MB of Q, dO and
-/// sums of dQ; and sections are about equal.
+/// Under a mask a section has as many heads as leave their Q, dO and sums of dQ in the L2 cache: half a MB
+/// for each multiprocessor. Sections are about equal.
 TileOrder order_of(const Shape& s, bool causal, int sm_count) {
     const int Tc = ceil_div(s.Nk, Tile<128>::Bc), heads = s.B * s.Hkv;  // Bc is the same at d = 64
-    const std::int64_t bytes = std::int64_t{8} * s.Nq * s.d * (s.H / s.Hkv);
-    const int most = int(std::clamp<std::int64_t>((64 << 20) / bytes, 1, heads));
-    const int sections = ceil_div(heads, causal ? std::min(most, ceil_div(sm_count, Tc)) : 1);
-    return {Tc, heads, ceil_div(heads, sections)};
+    const std::int64_t L2 = std::int64_t{sm_count} << 19,
+                       bytes = std::int64_t{8} * s.Nq * s.d * (s.H / s.Hkv);
+    const int most = causal ? int(std::clamp<std::int64_t>(L2 / bytes, 1, heads)) : 1;
+    return {Tc, heads, ceil_div(heads, ceil_div(heads, most))};
 }
 
 template <class T, int d>

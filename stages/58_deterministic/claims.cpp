@@ -30,6 +30,9 @@ void claim(Claims& c) {
                   "named_stalls"});
 }
 
-LADDER_CLAIMS(.claim = claim, .cases = backward(cases_of({usual_shapes})), .resident_blocks = 1);
+// Key tiles that few blocks would compute, so that several blocks divide their query tiles.
+constexpr Shape few_blocks[] = {{1, 12, 1, 130, 200, 64}, {2, 8, 1, 200, 64, 128}};
+
+LADDER_CLAIMS(.claim = claim, .cases = backward(cases_of({usual_shapes, few_blocks})), .resident_blocks = 1);
 
 }  // namespace

@@ -37,7 +37,7 @@ struct TileIndex {
 /// heads, then the one before.
 struct TileOrder {
     int Tc, heads, section;               // heads = B Hkv
-    int parts;                            // so many blocks in a row divide the query tiles of a key tile
+    int parts = 1;                        // so many blocks in a row divide the query tiles of a key tile
     float4 *dK = nullptr, *dV = nullptr;  // (parts, B, Hkv, Tc Bc, d), by fragments; dK / scale
     unsigned* taken = nullptr;            // 0 before and after a launch
 
@@ -408,34 +408,38 @@ __global__ void __launch_bounds__(row_threads)
     }
 }
 
-/// How many blocks divide the query tiles of a key tile, where `blocks` key tiles run at a time. Under a mask
-/// as many as fill 9 of 10 multiprocessors. Without one all blocks take equally long, and run in rounds: as
-/// many as need the least time, in query tiles; a block's start and end take that of 4.
-int parts_of(const Shape& s, int blocks, bool causal, int sm_count) {
-    const int tiles = ceil_div(s.Nq, s.d == 64 ? Tile<64>::Br : Tile<128>::Br) * (s.H / s.Hkv);
-    const auto faster = [&](int n, int m) {  // rounds (tiles / n + 4) is less for n parts than for m
-        const auto time = [&](int k) {
-            return std::int64_t{ceil_div(blocks * k, sm_count)} * (tiles + 4 * k);
-        };
-        return time(n) * m < time(m) * n;
-    };
-    int best = 1;
-    for (int parts = 2; parts <= std::min(16, tiles); ++parts) {
-        if (causal ? 10 * blocks * best < 9 * sm_count : blocks < 4 * sm_count && faster(parts, best))
-            best = parts;
-    }
-    return best;
-}
-
-/// A section has enough heads for a block on each multiprocessor, but at most 64 MB of Q, dO and sums of dQ;
-/// and sections are about equal. More heads at a time are fewer blocks that wait for each other.
+/// Under a mask a section has as many heads as leave their Q, dO and sums of dQ in the L2 cache: half a MB
+/// for each multiprocessor. Sections are about equal.
 TileOrder order_of(const Shape& s, bool causal, int sm_count) {
     const int Tc = ceil_div(s.Nk, Tile<128>::Bc), heads = s.B * s.Hkv;  // Bc is the same at d = 64
-    const std::int64_t bytes = std::int64_t{8} * s.Nq * s.d * (s.H / s.Hkv);
-    const int most = int(std::clamp<std::int64_t>((64 << 20) / bytes, 1, heads));
-    const int sections = ceil_div(heads, std::min(most, ceil_div(sm_count, Tc)));
-    const int section = ceil_div(heads, sections), at_a_time = causal ? section * Tc : heads * Tc;
-    return {Tc, heads, section, parts_of(s, at_a_time, causal, sm_count)};
+    const std::int64_t L2 = std::int64_t{sm_count} << 19,
+                       bytes = std::int64_t{8} * s.Nq * s.d * (s.H / s.Hkv);
+    const int most = causal ? int(std::clamp<std::int64_t>(L2 / bytes, 1, heads)) : 1;
+    return {Tc, heads, ceil_div(heads, ceil_div(heads, most))};
+}
+
+/// Among how many blocks to divide the query tiles of a key tile, so that the last block ends soonest. In the
+/// time of a query tile: a block's start and end take 4, and 5 more if its part is stored and added.
+int parts_of(const Shape& s, bool causal, int sm_count) {
+    const TileOrder order = order_of(s, causal, sm_count);
+    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br, Tr = ceil_div(s.Nq, Br), heads = s.H / s.Hkv;
+    const int shift = causal ? s.Nq - s.Nk : -s.Nk;  // the first row that sees a key, less the key
+    const std::int64_t longest = heads * (Tr - std::max(0, shift) / Br);  // query tiles of a block
+    std::int64_t all = 0;                                                 // and of a key/value head
+    for (int key = 0; key < s.Nk; key += Tile<128>::Bc) all += heads * (Tr - std::max(0, key + shift) / Br);
+    // Under a mask the multiprocessors end together, but for those with the longest blocks of the last
+    // section, or of the last two: the long blocks of one run beside the short ones of the other.
+    const int last = std::min(order.heads, (2 - ceil_div(order.heads, order.section) % 2) * order.section);
+    const auto time = [&](int parts) {  // times the multiprocessors, and the parts
+        const int blocks = order.Tc * order.heads * parts, extra = parts == 1 ? 4 : 9;
+        if (!causal) return ceil_div(blocks, sm_count) * sm_count * (longest + extra * parts);  // in rounds
+        const std::int64_t late = std::max<std::int64_t>(0, longest * sm_count - last * all * parts);
+        return (order.heads * all + extra * blocks) * parts + late;
+    };
+    int best = 1;
+    for (int parts = 2; parts <= std::min(16, Tr * heads); ++parts)
+        if (time(parts) * best < time(best) * parts) best = parts;
+    return best;
 }
 
 std::size_t sums_bytes(const Shape& s) {
@@ -449,9 +453,8 @@ std::size_t counter_bytes(const Shape&, int) {
 
 /// Sums, the parts of dK and dV, with a mask or without, and the counter
 std::size_t workspace_bytes(const Shape& s, int sm_count) {
-    const TileOrder order = order_of(s, false, sm_count);
-    const int parts = std::max(order.parts, order_of(s, true, sm_count).parts);
-    const std::size_t keys = std::size_t(order.heads) * order.Tc * Tile<128>::Bc;
+    const int parts = std::max(parts_of(s, false, sm_count), parts_of(s, true, sm_count));
+    const std::size_t keys = std::size_t(s.B) * s.Hkv * ceil_div(s.Nk, Tile<128>::Bc) * Tile<128>::Bc;
     return counter_bytes(s, 0) + sums_bytes(s) + (parts == 1 ? 0 : parts * keys * 2 * s.d * sizeof(float));
 }
 
@@ -459,7 +462,8 @@ template <class T, int d>
 void backward(const Problem& p) {
     constexpr int Br = Tile<d>::Br;
     const int rows = ceil_div(p.Nq, Br) * Br;
-    TileOrder order = order_of(p, p.causal, p.sm_count);
+    TileOrder order = order_of(p, true, p.sm_count);  // without a mask, too: fewer blocks wait for each other
+    order.parts = parts_of(p, p.causal, p.sm_count);
     order.dK = reinterpret_cast<float4*>(static_cast<std::byte*>(p.workspace) + sums_bytes(p));
     order.dV = order.dK + std::int64_t{order.parts} * order.heads * order.Tc * Tile<d>::Bc * (d / 4);
     std::byte* end = static_cast<std::byte*>(p.workspace) + workspace_bytes(p, p.sm_count);
