@@ -35,10 +35,7 @@ struct KeyTileOrder {
         : Tc((of.p.Nk() + of.Bc - 1) / of.Bc), heads(of.p.B() * Count(of.p.shape.Hkv)) {
         const Count group = of.p.H() / Count(of.p.shape.Hkv), Tr = of.query_tiles();
         const Count sms = Count(of.p.sm_count), L2 = sms << 19, bytes = 8 * of.p.Nq() * of.p.d() * group;
-        if (causal) {
-            const Count most = std::clamp<Count>(L2 / bytes, 1, heads), sections = (heads + most - 1) / most;
-            section = (heads + sections - 1) / sections;
-        }
+        if (causal) section = std::clamp<Count>(std::min(sms / Tc, L2 / bytes), 1, heads);
         const auto seen = [&](Count key) {  // query tiles that see a key tile, over the heads of the group
             const std::int64_t first = static_cast<std::int64_t>(key) + of.p.shape.Nq - of.p.shape.Nk;
             return group * (Tr - (causal && first > 0 ? Count(first) / of.Br() : 0));

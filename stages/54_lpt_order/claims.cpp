@@ -26,9 +26,10 @@ BlockOrder order(const Counted& p) {
     std::vector<Count> parent, tiles;
     for (Count head = 0; head < line.heads; ++head)
         for (Count j = 0; j < line.Tc; ++j) parent.push_back(tiles_of_key_tile(j));
-    for (Count first = 0; first < line.heads; first += line.section) {
-        for (Count j = 0; j < line.Tc; ++j)
-            tiles.resize(tiles.size() + std::min(line.section, line.heads - first), tiles_of_key_tile(j));
+    const Count rest = line.heads % line.section;  // heads of the first section, if it is not whole
+    for (Count before = 0, section; before < line.heads; before += section) {
+        section = before == 0 && rest > 0 ? rest : line.section;
+        for (Count j = 0; j < line.Tc; ++j) tiles.resize(tiles.size() + section, tiles_of_key_tile(j));
     }
     // The kernel before has as many blocks or more, which visit no tiles.
     const Count before = p.heads() * ((of.query_tiles() * of.Br() * p.d() / 8 + 255) / 256);
@@ -36,11 +37,11 @@ BlockOrder order(const Counted& p) {
     return {parent, tiles};
 }
 
-// Four heads are two sections on 8 multiprocessors, where three would be one and a rest; few query tiles see
-// a key.
-constexpr Shape two_sections[] = {{1, 4, 4, 2100, 384, 64}};
+// On 8 multiprocessors three key tiles make sections of two heads, and of five heads one is left for the
+// first section; few query tiles see a key.
+constexpr Shape sections[] = {{1, 5, 5, 2100, 384, 64}};
 
-LADDER_CLAIMS(.claim = claim, .cases = backward(cases_of({usual_shapes, two_sections})), .order = order,
+LADDER_CLAIMS(.claim = claim, .cases = backward(cases_of({usual_shapes, sections})), .order = order,
               .resident_blocks = 1);
 
 }  // namespace

@@ -38,11 +38,11 @@ struct TileIndex {
 struct TileOrder {
     int Tc, heads, section;  // heads = B Hkv
 
-    /// Number n of them
+    /// Number n of them. Counted from the last one, so that all sections but the first are whole.
     __device__ TileIndex at(const Problem& p, int n) const {
-        const int first = n / (section * Tc) * section, r = n % (section * Tc);
+        const int m = heads * Tc - 1 - n, first = m / (section * Tc) * section, r = m % (section * Tc);
         const int together = min(section, heads - first), head = first + r % together;
-        return {head / p.Hkv, head % p.Hkv, r / together};
+        return {head / p.Hkv, head % p.Hkv, Tc - 1 - r / together};
     }
 };
 
@@ -376,14 +376,14 @@ std::size_t workspace_bytes(const Shape& s, int) {
     return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float);  // Sums
 }
 
-/// Under a mask a section has as many heads as leave their Q, dO and sums of dQ in the L2 cache: half a MB
-/// for each multiprocessor. Sections are about equal.
+/// Under a mask a section has as many heads as have a key tile for each multiprocessor, if their Q, dO and
+/// sums of dQ stay in the L2 cache: half a MB for each multiprocessor.
 TileOrder order_of(const Shape& s, bool causal, int sm_count) {
     const int Tc = ceil_div(s.Nk, Tile<128>::Bc), heads = s.B * s.Hkv;  // Bc is the same at d = 64
     const std::int64_t L2 = std::int64_t{sm_count} << 19,
                        bytes = std::int64_t{8} * s.Nq * s.d * (s.H / s.Hkv);
-    const int most = causal ? int(std::clamp<std::int64_t>(L2 / bytes, 1, heads)) : 1;
-    return {Tc, heads, ceil_div(heads, ceil_div(heads, most))};
+    const std::int64_t most = std::min<std::int64_t>(sm_count / Tc, L2 / bytes);
+    return {Tc, heads, causal ? int(std::clamp<std::int64_t>(most, 1, heads)) : 1};
 }
 
 template <class T, int d>
