@@ -428,7 +428,7 @@ int parts_of(const Shape& s, bool causal, int sm_count) {
     std::int64_t all = 0;                                                 // and of a key/value head
     for (int key = 0; key < s.Nk; key += Tile<128>::Bc) all += heads * (Tr - std::max(0, key + shift) / Br);
     // Under a mask the multiprocessors end together, but for those with the longest blocks of the last
-    // section, or of the last two: the long blocks of one run beside the short ones of the other.
+    // section, or of the last two: the long blocks of one run alongside the short ones of the other.
     const int last = std::min(order.heads, (2 - ceil_div(order.heads, order.section) % 2) * order.section);
     const auto time = [&](int parts) {  // times the multiprocessors, and the parts
         const int blocks = order.Tc * order.heads * parts, extra = parts == 1 ? 4 : 9;
