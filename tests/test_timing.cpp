@@ -66,6 +66,12 @@ TEST_CASE("work is counted as the FlashAttention papers count it", "[timing]") {
     CHECK(unavoidable_bytes(decode, Pass::backward) == 2 * unavoidable_bytes(decode));
     CHECK(counts_bytes(decode));
     CHECK_FALSE(counts_bytes(shape));
+    // 16 rows of a group of 4 fill a tile of 64; a short sequence is no draft.
+    Shape rows{.B = 1, .H = 32, .Hkv = 8, .Nq = 16, .Nk = 8192, .d = 128};
+    CHECK(counts_bytes(rows));
+    rows.Nq = 17;
+    CHECK_FALSE(counts_bytes(rows));
+    CHECK_FALSE(counts_bytes({.B = 16, .H = 8, .Hkv = 8, .Nq = 64, .Nk = 64, .d = 64}));
 }
 
 TEST_CASE("regimes are those of the design", "[timing]") {
@@ -121,6 +127,16 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
         CHECK(s.Nk % 64 != 0);
         CHECK(s.H / s.Hkv == 3);
     }
+    const TimingOptions draft = timing_options(DType::bf16, "draft");
+    REQUIRE(draft.cases.size() == serving.cases.size());
+    for (std::size_t i = 0; i < draft.cases.size(); ++i) {
+        Shape s = draft.cases[i].problem.shape;
+        CHECK(s.Nq == 4);
+        CHECK(counts_bytes(s));
+        s.Nq = 1;
+        CHECK(s == serving.cases[i].problem.shape);
+    }
+    CHECK(is_decoding("draft"));
     const TimingOptions odd = timing_options(DType::bf16, "prefill-odd");
     CHECK(odd.cases.size() == 16);
     for (const TimedCase& timed : odd.cases) {
@@ -157,7 +173,7 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
         CHECK((s.Nq % 64 != 0 && s.Nk % 64 != 0));
     }
     for (const char* name : {"gradients", "gradients-odd", "prefill", "prefill-odd", "serving", "serving-odd",
-                             "few-rows", "papers", "standard", "rising", "causal-small"})
+                             "draft", "few-rows", "papers", "standard", "rising", "causal-small"})
         CHECK(is_sweep(name));
     for (const char* name : {"train", "custom", ""}) CHECK_FALSE(is_sweep(name));
 }

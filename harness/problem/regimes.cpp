@@ -13,8 +13,8 @@ Regime::Problem self_attention(int B, int H, int N, bool causal, int d = 128) {
     return {{.B = B, .H = H, .Hkv = H, .Nq = N, .Nk = N, .d = d}, causal};
 }
 
-Regime::Problem decode(int Nk, int B = 1, int Hkv = 8) {
-    return {{.B = B, .H = 32, .Hkv = Hkv, .Nq = 1, .Nk = Nk, .d = 128}, false};
+Regime::Problem decode(int Nk, int B = 1, int Hkv = 8, int Nq = 1) {
+    return {{.B = B, .H = 32, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = 128}, false};
 }
 
 // The grid on which attention libraries are compared: 16k tokens, 2048 columns in all heads together. Then
@@ -43,13 +43,13 @@ std::vector<Regime::Problem> papers_problems() {
     return problems;
 }
 
-// Many requests at once, up to 40 GB of keys and values.
-std::vector<Regime::Problem> serving_problems() {
+// Many requests at once, up to 40 GB of keys and values, with Nq query rows each.
+std::vector<Regime::Problem> serving_problems(int Nq) {
     std::vector<Regime::Problem> problems;
     for (const int Hkv : {8, 32}) {
         for (const int B : {1, 4, 16, 64}) {
             for (const int N : {2 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10}) {
-                const Regime::Problem problem = decode(N, B, Hkv);
+                const Regime::Problem problem = decode(N, B, Hkv, Nq);
                 if (unavoidable_bytes(problem.shape) <= 40e9) problems.push_back(problem);
             }
         }
@@ -213,9 +213,11 @@ const std::vector<Regime>& regimes() {
         {"papers",
          "those of prefill that the FlashAttention papers time: d = 64 and 128, as many heads of K and V",
          papers_problems(), true},
-        {"serving", "decode for 1 to 64 requests, 32 heads over 8 and over 32", serving_problems(), true},
+        {"serving", "decode for 1 to 64 requests, 32 heads over 8 and over 32", serving_problems(1), true},
         {"serving-odd", "decode for 1 to 40 requests of 1500 to 100000 keys, 24 heads over 8",
          odd_serving_problems(), true},
+        {"draft", "serving with the 4 query rows of a draft: speculative decoding", serving_problems(4),
+         true},
         {"few-rows", "1 to 512 query rows, up to 64k keys, groups of 1, 4 and 8 heads, few and many of them",
          few_rows_problems(), true},
         {"standard", "16 sequences of 64 to 16k, 8 heads of 64 and of 128", standard_problems(), true},
@@ -233,7 +235,7 @@ const std::vector<Regime>& regimes() {
 }
 
 bool is_decoding(std::string_view regime) {
-    return regime == "decode" || regime == "batch";
+    return regime == "decode" || regime == "batch" || regime == "draft";
 }
 
 bool is_of_gradients(std::string_view regime) {

@@ -26,7 +26,7 @@ struct Regime {
 };
 const std::vector<Regime>& regimes();
 
-/// Whether this regime has one query row: the stages that show there pack the heads of a group.
+/// Whether this regime has one query row, or the few of a draft: the stages that show there pack the heads of a group.
 bool is_decoding(std::string_view regime);
 
 /// Whether a regime's problems are of the backward pass.

@@ -137,7 +137,8 @@ double unavoidable_bytes(const Shape& shape, Pass pass) {
 }
 
 bool counts_bytes(const Shape& shape) {
-    return shape.Nq == 1;
+    const std::int64_t Nq = shape.Nq;
+    return Nq == 1 || (Nq * shape.H <= std::int64_t{64} * shape.Hkv && 16 * Nq <= shape.Nk);
 }
 
 void to_json(nlohmann::json& json, const DType& dtype) {

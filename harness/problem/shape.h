@@ -45,7 +45,8 @@ double flops(const Shape& shape, bool causal, Pass pass = Pass::forward);
 /// avoid moving.
 double unavoidable_bytes(const Shape& shape, Pass pass = Pass::forward);
 
-/// Whether the bytes bound the problem and not the products: one query row, as in decoding.
+/// Whether the bytes of K and V bound the problem and not the products: one query row, as in decoding, or
+/// the few of a draft, whose rows of a group fit a tile of 64 and whose keys are 16 times as many or more.
 bool counts_bytes(const Shape& shape);
 
 /// "B=1 H=8 Hkv=2 Nq=512 Nk=512 d=64"
