@@ -25,9 +25,14 @@ enum class Backend : std::uint8_t {
     gpu       ///< a CUDA device
 };
 
+/// What a problem may have beyond what every stage takes. A stage declares those that it takes, too.
+enum class Feature : std::uint8_t { window };
+
 const char* name(DType dtype);
 const char* name(Pass pass);
 const char* name(Backend backend);
+/// "a sliding window"
+const char* name(Feature feature);
 
 /// Sizes of an attention problem, in the paper's notation.
 struct Shape {
@@ -50,6 +55,13 @@ struct View {
     std::int64_t row = 0;
 };
 
+/// A sliding window, aligned bottom-right: row i sees the keys i + Nk - Nq - left .. i + Nk - Nq + right.
+struct Window {
+    int left = -1, right = -1;  ///< -1 for no bound
+
+    bool operator==(const Window&) const = default;
+};
+
 /// One attention problem. Forward: O = softmax(scale Q K^T + mask) V and L = log(sum(exp(scale Q K^T +
 /// mask))). Backward: with dO, the gradient of some loss by O, and with O and L from the forward pass, the
 /// loss's gradients dQ, dK and dV by Q, K and V.
@@ -61,6 +73,7 @@ struct Problem : Shape {
     View dO, dQ, dK, dV;  ///< of the backward pass alone, in the shapes of O, Q, K and V
     float scale = 1.0f;
     bool causal = false;
+    Window window;  ///< under a causal mask, the keys that both leave
     DType dtype = DType::fp16;
     void* workspace = nullptr;  ///< the stage's workspace_bytes(); all but its counters is undefined
     int sm_count = 1;           ///< multiprocessors of the device
@@ -91,6 +104,7 @@ struct Stage {
     std::string change = {};           ///< the one change, in one line
     std::string shows_in = {};         ///< the timing regime where that change should show
     Pass pass = Pass::forward;         ///< what it computes
+    std::vector<Feature> takes = {};   ///< what it takes beyond what every stage does
     int diff_budget = 80;              ///< most lines added or changed against the parent; 0 for no bound
     bool repeats_exactly = true;       ///< two runs agree bit for bit; false where sums go through atomics
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.

@@ -49,6 +49,7 @@ StageOptions::StageOptions(Command& command, const std::string& by_default) {
 CaseOptions::CaseOptions(Command& command) {
     add_shape(command, shape);
     command.flag("--causal", causal, "Causal mask, aligned bottom-right");
+    add_window(command, window);
     add_dtype(command, dtype);
     add_layout(command, layout);
     std::map<std::string, std::string> kinds;
@@ -61,6 +62,7 @@ Case CaseOptions::with_default(const Shape& default_shape) const {
     Case c;
     c.shape = shape.value_or(default_shape);
     c.causal = causal;
+    c.window = window;
     c.dtype = dtype.value_or(c.dtype);
     c.layout = layout.value_or(c.layout);
     c.input = input.value_or(c.input);
@@ -75,11 +77,14 @@ RegimeOptions::RegimeOptions(Command& command) {
         command.option("--regime", regime, "Only this family of problems").one_of(names);
     add_shape(command, shape).excludes(by_regime);
     command.flag("--causal", causal, "With --shape: causal mask, aligned bottom-right");
+    add_window(command, window);
     add_dtype(command, dtype);
 }
 
 void RegimeOptions::check() const {
     if (causal && !shape) throw BadUsage("--causal goes with --shape; the regimes say which of theirs are");
+    if (window != Window() && !shape)
+        throw BadUsage("--window goes with --shape; the regimes say which of theirs have one");
 }
 
 Case RegimeOptions::custom_case(Pass pass) const {
@@ -87,6 +92,7 @@ Case RegimeOptions::custom_case(Pass pass) const {
     c.pass = pass;
     c.shape = *shape;
     c.causal = causal;
+    c.window = window;
     c.dtype = dtype_or_default();
     return c;
 }
@@ -97,6 +103,15 @@ Argument add_shape(Command& command, std::optional<Shape>& shape) {
             "--shape", [&shape](const std::string& text) { shape = parse_shape(text); },
             "Batch, query heads, key/value heads, query rows, keys, head dimension")
         .type_name("B,H,Hkv,Nq,Nk,D");
+}
+
+void add_window(Command& command, Window& window) {
+    command
+        .parsed(
+            "--window", [&window](const std::string& text) { window = parse_window(text); },
+            "Sliding window: a row sees LEFT keys before its position, its own and RIGHT after it; -1 for "
+            "all; aligned bottom-right")
+        .type_name("LEFT,RIGHT");
 }
 
 void add_dtype(Command& command, std::optional<DType>& dtype) {

@@ -80,6 +80,8 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
             if (std::none_of(selection.stages.begin(), selection.stages.end(), of_pass)) continue;
             require_memory(*options.problem.shape, gpu, pass);
             timing.cases.push_back({"custom", options.problem.custom_case(pass)});
+            for (const Stage* stage : selection.stages)
+                if (of_pass(stage)) require_taken(*stage, timing.cases.back().problem);
         }
     } else {
         timing = timing_options(options.problem.dtype_or_default(), options.problem.regime);
@@ -87,12 +89,17 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
             std::erase_if(timing.cases, [&](const TimedCase& c) { return !selection.matters(c.regime); });
         std::erase_if(timing.cases, [&](const TimedCase& c) {
             return std::none_of(selection.stages.begin(), selection.stages.end(),
-                                [&](const Stage* stage) { return stage->pass == c.problem.pass; });
+                                [&](const Stage* stage) {
+                                    return stage->pass == c.problem.pass &&
+                                           why_not_taken(*stage, c.problem).empty();
+                                });
         });
         if (timing.cases.empty()) {
+            const Regime& regime = *regime_named(options.problem.regime);
             throw BadUsage(fmt::format(
-                "none of these stages computes what '{}' times: {}", options.problem.regime,
-                is_of_gradients(options.problem.regime) ? "the gradients of attention" : "attention"));
+                "none of these stages computes what '{}' times: {}{}", options.problem.regime,
+                regime.pass == Pass::backward ? "the gradients of attention" : "attention",
+                regime.problems[0].window == Window() ? "" : " in a sliding window"));
         }
     }
     timing.takes_part = [&](const Stage& stage, const Case& c) {
@@ -166,6 +173,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
         CpuTime time;
         std::set<Pass> passes;
         for (const Stage* stage : stages) {
+            require_taken(*stage, options.problem.custom_case(stage->pass));
             require_memory(shape, cpu, stage->pass);
             time.add_run(cpu, *stage, shape);
             if (passes.insert(stage->pass).second) time.add_reference(shape, stage->pass);

@@ -87,6 +87,7 @@ Document run(const TraceOptions& options) {
     const Case c = shown_case(options, traced_shape);
     const auto stages = selected_stages(options);
     for (const Stage* stage : stages) {
+        require_taken(*stage, c);
         if (!stage->has_head_dim(c.shape.d)) {
             throw BadUsage(fmt::format("{} has no head dimension {}; it has {}", stage->folder(), c.shape.d,
                                        fmt::join(stage->head_dims, ", ")));

@@ -50,6 +50,7 @@ Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs&
         if (stage.pass != c.pass)
             throw CannotRun(stage.pass == Pass::forward ? "it computes attention, not its gradients"
                                                         : "it computes gradients, not attention");
+        if (const std::string why_not = why_not_taken(stage, c); !why_not.empty()) throw CannotRun(why_not);
         take_turns(device, stage, c);
         run_stage(device, stage, c, inputs);
         work.counters = device.counters();
@@ -99,6 +100,7 @@ Case telling_case(const Stage& stage) {
     if (regime == "decode") c.shape = Shape{.B = 1, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64};
     if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime.ends_with("wide")) c.shape.d = 256;
+    if (regime == "window") c.window = {99, 0};
     c.causal = regime == "causal" || regime.ends_with("wide");
     c.pass = stage.pass;
     return c;

@@ -135,7 +135,7 @@ Addresses DeviceInputs::addresses() const {
 const Stage* last_forward(const Device& device, int d) {
     const Stage* last = nullptr;
     for (const Stage& stage : stages()) {
-        if (stage.pass == Pass::forward && !is_ablation(stage.number) && stage.has_head_dim(d) &&
+        if (stage.pass == Pass::forward && !is_ablation(stage.number) && stage.takes.empty() && stage.has_head_dim(d) &&
             device.why_not(stage).empty())
             last = &stage;
     }
@@ -149,6 +149,7 @@ DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, 
       dK(Room(device, c, true).of(Tensor::dK, "dK", is_backward(c))),
       dV(Room(device, c, true).of(Tensor::dV, "dV", is_backward(c))),
       workspace(device, stage, c.shape) {
+    require_taken(stage, c);
     Addresses at = inputs.addresses();
     if (is_backward(c)) {
         at.dQ = dQ.data();

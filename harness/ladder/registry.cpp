@@ -40,6 +40,10 @@ const char* name(Backend backend) {
     }
 }
 
+const char* name(Feature) {
+    return "a sliding window";
+}
+
 bool register_stage(const Stage& stage) {
     registered().push_back(stage);
     return true;

@@ -93,6 +93,7 @@ std::string Case::description() const {
     std::string text = fmt::format("B={} H={} Hkv={} Nq={} Nk={} d={} {}{}{} {} {}", s.B, s.H, s.Hkv, s.Nq,
                                    s.Nk, s.d, name(dtype), pass == Pass::backward ? " backward" : "",
                                    causal ? " causal" : "", name(layout), input);
+    text += in_words(window);
     if (scale) text += fmt::format(" scale={}", *scale);
     if (seed != 1) text += fmt::format(" seed={}", seed);
     if (multiprocessors != 0) text += fmt::format(" sms={}", multiprocessors);
@@ -104,6 +105,7 @@ std::string Case::options() const {
     std::string text = fmt::format("--shape {},{},{},{},{},{}", s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d);
     const Case plain;
     if (causal) text += " --causal";
+    if (window != plain.window) text += fmt::format(" --window {},{}", window.left, window.right);
     if (dtype != plain.dtype) text += fmt::format(" --dtype {}", name(dtype));
     if (layout != plain.layout) text += fmt::format(" --layout {}", name(layout));
     if (input != plain.input) text += " --input " + input;
@@ -134,6 +136,8 @@ Case parse_case(const std::string& options) {
         if (option == "--shape") {
             c.shape = parse_shape(value);
             has_shape = true;
+        } else if (option == "--window") {
+            c.window = parse_window(value);
         } else if (option == "--dtype") {
             c.dtype = one_of(dtypes);
         } else if (option == "--layout") {
@@ -154,6 +158,28 @@ Case parse_case(const std::string& options) {
     return c;
 }
 
+std::vector<Feature> features_of(const Case& c) {
+    std::vector<Feature> features;
+    if (c.window != Window()) features.push_back(Feature::window);
+    return features;
+}
+
+bool takes(const Stage& stage, Feature feature) {
+    return std::find(stage.takes.begin(), stage.takes.end(), feature) != stage.takes.end();
+}
+
+std::string why_not_taken(const Stage& stage, const Case& c) {
+    for (const Feature feature : features_of(c)) {
+        if (!takes(stage, feature))
+            return fmt::format("{} does not take {}", stage.folder(), name(feature));
+    }
+    return "";
+}
+
+void require_taken(const Stage& stage, const Case& c) {
+    if (const std::string why_not = why_not_taken(stage, c); !why_not.empty()) throw BadUsage(why_not);
+}
+
 Problem make_problem(const Case& c, const Addresses& at) {
     const Shape& s = c.shape;
     Problem problem;
@@ -172,6 +198,7 @@ Problem make_problem(const Case& c, const Addresses& at) {
     }
     problem.scale = c.softmax_scale();
     problem.causal = c.causal;
+    problem.window = c.window;
     problem.dtype = c.dtype;
     return problem;
 }

@@ -63,6 +63,7 @@ struct Case {
     Pass pass = Pass::forward;  ///< a run of a stage takes the stage's
     DType dtype = DType::fp16;
     bool causal = false;
+    Window window = {};
     Layout layout = Layout::bhnd;  ///< in the device's memory; on the host tensors are (B, heads, N, d)
     std::string input = "normal";
     std::uint64_t seed = 1;
@@ -81,6 +82,18 @@ struct Case {
 
 /// The case of such options: parse_case(c.options()) is c, its pass aside. Throws BadUsage.
 Case parse_case(const std::string& options);
+
+/// What this problem has beyond what every stage takes.
+std::vector<Feature> features_of(const Case& c);
+
+/// Whether a stage declares that it takes this.
+bool takes(const Stage& stage, Feature feature);
+
+/// Why a stage takes no such problem: "04_split_q does not take a sliding window"; empty if it does.
+std::string why_not_taken(const Stage& stage, const Case& c);
+
+/// Throws BadUsage with why_not_taken().
+void require_taken(const Stage& stage, const Case& c);
 
 /// How much of what a problem can be meets how much else of it.
 enum class Cover : std::uint8_t {

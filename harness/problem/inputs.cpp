@@ -84,9 +84,10 @@ void shape_queries(const Case& c, double scale, const Matrix& K, Random& random,
         Q.array() = Q.array() / 4 + 1;
     } else if (c.input == "one_hot") {
         // Row i is its key times a number that makes their score 64; other keys score around 64 / sqrt(d).
-        const reference::Mask mask{c.causal, s.Nq, s.Nk};
+        const reference::Mask mask = mask_of(c);
         for (int i = 0; i < s.Nq; ++i) {
-            Q.row(i) = K.row(random.below(std::max(1, mask.visible(i)))) * (64 / (scale * s.d));
+            const int seen = mask.visible(i), first = seen == 0 ? 0 : mask.first(i);
+            Q.row(i) = K.row(first + random.below(std::max(1, seen))) * (64 / (scale * s.d));
         }
     }
 }
@@ -181,7 +182,7 @@ void add_forward(const Case& c, Inputs& inputs) {
             const auto result = reference::attention(head_of<T>(Q, b, h, s.Nq, s.d).template cast<double>(),
                                                      head_of<T>(K, b, kv, s.Nk, s.d).template cast<double>(),
                                                      head_of<T>(V, b, kv, s.Nk, s.d).template cast<double>(),
-                                                     c.softmax_scale(), {c.causal, s.Nq, s.Nk});
+                                                     c.softmax_scale(), mask_of(c));
             head_of<T>(O, b, h, s.Nq, s.d) = result.O.template cast<T>();
             for (int i = 0; i < s.Nq; ++i)
                 inputs.L[std::size_t(head) * s.Nq + i] = static_cast<float>(result.L[i]);

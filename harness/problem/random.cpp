@@ -40,6 +40,12 @@ std::vector<Case> simpler(const Case& c) {
         });
     }
     add([](Case& other) { other.causal = false; });
+    add([](Case& other) { other.window = {}; });
+    for (int Window::*side : {&Window::left, &Window::right}) {
+        for (const int smaller : {0, c.window.*side / 2, c.window.*side - 1}) {
+            if (smaller >= 0 && smaller < c.window.*side) add([=](Case& other) { other.window.*side = smaller; });
+        }
+    }
     for (const Layout plainer : {Layout::bhnd, Layout::bnhd, Layout::mixed}) {
         if (plainer < c.layout) add([=](Case& other) { other.layout = plainer; });
     }
@@ -95,6 +101,13 @@ Case random_case(std::mt19937_64& random, const std::vector<int>& head_dims, int
     constexpr int drawn_machines[] = {0, 1, 2, 3, 8, 40, 108, 132};
     c.multiprocessors = one_of(drawn_machines);
     return c;
+}
+
+Window random_window(std::mt19937_64& random, const Case& c) {
+    const auto side = [&] {
+        return random() % 4 == 0 ? -1 : static_cast<int>(random() % (1 << random() % 12) % c.shape.Nk);
+    };
+    return {side(), random() % 2 == 0 ? 0 : side()};
 }
 
 Case shrink(Case c, const std::function<bool(const Case&)>& fails) {

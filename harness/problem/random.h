@@ -14,6 +14,9 @@ namespace ladder {
 /// goes through the head dimensions and both types. The same generator gives the same problems everywhere.
 Case random_case(std::mt19937_64& random, const std::vector<int>& head_dims, int k);
 
+/// A window for it: one side or both, of any width up to all its keys.
+Window random_window(std::mt19937_64& random, const Case& c);
+
 /// The smallest case like this one that still fails: nothing of it can be made smaller, plainer or less any
 /// more. `fails` is asked once for each try.
 Case shrink(Case c, const std::function<bool(const Case&)>& fails);

@@ -168,6 +168,24 @@ std::vector<Regime::Problem> small_causal_problems() {
     return problems;
 }
 
+/// Each row sees so many keys, its own the last.
+Regime::Problem in_window(Regime::Problem problem, int keys) {
+    problem.window = {keys - 1, 0};
+    return problem;
+}
+
+std::vector<Regime::Problem> window_problems() {
+    std::vector<Regime::Problem> problems;
+    for (const int d : {64, 128, 256}) {
+        for (const auto& [N, keys] : {std::pair{2048, 256}, {8192, 128}, {8192, 256}, {8192, 1024}, {8192, 4096}, {32768, 1024}})
+            problems.push_back(in_window(self_attention(std::max(1, 16384 / N), 2048 / d, N, false, d), keys));
+        problems.push_back(self_attention(2, 2048 / d, 8192, false, d));
+        problems.back().window = {512, 512};
+    }
+    problems.push_back(in_window({{.B = 1, .H = 32, .Hkv = 8, .Nq = 16384, .Nk = 16384, .d = 128}, false}, 1024));
+    return problems;
+}
+
 }  // namespace
 
 const std::vector<Regime>& regimes() {
@@ -205,6 +223,9 @@ const std::vector<Regime>& regimes() {
          {self_attention(4, 8, 4096, false, 256), self_attention(32, 8, 512, true, 256)},
          false,
          Pass::backward},
+        {"window",
+         "two sequences of 8k, 16 heads of 128: a row sees 1k or 4k keys, its own the last",
+         {in_window(self_attention(2, 16, 8192, false), 1024), in_window(self_attention(2, 16, 8192, false), 4096)}},
         {"prefill",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then 64 heads over 8; with and without a mask",
          prefill_problems(), true},
@@ -223,6 +244,9 @@ const std::vector<Regime>& regimes() {
          rising_problems(), true},
         {"causal-small", "two sequences of 512 to 4k, 4 heads of 64, under a causal mask",
          small_causal_problems(), true},
+        {"windows",
+         "16k tokens, N = 2k to 32k, d = 64 to 256: a row sees 128 to 4k keys, or as many on both sides",
+         window_problems(), true},
         {"gradients",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then grouped heads; with and without a mask",
          gradient_problems(), true, Pass::backward},
@@ -232,19 +256,24 @@ const std::vector<Regime>& regimes() {
     return list;
 }
 
+const Regime* regime_named(std::string_view name) {
+    const auto found = std::find_if(regimes().begin(), regimes().end(),
+                                    [&](const Regime& known) { return name == known.name; });
+    return found == regimes().end() ? nullptr : &*found;
+}
+
 bool is_decoding(std::string_view regime) {
     return regime == "decode" || regime == "batch";
 }
 
 bool is_of_gradients(std::string_view regime) {
-    return std::any_of(regimes().begin(), regimes().end(), [&](const Regime& known) {
-        return known.pass == Pass::backward && regime == known.name;
-    });
+    const Regime* known = regime_named(regime);
+    return known != nullptr && known->pass == Pass::backward;
 }
 
 bool is_sweep(const std::string& regime) {
-    return std::any_of(regimes().begin(), regimes().end(),
-                       [&](const Regime& known) { return known.sweep && regime == known.name; });
+    const Regime* known = regime_named(regime);
+    return known != nullptr && known->sweep;
 }
 
 }  // namespace ladder

@@ -17,6 +17,7 @@ struct Regime {
         Shape shape;
         bool causal;
         const char* input = "normal";
+        Window window = {};
     };
     const char* name;         ///< what Stage::shows_in and `lab time --regime` call it
     const char* description;  ///< one line
@@ -25,6 +26,9 @@ struct Regime {
     Pass pass = Pass::forward;  ///< of its problems: stages of the other one take no part
 };
 const std::vector<Regime>& regimes();
+
+/// The regime of this name, or null.
+const Regime* regime_named(std::string_view name);
 
 /// Whether this regime has one query row: the stages that show there pack the heads of a group.
 bool is_decoding(std::string_view regime);

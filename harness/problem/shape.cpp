@@ -11,6 +11,7 @@
 
 #include "harness/ladder/ladder.h"
 #include "harness/problem/json.h"
+#include "reference/attention.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -65,6 +66,25 @@ Shape parse_shape(std::string_view text) {
     }
     validate(shape);
     return shape;
+}
+
+Window parse_window(std::string_view text) {
+    Window window;
+    const std::size_t comma = text.find(',');
+    const auto read = [&](std::string_view word, int& keys) {
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), keys);
+        return error == std::errc() && end == word.data() + word.size() && keys >= -1 && keys < row_limit;
+    };
+    if (comma == text.npos || !read(text.substr(0, comma), window.left) ||
+        !read(text.substr(comma + 1), window.right)) {
+        throw BadUsage(fmt::format(
+            "window '{}': expected LEFT,RIGHT, each a number of keys below 2^30, or -1 for all", text));
+    }
+    return window;
+}
+
+std::string in_words(const Window& window) {
+    return window == Window() ? "" : fmt::format(" window={},{}", window.left, window.right);
 }
 
 void validate(const Shape& shape) {
@@ -123,9 +143,14 @@ double problem_bytes(const Shape& s, Pass pass) {
     return unavoidable_bytes(s, pass) + double(s.B) * s.H * s.Nq * sizeof(float);
 }
 
-double flops(const Shape& shape, bool causal, Pass pass) {
+double flops(const Shape& shape, bool causal, Pass pass, const Window& window) {
     const double square = std::min(shape.Nq, shape.Nk);  // of scores that the mask halves, bottom-right
-    const double scores = causal ? square * shape.Nk - square * square / 2 : double(shape.Nq) * shape.Nk;
+    double scores = causal ? square * shape.Nk - square * square / 2 : double(shape.Nq) * shape.Nk;
+    if (window != Window()) {
+        const reference::Mask mask{causal, shape.Nq, shape.Nk, window.left, window.right};
+        scores = 0;
+        for (int row = 0; row < shape.Nq; ++row) scores += mask.visible(row);
+    }
     const double forward = 4.0 * shape.B * shape.H * scores * shape.d;
     return pass == Pass::forward ? forward : 2.5 * forward;
 }

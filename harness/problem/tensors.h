@@ -5,9 +5,16 @@
 #include <Eigen/Core>
 #include <cstdint>
 
+#include "harness/problem/case.h"
+#include "reference/attention.h"
 #include "stages/stage.h"
 
 namespace ladder {
+
+/// Which keys the rows of a case see.
+inline reference::Mask mask_of(const Case& c) {
+    return {c.causal, c.shape.Nq, c.shape.Nk, c.window.left, c.window.right};
+}
 
 /// Calls f with a value of the C++ type of `dtype`: Eigen::half or Eigen::bfloat16.
 template <class F>

@@ -102,6 +102,14 @@ std::vector<Levels> gradient_meetings(int dims) {
     return list;
 }
 
+/// Windows for a stage that takes them: none, one-sided and two-sided ones, of one key, narrower and wider than a
+/// tile, and with edges at and next to those of tiles.
+Window window_of(const Tiling& t, std::size_t k) {
+    const Window windows[] = {{},          {0, 0},        {t.Bc - 1, 0}, {t.Bc, 0},         {-1, 5},
+                              {3, 7},      {2 * t.Bc, -1}, {t.Br, t.Bc},  {t.Bc + 1, t.Br + 1}, {20, 0}};
+    return windows[k % std::size(windows)];
+}
+
 /// Cases of a pass at these head dimensions, each with its tiling.
 std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling>& tilings, Pass pass,
                           Cover how) {
@@ -215,6 +223,7 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
     const auto add = [&](const std::vector<Case>& more) {
         cases.insert(cases.end(), more.begin(), more.end());
     };
+    const bool takes_window = takes(stage, Feature::window);
     std::vector<Tiling> done;
     std::optional<Case> largest;  // of the smallest tile
     for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
@@ -223,6 +232,11 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
         const auto none = [&](auto&& same) { return std::none_of(done.begin(), done.end(), same); };
         if (none([&](const Tiling& other) { return modulus(other, stage.pass) == modulus(t, stage.pass); }))
             add(diagonals(d, t, stage.pass));
+        if (takes_window && done.empty()) {
+            std::vector<Case> edges = diagonals(d, t, stage.pass);
+            for (Case& c : edges) c.window.left = modulus(t, stage.pass) / 2;
+            add(edges);
+        }
         if (none([&](const Tiling& other) { return other.Br == t.Br && other.Bc == t.Bc; }))
             add(uneven_turns(d, t, stage.pass));
         done.push_back(t);
@@ -248,6 +262,12 @@ std::vector<Case> verification_cases(const Stage& stage, Cover how) {
         for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
             const Tiling tiling = k < stage.tilings.size() ? stage.tilings[k] : Tiling();
             add(covered({stage.head_dims[k]}, {tiling}, stage.pass, how));
+        }
+    }
+    if (takes(stage, Feature::window)) {
+        for (std::size_t k = 0; k < cases.size(); ++k) {
+            const auto dim = std::find(stage.head_dims.begin(), stage.head_dims.end(), cases[k].shape.d);
+            cases[k].window = window_of(stage.tilings[dim - stage.head_dims.begin()], k);
         }
     }
     if (how != Cover::each) add(corners(stage, how));

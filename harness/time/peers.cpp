@@ -75,6 +75,7 @@ std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::st
                                  {"Nq", s.Nq},         {"Nk", s.Nk},
                                  {"d", s.d},           {"dtype", name(c.dtype)},
                                  {"causal", c.causal}, {"pass", name(c.pass)},
+                                 {"window", {c.window.left, c.window.right}},
                                  {"peers", names}};
     program_.write_line(request.dump());
     return answer(program_, limit_s_, [&](const nlohmann::json& json) {

@@ -46,6 +46,7 @@ struct ProblemLabel {
     Shape shape;
     DType dtype = DType::bf16;
     bool causal = false;
+    Window window = {};         ///< in JSON only if there is one
     Pass pass = Pass::forward;  ///< in JSON only if it is not that
 };
 

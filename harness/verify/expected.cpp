@@ -142,7 +142,7 @@ double largest_of_heads(const std::vector<double>& errors, int pieces) {
 template <class T>
 void expect_attention(const Case& c, const Inputs& inputs, Expected& expected) {
     const Shape& s = c.shape;
-    const Mask mask{c.causal, s.Nq, s.Nk};
+    const Mask mask = mask_of(c);
     const double scale = c.softmax_scale();
     const Heads<T> heads(c, inputs);
     ExpectedTensor &O = expected.tensors[0], &L = expected.tensors[1];
@@ -177,7 +177,7 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected) {
 template <class T>
 void expect_gradients(const Case& c, const Inputs& inputs, Expected& expected) {
     const Shape& s = c.shape;
-    const Mask mask{c.causal, s.Nq, s.Nk};
+    const Mask mask = mask_of(c);
     const double scale = c.softmax_scale();
     const Heads<T> heads(c, inputs);
     ExpectedTensor &dQ = expected.tensors[0], &dK = expected.tensors[1], &dV = expected.tensors[2];

@@ -37,7 +37,7 @@ std::string report_unwritten(const Case& c, const Outputs& outputs) {
 
 std::string report_impossible(const Case& c, const Outputs& outputs) {
     if (const std::string unwritten = report_unwritten(c, outputs); !unwritten.empty()) return unwritten;
-    const reference::Mask mask{c.causal, c.shape.Nq, c.shape.Nk};
+    const reference::Mask mask = mask_of(c);
     std::vector<std::string> reports;
     for (const WrittenTensor& written : written_tensors(c, outputs)) {
         const std::string name = written.tensor().name;
