@@ -169,7 +169,7 @@ void require_options_of(const Stage& stage, const Command& command) {
 
 // O and L of the inputs, as the help has it.
 void compute_forward(Device& device, const Case& c, Inputs& inputs) {
-    const Stage* stage = device.backend() == Backend::gpu ? last_forward(device, c.shape.d) : nullptr;
+    const Stage* stage = device.backend() == Backend::gpu ? last_forward(device, c) : nullptr;
     if (stage == nullptr) return add_forward(c, inputs);
     Case forward = c;
     forward.pass = Pass::forward;

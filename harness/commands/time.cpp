@@ -88,18 +88,16 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
         if (options.problem.regime.empty())
             std::erase_if(timing.cases, [&](const TimedCase& c) { return !selection.matters(c.regime); });
         std::erase_if(timing.cases, [&](const TimedCase& c) {
-            return std::none_of(selection.stages.begin(), selection.stages.end(),
-                                [&](const Stage* stage) {
-                                    return stage->pass == c.problem.pass &&
-                                           why_not_taken(*stage, c.problem).empty();
-                                });
+            return std::none_of(selection.stages.begin(), selection.stages.end(), [&](const Stage* stage) {
+                return stage->pass == c.problem.pass && why_not_taken(*stage, c.problem).empty();
+            });
         });
         if (timing.cases.empty()) {
             const Regime& regime = *regime_named(options.problem.regime);
-            throw BadUsage(fmt::format(
-                "none of these stages computes what '{}' times: {}{}", options.problem.regime,
-                regime.pass == Pass::backward ? "the gradients of attention" : "attention",
-                regime.problems[0].window == Window() ? "" : " in a sliding window"));
+            throw BadUsage(
+                fmt::format("none of these stages computes what '{}' times: {}{}", options.problem.regime,
+                            regime.pass == Pass::backward ? "the gradients of attention" : "attention",
+                            regime.problems[0].window == Window() ? "" : " in a sliding window"));
         }
     }
     timing.takes_part = [&](const Stage& stage, const Case& c) {
@@ -114,7 +112,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     std::set<const Stage*> compiled;
     for (const Stage* stage : runnable(selection.stages, gpu)) compiled.insert(stage);
     for (const TimedCase& timed : timing.cases) {  // what gradients start from
-        if (timed.problem.pass == Pass::backward) compiled.insert(last_forward(gpu, timed.problem.shape.d));
+        if (timed.problem.pass == Pass::backward) compiled.insert(last_forward(gpu, timed.problem));
     }
     compiled.erase(nullptr);
     compile_stages({compiled.begin(), compiled.end()}, gpu.backend(), std::cref(progress));

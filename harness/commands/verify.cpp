@@ -170,7 +170,8 @@ Document run(const VerifyOptions& options) {
     if (options.orders && options.backend.order != "forward") throw BadUsage("--orders runs every --order");
     if (options.random > 0) {
         const CaseOptions& wanted = options.problem;
-        if (wanted.shape || wanted.causal || wanted.window != Window() || wanted.dtype || wanted.layout || wanted.input || options.quick)
+        if (wanted.shape || wanted.causal || wanted.window != Window() || wanted.dtype || wanted.layout ||
+            wanted.input || options.quick)
             throw BadUsage("--random draws all of a problem: it goes with --seed alone");
     } else {
         for (const Stage* stage : options.stages.selected())

@@ -110,7 +110,7 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
     fill(V, 3 * c.seed + 2);
     if (!is_backward(c)) return;
     fill(dO, 1000 + c.seed);
-    const Stage* stage = last_forward(device, c.shape.d);
+    const Stage* stage = last_forward(device, c);
     if (stage == nullptr)
         throw CannotRun(
             fmt::format("no stage computes O and L for it on {} at d = {}", device.description(), c.shape.d));
@@ -132,11 +132,11 @@ Addresses DeviceInputs::addresses() const {
             .dO = dO.data()};
 }
 
-const Stage* last_forward(const Device& device, int d) {
+const Stage* last_forward(const Device& device, const Case& c) {
     const Stage* last = nullptr;
     for (const Stage& stage : stages()) {
-        if (stage.pass == Pass::forward && !is_ablation(stage.number) && stage.takes.empty() && stage.has_head_dim(d) &&
-            device.why_not(stage).empty())
+        if (stage.pass == Pass::forward && !is_ablation(stage.number) && stage.takes == features_of(c) &&
+            stage.has_head_dim(c.shape.d) && device.why_not(stage).empty())
             last = &stage;
     }
     return last;

@@ -30,7 +30,7 @@ struct DeviceInputs {
 };
 
 /// The last rung that computes attention at this head dimension on the device, or null.
-const Stage* last_forward(const Device& device, int d);
+const Stage* last_forward(const Device& device, const Case& c);
 
 /// One stage's outputs and workspace, and the problem that points to them and to the inputs: to be timed or
 /// profiled. Throws CannotRun.

@@ -170,8 +170,7 @@ bool takes(const Stage& stage, Feature feature) {
 
 std::string why_not_taken(const Stage& stage, const Case& c) {
     for (const Feature feature : features_of(c)) {
-        if (!takes(stage, feature))
-            return fmt::format("{} does not take {}", stage.folder(), name(feature));
+        if (!takes(stage, feature)) return fmt::format("{} does not take {}", stage.folder(), name(feature));
     }
     return "";
 }

@@ -43,7 +43,8 @@ std::vector<Case> simpler(const Case& c) {
     add([](Case& other) { other.window = {}; });
     for (int Window::*side : {&Window::left, &Window::right}) {
         for (const int smaller : {0, c.window.*side / 2, c.window.*side - 1}) {
-            if (smaller >= 0 && smaller < c.window.*side) add([=](Case& other) { other.window.*side = smaller; });
+            if (smaller >= 0 && smaller < c.window.*side)
+                add([=](Case& other) { other.window.*side = smaller; });
         }
     }
     for (const Layout plainer : {Layout::bhnd, Layout::bnhd, Layout::mixed}) {

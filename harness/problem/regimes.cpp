@@ -177,12 +177,15 @@ Regime::Problem in_window(Regime::Problem problem, int keys) {
 std::vector<Regime::Problem> window_problems() {
     std::vector<Regime::Problem> problems;
     for (const int d : {64, 128, 256}) {
-        for (const auto& [N, keys] : {std::pair{2048, 256}, {8192, 128}, {8192, 256}, {8192, 1024}, {8192, 4096}, {32768, 1024}})
-            problems.push_back(in_window(self_attention(std::max(1, 16384 / N), 2048 / d, N, false, d), keys));
+        for (const auto& [N, keys] :
+             {std::pair{2048, 256}, {8192, 128}, {8192, 256}, {8192, 1024}, {8192, 4096}, {32768, 1024}})
+            problems.push_back(
+                in_window(self_attention(std::max(1, 16384 / N), 2048 / d, N, false, d), keys));
         problems.push_back(self_attention(2, 2048 / d, 8192, false, d));
         problems.back().window = {512, 512};
     }
-    problems.push_back(in_window({{.B = 1, .H = 32, .Hkv = 8, .Nq = 16384, .Nk = 16384, .d = 128}, false}, 1024));
+    problems.push_back(
+        in_window({{.B = 1, .H = 32, .Hkv = 8, .Nq = 16384, .Nk = 16384, .d = 128}, false}, 1024));
     return problems;
 }
 
@@ -225,7 +228,14 @@ const std::vector<Regime>& regimes() {
          Pass::backward},
         {"window",
          "two sequences of 8k, 16 heads of 128: a row sees 1k or 4k keys, its own the last",
-         {in_window(self_attention(2, 16, 8192, false), 1024), in_window(self_attention(2, 16, 8192, false), 4096)}},
+         {in_window(self_attention(2, 16, 8192, false), 1024),
+          in_window(self_attention(2, 16, 8192, false), 4096)}},
+        {"backward-window",
+         "the gradients of window",
+         {in_window(self_attention(2, 16, 8192, false), 1024),
+          in_window(self_attention(2, 16, 8192, false), 4096)},
+         false,
+         Pass::backward},
         {"prefill",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then 64 heads over 8; with and without a mask",
          prefill_problems(), true},

@@ -102,11 +102,19 @@ std::vector<Levels> gradient_meetings(int dims) {
     return list;
 }
 
-/// Windows for a stage that takes them: none, one-sided and two-sided ones, of one key, narrower and wider than a
-/// tile, and with edges at and next to those of tiles.
+/// Windows for a stage that takes them: none, one-sided and two-sided ones, of one key, narrower and wider
+/// than a tile, and with edges at and next to those of tiles.
 Window window_of(const Tiling& t, std::size_t k) {
-    const Window windows[] = {{},          {0, 0},        {t.Bc - 1, 0}, {t.Bc, 0},         {-1, 5},
-                              {3, 7},      {2 * t.Bc, -1}, {t.Br, t.Bc},  {t.Bc + 1, t.Br + 1}, {20, 0}};
+    const Window windows[] = {{},
+                              {0, 0},
+                              {t.Bc - 1, 0},
+                              {t.Bc, 0},
+                              {-1, 5},
+                              {3, 7},
+                              {2 * t.Bc, -1},
+                              {t.Br, t.Bc},
+                              {t.Bc + 1, t.Br + 1},
+                              {20, 0}};
     return windows[k % std::size(windows)];
 }
 
