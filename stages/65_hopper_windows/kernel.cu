@@ -368,8 +368,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 for (int c = 0; c < d / 2; ++c) O[c] *= alpha[row_of(c)];
             }
         }
-        mbarrier_arrive(&shared.Q_empty[Q_slot]);
         start_product(own.end - 1);
+        mbarrier_arrive(&shared.Q_empty[Q_slot]);
         for (int j = own.end; j < all.end; ++j) wait_turn(), pass_turn();  // for tiles that others see
         wgmma_wait<0>(O);
         fence_operand(P);
