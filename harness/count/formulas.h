@@ -26,6 +26,7 @@ struct Counted {
     std::string input;
     int sm_count = 1;
     Pass pass = Pass::forward;
+    Window window = {};
 
     Count B() const { return shape.B; }
     Count H() const { return shape.H; }
