@@ -72,6 +72,7 @@ Description describe(const Stage& stage, const std::string& error) {
     description.parent = stage.parent;
     description.pass = stage.pass;
     description.repeats_exactly = stage.repeats_exactly;
+    for (const Feature feature : stage.takes) description.takes |= 1u << static_cast<unsigned>(feature);
     std::strncpy(description.stage_name, stage.name.c_str(), sizeof description.stage_name - 1);
     description.dims =
         static_cast<std::uint32_t>(std::min(stage.head_dims.size(), std::size(description.dim)));
