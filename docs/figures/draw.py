@@ -974,6 +974,60 @@ def own_diagonal(f):
            "the last query. 36 computes the other 20.")
 
 
+def window_tile(row, column, before):
+    """Of a tile in a window of so many whole tiles before its own key: "full", "edge", or None if no row sees it."""
+    if not row - before <= column <= row:
+        return None
+    return "edge" if column in (row - before, row) else "full"
+
+
+@figure("60-window", "The tiles of a sliding window in 05 and in 60")
+def sliding_window(f):
+    size, count, before = 24, 8, 3
+    for x, title, skips in ((0, "05 would compute", False), (236, "60 computes", True)):
+        f.text(x, 14, title, bold=True)
+        for i in range(count):
+            for j in range(count):
+                left, top, kind = x + size * j, 22 + size * i, window_tile(i, j, before)
+                if j > i or (skips and kind is None):
+                    f.box(left, top, size, size, line="grid", dashed=True)
+                else:
+                    masked = kind == "edge" or kind is None
+                    f.box(left, top, size, size, "own" if masked else "shared", 0.35 if masked else 0.3)
+        f.line((x, 22), (x + size * count, 22 + size * count), color="text", thick=1.8)
+        f.line((x, 22 + size * before), (x + size * (count - before), 22 + size * count), color="text", thick=1.8)
+    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked"),
+                            (216, None, "skipped: never started")):
+        f.box(x, 226, 13, 13, color, 0.35, dashed=not color, line="faint")
+        f.text(x + 18, 237, words, size=SMALL)
+    f.note(262, "Rows are query tiles, columns key tiles; a row sees its own key and as many before it as three tiles have. 60 "
+           "computes 26 of the 36 tiles up to the diagonal, and masks those that one of the two edges crosses.")
+
+
+@figure("66-rows", "The query tiles of a key tile in a sliding window")
+def rows_of_keys(f):
+    size, count, before, key = 24, 8, 3, 2
+    f.text(0, 14, "the block of key tile 2", bold=True)
+    for i in range(count):
+        for j in range(count):
+            left, top, kind = size * j, 22 + size * i, window_tile(i, j, before)
+            if j != key:
+                f.box(left, top, size, size, "shared" if kind else None, 0.1, line="grid", dashed=not kind)
+            elif kind:
+                f.box(left, top, size, size, "own" if kind == "edge" else "shared", 0.45)
+            else:
+                f.box(left, top, size, size, line="pink" if i > j else "grid", dashed=True)
+    f.line((0, 22), (size * count, 22 + size * count), color="text", thick=1.8)
+    f.line((0, 22 + size * before), (size * (count - before), 22 + size * count), color="text", thick=1.8)
+    for y, words, color in ((22 + size * 2.5, "begins: row of the last key of the tile sees itself", "own"),
+                            (22 + size * 5.5, "ends: the last row that sees a key of the tile", "own"),
+                            (22 + size * 7, "55 would go on to here", "pink")):
+        f.line((size * (key + 1), y), (size * count + 14, y), color=color, dashed=True)
+        f.text(size * count + 20, y + 4, words, color, SMALL)
+    f.note(236, "Rows are query tiles, columns key tiles. The block goes down its column, from the diagonal to the row that "
+           "has left its keys behind; it masks the first and the last of these tiles.")
+
+
 @figure("65-window", "Key tiles that each warpgroup computes at d = 64 in a window of 129 keys, N = 576")
 def hopper_window(f):
     left, top, width, height, keys, rows, before = 150, 40, 42, 18, 128, 64, 128
