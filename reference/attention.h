@@ -20,8 +20,8 @@ struct Result {
     Eigen::VectorXi peak = {};
 };
 
-/// Which keys a query row sees, aligned bottom-right: row i is at the position i + Nk - Nq of the keys. Under a
-/// causal mask it sees none past its position, in a window none more than `left` before or `right` past it.
+/// Which keys a query row sees, aligned bottom-right: row i is at the position i + Nk - Nq of the keys. Under
+/// a causal mask it sees none past its position, in a window none more than `left` before or `right` past it.
 /// `row` counts from the first row of the whole (Nq, d) problem.
 struct Mask {
     bool causal = false;
