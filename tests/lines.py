@@ -22,7 +22,8 @@ FOLDERS = (".ci", "course", "docs", "examples", "explorer", "harness", "notebook
            "tests")
 WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by one
 # The 50s add two sweeps of gradients and parts that end with several stages to harness/, and a counter to simt/.
-MOST_LINES = {"harness": 15030, "simt": 5502}
+# simt/ has products of 8-bit elements since, which it adds bit by bit.
+MOST_LINES = {"harness": 15030, "simt": 5645}
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 
