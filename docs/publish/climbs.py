@@ -10,7 +10,7 @@ def path(sources, problems, problem):
     """The stages on the way to the last one here whose change shows in a problem of this unit, in that order."""
     last = -1
     for other in problems:
-        if counts_bytes(other.first) != counts_bytes(problem.first):
+        if counts_bytes(other.first) != counts_bytes(problem.first) or "window" in other.first:
             continue
         for row in other.rows:
             here = problem.row(row.stage)
@@ -52,7 +52,7 @@ def climbs(sources, results):
     stage is shared if it is on the way to the last stages of all branches of the forward pass."""
     problems = by_problem(results)
     ways = [{row.stage for row in path(sources, problems, problem)} for problem in problems
-            if pass_of(problem.first) == "forward"]
+            if pass_of(problem.first) == "forward" and "window" not in problem.first]
     shared = set.intersection(*ways) if ways else set()
     found = [climb(results, problem, path(sources, problems, problem), shared)
              for problem in (telling_problem(problems, regime) for regime in ("train", "causal", "decode", "backward"))

@@ -65,6 +65,9 @@ class Sources:
     def decodes(self, regime):
         return regime in self.regimes and self.regimes[regime]["decoding"]
 
+    def is_windowed(self, regime):
+        return regime in self.regimes and self.regimes[regime]["window"]
+
     def sweeps(self, regime):
         return regime in self.regimes and self.regimes[regime]["sweep"]
 
