@@ -101,6 +101,7 @@ Case telling_case(const Stage& stage) {
     if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime.ends_with("wide")) c.shape.d = 256;
     if (regime.ends_with("window")) c.window = {99, 0};
+    if (regime == "column-bounds") c.columns = "documents";
     c.causal = regime == "causal" || regime.ends_with("wide");
     c.pass = stage.pass;
     return c;

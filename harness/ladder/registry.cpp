@@ -40,8 +40,8 @@ const char* name(Backend backend) {
     }
 }
 
-const char* name(Feature) {
-    return "a sliding window";
+const char* name(Feature feature) {
+    return feature == Feature::window ? "a sliding window" : "column bounds";
 }
 
 bool register_stage(const Stage& stage) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "harness/problem/columns.h"
 #include "harness/problem/inputs.h"
 
 namespace ladder {
@@ -41,6 +42,8 @@ std::vector<Case> simpler(const Case& c) {
     }
     add([](Case& other) { other.causal = false; });
     add([](Case& other) { other.window = {}; });
+    add([](Case& other) { other.columns.clear(); });
+    if (!c.columns.empty()) add([](Case& other) { other.columns = column_patterns().front().name; });
     for (int Window::*side : {&Window::left, &Window::right}) {
         for (const int smaller : {0, c.window.*side / 2, c.window.*side - 1}) {
             if (smaller >= 0 && smaller < c.window.*side)
@@ -109,6 +112,11 @@ Window random_window(std::mt19937_64& random, const Case& c) {
         return random() % 4 == 0 ? -1 : static_cast<int>(random() % (1 << random() % 12) % c.shape.Nk);
     };
     return {side(), random() % 2 == 0 ? 0 : side()};
+}
+
+std::string random_columns(std::mt19937_64& random) {
+    const std::size_t k = random() % (2 * column_patterns().size());  // half of the time the last, any bounds
+    return k == 0 ? "" : column_patterns()[std::min(k, column_patterns().size()) - 1].name;
 }
 
 Case shrink(Case c, const std::function<bool(const Case&)>& fails) {

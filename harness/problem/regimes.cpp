@@ -174,6 +174,22 @@ Regime::Problem in_window(Regime::Problem problem, int keys) {
     return problem;
 }
 
+Regime::Problem with_columns(Regime::Problem problem, const char* columns) {
+    problem.columns = columns;
+    return problem;
+}
+
+// The masks of the FlashMask paper (arXiv 2410.01359) that are not a range of keys for each row.
+std::vector<Regime::Problem> column_problems() {
+    std::vector<Regime::Problem> problems;
+    for (const int d : {64, 128}) {
+        for (const char* columns : {"documents", "prefix", "shared_question", "global_window", "eviction"})
+            problems.push_back(with_columns(self_attention(2, 2048 / d, 8192, false, d), columns));
+        problems.push_back(with_columns(self_attention(2, 2048 / d, 8192, true, d), "documents"));
+    }
+    return problems;
+}
+
 std::vector<Regime::Problem> window_problems() {
     std::vector<Regime::Problem> problems;
     for (const int d : {64, 128, 256}) {
@@ -236,6 +252,10 @@ const std::vector<Regime>& regimes() {
           in_window(self_attention(2, 16, 8192, false), 4096)},
          false,
          Pass::backward},
+        {"column-bounds",
+         "two sequences of 8k, 16 heads of 128: documents that are packed, and a question with four answers",
+         {with_columns(self_attention(2, 16, 8192, false), "documents"),
+          with_columns(self_attention(2, 16, 8192, false), "shared_question")}},
         {"prefill",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then 64 heads over 8; with and without a mask",
          prefill_problems(), true},
@@ -257,6 +277,8 @@ const std::vector<Regime>& regimes() {
         {"windows",
          "16k tokens, N = 2k to 32k, d = 64 to 256: a row sees 128 to 4k keys, or as many on both sides",
          window_problems(), true},
+        {"columns", "two sequences of 8k, 2048 columns, d = 64 and 128: masks by column bounds, pattern by pattern",
+         column_problems(), true},
         {"gradients",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then grouped heads; with and without a mask",
          gradient_problems(), true, Pass::backward},

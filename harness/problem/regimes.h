@@ -12,12 +12,14 @@ namespace ladder {
 
 /// A family of problems in which one kind of change shows.
 struct Regime {
-    /// A shape, its mask, and what its inputs are (one of input_kinds()).
+    /// A shape, its mask, and what its inputs are (one of input_kinds()), and its column bounds (one of
+    /// column_patterns()).
     struct Problem {
         Shape shape;
         bool causal;
         const char* input = "normal";
         Window window = {};
+        const char* columns = "";
     };
     const char* name;         ///< what Stage::shows_in and `lab time --regime` call it
     const char* description;  ///< one line

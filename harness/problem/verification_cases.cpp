@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "harness/problem/columns.h"
 #include "harness/problem/cover.h"
 #include "harness/problem/inputs.h"
 
@@ -240,6 +241,11 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
         const auto none = [&](auto&& same) { return std::none_of(done.begin(), done.end(), same); };
         if (none([&](const Tiling& other) { return modulus(other, stage.pass) == modulus(t, stage.pass); }))
             add(diagonals(d, t, stage.pass));
+        if (takes(stage, Feature::columns) && done.empty()) {
+            std::vector<Case> edges = diagonals(d, t, stage.pass);
+            for (Case& c : edges) c.columns = "random";
+            add(edges);
+        }
         if (takes_window && done.empty()) {
             std::vector<Case> edges = diagonals(d, t, stage.pass);
             for (Case& c : edges) c.window.left = modulus(t, stage.pass) / 2;
@@ -277,6 +283,11 @@ std::vector<Case> verification_cases(const Stage& stage, Cover how) {
             const auto dim = std::find(stage.head_dims.begin(), stage.head_dims.end(), cases[k].shape.d);
             cases[k].window = window_of(stage.tilings[dim - stage.head_dims.begin()], k);
         }
+    }
+    if (takes(stage, Feature::columns)) {  // most of any bounds, also under a causal mask or in a window
+        const auto& patterns = column_patterns();
+        for (std::size_t k = 0; k < cases.size(); ++k)
+            cases[k].columns = k % 8 == 0 ? "" : patterns[std::min(k % 8, patterns.size()) - 1].name;
     }
     if (how != Cover::each) add(corners(stage, how));
     return cases;

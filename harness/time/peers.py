@@ -117,15 +117,19 @@ class Peers:
             self.release()
             return {name: out_of_memory(error) for name in request["peers"]}
         window = tuple(None if keys < 0 else keys for keys in request.get("window", (-1, -1)))
-        return {name: self.warm_up(name, request["causal"], window) for name in request["peers"]}
+        columns = request.get("columns")
+        return {name: self.warm_up(name, request["causal"], window, columns) for name in request["peers"]}
 
-    def warm_up(self, name, causal, window):
+    def warm_up(self, name, causal, window, columns):
         """Why this peer cannot run, in one line; empty if it can."""
         with warnings.catch_warnings(record=True) as reasons:
             warnings.simplefilter("always")
             try:
                 with torch.set_grad_enabled(self.backward), only(name):
-                    call = MAKERS.get(name, chosen)(*self.inputs, causal, window)
+                    if columns and name != "flex":
+                        raise ValueError("has no column bounds")
+                    bounds = {"columns": columns} if columns else {}
+                    call = MAKERS.get(name, chosen)(*self.inputs, causal, window, **bounds)
                     call = gradients_of(call, self.inputs) if self.backward else call
                     self.calls[name] = self.captured(call), call  # which holds what the graph reads
                 torch.cuda.synchronize()
@@ -172,7 +176,8 @@ def only(name):
 
 
 # Each takes Q, K, V (B, heads, N, d), whether there is a causal mask, and the keys that a row sees on the left and on
-# the right of its own, None for all. It returns a call without arguments.
+# the right of its own, None for all. It returns a call without arguments. flex takes column bounds, too: for each key
+# LTS, LTE, UTS and UTE, query rows that do not see it.
 
 
 def chosen(query, key, value, causal, window):
@@ -187,7 +192,7 @@ def chosen(query, key, value, causal, window):
     return lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
 
 
-def flex(query, key, value, causal, window):
+def flex(query, key, value, causal, window, columns=None):
     """flex_attention as torch.compile makes it: one Triton kernel for these sizes, which takes seconds."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     torch._functorch.config.donated_buffer = False  # gradients are computed again and again of one graph
@@ -195,6 +200,8 @@ def flex(query, key, value, causal, window):
     mask = None
     rows, keys = query.shape[2], key.shape[2]
     left, right = window[0], 0 if causal else window[1]
+    if columns:
+        LTS, LTE, UTS, UTE = torch.tensor(columns, dtype=torch.int32, device="cuda").T.contiguous()
 
     def sees(batch, head, row, key):
         distance = row + keys - rows - key
@@ -203,8 +210,10 @@ def flex(query, key, value, causal, window):
             seen = seen & (distance <= left)
         if right is not None:
             seen = seen & (distance >= -right)
+        if columns:
+            seen = seen & ~((row >= LTS[key]) & (row < LTE[key])) & ~((row >= UTS[key]) & (row < UTE[key]))
         return seen
-    if (left, right) != (None, None):
+    if columns or (left, right) != (None, None):
         mask = create_block_mask(sees, None, None, rows, keys, device="cuda")
     compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
     gqa = query.shape[1] != key.shape[1]

@@ -78,6 +78,7 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
         c.shape = row.shape;
         c.causal = row.causal;
         c.window = row.window;
+        c.columns = row.columns;
         c.dtype = row.dtype;
         c.pass = row.pass;
         try {
