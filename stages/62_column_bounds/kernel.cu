@@ -234,16 +234,16 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
     const int first_row = i * Br + 16 * (threadIdx.x / 32);
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
-    for (int chunk = first.begin / Bc; chunk < Tc; chunk += 32) {  // each lane classifies a key tile of 32
+    for (int chunk = first.begin / Bc; chunk < Tc; chunk += 32) {  // a lane classifies one key tile of 32
+        const int own = chunk + lane;
         TileBounds tile;
-        if (p.columns.count > 0) tile = load(bounds_of_tiles(p, b, h) + min(chunk + lane, Tc - 1));
-        const bool skips = chunk + lane >= Tc || hides_all(tile, i * Br, rows_end);
-        const unsigned hidden = __ballot_sync(~0u, skips),
-                       crossed = __ballot_sync(~0u, hides_some(tile, i * Br, rows_end));
-        for (unsigned visible = ~hidden; visible != 0; visible &= visible - 1) {
+        if (p.columns.count > 0) tile = load(bounds_of_tiles(p, b, h) + min(own, Tc - 1));
+        unsigned visible = __ballot_sync(~0u, own < Tc && !hides_all(tile, i * Br, rows_end));
+        const unsigned crossed = __ballot_sync(
+            ~0u, hides_some(tile, i * Br, rows_end) || own * Bc < last.begin || (own + 1) * Bc > first.end);
+        for (; visible != 0; visible &= visible - 1) {
             const int j = chunk + __ffs(visible) - 1;
-            const bool masked =
-                (crossed >> (j - chunk)) % 2 == 1 || j * Bc < last.begin || (j + 1) * Bc > first.end;
+            const bool masked = (crossed >> (j - chunk)) % 2 == 1;  // not all rows see all keys
             __syncthreads();  // the previous K, V and hidden rows have been read
             load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
             load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
