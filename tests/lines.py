@@ -22,7 +22,8 @@ FOLDERS = (".ci", "course", "docs", "examples", "explorer", "harness", "notebook
            "tests")
 WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by one
 # The 50s add two sweeps of gradients and parts that end with several stages to harness/, and a counter to simt/.
-MOST_LINES = {"harness": 15030, "simt": 5502}
+# The 60s add windows and column bounds to harness/ (what problems have, refusals, patterns, cases), and a vote to simt/.
+MOST_LINES = {"harness": 15720, "simt": 5530}
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 
