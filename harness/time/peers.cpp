@@ -78,13 +78,18 @@ Peers::Peers(const std::vector<std::string>& command, double limit_s) : program_
 
 std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::string>& names) {
     const Shape& s = c.shape;
-    nlohmann::json request{{"do", "prepare"},    {"B", s.B},
-                                 {"H", s.H},           {"Hkv", s.Hkv},
-                                 {"Nq", s.Nq},         {"Nk", s.Nk},
-                                 {"d", s.d},           {"dtype", name(c.dtype)},
-                                 {"causal", c.causal}, {"pass", name(c.pass)},
-                                 {"window", {c.window.left, c.window.right}},
-                                 {"peers", names}};
+    nlohmann::json request{{"do", "prepare"},
+                           {"B", s.B},
+                           {"H", s.H},
+                           {"Hkv", s.Hkv},
+                           {"Nq", s.Nq},
+                           {"Nk", s.Nk},
+                           {"d", s.d},
+                           {"dtype", name(c.dtype)},
+                           {"causal", c.causal},
+                           {"pass", name(c.pass)},
+                           {"window", {c.window.left, c.window.right}},
+                           {"peers", names}};
     if (!c.columns.empty()) request["columns"] = bounds_of_a_head(c);
     program_.write_line(request.dump());
     return answer(program_, limit_s_, [&](const nlohmann::json& json) {
