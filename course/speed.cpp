@@ -83,6 +83,7 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
             if (const Regime* regime = regime_named(exercise.shows_in)) {
                 problem.window = regime->problems[0].window;
                 problem.columns = regime->problems[0].columns;
+                problem.documents = regime->problems[0].documents;
             }
             if (const Stage* forward = last_forward(*gpu, problem)) gpu->ready(*forward);
         }

@@ -169,17 +169,25 @@ Gradients differentiate_all(const Matrix& Q, const Matrix& K, const Matrix& V, c
 
 }  // namespace
 
+Document Mask::document_of(int row) const {
+    if (documents.empty()) return {0, Nq, 0, Nk};
+    return *std::partition_point(documents.begin(), documents.end(),
+                                 [&](const Document& document) { return document.end_row <= row; });
+}
+
 int Mask::end(int row) const {
-    const int position = row + Nk - Nq;
-    int end = Nk;
+    const Document own = document_of(row);
+    const int position = row - own.end_row + own.end_key;
+    int end = own.end_key;
     if (causal) end = std::min(end, position + 1);
     if (right >= 0) end = static_cast<int>(std::min<std::int64_t>(end, std::int64_t{position} + right + 1));
-    return std::max(end, 0);
+    return std::max(end, own.first_key);
 }
 
 int Mask::first(int row) const {
-    const std::int64_t first = left < 0 ? 0 : std::int64_t{row} + Nk - Nq - left;
-    return static_cast<int>(std::clamp<std::int64_t>(first, 0, end(row)));
+    const Document own = document_of(row);
+    const std::int64_t first = left < 0 ? own.first_key : std::int64_t{row} - own.end_row + own.end_key - left;
+    return static_cast<int>(std::clamp<std::int64_t>(first, own.first_key, end(row)));
 }
 
 int Mask::visible(int row) const {

@@ -29,19 +29,27 @@ struct HiddenRows {
     }
 };
 
+/// Rows and keys that belong together: a row sees no others.
+struct Document {
+    int first_row, end_row, first_key, end_key;
+};
+
 /// Which keys a query row sees, aligned bottom-right: row i is at the position i + Nk - Nq of the keys. Under a
 /// causal mask it sees none past its position, in a window none more than `left` before or `right` past it, and
-/// none that hides from it. `row` counts from the first row of the whole (Nq, d) problem.
+/// none that hides from it. In packed documents this holds within each. `row` counts from the first row of the
+/// whole (Nq, d) problem.
 struct Mask {
     bool causal = false;
     int Nq = 0;
     int Nk = 0;
     int left = -1, right = -1;  ///< of a window; -1 for no bound
-    std::vector<HiddenRows> hidden = {};  ///< of each key; empty if none hides
+    std::vector<HiddenRows> hidden = {};   ///< of each key; empty if none hides
+    std::vector<Document> documents = {};  ///< one after the other; empty if all is one
     /// `row` sees those of the keys first(row) .. end(row) - 1 that do not hide from it. Neither falls from a row
     /// to the next.
     int first(int row) const;
     int end(int row) const;
+    Document document_of(int row) const;
     bool hides(int row, int key) const { return !hidden.empty() && hidden[key].contain(row); }
     /// How many keys it sees.
     int visible(int row) const;

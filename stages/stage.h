@@ -26,7 +26,7 @@ enum class Backend : std::uint8_t {
 };
 
 /// What a problem may have beyond what every stage takes. A stage declares those that it takes, too.
-enum class Feature : std::uint8_t { window, columns };
+enum class Feature : std::uint8_t { window, columns, documents };
 
 const char* name(DType dtype);
 const char* name(Pass pass);
@@ -72,6 +72,16 @@ struct Columns {
     int count = 0;                ///< of a key; 0 if the problem has no such mask
 };
 
+/// Documents that are packed one after the other in one sequence: document k has the query rows rows[k] ..
+/// rows[k + 1] - 1 and the keys keys[k] .. keys[k + 1] - 1 (cu_seqlens). A row sees keys of its own document
+/// alone, and in it a causal mask and a window are aligned bottom-right. A document may have no rows or no
+/// keys.
+struct Documents {
+    const int* rows = nullptr;  ///< (count + 1): 0, ascending, Nq
+    const int* keys = nullptr;  ///< (count + 1): 0, ascending, Nk
+    int count = 0;              ///< 0 if nothing is packed; otherwise B is 1
+};
+
 /// One attention problem. Forward: O = softmax(scale Q K^T + mask) V and L = log(sum(exp(scale Q K^T +
 /// mask))). Backward: with dO, the gradient of some loss by O, and with O and L from the forward pass, the
 /// loss's gradients dQ, dK and dV by Q, K and V.
@@ -85,6 +95,7 @@ struct Problem : Shape {
     bool causal = false;
     Window window;  ///< under a causal mask, the keys that both leave
     Columns columns;
+    Documents documents;
     DType dtype = DType::fp16;
     void* workspace = nullptr;  ///< the stage's workspace_bytes(); all but its counters is undefined
     int sm_count = 1;           ///< multiprocessors of the device

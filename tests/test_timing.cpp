@@ -73,13 +73,14 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     for (const Regime& regime : regimes()) {
         if (regime.sweep) continue;
         names.push_back(regime.name);
-        for (const auto& [shape, causal, input, window, columns] : regime.problems) {
+        for (const auto& [shape, causal, input, window, columns, documents] : regime.problems) {
             INFO(regime.name);
             const std::string& name = names.back();
             CHECK(shape.d == (name.ends_with("narrow") ? 64 : name.ends_with("wide") ? 256 : 128));
             CHECK((window != Window()) == name.ends_with("window"));
             CHECK((*columns != '\0') == (name == "column-bounds"));
-            if (window == Window() && *columns == '\0')
+            CHECK(documents.empty() == (name != "packed"));
+            if (window == Window() && *columns == '\0' && documents.empty())
                 CHECK(causal == (names.back() == "causal" || shape.Nq == 512 || shape.Nq == 8192));
             CHECK((regime.pass == Pass::backward) == name.starts_with("backward"));
             CHECK(input == std::string("normal"));

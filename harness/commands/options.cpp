@@ -10,6 +10,7 @@
 #include "harness/base/file.h"
 #include "harness/base/terminal.h"
 #include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
 #include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
@@ -52,6 +53,7 @@ CaseOptions::CaseOptions(Command& command) {
     command.flag("--causal", causal, "Causal mask, aligned bottom-right");
     add_window(command, window);
     add_columns(command, columns);
+    add_documents(command, documents);
     add_dtype(command, dtype);
     add_layout(command, layout);
     std::map<std::string, std::string> kinds;
@@ -66,6 +68,8 @@ Case CaseOptions::with_default(const Shape& default_shape) const {
     c.causal = causal;
     c.window = window;
     c.columns = columns;
+    c.documents = documents;
+    require_documents(c);
     c.dtype = dtype.value_or(c.dtype);
     c.layout = layout.value_or(c.layout);
     c.input = input.value_or(c.input);
@@ -82,6 +86,7 @@ RegimeOptions::RegimeOptions(Command& command) {
     command.flag("--causal", causal, "With --shape: causal mask, aligned bottom-right");
     add_window(command, window);
     add_columns(command, columns);
+    add_documents(command, documents);
     add_dtype(command, dtype);
 }
 
@@ -91,6 +96,8 @@ void RegimeOptions::check() const {
         throw BadUsage("--window goes with --shape; the regimes say which of theirs have one");
     if (!columns.empty() && !shape)
         throw BadUsage("--columns goes with --shape; the regimes say which of theirs have bounds");
+    if (!documents.empty() && !shape)
+        throw BadUsage("--documents goes with --shape; the regimes say which of theirs are packed");
     if (!columns.empty() && column_pattern(columns).of_heads) {
         throw BadUsage(fmt::format("--columns {} has bounds for each head, and what is timed is compared head by "
                                    "head, so it takes one whose heads are alike",
@@ -105,6 +112,8 @@ Case RegimeOptions::custom_case(Pass pass) const {
     c.causal = causal;
     c.window = window;
     c.columns = columns;
+    c.documents = documents;
+    require_documents(c);
     c.dtype = dtype_or_default();
     return c;
 }
@@ -133,6 +142,13 @@ void add_columns(Command& command, std::string& columns) {
         .option("--columns", columns,
                 "Column bounds, drawn by the seed: for each key, query rows that do not see it (FlashMask)")
         .one_of(names);
+}
+
+void add_documents(Command& command, std::string& documents) {
+    command
+        .option("--documents", documents,
+                "Documents packed in one sequence, by their lengths in tokens, or ROWSxKEYS where these differ")
+        .type_name("A,B,...");
 }
 
 void add_dtype(Command& command, std::optional<DType>& dtype) {

@@ -103,6 +103,7 @@ Case telling_case(const Stage& stage) {
     if (regime.ends_with("wide")) c.shape.d = 256;
     if (regime.ends_with("window")) c.window = {99, 0};
     if (regime == "column-bounds") c.columns = "documents";
+    if (regime == "packed") c.documents = "200,40,272";
     c.causal = regime == "causal" || regime.ends_with("wide");
     c.pass = stage.pass;
     return c;

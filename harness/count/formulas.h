@@ -29,6 +29,7 @@ struct Counted {
     Window window = {};
     std::string columns = {};
     std::uint64_t seed = 1;
+    std::string documents = {};
 
     Count B() const { return shape.B; }
     Count H() const { return shape.H; }

@@ -6,6 +6,7 @@
 
 #include "harness/ladder/ladder.h"
 #include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 
 namespace ladder {
 namespace {
@@ -86,7 +87,8 @@ DeviceInputs::DeviceInputs(Device& device, const Case& c, const Inputs& inputs)
       dO(uploaded(device, c, Tensor::dO, inputs.dO, "dO")),
       O(uploaded(device, c, Tensor::O, inputs.O, "O")),
       L(uploaded(device, inputs.L, "L")),
-      columns(uploaded_columns(device, c)) {}
+      columns(uploaded_columns(device, c)),
+      documents(uploaded(device, document_bounds(c), "documents")) {}
 
 DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
     : Q(Room(device, c, false).of(Tensor::Q, "Q")),
@@ -95,7 +97,8 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
       dO(Room(device, c, false).of(Tensor::dO, "dO", is_backward(c))),
       O(Room(device, c, true).of(Tensor::O, "O", is_backward(c))),
       L(Room(device, c, true).L(is_backward(c))),
-      columns(uploaded_columns(device, c)) {
+      columns(uploaded_columns(device, c)),
+      documents(uploaded(device, document_bounds(c), "documents")) {
     if (c.input != "normal") {
         const Inputs inputs = make_inputs(c);
         const auto place = [&](const Buffer& to, Tensor tensor, const std::vector<std::uint16_t>& from) {
@@ -138,7 +141,8 @@ Addresses DeviceInputs::addresses() const {
             .O = O.data(),
             .L = static_cast<float*>(L.data()),
             .dO = dO.data(),
-            .columns = columns.data()};
+            .columns = columns.data(),
+            .documents = documents.data()};
 }
 
 const Stage* last_forward(const Device& device, const Case& c) {

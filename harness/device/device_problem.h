@@ -27,7 +27,8 @@ struct DeviceInputs {
 
     Buffer Q, K, V;
     Buffer dO, O, L;  ///< of the backward pass alone; else empty
-    Buffer columns;   ///< of column bounds; else empty
+    Buffer columns;    ///< of column bounds; else empty
+    Buffer documents;  ///< document_bounds(); else empty
 };
 
 /// The last rung that computes attention at this head dimension on the device, or null.

@@ -41,7 +41,14 @@ const char* name(Backend backend) {
 }
 
 const char* name(Feature feature) {
-    return feature == Feature::window ? "a sliding window" : "column bounds";
+    switch (feature) {
+        case Feature::window:
+            return "a sliding window";
+        case Feature::columns:
+            return "column bounds";
+        default:
+            return "packed documents";
+    }
 }
 
 bool register_stage(const Stage& stage) {

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
 #include "harness/problem/shape.h"
 #include "stages/errors.h"
@@ -94,7 +95,7 @@ std::string Case::description() const {
     std::string text = fmt::format("B={} H={} Hkv={} Nq={} Nk={} d={} {}{}{} {} {}", s.B, s.H, s.Hkv, s.Nq,
                                    s.Nk, s.d, name(dtype), pass == Pass::backward ? " backward" : "",
                                    causal ? " causal" : "", name(layout), input);
-    text += in_words(window, columns);
+    text += in_words(window, columns, documents);
     if (scale) text += fmt::format(" scale={}", *scale);
     if (seed != 1) text += fmt::format(" seed={}", seed);
     if (multiprocessors != 0) text += fmt::format(" sms={}", multiprocessors);
@@ -108,6 +109,7 @@ std::string Case::options() const {
     if (causal) text += " --causal";
     if (window != plain.window) text += fmt::format(" --window {},{}", window.left, window.right);
     if (!columns.empty()) text += " --columns " + columns;
+    if (!documents.empty()) text += " --documents " + documents;
     if (dtype != plain.dtype) text += fmt::format(" --dtype {}", name(dtype));
     if (layout != plain.layout) text += fmt::format(" --layout {}", name(layout));
     if (input != plain.input) text += " --input " + input;
@@ -144,6 +146,8 @@ Case parse_case(const std::string& options) {
             c.window = parse_window(value);
         } else if (option == "--columns") {
             c.columns = one_of(columns);
+        } else if (option == "--documents") {
+            c.documents = value;
         } else if (option == "--dtype") {
             c.dtype = one_of(dtypes);
         } else if (option == "--layout") {
@@ -161,6 +165,7 @@ Case parse_case(const std::string& options) {
         }
     }
     if (!has_shape) throw BadUsage("the case has no --shape");
+    require_documents(c);
     return c;
 }
 
@@ -168,6 +173,7 @@ std::vector<Feature> features_of(const Case& c) {
     std::vector<Feature> features;
     if (c.window != Window()) features.push_back(Feature::window);
     if (!c.columns.empty()) features.push_back(Feature::columns);
+    if (!c.documents.empty()) features.push_back(Feature::documents);
     return features;
 }
 
@@ -208,6 +214,10 @@ Problem make_problem(const Case& c, const Addresses& at) {
     if (!c.columns.empty()) {
         const ColumnPattern& pattern = column_pattern(c.columns);
         problem.columns = {static_cast<const int*>(at.columns), pattern.heads(s), pattern.bounds(c)};
+    }
+    if (const auto count = static_cast<int>(documents_of(c).size()); count > 0) {
+        const int* bounds = static_cast<const int*>(at.documents);
+        problem.documents = {bounds, bounds + count + 1, count};
     }
     problem.dtype = c.dtype;
     return problem;

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 #include "harness/problem/shape.h"
 #include "stages/errors.h"
 
@@ -90,6 +91,7 @@ std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::st
                            {"pass", name(c.pass)},
                            {"window", {c.window.left, c.window.right}},
                            {"peers", names}};
+    if (!c.documents.empty()) request["documents"] = document_bounds(c);
     if (!c.columns.empty()) request["columns"] = bounds_of_a_head(c);
     program_.write_line(request.dump());
     return answer(program_, limit_s_, [&](const nlohmann::json& json) {

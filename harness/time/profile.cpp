@@ -79,6 +79,7 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
         c.causal = row.causal;
         c.window = row.window;
         c.columns = row.columns;
+        c.documents = row.documents;
         c.dtype = row.dtype;
         c.pass = row.pass;
         try {

@@ -30,6 +30,7 @@ nlohmann::json rows_json(const std::vector<Row>& rows) {
         if (row.pass == Pass::backward) list.back()["pass"] = name(row.pass);
         if (row.window != Window()) list.back()["window"] = {row.window.left, row.window.right};
         if (!row.columns.empty()) list.back()["columns"] = row.columns;
+        if (!row.documents.empty()) list.back()["documents"] = row.documents;
     }
     return list;
 }
@@ -41,6 +42,7 @@ void get_rows(const nlohmann::json& json, std::vector<Row>& rows) {
         if (json[i].contains("window"))
             rows[i].window = {json[i]["window"].at(0).get<int>(), json[i]["window"].at(1).get<int>()};
         rows[i].columns = json[i].value("columns", "");
+        rows[i].documents = json[i].value("documents", "");
     }
 }
 
