@@ -66,7 +66,8 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, con
             P.row(i).segment(from, count) = stored((s / l).eval());
             result.L[first + i] = m + std::log(l);
         }
-        result.O.middleRows(first, n) = stored((P * Vs.middleRows(begin, keys)).eval()).template cast<double>();
+        result.O.middleRows(first, n) =
+            stored((P * Vs.middleRows(begin, keys)).eval()).template cast<double>();
     }
     return result;
 }
@@ -135,7 +136,8 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
                 p = stored((s / s.sum()).eval());
                 D = p.dot(dP.row(i).segment(begin, count));
             }
-            dS.row(i).segment(begin, count) = stored((p.array() * (dP.row(i).segment(begin, count).array() - D)).matrix().eval());
+            dS.row(i).segment(begin, count) =
+                stored((p.array() * (dP.row(i).segment(begin, count).array() - D)).matrix().eval());
         }
         const auto factor = static_cast<Real>(scale);
         dQ.middleRows(first, n) = stored((factor * (dS * Ks.topRows(most))).eval()).template cast<double>();

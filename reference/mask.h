@@ -14,17 +14,17 @@ struct HiddenRows {
     }
 };
 
-/// Which keys a query row sees, aligned bottom-right: row i is at the position i + Nk - Nq of the keys. Under a
-/// causal mask it sees none past its position, in a window none more than `left` before or `right` past it, and
-/// none that hides from it. `row` counts from the first row of the whole (Nq, d) problem.
+/// Which keys a query row sees, aligned bottom-right: row i is at the position i + Nk - Nq of the keys. Under
+/// a causal mask it sees none past its position, in a window none more than `left` before or `right` past it,
+/// and none that hides from it. `row` counts from the first row of the whole (Nq, d) problem.
 struct Mask {
     bool causal = false;
     int Nq = 0;
     int Nk = 0;
-    int left = -1, right = -1;  ///< of a window; -1 for no bound
+    int left = -1, right = -1;            ///< of a window; -1 for no bound
     std::vector<HiddenRows> hidden = {};  ///< of each key; empty if none hides
-    /// `row` sees those of the keys first(row) .. end(row) - 1 that do not hide from it. Neither falls from a row
-    /// to the next.
+    /// `row` sees those of the keys first(row) .. end(row) - 1 that do not hide from it. Neither falls from a
+    /// row to the next.
     int first(int row) const;
     int end(int row) const;
     bool hides(int row, int key) const { return !hidden.empty() && hidden[key].contain(row); }

@@ -101,7 +101,7 @@ void check_claims(const Stage& stage) {
         // A parent may compute attention, and the stage its gradients.
         const bool incomparable =
             parent != nullptr && (!parent->has_head_dim(c.shape.d) || parent->pass != stage.pass ||
-                                   !why_not_taken(*parent, c).empty());
+                                  !why_not_taken(*parent, c).empty());
         CHECK(before.work.why_not.empty() != incomparable);
         for (const Claim& claim : claims(stage.folder(), c, multiprocessors(), before.work, child.work)) {
             INFO((claim.of_parent ? "the parent's " : "") << claim.counter << (claim.stays ? " stays" : ""));

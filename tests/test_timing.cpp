@@ -88,9 +88,10 @@ TEST_CASE("regimes are those of the design", "[timing]") {
         }
     }
     CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide",
-                                            "backward", "backward-narrow", "backward-wide"});
+                                            "backward", "backward-narrow", "backward-wide", "window",
+                                            "backward-window"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 22);
+    CHECK(timing_options(DType::bf16).cases.size() == 26);
     CHECK(timing_options(DType::bf16, "backward").cases[1].problem.pass == Pass::backward);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);

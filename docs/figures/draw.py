@@ -1071,8 +1071,8 @@ def rows_of_keys(f):
                             (22 + size * 7, "55 would go on to here", "pink")):
         f.line((size * (key + 1), y), (size * count + 14, y), color=color, dashed=True)
         f.text(size * count + 20, y + 4, words, color, SMALL)
-    f.note(236, "Rows are query tiles, columns key tiles. The block goes down its column, from the diagonal to the row that "
-           "has left its keys behind; it masks the first and the last of these tiles.")
+    f.note(236, "Rows are query tiles, columns key tiles. The block goes down its column, from the diagonal to the last row "
+           "that sees one of its keys; it masks the first and the last of these tiles.")
 
 
 @figure("65-window", "Key tiles that each warpgroup computes at d = 64 in a window of 129 keys, N = 576")

@@ -92,9 +92,10 @@ void RegimeOptions::check() const {
     if (!columns.empty() && !shape)
         throw BadUsage("--columns goes with --shape; the regimes say which of theirs have bounds");
     if (!columns.empty() && column_pattern(columns).of_heads) {
-        throw BadUsage(fmt::format("--columns {} has bounds for each head, and what is timed is compared head by "
-                                   "head, so it takes one whose heads are alike",
-                                   columns));
+        throw BadUsage(
+            fmt::format("--columns {} has bounds for each head, and what is timed is compared head by "
+                        "head, so it takes one whose heads are alike",
+                        columns));
     }
 }
 

@@ -61,9 +61,10 @@ Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs&
     return work;
 }
 
-const Stage* counted_parent(const Stage& stage, int d) {
-    const Stage* parent = parent_at(stage, d);
-    return parent != nullptr && parent->pass == stage.pass ? parent : nullptr;
+const Stage* counted_parent(const Stage& stage, const Case& c) {
+    const Stage* parent = parent_at(stage, c.shape.d);
+    const bool counts = parent != nullptr && parent->pass == stage.pass && why_not_taken(*parent, c).empty();
+    return counts ? parent : nullptr;
 }
 
 std::vector<Change> count_changes(Device& device, const std::vector<const Stage*>& stages,
@@ -85,7 +86,7 @@ std::vector<Change> count_changes(Device& device, const std::vector<const Stage*
                 static_cast<int>(stages.size()));
         Change change{stage, nullptr, problem_of(*stage), {}, {}};
         change.problem.pass = stage->pass;
-        change.parent = counted_parent(*stage, change.problem.shape.d);
+        change.parent = counted_parent(*stage, change.problem);
         if (change.parent != nullptr) change.before = work_of(*change.parent, change.problem);
         change.after = work_of(*stage, change.problem);
         changes.push_back(std::move(change));

@@ -21,7 +21,10 @@ const PeerRow* ProblemRows::peer(const std::string& name) const {
 }
 
 std::string ProblemRows::short_name() const {
-    return fmt::format("{} {}", first->regime, short_size(first->shape.Nk));
+    const Window& window = first->window;
+    const std::string seen =
+        window == Window() ? "" : short_size(window.left + window.right + 1) + " of ";  // keys of a window
+    return fmt::format("{} {}{}", first->regime, seen, short_size(first->shape.Nk));
 }
 
 std::vector<ProblemRows> by_problem(const Results& results) {

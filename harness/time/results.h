@@ -126,9 +126,10 @@ void save_results(const Results& results, const OutputFile& file);
 /// Reads one file. Throws BadUsage naming the file if it cannot be read or is no timing measurement.
 Results load_results(const std::filesystem::path& path);
 
-/// The newest recorded measurement among the folder's *.json that has, in every regime but the sweeps and
-/// those of gradients, a stage whose change should show there; first of the GPU that the pages show. Other
-/// records (sanitizer runs, sweeps, a few stages, single shapes) are passed over. Throws as load_results().
+/// The newest recorded measurement among the folder's *.json that has, in every regime but the sweeps,
+/// those of gradients and those with a window, a stage whose change should show there; first of the GPU that
+/// the pages show. Other records (sanitizer runs, sweeps, a few stages, single shapes) are passed over.
+/// Throws as load_results().
 std::optional<Results> newest_results(const std::filesystem::path& folder);
 
 /// docs/results/ of this source tree.

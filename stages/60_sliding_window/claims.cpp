@@ -25,7 +25,8 @@ void claim(Claims& c) {
     for (int first = 0; first < p.shape.Nq; first += 64) {
         const int last = std::min(first + 64, p.shape.Nq) - 1;
         for (int j = 0; j < static_cast<int>(p.Tc()); ++j) {
-            bool sees_some = false, sees_all = true;  // row by row and key by key, and not by the kernel's bounds
+            bool sees_some = false,
+                 sees_all = true;  // row by row and key by key, and not by the kernel's bounds
             for (int row = first; row <= last; ++row) {
                 const KeyRange keys = keys_of(p, row);
                 sees_some = sees_some || (keys.begin < std::min(64 * j + 64, keys.end) && keys.end > 64 * j);
@@ -53,7 +54,7 @@ std::vector<Case> in_windows(std::vector<Case> cases) {
 
 constexpr Shape long_shapes[] = {{1, 2, 1, 500, 500, 64}, {1, 1, 1, 300, 430, 128}, {1, 1, 1, 400, 300, 64}};
 
-LADDER_CLAIMS(.claim = claim, .cases = joined(cases_of({usual_shapes}),
-                                              in_windows(cases_of({long_shapes, usual_shapes}))));
+LADDER_CLAIMS(.claim = claim,
+              .cases = joined(cases_of({usual_shapes}), in_windows(cases_of({long_shapes, usual_shapes}))));
 
 }  // namespace

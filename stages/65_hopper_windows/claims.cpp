@@ -21,7 +21,8 @@ Range keys_of(const Counted& p, int row) {
 Range key_tiles(const Counted& p, int first, int rows) {
     const int Bc = hopper_Bc(p), begin = keys_of(p, first).begin / Bc;
     if (first >= p.shape.Nq) return {0, 0};
-    return {begin, std::max(begin + 1, (keys_of(p, std::min(p.shape.Nq, first + rows) - 1).end + Bc - 1) / Bc)};
+    return {begin,
+            std::max(begin + 1, (keys_of(p, std::min(p.shape.Nq, first + rows) - 1).end + Bc - 1) / Bc)};
 }
 
 std::vector<QueryTile> tiles_in_window(const Counted& p) {
@@ -60,8 +61,8 @@ void claim(Claims& c) {
     c.is("bulk_bytes", loaded_bytes + O_bytes);
     // A warpgroup waits for each tile that its block copies, whether it multiplies by it or not.
     const Count blocks = persistent_blocks(tiles, p);
-    c.is("mbarrier_waits", tiles.size() + blocks + 2 * copied +
-                               128 * warpgroups(p) * (tiles.size() + blocks + 2 * copied));
+    c.is("mbarrier_waits",
+         tiles.size() + blocks + 2 * copied + 128 * warpgroups(p) * (tiles.size() + blocks + 2 * copied));
     // In a window a row may begin after the first tile of its warpgroup, which then counts as a rise of m.
     if (p.window == Window())
         c.only_moves({"mbarrier_waits", "mbarrier_stalls", "named_stalls", "exponentials_beside_products",

@@ -49,7 +49,8 @@ std::vector<Case> in_windows(std::vector<Case> cases) {
 constexpr Shape long_shapes[] = {{1, 2, 1, 500, 500, 64}, {1, 1, 1, 300, 430, 128}, {1, 1, 1, 400, 300, 128}};
 
 LADDER_CLAIMS(.claim = claim,
-              .cases = backward(joined(cases_of({usual_shapes}), in_windows(cases_of({long_shapes, usual_shapes})))),
+              .cases = backward(joined(cases_of({usual_shapes}),
+                                       in_windows(cases_of({long_shapes, usual_shapes})))),
               .resident_blocks = 1);
 
 }  // namespace
