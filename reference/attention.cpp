@@ -186,7 +186,8 @@ int Mask::end(int row) const {
 
 int Mask::first(int row) const {
     const Document own = document_of(row);
-    const std::int64_t first = left < 0 ? own.first_key : std::int64_t{row} - own.end_row + own.end_key - left;
+    const std::int64_t first =
+        left < 0 ? own.first_key : std::int64_t{row} - own.end_row + own.end_key - left;
     return static_cast<int>(std::clamp<std::int64_t>(first, own.first_key, end(row)));
 }
 

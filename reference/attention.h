@@ -4,7 +4,8 @@
 
 #include <Eigen/Core>
 #include <limits>
-#include <vector>
+
+#include "reference/mask.h"
 
 namespace reference {
 
@@ -19,40 +20,6 @@ struct Result {
     Matrix O;
     Vector L;
     Eigen::VectorXi peak = {};
-};
-
-/// Query rows that do not see a key: begin[k] .. end[k] - 1.
-struct HiddenRows {
-    int begin[2] = {}, end[2] = {};
-    bool contain(int row) const {
-        return (row >= begin[0] && row < end[0]) || (row >= begin[1] && row < end[1]);
-    }
-};
-
-/// Rows and keys that belong together: a row sees no others.
-struct Document {
-    int first_row, end_row, first_key, end_key;
-};
-
-/// Which keys a query row sees, aligned bottom-right: row i is at the position i + Nk - Nq of the keys. Under a
-/// causal mask it sees none past its position, in a window none more than `left` before or `right` past it, and
-/// none that hides from it. In packed documents this holds within each. `row` counts from the first row of the
-/// whole (Nq, d) problem.
-struct Mask {
-    bool causal = false;
-    int Nq = 0;
-    int Nk = 0;
-    int left = -1, right = -1;  ///< of a window; -1 for no bound
-    std::vector<HiddenRows> hidden = {};   ///< of each key; empty if none hides
-    std::vector<Document> documents = {};  ///< one after the other; empty if all is one
-    /// `row` sees those of the keys first(row) .. end(row) - 1 that do not hide from it. Neither falls from a row
-    /// to the next.
-    int first(int row) const;
-    int end(int row) const;
-    Document document_of(int row) const;
-    bool hides(int row, int key) const { return !hidden.empty() && hidden[key].contain(row); }
-    /// How many keys it sees.
-    int visible(int row) const;
 };
 
 /// One head's attention in double precision: softmax(scale Q K^T + mask) V.

@@ -1051,6 +1051,28 @@ def patterns_of_bounds(f):
            "skipped if one of them holds all of its rows for every key, and full if none holds any.")
 
 
+@figure("61-packed", "The tiles and blocks of three documents in one sequence")
+def packed_documents(f):
+    tile, left, top, scale, begin = 64, 96, 22, 0.9, 0
+    f.text(0, 14, "block", bold=True)
+    f.text(left, 14, "100, 30 and 200 keys", bold=True)
+    f.box(left, top, 330 * scale, 330 * scale, line="grid")
+    for document, length in enumerate((100, 30, 200)):
+        first_block = begin // tile + document
+        for i in range(-(-length // tile)):
+            y, height = top + scale * (begin + tile * i), scale * min(tile, length - tile * i)
+            f.text(0, y + min(height, 40) // 2 + 5, f"{first_block + i}: tile {i} of {document}", size=SMALL)
+            for j in range(i + 1):
+                f.box(left + scale * (begin + tile * j), y, scale * min(tile, length - tile * j), height,
+                      "own" if i == j else "shared", 0.35)
+        begin += length
+    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked")):
+        f.box(x, 336, 13, 13, color, 0.35, line="faint")
+        f.text(x + 18, 347, words, size=SMALL)
+    f.note(372, "Causal. Documents 0, 1 and 2 have the blocks from 0, 2 and 4 on: floor(row / 64) + the document's number. "
+           "Block 3 has no tile, since document 1 needs one block and has room for two. 14 tiles are computed.")
+
+
 @figure("66-rows", "The query tiles of a key tile in a sliding window")
 def rows_of_keys(f):
     size, count, before, key = 24, 8, 3, 2

@@ -134,9 +134,10 @@ class Sources:
 
     @cached_property
     def whole(self):
-        """The timings that have, in every regime but the sweeps, those of gradients and those with a window, a stage whose
-        change should show there; the newest last."""
-        wanted = {name for name, regime in self.regimes.items() if not regime["sweep"] and not regime["window"] and regime["pass"] == "forward"}
+        """The timings that have, in every regime but the sweeps, those of gradients and those with a window or column
+        bounds, a stage whose change should show there; the newest last."""
+        wanted = {name for name, regime in self.regimes.items()
+                  if not (regime["sweep"] or regime["window"] or regime["columns"]) and regime["pass"] == "forward"}
         return [results for results in self.timings if wanted <= {row.regime for row in results.rows if row.shows_here}]
 
     def recorded_on(self, gpu):

@@ -99,9 +99,10 @@ void RegimeOptions::check() const {
     if (!documents.empty() && !shape)
         throw BadUsage("--documents goes with --shape; the regimes say which of theirs are packed");
     if (!columns.empty() && column_pattern(columns).of_heads) {
-        throw BadUsage(fmt::format("--columns {} has bounds for each head, and what is timed is compared head by "
-                                   "head, so it takes one whose heads are alike",
-                                   columns));
+        throw BadUsage(
+            fmt::format("--columns {} has bounds for each head, and what is timed is compared head by "
+                        "head, so it takes one whose heads are alike",
+                        columns));
     }
 }
 
@@ -146,8 +147,9 @@ void add_columns(Command& command, std::string& columns) {
 
 void add_documents(Command& command, std::string& documents) {
     command
-        .option("--documents", documents,
-                "Documents packed in one sequence, by their lengths in tokens, or ROWSxKEYS where these differ")
+        .option(
+            "--documents", documents,
+            "Documents packed in one sequence, by their lengths in tokens, or ROWSxKEYS where these differ")
         .type_name("A,B,...");
 }
 

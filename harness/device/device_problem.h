@@ -26,7 +26,7 @@ struct DeviceInputs {
     Addresses addresses() const;
 
     Buffer Q, K, V;
-    Buffer dO, O, L;  ///< of the backward pass alone; else empty
+    Buffer dO, O, L;   ///< of the backward pass alone; else empty
     Buffer columns;    ///< of column bounds; else empty
     Buffer documents;  ///< document_bounds(); else empty
 };

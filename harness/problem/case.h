@@ -64,8 +64,9 @@ struct Case {
     DType dtype = DType::fp16;
     bool causal = false;
     Window window = {};
-    std::string columns = {};      ///< one of column_patterns(), drawn by the seed; empty for none
-    std::string documents = {};    ///< packed in one sequence: lengths "512,0,1x512" (ROWSxKEYS); empty for none
+    std::string columns = {};  ///< one of column_patterns(), drawn by the seed; empty for none
+    std::string documents =
+        {};  ///< packed in one sequence: lengths "512,0,1x512" (ROWSxKEYS); empty for none
     Layout layout = Layout::bhnd;  ///< in the device's memory; on the host tensors are (B, heads, N, d)
     std::string input = "normal";
     std::uint64_t seed = 1;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/problem/case.h"
-#include "reference/attention.h"
+#include "reference/mask.h"
 
 namespace ladder {
 

@@ -41,7 +41,8 @@ std::vector<Length> parse_lengths(std::string_view text) {
 std::string text_of(const std::vector<Length>& lengths) {
     std::string text;
     for (const auto& [rows, keys] : lengths)
-        text += fmt::format("{}{}{}", text.empty() ? "" : ",", rows, rows == keys ? "" : fmt::format("x{}", keys));
+        text += fmt::format("{}{}{}", text.empty() ? "" : ",", rows,
+                            rows == keys ? "" : fmt::format("x{}", keys));
     return text;
 }
 
@@ -67,8 +68,9 @@ void require_documents(const Case& c) {
     for (const Length& length : parse_lengths(c.documents)) rows += length.rows, keys += length.keys;
     if (c.shape.B != 1) throw BadUsage("documents are packed in one sequence: B must be 1");
     if (rows != c.shape.Nq || keys != c.shape.Nk) {
-        throw BadUsage(fmt::format("documents '{}' have {} rows and {} keys; the problem has Nq = {} and Nk = {}",
-                                   c.documents, rows, keys, c.shape.Nq, c.shape.Nk));
+        throw BadUsage(
+            fmt::format("documents '{}' have {} rows and {} keys; the problem has Nq = {} and Nk = {}",
+                        c.documents, rows, keys, c.shape.Nq, c.shape.Nk));
     }
     if (!c.columns.empty()) throw BadUsage("packed documents do not go with column bounds");
 }

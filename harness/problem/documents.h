@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "harness/problem/case.h"
-#include "reference/attention.h"
+#include "reference/mask.h"
 
 namespace ladder {
 
-/// Throws BadUsage unless the documents of a case, if it has any, are a list of lengths, B is 1, and they have
-/// Nq rows and Nk keys in all. A length is of rows and keys, "512", or of each: "1x512".
+/// Throws BadUsage unless the documents of a case, if it has any, are a list of lengths, B is 1, and they
+/// have Nq rows and Nk keys in all. A length is of rows and keys, "512", or of each: "1x512".
 void require_documents(const Case& c);
 
 /// Those of a case; none if it has none.

@@ -191,8 +191,8 @@ std::vector<Regime::Problem> column_problems() {
     return problems;
 }
 
-/// The tokens of the problem in so many documents: a quarter of the mean length, three, five and seven quarters
-/// of it in turn; the last has the rest.
+/// The tokens of the problem in so many documents: a quarter of the mean length, three, five and seven
+/// quarters of it in turn; the last has the rest.
 Regime::Problem packed(Regime::Problem problem, int count) {
     const int mean = problem.shape.Nk / count;
     int rest = problem.shape.Nk;
@@ -309,7 +309,8 @@ const std::vector<Regime>& regimes() {
         {"windows",
          "16k tokens, N = 2k to 32k, d = 64 to 256: a row sees 128 to 4k keys, or as many on both sides",
          window_problems(), true},
-        {"columns", "two sequences of 8k, 2048 columns, d = 64 and 128: masks by column bounds, pattern by pattern",
+        {"columns",
+         "two sequences of 8k, 2048 columns, d = 64 and 128: masks by column bounds, pattern by pattern",
          column_problems(), true},
         {"documents", "16k tokens in 1 to 256 documents, 2048 columns, d = 64 and 128; then grouped heads",
          document_problems(), true},

@@ -87,7 +87,8 @@ Window parse_window(std::string_view text) {
 
 std::string in_words(const Window& window, const std::string& columns, const std::string& documents) {
     return (window == Window() ? "" : fmt::format(" window={},{}", window.left, window.right)) +
-           (columns.empty() ? "" : " columns=" + columns) + (documents.empty() ? "" : " documents=" + documents);
+           (columns.empty() ? "" : " columns=" + columns) +
+           (documents.empty() ? "" : " documents=" + documents);
 }
 
 void validate(const Shape& shape) {
@@ -151,8 +152,9 @@ double flops(const Shape& shape, bool causal, Pass pass, const Window& window, c
     const double square = std::min(shape.Nq, shape.Nk);  // of scores that the mask halves, bottom-right
     double scores = causal ? square * shape.Nk - square * square / 2 : double(shape.Nq) * shape.Nk;
     if (window != Window() || !documents.empty()) {
-        const reference::Mask mask{
-            causal, shape.Nq, shape.Nk, window.left, window.right, {}, documents_of({.shape = shape, .documents = documents})};
+        const reference::Mask mask{causal,       shape.Nq,
+                                   shape.Nk,     window.left,
+                                   window.right, documents_of({.shape = shape, .documents = documents})};
         scores = 0;
         for (int row = 0; row < shape.Nq; ++row) scores += mask.visible(row);
     }

@@ -59,7 +59,8 @@ bool counts_bytes(const Shape& shape);
 std::string to_string(const Shape& shape);
 
 /// " window=1023,0 columns=documents documents=512,300"; empty for none of them
-std::string in_words(const Window& window, const std::string& columns = {}, const std::string& documents = {});
+std::string in_words(const Window& window, const std::string& columns = {},
+                     const std::string& documents = {});
 
 /// "1.5 GiB"
 std::string human_bytes(double bytes);

@@ -225,7 +225,8 @@ Case many_bytes(int d, const Tiling& t) {
 std::vector<Case> packed_corners(int d, const Tiling& t) {
     const int B = std::max(t.Br, t.Bc);
     const std::string edges = fmt::format("0,1,{},{},{},0,{},0", B - 1, B, B + 1, 2 * B + 1);
-    const char* const lists[] = {edges.c_str(), "1,1,1,1,1,1", "5x0,70x3,0x7,3x70,1x300,0x0,0x1", "0x9,9x0,4"};
+    const char* const lists[] = {edges.c_str(), "1,1,1,1,1,1", "5x0,70x3,0x7,3x70,1x300,0x0,0x1",
+                                 "0x9,9x0,4"};
     std::vector<Case> cases;
     for (const char* documents : lists) {
         for (const Window& window : {Window{}, {t.Bc / 2, -1}, {3, 5}}) {

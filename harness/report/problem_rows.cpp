@@ -25,7 +25,8 @@ std::string ProblemRows::short_name() const {
     const std::string& documents = first->documents;
     std::string seen;  // keys of a window, or documents
     if (window != Window()) seen = short_size(window.left + window.right + 1) + " of ";
-    if (!documents.empty()) seen += fmt::format("{} in ", std::count(documents.begin(), documents.end(), ',') + 1);
+    if (!documents.empty())
+        seen += fmt::format("{} in ", std::count(documents.begin(), documents.end(), ',') + 1);
     return fmt::format("{} {}{}", first->regime, seen, short_size(first->shape.Nk));
 }
 

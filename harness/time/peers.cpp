@@ -33,7 +33,8 @@ auto answer(Coprocess& program, double limit_s, F read) {
 /// LTS, LTE, UTS and UTE of each key, which are those of all heads.
 nlohmann::json bounds_of_a_head(const Case& c) {
     auto bounds = nlohmann::json::array();
-    for (const auto& [begin, end] : hidden_rows(c, 0, 0)) bounds.push_back({begin[0], end[0], begin[1], end[1]});
+    for (const auto& [begin, end] : hidden_rows(c, 0, 0))
+        bounds.push_back({begin[0], end[0], begin[1], end[1]});
     return bounds;
 }
 

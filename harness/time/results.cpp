@@ -131,8 +131,7 @@ void refuse_foreign(const Hardware& hardware, const OutputFile& file) {
 
 bool same_problem(const ProblemLabel& a, const ProblemLabel& b) {
     return a.regime == b.regime && a.shape == b.shape && a.dtype == b.dtype && a.causal == b.causal &&
-           a.window == b.window && a.columns == b.columns && a.documents == b.documents &&
-           a.pass == b.pass;
+           a.window == b.window && a.columns == b.columns && a.documents == b.documents && a.pass == b.pass;
 }
 
 std::string long_name(const ProblemLabel& problem) {

@@ -1,5 +1,6 @@
-// Stage 61: packed sequences. Documents of any length lie one after the other in one sequence. A block finds the
-// document of its query tile by a binary search, and its tiles of rows and of keys begin where the document does.
+// Stage 61: packed sequences. Documents of any length lie one after the other in one sequence. A block finds
+// the document of its query tile by a binary search, and its tiles of rows and of keys begin where the
+// document does.
 
 #include "stages/device.cuh"
 
@@ -131,8 +132,9 @@ __device__ void softmax(const Problem& p, const Document& own, int first_row, in
 
 /// Folds a key tile, given its S, into this warp's 16 rows (algorithm 1, lines 9 and 10).
 template <class T, int d>
-__device__ void fold(Shared<T, d>& shared, const Problem& p, const Document& own, int first_row, int first_key,
-                     bool masked, float (&S)[Bc / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+__device__ void fold(Shared<T, d>& shared, const Problem& p, const Document& own, int first_row,
+                     int first_key, bool masked, float (&S)[Bc / 8][4], float (&O)[d / 8][4], float (&m)[2],
+                     float (&l)[2]) {
     const int lane = threadIdx.x % 32;
     softmax<d>(p, own, first_row, first_key, masked, S, O, m, l);
 #pragma unroll
@@ -151,8 +153,8 @@ __device__ void fold(Shared<T, d>& shared, const Problem& p, const Document& own
 
 /// Writes O / l (rows g and g + 8 of this warp) and L = m + log(l).
 template <class T, int d>
-__device__ void write_rows(const Problem& p, int b, int h, int first_row, int rows_end, const float (&O)[d / 8][4],
-                           const float (&m)[2], const float (&l)[2]) {
+__device__ void write_rows(const Problem& p, int b, int h, int first_row, int rows_end,
+                           const float (&O)[d / 8][4], const float (&m)[2], const float (&l)[2]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -188,7 +190,8 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, first_key, own.keys.end);
         copy_wait();
         __syncthreads();  // all copies of Q, K and V have landed
-        const bool masked = first_key < last.begin || first_key + Bc > first.end;  // not all rows see all keys
+        const bool masked =
+            first_key < last.begin || first_key + Bc > first.end;  // not all rows see all keys
         note_tile(shared, b, h, i, j, masked);
         if (first_row >= own.rows.end) continue;  // no rows
         float S[Bc / 8][4] = {};

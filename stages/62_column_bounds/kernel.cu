@@ -2,8 +2,6 @@
 // these bounds over a key tile tell which query tiles skip it, and which need no mask. FlashMask (arXiv
 // 2410.01359), section 4.
 
-#include <climits>
-
 #include "stages/device.cuh"
 
 namespace {
@@ -15,11 +13,12 @@ constexpr int threads = 128;     // 4 warps
 constexpr int pad = 8;           // rows start one 16-byte bank apart: ldmatrix has no conflicts
 
 enum { LTS, LTE, UTS, UTE };
+constexpr int int_max = std::numeric_limits<int>::max(), int_min = std::numeric_limits<int>::min();
 
 /// Query rows that do not see a key: of[LTS] .. of[LTE] - 1 and of[UTS] .. of[UTE] - 1. An interval without
 /// rows has bounds that change no minimum of starts and no maximum of ends, and nothing lies within it.
 struct alignas(16) HiddenRows {
-    int of[4] = {INT_MAX, INT_MIN, INT_MAX, INT_MIN};
+    int of[4] = {int_max, int_min, int_max, int_min};
 };
 
 /// The least and the largest bounds of the keys of a tile.
@@ -64,8 +63,8 @@ __device__ HiddenRows hidden_rows(const Problem& p, int b, int h, int key) {
     if (count == 4 || (count == 2 && p.causal)) rows.of[LTE] = load(own + 1);
     if (count == 4) rows.of[UTS] = load(own + 2);
     if (count == 4 || (count == 2 && !p.causal)) rows.of[UTE] = load(own + count - 1);
-    if (rows.of[LTS] >= rows.of[LTE]) rows.of[LTS] = INT_MAX, rows.of[LTE] = INT_MIN;
-    if (rows.of[UTS] >= rows.of[UTE]) rows.of[UTS] = INT_MAX, rows.of[UTE] = INT_MIN;
+    if (rows.of[LTS] >= rows.of[LTE]) rows.of[LTS] = int_max, rows.of[LTE] = int_min;
+    if (rows.of[UTS] >= rows.of[UTE]) rows.of[UTS] = int_max, rows.of[UTE] = int_min;
     return rows;
 }
 
