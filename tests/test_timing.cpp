@@ -90,9 +90,9 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     }
     CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide",
                                             "backward", "backward-narrow", "backward-wide", "window",
-                                            "backward-window", "column-bounds"});
+                                            "backward-window", "column-bounds", "packed"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 28);
+    CHECK(timing_options(DType::bf16).cases.size() == 30);
     CHECK(timing_options(DType::bf16, "backward").cases[1].problem.pass == Pass::backward);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);

@@ -202,15 +202,15 @@ def flex(query, key, value, causal, window, columns=None, documents=None):
     if columns:
         LTS, LTE, UTS, UTE = torch.tensor(columns, dtype=torch.int32, device="cuda").T.contiguous()
 
-    starts = documents or [0, rows, 0, keys]
-    row_bounds, key_bounds = torch.tensor(starts, device="cuda").reshape(2, -1)
-    of_row, of_key = (torch.searchsorted(bounds[1:], torch.arange(n, device="cuda"), right=True)
-                      for bounds, n in ((row_bounds, rows), (key_bounds, keys)))
-    shift = (key_bounds - row_bounds)[1:][of_row]  # the last row of a document is at its last key
+    if documents:
+        row_bounds, key_bounds = torch.tensor(documents, device="cuda").reshape(2, -1)
+        of_row, of_key = (torch.searchsorted(bounds[1:], torch.arange(n, device="cuda"), right=True)
+                          for bounds, n in ((row_bounds, rows), (key_bounds, keys)))
+        shift = (key_bounds - row_bounds)[1:][of_row]  # the last row of a document is at its last key
 
     def sees(batch, head, row, key):
-        distance = row + shift[row] - key
-        seen = of_row[row] == of_key[key]
+        distance = row + (shift[row] if documents else keys - rows) - key
+        seen = of_row[row] == of_key[key] if documents else key >= 0
         if left is not None:
             seen = seen & (distance <= left)
         if right is not None:
