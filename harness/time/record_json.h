@@ -20,8 +20,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hardware, gpu, sm_count, device_arch, binary_
 nlohmann::json record_json(const char* kind, const Record& record);
 void get_record(const nlohmann::json& json, Record& record);
 
-/// Rows that have a ProblemLabel, each with its pass if that is not the forward one, and its window and column
-/// bounds if it has any.
+/// Rows that have a ProblemLabel, each with its pass if that is not the forward one, and its window and
+/// column bounds if it has any.
 template <class Row>
 nlohmann::json rows_json(const std::vector<Row>& rows) {
     auto list = nlohmann::json::array();
