@@ -6,6 +6,7 @@
 /// It runs the kernel on a CPU back-end and hands back memory as it is: what is right is decided elsewhere,
 /// and nothing here knows it. It ends when `lab` closes the socket.
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -176,6 +177,7 @@ int main(int argc, char** argv) {
         [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, why.data(), why.size());
         _exit(ladder::wire::terminated);
     });
+    mallopt(M_ARENA_MAX, 1);  // each thread's own would take 64 MB of the addresses that a sandbox leaves
     if (argc == 3) ladder::serve(argv[1], argv[2]);
     return 2;
 }

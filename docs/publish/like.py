@@ -179,7 +179,7 @@ class Model:
         return {gpu: {(row.folder, records.key_of(row)):
                       records.Fields(row, gpu=gpu, kernel=results.get("kernels", {}).get(row.folder))
                       for results in recordings for row in results.rows
-                      if records.right_ms(row) and "window" not in row and "columns" not in row}
+                      if records.right_ms(row) and records.is_plain(row)}
                 for gpu, recordings in self.sources.by_gpu.items()}
 
 

@@ -70,6 +70,11 @@ def mask_in_words(row):
     return window + (f" columns={row.columns}" if "columns" in row else "")
 
 
+def is_plain(row):
+    """Whether its mask is the causal one or none."""
+    return "window" not in row and "columns" not in row
+
+
 def key_of(row):
     """Equal for rows of the same problem in the same regime."""
     return row.regime, tuple(sorted(row.shape.items())), row.dtype, row.causal, pass_of(row), mask_in_words(row)
