@@ -65,14 +65,14 @@ def pass_of(row):
 
 
 def mask_in_words(row):
-    """" window=1023,0 columns=documents"; empty for neither"""
+    """" window=1023,0 columns=documents"; empty for none of them"""
     window = f" window={','.join(map(str, row.window))}" if "window" in row else ""
-    return window + (f" columns={row.columns}" if "columns" in row else "")
+    return window + "".join(f" {mask}={row[mask]}" for mask in ("columns", "documents") if mask in row)
 
 
 def is_plain(row):
     """Whether its mask is the causal one or none."""
-    return "window" not in row and "columns" not in row
+    return not any(mask in row for mask in ("window", "columns", "documents"))
 
 
 def key_of(row):
@@ -93,7 +93,7 @@ def counts_bytes(row):
 
 def flops(row):
     """As the FlashAttention papers count them: see harness/problem/shape.h."""
-    if "columns" in row:  # whose bounds it does not hold
+    if "columns" in row or "documents" in row:  # whose bounds it does not hold, and whose lengths are a text
         return row.rate * 1e9 * ms_of(row)
     s = row.shape
     square = min(s.Nq, s.Nk)  # of scores that the mask halves, bottom-right
@@ -133,7 +133,8 @@ class Problem:
         self.first, self.shape, self.rows, self.peers = first, first.shape, [], []
         seen = f"{short_size(sum(first.window) + 1)} of " if "window" in first else ""  # keys of a window
         columns = f"{first.columns.replace('_', ' ')} " if "columns" in first else ""
-        self.short_name = f"{first.regime} {columns}{seen}{short_size(first.shape.Nk)}"  # what tells its problems apart
+        documents = f"{first.documents.count(',') + 1} in " if "documents" in first else ""
+        self.short_name = f"{first.regime} {columns}{documents}{seen}{short_size(first.shape.Nk)}"  # what tells its problems apart
 
     @property
     def full_name(self):
