@@ -97,7 +97,8 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                {"sweep", false},
                                                {"decoding", false},
                                                {"window", false},
-                                               {"columns", false}});
+                                               {"columns", false},
+                                               {"documents", false}});
     CHECK(json["properties"].back()["ablation"] == true);
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);
