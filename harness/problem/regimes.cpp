@@ -219,6 +219,29 @@ std::vector<Regime::Problem> document_problems() {
     return problems;
 }
 
+// 64 requests with room for 32k keys each, that have 100 to 32k of them, each 2.3 times as many as the one
+// before; or all the mean of it.
+Regime::Problem ragged_requests(int page_size,
+                                const char* lengths = "100,229,523,1197,2738,6262,14324,32768") {
+    Regime::Problem problem = decode(32 << 10, 64);
+    problem.cache = {lengths, page_size};
+    return problem;
+}
+constexpr const char* mean_length = "7268";
+
+std::vector<Regime::Problem> page_problems() {
+    std::vector<Regime::Problem> problems;
+    for (const int page_size : {0, 1, 8, 16, 64, 128, 256}) {
+        problems.push_back(ragged_requests(page_size));
+        problems.push_back(ragged_requests(page_size, mean_length));
+        for (const int Nq : {1, 4}) {
+            Regime::Problem& problem = problems.emplace_back(decode(64 << 10, 4, 8, Nq));
+            problem.cache = {"65536", page_size};
+        }
+    }
+    return problems;
+}
+
 std::vector<Regime::Problem> window_problems() {
     std::vector<Regime::Problem> problems;
     for (const int d : {64, 128, 256}) {
@@ -288,6 +311,12 @@ const std::vector<Regime>& regimes() {
         {"packed",
          "16k tokens in 16 documents, 16 heads of 128, and in 6, 32 heads over 8; under a causal mask",
          {packed(self_attention(1, 16, 16384, true), 16), packed(grouped_16k, 6)}},
+        {"ragged",
+         "decode for 64 requests of 100 to 32k keys, and of as many keys each",
+         {ragged_requests(0), ragged_requests(0, mean_length)}},
+        {"paged",
+         "ragged in pages of 256 and of 16 keys, and without",
+         {ragged_requests(256), ragged_requests(16), ragged_requests(0)}},
         {"prefill",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then 64 heads over 8; with and without a mask",
          prefill_problems(), true},
@@ -316,6 +345,8 @@ const std::vector<Regime>& regimes() {
          column_problems(), true},
         {"documents", "16k tokens in 1 to 256 documents, 2048 columns, d = 64 and 128; then grouped heads",
          document_problems(), true},
+        {"pages", "ragged, and 4 requests of 64k keys with 1 and 4 query rows: in pages of 1 to 256 keys",
+         page_problems(), true},
         {"gradients",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then grouped heads; with and without a mask",
          gradient_problems(), true, Pass::backward},
@@ -332,7 +363,8 @@ const Regime* regime_named(std::string_view name) {
 }
 
 bool is_decoding(std::string_view regime) {
-    return regime == "decode" || regime == "batch" || regime == "draft";
+    return regime == "decode" || regime == "batch" || regime == "draft" || regime == "ragged" ||
+           regime == "paged" || regime == "pages";
 }
 
 bool is_of_gradients(std::string_view regime) {
