@@ -86,16 +86,16 @@ NB_MODULE(_core, m) {
                bool bf16, const Masked& mask, std::optional<double> scale, std::uintptr_t workspace,
                std::uintptr_t stream) {
                 kernel.backward(tensor(Q), tensor(K), tensor(V), tensor(O), L, tensor(dO), tensor(dQ),
-                                tensor(dK), tensor(dV), dtype_of(bf16), mask_of(mask), scale, workspace, stream);
+                                tensor(dK), tensor(dV), dtype_of(bf16), mask_of(mask), scale, workspace,
+                                stream);
             },
             "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "dO"_a, "dQ"_a, "dK"_a, "dV"_a, "bf16"_a, "mask"_a,
             "scale"_a.none(), "workspace"_a, "stream"_a, Free());
     m.def(
         "kernel_of",
         [](bool forward, const std::optional<std::string>& stage, const std::string& backend, const Axes& Q,
-           const Axes& K, const Masked& mask) -> Kernel& {
-            return kernel_of(forward, stage, backend, Q, K, mask_of(mask));
-        },
+           const Axes& K,
+           const Masked& mask) -> Kernel& { return kernel_of(forward, stage, backend, Q, K, mask_of(mask)); },
         "forward"_a, "stage"_a.none(), "backend"_a, "Q"_a, "K"_a, "mask"_a, nb::rv_policy::reference, Free());
 
     m.def("place_of", &place_of);
@@ -113,9 +113,8 @@ NB_MODULE(_core, m) {
     m.def(
         "verify",
         [](const std::vector<std::string>& words, const std::string& backend, const std::string& shape,
-           const Masked& mask, bool bf16, bool quick) {
-            return verify(words, backend, shape, mask_of(mask), dtype_of(bf16), quick);
-        },
+           const Masked& mask, bool bf16,
+           bool quick) { return verify(words, backend, shape, mask_of(mask), dtype_of(bf16), quick); },
         Free());
     m.def(
         "count",

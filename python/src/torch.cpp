@@ -247,8 +247,7 @@ std::tuple<Tensor, Tensor> below_autograd(const Tensor& Q, const Tensor& K, cons
 }
 
 struct Attention : torch::autograd::Function<Attention> {
-    using Rest =
-        std::tuple<bool, std::vector<std::int64_t>, Scale, std::optional<std::string>, std::string>;
+    using Rest = std::tuple<bool, std::vector<std::int64_t>, Scale, std::optional<std::string>, std::string>;
 
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const Tensor& Q,
                                                   const Tensor& K, const Tensor& V, bool causal,
@@ -256,7 +255,8 @@ struct Attention : torch::autograd::Function<Attention> {
                                                   Word backward_stage, c10::string_view backend) {
         const auto [O, L] = below_autograd(Q, K, V, causal, window, scale, stage, backward_stage, backend);
         ctx->save_for_backward({Q, K, V, O, L});
-        ctx->saved_data["rest"] = Rest(causal, window.vec(), scale, text(backward_stage), std::string(backend));
+        ctx->saved_data["rest"] =
+            Rest(causal, window.vec(), scale, text(backward_stage), std::string(backend));
         ctx->mark_non_differentiable({L});
         ctx->set_materialize_grads(false);  // no kernel that fills a gradient of L with zeros
         return {O, L};
