@@ -331,8 +331,9 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         };
         const auto skip = [&](int j) {  // a key tile that only others see
             mbarrier_try_wait(&shared.K_full[(k + j) % depth], (k + j) / depth);
-            release(j, shared.K_empty);
             mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
+            named_barrier_sync(4 + g, 128);  // all threads of the warpgroup know that both have arrived
+            release(j, shared.K_empty);
             release(j, shared.V_empty);
         };
         if (own.begin == own.end) {  // no rows
