@@ -41,7 +41,7 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, con
         const Eigen::Index n = std::min(block_rows, Q.rows() - first);
         int begin = static_cast<int>(K.rows()), end = 0;  // of the keys that any of these rows sees
         for (Eigen::Index i = first; i < first + n; ++i) {
-            if (mask.visible(rows[i]) == 0) continue;
+            if (mask.first(rows[i]) >= mask.end(rows[i])) continue;
             begin = std::min(begin, mask.first(rows[i]));
             end = std::max(end, mask.end(rows[i]));
         }
@@ -51,15 +51,19 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, con
         Block S = Qs.middleRows(first, n) * Ks.middleRows(begin, keys).transpose();  // (n, keys)
         Block P = Block::Zero(n, keys);
         for (Eigen::Index i = 0; i < n; ++i) {
-            const int from = mask.first(rows[first + i]) - begin, seen = mask.visible(rows[first + i]);
-            if (seen == 0) continue;
-            auto s = S.row(i).segment(from, seen);
+            const int row = rows[first + i], from = mask.first(row) - begin;
+            if (mask.visible(row) == 0) continue;
+            const int count = mask.end(row) - mask.first(row);
+            auto s = S.row(i).segment(from, count);
             s = stored((static_cast<Real>(scale) * s).eval());
+            for (int k = 0; k < count; ++k) {
+                if (mask.hides(row, begin + from + k)) s[k] = -static_cast<Real>(infinity);
+            }
             const Real m = s.maxCoeff(&result.peak[first + i]);
             result.peak[first + i] += begin + from;
             s = (s.array() - m).exp();
             const Real l = s.sum();
-            P.row(i).segment(from, seen) = stored((s / l).eval());
+            P.row(i).segment(from, count) = stored((s / l).eval());
             result.L[first + i] = m + std::log(l);
         }
         result.O.middleRows(first, n) =
@@ -110,10 +114,14 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
         Matrix terms = Matrix::Zero(given ? n : 0, given ? most : 0);
         for (Eigen::Index i = 0; i < n; ++i) {
             const Eigen::Index begin = from(i), count = seen(i);
-            if (count == 0) continue;
+            const int row = part.rows[first + i];
+            if (count == 0 || mask.visible(row) == 0) continue;
             auto s = S.row(i).segment(begin, count);
             auto p = P.row(i).segment(begin, count);
             s *= static_cast<Real>(scale);
+            for (Eigen::Index k = 0; k < count; ++k) {
+                if (mask.hides(row, part.keys[begin + k])) s[k] = -static_cast<Real>(infinity);
+            }
             Real D = 0;
             if (given) {
                 p = stored((s.array() - static_cast<Real>(part.forward->L[first + i])).exp().matrix().eval());
@@ -161,17 +169,32 @@ Gradients differentiate_all(const Matrix& Q, const Matrix& K, const Matrix& V, c
 
 }  // namespace
 
+Document Mask::document_of(int row) const {
+    if (documents.empty()) return {0, Nq, 0, Nk};
+    return *std::partition_point(documents.begin(), documents.end(),
+                                 [&](const Document& document) { return document.end_row <= row; });
+}
+
 int Mask::end(int row) const {
-    const int position = row + Nk - Nq;
-    int end = Nk;
+    const Document own = document_of(row);
+    const int position = row - own.end_row + own.end_key;
+    int end = own.end_key;
     if (causal) end = std::min(end, position + 1);
     if (right >= 0) end = static_cast<int>(std::min<std::int64_t>(end, std::int64_t{position} + right + 1));
-    return std::max(end, 0);
+    return std::max(end, own.first_key);
 }
 
 int Mask::first(int row) const {
-    const std::int64_t first = left < 0 ? 0 : std::int64_t{row} + Nk - Nq - left;
-    return static_cast<int>(std::clamp<std::int64_t>(first, 0, end(row)));
+    const Document own = document_of(row);
+    const std::int64_t first =
+        left < 0 ? own.first_key : std::int64_t{row} - own.end_row + own.end_key - left;
+    return static_cast<int>(std::clamp<std::int64_t>(first, own.first_key, end(row)));
+}
+
+int Mask::visible(int row) const {
+    int seen = end(row) - first(row);
+    for (int key = first(row); !hidden.empty() && key < end(row); ++key) seen -= hides(row, key);
+    return seen;
 }
 
 Result attention(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V, double scale,

@@ -5,6 +5,8 @@
 #include <Eigen/Core>
 #include <limits>
 
+#include "reference/mask.h"
+
 namespace reference {
 
 /// Row-major so that a (N, d) slice of a tensor maps without a copy.
@@ -18,21 +20,6 @@ struct Result {
     Matrix O;
     Vector L;
     Eigen::VectorXi peak = {};
-};
-
-/// Which keys a query row sees, aligned bottom-right: row i is at the position i + Nk - Nq of the keys. Under
-/// a causal mask it sees none past its position, in a window none more than `left` before or `right` past it.
-/// `row` counts from the first row of the whole (Nq, d) problem.
-struct Mask {
-    bool causal = false;
-    int Nq = 0;
-    int Nk = 0;
-    int left = -1, right = -1;  ///< of a window; -1 for no bound
-    /// `row` sees the keys first(row) .. end(row) - 1. Neither falls from a row to the next.
-    int first(int row) const;
-    int end(int row) const;
-    /// How many these are.
-    int visible(int row) const { return end(row) - first(row); }
 };
 
 /// One head's attention in double precision: softmax(scale Q K^T + mask) V.

@@ -28,6 +28,9 @@ Result tiled_attention(const Matrix& Q, const Matrix& K, const Matrix& V, double
                 const int begin = std::clamp(mask.first(first_row + r) - first_key, 0, end);
                 S.row(r).head(begin).setConstant(-infinity);
                 S.row(r).tail(keys - end).setConstant(-infinity);
+                for (int k = begin; k < end; ++k) {
+                    if (mask.hides(first_row + r, first_key + k)) S(r, k) = -infinity;
+                }
             }
             const Vector m_new = m.cwiseMax(S.rowwise().maxCoeff());
             const Vector factor = m.binaryExpr(m_new, &rescale);                // (Br)

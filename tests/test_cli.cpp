@@ -96,7 +96,9 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                {"pass", "forward"},
                                                {"sweep", false},
                                                {"decoding", false},
-                                               {"window", false}});
+                                               {"window", false},
+                                               {"columns", false},
+                                               {"documents", false}});
     CHECK(json["properties"].back()["ablation"] == true);
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);

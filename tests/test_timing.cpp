@@ -73,12 +73,14 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     for (const Regime& regime : regimes()) {
         if (regime.sweep) continue;
         names.push_back(regime.name);
-        for (const auto& [shape, causal, input, window] : regime.problems) {
+        for (const auto& [shape, causal, input, window, columns, documents] : regime.problems) {
             INFO(regime.name);
             const std::string& name = names.back();
             CHECK(shape.d == (name.ends_with("narrow") ? 64 : name.ends_with("wide") ? 256 : 128));
             CHECK((window != Window()) == name.ends_with("window"));
-            if (window == Window())
+            CHECK((*columns != '\0') == (name == "column-bounds"));
+            CHECK(documents.empty() == (name != "packed"));
+            if (window == Window() && *columns == '\0' && documents.empty())
                 CHECK(causal == (names.back() == "causal" || shape.Nq == 512 || shape.Nq == 8192));
             CHECK((regime.pass == Pass::backward) == name.starts_with("backward"));
             CHECK(input == std::string("normal"));
@@ -88,9 +90,9 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     }
     CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide",
                                             "backward", "backward-narrow", "backward-wide", "window",
-                                            "backward-window"});
+                                            "backward-window", "column-bounds", "packed"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 26);
+    CHECK(timing_options(DType::bf16).cases.size() == 30);
     CHECK(timing_options(DType::bf16, "backward").cases[1].problem.pass == Pass::backward);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);

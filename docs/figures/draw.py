@@ -1004,6 +1004,75 @@ def sliding_window(f):
            "computes 26 of the 36 tiles up to the diagonal, and masks those that one of the two edges crosses.")
 
 
+def column_patterns(rows):
+    """Of four masks over so many rows and keys the bounds (LTS, LTE, UTS, UTE) of each key: rows that do not see it."""
+    def part(starts, key):
+        begin = max(start for start in starts if start <= key)
+        return begin, min([start for start in starts if start > key] + [rows])
+    documents, answers, prefix, question, first, window = (0, 20, 44), (24, 37, 50), 20, 24, 5, 10
+    return {
+        "documents": [(part(documents, key)[1], rows, 0, part(documents, key)[0]) for key in range(rows)],
+        "prefix": [(rows, rows, 0, 0 if key < prefix else key) for key in range(rows)],
+        "question and three answers": [(rows if key < question else part(answers, key)[1], rows, 0, key)
+                                       for key in range(rows)],
+        "global tokens and a window": [(rows, rows, 0, 0) if key < first else
+                                       (max(first, key + window), rows, first, max(first, key - window + 1))
+                                       for key in range(rows)],
+    }
+
+
+def tile_by_bounds(bounds, first, end):
+    """What minima and maxima of the bounds of a key tile say of it for these rows: "skipped", "full" or "masked"."""
+    bounds = [tuple(edge for start, stop in (key[:2], key[2:])
+                    for edge in ((start, stop) if start < stop else (float("inf"), -float("inf")))) for key in bounds]
+    least, largest = ([pick(key[k] for key in bounds) for k in range(4)] for pick in (min, max))
+    if any(first >= largest[k] and end <= least[k + 1] for k in (0, 2)):
+        return "skipped"
+    return "masked" if any(first < largest[k + 1] and end > least[k] for k in (0, 2)) else "full"
+
+
+@figure("62-patterns", "The tiles of four masks by column bounds")
+def patterns_of_bounds(f):
+    size, count, keys = 22, 8, 8
+    for panel, (title, bounds) in enumerate(column_patterns(count * keys).items()):
+        x, y = panel % 2 * 236, panel // 2 * 218
+        f.text(x, y + 14, title, bold=True)
+        for i in range(count):
+            for j in range(count):
+                kind = tile_by_bounds(bounds[keys * j:keys * (j + 1)], keys * i, keys * (i + 1))
+                color = {"full": "shared", "masked": "own"}.get(kind)
+                f.box(x + size * j, y + 22 + size * i, size, size, color, 0.35, line="faint" if color else "grid",
+                      dashed=not color)
+    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked"),
+                            (216, None, "skipped: never started")):
+        f.box(x, 430, 13, 13, color, 0.35, dashed=not color, line="faint")
+        f.text(x + 18, 441, words, size=SMALL)
+    f.note(466, "Rows are query tiles, columns key tiles. Each key has two intervals of rows that do not see it; a tile is "
+           "skipped if one of them holds all of its rows for every key, and full if none holds any.")
+
+
+@figure("61-packed", "The tiles and blocks of three documents in one sequence")
+def packed_documents(f):
+    tile, left, top, scale, begin = 64, 96, 22, 0.9, 0
+    f.text(0, 14, "block", bold=True)
+    f.text(left, 14, "100, 30 and 200 keys", bold=True)
+    f.box(left, top, 330 * scale, 330 * scale, line="grid")
+    for document, length in enumerate((100, 30, 200)):
+        first_block = begin // tile + document
+        for i in range(-(-length // tile)):
+            y, height = top + scale * (begin + tile * i), scale * min(tile, length - tile * i)
+            f.text(0, y + min(height, 40) // 2 + 5, f"{first_block + i}: tile {i} of {document}", size=SMALL)
+            for j in range(i + 1):
+                f.box(left + scale * (begin + tile * j), y, scale * min(tile, length - tile * j), height,
+                      "own" if i == j else "shared", 0.35)
+        begin += length
+    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked")):
+        f.box(x, 336, 13, 13, color, 0.35, line="faint")
+        f.text(x + 18, 347, words, size=SMALL)
+    f.note(372, "Causal. Documents 0, 1 and 2 have the blocks from 0, 2 and 4 on: floor(row / 64) + the document's number. "
+           "Block 3 has no tile, since document 1 needs one block and has room for two. 14 tiles are computed.")
+
+
 @figure("66-rows", "The query tiles of a key tile in a sliding window")
 def rows_of_keys(f):
     size, count, before, key = 24, 8, 3, 2
@@ -1026,37 +1095,6 @@ def rows_of_keys(f):
         f.text(size * count + 20, y + 4, words, color, SMALL)
     f.note(236, "Rows are query tiles, columns key tiles. The block goes down its column, from the diagonal to the last row "
            "that sees one of its keys; it masks the first and the last of these tiles.")
-
-
-@figure("65-window", "Key tiles that each warpgroup computes at d = 64 in a window of 129 keys, N = 576")
-def hopper_window(f):
-    left, top, width, height, keys, rows, before = 150, 40, 42, 18, 128, 64, 128
-    f.text(left + 2.5 * width, 14, "key tiles of 128 keys", "faint", SMALL, "middle")
-    for j in range(5):
-        f.text(left + width * (j + 0.5), 31, str(j), "faint", SMALL, "middle")
-
-    def key_tiles(first, last):
-        return max(0, first - before) // keys, last // keys + 1
-
-    for group in range(9):
-        tile, y, first = group // 3, top + height * group + 8 * (group // 3), rows * group
-        if group % 3 == 0:
-            f.text(0, y + 1.5 * height + 5, f"query tile {tile}", bold=True)
-        f.text(left - 8, y + 13, f"group {group % 3}", "faint", SMALL, "end")
-        begin, end = key_tiles(first, first + rows - 1)
-        block_begin, block_end = key_tiles(192 * tile, 192 * tile + 191)
-        for j in range(5):
-            x = left + width * j
-            if begin <= j < end:
-                full = keys * j >= first + rows - 1 - before and keys * (j + 1) <= first + 1
-                f.cell(x, y, width, height, "full" if full else "edge", "own", 0.45 if full else 0.25, size=SMALL)
-            elif block_begin <= j < block_end:
-                f.cell(x, y, width, height, "left out", "pink", 0.2, size=SMALL)
-            else:
-                f.box(x, y, width, height, line="grid")
-    f.note(242, "A cell is 64 rows by 128 keys; a row sees its own key and the 128 before it. Coloured cells are copied for "
-           "the query tile. A warpgroup computes those with 'full' and 'edge', masks those with 'edge' alone, and only "
-           "waits for those 'left out'.")
 
 
 # --- The backward pass -----------------------------------------------------------------------------------------------

@@ -64,20 +64,26 @@ def pass_of(row):
     return row.get("pass", "forward")
 
 
-def window_in_words(row):
-    """" window=1023,0"; empty for none"""
-    return f" window={','.join(map(str, row.window))}" if "window" in row else ""
+def mask_in_words(row):
+    """" window=1023,0 columns=documents"; empty for none of them"""
+    window = f" window={','.join(map(str, row.window))}" if "window" in row else ""
+    return window + "".join(f" {mask}={row[mask]}" for mask in ("columns", "documents") if mask in row)
+
+
+def is_plain(row):
+    """Whether its mask is the causal one or none."""
+    return not any(mask in row for mask in ("window", "columns", "documents"))
 
 
 def key_of(row):
     """Equal for rows of the same problem in the same regime."""
-    return row.regime, tuple(sorted(row.shape.items())), row.dtype, row.causal, pass_of(row), window_in_words(row)
+    return row.regime, tuple(sorted(row.shape.items())), row.dtype, row.causal, pass_of(row), mask_in_words(row)
 
 
 def long_name(row):
     shape = " ".join(f"{name}={row.shape[name]}" for name in ("B", "H", "Hkv", "Nq", "Nk", "d"))
     gradients = " backward" if pass_of(row) == "backward" else ""
-    return f"{row.regime}: {shape} {row.dtype}{gradients}{' causal' if row.causal else ''}{window_in_words(row)}"
+    return f"{row.regime}: {shape} {row.dtype}{gradients}{' causal' if row.causal else ''}{mask_in_words(row)}"
 
 
 def counts_bytes(row):
@@ -87,6 +93,8 @@ def counts_bytes(row):
 
 def flops(row):
     """As the FlashAttention papers count them: see harness/problem/shape.h."""
+    if "columns" in row or "documents" in row:  # whose bounds it does not hold, and whose lengths are a text
+        return row.rate * 1e9 * ms_of(row)
     s = row.shape
     square = min(s.Nq, s.Nk)  # of scores that the mask halves, bottom-right
     scores = square * s.Nk - square * square / 2 if row.causal else s.Nq * s.Nk
@@ -124,7 +132,9 @@ class Problem:
     def __init__(self, first):
         self.first, self.shape, self.rows, self.peers = first, first.shape, [], []
         seen = f"{short_size(sum(first.window) + 1)} of " if "window" in first else ""  # keys of a window
-        self.short_name = f"{first.regime} {seen}{short_size(first.shape.Nk)}"  # what tells its problems apart
+        columns = f"{first.columns.replace('_', ' ')} " if "columns" in first else ""
+        documents = f"{first.documents.count(',') + 1} in " if "documents" in first else ""
+        self.short_name = f"{first.regime} {columns}{documents}{seen}{short_size(first.shape.Nk)}"  # what tells its problems apart
 
     @property
     def full_name(self):
@@ -132,7 +142,7 @@ class Problem:
         s = self.shape
         rows = "" if s.Nq in (1, s.Nk) else f" Nq={short_size(s.Nq)}"
         groups = "" if s.H == s.Hkv else f" Hkv={s.Hkv}"
-        mask = (" causal" if self.first.causal else "") + window_in_words(self.first)
+        mask = (" causal" if self.first.causal else "") + mask_in_words(self.first)
         return f"d={s.d} N={short_size(s.Nk)}{rows} B={s.B} H={s.H}{groups}{mask}"
 
     def row(self, stage):

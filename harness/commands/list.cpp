@@ -141,11 +141,15 @@ Document run(const ListOptions& options) {
                     {"pass", "computes"},
                     {"sweep", "only by name"},
                     {"decoding", "one query row"},
-                    {"window", "a sliding window"}});
+                    {"window", "a sliding window"},
+                    {"columns", "column bounds"},
+                    {"documents", "packed documents"}});
     for (const Regime& regime : regimes()) {
         families.add_row({regime.name, name(regime.pass), yes_or_no(regime.sweep),
                           yes_or_no(is_decoding(regime.name)),
-                          yes_or_no(regime.problems[0].window != Window())});
+                          yes_or_no(regime.problems[0].window != Window()),
+                          yes_or_no(*regime.problems[0].columns != '\0'),
+                          yes_or_no(!regime.problems[0].documents.empty())});
     }
     Document document;
     document.tables = {table};

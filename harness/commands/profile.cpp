@@ -74,6 +74,8 @@ std::vector<std::string> same_command(const ProfileOptions& options) {
         command.emplace_back("--window");
         command.push_back(fmt::format("{},{}", problem.window.left, problem.window.right));
     }
+    if (!problem.columns.empty()) command.insert(command.end(), {"--columns", problem.columns});
+    if (!problem.documents.empty()) command.insert(command.end(), {"--documents", problem.documents});
     if (options.bytes) command.emplace_back("--bytes");
     command.insert(command.end(), {"--dtype", name(problem.dtype_or_default())});
     return command;

@@ -40,6 +40,8 @@ struct TraceOptions {
 // The problem that is shown. Throws BadUsage for one whose rows cannot be told by their addresses.
 Case shown_case(const TraceOptions& options, const Shape& usual) {
     const Case c = options.problem.with_default(usual);
+    if (!c.documents.empty())
+        throw BadUsage("packed documents have no common grid of tiles, so none is drawn");
     if (c.layout == Layout::far)
         throw BadUsage(
             "--layout far is for lab verify, lab run and lab count: its rows are too far apart to draw");

@@ -102,6 +102,8 @@ Case telling_case(const Stage& stage) {
     if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime.ends_with("wide")) c.shape.d = 256;
     if (regime.ends_with("window")) c.window = {99, 0};
+    if (regime == "column-bounds") c.columns = "documents";
+    if (regime == "packed") c.documents = "200,40,272";
     c.causal = regime == "causal" || regime.ends_with("wide");
     c.pass = stage.pass;
     return c;

@@ -27,6 +27,9 @@ struct Counted {
     int sm_count = 1;
     Pass pass = Pass::forward;
     Window window = {};
+    std::string columns = {};
+    std::uint64_t seed = 1;
+    std::string documents = {};
 
     Count B() const { return shape.B; }
     Count H() const { return shape.H; }

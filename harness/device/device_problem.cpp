@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "harness/ladder/ladder.h"
+#include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 
 namespace ladder {
 namespace {
@@ -19,10 +21,15 @@ Buffer uploaded(Device& device, const Case& c, Tensor tensor, const std::vector<
     return buffer;
 }
 
-Buffer uploaded(Device& device, const std::vector<float>& L) {
-    Buffer buffer(device, L.size() * sizeof(float), "L", false);
-    if (buffer.bytes() > 0) device.upload(buffer.data(), L.data(), buffer.bytes());
+template <class X>
+Buffer uploaded(Device& device, const std::vector<X>& dense, const char* name) {
+    Buffer buffer(device, dense.size() * sizeof(X), name, false);
+    if (buffer.bytes() > 0) device.upload(buffer.data(), dense.data(), buffer.bytes());
     return buffer;
+}
+
+Buffer uploaded_columns(Device& device, const Case& c) {
+    return uploaded(device, c.columns.empty() ? std::vector<int>() : make_columns(c), "column bounds");
 }
 
 /// Memory for the tensors of a case; of those that its pass has not, nothing.
@@ -79,7 +86,9 @@ DeviceInputs::DeviceInputs(Device& device, const Case& c, const Inputs& inputs)
       V(uploaded(device, c, Tensor::V, inputs.V, "V")),
       dO(uploaded(device, c, Tensor::dO, inputs.dO, "dO")),
       O(uploaded(device, c, Tensor::O, inputs.O, "O")),
-      L(uploaded(device, inputs.L)) {}
+      L(uploaded(device, inputs.L, "L")),
+      columns(uploaded_columns(device, c)),
+      documents(uploaded(device, document_bounds(c), "documents")) {}
 
 DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
     : Q(Room(device, c, false).of(Tensor::Q, "Q")),
@@ -87,7 +96,9 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
       V(Room(device, c, false).of(Tensor::V, "V")),
       dO(Room(device, c, false).of(Tensor::dO, "dO", is_backward(c))),
       O(Room(device, c, true).of(Tensor::O, "O", is_backward(c))),
-      L(Room(device, c, true).L(is_backward(c))) {
+      L(Room(device, c, true).L(is_backward(c))),
+      columns(uploaded_columns(device, c)),
+      documents(uploaded(device, document_bounds(c), "documents")) {
     if (c.input != "normal") {
         const Inputs inputs = make_inputs(c);
         const auto place = [&](const Buffer& to, Tensor tensor, const std::vector<std::uint16_t>& from) {
@@ -129,7 +140,9 @@ Addresses DeviceInputs::addresses() const {
             .V = V.data(),
             .O = O.data(),
             .L = static_cast<float*>(L.data()),
-            .dO = dO.data()};
+            .dO = dO.data(),
+            .columns = columns.data(),
+            .documents = documents.data()};
 }
 
 const Stage* last_forward(const Device& device, const Case& c) {

@@ -26,7 +26,9 @@ struct DeviceInputs {
     Addresses addresses() const;
 
     Buffer Q, K, V;
-    Buffer dO, O, L;  ///< of the backward pass alone; else empty
+    Buffer dO, O, L;   ///< of the backward pass alone; else empty
+    Buffer columns;    ///< of column bounds; else empty
+    Buffer documents;  ///< document_bounds(); else empty
 };
 
 /// The last rung that computes attention at this head dimension on the device, or null.

@@ -92,6 +92,8 @@ bool read(std::string_view value, std::vector<Feature>& features) {
     const auto list = items(value);
     for (const std::string_view item : list) {
         if (item == "Feature::window") features.push_back(Feature::window);
+        if (item == "Feature::columns") features.push_back(Feature::columns);
+        if (item == "Feature::documents") features.push_back(Feature::documents);
     }
     return !list.empty() && features.size() == list.size();
 }

@@ -40,8 +40,15 @@ const char* name(Backend backend) {
     }
 }
 
-const char* name(Feature) {
-    return "a sliding window";
+const char* name(Feature feature) {
+    switch (feature) {
+        case Feature::window:
+            return "a sliding window";
+        case Feature::columns:
+            return "column bounds";
+        default:
+            return "packed documents";
+    }
 }
 
 bool register_stage(const Stage& stage) {

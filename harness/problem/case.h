@@ -64,6 +64,9 @@ struct Case {
     DType dtype = DType::fp16;
     bool causal = false;
     Window window = {};
+    std::string columns = {};  ///< one of column_patterns(), drawn by the seed; empty for none
+    std::string documents =
+        {};  ///< packed in one sequence: lengths "512,0,1x512" (ROWSxKEYS); empty for none
     Layout layout = Layout::bhnd;  ///< in the device's memory; on the host tensors are (B, heads, N, d)
     std::string input = "normal";
     std::uint64_t seed = 1;
@@ -114,6 +117,8 @@ std::vector<Case> verification_cases(const Stage& stage, Cover how);
 struct Addresses {
     void *Q = nullptr, *K = nullptr, *V = nullptr, *O = nullptr, *L = nullptr;
     void *dO = nullptr, *dQ = nullptr, *dK = nullptr, *dV = nullptr;  ///< of the backward pass alone
+    const void* columns = nullptr;                                    ///< of column bounds
+    const void* documents = nullptr;                                  ///< document_bounds()
 };
 
 /// Where a tensor of the case has its elements.

@@ -12,12 +12,15 @@ namespace ladder {
 
 /// A family of problems in which one kind of change shows.
 struct Regime {
-    /// A shape, its mask, and what its inputs are (one of input_kinds()).
+    /// A shape, its mask, and what its inputs are (one of input_kinds()), its column bounds (one of
+    /// column_patterns()), and the lengths of documents that are packed in it.
     struct Problem {
         Shape shape;
         bool causal;
         const char* input = "normal";
         Window window = {};
+        const char* columns = "";
+        std::string documents = {};
     };
     const char* name;         ///< what Stage::shows_in and `lab time --regime` call it
     const char* description;  ///< one line

@@ -10,6 +10,8 @@
 #include <set>
 
 #include "harness/ladder/ladder.h"
+#include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 #include "harness/problem/json.h"
 #include "reference/attention.h"
 #include "stages/errors.h"
@@ -83,8 +85,10 @@ Window parse_window(std::string_view text) {
     return window;
 }
 
-std::string in_words(const Window& window) {
-    return window == Window() ? "" : fmt::format(" window={},{}", window.left, window.right);
+std::string in_words(const Window& window, const std::string& columns, const std::string& documents) {
+    return (window == Window() ? "" : fmt::format(" window={},{}", window.left, window.right)) +
+           (columns.empty() ? "" : " columns=" + columns) +
+           (documents.empty() ? "" : " documents=" + documents);
 }
 
 void validate(const Shape& shape) {
@@ -143,15 +147,22 @@ double problem_bytes(const Shape& s, Pass pass) {
     return unavoidable_bytes(s, pass) + double(s.B) * s.H * s.Nq * sizeof(float);
 }
 
-double flops(const Shape& shape, bool causal, Pass pass, const Window& window) {
+double flops(const Shape& shape, bool causal, Pass pass, const Window& window, const std::string& columns,
+             const std::string& documents) {
     const double square = std::min(shape.Nq, shape.Nk);  // of scores that the mask halves, bottom-right
     double scores = causal ? square * shape.Nk - square * square / 2 : double(shape.Nq) * shape.Nk;
-    if (window != Window()) {
-        const reference::Mask mask{causal, shape.Nq, shape.Nk, window.left, window.right};
+    if (window != Window() || !documents.empty()) {
+        const reference::Mask mask{causal,       shape.Nq,
+                                   shape.Nk,     window.left,
+                                   window.right, documents_of({.shape = shape, .documents = documents})};
         scores = 0;
         for (int row = 0; row < shape.Nq; ++row) scores += mask.visible(row);
     }
-    const double forward = 4.0 * shape.B * shape.H * scores * shape.d;
+    double forward = 4.0 * shape.B * shape.H * scores * shape.d;
+    if (!columns.empty()) {
+        const Case c{.shape = shape, .causal = causal, .window = window, .columns = columns};
+        forward = 4.0 * visible_scores(c) * shape.d;
+    }
     return pass == Pass::forward ? forward : 2.5 * forward;
 }
 

@@ -43,8 +43,10 @@ double problem_bytes(const Shape& shape, Pass pass = Pass::forward);
 
 /// Floating-point operations as the FlashAttention papers count them: 4 d for each score that a mask leaves,
 /// half of B H N N if it is causal; 2.5 times that in the backward pass, whose products are five and not two.
-/// In a window the scores that it leaves are counted one by one.
-double flops(const Shape& shape, bool causal, Pass pass = Pass::forward, const Window& window = {});
+/// In a window or in documents, or with column bounds as seed 1 draws them, the scores that are left are
+/// counted one by one.
+double flops(const Shape& shape, bool causal, Pass pass = Pass::forward, const Window& window = {},
+             const std::string& columns = {}, const std::string& documents = {});
 
 /// Bytes of Q, K, V and O, each once, and in the backward pass of their gradients too: what no kernel can
 /// avoid moving.
@@ -56,8 +58,9 @@ bool counts_bytes(const Shape& shape);
 /// "B=1 H=8 Hkv=2 Nq=512 Nk=512 d=64"
 std::string to_string(const Shape& shape);
 
-/// " window=1023,0"; empty for none
-std::string in_words(const Window& window);
+/// " window=1023,0 columns=documents documents=512,300"; empty for none of them
+std::string in_words(const Window& window, const std::string& columns = {},
+                     const std::string& documents = {});
 
 /// "1.5 GiB"
 std::string human_bytes(double bytes);

@@ -22,8 +22,11 @@ const PeerRow* ProblemRows::peer(const std::string& name) const {
 
 std::string ProblemRows::short_name() const {
     const Window& window = first->window;
-    const std::string seen =
-        window == Window() ? "" : short_size(window.left + window.right + 1) + " of ";  // keys of a window
+    const std::string& documents = first->documents;
+    std::string seen;  // keys of a window, or documents
+    if (window != Window()) seen = short_size(window.left + window.right + 1) + " of ";
+    if (!documents.empty())
+        seen += fmt::format("{} in ", std::count(documents.begin(), documents.end(), ',') + 1);
     return fmt::format("{} {}{}", first->regime, seen, short_size(first->shape.Nk));
 }
 

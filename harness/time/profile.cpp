@@ -78,6 +78,8 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
         c.shape = row.shape;
         c.causal = row.causal;
         c.window = row.window;
+        c.columns = row.columns;
+        c.documents = row.documents;
         c.dtype = row.dtype;
         c.pass = row.pass;
         try {

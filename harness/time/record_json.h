@@ -20,8 +20,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hardware, gpu, sm_count, device_arch, binary_
 nlohmann::json record_json(const char* kind, const Record& record);
 void get_record(const nlohmann::json& json, Record& record);
 
-/// Rows that have a ProblemLabel, each with its pass if that is not the forward one, and its window if it has
-/// one.
+/// Rows that have a ProblemLabel, each with its pass if that is not the forward one, and its window and
+/// column bounds if it has any.
 template <class Row>
 nlohmann::json rows_json(const std::vector<Row>& rows) {
     auto list = nlohmann::json::array();
@@ -29,6 +29,8 @@ nlohmann::json rows_json(const std::vector<Row>& rows) {
         list.push_back(row);
         if (row.pass == Pass::backward) list.back()["pass"] = name(row.pass);
         if (row.window != Window()) list.back()["window"] = {row.window.left, row.window.right};
+        if (!row.columns.empty()) list.back()["columns"] = row.columns;
+        if (!row.documents.empty()) list.back()["documents"] = row.documents;
     }
     return list;
 }
@@ -39,6 +41,8 @@ void get_rows(const nlohmann::json& json, std::vector<Row>& rows) {
         rows[i].pass = json[i].value("pass", "") == name(Pass::backward) ? Pass::backward : Pass::forward;
         if (json[i].contains("window"))
             rows[i].window = {json[i]["window"].at(0).get<int>(), json[i]["window"].at(1).get<int>()};
+        rows[i].columns = json[i].value("columns", "");
+        rows[i].documents = json[i].value("documents", "");
     }
 }
 

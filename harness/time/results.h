@@ -46,8 +46,10 @@ struct ProblemLabel {
     Shape shape;
     DType dtype = DType::bf16;
     bool causal = false;
-    Window window = {};         ///< in JSON only if there is one
-    Pass pass = Pass::forward;  ///< in JSON only if it is not that
+    Window window = {};          ///< in JSON only if there is one
+    std::string columns = {};    ///< of column_patterns(), drawn by seed 1; in JSON only if there are any
+    std::string documents = {};  ///< as Case::documents; in JSON only if there are any
+    Pass pass = Pass::forward;   ///< in JSON only if it is not that
 };
 
 /// Whether both are about the same problem in the same regime.

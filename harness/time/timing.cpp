@@ -271,7 +271,7 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
 
 ProblemLabel label_of(const TimedCase& timed) {
     const Case& c = timed.problem;
-    return {timed.regime, c.shape, c.dtype, c.causal, c.window, c.pass};
+    return {timed.regime, c.shape, c.dtype, c.causal, c.window, c.columns, c.documents, c.pass};
 }
 
 StageLabel label_of(const Stage& stage, const TimedCase& timed) {
@@ -284,12 +284,14 @@ TimingOptions timing_options(DType dtype, const std::string& regime) {
     TimingOptions options;
     for (const Regime& candidate : regimes()) {
         if (regime.empty() ? candidate.sweep : regime != candidate.name) continue;
-        for (const auto& [shape, causal, input, window] : candidate.problems) {
+        for (const auto& [shape, causal, input, window, columns, documents] : candidate.problems) {
             TimedCase& timed = options.cases.emplace_back();
             timed.regime = candidate.name;
             timed.problem.shape = shape;
             timed.problem.causal = causal;
             timed.problem.window = window;
+            timed.problem.columns = columns;
+            timed.problem.documents = documents;
             timed.problem.input = input;
             timed.problem.dtype = dtype;
             timed.problem.pass = candidate.pass;
