@@ -63,10 +63,19 @@ void claim(Claims& c) {
     const Count blocks = persistent_blocks(tiles, p);
     c.is("mbarrier_waits",
          tiles.size() + blocks + 2 * copied + 128 * warpgroups(p) * (tiles.size() + blocks + 2 * copied));
+    // Turns are those of 36. Threads of a warpgroup wait for each other before it releases a tile left out.
+    const bool turns = p.d() <= 128;
+    Count taken = 0, left_out = 0;
+    for (const QueryTile& of_block : tiles) {
+        taken += turns ? warpgroups(p) * (of_block.tiles - 1) : 0;
+        for (const GroupVisit& group : of_block.groups) left_out += of_block.tiles - group.tiles;
+    }
+    c.is("named_waits", 128 * (taken + left_out));
+    c.is("named_barriers", 128 * (2 * taken + left_out + (turns ? blocks : 0)));
     // In a window a row may begin after the first tile of its warpgroup, which then counts as a rise of m.
     if (p.window == Window())
-        c.only_moves({"mbarrier_waits", "mbarrier_stalls", "named_stalls", "exponentials_beside_products",
-                      "exponentials_beside_own_products"});
+        c.only_moves({"mbarrier_waits", "mbarrier_stalls", "named_waits", "named_barriers", "named_stalls",
+                      "exponentials_beside_products", "exponentials_beside_own_products"});
 }
 
 std::vector<Case> in_windows(std::vector<Case> cases) {
