@@ -38,9 +38,13 @@ struct KeyTileOrder {
         const Count group = of.p.H() / Count(of.p.shape.Hkv), Tr = of.query_tiles();
         const Count sms = Count(of.p.sm_count), L2 = sms << 19, bytes = 8 * of.p.Nq() * of.p.d() * group;
         if (causal) section = std::clamp<Count>(std::min(sms / Tc, L2 / bytes), 1, heads);
-        const auto seen = [&](Count key) {  // query tiles that see a key tile, over the heads of the group
-            const std::int64_t first = static_cast<std::int64_t>(key) + of.p.shape.Nq - of.p.shape.Nk;
-            return group * (Tr - (causal && first > 0 ? Count(first) / of.Br() : 0));
+        // Query tiles before a part, of n, of a key tile, over the heads of the group. In 58 all key tiles'
+        // parts begin at the same query tile.
+        const auto before = [&](Count j, Count part, Count n) {
+            const std::int64_t row = static_cast<std::int64_t>(j * of.Bc) + of.p.shape.Nq - of.p.shape.Nk;
+            const Count first = causal && row > 0 ? Count(row) / of.Br() : 0, all = Tr * group * part / n;
+            if (!last_first) return (Tr - first) * group * part / n;
+            return all / Tr * (Tr - first) + std::max(first, all % Tr) - first;
         };
         // Each block to the multiprocessor that is idle first; the sections' heads take a key tile in turn
         const auto ends_of = [&](Count n) {
@@ -49,9 +53,9 @@ struct KeyTileOrder {
                 now = done == 0 && heads % section != 0 ? heads % section : section;
                 for (Count block = 0; block < Tc * now * n; ++block) {
                     const Count turn = block / (now * n), part = block % n;
-                    const Count tiles = seen((last_first ? Tc - 1 - turn : turn) * of.Bc);
+                    const Count j = last_first ? Tc - 1 - turn : turn;
                     *std::min_element(ends.begin(), ends.end()) +=
-                        tiles * (part + 1) / n - tiles * part / n + (n == 1 ? 4 : 7);
+                        before(j, part + 1, n) - before(j, part, n) + (n == 1 ? 4 : 7);
                 }
             }
             return ends;

@@ -217,6 +217,13 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
+/// How many of the query tiles that see a key tile come before this part of them, over all heads of a group.
+/// Parts of all key tiles begin at the same query tile of the same head, unless it is one that sees no key.
+__host__ __device__ int tiles_before(int part, int parts, int Tr, int first, int heads) {
+    const int n = Tr * heads * part / parts;
+    return n / Tr * (Tr - first) + max(0, n % Tr - first);
+}
+
 /// How many key tiles come before j in the sums of query tile i: those past it, as far as the tile sees them.
 template <int d>
 __device__ int key_tiles_before(const Problem& p, int i, int j) {
@@ -225,21 +232,22 @@ __device__ int key_tiles_before(const Problem& p, int i, int j) {
 }
 
 /// Adds what each warpgroup computes of dQ to the sums of `total` query tiles, the first of them i of head h,
-/// when it is the turn of key tile j. One warp.
+/// when it is the turn of key tile j, and passes the turn on a tile later. One warp.
 template <class T, int d>
 __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i, int first, int j,
                         int total) {
     const bool sends = threadIdx.x % 32 == 0;
+    const int Tr = ceil_div(p.Nq, Tile<d>::Br);
+    const Sums<d> sums(p, 0, 0);
+    int row = ((b * p.H + h) * Tr + i) * Tile<d>::Br, before = 0;  // of all heads; of the query tile before
 #pragma unroll 1
     for (int k = 0; k < total; ++k) {
-        const Sums<d> sums(p, b, h);
-        unsigned* added = sums.added + i * Tile<d>::Br;
-        if (sends) wait_for_count(added, key_tiles_before<d>(p, i, j));
+        if (sends) wait_for_count(sums.added + row, key_tiles_before<d>(p, i, j));
 #pragma unroll
         for (int g = 0; g < groups; ++g) {
             named_barrier_sync(dQ_full + g, 128 + 32);
-            const int row = i * Tile<d>::Br + (d == 64 ? 64 * g : 0), column = d == 64 ? 0 : 64 * g;
-            float4* to = sums.dQ + fragment<d>(row, column);
+            float4* to = sums.dQ + std::int64_t{row} * (d / 4);
+            to += d == 64 ? fragment<d>(64 * g, 0) : fragment<d>(0, 64 * g);
             if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
         }
         if (sends) bulk_wait_read<1>();
@@ -248,9 +256,12 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
         if (sends) bulk_wait_read<0>();
         __syncwarp();
         named_barrier_arrive(dQ_empty + 1, 128 + 32);
-        if (sends) bulk_wait<0>(), raise_count(added);
-        if (++i == ceil_div(p.Nq, Tile<d>::Br)) i = first, ++h;
+        // What the tile before added is in the sums; what this one adds may be on its way.
+        if (sends && k > 0) bulk_wait<groups>(), raise_count(sums.added + before);
+        before = row, row += Tile<d>::Br;
+        if (++i == Tr) i = first, row += first * Tile<d>::Br;
     }
+    if (sends && total > 0) bulk_wait<0>(), raise_count(sums.added + before);
 }
 
 template <class T, int d, bool split>
@@ -275,8 +286,9 @@ __global__ void __launch_bounds__(threads, 1)
     // The query tiles that see a key are `tiles` of each head of the group, from `first` on. This block takes
     // `total` of all of them, and begins with tile i of head h.
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, tiles = Tr - first;
-    const int part = number % parts, begin = tiles * heads * part / parts;
-    const int total = tiles * heads * (part + 1) / parts - begin, group = uniform(threadIdx.x / 128);
+    const int part = number % parts, begin = tiles_before(part, parts, Tr, first, heads);
+    const int total = tiles_before(part + 1, parts, Tr, first, heads) - begin;
+    const int group = uniform(threadIdx.x / 128);
     int i = first + begin % tiles, h = h_kv * heads + begin / tiles;
     if (group == 0) {
         release_registers<24>();
@@ -437,8 +449,9 @@ int parts_of(const Shape& s, bool causal, int sm_count) {
         std::int64_t work = 0;
         for (int n = 0; n < blocks * parts; ++n) {
             const int key = order.at(s, n / parts).tile * Tile<128>::Bc, part = n % parts;
-            const int tiles = heads * (Tr - (causal ? std::max(0, key + s.Nq - s.Nk) / Br : 0));
-            const int own = tiles * (part + 1) / parts - tiles * part / parts + (parts == 1 ? 4 : 7);
+            const int first = causal ? std::max(0, key + s.Nq - s.Nk) / Br : 0;
+            const int own = tiles_before(part + 1, parts, Tr, first, heads) -
+                            tiles_before(part, parts, Tr, first, heads) + (parts == 1 ? 4 : 7);
             *std::min_element(ends.begin(), ends.end()) += own, work += own;
         }
         const std::int64_t end = *std::max_element(ends.begin(), ends.end());
