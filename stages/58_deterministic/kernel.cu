@@ -78,10 +78,9 @@ __device__ int fragment(int row, int column) {
 /// What the workspace holds of a head, its rows rounded up to whole tiles.
 template <int d>
 struct Sums {
-    float4* dQ;    // dQ / scale, by fragments
-    float *L, *D;  // L in base 2; inf past the last row
-    /// At the first row of a query tile: how many key tiles are in its sums
-    unsigned* added;
+    float4* dQ;       // dQ / scale, by fragments
+    float *L, *D;     // L in base 2; inf past the last row
+    unsigned* added;  // at the first row of a query tile: how many key tiles are in its sums
 
     __device__ Sums(const Problem& p, int b, int h) {
         const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
@@ -217,10 +216,8 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// How many of the query tiles that see a key tile come before this part of them, over all heads of a group.
-/// Parts of all key tiles begin at the same query tile of the same head, unless it is one that sees no key.
-__host__ __device__ int tiles_before(int part, int parts, int Tr, int first, int heads) {
-    const int n = Tr * heads * part / parts;
+/// How many of the first n query tiles of a group see a key tile that the first ones of each head do not see.
+__host__ __device__ int seen(int n, int Tr, int first) {
     return n / Tr * (Tr - first) + max(0, n % Tr - first);
 }
 
@@ -237,9 +234,8 @@ template <class T, int d>
 __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i, int first, int j,
                         int total) {
     const bool sends = threadIdx.x % 32 == 0;
-    const int Tr = ceil_div(p.Nq, Tile<d>::Br);
-    const Sums<d> sums(p, 0, 0);
-    int row = ((b * p.H + h) * Tr + i) * Tile<d>::Br, before = 0;  // of all heads; of the query tile before
+    const Sums<d> sums(p, b, h);            // and then those of the next head
+    int row = i * Tile<d>::Br, before = 0;  // of the query tile before: its additions may be on their way
 #pragma unroll 1
     for (int k = 0; k < total; ++k) {
         if (sends) wait_for_count(sums.added + row, key_tiles_before<d>(p, i, j));
@@ -256,10 +252,9 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
         if (sends) bulk_wait_read<0>();
         __syncwarp();
         named_barrier_arrive(dQ_empty + 1, 128 + 32);
-        // What the tile before added is in the sums; what this one adds may be on its way.
         if (sends && k > 0) bulk_wait<groups>(), raise_count(sums.added + before);
         before = row, row += Tile<d>::Br;
-        if (++i == Tr) i = first, row += first * Tile<d>::Br;
+        if (++i == ceil_div(p.Nq, Tile<d>::Br)) i = first, row += first * Tile<d>::Br;
     }
     if (sends && total > 0) bulk_wait<0>(), raise_count(sums.added + before);
 }
@@ -282,13 +277,13 @@ __global__ void __launch_bounds__(threads, 1)
     __syncthreads();  // the mbarriers are set up, and the block has its number
     const int number = uniform(load(&shared.number)), parts = split ? order.parts : 1;
     const TileIndex tile = order.at(p, number / parts);
-    const int j = tile.tile, h_kv = tile.head, b = tile.batch, heads = p.H / p.Hkv;
+    const int j = tile.tile, h_kv = tile.head, b = tile.batch, heads = p.H / p.Hkv, all = Tr * heads;
     // The query tiles that see a key are `tiles` of each head of the group, from `first` on. This block takes
-    // `total` of all of them, and begins with tile i of head h.
+    // `total` of them, from tile i of head h on. Of all, also unseen, parts begin at the same for each key
+    // tile.
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, tiles = Tr - first;
-    const int part = number % parts, begin = tiles_before(part, parts, Tr, first, heads);
-    const int total = tiles_before(part + 1, parts, Tr, first, heads) - begin;
-    const int group = uniform(threadIdx.x / 128);
+    const int part = number % parts, begin = seen(all * part / parts, Tr, first);
+    const int total = seen(all * (part + 1) / parts, Tr, first) - begin, group = uniform(threadIdx.x / 128);
     int i = first + begin % tiles, h = h_kv * heads + begin / tiles;
     if (group == 0) {
         release_registers<24>();
@@ -435,9 +430,7 @@ TileOrder order_of(const Shape& s, bool causal, int sm_count) {
     return {Tc, heads, causal ? int(std::clamp<std::int64_t>(most, 1, heads)) : 1};
 }
 
-/// Among how many blocks to divide the query tiles of a key tile: as many as end soonest, if by a hundredth.
-/// Blocks go in order, each to the multiprocessor that is idle first. In the time of a query tile: a block's
-/// start and end take 4, and 3 more if its part is stored and added.
+/// Among how many blocks to divide the query tiles of a key tile, by a schedule as in 55
 int parts_of(const Shape& s, bool causal, int sm_count) {
     const TileOrder order = order_of(s, causal, sm_count);
     const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br, Tr = ceil_div(s.Nq, Br), heads = s.H / s.Hkv;
@@ -450,8 +443,8 @@ int parts_of(const Shape& s, bool causal, int sm_count) {
         for (int n = 0; n < blocks * parts; ++n) {
             const int key = order.at(s, n / parts).tile * Tile<128>::Bc, part = n % parts;
             const int first = causal ? std::max(0, key + s.Nq - s.Nk) / Br : 0;
-            const int own = tiles_before(part + 1, parts, Tr, first, heads) -
-                            tiles_before(part, parts, Tr, first, heads) + (parts == 1 ? 4 : 7);
+            const int own = seen(Tr * heads * (part + 1) / parts, Tr, first) -
+                            seen(Tr * heads * part / parts, Tr, first) + (parts == 1 ? 4 : 7);
             *std::min_element(ends.begin(), ends.end()) += own, work += own;
         }
         const std::int64_t end = *std::max_element(ends.begin(), ends.end());
