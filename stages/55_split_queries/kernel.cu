@@ -404,8 +404,7 @@ TileOrder order_of(const Shape& s, bool causal, int sm_count) {
 }
 
 /// Among how many blocks to divide the query tiles of a key tile: as many as end soonest, if by a hundredth.
-/// Blocks go in order, each to the multiprocessor that is idle first. In the time of a query tile: a block's
-/// start and end take 4, and 3 more if its part is stored and added.
+/// Blocks go in order to the multiprocessor idle first. Start and end take as long as 4 tiles, of a part 7.
 int parts_of(const Shape& s, bool causal, int sm_count) {
     const TileOrder order = order_of(s, causal, sm_count);
     const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br, Tr = ceil_div(s.Nq, Br), heads = s.H / s.Hkv;
@@ -414,14 +413,15 @@ int parts_of(const Shape& s, bool causal, int sm_count) {
     int best = 1;
     for (int parts = 1; parts <= most && blocks < 8 * sm_count; ++parts) {  // eight rounds end evenly
         std::vector<std::int64_t> ends(sm_count);
-        std::int64_t work = 0;
+        std::int64_t work = 0, end = 0;
         for (int n = 0; n < blocks * parts; ++n) {
             const int key = order.at(s, n / parts).tile * Tile<128>::Bc, part = n % parts;
             const int tiles = heads * (Tr - (causal ? std::max(0, key + s.Nq - s.Nk) / Br : 0));
             const int own = tiles * (part + 1) / parts - tiles * part / parts + (parts == 1 ? 4 : 7);
-            *std::min_element(ends.begin(), ends.end()) += own, work += own;
+            std::pop_heap(ends.begin(), ends.end(), std::greater());  // the soonest is last
+            work += own, end = std::max(end, ends.back() += own);
+            std::push_heap(ends.begin(), ends.end(), std::greater());
         }
-        const std::int64_t end = *std::max_element(ends.begin(), ends.end());
         if (parts == 1 || end * 100 < soonest * 99) soonest = end, best = parts;
         if (work * 100 >= soonest * 99 * sm_count) break;  // more parts are more work
     }

@@ -279,8 +279,7 @@ __global__ void __launch_bounds__(threads, 1)
     const TileIndex tile = order.at(p, number / parts);
     const int j = tile.tile, h_kv = tile.head, b = tile.batch, heads = p.H / p.Hkv, all = Tr * heads;
     // The query tiles that see a key are `tiles` of each head of the group, from `first` on. This block takes
-    // `total` of them, from tile i of head h on. Of all, also unseen, parts begin at the same for each key
-    // tile.
+    // `total` of them, from tile i of head h on. The parts of all key tiles begin at the same, seen or not.
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, tiles = Tr - first;
     const int part = number % parts, begin = seen(all * part / parts, Tr, first);
     const int total = seen(all * (part + 1) / parts, Tr, first) - begin, group = uniform(threadIdx.x / 128);
@@ -439,15 +438,16 @@ int parts_of(const Shape& s, bool causal, int sm_count) {
     int best = 1;
     for (int parts = 1; parts <= most && blocks < 8 * sm_count; ++parts) {  // eight rounds end evenly
         std::vector<std::int64_t> ends(sm_count);
-        std::int64_t work = 0;
+        std::int64_t work = 0, end = 0;
         for (int n = 0; n < blocks * parts; ++n) {
             const int key = order.at(s, n / parts).tile * Tile<128>::Bc, part = n % parts;
             const int first = causal ? std::max(0, key + s.Nq - s.Nk) / Br : 0;
             const int own = seen(Tr * heads * (part + 1) / parts, Tr, first) -
                             seen(Tr * heads * part / parts, Tr, first) + (parts == 1 ? 4 : 7);
-            *std::min_element(ends.begin(), ends.end()) += own, work += own;
+            std::pop_heap(ends.begin(), ends.end(), std::greater());  // the soonest is last
+            work += own, end = std::max(end, ends.back() += own);
+            std::push_heap(ends.begin(), ends.end(), std::greater());
         }
-        const std::int64_t end = *std::max_element(ends.begin(), ends.end());
         if (parts == 1 || end * 100 < soonest * 99) soonest = end, best = parts;
         if (work * 100 >= soonest * 99 * sm_count) break;  // more parts are more work
     }
