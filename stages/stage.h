@@ -26,7 +26,7 @@ enum class Backend : std::uint8_t {
 };
 
 /// What a problem may have beyond what every stage takes. A stage declares those that it takes, too.
-enum class Feature : std::uint8_t { window, columns, documents };
+enum class Feature : std::uint8_t { window, columns, documents, lengths, pages };
 
 const char* name(DType dtype);
 const char* name(Pass pass);
@@ -96,6 +96,14 @@ struct Problem : Shape {
     Window window;  ///< under a causal mask, the keys that both leave
     Columns columns;
     Documents documents;
+    /// (B,): the keys of each request, which are the first of its Nk; a causal mask and a window are aligned
+    /// to the last of them. What lies past them may be NaN. Null: each request has all Nk.
+    const int* lengths = nullptr;
+    /// (B, ceil(Nk / page_size)): the page that holds a request's keys k page_size .. (k + 1) page_size - 1.
+    /// K and V are then pools of pages, (pages, heads, page_size, d), and `batch` is the stride from page to
+    /// page. Requests may share pages. Entries past a request's last page mean nothing. Null: no pages.
+    const int* block_table = nullptr;
+    int page_size = 0;  ///< a power of two
     DType dtype = DType::fp16;
     void* workspace = nullptr;  ///< the stage's workspace_bytes(); all but its counters is undefined
     int sm_count = 1;           ///< multiprocessors of the device

@@ -98,7 +98,8 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                {"decoding", false},
                                                {"window", false},
                                                {"columns", false},
-                                               {"documents", false}});
+                                               {"documents", false},
+                                               {"cache", false}});
     CHECK(json["properties"].back()["ablation"] == true);
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);

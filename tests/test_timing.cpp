@@ -66,6 +66,12 @@ TEST_CASE("work is counted as the FlashAttention papers count it", "[timing]") {
     CHECK(unavoidable_bytes(decode, Pass::backward) == 2 * unavoidable_bytes(decode));
     CHECK(counts_bytes(decode));
     CHECK_FALSE(counts_bytes(shape));
+    // 16 rows of a group of 4 fill a tile of 64; a short sequence is no draft.
+    Shape rows{.B = 1, .H = 32, .Hkv = 8, .Nq = 16, .Nk = 8192, .d = 128};
+    CHECK(counts_bytes(rows));
+    rows.Nq = 17;
+    CHECK_FALSE(counts_bytes(rows));
+    CHECK_FALSE(counts_bytes({.B = 16, .H = 8, .Hkv = 8, .Nq = 64, .Nk = 64, .d = 64}));
 }
 
 TEST_CASE("regimes are those of the design", "[timing]") {
@@ -73,13 +79,15 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     for (const Regime& regime : regimes()) {
         if (regime.sweep) continue;
         names.push_back(regime.name);
-        for (const auto& [shape, causal, input, window, columns, documents] : regime.problems) {
+        for (const auto& [shape, causal, input, window, columns, documents, cache] : regime.problems) {
             INFO(regime.name);
             const std::string& name = names.back();
             CHECK(shape.d == (name.ends_with("narrow") ? 64 : name.ends_with("wide") ? 256 : 128));
             CHECK((window != Window()) == name.ends_with("window"));
             CHECK((*columns != '\0') == (name == "column-bounds"));
             CHECK(documents.empty() == (name != "packed"));
+            CHECK(cache.lengths.empty() == (name != "ragged" && name != "paged"));
+            CHECK((cache.page_size == 0 || name == "paged"));
             if (window == Window() && *columns == '\0' && documents.empty())
                 CHECK(causal == (names.back() == "causal" || shape.Nq == 512 || shape.Nq == 8192));
             CHECK((regime.pass == Pass::backward) == name.starts_with("backward"));
@@ -90,9 +98,9 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     }
     CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide",
                                             "backward", "backward-narrow", "backward-wide", "window",
-                                            "backward-window", "column-bounds", "packed"});
+                                            "backward-window", "column-bounds", "packed", "ragged", "paged"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 30);
+    CHECK(timing_options(DType::bf16).cases.size() == 35);
     CHECK(timing_options(DType::bf16, "backward").cases[1].problem.pass == Pass::backward);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);
@@ -126,6 +134,16 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
         CHECK(s.Nk % 64 != 0);
         CHECK(s.H / s.Hkv == 3);
     }
+    const TimingOptions draft = timing_options(DType::bf16, "draft");
+    REQUIRE(draft.cases.size() == serving.cases.size());
+    for (std::size_t i = 0; i < draft.cases.size(); ++i) {
+        Shape s = draft.cases[i].problem.shape;
+        CHECK(s.Nq == 4);
+        CHECK(counts_bytes(s));
+        s.Nq = 1;
+        CHECK(s == serving.cases[i].problem.shape);
+    }
+    CHECK(is_decoding("draft"));
     const TimingOptions odd = timing_options(DType::bf16, "prefill-odd");
     CHECK(odd.cases.size() == 16);
     for (const TimedCase& timed : odd.cases) {
@@ -162,7 +180,7 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
         CHECK((s.Nq % 64 != 0 && s.Nk % 64 != 0));
     }
     for (const char* name : {"gradients", "gradients-odd", "prefill", "prefill-odd", "serving", "serving-odd",
-                             "few-rows", "papers", "standard", "rising", "causal-small"})
+                             "draft", "few-rows", "papers", "standard", "rising", "causal-small"})
         CHECK(is_sweep(name));
     for (const char* name : {"train", "custom", ""}) CHECK_FALSE(is_sweep(name));
 }

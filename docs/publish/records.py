@@ -67,12 +67,12 @@ def pass_of(row):
 def mask_in_words(row):
     """" window=1023,0 columns=documents"; empty for none of them"""
     window = f" window={','.join(map(str, row.window))}" if "window" in row else ""
-    return window + "".join(f" {mask}={row[mask]}" for mask in ("columns", "documents") if mask in row)
+    return window + "".join(f" {mask}={row[mask]}" for mask in ("columns", "documents", "lengths", "pages") if mask in row)
 
 
 def is_plain(row):
     """Whether its mask is the causal one or none."""
-    return not any(mask in row for mask in ("window", "columns", "documents"))
+    return not any(mask in row for mask in ("window", "columns", "documents", "lengths", "pages"))
 
 
 def key_of(row):
@@ -87,13 +87,14 @@ def long_name(row):
 
 
 def counts_bytes(row):
-    """Whether the bytes bound the problem and not the products: one query row, as in decoding."""
-    return row.shape.Nq == 1
+    """Whether the bytes bound the problem and not the products: see harness/problem/shape.h."""
+    s = row.shape
+    return s.Nq == 1 or (s.Nq * s.H <= 64 * s.Hkv and 16 * s.Nq <= s.Nk)
 
 
 def flops(row):
     """As the FlashAttention papers count them: see harness/problem/shape.h."""
-    if "columns" in row or "documents" in row:  # whose bounds it does not hold, and whose lengths are a text
+    if "columns" in row or "documents" in row or "lengths" in row:  # whose bounds it does not hold, and whose lengths are a text
         return row.rate * 1e9 * ms_of(row)
     s = row.shape
     square = min(s.Nq, s.Nk)  # of scores that the mask halves, bottom-right
@@ -134,7 +135,9 @@ class Problem:
         seen = f"{short_size(sum(first.window) + 1)} of " if "window" in first else ""  # keys of a window
         columns = f"{first.columns.replace('_', ' ')} " if "columns" in first else ""
         documents = f"{first.documents.count(',') + 1} in " if "documents" in first else ""
-        self.short_name = f"{first.regime} {columns}{documents}{seen}{short_size(first.shape.Nk)}"  # what tells its problems apart
+        lengths = f"{first.lengths.count(',') + 1} in " if "lengths" in first else ""
+        pages = f"{first.pages}s of " if "pages" in first else ""
+        self.short_name = f"{first.regime} {columns}{documents}{lengths}{pages}{seen}{short_size(first.shape.Nk)}"  # what tells its problems apart
 
     @property
     def full_name(self):

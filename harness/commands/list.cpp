@@ -143,13 +143,14 @@ Document run(const ListOptions& options) {
                     {"decoding", "one query row"},
                     {"window", "a sliding window"},
                     {"columns", "column bounds"},
-                    {"documents", "packed documents"}});
+                    {"documents", "packed documents"},
+                    {"cache", "lengths or pages"}});
     for (const Regime& regime : regimes()) {
-        families.add_row({regime.name, name(regime.pass), yes_or_no(regime.sweep),
-                          yes_or_no(is_decoding(regime.name)),
-                          yes_or_no(regime.problems[0].window != Window()),
-                          yes_or_no(*regime.problems[0].columns != '\0'),
-                          yes_or_no(!regime.problems[0].documents.empty())});
+        families.add_row(
+            {regime.name, name(regime.pass), yes_or_no(regime.sweep), yes_or_no(is_decoding(regime.name)),
+             yes_or_no(regime.problems[0].window != Window()), yes_or_no(*regime.problems[0].columns != '\0'),
+             yes_or_no(!regime.problems[0].documents.empty()),
+             yes_or_no(regime.problems[0].cache != Cache())});
     }
     Document document;
     document.tables = {table};

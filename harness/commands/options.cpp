@@ -9,6 +9,7 @@
 
 #include "harness/base/file.h"
 #include "harness/base/terminal.h"
+#include "harness/problem/cache.h"
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
@@ -54,6 +55,7 @@ CaseOptions::CaseOptions(Command& command) {
     add_window(command, window);
     add_columns(command, columns);
     add_documents(command, documents);
+    add_cache(command, cache);
     add_dtype(command, dtype);
     add_layout(command, layout);
     std::map<std::string, std::string> kinds;
@@ -69,11 +71,13 @@ Case CaseOptions::with_default(const Shape& default_shape) const {
     c.window = window;
     c.columns = columns;
     c.documents = documents;
+    c.cache = cache;
     require_documents(c);
     c.dtype = dtype.value_or(c.dtype);
     c.layout = layout.value_or(c.layout);
     c.input = input.value_or(c.input);
     c.seed = seed.value_or(c.seed);
+    require_cache(c);
     return c;
 }
 
@@ -87,6 +91,7 @@ RegimeOptions::RegimeOptions(Command& command) {
     add_window(command, window);
     add_columns(command, columns);
     add_documents(command, documents);
+    add_cache(command, cache);
     add_dtype(command, dtype);
 }
 
@@ -98,6 +103,9 @@ void RegimeOptions::check() const {
         throw BadUsage("--columns goes with --shape; the regimes say which of theirs have bounds");
     if (!documents.empty() && !shape)
         throw BadUsage("--documents goes with --shape; the regimes say which of theirs are packed");
+    if (cache != Cache() && !shape)
+        throw BadUsage(
+            "--lengths and --page-size go with --shape; the regimes say which of theirs have them");
     if (!columns.empty() && column_pattern(columns).of_heads) {
         throw BadUsage(
             fmt::format("--columns {} has bounds for each head, and what is timed is compared head by "
@@ -114,7 +122,9 @@ Case RegimeOptions::custom_case(Pass pass) const {
     c.window = window;
     c.columns = columns;
     c.documents = documents;
+    c.cache = cache;
     require_documents(c);
+    require_cache(c);
     c.dtype = dtype_or_default();
     return c;
 }
@@ -151,6 +161,15 @@ void add_documents(Command& command, std::string& documents) {
             "--documents", documents,
             "Documents packed in one sequence, by their lengths in tokens, or ROWSxKEYS where these differ")
         .type_name("A,B,...");
+}
+
+void add_cache(Command& command, Cache& cache) {
+    command
+        .option("--lengths", cache.lengths,
+                "Keys of the requests, of the Nk that each has room for; in turn if there are more requests")
+        .type_name("A,B,...");
+    command.option("--page-size", cache.page_size,
+                   "K and V lie in pages of so many keys, a power of two, in an order that the seed draws");
 }
 
 void add_dtype(Command& command, std::optional<DType>& dtype) {

@@ -26,7 +26,8 @@ struct StageOptions {
     std::vector<std::string> words;
 };
 
-/// --shape, --causal, --window, --columns, --documents, --dtype, --layout, --input, --seed
+/// --shape, --causal, --window, --columns, --documents, --lengths, --page-size, --dtype, --layout, --input,
+/// --seed
 struct CaseOptions {
     explicit CaseOptions(Command& command);
     /// The case that the options describe; `shape` where none was given.
@@ -37,16 +38,17 @@ struct CaseOptions {
     Window window;
     std::string columns;
     std::string documents;
+    Cache cache;
     std::optional<DType> dtype;
     std::optional<Layout> layout;
     std::optional<std::string> input;
     std::optional<std::uint64_t> seed;
 };
 
-/// --regime, or --shape, --causal, --window, --columns and --documents; --dtype
+/// --regime, or --shape with all that goes with it; --dtype
 struct RegimeOptions {
     explicit RegimeOptions(Command& command);
-    /// Throws BadUsage for --causal, --window, --columns or --documents without --shape.
+    /// Throws BadUsage for an option that goes with --shape without it.
     void check() const;
     /// The problem of --shape, for a pass.
     Case custom_case(Pass pass) const;
@@ -58,6 +60,7 @@ struct RegimeOptions {
     Window window;
     std::string columns;
     std::string documents;
+    Cache cache;
     std::optional<DType> dtype;
 };
 
@@ -66,6 +69,7 @@ Argument add_shape(Command& command, std::optional<Shape>& shape);
 void add_window(Command& command, Window& window);
 void add_columns(Command& command, std::string& columns);
 void add_documents(Command& command, std::string& documents);
+void add_cache(Command& command, Cache& cache);
 void add_dtype(Command& command, std::optional<DType>& dtype);
 void add_layout(Command& command, std::optional<Layout>& layout);
 

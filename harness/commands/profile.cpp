@@ -76,6 +76,9 @@ std::vector<std::string> same_command(const ProfileOptions& options) {
     }
     if (!problem.columns.empty()) command.insert(command.end(), {"--columns", problem.columns});
     if (!problem.documents.empty()) command.insert(command.end(), {"--documents", problem.documents});
+    if (!problem.cache.lengths.empty()) command.insert(command.end(), {"--lengths", problem.cache.lengths});
+    if (const int size = problem.cache.page_size; size != 0)
+        command.insert(command.end(), {"--page-size", std::to_string(size)});
     if (options.bytes) command.emplace_back("--bytes");
     command.insert(command.end(), {"--dtype", name(problem.dtype_or_default())});
     return command;

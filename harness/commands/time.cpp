@@ -95,12 +95,13 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
         if (timing.cases.empty()) {
             const Regime& regime = *regime_named(options.problem.regime);
             const Regime::Problem& problem = regime.problems[0];
-            throw BadUsage(
-                fmt::format("none of these stages computes what '{}' times: {}{}{}{}", options.problem.regime,
-                            regime.pass == Pass::backward ? "the gradients of attention" : "attention",
-                            problem.window == Window() ? "" : " in a sliding window",
-                            *problem.columns == '\0' ? "" : " with column bounds",
-                            problem.documents.empty() ? "" : " of packed documents"));
+            throw BadUsage(fmt::format(
+                "none of these stages computes what '{}' times: {}{}{}{}{}", options.problem.regime,
+                regime.pass == Pass::backward ? "the gradients of attention" : "attention",
+                problem.window == Window() ? "" : " in a sliding window",
+                *problem.columns == '\0' ? "" : " with column bounds",
+                problem.documents.empty() ? "" : " of packed documents",
+                problem.cache == Cache() ? "" : " of requests with a cache of their own"));
         }
     }
     timing.takes_part = [&](const Stage& stage, const Case& c) {

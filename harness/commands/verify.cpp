@@ -15,6 +15,7 @@
 #include "harness/commands/options.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
+#include "harness/problem/cache.h"
 #include "harness/problem/random.h"
 #include "harness/problem/shape.h"
 #include "harness/time/results.h"
@@ -71,7 +72,8 @@ std::vector<Verification> drawn(const std::vector<const Stage*>& stages, const V
         dims.insert(stage->head_dims.begin(), stage->head_dims.end());
         verifications.emplace_back(stage, std::vector<Case>());
     }
-    std::mt19937_64 random(seed_of(options)), windows(seed_of(options) + 1), documents(seed_of(options) + 2);
+    std::mt19937_64 random(seed_of(options)), windows(seed_of(options) + 1), documents(seed_of(options) + 2),
+        caches(seed_of(options) + 3);
     for (int k = 0; k < options.random; ++k) {
         Case c = random_case(random, {dims.begin(), dims.end()}, k);
         if (on_gpu && c.layout == Layout::far)
@@ -80,12 +82,17 @@ std::vector<Verification> drawn(const std::vector<const Stage*>& stages, const V
         const std::string columns = random_columns(windows);
         Case packed = c;
         pack_at_random(documents, packed);
+        Case cached = c;
+        draw_lengths(caches, cached);
+        draw_pages(caches, cached);
         for (Verification& v : verifications) {
             if (!v.stage->has_head_dim(c.shape.d)) continue;
             v.cases.push_back(takes(*v.stage, Feature::documents) ? packed : c);
             v.cases.back().pass = v.stage->pass;
             if (takes(*v.stage, Feature::window)) v.cases.back().window = window;
             if (takes(*v.stage, Feature::columns)) v.cases.back().columns = columns;
+            if (takes(*v.stage, Feature::lengths)) v.cases.back().cache.lengths = cached.cache.lengths;
+            if (takes(*v.stage, Feature::pages)) v.cases.back().cache.page_size = cached.cache.page_size;
         }
     }
     return verifications;
@@ -130,6 +137,7 @@ std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
     if (wanted.window != Window()) throw BadUsage("--window goes with --shape");
     if (!wanted.columns.empty()) throw BadUsage("--columns goes with --shape");
     if (!wanted.documents.empty()) throw BadUsage("--documents goes with --shape");
+    if (wanted.cache != Cache()) throw BadUsage("--lengths and --page-size go with --shape");
     std::vector<Case> cases = verification_cases(stage, options.quick ? Cover::each : Cover::all);
     std::erase_if(cases, [&](const Case& c) {
         return (wanted.causal && !c.causal) || c.dtype != wanted.dtype.value_or(c.dtype) ||
@@ -177,7 +185,8 @@ Document run(const VerifyOptions& options) {
     if (options.random > 0) {
         const CaseOptions& wanted = options.problem;
         if (wanted.shape || wanted.causal || wanted.window != Window() || !wanted.columns.empty() ||
-            !wanted.documents.empty() || wanted.dtype || wanted.layout || wanted.input || options.quick)
+            !wanted.documents.empty() || wanted.cache != Cache() || wanted.dtype || wanted.layout ||
+            wanted.input || options.quick)
             throw BadUsage("--random draws all of a problem: it goes with --seed alone");
     } else {
         for (const Stage* stage : options.stages.selected())

@@ -104,6 +104,11 @@ Case telling_case(const Stage& stage) {
     if (regime.ends_with("window")) c.window = {99, 0};
     if (regime == "column-bounds") c.columns = "documents";
     if (regime == "packed") c.documents = "200,40,272";
+    if (regime == "ragged" || regime == "paged") {
+        c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64};
+        c.cache.lengths = "100,2048,300,900";
+    }
+    if (regime == "paged") c.cache.page_size = 16;
     c.causal = regime == "causal" || regime.ends_with("wide");
     c.pass = stage.pass;
     return c;

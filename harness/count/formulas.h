@@ -30,6 +30,7 @@ struct Counted {
     std::string columns = {};
     std::uint64_t seed = 1;
     std::string documents = {};
+    Cache cache = {};
 
     Count B() const { return shape.B; }
     Count H() const { return shape.H; }

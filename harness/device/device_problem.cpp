@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "harness/ladder/ladder.h"
+#include "harness/problem/cache.h"
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
 
@@ -19,6 +20,11 @@ Buffer uploaded(Device& device, const Case& c, Tensor tensor, const std::vector<
     Buffer buffer(device, dense.empty() ? 0 : placed.span() * sizeof(std::uint16_t), name, false);
     if (buffer.bytes() > 0) upload(device, buffer.data(), placed, dense.data());
     return buffer;
+}
+
+Buffer uploaded_keys(Device& device, const Case& c, Tensor tensor, const std::vector<std::uint16_t>& dense,
+                     const char* name) {
+    return uploaded(device, c, tensor, c.cache == Cache() ? dense : in_slots(c, dense), name);
 }
 
 template <class X>
@@ -82,13 +88,15 @@ void upload(Device& device, void* data, const Placement& placed, const std::uint
 
 DeviceInputs::DeviceInputs(Device& device, const Case& c, const Inputs& inputs)
     : Q(uploaded(device, c, Tensor::Q, inputs.Q, "Q")),
-      K(uploaded(device, c, Tensor::K, inputs.K, "K")),
-      V(uploaded(device, c, Tensor::V, inputs.V, "V")),
+      K(uploaded_keys(device, c, Tensor::K, inputs.K, "K")),
+      V(uploaded_keys(device, c, Tensor::V, inputs.V, "V")),
       dO(uploaded(device, c, Tensor::dO, inputs.dO, "dO")),
       O(uploaded(device, c, Tensor::O, inputs.O, "O")),
       L(uploaded(device, inputs.L, "L")),
       columns(uploaded_columns(device, c)),
-      documents(uploaded(device, document_bounds(c), "documents")) {}
+      documents(uploaded(device, document_bounds(c), "documents")),
+      lengths(uploaded(device, lengths_of(c), "lengths")),
+      block_table(uploaded(device, ladder::block_table(c), "block table")) {}
 
 DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
     : Q(Room(device, c, false).of(Tensor::Q, "Q")),
@@ -98,15 +106,17 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
       O(Room(device, c, true).of(Tensor::O, "O", is_backward(c))),
       L(Room(device, c, true).L(is_backward(c))),
       columns(uploaded_columns(device, c)),
-      documents(uploaded(device, document_bounds(c), "documents")) {
+      documents(uploaded(device, document_bounds(c), "documents")),
+      lengths(uploaded(device, lengths_of(c), "lengths")),
+      block_table(uploaded(device, ladder::block_table(c), "block table")) {
     if (c.input != "normal") {
         const Inputs inputs = make_inputs(c);
         const auto place = [&](const Buffer& to, Tensor tensor, const std::vector<std::uint16_t>& from) {
             upload(device, to.data(), placement(c, tensor), from.data());
         };
         place(Q, Tensor::Q, inputs.Q);
-        place(K, Tensor::K, inputs.K);
-        place(V, Tensor::V, inputs.V);
+        place(K, Tensor::K, in_slots(c, inputs.K));
+        place(V, Tensor::V, in_slots(c, inputs.V));
         if (!is_backward(c)) return;
         place(dO, Tensor::dO, inputs.dO);
         place(O, Tensor::O, inputs.O);
@@ -142,7 +152,9 @@ Addresses DeviceInputs::addresses() const {
             .L = static_cast<float*>(L.data()),
             .dO = dO.data(),
             .columns = columns.data(),
-            .documents = documents.data()};
+            .documents = documents.data(),
+            .lengths = lengths.data(),
+            .block_table = block_table.data()};
 }
 
 const Stage* last_forward(const Device& device, const Case& c) {

@@ -14,21 +14,23 @@ namespace ladder {
 void upload(Device& device, void* data, const Placement& placement, const std::uint16_t* dense);
 
 /// The inputs of one case on the device, which stages can share. Between rows there is NaN, unless they are
-/// too far apart. Throws CannotRun.
+/// too far apart, and so there is where no request has a key. Throws CannotRun.
 struct DeviceInputs {
     DeviceInputs(Device& device, const Case& c, const Inputs& inputs);
-    /// The same kind of inputs; N(0, 1) numbers are made there, since they are quicker than make_inputs().
-    /// For the same reason O and L of the backward pass are what last_forward() computes of them there:
-    /// CannotRun if no stage does.
+    /// The same kind of inputs, without that NaN; N(0, 1) numbers are made there, since they are quicker than
+    /// make_inputs(). For the same reason O and L of the backward pass are what last_forward() computes of
+    /// them there: CannotRun if no stage does.
     DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c);
 
     /// Where they are; the outputs are nowhere.
     Addresses addresses() const;
 
     Buffer Q, K, V;
-    Buffer dO, O, L;   ///< of the backward pass alone; else empty
-    Buffer columns;    ///< of column bounds; else empty
-    Buffer documents;  ///< document_bounds(); else empty
+    Buffer dO, O, L;     ///< of the backward pass alone; else empty
+    Buffer columns;      ///< of column bounds; else empty
+    Buffer documents;    ///< document_bounds(); else empty
+    Buffer lengths;      ///< lengths_of(); else empty
+    Buffer block_table;  ///< block_table(); else empty
 };
 
 /// The last rung that computes attention at this head dimension on the device, or null.

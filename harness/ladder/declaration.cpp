@@ -94,6 +94,8 @@ bool read(std::string_view value, std::vector<Feature>& features) {
         if (item == "Feature::window") features.push_back(Feature::window);
         if (item == "Feature::columns") features.push_back(Feature::columns);
         if (item == "Feature::documents") features.push_back(Feature::documents);
+        if (item == "Feature::lengths") features.push_back(Feature::lengths);
+        if (item == "Feature::pages") features.push_back(Feature::pages);
     }
     return !list.empty() && features.size() == list.size();
 }

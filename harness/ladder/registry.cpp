@@ -46,8 +46,12 @@ const char* name(Feature feature) {
             return "a sliding window";
         case Feature::columns:
             return "column bounds";
-        default:
+        case Feature::documents:
             return "packed documents";
+        case Feature::lengths:
+            return "lengths of requests";
+        default:
+            return "K and V in pages";
     }
 }
 

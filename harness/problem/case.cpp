@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "harness/problem/cache.h"
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
@@ -78,11 +79,18 @@ Placement placement(const Case& c, Tensor tensor) {
         p.batch = (std::int64_t{1} << 31) + place * p.heads;
         return p;
     }
+    if (of_keys && c.cache.page_size > 0) {
+        p.B = pool_pages(c);
+        p.N = c.cache.page_size;
+    }
     const Mixed how = c.layout == Layout::mixed ? mixed[static_cast<int>(tensor)] : Mixed{c.layout, 0};
     const std::int64_t row = s.d + how.more_columns;
+    // Pages hold their keys one after the other, each with all its heads, as caches do.
+    const bool heads_first =
+        how.order == Layout::bhnd && !(of_keys && c.cache.page_size > 0 && c.layout != Layout::mixed);
     p.batch = row * p.heads * p.N;
-    p.head = how.order == Layout::bhnd ? row * p.N : row;
-    p.row = how.order == Layout::bhnd ? row : row * p.heads;
+    p.head = heads_first ? row * p.N : row;
+    p.row = heads_first ? row : row * p.heads;
     return p;
 }
 
@@ -95,7 +103,7 @@ std::string Case::description() const {
     std::string text = fmt::format("B={} H={} Hkv={} Nq={} Nk={} d={} {}{}{} {} {}", s.B, s.H, s.Hkv, s.Nq,
                                    s.Nk, s.d, name(dtype), pass == Pass::backward ? " backward" : "",
                                    causal ? " causal" : "", name(layout), input);
-    text += in_words(window, columns, documents);
+    text += in_words(window, columns, documents, cache);
     if (scale) text += fmt::format(" scale={}", *scale);
     if (seed != 1) text += fmt::format(" seed={}", seed);
     if (multiprocessors != 0) text += fmt::format(" sms={}", multiprocessors);
@@ -110,6 +118,8 @@ std::string Case::options() const {
     if (window != plain.window) text += fmt::format(" --window {},{}", window.left, window.right);
     if (!columns.empty()) text += " --columns " + columns;
     if (!documents.empty()) text += " --documents " + documents;
+    if (!cache.lengths.empty()) text += " --lengths " + cache.lengths;
+    if (cache.page_size != 0) text += fmt::format(" --page-size {}", cache.page_size);
     if (dtype != plain.dtype) text += fmt::format(" --dtype {}", name(dtype));
     if (layout != plain.layout) text += fmt::format(" --layout {}", name(layout));
     if (input != plain.input) text += " --input " + input;
@@ -148,6 +158,10 @@ Case parse_case(const std::string& options) {
             c.columns = one_of(columns);
         } else if (option == "--documents") {
             c.documents = value;
+        } else if (option == "--lengths") {
+            c.cache.lengths = value;
+        } else if (option == "--page-size") {
+            c.cache.page_size = number_in<int>(value);
         } else if (option == "--dtype") {
             c.dtype = one_of(dtypes);
         } else if (option == "--layout") {
@@ -166,6 +180,7 @@ Case parse_case(const std::string& options) {
     }
     if (!has_shape) throw BadUsage("the case has no --shape");
     require_documents(c);
+    require_cache(c);
     return c;
 }
 
@@ -174,6 +189,8 @@ std::vector<Feature> features_of(const Case& c) {
     if (c.window != Window()) features.push_back(Feature::window);
     if (!c.columns.empty()) features.push_back(Feature::columns);
     if (!c.documents.empty()) features.push_back(Feature::documents);
+    if (!c.cache.lengths.empty()) features.push_back(Feature::lengths);
+    if (c.cache.page_size != 0) features.push_back(Feature::pages);
     return features;
 }
 
@@ -218,6 +235,11 @@ Problem make_problem(const Case& c, const Addresses& at) {
     if (const auto count = static_cast<int>(documents_of(c).size()); count > 0) {
         const int* bounds = static_cast<const int*>(at.documents);
         problem.documents = {bounds, bounds + count + 1, count};
+    }
+    if (!c.cache.lengths.empty()) problem.lengths = static_cast<const int*>(at.lengths);
+    if (c.cache.page_size != 0) {
+        problem.block_table = static_cast<const int*>(at.block_table);
+        problem.page_size = c.cache.page_size;
     }
     problem.dtype = c.dtype;
     return problem;

@@ -57,6 +57,14 @@ struct Placement {
 /// The dense (B, heads, N, d) tensor at `data`, as tensors lie in the host's memory.
 View dense_view(void* data, int heads, int N, int d);
 
+/// How much of K and V each request of a batch has, and where it lies.
+struct Cache {
+    std::string lengths = {};  ///< keys of the requests, "100,0,513", in turn if B is more; empty: all Nk
+    int page_size = 0;         ///< keys of a page, in a pool whose table the seed shuffles; 0: no pages
+
+    bool operator==(const Cache&) const = default;
+};
+
 /// One problem of one pass, with its inputs.
 struct Case {
     Shape shape;
@@ -67,6 +75,7 @@ struct Case {
     std::string columns = {};  ///< one of column_patterns(), drawn by the seed; empty for none
     std::string documents =
         {};  ///< packed in one sequence: lengths "512,0,1x512" (ROWSxKEYS); empty for none
+    Cache cache = {};
     Layout layout = Layout::bhnd;  ///< in the device's memory; on the host tensors are (B, heads, N, d)
     std::string input = "normal";
     std::uint64_t seed = 1;
@@ -119,6 +128,8 @@ struct Addresses {
     void *dO = nullptr, *dQ = nullptr, *dK = nullptr, *dV = nullptr;  ///< of the backward pass alone
     const void* columns = nullptr;                                    ///< of column bounds
     const void* documents = nullptr;                                  ///< document_bounds()
+    const void* lengths = nullptr;                                    ///< lengths_of()
+    const void* block_table = nullptr;                                ///< block_table()
 };
 
 /// Where a tensor of the case has its elements.

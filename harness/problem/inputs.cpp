@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <random>
+#include <tuple>
 
 #include "harness/base/parallel.h"
 #include "harness/problem/tensors.h"
@@ -118,17 +119,24 @@ Inputs make(const Case& c) {
         }
     };
     const int group = s.H / s.Hkv;
+    std::vector<Matrix> K_before(s.Hkv), V_before(s.Hkv);  // of the request before
     for (int b = 0; b < s.B; ++b) {
         for (int kv = 0; kv < s.Hkv; ++kv) {
             Matrix K = random_k.normal(s.Nk, s.d);
             shape_keys(c, scale, K);
+            Matrix V = random_v.normal(s.Nk, s.d);
+            if (const int shared = shared_keys(c, b); shared > 0) {
+                K.topRows(shared) = K_before[kv].topRows(shared);
+                V.topRows(shared) = V_before[kv].topRows(shared);
+            }
             store(K_view, b, kv, K);
-            store(V_view, b, kv, random_v.normal(s.Nk, s.d));
+            store(V_view, b, kv, V);
             for (int h = kv * group; h < (kv + 1) * group; ++h) {
                 Matrix Q = random_q.normal(s.Nq, s.d);
                 shape_queries(c, scale, mask_of(c, b, h), K, random_q, Q);
                 store(Q_view, b, h, Q);
             }
+            if (c.cache.page_size > 0) std::tie(K_before[kv], V_before[kv]) = std::tie(K, V);
         }
     }
     if (c.pass == Pass::forward) return inputs;

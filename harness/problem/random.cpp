@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "harness/problem/cache.h"
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
@@ -29,7 +30,10 @@ std::vector<Case> simpler(const Case& c) {
     for (int Shape::*size : {&Shape::B, &Shape::Nk, &Shape::Nq}) {
         if (!c.documents.empty()) break;  // whose lengths these are
         for (const int smaller : {1, (c.shape.*size + 1) / 2, c.shape.*size - 1})
-            add([&](Case& other) { other.shape.*size = std::max(1, smaller); });
+            add([&](Case& other) {
+                other.shape.*size = std::max(1, smaller);
+                fit_lengths(other);
+            });
     }
     const int group = c.shape.H / c.shape.Hkv;
     for (const auto& [Hkv, heads] : {std::pair{1, 1},
@@ -46,6 +50,8 @@ std::vector<Case> simpler(const Case& c) {
     add([](Case& other) { other.window = {}; });
     add([](Case& other) { other.columns.clear(); });
     add([](Case& other) { other.documents.clear(); });
+    add([](Case& other) { other.cache.lengths.clear(); });
+    add([](Case& other) { other.cache.page_size = 0; });
     for (const Case& other : smaller_documents(c)) list.push_back(other);
     if (!c.columns.empty()) add([](Case& other) { other.columns = column_patterns().front().name; });
     for (int Window::*side : {&Window::left, &Window::right}) {

@@ -14,8 +14,8 @@ Regime::Problem self_attention(int B, int H, int N, bool causal, int d = 128) {
     return {{.B = B, .H = H, .Hkv = H, .Nq = N, .Nk = N, .d = d}, causal};
 }
 
-Regime::Problem decode(int Nk, int B = 1, int Hkv = 8) {
-    return {{.B = B, .H = 32, .Hkv = Hkv, .Nq = 1, .Nk = Nk, .d = 128}, false};
+Regime::Problem decode(int Nk, int B = 1, int Hkv = 8, int Nq = 1) {
+    return {{.B = B, .H = 32, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = 128}, false};
 }
 
 // The grid on which attention libraries are compared: 16k tokens, 2048 columns in all heads together. Then
@@ -44,13 +44,13 @@ std::vector<Regime::Problem> papers_problems() {
     return problems;
 }
 
-// Many requests at once, up to 40 GB of keys and values.
-std::vector<Regime::Problem> serving_problems() {
+// Many requests at once, up to 40 GB of keys and values, with Nq query rows each.
+std::vector<Regime::Problem> serving_problems(int Nq) {
     std::vector<Regime::Problem> problems;
     for (const int Hkv : {8, 32}) {
         for (const int B : {1, 4, 16, 64}) {
             for (const int N : {2 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10}) {
-                const Regime::Problem problem = decode(N, B, Hkv);
+                const Regime::Problem problem = decode(N, B, Hkv, Nq);
                 if (unavoidable_bytes(problem.shape) <= 40e9) problems.push_back(problem);
             }
         }
@@ -219,6 +219,29 @@ std::vector<Regime::Problem> document_problems() {
     return problems;
 }
 
+// 64 requests with room for 32k keys each, that have 100 to 32k of them, each 2.3 times as many as the one
+// before; or all the mean of it.
+Regime::Problem ragged_requests(int page_size,
+                                const char* lengths = "100,229,523,1197,2738,6262,14324,32768") {
+    Regime::Problem problem = decode(32 << 10, 64);
+    problem.cache = {lengths, page_size};
+    return problem;
+}
+constexpr const char* mean_length = "7268";
+
+std::vector<Regime::Problem> page_problems() {
+    std::vector<Regime::Problem> problems;
+    for (const int page_size : {0, 1, 8, 16, 64, 128, 256}) {
+        problems.push_back(ragged_requests(page_size));
+        problems.push_back(ragged_requests(page_size, mean_length));
+        for (const int Nq : {1, 4}) {
+            Regime::Problem& problem = problems.emplace_back(decode(64 << 10, 4, 8, Nq));
+            problem.cache = {"65536", page_size};
+        }
+    }
+    return problems;
+}
+
 std::vector<Regime::Problem> window_problems() {
     std::vector<Regime::Problem> problems;
     for (const int d : {64, 128, 256}) {
@@ -288,6 +311,12 @@ const std::vector<Regime>& regimes() {
         {"packed",
          "16k tokens in 16 documents, 16 heads of 128, and in 6, 32 heads over 8; under a causal mask",
          {packed(self_attention(1, 16, 16384, true), 16), packed(grouped_16k, 6)}},
+        {"ragged",
+         "decode for 64 requests of 100 to 32k keys, and of as many keys each",
+         {ragged_requests(0), ragged_requests(0, mean_length)}},
+        {"paged",
+         "ragged in pages of 256 and of 16 keys, and without",
+         {ragged_requests(256), ragged_requests(16), ragged_requests(0)}},
         {"prefill",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then 64 heads over 8; with and without a mask",
          prefill_problems(), true},
@@ -296,9 +325,11 @@ const std::vector<Regime>& regimes() {
         {"papers",
          "those of prefill that the FlashAttention papers time: d = 64 and 128, as many heads of K and V",
          papers_problems(), true},
-        {"serving", "decode for 1 to 64 requests, 32 heads over 8 and over 32", serving_problems(), true},
+        {"serving", "decode for 1 to 64 requests, 32 heads over 8 and over 32", serving_problems(1), true},
         {"serving-odd", "decode for 1 to 40 requests of 1500 to 100000 keys, 24 heads over 8",
          odd_serving_problems(), true},
+        {"draft", "serving with the 4 query rows of a draft: speculative decoding", serving_problems(4),
+         true},
         {"few-rows", "1 to 512 query rows, up to 64k keys, groups of 1, 4 and 8 heads, few and many of them",
          few_rows_problems(), true},
         {"standard", "16 sequences of 64 to 16k, 8 heads of 64 and of 128", standard_problems(), true},
@@ -314,6 +345,8 @@ const std::vector<Regime>& regimes() {
          column_problems(), true},
         {"documents", "16k tokens in 1 to 256 documents, 2048 columns, d = 64 and 128; then grouped heads",
          document_problems(), true},
+        {"pages", "ragged, and 4 requests of 64k keys with 1 and 4 query rows: in pages of 1 to 256 keys",
+         page_problems(), true},
         {"gradients",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then grouped heads; with and without a mask",
          gradient_problems(), true, Pass::backward},
@@ -330,7 +363,8 @@ const Regime* regime_named(std::string_view name) {
 }
 
 bool is_decoding(std::string_view regime) {
-    return regime == "decode" || regime == "batch";
+    return regime == "decode" || regime == "batch" || regime == "draft" || regime == "ragged" ||
+           regime == "paged" || regime == "pages";
 }
 
 bool is_of_gradients(std::string_view regime) {

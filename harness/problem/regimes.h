@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/problem/case.h"
 #include "stages/stage.h"
 
 namespace ladder {
@@ -13,7 +14,8 @@ namespace ladder {
 /// A family of problems in which one kind of change shows.
 struct Regime {
     /// A shape, its mask, and what its inputs are (one of input_kinds()), its column bounds (one of
-    /// column_patterns()), and the lengths of documents that are packed in it.
+    /// column_patterns()), the lengths of documents that are packed in it,
+    /// and the cache of its requests.
     struct Problem {
         Shape shape;
         bool causal;
@@ -21,6 +23,7 @@ struct Regime {
         Window window = {};
         const char* columns = "";
         std::string documents = {};
+        Cache cache = {};
     };
     const char* name;         ///< what Stage::shows_in and `lab time --regime` call it
     const char* description;  ///< one line
@@ -33,7 +36,8 @@ const std::vector<Regime>& regimes();
 /// The regime of this name, or null.
 const Regime* regime_named(std::string_view name);
 
-/// Whether this regime has one query row: the stages that show there pack the heads of a group.
+/// Whether this regime has one query row, or the few of a draft: the stages that show there pack the heads of
+/// a group.
 bool is_decoding(std::string_view regime);
 
 /// Whether a regime's problems are of the backward pass.

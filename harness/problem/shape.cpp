@@ -10,6 +10,7 @@
 #include <set>
 
 #include "harness/ladder/ladder.h"
+#include "harness/problem/cache.h"
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
 #include "harness/problem/json.h"
@@ -85,10 +86,13 @@ Window parse_window(std::string_view text) {
     return window;
 }
 
-std::string in_words(const Window& window, const std::string& columns, const std::string& documents) {
+std::string in_words(const Window& window, const std::string& columns, const std::string& documents,
+                     const Cache& cache) {
     return (window == Window() ? "" : fmt::format(" window={},{}", window.left, window.right)) +
            (columns.empty() ? "" : " columns=" + columns) +
-           (documents.empty() ? "" : " documents=" + documents);
+           (documents.empty() ? "" : " documents=" + documents) +
+           (cache.lengths.empty() ? "" : " lengths=" + cache.lengths) +
+           (cache.page_size == 0 ? "" : fmt::format(" pages={}", cache.page_size));
 }
 
 void validate(const Shape& shape) {
@@ -148,7 +152,7 @@ double problem_bytes(const Shape& s, Pass pass) {
 }
 
 double flops(const Shape& shape, bool causal, Pass pass, const Window& window, const std::string& columns,
-             const std::string& documents) {
+             const std::string& documents, const Cache& cache) {
     const double square = std::min(shape.Nq, shape.Nk);  // of scores that the mask halves, bottom-right
     double scores = causal ? square * shape.Nk - square * square / 2 : double(shape.Nq) * shape.Nk;
     if (window != Window() || !documents.empty()) {
@@ -163,17 +167,28 @@ double flops(const Shape& shape, bool causal, Pass pass, const Window& window, c
         const Case c{.shape = shape, .causal = causal, .window = window, .columns = columns};
         forward = 4.0 * visible_scores(c) * shape.d;
     }
+    if (!cache.lengths.empty()) {
+        forward = 0;
+        for (const int length : lengths_of({.shape = shape, .cache = cache})) {
+            const Shape own{.H = shape.H, .Hkv = shape.Hkv, .Nq = shape.Nq, .Nk = length, .d = shape.d};
+            forward += flops(own, causal, Pass::forward, window);
+        }
+    }
     return pass == Pass::forward ? forward : 2.5 * forward;
 }
 
-double unavoidable_bytes(const Shape& shape, Pass pass) {
+double unavoidable_bytes(const Shape& shape, Pass pass, const Cache& cache) {
     const double query_rows = double(shape.B) * shape.H * shape.Nq;
-    const double key_rows = double(shape.B) * shape.Hkv * shape.Nk;
+    const std::vector<int> lengths = lengths_of({.shape = shape, .cache = cache});
+    const double keys =
+        lengths.empty() ? double(shape.B) * shape.Nk : std::accumulate(lengths.begin(), lengths.end(), 0.0);
+    const double key_rows = shape.Hkv * keys;
     return (pass == Pass::forward ? 2 : 4) * (query_rows + key_rows) * shape.d * sizeof(std::uint16_t);
 }
 
 bool counts_bytes(const Shape& shape) {
-    return shape.Nq == 1;
+    const std::int64_t Nq = shape.Nq;
+    return Nq == 1 || (Nq * shape.H <= std::int64_t{64} * shape.Hkv && 16 * Nq <= shape.Nk);
 }
 
 void to_json(nlohmann::json& json, const DType& dtype) {

@@ -5,6 +5,7 @@
 #include <Eigen/Core>
 #include <cstdint>
 
+#include "harness/problem/cache.h"
 #include "harness/problem/case.h"
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
@@ -15,7 +16,7 @@ namespace ladder {
 
 /// Which keys the rows of a query head of a case see.
 inline reference::Mask mask_of(const Case& c, int b, int h) {
-    return {c.causal,       c.shape.Nq,      c.shape.Nk,          c.window.left,
+    return {c.causal,       c.shape.Nq,      length_of(c, b),     c.window.left,
             c.window.right, documents_of(c), hidden_rows(c, b, h)};
 }
 

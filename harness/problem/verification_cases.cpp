@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "harness/problem/cache.h"
 #include "harness/problem/columns.h"
 #include "harness/problem/cover.h"
 #include "harness/problem/documents.h"
@@ -245,6 +246,32 @@ std::vector<Case> packed_corners(int d, const Tiling& t) {
     return cases;
 }
 
+/// Requests of lengths next to those of tiles, of one key and of none, first, last and between others; and
+/// rows of a draft that see none of its keys. On machines whose blocks take one tile, several requests or a
+/// part of one; in pages below, at and above the size of a tile.
+std::vector<Case> cache_corners(int d, const Tiling& t, bool in_pages) {
+    const std::string edges = fmt::format("0,1,{},{},0,{},{},2", t.Bc - 1, t.Bc, t.Bc + 1, 2 * t.Bc),
+                      one_long = fmt::format("0,1,{},0", 9 * t.Bc + 5), none = "0,0,0";
+    constexpr int page_sizes[] = {16, 1, 256, 64, 2, 128};
+    std::vector<Case> cases;
+    for (const auto& [B, lengths] : {std::pair{8, edges}, {4, one_long}, {3, none}}) {
+        for (const int multiprocessors : {1, 3, 8, 132}) {
+            for (const int Nq : {1, 5}) {
+                Case& c = cases.emplace_back();
+                c.shape = {.B = B, .H = 4, .Hkv = 2, .Nq = Nq, .Nk = 9 * t.Bc + 7, .d = d};
+                c.causal = Nq > 1;
+                c.dtype = Nq > 1 ? DType::bf16 : DType::fp16;
+                c.cache.lengths = lengths;
+                c.layout = layouts_of[cases.size() % std::size(layouts_of)];
+                c.seed = cases.size();
+                c.multiprocessors = multiprocessors;
+                if (in_pages) c.cache.page_size = page_sizes[cases.size() % std::size(page_sizes)];
+            }
+        }
+    }
+    return cases;
+}
+
 /// Offsets of batch entries, heads and rows past 2^31 elements. Either two batch entries or two heads: a
 /// GPU's memory has to hold what lies between.
 std::vector<Case> far_apart(int d, Pass pass) {
@@ -278,6 +305,8 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
             add(edges);
         }
         if (takes(stage, Feature::documents) && done.empty()) add(packed_corners(d, t));
+        if (takes(stage, Feature::lengths) && done.empty())
+            add(cache_corners(d, t, takes(stage, Feature::pages)));
         if (takes_window && done.empty()) {
             std::vector<Case> edges = diagonals(d, t, stage.pass);
             for (Case& c : edges) c.window.left = modulus(t, stage.pass) / 2;
@@ -326,6 +355,11 @@ std::vector<Case> verification_cases(const Stage& stage, Cover how) {
             std::mt19937_64 random(c.seed);
             pack_at_random(random, c);
         }
+    }
+    for (Case& c : cases) {
+        std::mt19937_64 random(c.seed);
+        if (takes(stage, Feature::lengths)) draw_lengths(random, c);
+        if (takes(stage, Feature::pages)) draw_pages(random, c);
     }
     if (how != Cover::each) add(corners(stage, how));
     return cases;

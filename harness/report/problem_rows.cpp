@@ -27,6 +27,10 @@ std::string ProblemRows::short_name() const {
     if (window != Window()) seen = short_size(window.left + window.right + 1) + " of ";
     if (!documents.empty())
         seen += fmt::format("{} in ", std::count(documents.begin(), documents.end(), ',') + 1);
+    const Cache& cache = first->cache;  // requests of so many lengths
+    if (!cache.lengths.empty())
+        seen += fmt::format("{} in ", std::count(cache.lengths.begin(), cache.lengths.end(), ',') + 1);
+    if (cache.page_size != 0) seen += fmt::format("{}s of ", cache.page_size);
     return fmt::format("{} {}{}", first->regime, seen, short_size(first->shape.Nk));
 }
 

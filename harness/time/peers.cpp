@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/problem/cache.h"
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
 #include "harness/problem/shape.h"
@@ -93,6 +94,8 @@ std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::st
                            {"window", {c.window.left, c.window.right}},
                            {"peers", names}};
     if (!c.documents.empty()) request["documents"] = document_bounds(c);
+    if (!c.cache.lengths.empty()) request["lengths"] = lengths_of(c);
+    if (c.cache.page_size != 0) request["page_size"] = c.cache.page_size;
     if (!c.columns.empty()) request["columns"] = bounds_of_a_head(c);
     program_.write_line(request.dump());
     return answer(program_, limit_s_, [&](const nlohmann::json& json) {

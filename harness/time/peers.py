@@ -117,7 +117,7 @@ class Peers:
             self.release()
             return {name: out_of_memory(error) for name in request["peers"]}
         window = tuple(None if keys < 0 else keys for keys in request.get("window", (-1, -1)))
-        lists = {key: request[key] for key in ("columns", "documents") if key in request}
+        lists = {key: request[key] for key in ("columns", "documents", "lengths", "page_size") if key in request}
         return {name: self.warm_up(name, request["causal"], window, lists) for name in request["peers"]}
 
     def warm_up(self, name, causal, window, lists):
@@ -126,8 +126,9 @@ class Peers:
             warnings.simplefilter("always")
             try:
                 with torch.set_grad_enabled(self.backward), only(name):
-                    if lists and name not in (MAKERS if "documents" in lists else ("flex",)):
-                        raise ValueError("is not timed with such a mask")
+                    takes = ("columns", "documents") if name == "flex" else ("documents",) if name in MAKERS else ()
+                    if not lists.keys() <= set(takes):
+                        raise ValueError("is not timed with " + " and ".join(key.replace("_", " ") for key in lists))
                     call = MAKERS.get(name, chosen)(*self.inputs, causal, window, **lists)
                     call = gradients_of(call, self.inputs) if self.backward else call
                     self.calls[name] = self.captured(call), call  # which holds what the graph reads

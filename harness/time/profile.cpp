@@ -80,6 +80,7 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
         c.window = row.window;
         c.columns = row.columns;
         c.documents = row.documents;
+        c.cache = row.cache;
         c.dtype = row.dtype;
         c.pass = row.pass;
         try {

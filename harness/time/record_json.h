@@ -31,6 +31,8 @@ nlohmann::json rows_json(const std::vector<Row>& rows) {
         if (row.window != Window()) list.back()["window"] = {row.window.left, row.window.right};
         if (!row.columns.empty()) list.back()["columns"] = row.columns;
         if (!row.documents.empty()) list.back()["documents"] = row.documents;
+        if (!row.cache.lengths.empty()) list.back()["lengths"] = row.cache.lengths;
+        if (row.cache.page_size != 0) list.back()["pages"] = row.cache.page_size;
     }
     return list;
 }
@@ -43,6 +45,7 @@ void get_rows(const nlohmann::json& json, std::vector<Row>& rows) {
             rows[i].window = {json[i]["window"].at(0).get<int>(), json[i]["window"].at(1).get<int>()};
         rows[i].columns = json[i].value("columns", "");
         rows[i].documents = json[i].value("documents", "");
+        rows[i].cache = {json[i].value("lengths", ""), json[i].value("pages", 0)};
     }
 }
 

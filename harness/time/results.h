@@ -14,6 +14,7 @@
 
 #include "harness/base/file.h"
 #include "harness/device/stopwatch.h"
+#include "harness/problem/case.h"
 #include "stages/stage.h"
 
 namespace ladder {
@@ -49,6 +50,7 @@ struct ProblemLabel {
     Window window = {};          ///< in JSON only if there is one
     std::string columns = {};    ///< of column_patterns(), drawn by seed 1; in JSON only if there are any
     std::string documents = {};  ///< as Case::documents; in JSON only if there are any
+    Cache cache = {};            ///< in JSON only what it has
     Pass pass = Pass::forward;   ///< in JSON only if it is not that
 };
 

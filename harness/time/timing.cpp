@@ -14,6 +14,7 @@
 
 #include "harness/device/device_problem.h"
 #include "harness/ladder/ladder.h"
+#include "harness/problem/cache.h"
 #include "harness/problem/shape.h"
 #include "harness/verify/guarded_run.h"
 #include "harness/verify/report.h"
@@ -35,7 +36,7 @@ std::vector<T> downloaded(Device& device, const Buffer& buffer) {
 
 /// The part of a problem that is compared with the reference: all of it, or some key/value heads with their
 /// query heads, spread evenly. Its batch is of those heads; timed tensors are (B, H, N, d), so each lies in
-/// one piece.
+/// one piece, but K and V in pages.
 class Sample {
   public:
     Sample(Device& device, const Case& c, const DeviceInputs& from, const TimingOptions& options)
@@ -44,9 +45,22 @@ class Sample {
         const std::size_t fit = options.max_compared / (std::size_t(s.Nk) * s.d);
         const int heads = static_cast<int>(std::clamp<std::size_t>(fit, 2, std::max(all_heads_, 2)));
         s = {.B = std::min(heads, all_heads_), .H = s.H / s.Hkv, .Hkv = 1, .Nq = s.Nq, .Nk = s.Nk, .d = s.d};
-        inputs = {part_of<std::uint16_t>(device, from.Q), part_of<std::uint16_t>(device, from.K),
-                  part_of<std::uint16_t>(device, from.V), part_of<std::uint16_t>(device, from.dO),
-                  part_of<std::uint16_t>(device, from.O), part_of<float>(device, from.L)};
+        problem.cache = {};
+        if (const std::vector<int> all = lengths_of(c); !all.empty()) {
+            for_each_piece([&](std::size_t to, std::size_t head) {
+                problem.cache.lengths += (to > 0 ? "," : "") + std::to_string(all[head / c.shape.Hkv]);
+            });
+        }
+        const auto keys = [&](const Buffer& all, Tensor tensor) {
+            return c.cache.page_size == 0 ? part_of<std::uint16_t>(device, all)
+                                          : gathered(device, c, all, placement(c, tensor));
+        };
+        inputs = {part_of<std::uint16_t>(device, from.Q),
+                  keys(from.K, Tensor::K),
+                  keys(from.V, Tensor::V),
+                  part_of<std::uint16_t>(device, from.dO),
+                  part_of<std::uint16_t>(device, from.O),
+                  part_of<float>(device, from.L)};
     }
 
     bool is_all() const { return problem.shape.B == all_heads_; }
@@ -75,6 +89,30 @@ class Sample {
         for_each_piece([&](std::size_t to, std::size_t from) {
             device.download(part.data() + to * bytes / sizeof(T),
                             static_cast<const std::byte*>(all.data()) + from * bytes, bytes);
+        });
+        return part;
+    }
+
+    /// K or V of the part, from a pool of pages. Where a request has no keys it is 0.
+    std::vector<std::uint16_t> gathered(Device& device, const Case& whole, const Buffer& all,
+                                        const Placement& pool) const {
+        const Shape& s = problem.shape;
+        const std::vector<int> table = block_table(whole);
+        const int columns = static_cast<int>(table.size()) / whole.shape.B;
+        std::vector<std::uint16_t> part(std::size_t(s.B) * s.Nk * s.d), page(pool.batch);
+        for_each_piece([&](std::size_t to, std::size_t from) {
+            const std::size_t b = from / pool.heads, h = from % pool.heads;
+            for (int j = 0; j < s.Nk; ++j) {
+                const int slot = table[b * columns + j / pool.N];
+                if (slot < 0) break;
+                if (j % pool.N == 0) {
+                    device.download(page.data(),
+                                    static_cast<const std::uint16_t*>(all.data()) + slot * pool.batch,
+                                    page.size() * sizeof(page[0]));
+                }
+                std::copy_n(page.begin() + static_cast<std::ptrdiff_t>(h * pool.head + j % pool.N * pool.row),
+                            s.d, part.begin() + static_cast<std::ptrdiff_t>((to * s.Nk + j) * s.d));
+            }
         });
         return part;
     }
@@ -271,7 +309,7 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
 
 ProblemLabel label_of(const TimedCase& timed) {
     const Case& c = timed.problem;
-    return {timed.regime, c.shape, c.dtype, c.causal, c.window, c.columns, c.documents, c.pass};
+    return {timed.regime, c.shape, c.dtype, c.causal, c.window, c.columns, c.documents, c.cache, c.pass};
 }
 
 StageLabel label_of(const Stage& stage, const TimedCase& timed) {
@@ -284,7 +322,7 @@ TimingOptions timing_options(DType dtype, const std::string& regime) {
     TimingOptions options;
     for (const Regime& candidate : regimes()) {
         if (regime.empty() ? candidate.sweep : regime != candidate.name) continue;
-        for (const auto& [shape, causal, input, window, columns, documents] : candidate.problems) {
+        for (const auto& [shape, causal, input, window, columns, documents, cache] : candidate.problems) {
             TimedCase& timed = options.cases.emplace_back();
             timed.regime = candidate.name;
             timed.problem.shape = shape;
@@ -292,6 +330,7 @@ TimingOptions timing_options(DType dtype, const std::string& regime) {
             timed.problem.window = window;
             timed.problem.columns = columns;
             timed.problem.documents = documents;
+            timed.problem.cache = cache;
             timed.problem.input = input;
             timed.problem.dtype = dtype;
             timed.problem.pass = candidate.pass;

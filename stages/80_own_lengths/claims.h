@@ -1,0 +1,129 @@
+/// @file
+/// Even shares of the key tiles of all requests, each of which has its own number of keys.
+#pragma once
+
+#include <algorithm>
+
+#include "../06_flash_decoding/claims.h"
+#include "../11_keys_per_warp/claims.h"
+#include "harness/problem/cache.h"
+
+namespace ladder::formulas {
+
+/// What a stage does beyond this for a share of a query tile, key tiles begin .. end - 1 of a request.
+struct ShareExtras {
+    Count load_bytes = 0, shuffles = 0;
+};
+
+/// Claims of a stage with a block for each multiprocessor at most, which take even shares of tiles of Bc
+/// keys.
+template <class F>
+void claim_line(Claims& c, int Bc, F&& extras_of) {
+    const Counted& p = c.p;
+    const int group = p.group(), places = p.sm_count, Hkv = p.shape.Hkv, B = p.shape.B;
+    const int Tr = (group * p.shape.Nq + 15) / 16, most = (p.shape.Nk + Bc - 1) / Bc;
+    const int query_tiles = B * Hkv * Tr;
+    const int even = query_tiles > places ? places : query_tiles * std::min(most, places / query_tiles);
+    const int long_share = 8 * even < 7 * places ? 16 : 256;
+    const int grid = query_tiles * most >= long_share * places ? places : even;
+
+    std::vector<Counted> requests(B, p);
+    std::vector<int> Tc(B);
+    Count total = 0;
+    for (int b = 0; b < B; ++b) {
+        requests[b].shape.Nk = length_of({.shape = p.shape, .cache = p.cache}, b);
+        Tc[b] = std::max(1, (requests[b].shape.Nk + Bc - 1) / Bc);
+        total += Count(Hkv * Tr * Tc[b]);
+    }
+    const Count blocks = std::min<Count>(grid, total);
+
+    // A look at the first n requests: a lane for each, 32 at a time, whose prefix sum takes five shuffles.
+    // One more tells all lanes the sum of all, or of those before the request that is found.
+    const bool has_lengths = !p.cache.lengths.empty();
+    Count load_bytes = 0, shuffles = 0;
+    const auto look = [&](int n) {
+        shuffles += warps * 6 * Count((n + 31) / 32);
+        if (has_lengths) load_bytes += warps * 4 * Count(std::min(B, (n + 31) / 32 * 32));
+    };
+    for (int block = 0; block < grid; ++block) look(B);  // the last one, that finds nothing left
+
+    std::vector<Visit> pieces, undivided;
+    Count rows_of_parts = 0, atomics = 0, KV_bytes = 0;
+    Count merge_bytes = 0, merge_exponentials = 0, merge_divides = 0;
+    Count t = 0, block = 0;  // of the line; begin(block) <= t
+    for (int b = 0; b < B; ++b) {
+        const Counted& own = requests[b];
+        for (int r = 0; r < Hkv * Tr; ++r) {
+            const int first_row = r % Tr * 16, seen = (seen_by(own, group, first_row + 15) + Bc - 1) / Bc;
+            Count parts = 0;
+            for (int begin = 0; begin < Tc[b];) {
+                while (total * (block + 1) / blocks <= t) ++block;
+                const int end =
+                    static_cast<int>(std::min<Count>(Tc[b], begin + total * (block + 1) / blocks - t));
+                const Visit piece =
+                    visit(own, 16, Bc, group, first_row, begin, std::max(begin, std::min(end, seen)), true);
+                look(B);
+                look(b + 1);
+                if (has_lengths) load_bytes += 128 * 4;  // each thread reads the length of the request
+                const ShareExtras extras = extras_of(own, piece, begin);
+                load_bytes += extras.load_bytes;
+                shuffles += extras.shuffles;
+                KV_bytes += KV_bytes_of({piece}, own);
+                pieces.push_back(piece);
+                if (end - begin == Tc[b]) {
+                    undivided.push_back(piece);
+                } else {
+                    parts += 1;
+                    rows_of_parts += piece.queries;
+                }
+                t += Count(end - begin);
+                begin = end;
+            }
+            if (parts == 0) continue;
+            const Visit whole = visit(own, 16, Bc, group, first_row, 0, Tc[b], true);
+            atomics += parts;
+            merge_bytes += load_bytes_of_merge(p, whole.queries, parts);
+            merge_exponentials += exponentials_of_merge(whole.queries, parts);
+            merge_divides += whole.rows * 32;
+        }
+    }
+
+    const Count tiles = tiles_of(pieces);
+    c.is("blocks", grid);
+    c.is("tiles", tiles);
+    c.is("masked_tiles", masked_of(pieces));
+    c.is("mma", tiles * p.d() * Bc / 64);
+    c.is("barriers", 2 * tiles + 3 * pieces.size() + 2 * atomics);
+    c.is("atomics", atomics);
+    c.is("fences", 2 * atomics);
+    c.is("workspace_bytes", 2 * Count(grid) * 16 * (p.d() + 2) * 4 + Count(query_tiles) * 4);
+    c.is("shared_exchange_bytes", exchanged_by_warps(pieces, p) + atomics * (1 + warps * 32));
+    c.is("shuffles", tiles * warps * 2 * 4 + shuffles);
+    c.is("exponentials", exponentials_of_warps(pieces, Bc) + merge_exponentials);
+    c.is("divides", divides_of_warps(undivided) + merge_divides);
+    c.is("evict_first_bytes", KV_bytes);
+    const Count queries = sum(pieces, [](auto& v) { return v.tiles > 0 ? v.queries : 0; });
+    c.is("global_load_bytes", KV_bytes + queries * p.d() * 2 + merge_bytes + load_bytes);
+    c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 2) * 4);
+}
+
+/// Requests of lengths at and next to those of tiles, without keys, and more of them than a warp has lanes.
+inline std::vector<Case> cases_with_lengths() {
+    const struct {
+        Shape shape;
+        const char* lengths;
+    } problems[] = {{{8, 8, 2, 1, 1024, 64}, "1000,0,128,129,1,127,300,1024"},
+                    {{3, 4, 4, 1, 700, 128}, "700,1,350"},
+                    {{2, 6, 2, 9, 500, 128}, "500,5"},
+                    {{2, 4, 1, 1, 640, 256}, "0,640"},
+                    {{70, 2, 1, 1, 200, 64}, "200,0,130,3,64"},
+                    {{3, 2, 2, 1, 400, 64}, "0,0,0"}};
+    std::vector<Case> cases;
+    for (const bool causal : {false, true}) {
+        for (const auto& [shape, lengths] : problems)
+            cases.push_back({.shape = shape, .causal = causal, .cache = {.lengths = lengths}});
+    }
+    return cases;
+}
+
+}  // namespace ladder::formulas

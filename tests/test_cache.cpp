@@ -1,0 +1,125 @@
+/// @file
+/// Requests with lengths of their own, and K and V in pages: where keys are, and who refuses them.
+
+#include <set>
+#include <string>
+
+#include "harness/ladder/ladder.h"
+#include "harness/problem/cache.h"
+#include "harness/problem/inputs.h"
+#include "harness/problem/random.h"
+#include "harness/problem/shape.h"
+#include "harness/problem/tensors.h"
+#include "stages/errors.h"
+#include "tests/catch.h"
+
+using namespace ladder;
+
+namespace {
+
+Case cached(int B, int Nk, const std::string& lengths, int page_size, std::uint64_t seed = 1) {
+    Case c{.shape = {.B = B, .H = 2, .Hkv = 2, .Nq = 3, .Nk = Nk, .d = 64}, .seed = seed};
+    c.cache = {lengths, page_size};
+    return c;
+}
+
+}  // namespace
+
+TEST_CASE("cache: a row sees the keys that its request has, bottom-right under a mask", "[problem]") {
+    for (const bool causal : {false, true}) {
+        Case c = cached(4, 9, "5,0,9,1", 0);
+        c.causal = causal;
+        double scores = 0;
+        for (int b = 0; b < 4; ++b) {
+            const int length = std::vector{5, 0, 9, 1}[b];
+            const reference::Mask mask = mask_of(c, b, 0);
+            for (int row = 0; row < 3; ++row) {
+                int seen = 0;
+                for (int key = 0; key < length; ++key) seen += !causal || key <= row + length - 3;
+                CHECK(mask.visible(row) == seen);
+                CHECK(mask.first(row) == 0);
+                scores += 2 * seen;
+            }
+        }
+        if (!causal) CHECK(flops(c.shape, causal, Pass::forward, {}, "", "", c.cache) == 4 * scores * 64);
+        CHECK(parse_case(c.options()) == c);
+    }
+    // Of 36 rows of K and of V each head has 15; there are 12 of Q and O.
+    CHECK(unavoidable_bytes(cached(4, 9, "", 0).shape, Pass::forward, {"5,0,9,1", 0}) ==
+          2.0 * 2 * (12 + 15) * 64 * 2);
+    CHECK(lengths_of(cached(5, 9, "5,0", 0)) == std::vector<int>{5, 0, 5, 0, 5});
+}
+
+TEST_CASE("cache: each key is in the slot that the block table says, and all other slots are NaN",
+          "[problem]") {
+    int shared = 0;
+    for (const int page_size : {1, 2, 4, 8, 16}) {
+        for (const std::uint64_t seed : {1, 2, 4}) {
+            const Case c = cached(4, 21, "20,21,0,13", page_size, seed);
+            const Inputs inputs = make_inputs(c);
+            const std::vector<std::uint16_t> pool = in_slots(c, inputs.K);
+            const std::vector<int> table = block_table(c);
+            const int columns = (21 + page_size - 1) / page_size;
+            REQUIRE(table.size() == std::size_t(4 * columns));
+            REQUIRE(placement(c, Tensor::K).count() == pool.size());
+            std::set<std::pair<int, int>> taken;  // page and slot
+            for (int b = 0; b < 4; ++b) {
+                const int length = lengths_of(c)[b];
+                for (int j = 0; j < length; ++j) {
+                    const int page = table[b * columns + j / page_size];
+                    REQUIRE((page >= 0 && page < pool_pages(c)));
+                    const bool is_new = taken.emplace(page, j % page_size).second;
+                    CHECK(is_new == (j >= shared_keys(c, b)));
+                    shared += !is_new;
+                    for (int h = 0; h < 2; ++h) {
+                        const std::size_t slot = (std::size_t(page) * 2 + h) * page_size + j % page_size;
+                        CHECK(std::equal(pool.begin() + slot * 64, pool.begin() + (slot + 1) * 64,
+                                         inputs.K.begin() + ((b * 2 + h) * 21 + j) * 64));
+                    }
+                }
+                for (int k = (length + page_size - 1) / page_size; k < columns; ++k)
+                    CHECK(table[b * columns + k] == -1);
+            }
+            const auto numbers = std::count_if(pool.begin(), pool.end(), [](auto x) { return x != 0xffff; });
+            CHECK(numbers == std::ptrdiff_t(taken.size()) * 2 * 64);
+        }
+    }
+    CHECK(shared > 0);
+    // A page holds its keys one after the other, each with all its heads.
+    const Placement pages = placement(cached(4, 21, "", 8), Tensor::V);
+    CHECK(pages.B == 4 * 3 + 1);
+    CHECK(pages.head == 64);
+    CHECK(pages.row == 2 * 64);
+    CHECK(pages.batch == 8 * 2 * 64);
+}
+
+TEST_CASE("cache: lengths and pages are checked, and random ones always fit", "[problem]") {
+    for (const char* wrong : {"", "1,", ",1", "a", "-1", "4", "1,1,1", "99999999999"})
+        CHECK_THROWS_AS(parse_case(std::string("--shape 2,1,1,1,3,64 --lengths ") + wrong), BadUsage);
+    for (const char* wrong : {"", "a", "-1", "3", "24", "131072"})
+        CHECK_THROWS_AS(parse_case(std::string("--shape 2,1,1,1,3,64 --page-size ") + wrong), BadUsage);
+    CHECK_THROWS_AS(parse_case("--shape 1,1,1,3,3,64 --documents 3 --lengths 3"), BadUsage);
+    CHECK_THROWS_AS(parse_case("--shape 1,1,1,3,3,64 --layout far --page-size 1"), BadUsage);
+    std::mt19937_64 random(1);
+    int empty = 0;
+    for (int k = 0; k < 200; ++k) {
+        Case c = random_case(random, {64}, k);
+        draw_lengths(random, c);
+        draw_pages(random, c);
+        CHECK_NOTHROW(require_cache(c));
+        for (const int length : lengths_of(c)) empty += length == 0;
+        c.shape.B = (c.shape.B + 1) / 2;
+        c.shape.Nk = (c.shape.Nk + 1) / 2;
+        fit_lengths(c);
+        CHECK_NOTHROW(require_cache(c));
+    }
+    CHECK(empty > 20);
+}
+
+TEST_CASE("cache: a stage that takes none refuses it by name", "[problem]") {
+    const Case c = cached(2, 7, "3,4", 4);
+    CHECK(why_not_taken(*find_stage(17), c) == "17_full_ring does not take lengths of requests");
+    CHECK(why_not_taken(*find_stage(80), c) == "80_own_lengths does not take K and V in pages");
+    CHECK(why_not_taken(*find_stage(81), c).empty());
+    CHECK(c.description().ends_with("normal lengths=3,4 pages=4"));
+}
