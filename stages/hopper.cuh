@@ -567,6 +567,25 @@ __device__ __forceinline__ void wgmma_e4m3(float (&D)[columns / 2], const std::u
 #endif
 }
 
+/// Which key of each 16 lies at a position, 0 to 15, of the keys of V^T, if P is to be the next product's A
+/// as it is: lane 4 g + t holds columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of S, and gives columns 4 t to 4 t + 3
+/// of A.
+__host__ __device__ constexpr int key_at(int position) {
+    return position / 4 * 2 + position % 2 + position / 2 % 2 * 8;
+}
+
+/// Of 32 columns of S, 16 accumulators, the registers of A. No lane needs what another has: columns are
+/// permuted (key_at).
+__device__ __forceinline__ void pack_operand_e4m3(std::uint32_t* A, const float* S) {
+#ifdef __CUDACC__
+#    pragma unroll
+#endif
+    for (int r = 0; r < 4; ++r) {
+        const float* s = S + r / 2 * 8 + r % 2 * 2;
+        A[r] = pack_e4m3(s[0], s[1], s[4], s[5]);
+    }
+}
+
 // ---------------------------------------------------------------------------------------------------------------
 // From fragments to shared memory.
 
