@@ -66,11 +66,12 @@ using TensorMap = simt::TensorMap;
 #endif
 
 /// cuTensorMapEncodeTiled: the map of X, whose boxes have `rows` rows (1 to 256) and `panels` panels of 64
-/// columns. On the host. Throws CannotRun if the driver has none, CheckFailed if it refuses, for instance an
-/// address or a stride that is no multiple of 16 bytes.
+/// columns; if X has 32, the others are 0. On the host. Throws CannotRun if the driver has none, CheckFailed
+/// if it refuses, for instance an address or a stride that is no multiple of 16 bytes.
 template <class T, int d>
-TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panels = d / 64) {
-    static_assert(d % 64 == 0 && sizeof(T) == 2);
+TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panels = ceil_div(d, 64)) {
+    static_assert((d % 64 == 0 || d == 32) && sizeof(T) == 2);
+    constexpr int width = d < 64 ? d : 64, all_panels = ceil_div(d, 64);
 #ifdef __CUDACC__
     using Encode = decltype(&cuTensorMapEncodeTiled);
     static const Encode encode = [] {
@@ -95,7 +96,7 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
     if (has_context != cudaSuccess)
         throw CheckFailed(std::string("tensor map: ") + cudaGetErrorString(has_context));
     TensorMap map;
-    const cuuint64_t extents[] = {64, cuuint64_t(N), d / 64, cuuint64_t(heads), cuuint64_t(B)};
+    const cuuint64_t extents[] = {width, cuuint64_t(N), all_panels, cuuint64_t(heads), cuuint64_t(B)};
     const cuuint64_t strides[] = {cuuint64_t(X.row) * 2, 128, cuuint64_t(X.head) * 2,
                                   cuuint64_t(X.batch) * 2};
     const cuuint32_t box[] = {64, cuuint32_t(rows), cuuint32_t(panels), 1, 1}, steps[] = {1, 1, 1, 1, 1};
@@ -106,8 +107,8 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
     if (result != CUDA_SUCCESS) throw CheckFailed("tensor map: error " + std::to_string(int(result)));
     return map;
 #else
-    return simt::tensor_map(X.data, {64, N, d / 64, heads, B}, {2, X.row * 2, 128, X.head * 2, X.batch * 2},
-                            {64, rows, panels, 1, 1});
+    return simt::tensor_map(X.data, {width, N, all_panels, heads, B},
+                            {2, X.row * 2, 128, X.head * 2, X.batch * 2}, {64, rows, panels, 1, 1});
 #endif
 }
 

@@ -127,6 +127,7 @@ struct Stage {
     std::string shows_in = {};         ///< the timing regime where that change should show
     Pass pass = Pass::forward;         ///< what it computes
     std::vector<Feature> takes = {};   ///< what it takes beyond what every stage does
+    bool quantizes = false;            ///< rounds Q, K, V and P to e4m3: judged by its products of 8 bits
     int diff_budget = 80;              ///< most lines added or changed against the parent; 0 for no bound
     bool repeats_exactly = true;       ///< two runs agree bit for bit; false where sums go through atomics
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.

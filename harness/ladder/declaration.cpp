@@ -157,6 +157,7 @@ Stage read_declaration(const fs::path& path) {
                                 : key == ".repeats_exactly" ? read(value, stage.repeats_exactly)
                                 : key == ".tilings"         ? read(value, stage.tilings)
                                 : key == ".takes"           ? read(value, stage.takes)
+                                : key == ".quantizes"       ? read(value, stage.quantizes)
                                                             : true;  // a function
         if (!is_literal)
             fail(fmt::format("gives {} no literal that can be read as it stands: {}", key, value));

@@ -135,6 +135,8 @@ class Contestant {
         for (int i = 0; i < 2; ++i) device.run(stage, run_->problem);
     }
 
+    bool quantizes() const { return stage_.quantizes; }
+
     double time(Stopwatch& stopwatch) { return stopwatch.time(stage_, run_->problem); }
 
     /// Fetches what the last timed call wrote, and gives the device's memory back.
@@ -219,8 +221,8 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     const auto& [device, stopwatch, peers] = machine;
     on_phase("time");
     std::optional<DeviceInputs> inputs;
-    std::optional<Sample> sample;  // these outlive the contestants, whose verification reads them
-    std::optional<Expected> expected;
+    std::optional<Sample> sample;         // these outlive the contestants, whose verification reads them
+    std::optional<Expected> expected[2];  // of stages that quantize, and before it of the others
     std::list<Contestant> contestants;
     std::vector<Racer> racers;
     for (std::size_t i = 0; i < stages.size(); ++i) {
@@ -262,8 +264,11 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     for (Contestant& contestant : contestants) contestant.repeat(*inputs);
     sample.emplace(device, c, *inputs, options);
     inputs.reset();
-    expected.emplace(sample->problem, sample->inputs, options.sampled_rows);
-    for (Contestant& contestant : contestants) contestant.start_verification(*sample, *expected);
+    for (Contestant& contestant : contestants) {
+        auto& own = expected[contestant.quantizes() ? 1 : 0];
+        if (!own) own.emplace(sample->problem, sample->inputs, options.sampled_rows, contestant.quantizes());
+        contestant.start_verification(*sample, *own);
+    }
     for (Contestant& contestant : contestants) contestant.finish_verification();
 }
 
