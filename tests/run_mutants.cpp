@@ -143,13 +143,13 @@ class Mutants {
 
     void add_results(const Case& c) {
         const auto reference = std::make_shared<Reference>(c);
-        const bool rounds_large_scores = stage_->rounds_large_scores, quantizes = stage_->quantizes;
-        tests_.push_back({"result of " + c.description(), Backend::cpu, [=](Run& run) {
-                              const Outputs outputs =
-                                  run_stage(*run.device, run.stage, c, reference->inputs());
-                              return judge(c, reference->expected(quantizes), outputs, rounds_large_scores)
-                                  .report;
-                          }});
+        const bool rounds_large_scores = stage_->rounds_large_scores;
+        const Products products = stage_->products;
+        tests_.push_back(
+            {"result of " + c.description(), Backend::cpu, [=](Run& run) {
+                 const Outputs outputs = run_stage(*run.device, run.stage, c, reference->inputs());
+                 return judge(c, reference->expected(products), outputs, rounds_large_scores).report;
+             }});
     }
 
     void add_races(const Case& c, simt::Order order) {

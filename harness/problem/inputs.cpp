@@ -123,7 +123,9 @@ Inputs make(const Case& c) {
             Matrix K = random_k.normal(s.Nk, s.d);
             shape_keys(c, scale, K);
             store(K_view, b, kv, K);
-            store(V_view, b, kv, random_v.normal(s.Nk, s.d));
+            Matrix V = random_v.normal(s.Nk, s.d);
+            if (c.input == "same_sign") V.array() += 4;
+            store(V_view, b, kv, V);
             for (int h = kv * group; h < (kv + 1) * group; ++h) {
                 Matrix Q = random_q.normal(s.Nq, s.d);
                 shape_queries(c, scale, mask_of(c, b, h), K, random_q, Q);
@@ -153,6 +155,7 @@ const std::vector<InputKind>& input_kinds() {
         {"one_hot", "each row's softmax sits on one key"},
         {"huge_constant",
          "every key is the same, with the scores of huge: in half of the rows all are far below 0"},
+        {"same_sign", "V is N(4, 1): sums over the keys grow, and what each step cuts off does not cancel"},
     };
     return kinds;
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <future>
 #include <list>
+#include <map>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -135,7 +136,7 @@ class Contestant {
         for (int i = 0; i < 2; ++i) device.run(stage, run_->problem);
     }
 
-    bool quantizes() const { return stage_.quantizes; }
+    Products products() const { return stage_.products; }
 
     double time(Stopwatch& stopwatch) { return stopwatch.time(stage_, run_->problem); }
 
@@ -221,8 +222,8 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     const auto& [device, stopwatch, peers] = machine;
     on_phase("time");
     std::optional<DeviceInputs> inputs;
-    std::optional<Sample> sample;         // these outlive the contestants, whose verification reads them
-    std::optional<Expected> expected[2];  // of stages that quantize, and before it of the others
+    std::optional<Sample> sample;  // these outlive the contestants, whose verification reads them
+    std::map<Products, Expected> expected;
     std::list<Contestant> contestants;
     std::vector<Racer> racers;
     for (std::size_t i = 0; i < stages.size(); ++i) {
@@ -265,9 +266,13 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     sample.emplace(device, c, *inputs, options);
     inputs.reset();
     for (Contestant& contestant : contestants) {
-        auto& own = expected[contestant.quantizes() ? 1 : 0];
-        if (!own) own.emplace(sample->problem, sample->inputs, options.sampled_rows, contestant.quantizes());
-        contestant.start_verification(*sample, *own);
+        const Products products = contestant.products();
+        auto own = expected.find(products);
+        if (own == expected.end())
+            own = expected
+                      .try_emplace(products, sample->problem, sample->inputs, options.sampled_rows, products)
+                      .first;
+        contestant.start_verification(*sample, own->second);
     }
     for (Contestant& contestant : contestants) contestant.finish_verification();
 }

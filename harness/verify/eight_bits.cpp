@@ -13,7 +13,7 @@ using reference::Matrix;
 using simt::AlignedElement;
 
 constexpr int depth = 32;  // products that one instruction adds
-constexpr float largest = 448;
+constexpr float largest_e4m3 = 448;
 
 simt::e4m3 to_e4m3(float x) {
     return simt::round_to<simt::e4m3>(x);
@@ -53,13 +53,14 @@ class Rows {
 
 EightBits EightBits::of(const Matrix& X) {
     const float amax = std::max(static_cast<float>(X.cwiseAbs().maxCoeff()), 0x1p-100f);
-    const float inverse = largest / amax;
+    const float inverse = largest_e4m3 / amax;
     return {X.unaryExpr([=](double x) { return double{value_of(to_e4m3(static_cast<float>(x) * inverse))}; }),
-            amax / largest};
+            amax / largest_e4m3};
 }
 
 EightBitAttention::EightBitAttention(const EightBits& Q, const Eigen::VectorXi& rows, const EightBits& K,
-                                     const EightBits& V, double scale, const reference::Mask& mask)
+                                     const EightBits& V, double scale, const reference::Mask& mask,
+                                     Products products)
     : O(Matrix::Zero(rows.size(), V.numbers.cols())),
       L(reference::Vector::Constant(rows.size(), -std::numeric_limits<double>::infinity())),
       spread(O) {
@@ -83,8 +84,12 @@ EightBitAttention::EightBitAttention(const EightBits& Q, const Eigen::VectorXi& 
         Rows p(Matrix::Zero(1, P.size()));
         for (int j = first; j < end; ++j) p.set(0, j, static_cast<float>(P[j] * 0x1p8));
         s[peak] = 0;
+        const int together = products == Products::of_8_promoted ? 128 : end;
         for (Eigen::Index c = 0; c < d; ++c) {
-            O(i, c) = product(p, 0, v, c, first, end) * 0x1p-8 / l * V.scale;
+            double sum = 0;
+            for (int j = first / together * together; j < end; j += together)
+                sum += product(p, 0, v, c, j, std::min(end, j + together));
+            O(i, c) = sum * 0x1p-8 / l * V.scale;
             spread(i, c) = P.cwiseProduct(V.numbers.col(c)).norm() / l * V.scale;
         }
     }

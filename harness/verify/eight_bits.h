@@ -3,6 +3,7 @@
 #pragma once
 
 #include "reference/attention.h"
+#include "stages/stage.h"
 
 namespace ladder {
 
@@ -27,10 +28,10 @@ struct EightBitAttention {
     reference::Matrix spread;
 
     /// S = Q K^T in sums of 13 bits; P = exp(S - m) in units of 2^-8, rounded to e4m3; P V in sums of 13
-    /// bits; O = P V / l, with l the sum of P before it is rounded. Q has the rows `rows` of the whole
-    /// problem.
+    /// bits, of all keys or, if promoted, of each 128, which are added in full; O = P V / l, with l the sum
+    /// of P before it is rounded. Q has the rows `rows` of the whole problem.
     EightBitAttention(const EightBits& Q, const Eigen::VectorXi& rows, const EightBits& K, const EightBits& V,
-                      double scale, const reference::Mask& mask);
+                      double scale, const reference::Mask& mask, Products products);
 };
 
 }  // namespace ladder

@@ -162,7 +162,8 @@ struct EightBitErrors {
 
 /// Fills in O and L.
 template <class T>
-void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, bool quantized) {
+void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, Products products) {
+    const bool quantized = products != Products::of_16_bits;
     const Shape& s = c.shape;
     const double scale = c.softmax_scale();
     const Heads<T> heads(c, inputs);
@@ -189,7 +190,7 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, b
             EightBits q = EightBits::of(heads.Q(i));
             const EightBits k = EightBits::of(K), v = EightBits::of(V);
             q.numbers = q.numbers(some, Eigen::all).eval();
-            emulated.emplace(q, some, k, v, scale, mask);
+            emulated.emplace(q, some, k, v, scale, mask, products);
             Q = q.values(), K = k.values(), V = v.values();
         }
         const auto exact = reference::attention(Q, some, K, V, scale, mask);
@@ -324,7 +325,7 @@ Bounds bounds_of_L() {
     return {.absolute = L_bound, .relative_l2 = std::numeric_limits<double>::infinity()};
 }
 
-Expected::Expected(const Case& c, const Inputs& inputs, int sampled_rows, bool quantized) {
+Expected::Expected(const Case& c, const Inputs& inputs, int sampled_rows, Products products) {
     for (const OutputTensor& tensor : output_tensors(c.pass)) {
         ExpectedTensor& expected = tensors.emplace_back();
         expected.rows = compared_rows(c, tensor.rows(c.shape), sampled_rows);
@@ -336,7 +337,7 @@ Expected::Expected(const Case& c, const Inputs& inputs, int sampled_rows, bool q
         peak.resize(tensors[0].size.size());
     }
     with_type(c.dtype, [&](auto type) {
-        if (c.pass == Pass::forward) expect_attention<decltype(type)>(c, inputs, *this, quantized);
+        if (c.pass == Pass::forward) expect_attention<decltype(type)>(c, inputs, *this, products);
         if (c.pass == Pass::backward) expect_gradients<decltype(type)>(c, inputs, *this);
     });
 }
@@ -349,14 +350,11 @@ const Inputs& Reference::inputs() {
     return *inputs_;
 }
 
-const Expected& Reference::expected(bool quantized) {
-    std::optional<Expected>& expected = expected_[quantized ? 1 : 0];
-    if (!expected) {
-        const Inputs& from = inputs();
-        const Elapsed elapsed(seconds_);
-        expected.emplace(problem, from, 0, quantized);
-    }
-    return *expected;
+const Expected& Reference::expected(Products products) {
+    if (const auto known = expected_.find(products); known != expected_.end()) return known->second;
+    const Inputs& from = inputs();
+    const Elapsed elapsed(seconds_);
+    return expected_.try_emplace(products, problem, from, 0, products).first->second;
 }
 
 }  // namespace ladder

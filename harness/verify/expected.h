@@ -2,6 +2,7 @@
 /// What the outputs of a case should be, and how far off they may be.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -29,14 +30,15 @@ struct Expected {
     /// In double precision: attention, or its gradients from the O and L of the inputs. `sampled_rows` > 0
     /// takes only that many query rows per head and batch entry at most, and of dK and dV so many keys
     /// (first, last, tile edges, then seeded ones), for sizes where all would take minutes.
-    /// `quantized`: of a stage that quantizes. Then O and L are attention of Q, K and V rounded to 8 bits,
-    /// and standard attention is that by products of 8 bits.
-    Expected(const Case& c, const Inputs& inputs, int sampled_rows = 0, bool quantized = false);
+    /// `products`: a stage's. If they are of 8 bits, O and L are attention of Q, K and V rounded to those,
+    /// and standard attention is that by such products.
+    Expected(const Case& c, const Inputs& inputs, int sampled_rows = 0,
+             Products products = Products::of_16_bits);
 
     std::vector<ExpectedTensor> tensors;  ///< in the order of output_tensors()
     /// The key with a row's largest score, or -1: (B, H, rows). Empty in the backward pass.
     std::vector<int> peak;
-    /// O of the inputs as they are, if quantized; otherwise empty.
+    /// O of the inputs as they are, if products are of 8 bits; otherwise empty.
     std::vector<double> unquantized_O;
 };
 
@@ -58,8 +60,8 @@ class Reference {
     explicit Reference(Case c) : problem(std::move(c)) {}
 
     const Inputs& inputs();
-    /// Of stages that quantize, or of the others.
-    const Expected& expected(bool quantized = false);
+    /// Of stages with these products.
+    const Expected& expected(Products products = Products::of_16_bits);
     /// How long making them took.
     double seconds() const { return seconds_; }
 
@@ -67,7 +69,7 @@ class Reference {
 
   private:
     std::optional<Inputs> inputs_;
-    std::optional<Expected> expected_[2];
+    std::map<Products, Expected> expected_;
     double seconds_ = 0;
 };
 

@@ -60,7 +60,7 @@ Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs ru
         require_room(device, stage, c);
         const DeviceInputs inputs(device, c, reference.inputs());
         const Outputs first = run_guarded(device, stage, c, inputs);
-        const Expected& expected = reference.expected(stage.quantizes);
+        const Expected& expected = reference.expected(stage.products);
         verdict = judge(c, expected, first, stage.rounds_large_scores);
         for (const OtherRun& other : other_runs(runs, device, stage)) {
             if (!verdict.passed) break;

@@ -558,7 +558,7 @@ LADDER_STAGE(forward, Dims, .number = 70, .name = "fp8_products", .parent = 36,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 4},
                                      {128, 128, 2}),
              .change = "Q, K, V and P are rounded to e4m3, whose products take half the time",
-             .shows_in = "long", .quantizes = true, .diff_budget = 0, .workspace_bytes = workspace_bytes,
-             .counter_bytes = counter_bytes);
+             .shows_in = "long", .products = Products::of_8_bits, .diff_budget = 0,
+             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace
