@@ -1128,6 +1128,25 @@ def hopper_window(f):
            "waits for those 'left out'.")
 
 
+@figure("67-stores", "How warps store the rows of two documents of 60 and 140 rows")
+def stores_at_an_end(f):
+    left, top, scale, height = 96, 34, 1.45, 26
+    f.text(left, 14, "row of the packed sequence", "faint", SMALL)
+    for row in (0, 60, 200):
+        f.text(left + scale * row, 29, str(row), "faint", SMALL, "middle")
+    for document, (begin, length) in enumerate(((0, 60), (60, 140))):
+        y = top + (height + 14) * document
+        f.text(0, y + 18, f"document {document}", bold=True)
+        for first in range(0, length, 16):
+            rows = min(16, length - first)
+            is_cut = rows < 16 and begin + length < 200
+            f.cell(left + scale * (begin + first), y, scale * 16, height, str(rows), "pink" if is_cut else "own",
+                   0.3 if is_cut or rows < 16 else 0.45, size=SMALL)
+    f.note(132, "A cell is a box of 16 rows, with the rows of the document in it. The pink box would reach into rows 60 to 63, "
+           "which are document 1's: its warp stores 12 rows with ordinary instructions. The last box reaches past the tensor, "
+           "where a bulk store writes nothing.")
+
+
 # --- The backward pass -----------------------------------------------------------------------------------------------
 
 
