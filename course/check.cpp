@@ -215,6 +215,7 @@ class Checker {
             stage_ = plain_->stage();
             stage_.source = kernel_.string();
             stage_.rounds_large_scores = exercise_.rounds_large_scores;
+            stage_.products = exercise_.products;
             checked_->stage();
         } catch (const CheckFailed& error) {
             builds.reports.emplace_back(error.what());
@@ -342,7 +343,8 @@ class Checker {
                     after = plain.work;
                     wrong = difference(one, plain, run_on(*checked_, one, reference.inputs()));
                     if (wrong.empty())
-                        wrong = judge(one, reference.expected(), plain.outputs, stage_.rounds_large_scores)
+                        wrong = judge(one, reference.expected(stage_.products), plain.outputs,
+                                      stage_.rounds_large_scores)
                                     .report;
                     if (wrong.empty()) in_secret = masks_in_secret(before, plain, one, reference.inputs());
                 } catch (const CheckFailed& error) {

@@ -50,6 +50,7 @@ Exercise describe(const fs::path& folder) {
         e.tilings = stage->tilings;
         for (const fs::path& file : mutant_files(folder)) add_problem(e, read_mutant(file).problem);
         e.rounds_large_scores = stage->rounds_large_scores;
+        e.products = stage->products;
         return e;
     }
     const auto json = read_json(folder / "stage.json");
@@ -65,6 +66,7 @@ Exercise describe(const fs::path& folder) {
         e.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
     for (const auto& problem : json.at("problems")) add_problem(e, parse_case(problem));
     e.rounds_large_scores = json.at("rounds_large_scores");
+    e.products = static_cast<Products>(json.value("products", 0));
     return e;
 }
 

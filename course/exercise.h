@@ -26,6 +26,7 @@ struct Exercise {
     std::vector<Tiling> tilings;       ///< of the solution, as Stage has them
     std::vector<Case> problems;        ///< on which the bugs show that are known of it; the bugs stay here
     bool rounds_large_scores = false;  ///< the solution does, and so a student's kernel may
+    Products products = Products::of_16_bits;
     std::string complaint;             ///< Markdown: what is wrong with the parent
     std::string task;                  ///< Markdown: the change in words
     std::vector<std::string>

@@ -138,6 +138,7 @@ std::string stage_json(const Exercise& e) {
                                       {"head_dims", e.head_dims},
                                       {"tilings", tilings},
                                       {"rounds_large_scores", e.rounds_large_scores},
+                                      {"products", static_cast<int>(e.products)},
                                       {"problems", problems}};
     return json.dump(2) + "\n";
 }

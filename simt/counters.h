@@ -36,8 +36,8 @@ struct Counters {
     std::uint64_t bulk_stores = 0;            ///< and from there
     std::uint64_t bulk_adds = 0;              ///< and those that add to memory
     std::uint64_t bulk_bytes = 0;             ///< of all three; of boxes with what lies outside of the tensor
-    std::uint64_t wgmma = 0;                  ///< products of a warpgroup, m64nNk16, once per warpgroup
-    std::uint64_t wgmma_columns = 0;          ///< N of each of these, which is 2048 N FLOPs
+    std::uint64_t wgmma = 0;                  ///< products of a warpgroup, once per warpgroup
+    std::uint64_t wgmma_columns = 0;          ///< N of each, which is 2048 N FLOPs (e4m3: 4096 N)
     std::uint64_t wgmma_left_in_flight = 0;   ///< products that a wait leaves pending, at each wait
     std::uint64_t stmatrix = 0;               ///< stmatrix.x4, once per warp
     std::uint64_t named_barriers = 0;         ///< arrivals at named barriers, once per thread

@@ -5,8 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "simt/cuda.h"
+#include "simt/e4m3.h"
 
 #define __grid_constant__
 
@@ -53,13 +55,19 @@ unsigned shared_offset(const void* address);
 /// The tile's shared_offset(). Products whose descriptors start in it must stay in it.
 unsigned describe_tile(const void* tile, std::size_t bytes);
 
+/// What a product's operands are made of.
+enum class ElementType { fp16, bf16, e4m3 };
+template <class T>
+constexpr ElementType element_type = std::is_same_v<T, fp16> ? ElementType::fp16 : ElementType::bf16;
+
 /// The operands of one product as a lane gives them.
 struct Wgmma {
     float* D;                ///< columns / 2 accumulators
     int columns;             ///< N
     const std::uint32_t* A;  ///< four registers; null: A_descriptor says where
     std::uint64_t A_descriptor, B_descriptor;
-    bool B_transposed, add, is_fp16;
+    bool B_transposed, add;
+    ElementType type;
 };
 void wgmma(const Wgmma& operands, Site site);
 void stmatrix(const void* row, const std::uint32_t (&r)[4], bool transposed, Site site);

@@ -115,17 +115,23 @@ class Multiplier {
   public:
     /// B, which all four warps of a warpgroup have in common.
     void read_B(const std::byte* shared, const Wgmma& o) {
+        if (o.type == ElementType::e4m3) return read_B8(shared, o);
         const int N = o.columns;
         float values[8];
         const int step = o.B_transposed ? 1 : N;
         const Descriptor B(o.B_descriptor);
         B.for_each_piece(o.B_transposed, 0, N, [&](std::size_t place, int column, int k) {
-            values_of(shared + place, values, o.is_fp16);
+            values_of(shared + place, values, o.type == ElementType::fp16);
             for (int i = 0; i < 8; ++i) B_[k * N + column + i * step] = values[i];
         });
     }
     /// D = A B (+ D) for the 16 rows of A from `first_row` on, with the B that was read last.
     void land(const std::byte* shared, Product& product, int first_row) {
+        product.landed = true;
+        if (product.operands.type == ElementType::e4m3) {
+            read_A8(shared, product, first_row);
+            return land8(product);
+        }
         read_A(shared, product, first_row);
         const int N = product.operands.columns;
         float* D = product.accumulators->value.data();
@@ -134,7 +140,6 @@ class Multiplier {
                 multiply_rows<16>(&A_[row * 16], 16, &B_[column], N, D + row * N + column, N,
                                   product.operands.add);
         }
-        product.landed = true;
     }
 
   private:
@@ -149,7 +154,7 @@ class Multiplier {
             float values[8];
             const Descriptor A(o.A_descriptor);
             A.for_each_piece(false, first_row, 16, [&](std::size_t place, int row, int k) {
-                values_of(shared + place, values, o.is_fp16);
+                values_of(shared + place, values, o.type == ElementType::fp16);
                 std::copy_n(values, 8, &A_[(row - first_row) * 16 + k]);
             });
             return;
@@ -158,13 +163,52 @@ class Multiplier {
             for (int i = 0; i < 8; ++i) {
                 const auto bits = static_cast<std::uint16_t>(product.A[lane][i / 2] >> 16 * (i % 2));
                 A_[row_of(lane, i) * 16 + column_of(lane, i)] =
-                    o.is_fp16 ? value_of(fp16{bits}) : value_of(bf16{bits});
+                    o.type == ElementType::fp16 ? value_of(fp16{bits}) : value_of(bf16{bits});
             }
         }
     }
 
+    // The same of 8-bit elements: 32 bytes of a row as well, with the elements of a sum together.
+    void read_B8(const std::byte* shared, const Wgmma& o) {
+        Descriptor(o.B_descriptor)
+            .for_each_piece(false, 0, o.columns, [&](std::size_t place, int column, int k) {
+                elements_of(shared + place, piece_bytes, &B8_[column * 32 + 2 * k]);
+            });
+    }
+    void read_A8(const std::byte* shared, const Product& product, int first_row) {
+        const Wgmma& o = product.operands;
+        if (o.A == nullptr) {
+            Descriptor(o.A_descriptor)
+                .for_each_piece(false, first_row, 16, [&](std::size_t place, int row, int k) {
+                    elements_of(shared + place, piece_bytes, &A8_[(row - first_row) * 32 + 2 * k]);
+                });
+            return;
+        }
+        for (int lane = 0; lane < 32; ++lane) {
+            for (int r = 0; r < 4; ++r)
+                elements_of(&product.A[lane][r], 4,
+                            &A8_[(lane / 4 + r % 2 * 8) * 32 + lane % 4 * 4 + r / 2 * 16]);
+        }
+    }
+    void land8(Product& product) {
+        const int N = product.operands.columns;
+        float* D = product.accumulators->value.data();
+        for (int row = 0; row < 16; ++row) {
+            for (int column = 0; column < N; ++column) {
+                float& sum = D[row * N + column];
+                sum = add_products<32>(&A8_[row * 32], &B8_[column * 32], sum, product.operands.add);
+            }
+        }
+    }
+    static void elements_of(const void* from, std::size_t count, AlignedElement* to) {
+        const auto* bits = static_cast<const std::uint8_t*>(from);
+        for (std::size_t i = 0; i < count; ++i) to[i] = AlignedElement(e4m3{bits[i]});
+    }
+
     std::array<float, 16 * 16> A_;
     std::array<float, 16 * 256> B_;
+    std::array<AlignedElement, 16 * 32> A8_;
+    std::array<AlignedElement, 32 * 256> B8_;
 };
 
 }  // namespace simt

@@ -66,11 +66,12 @@ using TensorMap = simt::TensorMap;
 #endif
 
 /// cuTensorMapEncodeTiled: the map of X, whose boxes have `rows` rows (1 to 256) and `panels` panels of 64
-/// columns. On the host. Throws CannotRun if the driver has none, CheckFailed if it refuses, for instance an
-/// address or a stride that is no multiple of 16 bytes.
+/// columns; if X has 32, the others are 0. On the host. Throws CannotRun if the driver has none, CheckFailed
+/// if it refuses, for instance an address or a stride that is no multiple of 16 bytes.
 template <class T, int d>
-TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panels = d / 64) {
-    static_assert(d % 64 == 0 && sizeof(T) == 2);
+TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panels = ceil_div(d, 64)) {
+    static_assert((d % 64 == 0 || d == 32) && sizeof(T) == 2);
+    constexpr int width = d < 64 ? d : 64, all_panels = ceil_div(d, 64);
 #ifdef __CUDACC__
     using Encode = decltype(&cuTensorMapEncodeTiled);
     static const Encode encode = [] {
@@ -95,7 +96,7 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
     if (has_context != cudaSuccess)
         throw CheckFailed(std::string("tensor map: ") + cudaGetErrorString(has_context));
     TensorMap map;
-    const cuuint64_t extents[] = {64, cuuint64_t(N), d / 64, cuuint64_t(heads), cuuint64_t(B)};
+    const cuuint64_t extents[] = {width, cuuint64_t(N), all_panels, cuuint64_t(heads), cuuint64_t(B)};
     const cuuint64_t strides[] = {cuuint64_t(X.row) * 2, 128, cuuint64_t(X.head) * 2,
                                   cuuint64_t(X.batch) * 2};
     const cuuint32_t box[] = {64, cuuint32_t(rows), cuuint32_t(panels), 1, 1}, steps[] = {1, 1, 1, 1, 1};
@@ -106,8 +107,8 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
     if (result != CUDA_SUCCESS) throw CheckFailed("tensor map: error " + std::to_string(int(result)));
     return map;
 #else
-    return simt::tensor_map(X.data, {64, N, d / 64, heads, B}, {2, X.row * 2, 128, X.head * 2, X.batch * 2},
-                            {64, rows, panels, 1, 1});
+    return simt::tensor_map(X.data, {width, N, all_panels, heads, B},
+                            {2, X.row * 2, 128, X.head * 2, X.batch * 2}, {64, rows, panels, 1, 1});
 #endif
 }
 
@@ -477,7 +478,7 @@ __device__ __forceinline__ void wgmma(float (&D)[columns / 2], Descriptor A, Des
     LADDER_WGMMA(SS, 128, 64, 64, 65, 66, 67)
     LADDER_WGMMA(SS, 256, 128, 128, 129, 130, 131)
 #else
-    simt::wgmma({D, columns, nullptr, A.bits, B.bits, B_transposed, add, std::is_same_v<T, fp16>}, site);
+    simt::wgmma({D, columns, nullptr, A.bits, B.bits, B_transposed, add, simt::element_type<T>}, site);
 #endif
 }
 
@@ -493,9 +494,101 @@ __device__ __forceinline__ void wgmma(float (&D)[columns / 2], const std::uint32
     LADDER_WGMMA(RS, 128, 64, 64, 65, 66, 67, 68, 69, 70)
     LADDER_WGMMA(RS, 256, 128, 128, 129, 130, 131, 132, 133, 134)
 #else
-    simt::wgmma({D, columns, A, 0, B.bits, B_transposed, add, std::is_same_v<T, fp16>}, site);
+    simt::wgmma({D, columns, A, 0, B.bits, B_transposed, add, simt::element_type<T>}, site);
 #endif
 }
+
+// ---------------------------------------------------------------------------------------------------------------
+// Products of 8-bit elements (e4m3), at twice the rate.
+
+/// cvt.rn.satfinite.e4m3x2, twice: four fp32 values rounded to e4m3, x in the lowest byte. Beyond 448 they
+/// become 448; NaN stays NaN.
+__device__ __forceinline__ std::uint32_t pack_e4m3(float x, float y, float z, float w) {
+#ifdef __CUDACC__
+    std::uint32_t bits = 0;
+    LADDER_PTX(
+        "{\n.reg .b16 low, high;\ncvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\nmov.b32 %0, {low, high};\n}\n"
+        : "=r"(bits)
+        : "f"(x), "f"(y), "f"(z), "f"(w));
+    return bits;
+#else
+    const auto byte = [](float value) { return std::uint32_t{simt::round_to<simt::e4m3>(value).bits}; };
+    return byte(x) | byte(y) << 8 | byte(z) << 16 | byte(w) << 24;
+#endif
+}
+
+#ifdef __CUDACC__
+// N, N / 2, then the numbers of the operands after the accumulators. 8-bit operands have no transposed form.
+#    define LADDER_WGMMA_E4M3_SS(N, half, a, b, s)                                                      \
+        if constexpr (columns == N)                                                                     \
+        LADDER_PTX("{\n.reg .pred p;\nsetp.ne.b32 p, %" #s ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N \
+                   "k32.f32.e4m3.e4m3 {" LADDER_NAMES_##half "}, %" #a ", %" #b ", p, 1, 1;\n}\n"       \
+                   : LADDER_OPERANDS_##half                                                             \
+                   : "l"(A.bits), "l"(B.bits), "r"(int(add)))
+#    define LADDER_WGMMA_E4M3_RS(N, half, a0, a1, a2, a3, b, s)                                         \
+        if constexpr (columns == N)                                                                     \
+        LADDER_PTX("{\n.reg .pred p;\nsetp.ne.b32 p, %" #s ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N \
+                   "k32.f32.e4m3.e4m3 {" LADDER_NAMES_##half "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3  \
+                                                             "}, %" #b ", p, 1, 1;\n}\n"                \
+                   : LADDER_OPERANDS_##half                                                             \
+                   : "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]), "l"(B.bits), "r"(int(add)))
+#endif
+
+/// wgmma.mma_async.m64nNk32 of e4m3: D = A B, and if `add` D + A B. The elements of a row of A, and of a
+/// column of B, lie together, 32 bytes of them: descriptors count as if each two were one of 16 bits. Of D's
+/// sums it keeps 13 bits of fraction, and cuts off the others.
+template <int columns>
+__device__ __forceinline__ void wgmma_e4m3(float (&D)[columns / 2], Descriptor A, Descriptor B,
+                                           bool add LADDER_SITE) {
+    static_assert(is_wgmma_width<columns>);
+#ifdef __CUDACC__
+    LADDER_WGMMA_E4M3_SS(64, 32, 32, 33, 34);
+    LADDER_WGMMA_E4M3_SS(80, 40, 40, 41, 42);
+    LADDER_WGMMA_E4M3_SS(128, 64, 64, 65, 66);
+    LADDER_WGMMA_E4M3_SS(256, 128, 128, 129, 130);
+#else
+    simt::wgmma({D, columns, nullptr, A.bits, B.bits, false, add, simt::ElementType::e4m3}, site);
+#endif
+}
+
+/// The same with A in registers: in warp w and lane 4 * g + t, A[0] is row 16 w + g, columns 4 t to 4 t + 3;
+/// A[1] row g + 8; A[2] and A[3] the same rows, columns 16 further.
+template <int columns>
+__device__ __forceinline__ void wgmma_e4m3(float (&D)[columns / 2], const std::uint32_t* A, Descriptor B,
+                                           bool add LADDER_SITE) {
+    static_assert(is_wgmma_width<columns>);
+#ifdef __CUDACC__
+    LADDER_WGMMA_E4M3_RS(64, 32, 32, 33, 34, 35, 36, 37);
+    LADDER_WGMMA_E4M3_RS(80, 40, 40, 41, 42, 43, 44, 45);
+    LADDER_WGMMA_E4M3_RS(128, 64, 64, 65, 66, 67, 68, 69);
+    LADDER_WGMMA_E4M3_RS(256, 128, 128, 129, 130, 131, 132, 133);
+#else
+    simt::wgmma({D, columns, A, 0, B.bits, false, add, simt::ElementType::e4m3}, site);
+#endif
+}
+
+/// Which key of each 16 lies at a position, 0 to 15, of the keys of V^T, if P is to be the next product's A
+/// as it is: lane 4 g + t holds columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of S, and gives columns 4 t to 4 t + 3
+/// of A.
+__host__ __device__ constexpr int key_at(int position) {
+    return position / 4 * 2 + position % 2 + position / 2 % 2 * 8;
+}
+
+/// Of 32 columns of S, 16 accumulators, the registers of A. No lane needs what another has: columns are
+/// permuted (key_at).
+__device__ __forceinline__ void pack_operand_e4m3(std::uint32_t* A, const float* S) {
+#ifdef __CUDACC__
+#    pragma unroll
+#endif
+    for (int r = 0; r < 4; ++r) {
+        const float* s = S + r / 2 * 8 + r % 2 * 2;
+        A[r] = pack_e4m3(s[0], s[1], s[4], s[5]);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// From fragments to shared memory.
 
 /// stmatrix.x4: the opposite of ldmatrix. Lane i names the start of row i % 8 of matrix i / 8 (16 bytes,
 /// aligned); r[k] is matrix k's elements (g, 2t) and (g, 2t + 1).

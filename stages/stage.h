@@ -28,6 +28,13 @@ enum class Backend : std::uint8_t {
 /// What a problem may have beyond what every stage takes. A stage declares those that it takes, too.
 enum class Feature : std::uint8_t { window, columns, documents, lengths, pages };
 
+/// What a stage multiplies, and so what its outputs are judged by.
+enum class Products : std::uint8_t {
+    of_16_bits,    ///< Q, K and V as they are, P rounded to their type; sums in fp32
+    of_8_bits,     ///< all of them rounded to e4m3; sums keep 13 bits
+    of_8_promoted  ///< and sums of P V over 128 keys are added in fp32
+};
+
 const char* name(DType dtype);
 const char* name(Pass pass);
 const char* name(Backend backend);
@@ -128,15 +135,16 @@ constexpr Tiling make_tiling(int Br, int Bc, int depth = 1) {
 /// What a stage says of itself, in its kernel.cu. Everything that lists stages reads this.
 struct Stage {
     int number = 0;
-    std::string name = {};             ///< folder name without its number
-    int parent = -1;                   ///< the stage that it changes; -1 for none
-    std::vector<Tiling> tilings = {};  ///< at each of head_dims
-    std::string change = {};           ///< the one change, in one line
-    std::string shows_in = {};         ///< the timing regime where that change should show
-    Pass pass = Pass::forward;         ///< what it computes
-    std::vector<Feature> takes = {};   ///< what it takes beyond what every stage does
-    int diff_budget = 80;              ///< most lines added or changed against the parent; 0 for no bound
-    bool repeats_exactly = true;       ///< two runs agree bit for bit; false where sums go through atomics
+    std::string name = {};                     ///< folder name without its number
+    int parent = -1;                           ///< the stage that it changes; -1 for none
+    std::vector<Tiling> tilings = {};          ///< at each of head_dims
+    std::string change = {};                   ///< the one change, in one line
+    std::string shows_in = {};                 ///< the timing regime where that change should show
+    Pass pass = Pass::forward;                 ///< what it computes
+    std::vector<Feature> takes = {};           ///< what it takes beyond what every stage does
+    Products products = Products::of_16_bits;  ///< what it multiplies
+    int diff_budget = 80;         ///< most lines added or changed against the parent; 0 for no bound
+    bool repeats_exactly = true;  ///< two runs agree bit for bit; false where sums go through atomics
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
     /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves

@@ -179,6 +179,52 @@ __global__ void schedule_kernel() {
     }
 }
 
+struct ByteTiles {
+    alignas(1024) std::uint32_t Q[64][32];  // 128 elements of a row
+    alignas(1024) std::uint32_t K[128][32];
+    alignas(1024) std::uint32_t V[128][32];  // transposed: 128 keys of a row
+};
+
+template <bool permuted>
+__global__ void e4m3_kernel(float* O_out) {
+    auto& shared = aligned_shared_memory<ByteTiles>();
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+    const auto fill = [&](auto& tile, auto element) {
+        for (int i = thread; i < static_cast<int>(sizeof tile / 4); i += 128) {
+            const int row = i / 32, word = i % 32;
+            const auto at = [&](int e) { return element(row, 4 * word + e); };
+            store(&tile[row][word ^ row % 8 * 4], pack_e4m3(at(0), at(1), at(2), at(3)));
+        }
+    };
+    fill(shared.Q, [](int row, int column) { return hopper_element(false, 128 * row + column); });
+    fill(shared.K, [](int row, int column) { return hopper_element(true, 128 * row + column); });
+    fill(shared.V, [](int column, int position) {
+        const int key = permuted ? position / 16 * 16 + key_at(position % 16) : position;
+        return hopper_element(true, 128 * key + column);
+    });
+    fence_proxy_async();
+    __syncthreads();
+    const Descriptor Q = matrix_descriptor(shared.Q), K = matrix_descriptor(shared.K),
+                     V = matrix_descriptor(shared.V);
+    float S[64], O[64];
+    std::uint32_t P[16];
+    wgmma_fence();
+    for (int k = 0; k < 64; k += 16) wgmma_e4m3<128>(S, Q.column<64>(k), K.column<128>(k), k > 0);
+    wgmma_commit();
+    wgmma_wait<0>(S);
+    for (float& s : S) s = s > 0.0f ? 1.0f : 0.0f;
+    for (int j = 0; j < 4; ++j) pack_operand_e4m3(&P[4 * j], &S[16 * j]);
+    wgmma_fence();
+    for (int j = 0; j < 4; ++j) wgmma_e4m3<128>(O, &P[4 * j], V.column<128>(16 * j), j > 0);
+    wgmma_commit();
+    wgmma_wait<0>(O);
+    fence_operand(P);
+    for (int c = 0; c < 64; ++c) {
+        const int row = 16 * warp + lane / 4 + 8 * row_of(c), column = 2 * (lane % 4) + column_of(c);
+        store(&O_out[128 * row + column], O[c]);
+    }
+}
+
 /// Of two warpgroups, one reads what the other writes, in 8 rounds. Each says so when all of it has done so,
 /// goes on, and waits for the other.
 template <bool one_barrier>
@@ -209,6 +255,12 @@ std::vector<int> run_hand_over_kernel(bool one_barrier) {
     Array<int> sums(128);
     launch(one_barrier ? hand_over_kernel<true> : hand_over_kernel<false>, dim3(1), 256, 0, sums.data());
     return sums.first(128);
+}
+
+std::vector<float> run_e4m3_kernel(bool permuted) {
+    Array<float> O(64 * 128);
+    launch(permuted ? e4m3_kernel<true> : e4m3_kernel<false>, dim3(1), 128, sizeof(ByteTiles), O.data());
+    return O.first(64 * 128);
 }
 
 void run_schedule_kernel(bool turns, bool ahead) {

@@ -38,6 +38,12 @@ std::vector<float> run_hopper_kernel(Wrong wrong);
 /// Element i of Q, or of K.
 float hopper_element(bool is_K, int i);
 
+/// Two products of 8-bit elements, the first of which gives the second's A: 64 rows of Q, 128 keys, d = 128.
+/// P is 1 where Q K^T is positive and 0 elsewhere: O = P V, 64 x 128, row by row. The elements are -1, 0, 1;
+/// V is K.
+/// @param permuted The keys of V^T lie as key_at() says. Otherwise they are in order, which is wrong.
+std::vector<float> run_e4m3_kernel(bool permuted);
+
 /// A kernel of products and exponentials, whose counts in the model's time are known: two warpgroups, each of
 /// which in each of 8 rounds multiplies S = Q K^T (64 x 128), exponentiates it and multiplies O += P V (64 x
 /// 128). d is 128, so each takes 512 clocks of the model if nobody else does the same. Each notes 8 key

@@ -402,6 +402,7 @@ Results run_hopper<Backend::LADDER_BACKEND>(Device& device) {
     each_wgmma([&]<class T, int N, A_in A_place, bool B_transposed>(const std::string& name) {
         results[name] = run_wgmma<T, N, A_place, B_transposed>(device);
     });
+    results.merge(run_e4m3<Backend::LADDER_BACKEND>(device));
     results["stmatrix"] = result_of(device, 4, stmatrix_kernel<false>);
     results["stmatrix_transposed"] = result_of(device, 4, stmatrix_kernel<true>);
     results["bulk_add"] = words_of(device, 2 * line_words, [](void* out) {
@@ -414,7 +415,7 @@ Results run_hopper<Backend::LADDER_BACKEND>(Device& device) {
 
 #ifndef __CUDACC__
 Results hopper_by_formula() {
-    Results results;
+    Results results = e4m3_by_formula();
     each_wgmma([&]<class T, int N, A_in A_place, bool B_transposed>(const std::string& name) {
         const auto value = [](int which, int row, int column) {
             return simt::value_of(T{static_cast<std::uint16_t>(operand<T>(which, row, column))});

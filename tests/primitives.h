@@ -25,6 +25,12 @@ Results run(ladder::Device& device);
 template <ladder::Backend backend>
 Results run_hopper(ladder::Device& device);
 
+/// Of these, the ones of 8-bit elements; primitives_e4m3.cu has them.
+template <ladder::Backend backend>
+Results run_e4m3(ladder::Device& device);
+/// What plain formulas say that it gives. On the CPU.
+Results e4m3_by_formula();
+
 #ifdef LADDER_HAS_CPU
 /// What plain formulas say that run_hopper() gives.
 Results hopper_by_formula();

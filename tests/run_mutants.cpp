@@ -144,11 +144,12 @@ class Mutants {
     void add_results(const Case& c) {
         const auto reference = std::make_shared<Reference>(c);
         const bool rounds_large_scores = stage_->rounds_large_scores;
-        tests_.push_back({"result of " + c.description(), Backend::cpu, [=](Run& run) {
-                              const Outputs outputs =
-                                  run_stage(*run.device, run.stage, c, reference->inputs());
-                              return judge(c, reference->expected(), outputs, rounds_large_scores).report;
-                          }});
+        const Products products = stage_->products;
+        tests_.push_back(
+            {"result of " + c.description(), Backend::cpu, [=](Run& run) {
+                 const Outputs outputs = run_stage(*run.device, run.stage, c, reference->inputs());
+                 return judge(c, reference->expected(products), outputs, rounds_large_scores).report;
+             }});
     }
 
     void add_races(const Case& c, simt::Order order) {

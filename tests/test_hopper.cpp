@@ -84,6 +84,30 @@ TEST_CASE("hopper: loads, products and stores give what a plain formula says, wh
     }
 }
 
+TEST_CASE("hopper: P of 8 bits is the next product's A without a shuffle, if V's keys are permuted",
+          "[simt]") {
+    std::vector<float> expected(64 * 128);
+    for (int i = 0; i < 64; ++i) {
+        for (int j = 0; j < 128; ++j) {
+            float s = 0.0f;
+            for (int c = 0; c < 128; ++c)
+                s += hopper_element(false, 128 * i + c) * hopper_element(true, 128 * j + c);
+            for (int c = 0; c < 128 && s > 0.0f; ++c)
+                expected[128 * i + c] += hopper_element(true, 128 * j + c);
+        }
+    }
+    const simt::KeptOptions kept;
+    for (const auto order : {Order::forward, Order::reversed, Order::shuffled, Order::delayed}) {
+        simt::options().order = order;
+        simt::reset_counters();
+        CHECK(run_e4m3_kernel(true) == expected);
+        CHECK(simt::counters().shuffles == 0);
+        CHECK(simt::counters().wgmma == 4 + 4);
+        CHECK(simt::counters().wgmma_columns == 128 * (4 + 4));
+    }
+    CHECK(run_e4m3_kernel(false) != expected);
+}
+
 TEST_CASE("hopper: what turns, and the next product ahead, change is counted in the model's time", "[simt]") {
     // Of two warpgroups and 8 rounds: 64 a thread. Both start together, and then go together unless they take
     // turns: the first is ahead by one product, 64 clocks at 16 exponentials each, which it computes beside

@@ -213,6 +213,17 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     CHECK(number(hopper, narrow) == -1);
     const DefaultStages old(recorded, [](const Stage& stage) { return stage.number < 17; });
     CHECK(number(old, problem_of(256, 8192)) == 5);  // the last one for long queries
+    // The last rung that takes a window, and no other mask beside it
+    ProblemLabel window = problem_of(256, 8192);
+    window.window = {1023, 0};
+    CHECK(number(hopper, window) == 65);
+    CHECK(number(elsewhere, window) == 60);
+    window.pass = Pass::backward;
+    CHECK(number(hopper, window) == 66);
+    CHECK(number(elsewhere, window) == -1);
+    ProblemLabel documents = problem_of(256, 8192);
+    documents.documents = "100,156";
+    CHECK(number(hopper, documents) == 67);
 }
 
 TEST_CASE("the default reaches 95% of the fastest stage on every recorded problem", "[timing]") {

@@ -1097,6 +1097,56 @@ def rows_of_keys(f):
            "that sees one of its keys; it masks the first and the last of these tiles.")
 
 
+@figure("65-window", "Key tiles that each warpgroup computes at d = 64 in a window of 129 keys, N = 576")
+def hopper_window(f):
+    left, top, width, height, keys, rows, before = 150, 40, 42, 18, 128, 64, 128
+    f.text(left + 2.5 * width, 14, "key tiles of 128 keys", "faint", SMALL, "middle")
+    for j in range(5):
+        f.text(left + width * (j + 0.5), 31, str(j), "faint", SMALL, "middle")
+
+    def key_tiles(first, last):
+        return max(0, first - before) // keys, last // keys + 1
+
+    for group in range(9):
+        tile, y, first = group // 3, top + height * group + 8 * (group // 3), rows * group
+        if group % 3 == 0:
+            f.text(0, y + 1.5 * height + 5, f"query tile {tile}", bold=True)
+        f.text(left - 8, y + 13, f"group {group % 3}", "faint", SMALL, "end")
+        begin, end = key_tiles(first, first + rows - 1)
+        block_begin, block_end = key_tiles(192 * tile, 192 * tile + 191)
+        for j in range(5):
+            x = left + width * j
+            if begin <= j < end:
+                full = keys * j >= first + rows - 1 - before and keys * (j + 1) <= first + 1
+                f.cell(x, y, width, height, "full" if full else "edge", "own", 0.45 if full else 0.25, size=SMALL)
+            elif block_begin <= j < block_end:
+                f.cell(x, y, width, height, "left out", "pink", 0.2, size=SMALL)
+            else:
+                f.box(x, y, width, height, line="grid")
+    f.note(242, "A cell is 64 rows by 128 keys; a row sees its own key and the 128 before it. Coloured cells are copied for "
+           "the query tile. A warpgroup computes those with 'full' and 'edge', masks those with 'edge' alone, and only "
+           "waits for those 'left out'.")
+
+
+@figure("67-stores", "How warps store the rows of two documents of 60 and 140 rows")
+def stores_at_an_end(f):
+    left, top, scale, height = 96, 34, 1.45, 26
+    f.text(left, 14, "row of the packed sequence", "faint", SMALL)
+    for row in (0, 60, 200):
+        f.text(left + scale * row, 29, str(row), "faint", SMALL, "middle")
+    for document, (begin, length) in enumerate(((0, 60), (60, 140))):
+        y = top + (height + 14) * document
+        f.text(0, y + 18, f"document {document}", bold=True)
+        for first in range(0, length, 16):
+            rows = min(16, length - first)
+            is_cut = rows < 16 and begin + length < 200
+            f.cell(left + scale * (begin + first), y, scale * 16, height, str(rows), "pink" if is_cut else "own",
+                   0.3 if is_cut or rows < 16 else 0.45, size=SMALL)
+    f.note(132, "A cell is a box of 16 rows, with the rows of the document in it. The pink box would reach into rows 60 to 63, "
+           "which are document 1's: its warp stores 12 rows with ordinary instructions. The last box reaches past the tensor, "
+           "where a bulk store writes nothing.")
+
+
 # --- The backward pass -----------------------------------------------------------------------------------------------
 
 

@@ -38,10 +38,13 @@ COUNTED = ("launches", "blocks", "global_load_bytes", "global_store_bytes", "sha
 KINDS = {f"d={d}{mask}": [f"--shape 1,1,1,{n},{n},{d}{mask.replace(' ', ' --')}" for n in (first, 2 * first)]
          for d, first in ((64, 384), (128, 256), (256, 256)) for mask in ("", " causal")}
 KINDS["decode"] = [f"--shape 1,4,1,1,{n},128" for n in (1024, 2048)]  # one query row, four heads to a group
+# Stages that divide the query tiles of a key tile do so for a single head of 512 rows at d = 128, and not of 768.
+GRADIENTS = KINDS | {kind: [options.replace("512,512", "768,768") for options in KINDS[kind]]
+                     for kind in ("d=128", "d=128 causal")}
 
 
-def sizes(kind):
-    return [int(options.split()[1].split(",")[4]) for options in KINDS[kind]]
+def sizes(kind, backward):
+    return [int(options.split()[1].split(",")[4]) for options in (GRADIENTS if backward else KINDS)[kind]]
 
 
 def is_counted(sources, stage, kind):
@@ -67,8 +70,9 @@ def counted_work(sources):
     for stage in sources.stages.values():
         kernel, known = sources.fingerprint(stage.folder), before.get(stage.folder)
         found[stage.folder] = known if known and known["kernel"] == kernel else {
-            "kernel": kernel, "work": {kind: [counters_of(sources, stage, options) for options in KINDS[kind]]
-                                       for kind in KINDS if is_counted(sources, stage, kind)}}
+            "kernel": kernel, "work": {kind: [counters_of(sources, stage, options) for options in all_options]
+                                       for kind, all_options in (GRADIENTS if stage.backward else KINDS).items()
+                                       if is_counted(sources, stage, kind)}}
     return "{\n" + ",\n".join(f"{json.dumps(folder)}: {json.dumps(entry)}" for folder, entry in found.items()) + "\n}\n"
 
 
@@ -78,7 +82,8 @@ def kind_of(row):
     if s.Nq == 1:
         return "decode" if (s.H, s.d) == (4 * s.Hkv, 128) else None
     kind = f"d={s.d}{' causal' if row.causal else ''}"
-    return kind if s.Nq == s.Nk and s.H == s.Hkv and kind in KINDS and s.Nk >= sizes(kind)[0] else None
+    counted = s.Nq == s.Nk and s.H == s.Hkv and kind in KINDS
+    return kind if counted and s.Nk >= sizes(kind, records.pass_of(row) == "backward")[0] else None
 
 
 def work_of(row, counted):
@@ -88,7 +93,7 @@ def work_of(row, counted):
     both = counted.get(row.folder, {}).get("work", {}).get(kind)
     if not both:
         return None
-    s, (small, large) = row.shape, sizes(kind)
+    s, (small, large) = row.shape, sizes(kind, records.pass_of(row) == "backward")
     work = {}
     for name, one, two in zip(COUNTED, *both):
         if kind == "decode" or name == "blocks":

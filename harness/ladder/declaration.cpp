@@ -81,6 +81,13 @@ bool read(std::string_view value, Pass& pass) {
     return pass == Pass::backward || value == "Pass::forward";
 }
 
+bool read(std::string_view value, Products& products) {
+    products = value == "Products::of_8_bits"       ? Products::of_8_bits
+               : value == "Products::of_8_promoted" ? Products::of_8_promoted
+                                                    : Products::of_16_bits;
+    return products != Products::of_16_bits || value == "Products::of_16_bits";
+}
+
 bool read(std::string_view value, Tiling& tiling) {
     const auto numbers = items(value);
     return (numbers.size() == 2 || (numbers.size() == 3 && read(numbers[2], tiling.depth))) &&
@@ -159,6 +166,7 @@ Stage read_declaration(const fs::path& path) {
                                 : key == ".repeats_exactly" ? read(value, stage.repeats_exactly)
                                 : key == ".tilings"         ? read(value, stage.tilings)
                                 : key == ".takes"           ? read(value, stage.takes)
+                                : key == ".products"        ? read(value, stage.products)
                                                             : true;  // a function
         if (!is_literal)
             fail(fmt::format("gives {} no literal that can be read as it stands: {}", key, value));

@@ -125,6 +125,7 @@ Inputs make(const Case& c) {
             Matrix K = random_k.normal(s.Nk, s.d);
             shape_keys(c, scale, K);
             Matrix V = random_v.normal(s.Nk, s.d);
+            if (c.input == "same_sign") V.array() += 4;
             if (const int shared = shared_keys(c, b); shared > 0) {
                 K.topRows(shared) = K_before[kv].topRows(shared);
                 V.topRows(shared) = V_before[kv].topRows(shared);
@@ -161,6 +162,7 @@ const std::vector<InputKind>& input_kinds() {
         {"one_hot", "each row's softmax sits on one key"},
         {"huge_constant",
          "every key is the same, with the scores of huge: in half of the rows all are far below 0"},
+        {"same_sign", "V is N(4, 1): sums over the keys grow, and what each step cuts off does not cancel"},
     };
     return kinds;
 }

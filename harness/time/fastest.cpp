@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "harness/ladder/ladder.h"
+#include "harness/problem/case.h"
 #include "harness/problem/regimes.h"
 #include "harness/time/record_json.h"
 
@@ -90,17 +91,37 @@ std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
 DefaultStages::DefaultStages(const std::vector<RecordedTimes>& recorded,
                              const std::function<bool(const Stage&)>& runs) {
     for (const Stage& stage : stages()) {
-        if (!is_ablation(stage.number) && stage.takes.empty() && runs(stage)) candidates_.push_back(&stage);
+        if (is_ablation(stage.number) || !runs(stage)) continue;
+        (stage.takes.empty() ? candidates_ : with_features_).push_back(&stage);
     }
-    std::stable_sort(candidates_.begin(), candidates_.end(), [](const Stage* a, const Stage* b) {
-        return std::tuple(!is_for_order(*a), a->number) > std::tuple(!is_for_order(*b), b->number);
-    });
+    const auto preferred = [](const Stage* a, const Stage* b) {
+        return std::tuple(!is_for_order(*a), b->takes.size(), a->number) >
+               std::tuple(!is_for_order(*b), a->takes.size(), b->number);
+    };
+    std::stable_sort(candidates_.begin(), candidates_.end(), preferred);
+    std::stable_sort(with_features_.begin(), with_features_.end(), preferred);
     for (const RecordedTimes& times : recorded)
         choices_.push_back(
             {times.pass, times.shape.d, position_of(times), first_of_the_fastest(candidates_, times)});
 }
 
 const Stage* DefaultStages::find(const ProblemLabel& problem) const {
+    const auto first = [](const std::vector<const Stage*>& stages, const auto& will_do) {
+        const auto found = std::find_if(stages.begin(), stages.end(), will_do);
+        return found == stages.end() ? nullptr : *found;
+    };
+    const auto computes = [&](const Stage* stage) {
+        return stage->pass == problem.pass && stage->has_head_dim(problem.shape.d);
+    };
+    const Case features{.shape = problem.shape,
+                        .window = problem.window,
+                        .columns = problem.columns,
+                        .documents = problem.documents};
+    if (!features_of(features).empty()) {
+        return first(with_features_, [&](const Stage* stage) {
+            return computes(stage) && why_not_taken(*stage, features).empty();
+        });
+    }
     const Position here = position_of(problem);
     const DefaultChoice* nearest = nullptr;
     double least = std::numeric_limits<double>::infinity();
@@ -112,12 +133,11 @@ const Stage* DefaultStages::find(const ProblemLabel& problem) const {
         nearest = &choice;
     }
     if (nearest != nullptr && nearest->stage != nullptr) return nearest->stage;
-    const auto last = std::find_if(candidates_.begin(), candidates_.end(), [&](const Stage* stage) {
+    return first(candidates_, [&](const Stage* stage) {
         const bool in_its_field =
             stage->pass == Pass::backward || is_decoding(stage->shows_in) == (problem.shape.Nq == 1);
-        return stage->pass == problem.pass && stage->has_head_dim(problem.shape.d) && in_its_field;
+        return computes(stage) && in_its_field;
     });
-    return last == candidates_.end() ? nullptr : *last;
 }
 
 const std::vector<RecordedTimes>& recorded_times() {

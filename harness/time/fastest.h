@@ -47,7 +47,8 @@ struct DefaultChoice {
     const Stage* stage;  ///< null if none that was timed runs here
 };
 
-/// The stages that run where none is named. On the nearest recorded problem, the last rung of those that were
+/// The stages that run where none is named. Where a problem has a Feature, the last rung of those that take it
+/// and as little else as can be. On the nearest recorded problem, the last rung of those that were
 /// timed there and run here, but for rungs that are slower than another one by more than two runs differ. If
 /// none of them runs here, or nothing is recorded, the last rung that does: of decoding for one query row,
 /// else of long queries.
@@ -65,6 +66,7 @@ class DefaultStages {
 
   private:
     std::vector<const Stage*> candidates_;  ///< in the order of preference
+    std::vector<const Stage*> with_features_;  ///< those that take some, in that order, fewer first
     std::vector<DefaultChoice> choices_;    ///< one for each recorded problem
 };
 

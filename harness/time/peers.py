@@ -126,7 +126,8 @@ class Peers:
             warnings.simplefilter("always")
             try:
                 with torch.set_grad_enabled(self.backward), only(name):
-                    if lists and (name != "flex" or not lists.keys() <= {"columns", "documents"}):
+                    takes = ("columns", "documents") if name == "flex" else ("documents",) if name in MAKERS else ()
+                    if not lists.keys() <= set(takes):
                         raise ValueError("is not timed with " + " and ".join(key.replace("_", " ") for key in lists))
                     call = MAKERS.get(name, chosen)(*self.inputs, causal, window, **lists)
                     call = gradients_of(call, self.inputs) if self.backward else call
@@ -176,7 +177,8 @@ def only(name):
 
 # Each takes Q, K, V (B, heads, N, d), whether there is a causal mask, and the keys that a row sees on the left and on
 # the right of its own, None for all. It returns a call without arguments. flex takes column bounds, too: for each key
-# LTS, LTE, UTS and UTE, query rows that do not see it; and documents, by where their rows begin, and then their keys.
+# LTS, LTE, UTS and UTE, query rows that do not see it. It and FlashAttention take documents, by where their rows begin,
+# and then their keys.
 
 
 def chosen(query, key, value, causal, window):
@@ -225,13 +227,20 @@ def flex(query, key, value, causal, window, columns=None, documents=None):
     return lambda: compiled(query, key, value, block_mask=mask, enable_gqa=gqa)
 
 
-def flash_attention(name, query, key, value, causal, window):
-    """The FlashAttention project's own, of tensors (B, N, heads, d). FlashAttention-4 is compiled, which takes seconds.
-    FlashAttention-3 has another call for more keys than query rows, a cache: it splits them where blocks are few."""
+def flash_attention(name, query, key, value, causal, window, documents=None):
+    """The FlashAttention project's own, of tensors (B, N, heads, d); of documents (N, heads, d). FlashAttention-4 is
+    compiled, which takes seconds. FlashAttention-3 has another call for more keys than query rows, a cache: it splits
+    them where blocks are few."""
     library = importlib.import_module(PACKAGES[name][FOUND[name][0]])
     tensors = [tensor.transpose(1, 2) for tensor in (query, key, value)]
     attention = library.flash_attn_func
-    if query.shape[2] < key.shape[2] and not query.requires_grad:
+    if documents:
+        bounds = torch.tensor(documents, dtype=torch.int32, device="cuda").reshape(2, -1)
+        longest = bounds.diff().amax(1).tolist()
+        tensors = [tensor[0] for tensor in tensors]
+        attention = partial(library.flash_attn_varlen_func, cu_seqlens_q=bounds[0].contiguous(),
+                            cu_seqlens_k=bounds[1].contiguous(), max_seqlen_q=longest[0], max_seqlen_k=longest[1])
+    elif query.shape[2] < key.shape[2] and not query.requires_grad:
         attention = getattr(library, "flash_attn_with_kvcache", attention)
     options = {}
     if window != (None, None):  # FlashAttention-3 takes -1 for all

@@ -8,6 +8,7 @@
 #include <functional>
 #include <future>
 #include <list>
+#include <map>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -173,6 +174,8 @@ class Contestant {
         for (int i = 0; i < 2; ++i) device.run(stage, run_->problem);
     }
 
+    Products products() const { return stage_.products; }
+
     double time(Stopwatch& stopwatch) { return stopwatch.time(stage_, run_->problem); }
 
     /// Fetches what the last timed call wrote, and gives the device's memory back.
@@ -258,7 +261,7 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     on_phase("time");
     std::optional<DeviceInputs> inputs;
     std::optional<Sample> sample;  // these outlive the contestants, whose verification reads them
-    std::optional<Expected> expected;
+    std::map<Products, Expected> expected;
     std::list<Contestant> contestants;
     std::vector<Racer> racers;
     for (std::size_t i = 0; i < stages.size(); ++i) {
@@ -300,8 +303,15 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     for (Contestant& contestant : contestants) contestant.repeat(*inputs);
     sample.emplace(device, c, *inputs, options);
     inputs.reset();
-    expected.emplace(sample->problem, sample->inputs, options.sampled_rows);
-    for (Contestant& contestant : contestants) contestant.start_verification(*sample, *expected);
+    for (Contestant& contestant : contestants) {
+        const Products products = contestant.products();
+        auto own = expected.find(products);
+        if (own == expected.end())
+            own = expected
+                      .try_emplace(products, sample->problem, sample->inputs, options.sampled_rows, products)
+                      .first;
+        contestant.start_verification(*sample, own->second);
+    }
     for (Contestant& contestant : contestants) contestant.finish_verification();
 }
 

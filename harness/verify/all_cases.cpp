@@ -73,10 +73,28 @@ std::string scientific(double value) {
     return fmt::format("{:.1e}", value);
 }
 
+bool has_8_bits(const std::vector<Verification>& verifications) {
+    return std::any_of(verifications.begin(), verifications.end(),
+                       [](const Verification& v) { return v.stage->products != Products::of_16_bits; });
+}
+
+/// Their columns; of products of 8 bits also what rounding the inputs adds, which the other errors leave out.
+void add_error_columns(std::vector<Column>& columns, const std::vector<Verification>& verifications) {
+    columns.push_back({"max_error", largest_error(verifications), Align::right});
+    columns.push_back({"standard_max_error", "standard attention's", Align::right});
+    columns.push_back({"relative_l2", "relative L2", Align::right});
+    if (has_8_bits(verifications)) columns.push_back({"unquantized_l2", "of 16-bit inputs", Align::right});
+    columns.push_back({"max_L_error", "error of L", Align::right, true});
+}
+
 /// The errors as cells of a row. L is an input of the backward pass.
-void add_errors(std::vector<Cell>& row, const Verification& v, const auto& errors) {
+void add_errors(std::vector<Cell>& row, const Verification& v, const auto& errors, bool with_8_bits) {
     for (const double value : {errors.max_error, errors.standard_max_error, errors.relative_l2})
         row.push_back({Value(value), scientific(value)});
+    if (with_8_bits)
+        row.push_back(v.stage->products == Products::of_16_bits
+                          ? Cell(Value(), "-", Tone::faint)
+                          : Cell(Value(errors.unquantized_l2), scientific(errors.unquantized_l2)));
     row.push_back(computes_gradients(v) ? Cell(Value(), "-", Tone::faint)
                                         : Cell(Value(errors.max_L_error), scientific(errors.max_L_error)));
 }
@@ -93,6 +111,7 @@ void Errors::add(const Verdict& verdict) {
     if (raise(max_error, verdict.max_error) || cases == 1) standard_max_error = verdict.standard_max_error;
     raise(relative_l2, verdict.relative_l2);
     raise(max_L_error, verdict.max_L_error);
+    raise(unquantized_l2, verdict.unquantized_l2);
 }
 
 void verify_all(Device& device, std::vector<Verification>& verifications, const OnStep& on_step, Runs runs) {
@@ -124,19 +143,15 @@ Cell verdict_cell(const Verification& v) {
 }
 
 Table verification_table(const std::vector<Verification>& verifications) {
-    Table table("stages", "",
-                {{"stage", "stage"},
-                 {"passed", "passed"},
-                 {"max_error", largest_error(verifications), Align::right},
-                 {"standard_max_error", "standard attention's", Align::right},
-                 {"relative_l2", "relative L2", Align::right},
-                 {"max_L_error", "error of L", Align::right, true},
-                 {"seconds", "seconds", Align::right, true},
-                 {"why_not", ""}});
+    std::vector<Column> columns{{"stage", "stage"}, {"passed", "passed"}};
+    add_error_columns(columns, verifications);
+    columns.push_back({"seconds", "seconds", Align::right, true});
+    columns.push_back({"why_not", ""});
+    Table table("stages", "", columns);
     for (const Verification& v : verifications) {
         std::vector<Cell> row{v.stage->folder(), verdict_cell(v)};
         if (v.passed + v.failed > 0) {
-            add_errors(row, v, v.worst);
+            add_errors(row, v, v.worst, has_8_bits(verifications));
             row.push_back({Value(v.seconds), fmt::format("{:.1f}", v.seconds)});
         }
         row.resize(table.columns().size() - 1);
@@ -147,20 +162,15 @@ Table verification_table(const std::vector<Verification>& verifications) {
 }
 
 Table error_table(const std::vector<Verification>& verifications) {
-    Table table("errors", "",
-                {{"stage", "stage"},
-                 {"dtype", "type"},
-                 {"input", "input"},
-                 {"cases", "cases", Align::right},
-                 {"max_error", largest_error(verifications), Align::right},
-                 {"standard_max_error", "standard attention's", Align::right},
-                 {"relative_l2", "relative L2", Align::right},
-                 {"max_L_error", "error of L", Align::right}});
+    std::vector<Column> columns{
+        {"stage", "stage"}, {"dtype", "type"}, {"input", "input"}, {"cases", "cases", Align::right}};
+    add_error_columns(columns, verifications);
+    Table table("errors", "", columns);
     for (const Verification& v : verifications) {
         for (const auto& [kind, errors] : v.errors) {
             std::vector<Cell> row{v.stage->folder(), name(kind.first), kind.second,
                                   Cell::count(static_cast<std::uint64_t>(errors.cases))};
-            add_errors(row, v, errors);
+            add_errors(row, v, errors, has_8_bits(verifications));
             table.add_row(std::move(row));
         }
     }

@@ -22,6 +22,7 @@ struct Errors {
     double standard_max_error = 0;  ///< standard attention's on the case of max_error
     double relative_l2 = 0;
     double max_L_error = 0;
+    double unquantized_l2 = 0;
 
     void add(const Verdict& verdict);
 };

@@ -11,6 +11,7 @@
 
 #include "harness/base/parallel.h"
 #include "harness/problem/tensors.h"
+#include "harness/verify/eight_bits.h"
 #include "harness/verify/mismatch.h"
 #include "harness/verify/outputs.h"
 #include "reference/attention.h"
@@ -138,9 +139,31 @@ double largest_of_heads(const std::vector<double>& errors, int pieces) {
     return largest;
 }
 
+/// How far off products of 8 bits are, over the rows of a head: the largest error of O, its squares and those
+/// of O, the largest error of L.
+struct EightBitErrors {
+    double of_O = 0, squared = 0, size_squared = 0, of_L = 0;
+
+    /// What rounding P loses depends on where its numbers lie between two of e4m3, and these are other
+    /// numbers in a kernel that has seen a part of the keys. So it is no less than if all P were off by
+    /// chance: each by 2^-4 of it at most, and by less than 2^-5 as a root of a mean square. Cut sums are as
+    /// they are here.
+    EightBitErrors(const EightBitAttention& emulated, const reference::Result& exact) {
+        const Matrix error = (emulated.O - exact.O).cwiseAbs();
+        of_O = error.cwiseMax(0x1p-4 * emulated.spread).template maxCoeff<Eigen::PropagateNaN>();
+        squared = std::max(error.squaredNorm(), 0x1p-10 * emulated.spread.squaredNorm());
+        size_squared = exact.O.squaredNorm();
+        for (Eigen::Index i = 0; i < exact.L.size(); ++i) {
+            if (std::isfinite(exact.L[i])) of_L = std::max(of_L, std::abs(emulated.L[i] - exact.L[i]));
+        }
+    }
+    EightBitErrors() = default;
+};
+
 /// Fills in O and L.
 template <class T>
-void expect_attention(const Case& c, const Inputs& inputs, Expected& expected) {
+void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, Products products) {
+    const bool quantized = products != Products::of_16_bits;
     const Shape& s = c.shape;
     const double scale = c.softmax_scale();
     const Heads<T> heads(c, inputs);
@@ -151,15 +174,33 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected) {
     constexpr int piece_rows = 256;
     const int rows = static_cast<int>(O.rows.size()), pieces = (rows + piece_rows - 1) / piece_rows;
     std::vector<double> errors(static_cast<std::size_t>(heads_of(c)) * pieces);
+    std::vector<EightBitErrors> of_8_bits(quantized ? errors.size() : 0);
+    if (quantized) expected.unquantized_O.resize(O.values.size());
     parallel_for(heads_of(c) * pieces, [&](int item) {
         const int i = item / pieces;
         const int first = item % pieces * piece_rows, n = std::min(piece_rows, rows - first);
         const Eigen::VectorXi some = Eigen::Map<const Eigen::VectorXi>(O.rows.data() + first, n);
-        const Matrix Q = heads.Q(i)(some, Eigen::all), K = heads.K(i), V = heads.V(i);
+        Matrix Q = heads.Q(i)(some, Eigen::all), K = heads.K(i), V = heads.V(i);
         const Mask mask = mask_of(c, i / s.H, i % s.H);
-        const auto exact = reference::attention(Q, some, K, V, scale, mask);
-        errors[item] = largest_error(reference::standard_attention<T>(Q, some, K, V, scale, mask).O, exact.O);
         const std::size_t row = static_cast<std::size_t>(i) * rows + first;
+        std::optional<EightBitAttention> emulated;
+        if (quantized) {
+            const Matrix O_16 = reference::attention(Q, some, K, V, scale, mask).O;
+            std::copy_n(O_16.data(), O_16.size(), expected.unquantized_O.data() + row * s.d);
+            EightBits q = EightBits::of(heads.Q(i));
+            const EightBits k = EightBits::of(K), v = EightBits::of(V);
+            q.numbers = q.numbers(some, Eigen::all).eval();
+            emulated.emplace(q, some, k, v, scale, mask, products);
+            Q = q.values(), K = k.values(), V = v.values();
+        }
+        const auto exact = reference::attention(Q, some, K, V, scale, mask);
+        if (emulated) {
+            of_8_bits[item] = {*emulated, exact};
+            errors[item] = of_8_bits[item].of_O;
+        } else {
+            errors[item] =
+                largest_error(reference::standard_attention<T>(Q, some, K, V, scale, mask).O, exact.O);
+        }
         std::copy_n(exact.O.data(), exact.O.size(), O.values.data() + row * s.d);
         std::copy_n(exact.L.data(), n, L.values.data() + row);
         std::copy_n(exact.peak.data(), n, expected.peak.data() + row);
@@ -171,6 +212,15 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected) {
         }
     });
     O.standard_error = largest_of_heads(errors, pieces);
+    if (!quantized) return;
+    EightBitErrors all;
+    for (const EightBitErrors& piece : of_8_bits) {
+        all.squared += piece.squared;
+        all.size_squared += piece.size_squared;
+        all.of_L = std::max(all.of_L, piece.of_L);
+    }
+    if (all.squared > 0) O.standard_l2 = std::sqrt(all.squared / all.size_squared);
+    for (double& size : L.size) size += 2 * all.of_L / L_bound;
 }
 
 /// Fills in dQ, dK and dV.
@@ -275,7 +325,7 @@ Bounds bounds_of_L() {
     return {.absolute = L_bound, .relative_l2 = std::numeric_limits<double>::infinity()};
 }
 
-Expected::Expected(const Case& c, const Inputs& inputs, int sampled_rows) {
+Expected::Expected(const Case& c, const Inputs& inputs, int sampled_rows, Products products) {
     for (const OutputTensor& tensor : output_tensors(c.pass)) {
         ExpectedTensor& expected = tensors.emplace_back();
         expected.rows = compared_rows(c, tensor.rows(c.shape), sampled_rows);
@@ -287,7 +337,7 @@ Expected::Expected(const Case& c, const Inputs& inputs, int sampled_rows) {
         peak.resize(tensors[0].size.size());
     }
     with_type(c.dtype, [&](auto type) {
-        if (c.pass == Pass::forward) expect_attention<decltype(type)>(c, inputs, *this);
+        if (c.pass == Pass::forward) expect_attention<decltype(type)>(c, inputs, *this, products);
         if (c.pass == Pass::backward) expect_gradients<decltype(type)>(c, inputs, *this);
     });
 }
@@ -300,13 +350,11 @@ const Inputs& Reference::inputs() {
     return *inputs_;
 }
 
-const Expected& Reference::expected() {
-    if (!expected_) {
-        const Inputs& from = inputs();
-        const Elapsed elapsed(seconds_);
-        expected_.emplace(problem, from);
-    }
-    return *expected_;
+const Expected& Reference::expected(Products products) {
+    if (const auto known = expected_.find(products); known != expected_.end()) return known->second;
+    const Inputs& from = inputs();
+    const Elapsed elapsed(seconds_);
+    return expected_.try_emplace(products, problem, from, 0, products).first->second;
 }
 
 }  // namespace ladder

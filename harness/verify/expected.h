@@ -2,6 +2,7 @@
 /// What the outputs of a case should be, and how far off they may be.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@ struct ExpectedTensor {
     std::vector<double> values;  ///< (B, heads, rows, columns)
     std::vector<double> size;    ///< what the error of a row is relative to, as an L2 norm: (B, heads, rows)
     double standard_error = 0;   ///< largest error of standard attention in the storage type; 0 of L
+    double standard_l2 = 0;      ///< its relative L2, if by products of 8 bits; otherwise 0
     /// Of O: what each element of a row may be off by, beyond the rule, if parts of the keys were merged by
     /// an L that fp32 has rounded: (B, heads, rows). Empty for the other tensors.
     std::vector<double> lost_in_rounding;
@@ -28,11 +30,16 @@ struct Expected {
     /// In double precision: attention, or its gradients from the O and L of the inputs. `sampled_rows` > 0
     /// takes only that many query rows per head and batch entry at most, and of dK and dV so many keys
     /// (first, last, tile edges, then seeded ones), for sizes where all would take minutes.
-    Expected(const Case& c, const Inputs& inputs, int sampled_rows = 0);
+    /// `products`: a stage's. If they are of 8 bits, O and L are attention of Q, K and V rounded to those,
+    /// and standard attention is that by such products.
+    Expected(const Case& c, const Inputs& inputs, int sampled_rows = 0,
+             Products products = Products::of_16_bits);
 
     std::vector<ExpectedTensor> tensors;  ///< in the order of output_tensors()
     /// The key with a row's largest score, or -1: (B, H, rows). Empty in the backward pass.
     std::vector<int> peak;
+    /// O of the inputs as they are, if products are of 8 bits; otherwise empty.
+    std::vector<double> unquantized_O;
 };
 
 /// The pass rule's numbers for a tensor. Nothing passes by not being comparable: write !(error <= bound),
@@ -53,7 +60,8 @@ class Reference {
     explicit Reference(Case c) : problem(std::move(c)) {}
 
     const Inputs& inputs();
-    const Expected& expected();
+    /// Of stages with these products.
+    const Expected& expected(Products products = Products::of_16_bits);
     /// How long making them took.
     double seconds() const { return seconds_; }
 
@@ -61,7 +69,7 @@ class Reference {
 
   private:
     std::optional<Inputs> inputs_;
-    std::optional<Expected> expected_;
+    std::map<Products, Expected> expected_;
     double seconds_ = 0;
 };
 

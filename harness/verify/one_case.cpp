@@ -60,7 +60,8 @@ Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs ru
         require_room(device, stage, c);
         const DeviceInputs inputs(device, c, reference.inputs());
         const Outputs first = run_guarded(device, stage, c, inputs);
-        verdict = judge(c, reference.expected(), first, stage.rounds_large_scores);
+        const Expected& expected = reference.expected(stage.products);
+        verdict = judge(c, expected, first, stage.rounds_large_scores);
         for (const OtherRun& other : other_runs(runs, device, stage)) {
             if (!verdict.passed) break;
             run = other.name;
@@ -71,7 +72,7 @@ Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs ru
                 verdict.passed = verdict.report.empty();
                 continue;
             }
-            const Verdict again = judge(c, reference.expected(), outputs, stage.rounds_large_scores);
+            const Verdict again = judge(c, expected, outputs, stage.rounds_large_scores);
             if (!again.passed || again.max_error > verdict.max_error) verdict = again;
             if (!again.passed) verdict.report += fmt::format("\n  in {}: the first passed", run);
         }

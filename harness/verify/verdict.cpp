@@ -134,6 +134,7 @@ void Comparison::add_up() {
     held_relative_l2_ = relative(sums.held_squared);
     bound_ = written_.tensor().is_L() ? bounds_of_L()
                                       : bounds_of(case_, expected_.standard_error, sums.largest_output);
+    bound_.relative_l2 += 2 * expected_.standard_l2;
 }
 
 /// Of the elements that make it fail: what breaks the bound, and in a row that breaks the L2 bound what
@@ -165,6 +166,22 @@ std::string Comparison::report(const std::vector<int>& peak) const {
                           bound_.absolute, relative_l2_, bound_.relative_l2));
 }
 
+/// The relative L2 of O against these values of it.
+double distance(const WrittenTensor& O, const ExpectedTensor& expected, const std::vector<double>& values) {
+    const auto rows = std::ssize(expected.rows), columns = std::ssize(values) / std::ssize(expected.size);
+    std::vector<double> got(columns);
+    double squared = 0, size_squared = 0;
+    for (std::ptrdiff_t row = 0; row < std::ssize(expected.size); ++row) {
+        O.read_row(static_cast<int>(row / rows), expected.rows[row % rows], got.data());
+        for (std::ptrdiff_t c = 0; c < columns; ++c) {
+            const double wanted = values[row * columns + c], error = got[c] - wanted;
+            squared += error * error;
+            size_squared += wanted * wanted;
+        }
+    }
+    return squared == 0 ? 0 : std::sqrt(squared / size_squared);
+}
+
 }  // namespace
 
 Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs, bool rounds_large_scores) {
@@ -187,6 +204,8 @@ Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs, b
         verdict.passed = verdict.passed && comparison.passes();
         if (possible && !comparison.passes()) reports.push_back(comparison.report(expected.peak));
     }
+    if (!expected.unquantized_O.empty())
+        verdict.unquantized_l2 = distance(written[0], expected.tensors[0], expected.unquantized_O);
     verdict.report = joined(reports);
     return verdict;
 }

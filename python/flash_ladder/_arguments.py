@@ -19,6 +19,23 @@ def flag(name, x):
     raise TypeError(f"{name} is {x!r}; expected True or False")
 
 
+def window_of(x):
+    """(left, right), each a number of keys or -1 for all."""
+    if x is None:
+        return -1, -1
+    if not hasattr(x, "__iter__") or isinstance(x, str) or len(two := tuple(x)) != 2:
+        raise ValueError(f"window is {x!r}; expected (left, right)")
+    left, right = (whole("a side of window", side) for side in two)
+    if not (-1 <= left < 2**30 and -1 <= right < 2**30):
+        raise ValueError(f"window is {x!r}; expected numbers of keys below 2^30, or -1 for all")
+    return left, right
+
+
+def mask(causal, window):
+    """Which keys a row sees, as the C++ side takes it."""
+    return flag("causal", causal), *window_of(window)
+
+
 def scale_of(x):
     """The scale as a number, or None for the default."""
     if x is None or type(x) in (float, int) or type(x).__name__ in ("SymFloat", "SymInt"):  # torch.compile's

@@ -11,7 +11,7 @@ first import of this module compiles against the PyTorch that is there.
 import ctypes
 import json
 from pathlib import Path
-from typing import Callable, Optional, Tuple, Union
+from typing import Callable, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -44,18 +44,18 @@ def _empty_as(x):
 
 
 @torch.library.register_fake("flash_ladder::attention")
-def _(q, k, v, causal, scale, stage, backward_stage, backend):
+def _(q, k, v, causal, window, scale, stage, backward_stage, backend):
     return _empty_as(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake("flash_ladder::attention_backward")
-def _(q, k, v, o, lse, do, causal, scale, stage, backend):
+def _(q, k, v, o, lse, do, causal, window, scale, stage, backend):
     return _empty_as(q), _empty_as(k), _empty_as(v)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: Optional[float] = None,
-              stage: Optional[StageName] = None, backward_stage: Optional[StageName] = None, return_lse: bool = False,
-              backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
+def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: Optional[Sequence[int]] = None,
+              scale: Optional[float] = None, stage: Optional[StageName] = None,
+              backward_stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """flash_ladder.attention of tensors, with gradients by q, k and v.
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), fp16 or bf16; in an autocast region they are cast to its type first.
@@ -70,7 +70,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: O
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     try:
-        o, lse = _attention(q, k, v, *_options(causal, scale), _word(stage), _word(backward_stage),
+        o, lse = _attention(q, k, v, *_options(causal, window, scale), _word(stage), _word(backward_stage),
                             _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
@@ -78,19 +78,19 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: O
 
 
 def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, *, causal: bool = False,
-                       scale: Optional[float] = None, stage: Optional[StageName] = None,
-                       backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
+                       window: Optional[Sequence[int]] = None, scale: Optional[float] = None,
+                       stage: Optional[StageName] = None, backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV of tensors: see flash_ladder.attention_backward."""
     _require_tensors(Q=q, K=k, V=v, O=o, L=lse, dO=do)
     try:
-        return _attention_backward(q, k, v, o, lse, do, *_options(causal, scale), _word(stage),
+        return _attention_backward(q, k, v, o, lse, do, *_options(causal, window, scale), _word(stage),
                                    _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
 
 
 def verdict(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool = False,
-            scale: Optional[float] = None, sampled_rows: int = 0) -> dict:
+            window: Optional[Sequence[int]] = None, scale: Optional[float] = None, sampled_rows: int = 0) -> dict:
     """What verify() would say of a kernel that computed o and lse, whoever did: passed, errors, and in "report" where
     and how they are wrong.
 
@@ -104,6 +104,8 @@ def verdict(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: 
     (B, H, Nq, d), (Hkv, Nk) = q.shape, k.shape[1:3]
     dtype = {torch.float16: "fp16", torch.bfloat16: "bf16"}[q.dtype]
     options = f"--shape {B},{H},{Hkv},{Nq},{Nk},{d} --dtype {dtype}{' --causal' * _arguments.flag('causal', causal)}"
+    if window is not None:
+        options += " --window {},{}".format(*_arguments.window_of(window))
     if scale is not None:
         options += f" --scale {_arguments.scale_of(scale)}"
     dense = [x.detach().cpu().contiguous() for x in (q, k, v, o, lse)]
@@ -114,7 +116,7 @@ def judge(call: Callable, *, like: StageName = 6, quick: bool = True, device: st
     """What verify() says of a stage, of an attention function of your own.
 
     call: call(q, k, v, causal, scale) returns O and L of tensors on `device`, as attention(..., return_lse=True) does.
-    like: the stage whose cases it gets; of all its cases `quick` takes one for each idea.
+    like: the stage whose cases it gets, but for masks other than the causal one; of all its cases `quick` takes one for each idea.
     """
     result = {"cases": 0, "passed": 0, "failed": 0, "max_error": 0.0, "max_L_error": 0.0, "reports": []}
     for case in json.loads(_core.cases(str(like), quick)):
@@ -134,8 +136,8 @@ def judge(call: Callable, *, like: StageName = 6, quick: bool = True, device: st
     return result
 
 
-def _options(causal, scale):
-    return _arguments.flag("causal", causal), _arguments.scale_of(scale)
+def _options(causal, window, scale):
+    return _arguments.flag("causal", causal), _arguments.window_of(window), _arguments.scale_of(scale)
 
 
 def _word(stage):

@@ -197,10 +197,11 @@ class InStream {
 };
 #endif
 
-Case case_of(const std::string& shape, bool causal, DType dtype) {
+Case case_of(const std::string& shape, Mask mask, DType dtype) {
     Case c;
     c.shape = parse_shape(shape);
-    c.causal = causal;
+    c.causal = mask.causal;
+    c.window = mask.window;
     c.dtype = dtype;
     return c;
 }
@@ -253,14 +254,15 @@ std::string current(const std::string& word) {
 
 /// What runs on a back-end where no stage is named; on a CPU one of those that run on any GPU. `exactly`: one
 /// of those whose results are the same bits each time.
-const Stage& default_for(bool forward, const Axes& Q, const Axes& K, bool causal, const std::string& backend,
+const Stage& default_for(bool forward, const Axes& Q, const Axes& K, Mask mask, const std::string& backend,
                          bool exactly) {
     const Device& device = device_of(backend_of(backend));
     static std::map<std::pair<Backend, bool>, DefaultStages> known;
     static std::mutex mutex;
     ProblemLabel problem;
     problem.shape = shape_of(list(Q), list(K), list(K), Layout::bhnd, next_head_dim(Q[3]));
-    problem.causal = causal;
+    problem.causal = mask.causal;
+    problem.window = mask.window;
     problem.pass = forward ? Pass::forward : Pass::backward;
     const std::lock_guard lock(mutex);
     auto found = known.find({device.backend(), exactly});
@@ -324,13 +326,14 @@ std::size_t Kernel::workspace_bytes(const Axes& Q, const Axes& K) {
 }
 
 Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, const Tensor& V,
-                        const Tensor& O, std::uintptr_t L, DType dtype, bool causal,
+                        const Tensor& O, std::uintptr_t L, DType dtype, Mask mask,
                         std::optional<double> scale, std::uintptr_t workspace) const {
     Problem p;
     static_cast<Shape&>(p) = sizes.shape;
     require_axes("O", O.axes, "Q", Q.axes);
     p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
     if (!std::isfinite(p.scale)) throw BadUsage("scale must be a finite number");
+    require_taken(*stage_, Case{.shape = sizes.shape, .window = mask.window});
     if (L % sizeof(float) != 0) throw BadUsage("L: it must begin at a multiple of 4 bytes");
     const Device& device = device_of(backend_);
     if (dtype == DType::bf16 && device.compute_capability() < 80) {
@@ -342,7 +345,8 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     p.V = view_of("V", V);
     p.O = view_of("O", O);
     p.L = reinterpret_cast<float*>(L);
-    p.causal = causal;
+    p.causal = mask.causal;
+    p.window = mask.window;
     p.dtype = dtype;
     p.workspace = reinterpret_cast<void*>(workspace);
     p.sm_count = device.sm_count();
@@ -350,24 +354,24 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
 }
 
 void Kernel::forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
-                     DType dtype, bool causal, std::optional<double> scale, std::uintptr_t workspace,
+                     DType dtype, Mask mask, std::optional<double> scale, std::uintptr_t workspace,
                      std::uintptr_t stream) {
     const Call call;
     if (!is_forward())
         throw BadUsage(fmt::format("{} computes gradients (dQ, dK and dV), not attention", stage_->folder()));
     const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
-    run(sizes, problem(sizes, Q, K, V, O, L, dtype, causal, scale, workspace), stream);
+    run(sizes, problem(sizes, Q, K, V, O, L, dtype, mask, scale, workspace), stream);
 }
 
 void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
                       const Tensor& dO, const Tensor& dQ, const Tensor& dK, const Tensor& dV, DType dtype,
-                      bool causal, std::optional<double> scale, std::uintptr_t workspace,
+                      Mask mask, std::optional<double> scale, std::uintptr_t workspace,
                       std::uintptr_t stream) {
     const Call call;
     if (is_forward())
         throw BadUsage(fmt::format("{} computes attention, not its gradients", stage_->folder()));
     const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
-    Problem p = problem(sizes, Q, K, V, O, L, dtype, causal, scale, workspace);
+    Problem p = problem(sizes, Q, K, V, O, L, dtype, mask, scale, workspace);
     require_axes("dO", dO.axes, "Q", Q.axes);
     require_axes("dQ", dQ.axes, "Q", Q.axes);
     require_axes("dK", dK.axes, "K", K.axes);
@@ -409,12 +413,12 @@ void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
 }
 
 Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const std::string& backend,
-                  const Axes& Q, const Axes& K, bool causal, bool exactly) {
+                  const Axes& Q, const Axes& K, Mask mask, bool exactly) {
     const Call call;
     const bool is_folder = word && word->find('/') != std::string::npos;
     const std::string stage = is_folder ? current(*word)
                               : word    ? *word
-                                        : default_for(forward, Q, K, causal, backend, exactly).folder();
+                                        : default_for(forward, Q, K, mask, backend, exactly).folder();
     static std::map<std::pair<std::string, std::string>, std::unique_ptr<Kernel>> known;
     static std::mutex mutex;
     {
@@ -451,10 +455,10 @@ void prepare(const std::vector<std::string>& words, const std::string& backend) 
     compile_stages(runnable(select_stages(words), device), device.backend(), silent);
 }
 
-std::string default_stage(bool forward, const Axes& Q, const Axes& K, bool causal, const std::string& backend,
+std::string default_stage(bool forward, const Axes& Q, const Axes& K, Mask mask, const std::string& backend,
                           bool exactly) {
     const Call call;
-    return default_for(forward, Q, K, causal, backend, exactly).folder();
+    return default_for(forward, Q, K, mask, backend, exactly).folder();
 }
 
 std::string list_stages(const std::vector<std::string>& words) {
@@ -477,7 +481,7 @@ std::string list_stages(const std::vector<std::string>& words) {
 }
 
 std::string verify(const std::vector<std::string>& words, const std::string& backend,
-                   const std::string& shape, bool causal, DType dtype, bool quick) {
+                   const std::string& shape, Mask mask, DType dtype, bool quick) {
     const Call call;
     const auto selected = select_stages(words);
     Device& device = device_of(backend_of(backend));
@@ -485,8 +489,9 @@ std::string verify(const std::vector<std::string>& words, const std::string& bac
     for (const Stage* stage : selected) {
         std::vector<Case> cases = verification_cases(*stage, quick ? Cover::each : Cover::all);
         if (!shape.empty()) {
-            cases = {case_of(shape, causal, dtype)};
+            cases = {case_of(shape, mask, dtype)};
             cases.front().pass = stage->pass;
+            require_taken(*stage, cases.front());
             require_memory(cases.front().shape, device, stage->pass);
         }
         verifications.emplace_back(stage, std::move(cases));
@@ -515,6 +520,7 @@ std::string cases(const std::string& word, bool quick) {
     const Call call;
     auto list = nlohmann::ordered_json::array();
     for (const Case& c : verification_cases(select_stage(word), quick ? Cover::each : Cover::all)) {
+        if (!features_of(c).empty()) continue;
         const auto place = [&](auto tensor) -> nlohmann::ordered_json {
             const Placement at = placement(c, tensor);
             return {{"axes", {at.B, at.heads, at.N, at.d}}, {"strides", {at.batch, at.head, at.row, 1}}};
@@ -562,14 +568,15 @@ std::string judge(const std::string& options, std::uintptr_t Q, std::uintptr_t K
         .dump();
 }
 
-std::string count(const std::string& word, const std::string& shape, bool causal, DType dtype) {
+std::string count(const std::string& word, const std::string& shape, Mask mask, DType dtype) {
     const Call call;
     const Stage& stage = select_stage(word);
     const Backend backend = has_device(Backend::checked) ? Backend::checked : Backend::cpu;
     Device& device = device_of(backend);
-    Case c = case_of(shape, causal, dtype);
+    Case c = case_of(shape, mask, dtype);
     c.pass = stage.pass;
     require_head_dim(stage, c.shape.d);
+    require_taken(stage, c);
     require_memory(c.shape, device, stage.pass);
     const std::lock_guard lock(cpu_mutex());
     const Work work = count_work(device, stage, c, make_inputs(c));
@@ -579,13 +586,14 @@ std::string count(const std::string& word, const std::string& shape, bool causal
     return counters.dump();
 }
 
-std::string time(const std::string& word, const std::string& shape, bool causal, DType dtype) {
+std::string time(const std::string& word, const std::string& shape, Mask mask, DType dtype) {
     const Call call;
     const Stage& stage = select_stage(word);
     TimingOptions options;
-    Case c = case_of(shape, causal, dtype);
+    Case c = case_of(shape, mask, dtype);
     c.pass = stage.pass;
     require_head_dim(stage, c.shape.d);
+    require_taken(stage, c);
     options.cases = {{"custom", c}};
     Device& gpu = device_of(Backend::gpu);
     require_memory(c.shape, gpu, stage.pass);

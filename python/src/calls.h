@@ -22,6 +22,12 @@ struct Tensor {
     std::array<std::int64_t, 4> strides{};
 };
 
+/// Which keys a row sees.
+struct Mask {
+    bool causal = false;
+    Window window;
+};
+
 /// A stage, compiled and loaded for one back-end.
 class Kernel {
   public:
@@ -47,13 +53,13 @@ class Kernel {
     /// call is queued in `stream` and returns; on a CPU it is over. Throws BadUsage if the tensors do not fit
     /// together or the stage, CannotRun and CheckFailed as Device::run().
     void forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
-                 DType dtype, bool causal, std::optional<double> scale, std::uintptr_t workspace,
+                 DType dtype, Mask mask, std::optional<double> scale, std::uintptr_t workspace,
                  std::uintptr_t stream);
 
     /// dQ, dK and dV, in the same way, of O and L that a forward pass has left.
     void backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
                   const Tensor& dO, const Tensor& dQ, const Tensor& dK, const Tensor& dV, DType dtype,
-                  bool causal, std::optional<double> scale, std::uintptr_t workspace, std::uintptr_t stream);
+                  Mask mask, std::optional<double> scale, std::uintptr_t workspace, std::uintptr_t stream);
 
   private:
     using Axes = std::array<std::int64_t, 4>;
@@ -64,7 +70,7 @@ class Kernel {
     };
     Sizes sizes(const Axes& Q, const Axes& K, const Axes& V);
     Problem problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O,
-                    std::uintptr_t L, DType dtype, bool causal, std::optional<double> scale,
+                    std::uintptr_t L, DType dtype, Mask mask, std::optional<double> scale,
                     std::uintptr_t workspace) const;
     void run(const Sizes& sizes, const Problem& problem, std::uintptr_t stream) const;
 
@@ -78,7 +84,7 @@ class Kernel {
 /// DefaultStages finds among those that run on this back-end. A kernel of one's own is loaded as it is now,
 /// and again when its kernel.cu has changed.
 Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const std::string& backend,
-                  const std::array<std::int64_t, 4>& Q, const std::array<std::int64_t, 4>& K, bool causal,
+                  const std::array<std::int64_t, 4>& Q, const std::array<std::int64_t, 4>& K, Mask mask,
                   bool exactly = false);
 
 /// Where sources and compiled kernels are: see use_folders(). Before all else, and once.
@@ -97,16 +103,17 @@ void prepare(const std::vector<std::string>& words, const std::string& backend);
 /// whose results are the same bits each time. A head dimension that no stage has is computed at the next that
 /// one has. Throws BadUsage if there is none.
 std::string default_stage(bool forward, const std::array<std::int64_t, 4>& Q,
-                          const std::array<std::int64_t, 4>& K, bool causal, const std::string& backend,
+                          const std::array<std::int64_t, 4>& K, Mask mask, const std::string& backend,
                           bool exactly = false);
 
 /// Each of these is JSON. `words` names stages as on lab's command line.
 std::string list_stages(const std::vector<std::string>& words);
 /// `shape`: "B,H,Hkv,Nq,Nk,d", or empty for the stage's own cases, of which `quick` takes few.
 std::string verify(const std::vector<std::string>& words, const std::string& backend,
-                   const std::string& shape, bool causal, DType dtype, bool quick);
-std::string count(const std::string& word, const std::string& shape, bool causal, DType dtype);
-/// The cases of a stage that verify() takes: options of `lab verify`, and what a call of the case is given.
+                   const std::string& shape, Mask mask, DType dtype, bool quick);
+std::string count(const std::string& word, const std::string& shape, Mask mask, DType dtype);
+/// The cases of a stage that verify() takes, but for those with a Feature: options of `lab verify`, and what a
+/// call of the case is given.
 std::string cases(const std::string& word, bool quick);
 /// Fills Q, K and V, dense (B, heads, N, d) in the CPU's memory, with the inputs of a case.
 void fill_inputs(const std::string& options, std::uintptr_t Q, std::uintptr_t K, std::uintptr_t V);
@@ -115,6 +122,6 @@ void fill_inputs(const std::string& options, std::uintptr_t Q, std::uintptr_t K,
 std::string judge(const std::string& options, std::uintptr_t Q, std::uintptr_t K, std::uintptr_t V,
                   std::uintptr_t O, std::uintptr_t L, int sampled_rows);
 /// Throws CannotRun without a GPU.
-std::string time(const std::string& word, const std::string& shape, bool causal, DType dtype);
+std::string time(const std::string& word, const std::string& shape, Mask mask, DType dtype);
 
 }  // namespace ladder::python

@@ -26,6 +26,14 @@ Tensor tensor(const Place& place) {
     return {data, axes, strides};
 }
 
+/// A mask, as (causal, left, right).
+using Masked = std::tuple<bool, int, int>;
+
+Mask mask_of(const Masked& mask) {
+    const auto [causal, left, right] = mask;
+    return {causal, {left, right}};
+}
+
 ladder::DType dtype_of(bool bf16) {
     return bf16 ? ladder::DType::bf16 : ladder::DType::fp16;
 }
@@ -64,51 +72,60 @@ NB_MODULE(_core, m) {
         .def(
             "forward",
             [](Kernel& kernel, const Place& Q, const Place& K, const Place& V, const Place& O,
-               std::uintptr_t L, bool bf16, bool causal, std::optional<double> scale,
+               std::uintptr_t L, bool bf16, const Masked& mask, std::optional<double> scale,
                std::uintptr_t workspace, std::uintptr_t stream) {
-                kernel.forward(tensor(Q), tensor(K), tensor(V), tensor(O), L, dtype_of(bf16), causal, scale,
-                               workspace, stream);
+                kernel.forward(tensor(Q), tensor(K), tensor(V), tensor(O), L, dtype_of(bf16), mask_of(mask),
+                               scale, workspace, stream);
             },
-            "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "bf16"_a, "causal"_a, "scale"_a.none(), "workspace"_a,
+            "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "bf16"_a, "mask"_a, "scale"_a.none(), "workspace"_a,
             "stream"_a, Free())
         .def(
             "backward",
             [](Kernel& kernel, const Place& Q, const Place& K, const Place& V, const Place& O,
                std::uintptr_t L, const Place& dO, const Place& dQ, const Place& dK, const Place& dV,
-               bool bf16, bool causal, std::optional<double> scale, std::uintptr_t workspace,
+               bool bf16, const Masked& mask, std::optional<double> scale, std::uintptr_t workspace,
                std::uintptr_t stream) {
                 kernel.backward(tensor(Q), tensor(K), tensor(V), tensor(O), L, tensor(dO), tensor(dQ),
-                                tensor(dK), tensor(dV), dtype_of(bf16), causal, scale, workspace, stream);
+                                tensor(dK), tensor(dV), dtype_of(bf16), mask_of(mask), scale, workspace,
+                                stream);
             },
-            "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "dO"_a, "dQ"_a, "dK"_a, "dV"_a, "bf16"_a, "causal"_a,
+            "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "dO"_a, "dQ"_a, "dK"_a, "dV"_a, "bf16"_a, "mask"_a,
             "scale"_a.none(), "workspace"_a, "stream"_a, Free());
-    m.def("kernel_of", &kernel_of, "forward"_a, "stage"_a.none(), "backend"_a, "Q"_a, "K"_a, "causal"_a,
-          "exactly"_a = false, nb::rv_policy::reference, Free());
+    m.def(
+        "kernel_of",
+        [](bool forward, const std::optional<std::string>& stage, const std::string& backend, const Axes& Q,
+           const Axes& K,
+           const Masked& mask) -> Kernel& { return kernel_of(forward, stage, backend, Q, K, mask_of(mask)); },
+        "forward"_a, "stage"_a.none(), "backend"_a, "Q"_a, "K"_a, "mask"_a, nb::rv_policy::reference, Free());
 
     m.def("place_of", &place_of);
     m.attr("built_from") = LADDER_SOURCE_DIR;
     m.attr("built_by") = LADDER_COMPILER_FAMILY;
     m.def("start", &start);
     m.def("why_not", &why_not, Free());
-    m.def("default_stage", &default_stage, "forward"_a, "Q"_a, "K"_a, "causal"_a, "backend"_a,
-          "exactly"_a = false, Free());
+    m.def(
+        "default_stage",
+        [](bool forward, const Axes& Q, const Axes& K, const Masked& mask, const std::string& backend) {
+            return default_stage(forward, Q, K, mask_of(mask), backend);
+        },
+        "forward"_a, "Q"_a, "K"_a, "mask"_a, "backend"_a, Free());
     m.def("list_stages", &list_stages, Free());
     m.def(
         "verify",
         [](const std::vector<std::string>& words, const std::string& backend, const std::string& shape,
-           bool causal, bool bf16,
-           bool quick) { return verify(words, backend, shape, causal, dtype_of(bf16), quick); },
+           const Masked& mask, bool bf16,
+           bool quick) { return verify(words, backend, shape, mask_of(mask), dtype_of(bf16), quick); },
         Free());
     m.def(
         "count",
-        [](const std::string& word, const std::string& shape, bool causal, bool bf16) {
-            return ladder::python::count(word, shape, causal, dtype_of(bf16));
+        [](const std::string& word, const std::string& shape, const Masked& mask, bool bf16) {
+            return ladder::python::count(word, shape, mask_of(mask), dtype_of(bf16));
         },
         Free());
     m.def(
         "time",
-        [](const std::string& word, const std::string& shape, bool causal, bool bf16) {
-            return ladder::python::time(word, shape, causal, dtype_of(bf16));
+        [](const std::string& word, const std::string& shape, const Masked& mask, bool bf16) {
+            return ladder::python::time(word, shape, mask_of(mask), dtype_of(bf16));
         },
         Free());
     m.def("cases", &cases, Free());

@@ -25,6 +25,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "python/src/calls.h"
 #include "stages/errors.h"
@@ -116,13 +117,18 @@ Tensor narrowed(const Tensor& x, const Tensor& like) {
     return narrow;
 }
 
+ladder::python::Mask mask_of(bool causal, at::IntArrayRef window) {
+    TORCH_CHECK_VALUE(window.size() == 2, "window has ", window.size(), " numbers; expected left and right");
+    return {causal, {static_cast<int>(window[0]), static_cast<int>(window[1])}};
+}
+
 /// The stage for Q, whose results are the same bits each time if PyTorch is to be deterministic. Where no
 /// such stage will do, PyTorch raises or warns, as it has been told.
 ladder::python::Kernel& kernel_for(bool forward, Word stage, const std::string& backend, const Tensor& Q,
-                                   const Tensor& K, bool causal) {
+                                   const Tensor& K, ladder::python::Mask mask) {
     const bool exactly = at::globalContext().deterministicAlgorithms();
     auto& kernel = ladder::python::kernel_of(forward, text(stage), backend, four(Q.sizes()), four(K.sizes()),
-                                             causal, exactly);
+                                             mask, exactly);
     if (exactly && !kernel.repeats_exactly()) {
         at::globalContext().alertNotDeterministic("flash_ladder's stage " + kernel.folder());
     }
@@ -134,11 +140,11 @@ ladder::python::Kernel& kernel_for(bool forward, Word stage, const std::string& 
 /// text begins with its name.
 template <class Call>
 void with_kernel(bool forward, Word stage, c10::string_view backend, const Tensor& Q, const Tensor& K,
-                 const Tensor& V, bool causal, const Call& call) {
+                 const Tensor& V, ladder::python::Mask mask, const Call& call) {
     TORCH_CHECK_VALUE(Q.is_cuda() || backend != "gpu", "backend is 'gpu' and Q is in the CPU's memory");
     try {
         const c10::DeviceGuard on_its_device(Q.device());
-        auto& kernel = kernel_for(forward, stage, Q.is_cuda() ? "gpu" : std::string(backend), Q, K, causal);
+        auto& kernel = kernel_for(forward, stage, Q.is_cuda() ? "gpu" : std::string(backend), Q, K, mask);
         const std::int64_t columns = kernel.width(four(Q.sizes()), four(K.sizes()), four(V.sizes()));
         Tensor workspace;
         void* stream = nullptr;
@@ -166,15 +172,17 @@ double default_scale(const Tensor& Q) {
 }
 
 std::tuple<Tensor, Tensor> attention(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
-                                     Scale scale, Word stage, Word, c10::string_view backend) {
+                                     at::IntArrayRef window, Scale scale, Word stage, Word,
+                                     c10::string_view backend) {
     require_agreement({{"Q", Q}, {"K", K}, {"V", V}});
+    const auto mask = mask_of(causal, window);
     Tensor O;
     const Tensor L = at::empty(Q.sizes().slice(0, 3), Q.options().dtype(at::kFloat));
-    with_kernel(true, stage, backend, Q, K, V, causal,
+    with_kernel(true, stage, backend, Q, K, V, mask,
                 [&](auto& kernel, std::int64_t columns, std::uintptr_t workspace, std::uintptr_t stream) {
                     const Tensor q = widened(Q, columns), k = widened(K, columns), v = widened(V, columns);
                     const Tensor o = empty_as(q);
-                    kernel.forward(place(q), place(k), place(v), place(o), address(L), dtype_of(Q), causal,
+                    kernel.forward(place(q), place(k), place(v), place(o), address(L), dtype_of(Q), mask,
                                    scale.value_or(default_scale(Q)), workspace, stream);
                     O = narrowed(o, Q);
                 });
@@ -193,8 +201,8 @@ Tensor readable(const Tensor& x) {
 
 std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Tensor& K, const Tensor& V,
                                                       const Tensor& O, const Tensor& L, const Tensor& dO,
-                                                      bool causal, Scale scale, Word stage,
-                                                      c10::string_view backend) {
+                                                      bool causal, at::IntArrayRef window, Scale scale,
+                                                      Word stage, c10::string_view backend) {
     require_agreement({{"Q", Q}, {"K", K}, {"V", V}, {"O", O}, {"dO", dO}});
     TORCH_CHECK_TYPE(L.scalar_type() == at::kFloat, "L is ", dtype_name(L), "; expected float32");
     TORCH_CHECK_VALUE(L.sizes() == Q.sizes().slice(0, 3), "L is ", axes_text(L.sizes()), "; expected ",
@@ -205,15 +213,16 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Ten
         TORCH_CHECK_VALUE(x.sizes() == Q.sizes(), name, " is ", axes_text(x.sizes()), " and Q is ",
                           axes_text(Q.sizes()), ": they must agree");
     }
+    const auto mask = mask_of(causal, window);
     Tensor dQ, dK, dV;
     const Tensor l = L.contiguous();
-    with_kernel(false, stage, backend, Q, K, V, causal,
+    with_kernel(false, stage, backend, Q, K, V, mask,
                 [&](auto& kernel, std::int64_t columns, std::uintptr_t workspace, std::uintptr_t stream) {
                     const Tensor q = widened(Q, columns), k = widened(K, columns), v = widened(V, columns),
                                  o = widened(O, columns), d_o = readable(widened(dO, columns)),
                                  d_q = empty_as(q), d_k = empty_as(k), d_v = empty_as(v);
                     kernel.backward(place(q), place(k), place(v), place(o), address(l), place(d_o),
-                                    place(d_q), place(d_k), place(d_v), dtype_of(Q), causal,
+                                    place(d_q), place(d_k), place(d_v), dtype_of(Q), mask,
                                     scale.value_or(default_scale(Q)), workspace, stream);
                     dQ = narrowed(d_q, Q), dK = narrowed(d_k, K), dV = narrowed(d_v, V);
                 });
@@ -230,22 +239,24 @@ const auto& dispatched(const char* name) {
 
 /// attention() without gradients.
 std::tuple<Tensor, Tensor> below_autograd(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
-                                          Scale scale, Word stage, Word backward_stage,
-                                          c10::string_view backend) {
+                                          at::IntArrayRef window, Scale scale, Word stage,
+                                          Word backward_stage, c10::string_view backend) {
     const at::AutoDispatchBelowADInplaceOrView below;
     return dispatched<decltype(attention)>("flash_ladder::attention")
-        .call(Q, K, V, causal, scale, stage, backward_stage, backend);
+        .call(Q, K, V, causal, window, scale, stage, backward_stage, backend);
 }
 
 struct Attention : torch::autograd::Function<Attention> {
-    using Rest = std::tuple<bool, Scale, std::optional<std::string>, std::string>;
+    using Rest = std::tuple<bool, std::vector<std::int64_t>, Scale, std::optional<std::string>, std::string>;
 
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const Tensor& Q,
-                                                  const Tensor& K, const Tensor& V, bool causal, Scale scale,
-                                                  Word stage, Word backward_stage, c10::string_view backend) {
-        const auto [O, L] = below_autograd(Q, K, V, causal, scale, stage, backward_stage, backend);
+                                                  const Tensor& K, const Tensor& V, bool causal,
+                                                  at::IntArrayRef window, Scale scale, Word stage,
+                                                  Word backward_stage, c10::string_view backend) {
+        const auto [O, L] = below_autograd(Q, K, V, causal, window, scale, stage, backward_stage, backend);
         ctx->save_for_backward({Q, K, V, O, L});
-        ctx->saved_data["rest"] = Rest(causal, scale, text(backward_stage), std::string(backend));
+        ctx->saved_data["rest"] =
+            Rest(causal, window.vec(), scale, text(backward_stage), std::string(backend));
         ctx->mark_non_differentiable({L});
         ctx->set_materialize_grads(false);  // no kernel that fills a gradient of L with zeros
         return {O, L};
@@ -253,39 +264,39 @@ struct Attention : torch::autograd::Function<Attention> {
 
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                    const torch::autograd::variable_list& gradients) {
-        if (!gradients[0].defined()) return torch::autograd::variable_list(8);
+        if (!gradients[0].defined()) return torch::autograd::variable_list(9);
         const auto saved = ctx->get_saved_variables();
-        const auto [causal, scale, stage, backend] = ctx->saved_data["rest"].to<Rest>();
+        const auto [causal, window, scale, stage, backend] = ctx->saved_data["rest"].to<Rest>();
         auto [dQ, dK, dV] = dispatched<decltype(attention_backward)>("flash_ladder::attention_backward")
                                 .call(saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0], causal,
-                                      scale, stage ? Word(*stage) : Word(), backend);
-        return {dQ, dK, dV, {}, {}, {}, {}, {}};
+                                      window, scale, stage ? Word(*stage) : Word(), backend);
+        return {dQ, dK, dV, {}, {}, {}, {}, {}, {}};
     }
 };
 
 std::tuple<Tensor, Tensor> with_gradients(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
-                                          Scale scale, Word stage, Word backward_stage,
-                                          c10::string_view backend) {
+                                          at::IntArrayRef window, Scale scale, Word stage,
+                                          Word backward_stage, c10::string_view backend) {
     for (const Tensor& x : {Q, K, V}) {
         TORCH_CHECK_NOT_IMPLEMENTED(!x._fw_grad(0).defined(),
                                     "flash_ladder::attention has no derivatives in "
                                     "forward mode");
     }
     if (!at::GradMode::is_enabled() || !(Q.requires_grad() || K.requires_grad() || V.requires_grad()))
-        return below_autograd(Q, K, V, causal, scale, stage, backward_stage, backend);
-    const auto outputs = Attention::apply(Q, K, V, causal, scale, stage, backward_stage, backend);
+        return below_autograd(Q, K, V, causal, window, scale, stage, backward_stage, backend);
+    const auto outputs = Attention::apply(Q, K, V, causal, window, scale, stage, backward_stage, backend);
     return {outputs[0], outputs[1]};
 }
 
 TORCH_LIBRARY(flash_ladder, m) {
     m.set_python_module("flash_ladder.torch");  // which has what they return, without running them
     m.def(
-        "attention(Tensor q, Tensor k, Tensor v, bool causal, float? scale, str? stage, str? backward_stage, "
-        "str backend) -> (Tensor, Tensor)",
+        "attention(Tensor q, Tensor k, Tensor v, bool causal, int[] window, float? scale, str? stage, "
+        "str? backward_stage, str backend) -> (Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});
     m.def(
         "attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, bool causal, "
-        "float? scale, str? stage, str backend) -> (Tensor, Tensor, Tensor)",
+        "int[] window, float? scale, str? stage, str backend) -> (Tensor, Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});
 }
 TORCH_LIBRARY_IMPL(flash_ladder, CPU, m) {

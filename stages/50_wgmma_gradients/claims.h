@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 
 #include "harness/count/claims.h"
 
@@ -27,32 +28,44 @@ struct GradientTiles {
     bool whole() const { return !p.causal && p.Nq() % 128 == 0 && p.Nk() % 128 == 0; }
 };
 
-/// The order of key tiles from 54 on, and into how many parts 55 divides their query tiles.
+/// The order of key tiles from 54 on, the last one first in 58, and into how many parts 55 divides their
+/// query tiles: as many as end soonest.
 struct KeyTileOrder {
     Count Tc, heads, section = 1;
 
-    KeyTileOrder(const GradientTiles& of, bool causal)
+    KeyTileOrder(const GradientTiles& of, bool causal, bool last_first = false)
         : Tc((of.p.Nk() + of.Bc - 1) / of.Bc), heads(of.p.B() * Count(of.p.shape.Hkv)) {
         const Count group = of.p.H() / Count(of.p.shape.Hkv), Tr = of.query_tiles();
         const Count sms = Count(of.p.sm_count), L2 = sms << 19, bytes = 8 * of.p.Nq() * of.p.d() * group;
         if (causal) section = std::clamp<Count>(std::min(sms / Tc, L2 / bytes), 1, heads);
-        const auto seen = [&](Count key) {  // query tiles that see a key tile, over the heads of the group
-            const std::int64_t first = static_cast<std::int64_t>(key) + of.p.shape.Nq - of.p.shape.Nk;
-            return group * (Tr - (causal && first > 0 ? Count(first) / of.Br() : 0));
+        // Query tiles before a part, of n, of a key tile, over the heads of the group. In 58 all key tiles'
+        // parts begin at the same query tile.
+        const auto before = [&](Count j, Count part, Count n) {
+            const std::int64_t row = static_cast<std::int64_t>(j * of.Bc) + of.p.shape.Nq - of.p.shape.Nk;
+            const Count first = causal && row > 0 ? Count(row) / of.Br() : 0, all = Tr * group * part / n;
+            if (!last_first) return (Tr - first) * group * part / n;
+            return all / Tr * (Tr - first) + std::max(first, all % Tr) - first;
         };
-        Count all = 0;
-        for (Count j = 0; j < Tc; ++j) all += seen(j * of.Bc);
-        const Count longest = seen(0);
-        const bool even = (heads + section - 1) / section % 2 == 0;
-        const Count last = std::min(heads, even ? 2 * section : section) * all;
-        const auto time = [&](Count n) {  // times the multiprocessors, and n
-            const Count extra = n == 1 ? 4 : 9, blocks = Tc * heads * n;
-            if (!causal) return (blocks + sms - 1) / sms * sms * (longest + extra * n);
-            const Count late = longest * sms > last * n ? longest * sms - last * n : 0;
-            return (heads * all + extra * blocks) * n + late;
+        // Each block to the multiprocessor that is idle first; the sections' heads take a key tile in turn
+        const auto ends_of = [&](Count n) {
+            std::vector<Count> ends(sms);
+            for (Count done = 0, now; done < heads; done += now) {
+                now = done == 0 && heads % section != 0 ? heads % section : section;
+                for (Count block = 0; block < Tc * now * n; ++block) {
+                    const Count turn = block / (now * n), part = block % n;
+                    const Count j = last_first ? Tc - 1 - turn : turn;
+                    *std::min_element(ends.begin(), ends.end()) +=
+                        before(j, part + 1, n) - before(j, part, n) + (n == 1 ? 4 : 7);
+                }
+            }
+            return ends;
         };
-        for (Count n = 2; n <= std::min<Count>(16, Tr * group); ++n) {
-            if (time(n) * parts < time(parts) * n) parts = n;
+        Count soonest = 0;
+        for (Count n = 1; n <= std::min<Count>(16, Tr * group) && Tc * heads < 8 * sms; ++n) {
+            const std::vector<Count> ends = ends_of(n);
+            const Count end = *std::max_element(ends.begin(), ends.end());
+            if (n == 1 || end * 100 < soonest * 99) soonest = end, parts = n;
+            if (std::accumulate(ends.begin(), ends.end(), Count{0}) * 100 >= soonest * 99 * sms) break;
         }
     }
 

@@ -40,7 +40,7 @@ struct TileOrder {
     float4 *dK = nullptr, *dV = nullptr;  // (parts, B, Hkv, Tc Bc, d), by fragments; dK / scale
 
     /// Number n of them. Counted from the last one, so that all sections but the first are whole.
-    __device__ TileIndex at(const Problem& p, int n) const {
+    __host__ __device__ TileIndex at(const Shape& p, int n) const {
         const int m = heads * Tc - 1 - n, first = m / (section * Tc) * section, r = m % (section * Tc);
         const int together = min(section, heads - first), head = first + r % together;
         return {head / p.Hkv, head % p.Hkv, Tc - 1 - r / together};
@@ -234,13 +234,14 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
     }
 }
 
-template <class T, int d>
+template <class T, int d, bool split>
 __global__ void __launch_bounds__(threads, 1)
     gradients(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
     const int Tr = ceil_div(p.Nq, Br);
     auto& shared = aligned_shared_memory<Shared<T, d>>();
-    const TileIndex tile = order.at(p, blockIdx.x / order.parts);
+    const int parts = split ? order.parts : 1;  // 1 leaves nothing to divide by
+    const TileIndex tile = order.at(p, blockIdx.x / parts);
     const int j = tile.tile, h_kv = tile.head, b = tile.batch, heads = p.H / p.Hkv;
     if (threadIdx.x == 0) {
         mbarrier_init(&shared.keys_full, 1);
@@ -254,8 +255,8 @@ __global__ void __launch_bounds__(threads, 1)
     // The query tiles that see a key are `tiles` of each head of the group, from `first` on. This block takes
     // `total` of all of them, and begins with tile i of head h.
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, tiles = Tr - first;
-    const int part = blockIdx.x % order.parts, begin = tiles * heads * part / order.parts;
-    const int total = tiles * heads * (part + 1) / order.parts - begin, group = uniform(threadIdx.x / 128);
+    const int part = blockIdx.x % parts, begin = tiles * heads * part / parts;
+    const int total = tiles * heads * (part + 1) / parts - begin, group = uniform(threadIdx.x / 128);
     int i = first + begin % tiles, h = h_kv * heads + begin / tiles;
     if (group == 0) {
         release_registers<24>();
@@ -336,7 +337,7 @@ __global__ void __launch_bounds__(threads, 1)
         if (++i == Tr) i = first, ++h;
     }
     if (total > 0) named_barrier_sync(dQ_empty + G, 128 + 32);
-    if (order.parts > 1) {
+    if constexpr (split) {
         const std::int64_t slot = part * order.heads + b * p.Hkv + h_kv, rows = order.Tc * Bc;
         const std::int64_t to = slot * rows * (d / 4) + fragment<d>(first_key + 16 * warp, 0) + lane;
 #pragma unroll
@@ -387,6 +388,11 @@ __global__ void __launch_bounds__(row_threads)
     }
 }
 
+std::size_t sums_bytes(const Shape& s) {
+    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;
+    return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float);  // Sums
+}
+
 /// Under a mask a section has as many heads as have a key tile for each multiprocessor, if their Q, dO and
 /// sums of dQ stay in the L2 cache: half a MB for each multiprocessor.
 TileOrder order_of(const Shape& s, bool causal, int sm_count) {
@@ -397,33 +403,29 @@ TileOrder order_of(const Shape& s, bool causal, int sm_count) {
     return {Tc, heads, causal ? int(std::clamp<std::int64_t>(most, 1, heads)) : 1};
 }
 
-/// Among how many blocks to divide the query tiles of a key tile, so that the last block ends soonest. In the
-/// time of a query tile: a block's start and end take 4, and 5 more if its part is stored and added.
+/// Among how many blocks to divide the query tiles of a key tile: as many as end soonest, if by a hundredth.
+/// Blocks go in order to the multiprocessor idle first. Start and end take as long as 4 tiles, of a part 7.
 int parts_of(const Shape& s, bool causal, int sm_count) {
     const TileOrder order = order_of(s, causal, sm_count);
     const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br, Tr = ceil_div(s.Nq, Br), heads = s.H / s.Hkv;
-    const int shift = causal ? s.Nq - s.Nk : -s.Nk;  // the first row that sees a key, less the key
-    const std::int64_t longest = heads * (Tr - std::max(0, shift) / Br);  // query tiles of a block
-    std::int64_t all = 0;                                                 // and of a key/value head
-    for (int key = 0; key < s.Nk; key += Tile<128>::Bc) all += heads * (Tr - std::max(0, key + shift) / Br);
-    // Under a mask the multiprocessors end together, but for those with the longest blocks of the last
-    // section, or of the last two: the long blocks of one run alongside the short ones of the other.
-    const int last = std::min(order.heads, (2 - ceil_div(order.heads, order.section) % 2) * order.section);
-    const auto time = [&](int parts) {  // times the multiprocessors, and the parts
-        const int blocks = order.Tc * order.heads * parts, extra = parts == 1 ? 4 : 9;
-        if (!causal) return ceil_div(blocks, sm_count) * sm_count * (longest + extra * parts);  // in rounds
-        const std::int64_t late = std::max<std::int64_t>(0, longest * sm_count - last * all * parts);
-        return (order.heads * all + extra * blocks) * parts + late;
-    };
+    const int blocks = order.Tc * order.heads, most = std::min(16, Tr * heads);
+    std::int64_t soonest = 0;
     int best = 1;
-    for (int parts = 2; parts <= std::min(16, Tr * heads); ++parts)
-        if (time(parts) * best < time(best) * parts) best = parts;
+    for (int parts = 1; parts <= most && blocks < 8 * sm_count; ++parts) {  // eight rounds end evenly
+        std::vector<std::int64_t> ends(sm_count);
+        std::int64_t work = 0, end = 0;
+        for (int n = 0; n < blocks * parts; ++n) {
+            const int key = order.at(s, n / parts).tile * Tile<128>::Bc, part = n % parts;
+            const int tiles = heads * (Tr - (causal ? std::max(0, key + s.Nq - s.Nk) / Br : 0));
+            const int own = tiles * (part + 1) / parts - tiles * part / parts + (parts == 1 ? 4 : 7);
+            std::pop_heap(ends.begin(), ends.end(), std::greater());  // the soonest is last
+            work += own, end = std::max(end, ends.back() += own);
+            std::push_heap(ends.begin(), ends.end(), std::greater());
+        }
+        if (parts == 1 || end * 100 < soonest * 99) soonest = end, best = parts;
+        if (work * 100 >= soonest * 99 * sm_count) break;  // more parts are more work
+    }
     return best;
-}
-
-std::size_t sums_bytes(const Shape& s) {
-    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;
-    return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float);
 }
 
 /// Sums, and the parts of dK and dV, with a mask or without
@@ -446,8 +448,8 @@ void backward(const Problem& p) {
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
     launch(prepare<T, d>, dim3(ceil_div(rows, row_threads / (d / 8)), p.H, p.B), row_threads, 0, p);
-    launch(gradients<T, d>, dim3(order.Tc * order.heads * order.parts), threads, sizeof(Shared<T, d>), p,
-           maps, order);
+    launch(order.parts > 1 ? gradients<T, d, true> : gradients<T, d, false>,
+           dim3(order.Tc * order.heads * order.parts), threads, sizeof(Shared<T, d>), p, maps, order);
     launch(convert<T, d>, dim3(ceil_div(rows, row_threads / (d / 16)), p.H, p.B), row_threads, 0, p.dQ, p.Nq,
            rows, static_cast<const float4*>(p.workspace), 1, p.scale);
     if (order.parts == 1) return;

@@ -10,7 +10,7 @@ void claim(Claims& c) {
     const Counted& p = c.p;
     const simt::Counters& before = c.parent.counters;
     const GradientTiles of{p};
-    const Count turns = of.visited(), blocks = of.blocks() * KeyTileOrder(of, p.causal).parts;
+    const Count turns = of.visited(), blocks = of.blocks() * KeyTileOrder(of, p.causal, true).parts;
     const Count counters = p.heads() * of.query_tiles() * of.Br() * 4;  // one of each row is used
     c.is("workspace_bytes", c.parent.workspace_bytes + counters + 4);
     c.is("global_store_bytes", before.global_store_bytes + counters);

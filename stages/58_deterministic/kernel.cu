@@ -42,7 +42,7 @@ struct TileOrder {
     unsigned* taken = nullptr;            // 0 before and after a launch
 
     /// Number n of them. Counted from the last one, so that all sections but the first are whole.
-    __device__ TileIndex at(const Problem& p, int n) const {
+    __host__ __device__ TileIndex at(const Shape& p, int n) const {
         const int m = heads * Tc - 1 - n, first = m / (section * Tc) * section, r = m % (section * Tc);
         const int together = min(section, heads - first), head = first + r % together;
         return {head / p.Hkv, head % p.Hkv, r / together};
@@ -78,10 +78,9 @@ __device__ int fragment(int row, int column) {
 /// What the workspace holds of a head, its rows rounded up to whole tiles.
 template <int d>
 struct Sums {
-    float4* dQ;    // dQ / scale, by fragments
-    float *L, *D;  // L in base 2; inf past the last row
-    /// At the first row of a query tile: how many key tiles are in its sums
-    unsigned* added;
+    float4* dQ;       // dQ / scale, by fragments
+    float *L, *D;     // L in base 2; inf past the last row
+    unsigned* added;  // at the first row of a query tile: how many key tiles are in its sums
 
     __device__ Sums(const Problem& p, int b, int h) {
         const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
@@ -217,6 +216,11 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
+/// How many of the first n query tiles of a group see a key tile that the first ones of each head do not see.
+__host__ __device__ int seen(int n, int Tr, int first) {
+    return n / Tr * (Tr - first) + max(0, n % Tr - first);
+}
+
 /// How many key tiles come before j in the sums of query tile i: those past it, as far as the tile sees them.
 template <int d>
 __device__ int key_tiles_before(const Problem& p, int i, int j) {
@@ -225,21 +229,21 @@ __device__ int key_tiles_before(const Problem& p, int i, int j) {
 }
 
 /// Adds what each warpgroup computes of dQ to the sums of `total` query tiles, the first of them i of head h,
-/// when it is the turn of key tile j. One warp.
+/// when it is the turn of key tile j, and passes the turn on a tile later. One warp.
 template <class T, int d>
 __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i, int first, int j,
                         int total) {
     const bool sends = threadIdx.x % 32 == 0;
+    const Sums<d> sums(p, b, h);            // and then those of the next head
+    int row = i * Tile<d>::Br, before = 0;  // of the query tile before: its additions may be on their way
 #pragma unroll 1
     for (int k = 0; k < total; ++k) {
-        const Sums<d> sums(p, b, h);
-        unsigned* added = sums.added + i * Tile<d>::Br;
-        if (sends) wait_for_count(added, key_tiles_before<d>(p, i, j));
+        if (sends) wait_for_count(sums.added + row, key_tiles_before<d>(p, i, j));
 #pragma unroll
         for (int g = 0; g < groups; ++g) {
             named_barrier_sync(dQ_full + g, 128 + 32);
-            const int row = i * Tile<d>::Br + (d == 64 ? 64 * g : 0), column = d == 64 ? 0 : 64 * g;
-            float4* to = sums.dQ + fragment<d>(row, column);
+            float4* to = sums.dQ + std::int64_t{row} * (d / 4);
+            to += d == 64 ? fragment<d>(64 * g, 0) : fragment<d>(0, 64 * g);
             if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
         }
         if (sends) bulk_wait_read<1>();
@@ -248,12 +252,14 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
         if (sends) bulk_wait_read<0>();
         __syncwarp();
         named_barrier_arrive(dQ_empty + 1, 128 + 32);
-        if (sends) bulk_wait<0>(), raise_count(added);
-        if (++i == ceil_div(p.Nq, Tile<d>::Br)) i = first, ++h;
+        if (sends && k > 0) bulk_wait<groups>(), raise_count(sums.added + before);
+        before = row, row += Tile<d>::Br;
+        if (++i == ceil_div(p.Nq, Tile<d>::Br)) i = first, row += first * Tile<d>::Br;
     }
+    if (sends && total > 0) bulk_wait<0>(), raise_count(sums.added + before);
 }
 
-template <class T, int d>
+template <class T, int d, bool split>
 __global__ void __launch_bounds__(threads, 1)
     gradients(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
@@ -269,14 +275,14 @@ __global__ void __launch_bounds__(threads, 1)
         mbarrier_fence_init();
     }
     __syncthreads();  // the mbarriers are set up, and the block has its number
-    const int number = uniform(load(&shared.number));
-    const TileIndex tile = order.at(p, number / order.parts);
-    const int j = tile.tile, h_kv = tile.head, b = tile.batch, heads = p.H / p.Hkv;
+    const int number = uniform(load(&shared.number)), parts = split ? order.parts : 1;
+    const TileIndex tile = order.at(p, number / parts);
+    const int j = tile.tile, h_kv = tile.head, b = tile.batch, heads = p.H / p.Hkv, all = Tr * heads;
     // The query tiles that see a key are `tiles` of each head of the group, from `first` on. This block takes
-    // `total` of all of them, and begins with tile i of head h.
+    // `total` of them, from tile i of head h on. The parts of all key tiles begin at the same, seen or not.
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, tiles = Tr - first;
-    const int part = number % order.parts, begin = tiles * heads * part / order.parts;
-    const int total = tiles * heads * (part + 1) / order.parts - begin, group = uniform(threadIdx.x / 128);
+    const int part = number % parts, begin = seen(all * part / parts, Tr, first);
+    const int total = seen(all * (part + 1) / parts, Tr, first) - begin, group = uniform(threadIdx.x / 128);
     int i = first + begin % tiles, h = h_kv * heads + begin / tiles;
     if (group == 0) {
         release_registers<24>();
@@ -357,7 +363,7 @@ __global__ void __launch_bounds__(threads, 1)
         if (++i == Tr) i = first, ++h;
     }
     if (total > 0) named_barrier_sync(dQ_empty + G, 128 + 32);
-    if (order.parts > 1) {
+    if constexpr (split) {
         const std::int64_t slot = part * order.heads + b * p.Hkv + h_kv, rows = order.Tc * Bc;
         const std::int64_t to = slot * rows * (d / 4) + fragment<d>(first_key + 16 * warp, 0) + lane;
 #pragma unroll
@@ -408,6 +414,11 @@ __global__ void __launch_bounds__(row_threads)
     }
 }
 
+std::size_t sums_bytes(const Shape& s) {
+    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;
+    return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 3) * sizeof(float);  // Sums
+}
+
 /// Under a mask a section has as many heads as have a key tile for each multiprocessor, if their Q, dO and
 /// sums of dQ stay in the L2 cache: half a MB for each multiprocessor.
 TileOrder order_of(const Shape& s, bool causal, int sm_count) {
@@ -418,33 +429,29 @@ TileOrder order_of(const Shape& s, bool causal, int sm_count) {
     return {Tc, heads, causal ? int(std::clamp<std::int64_t>(most, 1, heads)) : 1};
 }
 
-/// Among how many blocks to divide the query tiles of a key tile, so that the last block ends soonest. In the
-/// time of a query tile: a block's start and end take 4, and 5 more if its part is stored and added.
+/// Among how many blocks to divide the query tiles of a key tile, by a schedule as in 55
 int parts_of(const Shape& s, bool causal, int sm_count) {
     const TileOrder order = order_of(s, causal, sm_count);
     const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br, Tr = ceil_div(s.Nq, Br), heads = s.H / s.Hkv;
-    const int shift = causal ? s.Nq - s.Nk : -s.Nk;  // the first row that sees a key, less the key
-    const std::int64_t longest = heads * (Tr - std::max(0, shift) / Br);  // query tiles of a block
-    std::int64_t all = 0;                                                 // and of a key/value head
-    for (int key = 0; key < s.Nk; key += Tile<128>::Bc) all += heads * (Tr - std::max(0, key + shift) / Br);
-    // Under a mask the multiprocessors end together, but for those with the longest blocks of the last
-    // section, or of the last two: the long blocks of one run alongside the short ones of the other.
-    const int last = std::min(order.heads, (2 - ceil_div(order.heads, order.section) % 2) * order.section);
-    const auto time = [&](int parts) {  // times the multiprocessors, and the parts
-        const int blocks = order.Tc * order.heads * parts, extra = parts == 1 ? 4 : 9;
-        if (!causal) return ceil_div(blocks, sm_count) * sm_count * (longest + extra * parts);  // in rounds
-        const std::int64_t late = std::max<std::int64_t>(0, longest * sm_count - last * all * parts);
-        return (order.heads * all + extra * blocks) * parts + late;
-    };
+    const int blocks = order.Tc * order.heads, most = std::min(16, Tr * heads);
+    std::int64_t soonest = 0;
     int best = 1;
-    for (int parts = 2; parts <= std::min(16, Tr * heads); ++parts)
-        if (time(parts) * best < time(best) * parts) best = parts;
+    for (int parts = 1; parts <= most && blocks < 8 * sm_count; ++parts) {  // eight rounds end evenly
+        std::vector<std::int64_t> ends(sm_count);
+        std::int64_t work = 0, end = 0;
+        for (int n = 0; n < blocks * parts; ++n) {
+            const int key = order.at(s, n / parts).tile * Tile<128>::Bc, part = n % parts;
+            const int first = causal ? std::max(0, key + s.Nq - s.Nk) / Br : 0;
+            const int own = seen(Tr * heads * (part + 1) / parts, Tr, first) -
+                            seen(Tr * heads * part / parts, Tr, first) + (parts == 1 ? 4 : 7);
+            std::pop_heap(ends.begin(), ends.end(), std::greater());  // the soonest is last
+            work += own, end = std::max(end, ends.back() += own);
+            std::push_heap(ends.begin(), ends.end(), std::greater());
+        }
+        if (parts == 1 || end * 100 < soonest * 99) soonest = end, best = parts;
+        if (work * 100 >= soonest * 99 * sm_count) break;  // more parts are more work
+    }
     return best;
-}
-
-std::size_t sums_bytes(const Shape& s) {
-    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;
-    return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 3) * sizeof(float);
 }
 
 std::size_t counter_bytes(const Shape&, int) {
@@ -473,8 +480,8 @@ void backward(const Problem& p) {
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
     launch(prepare<T, d>, dim3(ceil_div(rows, row_threads / (d / 8)), p.H, p.B), row_threads, 0, p);
-    launch(gradients<T, d>, dim3(order.Tc * order.heads * order.parts), threads, sizeof(Shared<T, d>), p,
-           maps, order);
+    launch(order.parts > 1 ? gradients<T, d, true> : gradients<T, d, false>,
+           dim3(order.Tc * order.heads * order.parts), threads, sizeof(Shared<T, d>), p, maps, order);
     launch(convert<T, d>, dim3(ceil_div(rows, row_threads / (d / 16)), p.H, p.B), row_threads, 0, p.dQ, p.Nq,
            rows, static_cast<const float4*>(p.workspace), 1, p.scale);
     if (order.parts == 1) return;

@@ -15,13 +15,19 @@ os.environ.setdefault("FLASH_LADDER_CACHE", os.path.join(BUILD or tempfile.gette
 np = pytest.importorskip("numpy")
 
 
-def reference(q, k, v, causal=False, scale=None):
+def visible(rows, keys, causal, window):
+    """Which keys a row sees, (rows, keys)."""
+    offset = np.arange(keys) - (np.arange(rows)[:, None] + keys - rows)
+    left, right = window or (-1, -1)
+    return ((offset <= 0) | (not causal)) & ((offset >= -left) | (left < 0)) & ((offset <= right) | (right < 0))
+
+
+def reference(q, k, v, causal=False, scale=None, window=None):
     """O and L of NumPy arrays (B, H, N, d), in double precision; K and V may have fewer heads."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     k, v = (x.repeat(q.shape[1] // k.shape[1], axis=1) for x in (k, v))
     S = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if causal:
-        S = np.where(np.tri(*S.shape[-2:], S.shape[-1] - S.shape[-2], dtype=bool), S, -np.inf)
+    S = np.where(visible(*S.shape[-2:], causal, window), S, -np.inf)
     m = S.max(-1, keepdims=True)
     m[np.isinf(m)] = 0
     P = np.exp(S - m)
@@ -31,15 +37,13 @@ def reference(q, k, v, causal=False, scale=None):
     return P / np.where(l == 0, 1, l) @ v, L
 
 
-def reference_gradients(q, k, v, do, causal=False):
+def reference_gradients(q, k, v, do, causal=False, window=None):
     """dQ, dK and dV in double precision, by the formulas of standard attention."""
-    O, L = reference(q, k, v, causal)
+    O, L = reference(q, k, v, causal, window=window)
     q, k, v, do = (x.astype(np.float64) for x in (q, k, v, do))
     heads, group, scale = k.shape[1], q.shape[1] // k.shape[1], q.shape[-1] ** -0.5
     k, v = (x.repeat(group, axis=1) for x in (k, v))
-    P = np.exp(q @ k.swapaxes(-1, -2) * scale - L[..., None])
-    if causal:
-        P *= np.tri(*P.shape[-2:], P.shape[-1] - P.shape[-2])
+    P = np.exp(q @ k.swapaxes(-1, -2) * scale - L[..., None]) * visible(*map(len, (q[0, 0], k[0, 0])), causal, window)
     dS = P * (do @ v.swapaxes(-1, -2) - (do * O).sum(-1, keepdims=True)) * scale
     of_group = lambda x: x.reshape(x.shape[0], heads, group, *x.shape[2:]).sum(2)
     return dS @ k, of_group(dS.swapaxes(-1, -2) @ q), of_group(P.swapaxes(-1, -2) @ do)

@@ -31,6 +31,33 @@ def test_attention_is_attention(problem, causal):
     assert abs(L - expected_L).max() < 1e-4
 
 
+@pytest.mark.parametrize("causal, window", [(True, (20, -1)), (False, (20, 0)), (False, (0, 7)), (False, (-1, 30))])
+def test_windows(problem, causal, window):
+    O, L = flash_ladder.attention(*problem, causal=causal, window=window, return_lse=True)
+    expected_O, expected_L = reference(*problem, causal=causal, window=window)
+    assert relative(O, expected_O) < 1e-3 and abs(L - expected_L).max() < 1e-4
+    gradients = flash_ladder.attention_backward(*problem, O, L, O, causal=causal, window=window, stage=66)
+    for got, exact in zip(gradients, reference_gradients(*problem, O, causal=causal, window=window)):
+        assert relative(got, exact) < 2e-3
+
+
+def test_windows_are_taken_or_refused_by_name(problem):
+    q, k, v = problem
+    shape = (2, 4, 2, 70, 90, 64)
+    assert flash_ladder.default_stage(shape, window=(20, 0)) == "65_hopper_windows"
+    assert (flash_ladder.attention(q, k, v, window=(-1, -1), stage=5) == flash_ladder.attention(q, k, v, stage=5)).all()
+    assert flash_ladder.verify(60, shape=shape, window=(9, 3))[0]["passed"] == 1
+    assert (flash_ladder.count(60, window=(63, 0))["mma"] < flash_ladder.count(60)["mma"])
+    for call in (lambda: flash_ladder.attention(q, k, v, window=(20, 0), stage=5),
+                 lambda: flash_ladder.verify(5, shape=shape, window=(20, 0)),
+                 lambda: flash_ladder.count(5, shape, window=(20, 0))):
+        with pytest.raises(ValueError, match="05_causal_skip does not take a sliding window"):
+            call()
+    for window in (3, (1,), (1, 2, 3), (-2, 0), (0, 1 << 30), "ab", (0.5, 1)):
+        with pytest.raises((ValueError, TypeError), match="window"):
+            flash_ladder.attention(q, k, v, window=window)
+
+
 def test_any_order_of_axes_is_a_view(problem):
     expected = flash_ladder.attention(*problem, stage=5, scale=-0.3)
     packed = [np.ascontiguousarray(x.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3) for x in problem]  # (B, N, H, d)

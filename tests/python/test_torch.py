@@ -45,6 +45,26 @@ def test_forward_and_backward_are_those_of_sdpa(dtype, causal):
         assert relative(got.float().cpu(), exact.cpu().double().numpy()) < 2 * BOUND[dtype]
 
 
+@pytest.mark.parametrize("causal, window", [(True, (20, -1)), (False, (0, 7)), (False, (-1, 3)), (True, (3, 5))])
+def test_windows_forward_and_backward(causal, window):
+    inputs = tensors()
+    stages = {} if GPU else {"stage": 60, "backward_stage": 66}
+    o = attention(*inputs, causal=causal, window=window, **stages)
+    q, k, v = (x.float() for x in inputs)
+    rows, keys = q.shape[2], k.shape[2]
+    mask = torch.ones(rows, keys, dtype=torch.bool, device=q.device)
+    mask = mask.tril(keys - rows) if causal else mask
+    left, right = window
+    mask = mask if left < 0 else mask.triu(keys - rows - left)
+    mask = mask if right < 0 else mask.tril(keys - rows + right)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+    assert relative(o.detach().float().cpu(), expected.detach().cpu().double().numpy()) < 1e-3
+    do = torch.randn_like(o)
+    gradients = torch.autograd.grad(o, inputs, do)
+    for got, exact in zip(gradients, torch.autograd.grad(expected, inputs, do.float())):
+        assert relative(got.float().cpu(), exact.cpu().double().numpy()) < 2e-3
+
+
 def test_the_generic_call_takes_tensors():
     q, k, v = tensors(gradients=False)
     o, lse = flash_ladder.attention(q, k, v, return_lse=True, stage=5)

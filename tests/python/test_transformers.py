@@ -63,8 +63,29 @@ def test_padding_is_refused(model):
     tokens = torch.randint(256, (2, 20), device=DEVICE)
     mask = torch.ones_like(tokens)
     mask[0, :5] = 0
-    with pytest.raises(ValueError, match="takes no attention mask but the causal one"):
+    with pytest.raises(ValueError, match="takes no attention mask but the causal one and a window"):
         logits(model, "ladder", input_ids=tokens, attention_mask=mask)
+
+
+def test_sliding_windows_of_mistral():
+    config = transformers.MistralConfig(vocab_size=256, hidden_size=256, intermediate_size=512, num_hidden_layers=2,
+                                        num_attention_heads=4, num_key_value_heads=2, head_dim=64, sliding_window=24)
+    torch.manual_seed(1)
+    mistral = transformers.MistralForCausalLM(config).to(DEVICE, torch.bfloat16).eval()
+    tokens = torch.randint(256, (2, 100), device=DEVICE)
+    windows = {} if GPU else {"stage": 60, "backward_stage": 66}
+    register("ladder_windows", **windows)
+    check(logits(mistral, "ladder_windows", input_ids=tokens).logits, mistral, tokens)
+    gradients = []
+    for implementation in ("ladder_windows", "sdpa"):
+        mistral.set_attn_implementation(implementation)
+        mistral.zero_grad()
+        mistral(input_ids=tokens, labels=tokens).loss.backward()
+        gradients.append(mistral.model.layers[0].self_attn.k_proj.weight.grad.float())
+    assert (gradients[0] - gradients[1]).norm() < 0.05 * gradients[1].norm()
+    with pytest.raises(ValueError, match="05_causal_skip does not take a sliding window"):
+        register("without_windows", stage=5)
+        logits(mistral, "without_windows", input_ids=tokens)
 
 
 def attention_of(name):

@@ -7,7 +7,7 @@ import flash_ladder
 from flash_ladder import torch as ladder
 
 #: What a test may ask for that no function here has, by the name of its parameter
-MISSING = {"dropout_p": "dropout", "local": "sliding windows", "alibi": "ALiBi", "softcap": "softcap",
+MISSING = {"dropout_p": "dropout", "alibi": "ALiBi", "softcap": "softcap",
            "paged_kv_block_size": "a paged cache"}
 #: and by a word in the test's name
 MISSING_IN_NAME = {"varlen": "packed sequences", "kvcache": "a cache", "generator": "arguments of their extension"}
@@ -20,9 +20,10 @@ class NotTaken(NotImplementedError):
 def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
                     alibi_slopes=None, deterministic=False, return_attn_probs=False):
     """(B, N, H, d) each. `deterministic` takes the rung of the backward pass that repeats exactly, where there is one."""
-    if dropout_p or softcap or alibi_slopes is not None or tuple(window_size) != (-1, -1):
-        raise NotTaken("dropout, softcap, ALiBi, or a window")
-    O, L = ladder.attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=causal, scale=softmax_scale,
+    if dropout_p or softcap or alibi_slopes is not None:
+        raise NotTaken("dropout, softcap, or ALiBi")
+    O, L = ladder.attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=causal, window=window_size,
+                            scale=softmax_scale,
                             backward_stage=_exact_stage(q.shape[-1]) if deterministic else None, return_lse=True)
     O = O.transpose(1, 2)
     return (O, L, None) if return_attn_probs else O

@@ -1,0 +1,37 @@
+/// @file
+/// Attention by products of 8 bits, as Hopper computes them: what a stage that quantizes may lose.
+#pragma once
+
+#include "reference/attention.h"
+#include "stages/stage.h"
+
+namespace ladder {
+
+/// A head's rows in e4m3: each element is its number times the scale.
+struct EightBits {
+    reference::Matrix numbers;
+    float scale;
+
+    /// Rounds X: its largest element becomes 448, all others the nearest number of e4m3. In fp32: scale =
+    /// max(|X|, 2^-100) / 448, and an element x is rounded from x (448 / max(|X|, 2^-100)).
+    static EightBits of(const reference::Matrix& X);
+
+    reference::Matrix values() const { return numbers * double(scale); }
+};
+
+/// Attention of some rows of a head, as standard attention with products of 8 bits has it.
+struct EightBitAttention {
+    reference::Matrix O;
+    reference::Vector L;
+    /// Of an element of O, the root of the sum of (P V)^2 over the keys but the one with the largest score:
+    /// if each P is off by a share e of it, all by chance, the element is off by e times that.
+    reference::Matrix spread;
+
+    /// S = Q K^T in sums of 13 bits; P = exp(S - m) in units of 2^-8, rounded to e4m3; P V in sums of 13
+    /// bits, of all keys or, if promoted, of each 128, which are added in full; O = P V / l, with l the sum
+    /// of P before it is rounded. Q has the rows `rows` of the whole problem.
+    EightBitAttention(const EightBits& Q, const Eigen::VectorXi& rows, const EightBits& K, const EightBits& V,
+                      double scale, const reference::Mask& mask, Products products);
+};
+
+}  // namespace ladder

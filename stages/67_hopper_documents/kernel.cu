@@ -1,0 +1,467 @@
+// Stage 67: packed documents on Hopper. The producer finds the document of a query tile, and copies boxes
+// that begin where it does. The document is computed as a problem of its own, and no row past its end is
+// stored.
+
+#include "stages/hopper.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
+
+/// All that depends on d.
+template <int d>
+struct Tile {
+    static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
+    static constexpr int threads = 128 * (1 + groups);
+    static constexpr int producer_registers = groups == 3 ? 32 : 40;
+    static constexpr int consumer_registers = groups == 3 ? 160 : 232;
+    static constexpr int Br = 64 * groups;
+    static constexpr int Bc = d <= 128 ? 128 : 64;
+    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
+    static constexpr int depth = d == 64 ? 4 : 2;  // slots of K and V: stages of the pipeline
+    static constexpr int Q_slots = d <= 128 ? 2 : 1;
+    static constexpr int O_panels = d == 64 ? 1 : 2;  // that a warp stores together
+};
+
+struct alignas(16) TileIndex {
+    int batch, head, tile;  // of a document's rows: 0, 1, ...
+};
+
+/// Rows first_row .. first_row + Nq - 1 of the packed sequence, and keys first_key .. first_key + Nk - 1
+struct alignas(16) Document {
+    int first_row, Nq, first_key, Nk;
+};
+
+/// The document that query tile number `tile` is of; `tile` becomes its number there. Document k has numbers
+/// from rows[k] / Br + k on: room for all of its tiles, wherever it begins.
+__device__ Document find_document(const Problem& p, int Br, int& tile) {
+    if (p.documents.count == 0) return {0, p.Nq, 0, p.Nk};
+    int k = 0, end = p.documents.count;
+    while (k + 1 < end) {  // k's first number is not past this one, that of `end` is
+        const int middle = (k + end) / 2;
+        (load(p.documents.rows + middle) / Br + middle <= tile ? k : end) = middle;
+    }
+    const int *rows = p.documents.rows + k, *keys = p.documents.keys + k, row = load(rows), key = load(keys);
+    tile -= row / Br + k;
+    return {row, load(rows + 1) - row, key, load(keys + 1) - key};
+}
+
+/// A document as a problem of its own, whose rows and keys are counted from its first.
+__device__ Problem problem_of(Problem packed, const Document& document) {
+    packed.Nq = document.Nq, packed.Nk = document.Nk;
+    return packed;
+}
+
+/// Numbers begin .. end - 1, of keys or of key tiles
+struct Range {
+    int begin, end;
+};
+
+/// The keys that a row sees. Neither bound falls from a row to the next.
+__device__ Range keys_of(const Problem& p, int row) {
+    const int position = row + p.Nk - p.Nq, left = p.window.left, right = p.causal ? 0 : p.window.right;
+    return {left < 0 ? 0 : max(0, position - left), right < 0 ? p.Nk : min(p.Nk, position + right + 1)};
+}
+
+/// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+template <class T, int d>
+struct Shared {
+    alignas(1024) T Q[Tile<d>::Q_slots][Tile<d>::groups][d / 64][64][64];
+    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile k of the block is in slot k % depth
+    alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
+    alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // a warp's rows on their way out
+    TileIndex tile[Tile<d>::Q_slots];  // whose Q it is; none is left if batch < 0
+    Document document[Tile<d>::Q_slots];
+    Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
+    Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
+    Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
+};
+
+struct Maps {
+    TensorMap Q, K, V, O;
+};
+
+/// The order in which blocks take the query tiles of all heads: without a mask head by head; with one the
+/// longest first, of `section` heads together, whose K and V fit in the L2 cache.
+struct TileOrder {
+    int Tr, heads, section, total;  // heads = B H, total = Tr heads
+    unsigned* taken;                // after the first of each block; 0 before and after a launch
+
+    /// Number n of them
+    template <bool causal>
+    __device__ TileIndex at(const Problem& p, int n) const {
+        int i = n % Tr, head = n / Tr;
+        if constexpr (causal) {
+            const int first = n / (section * Tr) * section, r = n % (section * Tr);
+            const int together = min(section, heads - first);
+            i = Tr - 1 - r / together;
+            head = first + r % together;
+        }
+        return {head / p.H, head % p.H, i};
+    }
+};
+
+/// Turns the scores S (64, Bc) of a warpgroup with key tile j into exponents S scale - m, with -inf where
+/// masked. Lanes hold rows g and g + 8 of their warp's 16.
+template <int d, int Bc = Tile<d>::Bc>
+__device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 2],
+                      const float (&m)[2]) {
+    const float scale = p.scale * log2_e;  // exponents and m count in base 2
+#pragma unroll
+    for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[row_of(c)];
+    if (masked) {
+        const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        Range seen[2];  // of this lane's columns
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const Range keys = keys_of(p, first_row + 16 * warp + g + 8 * r);
+            seen[r] = {keys.begin - j * Bc - 2 * t, keys.end - j * Bc - 2 * t};
+        }
+#pragma unroll
+        for (int c = 0; c < Bc / 2; ++c) {
+            if (column_of(c) < seen[row_of(c)].begin || column_of(c) >= seen[row_of(c)].end) S[c] = -inf;
+        }
+    }
+}
+
+/// The largest exponent of row g + 8 r in this lane.
+template <int n>
+__device__ float lane_max(const float (&S)[n], int r) {
+    float row_max = -inf;
+#pragma unroll
+    for (int c = 2 * r; c < n; c += 4) row_max = fmaxf(row_max, fmaxf(S[c], S[c + 1]));
+    return row_max;
+}
+
+/// max(0, the largest exponent in this lane).
+template <int n>
+__device__ float positive_max(const float (&S)[n]) {
+    float row_max[2] = {};
+#pragma unroll
+    for (int c = 0; c < n; c += 2) row_max[row_of(c)] = max3(row_max[row_of(c)], S[c], S[c + 1]);
+    return fmaxf(row_max[0], row_max[1]);
+}
+
+/// Raises m to the maximum of its row, and rescales S and l to it; O is to be multiplied by alpha. The tile
+/// with a row's first key sets m, even to less than 0.
+template <int n>
+__device__ void rescale(const Problem& p, int first_row, int first_key, float (&S)[n], float (&alpha)[2],
+                        float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const bool first = first_key <= keys_of(p, first_row + 16 * warp + g + 8 * r).begin;
+        float rise = lane_max(S, r);
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 1));
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 2));
+        rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key so far: m stays 0
+        alpha[r] = first ? 0.0f : fast_exp2(-rise);
+        m[r] += rise;
+        l[r] *= alpha[r];
+#pragma unroll
+        for (int c = 0; c < n; ++c) {
+            if (row_of(c) == r) S[c] -= rise;
+        }
+    }
+}
+
+/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is complete after a wait.
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64], float (&S)[Bc / 2]) {
+    const Descriptor q = matrix_descriptor(Q), k = matrix_descriptor(K);
+    wgmma_fence();
+#pragma unroll
+    for (int c = 0; c < d; c += 16) {
+        wgmma<T, Bc, false>(S, q.column<64>(c), k.column<Bc>(c), c > 0);
+    }
+    wgmma_commit();
+}
+
+/// O += P V. Starts it.
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void add_product(const std::uint32_t (&P)[Bc / 4], const T (&V)[d / 64][Bc][64],
+                            float (&O)[d / 2]) {
+    const Descriptor v = matrix_descriptor(V, Bc);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < Bc; k += 16) wgmma<T, d, true>(O, &P[k / 4], v.row(k), true);
+    wgmma_commit();
+}
+
+/// S becomes P = exp(S - m), l += rowsum(P) over this lane's columns.
+template <int n>
+__device__ void exponentiate(float (&S)[n], float (&l)[2]) {
+#pragma unroll
+    for (int c = 0; c < n; ++c) {
+        S[c] = fast_exp2(S[c]);
+        l[row_of(c)] += S[c];
+    }
+}
+
+/// P as the A operand of P V: a lane's accumulators of S are its elements of that operand.
+template <class T, int n>
+__device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
+#pragma unroll
+    for (int c = 0; c < n / 2; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
+}
+
+/// Writes O / l of the warp's 16 rows to global memory by way of its O_tile, some panels at a time; and
+/// L = m + log(l), where l is the sum over the four lanes of a row.
+template <class T, int d, int panels = Tile<d>::O_panels>
+__device__ void write_rows(const Problem& p, const Document& document, const TensorMap& map, int b, int h,
+                           int first_row, T (&O_tile)[panels][16][64], const float (&O)[d / 2],
+                           const float (&m)[2], const float (&lane_l)[2]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    float inverse_l[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float l = lane_l[r];
+        l += __shfl_xor_sync(~0u, l, 1);
+        l += __shfl_xor_sync(~0u, l, 2);
+        inverse_l[r] = l == 0.0f ? 0.0f : divide(1.0f, l);
+        const int row = first_row + 16 * warp + lane / 4 + 8 * r;
+        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + document.first_row + row;
+        if (row < document.Nq && lane % 4 == 0) store(L, (m[r] + log2f(l)) * ln_2);
+    }
+#pragma unroll
+    for (int panel = 0; panel < d / 64; panel += panels) {
+        if (lane == 0) bulk_wait_read<0>();  // the store before has read the tile
+        __syncwarp();
+#pragma unroll
+        for (int c = 0; c < 64 * panels; c += 16) {
+            std::uint32_t x[4];
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const float* pair = &O[(64 * panel + c) / 2 + 2 * k];
+                x[k] = pack<T>(pair[0] * inverse_l[k % 2], pair[1] * inverse_l[k % 2]);
+            }
+            const int row = a_row(lane), column = c % 64 + a_column(lane);
+            stmatrix(&O_tile[c / 64][row][column ^ row % 8 * 8], x);
+        }
+        fence_proxy_async();
+        __syncwarp();  // the warp's rows of O are complete, whichever lane wrote them
+        const int row = first_row + 16 * warp, rows_left = document.Nq - row;
+        if (rows_left < 16 && document.first_row + document.Nq < p.Nq) {
+            // The box would reach into the next document, whose rows another block writes.
+            T* rows = matrix<T>(p.O, b, h) + (document.first_row + row) * p.O.row + 64 * panel;
+#pragma unroll 1
+            for (int n = lane; n < 8 * panels * rows_left; n += 32) {
+                const int r = n / (8 * panels), x = n / 8 % panels, column = n % 8 * 8;
+                store(reinterpret_cast<uint4*>(rows + r * p.O.row + 64 * x + column),
+                      load(reinterpret_cast<const uint4*>(&O_tile[x][r][column ^ r % 8 * 8])));
+            }
+        } else if (lane == 0) {
+            bulk_store(&map, O_tile, panel, document.first_row + row, h, b);
+            bulk_commit();
+        }
+    }
+}
+
+template <class T, int d, bool causal>
+__global__ void __launch_bounds__(Tile<d>::threads, 1)
+    attention(const Problem packed, const __grid_constant__ Maps maps, const TileOrder order) {
+    constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth;
+    constexpr int Q_slots = Tile<d>::Q_slots;
+    auto& shared = aligned_shared_memory<Shared<T, d>>();
+    if (threadIdx.x == 0) {
+        for (int slot = 0; slot < Q_slots; ++slot) {
+            mbarrier_init(&shared.Q_full[slot], 1);
+            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // by all threads, which read `tile`
+        }
+        for (int slot = 0; slot < depth; ++slot) {
+            mbarrier_init(&shared.K_full[slot], 1);
+            mbarrier_init(&shared.V_full[slot], 1);
+            mbarrier_init(&shared.K_empty[slot], groups);
+            mbarrier_init(&shared.V_empty[slot], groups);
+        }
+        mbarrier_fence_init();
+    }
+    __syncthreads();  // the mbarriers are set up
+    // Key tiles that these rows see; if they see none, one that is masked; none if there are no rows
+    const auto key_tiles = [](const Problem& p, int first_row, int rows) -> Range {
+        if (first_row >= p.Nq) return {0, 0};
+        const int begin = keys_of(p, first_row).begin / Bc;
+        return {begin, max(begin + 1, ceil_div(keys_of(p, min(p.Nq, first_row + rows) - 1).end, Bc))};
+    };
+    const int group = uniform(threadIdx.x / 128);
+    if (group == 0) {
+        release_registers<Tile<d>::producer_registers>();
+        if (threadIdx.x > 0) return;
+        const auto next = [&] {  // the last block to ask leaves 0
+            return int(gridDim.x + atomicInc(order.taken, order.total - 1));
+        };
+        // Query tile q of this block is number n of all, and k key tiles come before its own.
+        for (int k = 0, q = 0, n = blockIdx.x;; ++q) {
+            TileIndex tile;
+            Document document;
+            for (; n < order.total; n = next()) {  // past numbers that the document does not need
+                tile = order.at<causal>(packed, n);
+                document = find_document(packed, Br, tile.tile);
+                if (tile.tile * Br < document.Nq) break;
+            }
+            const int Q_slot = q % Q_slots;
+            mbarrier_try_wait(&shared.Q_empty[Q_slot], q / Q_slots - 1);
+            if (n >= order.total) {
+                store(&shared.tile[Q_slot], TileIndex{-1, 0, 0});
+                mbarrier_arrive(&shared.Q_full[Q_slot]);
+                return;
+            }
+            const Problem p = problem_of(packed, document);
+            store(&shared.tile[Q_slot], tile);
+            store(&shared.document[Q_slot], document);
+            const int b = tile.batch, h = tile.head, i = tile.tile, h_kv = h / (p.H / p.Hkv);
+            const Range all = key_tiles(p, i * Br, Br);
+            k -= all.begin;  // key tile j is number k + j
+            const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* full, Mbarrier* empty) {
+                const int slot = (k + j) % depth;
+                mbarrier_try_wait(&empty[slot], (k + j) / depth - 1);  // tile k + j - depth has been read
+                mbarrier_expect(&full[slot], sizeof ring[slot]);
+                bulk_load(ring[slot], &map, document.first_key + j * Bc, h_kv, b, &full[slot]);
+            };
+            mbarrier_expect(&shared.Q_full[Q_slot], sizeof shared.Q[Q_slot]);
+            for (int g = 0; g < groups; ++g) {
+                bulk_load(shared.Q[Q_slot][g], &maps.Q, document.first_row + i * Br + 64 * g, h, b,
+                          &shared.Q_full[Q_slot]);
+            }
+#pragma unroll 1
+            for (int j = all.begin; j < all.end; ++j) {
+                copy(shared.K, maps.K, j, shared.K_full, shared.K_empty);
+                copy(shared.V, maps.V, j, shared.V_full, shared.V_empty);
+            }
+            k += all.end;
+            n = next();
+        }
+    }
+
+    claim_registers<Tile<d>::consumer_registers>();
+    const int g = group - 1, lane = threadIdx.x % 32;
+    const auto wait_turn = [&] {
+        if (Tile<d>::turns) named_barrier_sync(1 + g, 256);
+    };
+    const auto pass_turn = [&] {  // the next warpgroup's
+        if (Tile<d>::turns) named_barrier_arrive(1 + (g + 1) % groups, 256);
+    };
+    if (g == groups - 1) pass_turn();  // the first turn is warpgroup 0's
+    for (int k = 0, q = 0;; ++q) {
+        const int Q_slot = q % Q_slots;
+        mbarrier_try_wait(&shared.Q_full[Q_slot], q / Q_slots);
+        const TileIndex tile = load(&shared.tile[Q_slot]);
+        if (tile.batch < 0) break;
+        const Document document = load(&shared.document[Q_slot]);
+        const Problem p = problem_of(packed, document);
+        const int b = tile.batch, h = tile.head, i = tile.tile;
+        const int first_row = i * Br + 64 * g;
+        const Range own = key_tiles(p, first_row, 64), all = key_tiles(p, i * Br, Br);
+        const Range by_all = {keys_of(p, min(p.Nq, first_row + 64) - 1).begin, keys_of(p, first_row).end};
+        k -= all.begin;                                     // key tile j is number k + j
+        const auto release = [&](int j, Mbarrier* empty) {  // of a product that the warpgroup has waited for
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[(k + j) % depth]);
+        };
+        float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
+        std::uint32_t P[Bc / 4];
+        const auto softmax = [&](int j) {  // S becomes P. Does m rise, so that O has to be rescaled?
+            const bool masked = j * Bc < by_all.begin || (j + 1) * Bc > by_all.end;
+            note_tile<Bc>(b, h, document.first_row + first_row, j, masked);
+            shift<d>(p, first_row, j, masked, S, m);
+            const bool above = (j * Bc <= by_all.begin) | (positive_max(S) > threshold);
+            const bool rises = __any_sync(~0u, above);
+            if (rises) rescale(p, first_row, j * Bc, S, alpha, m, l);
+            exponentiate(S, l);
+            note_lane_sums(document.first_row + first_row + threadIdx.x / 32 % 4 * 16, m, l);
+            return rises;
+        };
+        const auto start_scores = [&](int j) {
+            mbarrier_try_wait(&shared.K_full[(k + j) % depth], (k + j) / depth);
+            score<T, d>(shared.Q[Q_slot][g], shared.K[(k + j) % depth], S);
+        };
+        const auto start_product = [&](int j) {
+            mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
+            add_product<T, d>(P, shared.V[(k + j) % depth], O);
+        };
+        const auto skip = [&](int j) {  // a key tile that only others see
+            mbarrier_try_wait(&shared.K_full[(k + j) % depth], (k + j) / depth);
+            mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
+            named_barrier_sync(4 + g, 128);  // all threads of the warpgroup know that both have arrived
+            release(j, shared.K_empty);
+            release(j, shared.V_empty);
+        };
+        if (own.begin == own.end) {  // no rows
+            mbarrier_arrive(&shared.Q_empty[Q_slot]);
+            for (int j = all.begin; j < all.end; ++j) {
+                if (j > all.begin) wait_turn(), pass_turn();
+                skip(j);
+            }
+            k += all.end;
+            continue;
+        }
+        for (int j = all.begin; j < own.begin; ++j) skip(j), wait_turn(), pass_turn();
+        start_scores(own.begin);
+        wgmma_wait<0>(S);
+        release(own.begin, shared.K_empty);
+        softmax(own.begin);
+        convert<T>(S, P);
+#pragma unroll 1
+        for (int j = own.begin + 1; j < own.end; ++j) {
+            wait_turn();
+            start_scores(j);
+            start_product(j - 1);
+            pass_turn();
+            wgmma_wait<1>(S);
+            release(j, shared.K_empty);
+            const bool rises = softmax(j);  // while P V of the tile before goes on
+            wgmma_wait<0>(O);
+            fence_operand(P);
+            release(j - 1, shared.V_empty);
+            convert<T>(S, P);
+            if (rises) {
+#pragma unroll
+                for (int c = 0; c < d / 2; ++c) O[c] *= alpha[row_of(c)];
+            }
+        }
+        start_product(own.end - 1);
+        mbarrier_arrive(&shared.Q_empty[Q_slot]);
+        for (int j = own.end; j < all.end; ++j) wait_turn(), pass_turn();  // for tiles that others see
+        wgmma_wait<0>(O);
+        fence_operand(P);
+        release(own.end - 1, shared.V_empty);
+        for (int j = own.end; j < all.end; ++j) skip(j);
+        write_rows<T, d>(packed, document, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l);
+        k += all.end;
+    }
+    if (lane == 0) bulk_wait_read<0>();
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    const Maps maps = {
+        tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, 64),
+        tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+        tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+        tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, Tile<d>::O_panels),
+    };
+    const int documents = p.documents.count, Br = Tile<d>::Br, heads = p.B * p.H;
+    const int Tr = documents == 0 ? ceil_div(p.Nq, Br) : p.Nq / Br + documents;
+    const double KV_bytes = 4.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
+    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));
+    const TileOrder order = {Tr, heads, section, Tr * heads, static_cast<unsigned*>(p.workspace)};
+    const dim3 grid(std::min(p.sm_count, order.total));
+    const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;
+    launch(kernel, grid, Tile<d>::threads, sizeof(Shared<T, d>), p, maps, order);
+}
+
+std::size_t counter_bytes(const Shape&, int) {
+    return sizeof(unsigned);
+}
+
+using Dims = HeadDims<64, 128, 256>;
+LADDER_STAGE(
+    forward, Dims, .number = 67, .name = "hopper_documents", .parent = 65,
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
+                            {128, 64, 2}),
+    .change = "the producer finds a query tile's document; boxes begin where it does, and stores end",
+    .shows_in = "packed", .takes = {Feature::window, Feature::documents}, .workspace_bytes = counter_bytes,
+    .counter_bytes = counter_bytes);
+
+}  // namespace
