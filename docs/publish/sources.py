@@ -59,6 +59,11 @@ class Sources:
         return {stage.number: stage for stage in found}
 
     @cached_property
+    def of_8_bits(self):
+        """Numbers of the stages with such products."""
+        return {stage.number for stage in self.stages.values() if stage.eight_bits}
+
+    @cached_property
     def regimes(self):
         return {row["regime"]: row for row in self.listed["regimes"]}
 
