@@ -21,8 +21,9 @@ KINDS = {"C++": {".cpp", ".h"}, "CUDA": {".cu", ".cuh"}, "Python": {".py"}, "she
 FOLDERS = (".ci", "course", "docs", "examples", "explorer", "harness", "notebooks", "python", "reference", "simt", "stages",
            "tests")
 WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by one
-# The 50s add two sweeps of gradients and parts that end with several stages to harness/, and a counter to simt/.
-MOST_LINES = {"harness": 15030, "simt": 5502}
+# The 50s add two sweeps of gradients and parts that end with several stages to harness/, and a counter to simt/;
+# several GPUs add ranks that are threads to harness/.
+MOST_LINES = {"harness": 15290, "simt": 5502}
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 

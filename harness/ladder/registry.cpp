@@ -9,6 +9,7 @@
 #include "harness/ladder/library.h"
 #include "stages/errors.h"
 #include "stages/launch.h"
+#include "stages/ring.h"
 
 namespace ladder {
 namespace {
@@ -48,6 +49,11 @@ bool register_stage(const Stage& stage) {
 void*& launch_stream() {
     thread_local void* stream = nullptr;
     return stream;
+}
+
+Ring*& ring() {
+    thread_local Ring* ring = nullptr;
+    return ring;
 }
 
 Stage load_library(const std::filesystem::path& library) {
