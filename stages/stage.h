@@ -93,6 +93,9 @@ struct Stage {
     Pass pass = Pass::forward;         ///< what it computes
     int diff_budget = 80;              ///< most lines added or changed against the parent; 0 for no bound
     bool repeats_exactly = true;       ///< two runs agree bit for bit; false where sums go through atomics
+    /// Chunks of the sequence that each of P ranks holds: 1, number r of P for rank r; or 2, numbers r and
+    /// 2 P - 1 - r of 2 P. 0 if the stage is for one GPU alone. See stages/ring.h.
+    int chunks = 0;
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
     /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves

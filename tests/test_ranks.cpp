@@ -5,6 +5,10 @@
 #include <vector>
 
 #include "harness/device/ranks.h"
+#include "harness/ladder/ladder.h"
+#include "harness/verify/divided_run.h"
+#include "harness/verify/verdict.h"
+#include "tests/answers.h"
 #include "tests/catch.h"
 #include "tests/skip.h"
 
@@ -114,6 +118,32 @@ TEST_CASE("ranks: what is received is NaN until it has been waited for") {
               ring()->wait();
               if (to[0] == -1) throw std::runtime_error("late");
           }) == "");
+}
+
+/// The stages for several GPUs, and what becomes of a case on them.
+void check_divided(const Case& c) {
+    const Inputs inputs = make_inputs(c);
+    const auto device = open_device(Backend::checked);
+    for (const Stage& stage : stages()) {
+        if (stage.chunks == 0) continue;
+        for (const int ranks : {1, 2, 3, 4, 8}) {
+            INFO(stage.folder() << " on " << ranks << " ranks, " << c.description());
+            const DividedRun run = run_divided(*device, stage, c, inputs, ranks);
+            const Verdict verdict = judge(c, inputs, run.outputs);
+            CHECK(verdict.report == "");
+            const DividedRun other = run_divided(*device, stage, c, inputs, ranks, 1);
+            CHECK((run.outputs.O == other.outputs.O && run.outputs.L == other.outputs.L));
+            CHECK(run.traffic == other.traffic);
+        }
+    }
+}
+
+TEST_CASE("ranks: stages for several GPUs are right on 1 to 8 of them, ragged, causal or not", "[ranks]") {
+    if (!ladder::test::available(Backend::checked)) return;
+    check_divided(ladder::test::make_case({1, 2, 1, 203, 203, 64}, DType::fp16, true));
+    check_divided(ladder::test::make_case({2, 3, 1, 16, 16, 64}, DType::bf16, true));
+    check_divided(ladder::test::make_case({1, 4, 2, 70, 333, 64}, DType::bf16));
+    check_divided(ladder::test::make_case({1, 2, 2, 129, 129, 128}, DType::bf16, true));
 }
 
 }  // namespace

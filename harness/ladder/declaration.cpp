@@ -144,6 +144,7 @@ Stage read_declaration(const fs::path& path) {
                                 : key == ".shows_in"        ? read(value, stage.shows_in)
                                 : key == ".pass"            ? read(value, stage.pass)
                                 : key == ".diff_budget"     ? read(value, stage.diff_budget)
+                                : key == ".chunks"          ? read(value, stage.chunks)
                                 : key == ".repeats_exactly" ? read(value, stage.repeats_exactly)
                                 : key == ".tilings"         ? read(value, stage.tilings)
                                                             : true;  // a function
