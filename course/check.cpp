@@ -39,9 +39,11 @@ using Clock = std::chrono::steady_clock;
 /// All checks may take this many times CheckOptions::limit_s by the clock.
 constexpr double clock_over_limit = 2;
 
-/// Bytes of address space. There are three at most: none while two compilers run, with 1 GB each, and two
-/// while a third does. So all of a submission stays below the 3 GB that instructors.md promises.
-constexpr std::size_t memory_of_a_runner = std::size_t{3} << 28;
+/// Bytes of address space, of which a block of 512 threads takes 64 MB for stacks, hardly touched; persistent
+/// kernels have a dozen blocks at once. There are three at most: none while two compilers run, with 1 GB
+/// each, and two while a third does. So all of a submission stays below the 4 GB that instructors.md
+/// promises.
+constexpr std::size_t memory_of_a_runner = std::size_t{3} << 29;
 
 /// Everything about one check.
 class Checker {

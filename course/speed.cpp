@@ -79,7 +79,13 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
     if (exercise.solved_here) gpu->ready(*find_stage(exercise.number));
     if (exercise.pass == Pass::backward) {  // which starts from the O and L of another stage
         for (const int d : exercise.head_dims) {
-            if (const Stage* forward = last_forward(*gpu, d)) gpu->ready(*forward);
+            Case problem{.shape = {.d = d}};
+            if (const Regime* regime = regime_named(exercise.shows_in)) {
+                problem.window = regime->problems[0].window;
+                problem.columns = regime->problems[0].columns;
+                problem.documents = regime->problems[0].documents;
+            }
+            if (const Stage* forward = last_forward(*gpu, problem)) gpu->ready(*forward);
         }
     }
     const fs::path library = build_library(kernel, products, untrusted), folder = products / "timed",

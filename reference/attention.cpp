@@ -39,24 +39,35 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, con
                   Eigen::VectorXi::Constant(Q.rows(), -1)};
     for (Eigen::Index first = 0; first < Q.rows(); first += block_rows) {
         const Eigen::Index n = std::min(block_rows, Q.rows() - first);
-        int keys = 0;  // that any of these rows sees
-        for (Eigen::Index i = first; i < first + n; ++i) keys = std::max(keys, mask.visible(rows[i]));
-        if (keys == 0) continue;
+        int begin = static_cast<int>(K.rows()), end = 0;  // of the keys that any of these rows sees
+        for (Eigen::Index i = first; i < first + n; ++i) {
+            if (mask.first(rows[i]) >= mask.end(rows[i])) continue;
+            begin = std::min(begin, mask.first(rows[i]));
+            end = std::max(end, mask.end(rows[i]));
+        }
+        if (begin >= end) continue;
+        const int keys = end - begin;
 
-        Block S = Qs.middleRows(first, n) * Ks.topRows(keys).transpose();  // (n, keys)
+        Block S = Qs.middleRows(first, n) * Ks.middleRows(begin, keys).transpose();  // (n, keys)
         Block P = Block::Zero(n, keys);
         for (Eigen::Index i = 0; i < n; ++i) {
-            const int seen = mask.visible(rows[first + i]);
-            if (seen == 0) continue;
-            auto s = S.row(i).head(seen);
+            const int row = rows[first + i], from = mask.first(row) - begin;
+            if (mask.visible(row) == 0) continue;
+            const int count = mask.end(row) - mask.first(row);
+            auto s = S.row(i).segment(from, count);
             s = stored((static_cast<Real>(scale) * s).eval());
+            for (int k = 0; k < count; ++k) {
+                if (mask.hides(row, begin + from + k)) s[k] = -static_cast<Real>(infinity);
+            }
             const Real m = s.maxCoeff(&result.peak[first + i]);
+            result.peak[first + i] += begin + from;
             s = (s.array() - m).exp();
             const Real l = s.sum();
-            P.row(i).head(seen) = stored((s / l).eval());
+            P.row(i).segment(from, count) = stored((s / l).eval());
             result.L[first + i] = m + std::log(l);
         }
-        result.O.middleRows(first, n) = stored((P * Vs.topRows(keys)).eval()).template cast<double>();
+        result.O.middleRows(first, n) =
+            stored((P * Vs.middleRows(begin, keys)).eval()).template cast<double>();
     }
     return result;
 }
@@ -85,13 +96,15 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
                  dO_norms = dO.rowwise().squaredNorm();
     for (Eigen::Index first = 0; first < Nq; first += block_rows) {
         const Eigen::Index n = std::min(block_rows, Nq - first);
-        // How many of the keys each row sees.
-        const auto seen = [&](Eigen::Index i) -> Eigen::Index {
+        // How many of the keys are before this one.
+        const auto before = [&](int key) -> Eigen::Index {
             const int* keys = part.keys.data();
-            return std::lower_bound(keys, keys + Nk, mask.visible(part.rows[first + i])) - keys;
+            return std::lower_bound(keys, keys + Nk, key) - keys;
         };
+        const auto from = [&](Eigen::Index i) { return before(mask.first(part.rows[first + i])); };
+        const auto seen = [&](Eigen::Index i) { return before(mask.end(part.rows[first + i])) - from(i); };
         Eigen::Index most = 0;
-        for (Eigen::Index i = 0; i < n; ++i) most = std::max(most, seen(i));
+        for (Eigen::Index i = 0; i < n; ++i) most = std::max(most, seen(i) == 0 ? 0 : from(i) + seen(i));
         if (most == 0) continue;
 
         const Block dO_block = dOs.middleRows(first, n);
@@ -100,26 +113,31 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
         Block P = Block::Zero(n, most), dS = Block::Zero(n, most);
         Matrix terms = Matrix::Zero(given ? n : 0, given ? most : 0);
         for (Eigen::Index i = 0; i < n; ++i) {
-            const Eigen::Index count = seen(i);
-            if (count == 0) continue;
-            auto s = S.row(i).head(count);
-            auto p = P.row(i).head(count);
+            const Eigen::Index begin = from(i), count = seen(i);
+            const int row = part.rows[first + i];
+            if (count == 0 || mask.visible(row) == 0) continue;
+            auto s = S.row(i).segment(begin, count);
+            auto p = P.row(i).segment(begin, count);
             s *= static_cast<Real>(scale);
+            for (Eigen::Index k = 0; k < count; ++k) {
+                if (mask.hides(row, part.keys[begin + k])) s[k] = -static_cast<Real>(infinity);
+            }
             Real D = 0;
             if (given) {
                 p = stored((s.array() - static_cast<Real>(part.forward->L[first + i])).exp().matrix().eval());
                 D = dO_block.row(i).dot(part.forward->O.row(first + i).template cast<Real>());
                 const double D_size = dO.row(first + i).cwiseProduct(part.forward->O.row(first + i)).norm();
-                terms.row(i).head(count) =
+                terms.row(i).segment(begin, count) =
                     p.template cast<double>().array() *
-                    (dP.row(i).head(count).template cast<double>().array().abs() + D_size);
+                    (dP.row(i).segment(begin, count).template cast<double>().array().abs() + D_size);
             } else {
                 s = stored(s.eval());
                 s = (s.array() - s.maxCoeff()).exp();
                 p = stored((s / s.sum()).eval());
-                D = p.dot(dP.row(i).head(count));
+                D = p.dot(dP.row(i).segment(begin, count));
             }
-            dS.row(i).head(count) = stored((p.array() * (dP.row(i).head(count).array() - D)).matrix().eval());
+            dS.row(i).segment(begin, count) =
+                stored((p.array() * (dP.row(i).segment(begin, count).array() - D)).matrix().eval());
         }
         const auto factor = static_cast<Real>(scale);
         dQ.middleRows(first, n) = stored((factor * (dS * Ks.topRows(most))).eval()).template cast<double>();
@@ -151,8 +169,32 @@ Gradients differentiate_all(const Matrix& Q, const Matrix& K, const Matrix& V, c
 
 }  // namespace
 
+Document Mask::document_of(int row) const {
+    if (documents.empty()) return {0, Nq, 0, Nk};
+    return *std::partition_point(documents.begin(), documents.end(),
+                                 [&](const Document& document) { return document.end_row <= row; });
+}
+
+int Mask::end(int row) const {
+    const Document own = document_of(row);
+    const int position = row - own.end_row + own.end_key;
+    int end = own.end_key;
+    if (causal) end = std::min(end, position + 1);
+    if (right >= 0) end = static_cast<int>(std::min<std::int64_t>(end, std::int64_t{position} + right + 1));
+    return std::max(end, own.first_key);
+}
+
+int Mask::first(int row) const {
+    const Document own = document_of(row);
+    const std::int64_t first =
+        left < 0 ? own.first_key : std::int64_t{row} - own.end_row + own.end_key - left;
+    return static_cast<int>(std::clamp<std::int64_t>(first, own.first_key, end(row)));
+}
+
 int Mask::visible(int row) const {
-    return causal ? std::clamp(row + 1 + Nk - Nq, 0, Nk) : Nk;
+    int seen = end(row) - first(row);
+    for (int key = first(row); !hidden.empty() && key < end(row); ++key) seen -= hides(row, key);
+    return seen;
 }
 
 Result attention(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V, double scale,

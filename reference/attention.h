@@ -5,6 +5,8 @@
 #include <Eigen/Core>
 #include <limits>
 
+#include "reference/mask.h"
+
 namespace reference {
 
 /// Row-major so that a (N, d) slice of a tensor maps without a copy.
@@ -18,16 +20,6 @@ struct Result {
     Matrix O;
     Vector L;
     Eigen::VectorXi peak = {};
-};
-
-/// Which keys a query row sees: all of the first `keys`, or under a causal mask those with
-/// j <= i + Nk - Nq (aligned bottom-right). `row` counts from the first row of the whole (Nq, d) problem.
-struct Mask {
-    bool causal = false;
-    int Nq = 0;
-    int Nk = 0;
-    /// Keys that `row` sees, as a count: keys 0 .. visible(row) - 1.
-    int visible(int row) const;
 };
 
 /// One head's attention in double precision: softmax(scale Q K^T + mask) V.

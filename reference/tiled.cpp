@@ -24,8 +24,13 @@ Result tiled_attention(const Matrix& Q, const Matrix& K, const Matrix& V, double
             const int first_key = j * Bc, keys = std::min(Bc, Nk - first_key);
             Matrix S = scale * Qi * K.middleRows(first_key, keys).transpose();  // (Br, Bc)
             for (int r = 0; r < rows; ++r) {
-                const int seen = std::clamp(mask.visible(first_row + r) - first_key, 0, keys);
-                S.row(r).tail(keys - seen).setConstant(-infinity);
+                const int end = std::clamp(mask.end(first_row + r) - first_key, 0, keys);
+                const int begin = std::clamp(mask.first(first_row + r) - first_key, 0, end);
+                S.row(r).head(begin).setConstant(-infinity);
+                S.row(r).tail(keys - end).setConstant(-infinity);
+                for (int k = begin; k < end; ++k) {
+                    if (mask.hides(first_row + r, first_key + k)) S(r, k) = -infinity;
+                }
             }
             const Vector m_new = m.cwiseMax(S.rowwise().maxCoeff());
             const Vector factor = m.binaryExpr(m_new, &rescale);                // (Br)

@@ -54,7 +54,7 @@ void fence();
 // Warp instructions: every lane of `mask` must execute them together.
 void ldmatrix(std::uint32_t (&r)[4], const void* row, bool transposed, Site site);
 void shuffle(std::uint32_t mask, void* value, std::size_t bytes, int source_lane, Site site);
-bool any(std::uint32_t mask, bool mine, Site site);
+std::uint32_t ballot(std::uint32_t mask, bool mine, Site site);
 void sync_warp(std::uint32_t mask, Site site);
 void sync_block(Site site);
 template <class T>
@@ -108,7 +108,17 @@ __forceinline__ void __syncwarp(std::uint32_t mask = 0xffffffffu, simt::Site sit
 }
 
 __forceinline__ int __any_sync(std::uint32_t mask, int predicate, simt::Site site = simt::Site::here()) {
-    return simt::any(mask, predicate != 0, site) ? 1 : 0;
+    return simt::ballot(mask, predicate != 0, site) != 0;
+}
+
+__forceinline__ unsigned __ballot_sync(std::uint32_t mask, int predicate,
+                                       simt::Site site = simt::Site::here()) {
+    return simt::ballot(mask, predicate != 0, site);
+}
+
+/// The lowest bit that is set, counted from 1; 0 if none is.
+__forceinline__ int __ffs(int bits) {
+    return __builtin_ffs(bits);
 }
 
 __forceinline__ void __threadfence() {

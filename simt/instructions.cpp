@@ -230,16 +230,17 @@ void shuffle(std::uint32_t mask, void* value, std::size_t bytes, int source_lane
     running_block->meetings.meet(instruction, mask, &operands, site);
 }
 
-bool any(std::uint32_t mask, bool mine, Site site) {
+std::uint32_t ballot(std::uint32_t mask, bool mine, Site site) {
     static constexpr WarpInstruction instruction{
         "vote", [](void* const(&all)[32], std::uint32_t lanes) {
-            bool any = false;
-            for_each_lane(lanes, [&](int lane) { any |= *static_cast<bool*>(all[lane]); });
-            for_each_lane(lanes, [&](int lane) { *static_cast<bool*>(all[lane]) = any; });
+            std::uint32_t votes = 0;
+            for_each_lane(lanes, [&](int lane) { votes |= *static_cast<std::uint32_t*>(all[lane]) << lane; });
+            for_each_lane(lanes, [&](int lane) { *static_cast<std::uint32_t*>(all[lane]) = votes; });
             running_block->context.tally.votes += 1;
         }};
-    running_block->meetings.meet(instruction, mask, &mine, site);
-    return mine;
+    std::uint32_t vote = mine;
+    running_block->meetings.meet(instruction, mask, &vote, site);
+    return vote;
 }
 
 void sync_warp(std::uint32_t mask, Site site) {

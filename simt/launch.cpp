@@ -1,5 +1,8 @@
 #include <atomic>
 #include <numeric>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 #include <thread>
 
 #include "simt/block.h"
@@ -105,8 +108,17 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
     };
     {
         std::vector<std::jthread> others;
-        for (int i = 1; i < count; ++i) others.emplace_back(work);
-        work();
+        try {
+            for (int i = 1; i < count; ++i) others.emplace_back(work);
+            work();
+        } catch (const std::system_error&) {  // blocks in turns would wait for those that have no thread
+            for (int left = count - static_cast<int>(others.size()); left > 0; --left) workers.leave(true);
+            next = blocks;
+            const std::lock_guard lock(total_mutex);
+            failed = 0;
+            failure = std::make_exception_ptr(std::runtime_error(
+                "the host has no memory or threads left for " + std::to_string(count) + " blocks at once"));
+        }
     }
     total.launches += 1;
     if (failure) std::rethrow_exception(failure);

@@ -93,6 +93,13 @@ class Mbarriers : Part {
             fail(Kind::wrong_phase, "thread {} asks at {} for phase {} of an mbarrier that is in phase {}",
                  id, site, number, present);
         }
+        // A GPU compares parities: while phase number - 1 is going on, the thread would not wait at all.
+        if (context_.is_checked && mbarrier.agent != 0 && number > 0 &&
+            !context_.clocks.knows(id, context_.clocks.moment(mbarrier.agent, number))) {
+            fail(Kind::wrong_phase,
+                 "thread {} waits at {} for phase {} of an mbarrier and does not know that phase {} is over",
+                 id, site, number, number - 1);
+        }
         context_.time.await(id, address, number, &Timeline::mbarrier_stalls);
         // The last one to be missing may be a bulk load that no thread has waited for.
         if (number == present) complete_if_over(mbarrier, true, caller);

@@ -25,9 +25,14 @@ enum class Backend : std::uint8_t {
     gpu       ///< a CUDA device
 };
 
+/// What a problem may have beyond what every stage takes. A stage declares those that it takes, too.
+enum class Feature : std::uint8_t { window, columns, documents };
+
 const char* name(DType dtype);
 const char* name(Pass pass);
 const char* name(Backend backend);
+/// "a sliding window"
+const char* name(Feature feature);
 
 /// Sizes of an attention problem, in the paper's notation.
 struct Shape {
@@ -50,6 +55,33 @@ struct View {
     std::int64_t row = 0;
 };
 
+/// A sliding window, aligned bottom-right: row i sees the keys i + Nk - Nq - left .. i + Nk - Nq + right.
+struct Window {
+    int left = -1, right = -1;  ///< -1 for no bound
+
+    bool operator==(const Window&) const = default;
+};
+
+/// For each key, query rows that do not see it, whatever else the mask leaves: rows LTS .. LTE - 1, below the
+/// diagonal in many masks, and UTS .. UTE - 1, above it. A key has 1, 2 or 4 bounds: LTS; LTS and LTE under a
+/// causal mask, else LTS and UTE; LTS, LTE, UTS and UTE. Without a bound, LTE is Nq and UTS and UTE are 0. An
+/// interval that does not end after its start is empty. (FlashMask, arXiv 2410.01359.)
+struct Columns {
+    const int* bounds = nullptr;  ///< (B, heads, Nk, count)
+    int heads = 0;                ///< a divisor of H: query head h has the bounds of head h / (H / heads)
+    int count = 0;                ///< of a key; 0 if the problem has no such mask
+};
+
+/// Documents that are packed one after the other in one sequence: document k has the query rows rows[k] ..
+/// rows[k + 1] - 1 and the keys keys[k] .. keys[k + 1] - 1 (cu_seqlens). A row sees keys of its own document
+/// alone, and in it a causal mask and a window are aligned bottom-right. A document may have no rows or no
+/// keys.
+struct Documents {
+    const int* rows = nullptr;  ///< (count + 1): 0, ascending, Nq
+    const int* keys = nullptr;  ///< (count + 1): 0, ascending, Nk
+    int count = 0;              ///< 0 if nothing is packed; otherwise B is 1
+};
+
 /// One attention problem. Forward: O = softmax(scale Q K^T + mask) V and L = log(sum(exp(scale Q K^T +
 /// mask))). Backward: with dO, the gradient of some loss by O, and with O and L from the forward pass, the
 /// loss's gradients dQ, dK and dV by Q, K and V.
@@ -61,6 +93,9 @@ struct Problem : Shape {
     View dO, dQ, dK, dV;  ///< of the backward pass alone, in the shapes of O, Q, K and V
     float scale = 1.0f;
     bool causal = false;
+    Window window;  ///< under a causal mask, the keys that both leave
+    Columns columns;
+    Documents documents;
     DType dtype = DType::fp16;
     void* workspace = nullptr;  ///< the stage's workspace_bytes(); all but its counters is undefined
     int sm_count = 1;           ///< multiprocessors of the device
@@ -91,6 +126,7 @@ struct Stage {
     std::string change = {};           ///< the one change, in one line
     std::string shows_in = {};         ///< the timing regime where that change should show
     Pass pass = Pass::forward;         ///< what it computes
+    std::vector<Feature> takes = {};   ///< what it takes beyond what every stage does
     int diff_budget = 80;              ///< most lines added or changed against the parent; 0 for no bound
     bool repeats_exactly = true;       ///< two runs agree bit for bit; false where sums go through atomics
     /// Chunks of the sequence that each of P ranks holds: 1, number r of P for rank r; or 2, numbers r and

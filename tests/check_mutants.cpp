@@ -73,9 +73,11 @@ fs::path stage_folder_of(const fs::path& mutant_file) {
 }
 
 /// Whether a report is of work, and of a counter that the exercise's change must move: of each, where the
-/// parent has not the head dimension. Or of the order of the blocks, where the change is one.
-bool moved_too_little(const std::string& report, const Exercise& e, int d) {
-    if (!parent_of(e).has_head_dim(d)) return says(report, "counted ");
+/// parent has not the head dimension or takes no such problem. Or of the order of the blocks, where the
+/// change is one.
+bool moved_too_little(const std::string& report, const Exercise& e, const Case& c) {
+    const Stage& parent = parent_of(e);
+    if (!parent.has_head_dim(c.shape.d) || !why_not_taken(parent, c).empty()) return says(report, "counted ");
     const std::vector<MustMove> moves = what_must_move(e);
     return says(report, "counted the copies") ||
            std::any_of(moves.begin(), moves.end(), [&](const MustMove& move) {
@@ -92,7 +94,7 @@ bool a_grader_sees(CheckedKernel& kernel, const Mutant& mutant, const Exercise& 
         Mutant elsewhere = mutant;
         elsewhere.problem = c;
         const Verdict verdict = kernel.verify(elsewhere);
-        if (!verdict.passed && (!about_work || moved_too_little(verdict.report, e, c.shape.d))) return true;
+        if (!verdict.passed && (!about_work || moved_too_little(verdict.report, e, c))) return true;
     }
     return false;
 }

@@ -5,7 +5,7 @@
 
 The exercise is 05. Its class is made of what is here: solutions, untouched starts, mutants, tests/submissions, and
 hostile folders and kernels of this file: links, pipes, odd names, and kernels that take all of the time or memory that
-there is. Each grade, the time (an hour on two cores) and the peak of memory (3 GB for each submission that is graded at
+there is. Each grade, the time (an hour on two cores) and the peak of memory (4 GB for each submission that is graded at
 a time) must be as docs/course/instructors.md promises; what is not is printed, and the exit code is then 1. --out
 records all of it as JSON.
 """

@@ -4,7 +4,7 @@
     grade_mutants.py BUILD [--stages 4,5] [--seeds 9] [--jobs N] [--out FILE]
 
 No mutant may have a point for results, or more than a fifth of all points, and the stage's own kernel must have all.
-Seeds are 1, which is the default, and up. A grade takes 10 to 60 s of one core and 3 GB at most. What is wrong is
+Seeds are 1, which is the default, and up. A grade takes 10 to 60 s of one core and 4 GB at most. What is wrong is
 printed, and the exit code is then 1; --out records what has been graded so far as JSON.
 """
 

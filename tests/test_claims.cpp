@@ -100,7 +100,8 @@ void check_claims(const Stage& stage) {
             CHECK(count(stage, c, Backend::checked).work == child.work);
         // A parent may compute attention, and the stage its gradients.
         const bool incomparable =
-            parent != nullptr && (!parent->has_head_dim(c.shape.d) || parent->pass != stage.pass);
+            parent != nullptr && (!parent->has_head_dim(c.shape.d) || parent->pass != stage.pass ||
+                                  !why_not_taken(*parent, c).empty());
         CHECK(before.work.why_not.empty() != incomparable);
         for (const Claim& claim : claims(stage.folder(), c, multiprocessors(), before.work, child.work)) {
             INFO((claim.of_parent ? "the parent's " : "") << claim.counter << (claim.stays ? " stays" : ""));
@@ -114,7 +115,9 @@ void check_claims(const Stage& stage) {
             CHECK(before.tiles_of_blocks != order);
             parent_meets_them = false;
         }
-        if (parent != nullptr && parent->pass != stage.pass) parent_meets_them = false;
+        // Nor does a parent that refuses the problem meet what is claimed of it.
+        if (parent != nullptr && (parent->pass != stage.pass || !why_not_taken(*parent, c).empty()))
+            parent_meets_them = false;
         if (incomparable) continue;
         for (const Claim& claim : claims(stage.folder(), c, multiprocessors(), before.work, before.work))
             parent_meets_them = parent_meets_them && claim.holds();

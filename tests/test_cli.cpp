@@ -92,8 +92,13 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
     CHECK(json["properties"][5]["counted_on"] == "--shape 1,2,2,512,512,64 --causal");
     CHECK(json["properties"][5]["counted_parent"] == "04_split_q");
     REQUIRE(json["regimes"].size() == regimes().size());
-    CHECK(json["regimes"][0] ==
-          nlohmann::json{{"regime", "train"}, {"pass", "forward"}, {"sweep", false}, {"decoding", false}});
+    CHECK(json["regimes"][0] == nlohmann::json{{"regime", "train"},
+                                               {"pass", "forward"},
+                                               {"sweep", false},
+                                               {"decoding", false},
+                                               {"window", false},
+                                               {"columns", false},
+                                               {"documents", false}});
     CHECK(json["properties"].back()["ablation"] == true);
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);

@@ -38,7 +38,7 @@ TEST_CASE("diff: colour marks added, removed and position lines", "[diff]") {
 
 TEST_CASE(
     "every kernel is there and fits in 300 lines, those of the 10s, 30s and 40s in 400, Hopper's gradients "
-    "in 500",
+    "and those of the 60s in 500",
     "[diff]") {
     REQUIRE(!stages().empty());
     for (const Stage& stage : stages()) {
@@ -47,7 +47,7 @@ TEST_CASE(
         const int part = part_of(stage.number);
         // 16 and 17 share out key tiles and merge parts, in one kernel.
         const int most = part == 0 || part == 20                    ? 300
-                         : part == 50                               ? 500
+                         : part == 50 || part == 60                 ? 500
                          : stage.number == 16 || stage.number == 17 ? 420
                                                                     : 400;
         CHECK(count_lines(kernel_path(stage)) <= most);
@@ -80,10 +80,10 @@ TEST_CASE("every stage keeps its diff budget against its parent", "[diff]") {
 
 TEST_CASE("the budgets are the design's", "[diff]") {
     // FlashAttention-1, the first rungs for long queries, of Hopper and of Hopper's gradients, and 41 are
-    // kernels of their own; 06 brings a second one; 57 is a fork for d = 256; 91 brings back what a
+    // kernels of their own; 06 and 62 bring a second one; 57 is a fork for d = 256; 91 brings back what a
     // change removed.
-    const std::map<int, int> budgets{{1, 0},  {20, 0}, {30, 0},  {41, 0},
-                                     {50, 0}, {57, 0}, {6, 120}, {91, 100}};
+    const std::map<int, int> budgets{{1, 0},  {20, 0},  {30, 0},   {41, 0},  {50, 0},
+                                     {57, 0}, {6, 120}, {62, 110}, {91, 100}};
     for (const Stage& stage : stages()) {
         CAPTURE(stage.folder());
         if (stage.parent < 0) continue;

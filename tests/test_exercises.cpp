@@ -224,6 +224,7 @@ TEST_CASE("course: the problems of each seed hold what free draws may miss", "[c
     }
     CHECK_THROWS_AS(parse_case("--causal"), BadUsage);
     CHECK_THROWS_AS(parse_case("--shape 1,1,1,1,1,64 --window 3"), BadUsage);
+    CHECK_THROWS_AS(parse_case("--shape 1,1,1,1,1,64 --columns every"), BadUsage);
 }
 
 TEST_CASE("course: the zoo shows a symptom, gives hints, and knows a fix", "[course]") {

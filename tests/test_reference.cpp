@@ -110,6 +110,39 @@ TEST_CASE("a causal mask is aligned bottom-right, and rows without keys give 0 a
     CHECK(near(Matrix(result.O.row(2)), Matrix(V.row(0))));
 }
 
+TEST_CASE(
+    "keys that hide from a row weigh nothing, as in a dense mask; rows without others give 0 and -inf") {
+    const int Nq = 7, Nk = 9;
+    const Matrix Q = random_matrix(Nq, 4, 1), K = random_matrix(Nk, 4, 2), V = random_matrix(Nk, 4, 3),
+                 dO = random_matrix(Nq, 4, 4);
+    Mask mask{.causal = true, .Nq = Nq, .Nk = Nk};
+    for (int key = 0; key < Nk; ++key) mask.hidden.push_back({{key % 4, 3}, {key % 5, 4}});  // from row 3 all
+    const Result result = attention(Q, K, V, 0.5, mask);
+    const Gradients gradients = attention_gradient(Q, K, V, dO, 0.5, mask);
+    Matrix dV = Matrix::Zero(Nk, 4);
+    for (int row = 0; row < Nq; ++row) {
+        double l = 0;
+        int seen = 0;
+        Vector O = Vector::Zero(4);
+        const auto weight = [&](int key) {
+            const bool hides = (row >= key % 4 && row < key % 5) || row == 3;
+            return hides || key > row + Nk - Nq ? 0 : std::exp(0.5 * Q.row(row).dot(K.row(key)));
+        };
+        for (int key = 0; key < Nk; ++key) {
+            l += weight(key), seen += weight(key) > 0;
+            O += weight(key) * V.row(key).transpose();
+        }
+        CHECK(mask.visible(row) == seen);
+        CHECK((seen == 0) == (row == 3));
+        for (int key = 0; key < Nk && seen > 0; ++key) dV.row(key) += weight(key) / l * dO.row(row);
+        CHECK(near(result.L[row], std::log(l)));
+        CHECK(near(Matrix(result.O.row(row)), seen == 0 ? Matrix::Zero(1, 4) : Matrix(O.transpose() / l)));
+    }
+    CHECK(near(gradients.dV, dV));
+    CHECK(gradients.dQ.row(3).isZero(0));
+    CHECK(near(tiled_attention(Q, K, V, 0.5, mask, 2, 4).O, result.O));
+}
+
 TEST_CASE("attention survives scores of 1e4") {
     const Matrix Q = random_matrix(4, 4, 1, 200), K = random_matrix(9, 4, 2, 200), V = random_matrix(9, 4, 3);
     const Result result = attention(Q, K, V, 0.5, {false, 4, 9});

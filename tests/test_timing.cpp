@@ -73,11 +73,15 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     for (const Regime& regime : regimes()) {
         if (regime.sweep) continue;
         names.push_back(regime.name);
-        for (const auto& [shape, causal, input] : regime.problems) {
+        for (const auto& [shape, causal, input, window, columns, documents] : regime.problems) {
             INFO(regime.name);
             const std::string& name = names.back();
             CHECK(shape.d == (name.ends_with("narrow") ? 64 : name.ends_with("wide") ? 256 : 128));
-            CHECK(causal == (names.back() == "causal" || shape.Nq == 512 || shape.Nq == 8192));
+            CHECK((window != Window()) == name.ends_with("window"));
+            CHECK((*columns != '\0') == (name == "column-bounds"));
+            CHECK(documents.empty() == (name != "packed"));
+            if (window == Window() && *columns == '\0' && documents.empty())
+                CHECK(causal == (names.back() == "causal" || shape.Nq == 512 || shape.Nq == 8192));
             CHECK((regime.pass == Pass::backward) == name.starts_with("backward"));
             CHECK(input == std::string("normal"));
             CHECK((shape.Nq == 1) == is_decoding(names.back()));
@@ -85,9 +89,10 @@ TEST_CASE("regimes are those of the design", "[timing]") {
         }
     }
     CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide",
-                                            "backward", "backward-narrow", "backward-wide"});
+                                            "backward", "backward-narrow", "backward-wide", "window",
+                                            "backward-window", "column-bounds", "packed"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 22);
+    CHECK(timing_options(DType::bf16).cases.size() == 30);
     CHECK(timing_options(DType::bf16, "backward").cases[1].problem.pass == Pass::backward);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);
@@ -321,7 +326,7 @@ TEST_CASE("stages of the backward pass are timed on gradients, of an O and L com
     CHECK(near(results.rows[2].over_parent->value, 0.8));
     CHECK_FALSE(same_problem(results.rows[0], results.rows[1]));
     CHECK(long_name(results.rows[1]).ends_with("bf16 backward"));
-    const Stage* forward = last_forward(gpu, 64);
+    const Stage* forward = last_forward(gpu, {.shape = {.d = 64}});
     REQUIRE(forward != nullptr);
     CHECK((forward->pass == Pass::forward && !is_ablation(forward->number)));
     CHECK(std::count(gpu.ran.begin(), gpu.ran.end(), forward->number) == 1);

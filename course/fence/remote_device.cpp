@@ -164,6 +164,9 @@ Stage RemoteDevice::stage() {
     stage.parent = description.parent;
     stage.pass = description.pass == Pass::backward ? Pass::backward : Pass::forward;
     stage.repeats_exactly = description.repeats_exactly;
+    for (unsigned k = 0; k < 32; ++k) {
+        if (description.takes >> k & 1) stage.takes.push_back(static_cast<Feature>(k));
+    }
     const std::uint32_t dims = std::min<std::uint32_t>(description.dims, std::size(description.dim));
     stage.head_dims.assign(description.dim, description.dim + dims);
     const auto ask = [this](const Shape& shape, int sm_count) {

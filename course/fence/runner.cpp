@@ -6,6 +6,7 @@
 /// It runs the kernel on a CPU back-end and hands back memory as it is: what is right is decided elsewhere,
 /// and nothing here knows it. It ends when `lab` closes the socket.
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,6 +73,7 @@ Description describe(const Stage& stage, const std::string& error) {
     description.parent = stage.parent;
     description.pass = stage.pass;
     description.repeats_exactly = stage.repeats_exactly;
+    for (const Feature feature : stage.takes) description.takes |= 1u << static_cast<unsigned>(feature);
     std::strncpy(description.stage_name, stage.name.c_str(), sizeof description.stage_name - 1);
     description.dims =
         static_cast<std::uint32_t>(std::min(stage.head_dims.size(), std::size(description.dim)));
@@ -175,6 +177,7 @@ int main(int argc, char** argv) {
         [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, why.data(), why.size());
         _exit(ladder::wire::terminated);
     });
+    mallopt(M_ARENA_MAX, 1);  // each thread's own would take 64 MB of the addresses that a sandbox leaves
     if (argc == 3) ladder::serve(argv[1], argv[2]);
     return 2;
 }

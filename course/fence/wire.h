@@ -32,6 +32,7 @@ struct Description {
     std::uint32_t dims = 0;
     std::int32_t dim[8] = {};
     bool repeats_exactly = true, has_workspace = false, has_counters = false;
+    std::uint32_t takes = 0;  ///< bit k: Feature k
 };
 
 /// Follows the header of `workspace`. The answer is a WorkspaceBytes.

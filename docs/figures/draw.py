@@ -974,6 +974,129 @@ def own_diagonal(f):
            "the last query. 36 computes the other 20.")
 
 
+def window_tile(row, column, before):
+    """Of a tile in a window of so many whole tiles before its own key: "full", "edge", or None if no row sees it."""
+    if not row - before <= column <= row:
+        return None
+    return "edge" if column in (row - before, row) else "full"
+
+
+@figure("60-window", "The tiles of a sliding window in 05 and in 60")
+def sliding_window(f):
+    size, count, before = 24, 8, 3
+    for x, title, skips in ((0, "05 would compute", False), (236, "60 computes", True)):
+        f.text(x, 14, title, bold=True)
+        for i in range(count):
+            for j in range(count):
+                left, top, kind = x + size * j, 22 + size * i, window_tile(i, j, before)
+                if j > i or (skips and kind is None):
+                    f.box(left, top, size, size, line="grid", dashed=True)
+                else:
+                    masked = kind == "edge" or kind is None
+                    f.box(left, top, size, size, "own" if masked else "shared", 0.35 if masked else 0.3)
+        f.line((x, 22), (x + size * count, 22 + size * count), color="text", thick=1.8)
+        f.line((x, 22 + size * before), (x + size * (count - before), 22 + size * count), color="text", thick=1.8)
+    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked"),
+                            (216, None, "skipped: never started")):
+        f.box(x, 226, 13, 13, color, 0.35, dashed=not color, line="faint")
+        f.text(x + 18, 237, words, size=SMALL)
+    f.note(262, "Rows are query tiles, columns key tiles; a row sees its own key and as many before it as three tiles have. 60 "
+           "computes 26 of the 36 tiles up to the diagonal, and masks those that one of the two edges crosses.")
+
+
+def column_patterns(rows):
+    """Of four masks over so many rows and keys the bounds (LTS, LTE, UTS, UTE) of each key: rows that do not see it."""
+    def part(starts, key):
+        begin = max(start for start in starts if start <= key)
+        return begin, min([start for start in starts if start > key] + [rows])
+    documents, answers, prefix, question, first, window = (0, 20, 44), (24, 37, 50), 20, 24, 5, 10
+    return {
+        "documents": [(part(documents, key)[1], rows, 0, part(documents, key)[0]) for key in range(rows)],
+        "prefix": [(rows, rows, 0, 0 if key < prefix else key) for key in range(rows)],
+        "question and three answers": [(rows if key < question else part(answers, key)[1], rows, 0, key)
+                                       for key in range(rows)],
+        "global tokens and a window": [(rows, rows, 0, 0) if key < first else
+                                       (max(first, key + window), rows, first, max(first, key - window + 1))
+                                       for key in range(rows)],
+    }
+
+
+def tile_by_bounds(bounds, first, end):
+    """What minima and maxima of the bounds of a key tile say of it for these rows: "skipped", "full" or "masked"."""
+    bounds = [tuple(edge for start, stop in (key[:2], key[2:])
+                    for edge in ((start, stop) if start < stop else (float("inf"), -float("inf")))) for key in bounds]
+    least, largest = ([pick(key[k] for key in bounds) for k in range(4)] for pick in (min, max))
+    if any(first >= largest[k] and end <= least[k + 1] for k in (0, 2)):
+        return "skipped"
+    return "masked" if any(first < largest[k + 1] and end > least[k] for k in (0, 2)) else "full"
+
+
+@figure("62-patterns", "The tiles of four masks by column bounds")
+def patterns_of_bounds(f):
+    size, count, keys = 22, 8, 8
+    for panel, (title, bounds) in enumerate(column_patterns(count * keys).items()):
+        x, y = panel % 2 * 236, panel // 2 * 218
+        f.text(x, y + 14, title, bold=True)
+        for i in range(count):
+            for j in range(count):
+                kind = tile_by_bounds(bounds[keys * j:keys * (j + 1)], keys * i, keys * (i + 1))
+                color = {"full": "shared", "masked": "own"}.get(kind)
+                f.box(x + size * j, y + 22 + size * i, size, size, color, 0.35, line="faint" if color else "grid",
+                      dashed=not color)
+    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked"),
+                            (216, None, "skipped: never started")):
+        f.box(x, 430, 13, 13, color, 0.35, dashed=not color, line="faint")
+        f.text(x + 18, 441, words, size=SMALL)
+    f.note(466, "Rows are query tiles, columns key tiles. Each key has two intervals of rows that do not see it; a tile is "
+           "skipped if one of them holds all of its rows for every key, and full if none holds any.")
+
+
+@figure("61-packed", "The tiles and blocks of three documents in one sequence")
+def packed_documents(f):
+    tile, left, top, scale, begin = 64, 96, 22, 0.9, 0
+    f.text(0, 14, "block", bold=True)
+    f.text(left, 14, "100, 30 and 200 keys", bold=True)
+    f.box(left, top, 330 * scale, 330 * scale, line="grid")
+    for document, length in enumerate((100, 30, 200)):
+        first_block = begin // tile + document
+        for i in range(-(-length // tile)):
+            y, height = top + scale * (begin + tile * i), scale * min(tile, length - tile * i)
+            f.text(0, y + min(height, 40) // 2 + 5, f"{first_block + i}: tile {i} of {document}", size=SMALL)
+            for j in range(i + 1):
+                f.box(left + scale * (begin + tile * j), y, scale * min(tile, length - tile * j), height,
+                      "own" if i == j else "shared", 0.35)
+        begin += length
+    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked")):
+        f.box(x, 336, 13, 13, color, 0.35, line="faint")
+        f.text(x + 18, 347, words, size=SMALL)
+    f.note(372, "Causal. Documents 0, 1 and 2 have the blocks from 0, 2 and 4 on: floor(row / 64) + the document's number. "
+           "Block 3 has no tile, since document 1 needs one block and has room for two. 14 tiles are computed.")
+
+
+@figure("66-rows", "The query tiles of a key tile in a sliding window")
+def rows_of_keys(f):
+    size, count, before, key = 24, 8, 3, 2
+    f.text(0, 14, "the block of key tile 2", bold=True)
+    for i in range(count):
+        for j in range(count):
+            left, top, kind = size * j, 22 + size * i, window_tile(i, j, before)
+            if j != key:
+                f.box(left, top, size, size, "shared" if kind else None, 0.1, line="grid", dashed=not kind)
+            elif kind:
+                f.box(left, top, size, size, "own" if kind == "edge" else "shared", 0.45)
+            else:
+                f.box(left, top, size, size, line="pink" if i > j else "grid", dashed=True)
+    f.line((0, 22), (size * count, 22 + size * count), color="text", thick=1.8)
+    f.line((0, 22 + size * before), (size * (count - before), 22 + size * count), color="text", thick=1.8)
+    for y, words, color in ((22 + size * 2.5, "begins: row of the last key of the tile sees itself", "own"),
+                            (22 + size * 5.5, "ends: the last row that sees a key of the tile", "own"),
+                            (22 + size * 7, "55 would go on to here", "pink")):
+        f.line((size * (key + 1), y), (size * count + 14, y), color=color, dashed=True)
+        f.text(size * count + 20, y + 4, words, color, SMALL)
+    f.note(236, "Rows are query tiles, columns key tiles. The block goes down its column, from the diagonal to the last row "
+           "that sees one of its keys; it masks the first and the last of these tiles.")
+
+
 # --- The backward pass -----------------------------------------------------------------------------------------------
 
 

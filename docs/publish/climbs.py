@@ -3,14 +3,14 @@
 from blocks import NOT_RECORDED, block, pictures
 from markdown import in_words, rounded, short_size
 from pictures import Picture, centered
-from records import by_problem, counts_bytes, pass_of, telling_problem
+from records import by_problem, counts_bytes, is_plain, pass_of, telling_problem
 
 
 def path(sources, problems, problem):
     """The stages on the way to the last one here whose change shows in a problem of this unit, in that order."""
     last = -1
     for other in problems:
-        if counts_bytes(other.first) != counts_bytes(problem.first):
+        if counts_bytes(other.first) != counts_bytes(problem.first) or not is_plain(other.first):
             continue
         for row in other.rows:
             here = problem.row(row.stage)
@@ -52,7 +52,7 @@ def climbs(sources, results):
     stage is shared if it is on the way to the last stages of all branches of the forward pass."""
     problems = by_problem(results)
     ways = [{row.stage for row in path(sources, problems, problem)} for problem in problems
-            if pass_of(problem.first) == "forward"]
+            if pass_of(problem.first) == "forward" and is_plain(problem.first)]
     shared = set.intersection(*ways) if ways else set()
     found = [climb(results, problem, path(sources, problems, problem), shared)
              for problem in (telling_problem(problems, regime) for regime in ("train", "causal", "decode", "backward"))

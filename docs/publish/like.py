@@ -174,10 +174,12 @@ class Model:
 
     @cached_property
     def recorded(self):
-        """The newest row of a right answer of each stage on each problem, by GPU, with its GPU and its kernel."""
+        """The newest row of a right answer of each stage on each problem, by GPU, with its GPU and its kernel. Windows and
+        column bounds have no estimates: what their work follows is not the shape alone."""
         return {gpu: {(row.folder, records.key_of(row)):
                       records.Fields(row, gpu=gpu, kernel=results.get("kernels", {}).get(row.folder))
-                      for results in recordings for row in results.rows if records.right_ms(row)}
+                      for results in recordings for row in results.rows
+                      if records.right_ms(row) and records.is_plain(row)}
                 for gpu, recordings in self.sources.by_gpu.items()}
 
 

@@ -64,15 +64,26 @@ def pass_of(row):
     return row.get("pass", "forward")
 
 
+def mask_in_words(row):
+    """" window=1023,0 columns=documents"; empty for none of them"""
+    window = f" window={','.join(map(str, row.window))}" if "window" in row else ""
+    return window + "".join(f" {mask}={row[mask]}" for mask in ("columns", "documents") if mask in row)
+
+
+def is_plain(row):
+    """Whether its mask is the causal one or none."""
+    return not any(mask in row for mask in ("window", "columns", "documents"))
+
+
 def key_of(row):
     """Equal for rows of the same problem in the same regime."""
-    return row.regime, tuple(sorted(row.shape.items())), row.dtype, row.causal, pass_of(row)
+    return row.regime, tuple(sorted(row.shape.items())), row.dtype, row.causal, pass_of(row), mask_in_words(row)
 
 
 def long_name(row):
     shape = " ".join(f"{name}={row.shape[name]}" for name in ("B", "H", "Hkv", "Nq", "Nk", "d"))
     gradients = " backward" if pass_of(row) == "backward" else ""
-    return f"{row.regime}: {shape} {row.dtype}{gradients}{' causal' if row.causal else ''}"
+    return f"{row.regime}: {shape} {row.dtype}{gradients}{' causal' if row.causal else ''}{mask_in_words(row)}"
 
 
 def counts_bytes(row):
@@ -82,9 +93,17 @@ def counts_bytes(row):
 
 def flops(row):
     """As the FlashAttention papers count them: see harness/problem/shape.h."""
+    if "columns" in row or "documents" in row:  # whose bounds it does not hold, and whose lengths are a text
+        return row.rate * 1e9 * ms_of(row)
     s = row.shape
     square = min(s.Nq, s.Nk)  # of scores that the mask halves, bottom-right
     scores = square * s.Nk - square * square / 2 if row.causal else s.Nq * s.Nk
+    if "window" in row:
+        left, right = row.window
+        right = 0 if row.causal else right
+        positions = range(s.Nk - s.Nq, s.Nk)
+        scores = sum(max(0, min(s.Nk, s.Nk if right < 0 else position + right + 1) - max(0, 0 if left < 0 else position - left))
+                     for position in positions)
     forward = 4.0 * s.B * s.H * scores * s.d
     return forward if pass_of(row) == "forward" else 2.5 * forward
 
@@ -112,7 +131,10 @@ class Problem:
 
     def __init__(self, first):
         self.first, self.shape, self.rows, self.peers = first, first.shape, [], []
-        self.short_name = f"{first.regime} {short_size(first.shape.Nk)}"  # what tells its problems apart
+        seen = f"{short_size(sum(first.window) + 1)} of " if "window" in first else ""  # keys of a window
+        columns = f"{first.columns.replace('_', ' ')} " if "columns" in first else ""
+        documents = f"{first.documents.count(',') + 1} in " if "documents" in first else ""
+        self.short_name = f"{first.regime} {columns}{documents}{seen}{short_size(first.shape.Nk)}"  # what tells its problems apart
 
     @property
     def full_name(self):
@@ -120,7 +142,8 @@ class Problem:
         s = self.shape
         rows = "" if s.Nq in (1, s.Nk) else f" Nq={short_size(s.Nq)}"
         groups = "" if s.H == s.Hkv else f" Hkv={s.Hkv}"
-        return f"d={s.d} N={short_size(s.Nk)}{rows} B={s.B} H={s.H}{groups}{' causal' if self.first.causal else ''}"
+        mask = (" causal" if self.first.causal else "") + mask_in_words(self.first)
+        return f"d={s.d} N={short_size(s.Nk)}{rows} B={s.B} H={s.H}{groups}{mask}"
 
     def row(self, stage):
         return next((row for row in self.rows if row.stage == stage), None)

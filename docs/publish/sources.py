@@ -65,6 +65,10 @@ class Sources:
     def decodes(self, regime):
         return regime in self.regimes and self.regimes[regime]["decoding"]
 
+    def is_plain(self, regime):
+        """Whether its masks are causal ones or none."""
+        return regime not in self.regimes or not any(self.regimes[regime][mask] for mask in ("window", "columns", "documents"))
+
     def sweeps(self, regime):
         return regime in self.regimes and self.regimes[regime]["sweep"]
 
@@ -134,9 +138,10 @@ class Sources:
 
     @cached_property
     def whole(self):
-        """The timings that have, in every regime but the sweeps and those of gradients, a stage whose change should show
-        there; the newest last."""
-        wanted = {name for name, regime in self.regimes.items() if not regime["sweep"] and regime["pass"] == "forward"}
+        """The timings that have, in every regime but the sweeps, those of gradients and those with a window, column
+        bounds or documents, a stage whose change should show there; the newest last."""
+        wanted = {name for name, regime in self.regimes.items()
+                  if not regime["sweep"] and self.is_plain(name) and regime["pass"] == "forward"}
         return [results for results in self.timings if wanted <= {row.regime for row in results.rows if row.shows_here}]
 
     def recorded_on(self, gpu):

@@ -150,7 +150,8 @@ def headline(sources, *_):
     if not results:
         return NOT_RECORDED
     last = max(stage.number for stage in sources.stages.values() if not stage.backward and not stage.ablation
-               and not sources.decodes(stage.shows_in) and 128 in stage.head_dims and stage.folder in results.kernels)
+               and not sources.decodes(stage.shows_in) and sources.is_plain(stage.shows_in)
+               and 128 in stage.head_dims and stage.folder in results.kernels)
     return f"{label(results)}; {libraries(results)}:\n\n{speedup_table(sources, results, 1, [5, last])}"
 
 

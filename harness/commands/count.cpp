@@ -27,7 +27,10 @@ Document run(const CountOptions& options) {
     const Case c = options.problem.with_default(counted_shape);
     const auto selected = options.stages.selected();  // a wrong name is wrong on every machine
     const auto device = open_counting_device();
-    for (const Stage* stage : selected) require_memory(c.shape, *device, stage->pass);
+    for (const Stage* stage : selected) {
+        require_taken(*stage, c);
+        require_memory(c.shape, *device, stage->pass);
+    }
     CpuTime time;
     for (const Stage* stage : with_parents(selected)) time.add_run(*device, *stage, c.shape);
     options.lengthy.require_patience(time);

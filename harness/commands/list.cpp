@@ -130,7 +130,7 @@ Document run(const ListOptions& options) {
         if (!anywhere) bound[needed].push_back(fmt::format("{:02}", stage.number));
         if (stage.pass == Pass::backward) of_gradients.push_back(fmt::format("{:02}", stage.number));
         const Case counted = telling_case(stage);
-        const Stage* compared = counted_parent(stage, counted.shape.d);
+        const Stage* compared = counted_parent(stage, counted);
         properties.add_row({stage.folder(), name(stage.pass), anywhere ? Cell() : Cell(needed),
                             yes_or_no(is_ablation(stage.number)), yes_or_no(is_for_order(stage)),
                             yes_or_no(is_last_of_part(stage)), counted.options(),
@@ -140,10 +140,16 @@ Document run(const ListOptions& options) {
                    {{"regime", "regime"},
                     {"pass", "computes"},
                     {"sweep", "only by name"},
-                    {"decoding", "one query row"}});
+                    {"decoding", "one query row"},
+                    {"window", "a sliding window"},
+                    {"columns", "column bounds"},
+                    {"documents", "packed documents"}});
     for (const Regime& regime : regimes()) {
-        families.add_row(
-            {regime.name, name(regime.pass), yes_or_no(regime.sweep), yes_or_no(is_decoding(regime.name))});
+        families.add_row({regime.name, name(regime.pass), yes_or_no(regime.sweep),
+                          yes_or_no(is_decoding(regime.name)),
+                          yes_or_no(regime.problems[0].window != Window()),
+                          yes_or_no(*regime.problems[0].columns != '\0'),
+                          yes_or_no(!regime.problems[0].documents.empty())});
     }
     Document document;
     document.tables = {table};

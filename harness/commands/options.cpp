@@ -9,6 +9,8 @@
 
 #include "harness/base/file.h"
 #include "harness/base/terminal.h"
+#include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
 #include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
@@ -49,6 +51,9 @@ StageOptions::StageOptions(Command& command, const std::string& by_default) {
 CaseOptions::CaseOptions(Command& command) {
     add_shape(command, shape);
     command.flag("--causal", causal, "Causal mask, aligned bottom-right");
+    add_window(command, window);
+    add_columns(command, columns);
+    add_documents(command, documents);
     add_dtype(command, dtype);
     add_layout(command, layout);
     std::map<std::string, std::string> kinds;
@@ -61,6 +66,10 @@ Case CaseOptions::with_default(const Shape& default_shape) const {
     Case c;
     c.shape = shape.value_or(default_shape);
     c.causal = causal;
+    c.window = window;
+    c.columns = columns;
+    c.documents = documents;
+    require_documents(c);
     c.dtype = dtype.value_or(c.dtype);
     c.layout = layout.value_or(c.layout);
     c.input = input.value_or(c.input);
@@ -75,11 +84,26 @@ RegimeOptions::RegimeOptions(Command& command) {
         command.option("--regime", regime, "Only this family of problems").one_of(names);
     add_shape(command, shape).excludes(by_regime);
     command.flag("--causal", causal, "With --shape: causal mask, aligned bottom-right");
+    add_window(command, window);
+    add_columns(command, columns);
+    add_documents(command, documents);
     add_dtype(command, dtype);
 }
 
 void RegimeOptions::check() const {
     if (causal && !shape) throw BadUsage("--causal goes with --shape; the regimes say which of theirs are");
+    if (window != Window() && !shape)
+        throw BadUsage("--window goes with --shape; the regimes say which of theirs have one");
+    if (!columns.empty() && !shape)
+        throw BadUsage("--columns goes with --shape; the regimes say which of theirs have bounds");
+    if (!documents.empty() && !shape)
+        throw BadUsage("--documents goes with --shape; the regimes say which of theirs are packed");
+    if (!columns.empty() && column_pattern(columns).of_heads) {
+        throw BadUsage(
+            fmt::format("--columns {} has bounds for each head, and what is timed is compared head by "
+                        "head, so it takes one whose heads are alike",
+                        columns));
+    }
 }
 
 Case RegimeOptions::custom_case(Pass pass) const {
@@ -87,6 +111,10 @@ Case RegimeOptions::custom_case(Pass pass) const {
     c.pass = pass;
     c.shape = *shape;
     c.causal = causal;
+    c.window = window;
+    c.columns = columns;
+    c.documents = documents;
+    require_documents(c);
     c.dtype = dtype_or_default();
     return c;
 }
@@ -97,6 +125,32 @@ Argument add_shape(Command& command, std::optional<Shape>& shape) {
             "--shape", [&shape](const std::string& text) { shape = parse_shape(text); },
             "Batch, query heads, key/value heads, query rows, keys, head dimension")
         .type_name("B,H,Hkv,Nq,Nk,D");
+}
+
+void add_window(Command& command, Window& window) {
+    command
+        .parsed(
+            "--window", [&window](const std::string& text) { window = parse_window(text); },
+            "Sliding window: a row sees LEFT keys before its position, its own and RIGHT after it; -1 for "
+            "all; aligned bottom-right")
+        .type_name("LEFT,RIGHT");
+}
+
+void add_columns(Command& command, std::string& columns) {
+    std::vector<std::string> names;
+    for (const ColumnPattern& pattern : column_patterns()) names.emplace_back(pattern.name);
+    command
+        .option("--columns", columns,
+                "Column bounds, drawn by the seed: for each key, query rows that do not see it (FlashMask)")
+        .one_of(names);
+}
+
+void add_documents(Command& command, std::string& documents) {
+    command
+        .option(
+            "--documents", documents,
+            "Documents packed in one sequence, by their lengths in tokens, or ROWSxKEYS where these differ")
+        .type_name("A,B,...");
 }
 
 void add_dtype(Command& command, std::optional<DType>& dtype) {

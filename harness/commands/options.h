@@ -26,7 +26,7 @@ struct StageOptions {
     std::vector<std::string> words;
 };
 
-/// --shape, --causal, --dtype, --layout, --input, --seed
+/// --shape, --causal, --window, --columns, --documents, --dtype, --layout, --input, --seed
 struct CaseOptions {
     explicit CaseOptions(Command& command);
     /// The case that the options describe; `shape` where none was given.
@@ -34,16 +34,19 @@ struct CaseOptions {
 
     std::optional<Shape> shape;
     bool causal = false;
+    Window window;
+    std::string columns;
+    std::string documents;
     std::optional<DType> dtype;
     std::optional<Layout> layout;
     std::optional<std::string> input;
     std::optional<std::uint64_t> seed;
 };
 
-/// --regime, or --shape and --causal; --dtype
+/// --regime, or --shape, --causal, --window, --columns and --documents; --dtype
 struct RegimeOptions {
     explicit RegimeOptions(Command& command);
-    /// Throws BadUsage for --causal without --shape.
+    /// Throws BadUsage for --causal, --window, --columns or --documents without --shape.
     void check() const;
     /// The problem of --shape, for a pass.
     Case custom_case(Pass pass) const;
@@ -52,11 +55,17 @@ struct RegimeOptions {
     std::string regime;
     std::optional<Shape> shape;
     bool causal = false;
+    Window window;
+    std::string columns;
+    std::string documents;
     std::optional<DType> dtype;
 };
 
 /// --shape, --dtype and --layout alone
 Argument add_shape(Command& command, std::optional<Shape>& shape);
+void add_window(Command& command, Window& window);
+void add_columns(Command& command, std::string& columns);
+void add_documents(Command& command, std::string& documents);
 void add_dtype(Command& command, std::optional<DType>& dtype);
 void add_layout(Command& command, std::optional<Layout>& layout);
 

@@ -51,7 +51,9 @@ std::vector<ProfileRow> rows_of(const ProfileOptions& options) {
     std::vector<ProfileRow> rows;
     for (const TimedCase& timed : cases) {
         for (const Stage* stage : stages) {
-            if (stage->pass == timed.problem.pass) rows.push_back(profile_row(timed, *stage));
+            if (stage->pass != timed.problem.pass) continue;
+            if (problem.shape) require_taken(*stage, timed.problem);
+            if (why_not_taken(*stage, timed.problem).empty()) rows.push_back(profile_row(timed, *stage));
         }
     }
     return rows;
@@ -68,6 +70,12 @@ std::vector<std::string> same_command(const ProfileOptions& options) {
         command.insert(command.end(), {"--shape", fmt::format("{},{},{},{},{},{}", B, H, Hkv, Nq, Nk, d)});
     }
     if (problem.causal) command.emplace_back("--causal");
+    if (problem.window != Window()) {
+        command.emplace_back("--window");
+        command.push_back(fmt::format("{},{}", problem.window.left, problem.window.right));
+    }
+    if (!problem.columns.empty()) command.insert(command.end(), {"--columns", problem.columns});
+    if (!problem.documents.empty()) command.insert(command.end(), {"--documents", problem.documents});
     if (options.bytes) command.emplace_back("--bytes");
     command.insert(command.end(), {"--dtype", name(problem.dtype_or_default())});
     return command;

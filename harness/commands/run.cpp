@@ -43,6 +43,7 @@ struct RunOptions {
         command.option("--dk", dK, "dK: written in K's type and shape").type_name("FILE");
         command.option("--dv", dV, "dV: written in V's type and shape").type_name("FILE");
         command.flag("--causal", causal, "Causal mask, aligned bottom-right");
+        add_window(command, window);
         command.option("--scale", scale, "Softmax scale [1/sqrt(d)]");
         add_dtype(command, dtype);
         add_layout(command, layout);
@@ -53,6 +54,7 @@ struct RunOptions {
     LongOption lengthy;
     std::string stage, q, k, v, out, lse, dO, dQ, dK, dV;
     bool causal = false;
+    Window window;
     std::optional<float> scale;
     std::optional<DType> dtype;
     std::optional<Layout> layout;
@@ -167,7 +169,7 @@ void require_options_of(const Stage& stage, const Command& command) {
 
 // O and L of the inputs, as the help has it.
 void compute_forward(Device& device, const Case& c, Inputs& inputs) {
-    const Stage* stage = device.backend() == Backend::gpu ? last_forward(device, c.shape.d) : nullptr;
+    const Stage* stage = device.backend() == Backend::gpu ? last_forward(device, c) : nullptr;
     if (stage == nullptr) return add_forward(c, inputs);
     Case forward = c;
     forward.pass = Pass::forward;
@@ -217,12 +219,14 @@ Document run(const RunOptions& options) {
     c.dtype = options.dtype.value_or(DType::fp16);
     c.layout = options.layout.value_or(Layout::bhnd);
     c.causal = options.causal;
+    c.window = options.window;
     c.scale = options.scale;
     c.shape = shape_of(q.shape, k.shape, v.shape, c.layout);
     if (c.dtype == DType::bf16 && q.type == NpyArray::Type::float16) {
         throw BadUsage("--dtype bf16 takes float32 files: float16 values would lose bits");
     }
     require_head_dim(stage, c.shape.d);
+    require_taken(stage, c);
     const auto device = options.backend.open();
     require_memory(c.shape, *device, c.pass);
     CpuTime time;

@@ -80,19 +80,27 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
             if (std::none_of(selection.stages.begin(), selection.stages.end(), of_pass)) continue;
             require_memory(*options.problem.shape, gpu, pass);
             timing.cases.push_back({"custom", options.problem.custom_case(pass)});
+            for (const Stage* stage : selection.stages)
+                if (of_pass(stage)) require_taken(*stage, timing.cases.back().problem);
         }
     } else {
         timing = timing_options(options.problem.dtype_or_default(), options.problem.regime);
         if (options.problem.regime.empty())
             std::erase_if(timing.cases, [&](const TimedCase& c) { return !selection.matters(c.regime); });
         std::erase_if(timing.cases, [&](const TimedCase& c) {
-            return std::none_of(selection.stages.begin(), selection.stages.end(),
-                                [&](const Stage* stage) { return stage->pass == c.problem.pass; });
+            return std::none_of(selection.stages.begin(), selection.stages.end(), [&](const Stage* stage) {
+                return stage->pass == c.problem.pass && why_not_taken(*stage, c.problem).empty();
+            });
         });
         if (timing.cases.empty()) {
-            throw BadUsage(fmt::format(
-                "none of these stages computes what '{}' times: {}", options.problem.regime,
-                is_of_gradients(options.problem.regime) ? "the gradients of attention" : "attention"));
+            const Regime& regime = *regime_named(options.problem.regime);
+            const Regime::Problem& problem = regime.problems[0];
+            throw BadUsage(
+                fmt::format("none of these stages computes what '{}' times: {}{}{}{}", options.problem.regime,
+                            regime.pass == Pass::backward ? "the gradients of attention" : "attention",
+                            problem.window == Window() ? "" : " in a sliding window",
+                            *problem.columns == '\0' ? "" : " with column bounds",
+                            problem.documents.empty() ? "" : " of packed documents"));
         }
     }
     timing.takes_part = [&](const Stage& stage, const Case& c) {
@@ -107,7 +115,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     std::set<const Stage*> compiled;
     for (const Stage* stage : runnable(selection.stages, gpu)) compiled.insert(stage);
     for (const TimedCase& timed : timing.cases) {  // what gradients start from
-        if (timed.problem.pass == Pass::backward) compiled.insert(last_forward(gpu, timed.problem.shape.d));
+        if (timed.problem.pass == Pass::backward) compiled.insert(last_forward(gpu, timed.problem));
     }
     compiled.erase(nullptr);
     compile_stages({compiled.begin(), compiled.end()}, gpu.backend(), std::cref(progress));
@@ -166,6 +174,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
         CpuTime time;
         std::set<Pass> passes;
         for (const Stage* stage : stages) {
+            require_taken(*stage, options.problem.custom_case(stage->pass));
             require_memory(shape, cpu, stage->pass);
             time.add_run(cpu, *stage, shape);
             if (passes.insert(stage->pass).second) time.add_reference(shape, stage->pass);

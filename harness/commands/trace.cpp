@@ -40,6 +40,8 @@ struct TraceOptions {
 // The problem that is shown. Throws BadUsage for one whose rows cannot be told by their addresses.
 Case shown_case(const TraceOptions& options, const Shape& usual) {
     const Case c = options.problem.with_default(usual);
+    if (!c.documents.empty())
+        throw BadUsage("packed documents have no common grid of tiles, so none is drawn");
     if (c.layout == Layout::far)
         throw BadUsage(
             "--layout far is for lab verify, lab run and lab count: its rows are too far apart to draw");
@@ -87,6 +89,7 @@ Document run(const TraceOptions& options) {
     const Case c = shown_case(options, traced_shape);
     const auto stages = selected_stages(options);
     for (const Stage* stage : stages) {
+        require_taken(*stage, c);
         if (!stage->has_head_dim(c.shape.d)) {
             throw BadUsage(fmt::format("{} has no head dimension {}; it has {}", stage->folder(), c.shape.d,
                                        fmt::join(stage->head_dims, ", ")));

@@ -71,15 +71,21 @@ std::vector<Verification> drawn(const std::vector<const Stage*>& stages, const V
         dims.insert(stage->head_dims.begin(), stage->head_dims.end());
         verifications.emplace_back(stage, std::vector<Case>());
     }
-    std::mt19937_64 random(seed_of(options));
+    std::mt19937_64 random(seed_of(options)), windows(seed_of(options) + 1), documents(seed_of(options) + 2);
     for (int k = 0; k < options.random; ++k) {
         Case c = random_case(random, {dims.begin(), dims.end()}, k);
         if (on_gpu && c.layout == Layout::far)
             c.layout = Layout::mixed;  // all that lies between rows is memory
+        const Window window = random_window(windows, c);
+        const std::string columns = random_columns(windows);
+        Case packed = c;
+        pack_at_random(documents, packed);
         for (Verification& v : verifications) {
             if (!v.stage->has_head_dim(c.shape.d)) continue;
-            v.cases.push_back(c);
+            v.cases.push_back(takes(*v.stage, Feature::documents) ? packed : c);
             v.cases.back().pass = v.stage->pass;
+            if (takes(*v.stage, Feature::window)) v.cases.back().window = window;
+            if (takes(*v.stage, Feature::columns)) v.cases.back().columns = columns;
         }
     }
     return verifications;
@@ -116,7 +122,14 @@ std::vector<Listing> smallest_failures(Device& device, const std::vector<Verific
 // That case; else the stage's own, of which the other options keep those that agree.
 std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
     const CaseOptions& wanted = options.problem;
-    if (wanted.shape) return {described_case(options, stage.pass)};
+    if (wanted.shape) {
+        const Case c = described_case(options, stage.pass);
+        require_taken(stage, c);
+        return {c};
+    }
+    if (wanted.window != Window()) throw BadUsage("--window goes with --shape");
+    if (!wanted.columns.empty()) throw BadUsage("--columns goes with --shape");
+    if (!wanted.documents.empty()) throw BadUsage("--documents goes with --shape");
     std::vector<Case> cases = verification_cases(stage, options.quick ? Cover::each : Cover::all);
     std::erase_if(cases, [&](const Case& c) {
         return (wanted.causal && !c.causal) || c.dtype != wanted.dtype.value_or(c.dtype) ||
@@ -163,7 +176,8 @@ Document run(const VerifyOptions& options) {
     if (options.orders && options.backend.order != "forward") throw BadUsage("--orders runs every --order");
     if (options.random > 0) {
         const CaseOptions& wanted = options.problem;
-        if (wanted.shape || wanted.causal || wanted.dtype || wanted.layout || wanted.input || options.quick)
+        if (wanted.shape || wanted.causal || wanted.window != Window() || !wanted.columns.empty() ||
+            !wanted.documents.empty() || wanted.dtype || wanted.layout || wanted.input || options.quick)
             throw BadUsage("--random draws all of a problem: it goes with --seed alone");
     } else {
         for (const Stage* stage : options.stages.selected())

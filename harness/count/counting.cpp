@@ -50,6 +50,7 @@ Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs&
         if (stage.pass != c.pass)
             throw CannotRun(stage.pass == Pass::forward ? "it computes attention, not its gradients"
                                                         : "it computes gradients, not attention");
+        if (const std::string why_not = why_not_taken(stage, c); !why_not.empty()) throw CannotRun(why_not);
         take_turns(device, stage, c);
         run_stage(device, stage, c, inputs);
         work.counters = device.counters();
@@ -60,9 +61,10 @@ Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs&
     return work;
 }
 
-const Stage* counted_parent(const Stage& stage, int d) {
-    const Stage* parent = parent_at(stage, d);
-    return parent != nullptr && parent->pass == stage.pass ? parent : nullptr;
+const Stage* counted_parent(const Stage& stage, const Case& c) {
+    const Stage* parent = parent_at(stage, c.shape.d);
+    const bool counts = parent != nullptr && parent->pass == stage.pass && why_not_taken(*parent, c).empty();
+    return counts ? parent : nullptr;
 }
 
 std::vector<Change> count_changes(Device& device, const std::vector<const Stage*>& stages,
@@ -84,7 +86,7 @@ std::vector<Change> count_changes(Device& device, const std::vector<const Stage*
                 static_cast<int>(stages.size()));
         Change change{stage, nullptr, problem_of(*stage), {}, {}};
         change.problem.pass = stage->pass;
-        change.parent = counted_parent(*stage, change.problem.shape.d);
+        change.parent = counted_parent(*stage, change.problem);
         if (change.parent != nullptr) change.before = work_of(*change.parent, change.problem);
         change.after = work_of(*stage, change.problem);
         changes.push_back(std::move(change));
@@ -99,6 +101,9 @@ Case telling_case(const Stage& stage) {
     if (regime == "decode") c.shape = Shape{.B = 1, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64};
     if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime.ends_with("wide")) c.shape.d = 256;
+    if (regime.ends_with("window")) c.window = {99, 0};
+    if (regime == "column-bounds") c.columns = "documents";
+    if (regime == "packed") c.documents = "200,40,272";
     c.causal = regime == "causal" || regime.ends_with("wide");
     c.pass = stage.pass;
     return c;

@@ -31,9 +31,9 @@ struct Change {
     Work before, after;
 };
 
-/// What a stage's work is compared with at head dimension d: parent_at(), if that is of the same pass. What
-/// computes gradients does other work than what computes attention.
-const Stage* counted_parent(const Stage& stage, int d);
+/// What a stage's work on a problem is compared with: parent_at(), if that is of the same pass and takes the
+/// problem. What computes gradients does other work than what computes attention.
+const Stage* counted_parent(const Stage& stage, const Case& c);
 
 /// One change for each stage, each on the problem that `problem_of` gives, in the stage's pass.
 std::vector<Change> count_changes(Device& device, const std::vector<const Stage*>& stages,

@@ -26,6 +26,10 @@ struct Counted {
     std::string input;
     int sm_count = 1;
     Pass pass = Pass::forward;
+    Window window = {};
+    std::string columns = {};
+    std::uint64_t seed = 1;
+    std::string documents = {};
 
     Count B() const { return shape.B; }
     Count H() const { return shape.H; }

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "harness/ladder/ladder.h"
+#include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 
 namespace ladder {
 namespace {
@@ -19,10 +21,15 @@ Buffer uploaded(Device& device, const Case& c, Tensor tensor, const std::vector<
     return buffer;
 }
 
-Buffer uploaded(Device& device, const std::vector<float>& L) {
-    Buffer buffer(device, L.size() * sizeof(float), "L", false);
-    if (buffer.bytes() > 0) device.upload(buffer.data(), L.data(), buffer.bytes());
+template <class X>
+Buffer uploaded(Device& device, const std::vector<X>& dense, const char* name) {
+    Buffer buffer(device, dense.size() * sizeof(X), name, false);
+    if (buffer.bytes() > 0) device.upload(buffer.data(), dense.data(), buffer.bytes());
     return buffer;
+}
+
+Buffer uploaded_columns(Device& device, const Case& c) {
+    return uploaded(device, c.columns.empty() ? std::vector<int>() : make_columns(c), "column bounds");
 }
 
 /// Memory for the tensors of a case; of those that its pass has not, nothing.
@@ -79,7 +86,9 @@ DeviceInputs::DeviceInputs(Device& device, const Case& c, const Inputs& inputs)
       V(uploaded(device, c, Tensor::V, inputs.V, "V")),
       dO(uploaded(device, c, Tensor::dO, inputs.dO, "dO")),
       O(uploaded(device, c, Tensor::O, inputs.O, "O")),
-      L(uploaded(device, inputs.L)) {}
+      L(uploaded(device, inputs.L, "L")),
+      columns(uploaded_columns(device, c)),
+      documents(uploaded(device, document_bounds(c), "documents")) {}
 
 DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
     : Q(Room(device, c, false).of(Tensor::Q, "Q")),
@@ -87,7 +96,9 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
       V(Room(device, c, false).of(Tensor::V, "V")),
       dO(Room(device, c, false).of(Tensor::dO, "dO", is_backward(c))),
       O(Room(device, c, true).of(Tensor::O, "O", is_backward(c))),
-      L(Room(device, c, true).L(is_backward(c))) {
+      L(Room(device, c, true).L(is_backward(c))),
+      columns(uploaded_columns(device, c)),
+      documents(uploaded(device, document_bounds(c), "documents")) {
     if (c.input != "normal") {
         const Inputs inputs = make_inputs(c);
         const auto place = [&](const Buffer& to, Tensor tensor, const std::vector<std::uint16_t>& from) {
@@ -110,7 +121,7 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
     fill(V, 3 * c.seed + 2);
     if (!is_backward(c)) return;
     fill(dO, 1000 + c.seed);
-    const Stage* stage = last_forward(device, c.shape.d);
+    const Stage* stage = last_forward(device, c);
     if (stage == nullptr)
         throw CannotRun(
             fmt::format("no stage computes O and L for it on {} at d = {}", device.description(), c.shape.d));
@@ -129,14 +140,16 @@ Addresses DeviceInputs::addresses() const {
             .V = V.data(),
             .O = O.data(),
             .L = static_cast<float*>(L.data()),
-            .dO = dO.data()};
+            .dO = dO.data(),
+            .columns = columns.data(),
+            .documents = documents.data()};
 }
 
-const Stage* last_forward(const Device& device, int d) {
+const Stage* last_forward(const Device& device, const Case& c) {
     const Stage* last = nullptr;
     for (const Stage& stage : stages()) {
-        if (stage.pass == Pass::forward && !is_ablation(stage.number) && stage.has_head_dim(d) &&
-            device.why_not(stage).empty())
+        if (stage.pass == Pass::forward && !is_ablation(stage.number) && stage.takes == features_of(c) &&
+            stage.has_head_dim(c.shape.d) && device.why_not(stage).empty())
             last = &stage;
     }
     return last;
@@ -149,6 +162,7 @@ DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, 
       dK(Room(device, c, true).of(Tensor::dK, "dK", is_backward(c))),
       dV(Room(device, c, true).of(Tensor::dV, "dV", is_backward(c))),
       workspace(device, stage, c.shape) {
+    require_taken(stage, c);
     Addresses at = inputs.addresses();
     if (is_backward(c)) {
         at.dQ = dQ.data();

@@ -26,11 +26,13 @@ struct DeviceInputs {
     Addresses addresses() const;
 
     Buffer Q, K, V;
-    Buffer dO, O, L;  ///< of the backward pass alone; else empty
+    Buffer dO, O, L;   ///< of the backward pass alone; else empty
+    Buffer columns;    ///< of column bounds; else empty
+    Buffer documents;  ///< document_bounds(); else empty
 };
 
 /// The last rung that computes attention at this head dimension on the device, or null.
-const Stage* last_forward(const Device& device, int d);
+const Stage* last_forward(const Device& device, const Case& c);
 
 /// One stage's outputs and workspace, and the problem that points to them and to the inputs: to be timed or
 /// profiled. Throws CannotRun.

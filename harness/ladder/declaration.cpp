@@ -88,6 +88,16 @@ bool read(std::string_view value, Tiling& tiling) {
            std::min({tiling.Br, tiling.Bc, tiling.depth}) > 0;
 }
 
+bool read(std::string_view value, std::vector<Feature>& features) {
+    const auto list = items(value);
+    for (const std::string_view item : list) {
+        if (item == "Feature::window") features.push_back(Feature::window);
+        if (item == "Feature::columns") features.push_back(Feature::columns);
+        if (item == "Feature::documents") features.push_back(Feature::documents);
+    }
+    return !list.empty() && features.size() == list.size();
+}
+
 /// LADDER_TILES((Br, Bc), {64, 64}, {64, 32})
 bool read(std::string_view value, std::vector<Tiling>& tilings) {
     const auto list = items(value);
@@ -147,6 +157,7 @@ Stage read_declaration(const fs::path& path) {
                                 : key == ".chunks"          ? read(value, stage.chunks)
                                 : key == ".repeats_exactly" ? read(value, stage.repeats_exactly)
                                 : key == ".tilings"         ? read(value, stage.tilings)
+                                : key == ".takes"           ? read(value, stage.takes)
                                                             : true;  // a function
         if (!is_literal)
             fail(fmt::format("gives {} no literal that can be read as it stands: {}", key, value));

@@ -41,6 +41,17 @@ const char* name(Backend backend) {
     }
 }
 
+const char* name(Feature feature) {
+    switch (feature) {
+        case Feature::window:
+            return "a sliding window";
+        case Feature::columns:
+            return "column bounds";
+        default:
+            return "packed documents";
+    }
+}
+
 bool register_stage(const Stage& stage) {
     registered().push_back(stage);
     return true;

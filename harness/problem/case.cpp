@@ -9,6 +9,8 @@
 #include <map>
 #include <sstream>
 
+#include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
 #include "harness/problem/shape.h"
 #include "stages/errors.h"
@@ -93,6 +95,7 @@ std::string Case::description() const {
     std::string text = fmt::format("B={} H={} Hkv={} Nq={} Nk={} d={} {}{}{} {} {}", s.B, s.H, s.Hkv, s.Nq,
                                    s.Nk, s.d, name(dtype), pass == Pass::backward ? " backward" : "",
                                    causal ? " causal" : "", name(layout), input);
+    text += in_words(window, columns, documents);
     if (scale) text += fmt::format(" scale={}", *scale);
     if (seed != 1) text += fmt::format(" seed={}", seed);
     if (multiprocessors != 0) text += fmt::format(" sms={}", multiprocessors);
@@ -104,6 +107,9 @@ std::string Case::options() const {
     std::string text = fmt::format("--shape {},{},{},{},{},{}", s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d);
     const Case plain;
     if (causal) text += " --causal";
+    if (window != plain.window) text += fmt::format(" --window {},{}", window.left, window.right);
+    if (!columns.empty()) text += " --columns " + columns;
+    if (!documents.empty()) text += " --documents " + documents;
     if (dtype != plain.dtype) text += fmt::format(" --dtype {}", name(dtype));
     if (layout != plain.layout) text += fmt::format(" --layout {}", name(layout));
     if (input != plain.input) text += " --input " + input;
@@ -119,6 +125,8 @@ Case parse_case(const std::string& options) {
     const std::map<std::string, DType> dtypes{{"fp16", DType::fp16}, {"bf16", DType::bf16}};
     std::map<std::string, std::string> inputs;
     for (const InputKind& kind : input_kinds()) inputs[kind.name] = kind.name;
+    std::map<std::string, std::string> columns;
+    for (const ColumnPattern& pattern : column_patterns()) columns[pattern.name] = pattern.name;
     std::istringstream words(options);
     for (std::string option, value; words >> option;) {
         if (option == "--causal") {
@@ -134,6 +142,12 @@ Case parse_case(const std::string& options) {
         if (option == "--shape") {
             c.shape = parse_shape(value);
             has_shape = true;
+        } else if (option == "--window") {
+            c.window = parse_window(value);
+        } else if (option == "--columns") {
+            c.columns = one_of(columns);
+        } else if (option == "--documents") {
+            c.documents = value;
         } else if (option == "--dtype") {
             c.dtype = one_of(dtypes);
         } else if (option == "--layout") {
@@ -151,7 +165,31 @@ Case parse_case(const std::string& options) {
         }
     }
     if (!has_shape) throw BadUsage("the case has no --shape");
+    require_documents(c);
     return c;
+}
+
+std::vector<Feature> features_of(const Case& c) {
+    std::vector<Feature> features;
+    if (c.window != Window()) features.push_back(Feature::window);
+    if (!c.columns.empty()) features.push_back(Feature::columns);
+    if (!c.documents.empty()) features.push_back(Feature::documents);
+    return features;
+}
+
+bool takes(const Stage& stage, Feature feature) {
+    return std::find(stage.takes.begin(), stage.takes.end(), feature) != stage.takes.end();
+}
+
+std::string why_not_taken(const Stage& stage, const Case& c) {
+    for (const Feature feature : features_of(c)) {
+        if (!takes(stage, feature)) return fmt::format("{} does not take {}", stage.folder(), name(feature));
+    }
+    return "";
+}
+
+void require_taken(const Stage& stage, const Case& c) {
+    if (const std::string why_not = why_not_taken(stage, c); !why_not.empty()) throw BadUsage(why_not);
 }
 
 Problem make_problem(const Case& c, const Addresses& at) {
@@ -172,6 +210,15 @@ Problem make_problem(const Case& c, const Addresses& at) {
     }
     problem.scale = c.softmax_scale();
     problem.causal = c.causal;
+    problem.window = c.window;
+    if (!c.columns.empty()) {
+        const ColumnPattern& pattern = column_pattern(c.columns);
+        problem.columns = {static_cast<const int*>(at.columns), pattern.heads(s), pattern.bounds(c)};
+    }
+    if (const auto count = static_cast<int>(documents_of(c).size()); count > 0) {
+        const int* bounds = static_cast<const int*>(at.documents);
+        problem.documents = {bounds, bounds + count + 1, count};
+    }
     problem.dtype = c.dtype;
     return problem;
 }

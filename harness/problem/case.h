@@ -63,6 +63,10 @@ struct Case {
     Pass pass = Pass::forward;  ///< a run of a stage takes the stage's
     DType dtype = DType::fp16;
     bool causal = false;
+    Window window = {};
+    std::string columns = {};  ///< one of column_patterns(), drawn by the seed; empty for none
+    std::string documents =
+        {};  ///< packed in one sequence: lengths "512,0,1x512" (ROWSxKEYS); empty for none
     Layout layout = Layout::bhnd;  ///< in the device's memory; on the host tensors are (B, heads, N, d)
     std::string input = "normal";
     std::uint64_t seed = 1;
@@ -81,6 +85,18 @@ struct Case {
 
 /// The case of such options: parse_case(c.options()) is c, its pass aside. Throws BadUsage.
 Case parse_case(const std::string& options);
+
+/// What this problem has beyond what every stage takes.
+std::vector<Feature> features_of(const Case& c);
+
+/// Whether a stage declares that it takes this.
+bool takes(const Stage& stage, Feature feature);
+
+/// Why a stage takes no such problem: "04_split_q does not take a sliding window"; empty if it does.
+std::string why_not_taken(const Stage& stage, const Case& c);
+
+/// Throws BadUsage with why_not_taken().
+void require_taken(const Stage& stage, const Case& c);
 
 /// How much of what a problem can be meets how much else of it.
 enum class Cover : std::uint8_t {
@@ -101,6 +117,8 @@ std::vector<Case> verification_cases(const Stage& stage, Cover how);
 struct Addresses {
     void *Q = nullptr, *K = nullptr, *V = nullptr, *O = nullptr, *L = nullptr;
     void *dO = nullptr, *dQ = nullptr, *dK = nullptr, *dV = nullptr;  ///< of the backward pass alone
+    const void* columns = nullptr;                                    ///< of column bounds
+    const void* documents = nullptr;                                  ///< document_bounds()
 };
 
 /// Where a tensor of the case has its elements.

@@ -76,7 +76,8 @@ void shape_keys(const Case& c, double scale, Matrix& K) {
 }
 
 /// Turns normal Q (Nq, d) into the queries that the kind of input wants of these keys.
-void shape_queries(const Case& c, double scale, const Matrix& K, Random& random, Matrix& Q) {
+void shape_queries(const Case& c, double scale, const reference::Mask& mask, const Matrix& K, Random& random,
+                   Matrix& Q) {
     const Shape& s = c.shape;
     if (c.input == "huge" || c.input == "huge_constant") {
         Q *= hugeness(c, scale);
@@ -84,9 +85,11 @@ void shape_queries(const Case& c, double scale, const Matrix& K, Random& random,
         Q.array() = Q.array() / 4 + 1;
     } else if (c.input == "one_hot") {
         // Row i is its key times a number that makes their score 64; other keys score around 64 / sqrt(d).
-        const reference::Mask mask{c.causal, s.Nq, s.Nk};
         for (int i = 0; i < s.Nq; ++i) {
-            Q.row(i) = K.row(random.below(std::max(1, mask.visible(i)))) * (64 / (scale * s.d));
+            const int seen = mask.visible(i);
+            int key = seen == 0 ? 0 : mask.first(i), others = random.below(std::max(1, seen));
+            for (; seen != 0 && (mask.hides(i, key) || others > 0); ++key) others -= !mask.hides(i, key);
+            Q.row(i) = K.row(key) * (64 / (scale * s.d));
         }
     }
 }
@@ -123,7 +126,7 @@ Inputs make(const Case& c) {
             store(V_view, b, kv, random_v.normal(s.Nk, s.d));
             for (int h = kv * group; h < (kv + 1) * group; ++h) {
                 Matrix Q = random_q.normal(s.Nq, s.d);
-                shape_queries(c, scale, K, random_q, Q);
+                shape_queries(c, scale, mask_of(c, b, h), K, random_q, Q);
                 store(Q_view, b, h, Q);
             }
         }
@@ -181,7 +184,7 @@ void add_forward(const Case& c, Inputs& inputs) {
             const auto result = reference::attention(head_of<T>(Q, b, h, s.Nq, s.d).template cast<double>(),
                                                      head_of<T>(K, b, kv, s.Nk, s.d).template cast<double>(),
                                                      head_of<T>(V, b, kv, s.Nk, s.d).template cast<double>(),
-                                                     c.softmax_scale(), {c.causal, s.Nq, s.Nk});
+                                                     c.softmax_scale(), mask_of(c, b, h));
             head_of<T>(O, b, h, s.Nq, s.d) = result.O.template cast<T>();
             for (int i = 0; i < s.Nq; ++i)
                 inputs.L[std::size_t(head) * s.Nq + i] = static_cast<float>(result.L[i]);

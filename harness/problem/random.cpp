@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
 
 namespace ladder {
@@ -25,6 +27,7 @@ std::vector<Case> simpler(const Case& c) {
         if (!(other == c)) list.push_back(other);
     };
     for (int Shape::*size : {&Shape::B, &Shape::Nk, &Shape::Nq}) {
+        if (!c.documents.empty()) break;  // whose lengths these are
         for (const int smaller : {1, (c.shape.*size + 1) / 2, c.shape.*size - 1})
             add([&](Case& other) { other.shape.*size = std::max(1, smaller); });
     }
@@ -40,6 +43,17 @@ std::vector<Case> simpler(const Case& c) {
         });
     }
     add([](Case& other) { other.causal = false; });
+    add([](Case& other) { other.window = {}; });
+    add([](Case& other) { other.columns.clear(); });
+    add([](Case& other) { other.documents.clear(); });
+    for (const Case& other : smaller_documents(c)) list.push_back(other);
+    if (!c.columns.empty()) add([](Case& other) { other.columns = column_patterns().front().name; });
+    for (int Window::*side : {&Window::left, &Window::right}) {
+        for (const int smaller : {0, c.window.*side / 2, c.window.*side - 1}) {
+            if (smaller >= 0 && smaller < c.window.*side)
+                add([=](Case& other) { other.window.*side = smaller; });
+        }
+    }
     for (const Layout plainer : {Layout::bhnd, Layout::bnhd, Layout::mixed}) {
         if (plainer < c.layout) add([=](Case& other) { other.layout = plainer; });
     }
@@ -95,6 +109,26 @@ Case random_case(std::mt19937_64& random, const std::vector<int>& head_dims, int
     constexpr int drawn_machines[] = {0, 1, 2, 3, 8, 40, 108, 132};
     c.multiprocessors = one_of(drawn_machines);
     return c;
+}
+
+Window random_window(std::mt19937_64& random, const Case& c) {
+    const auto side = [&] {
+        return random() % 4 == 0 ? -1 : static_cast<int>(random() % (1 << random() % 12) % c.shape.Nk);
+    };
+    return {side(), random() % 2 == 0 ? 0 : side()};
+}
+
+void pack_at_random(std::mt19937_64& random, Case& c) {
+    if (random() % 6 == 0) return;
+    c.shape.Nq *= c.shape.B;
+    c.shape.Nk *= c.shape.B;
+    c.shape.B = 1;
+    c.documents = random_documents(random, c.shape.Nq, c.shape.Nk);
+}
+
+std::string random_columns(std::mt19937_64& random) {
+    const std::size_t k = random() % (2 * column_patterns().size());  // half of the time the last, any bounds
+    return k == 0 ? "" : column_patterns()[std::min(k, column_patterns().size()) - 1].name;
 }
 
 Case shrink(Case c, const std::function<bool(const Case&)>& fails) {

@@ -12,11 +12,15 @@ namespace ladder {
 
 /// A family of problems in which one kind of change shows.
 struct Regime {
-    /// A shape, its mask, and what its inputs are (one of input_kinds()).
+    /// A shape, its mask, and what its inputs are (one of input_kinds()), its column bounds (one of
+    /// column_patterns()), and the lengths of documents that are packed in it.
     struct Problem {
         Shape shape;
         bool causal;
         const char* input = "normal";
+        Window window = {};
+        const char* columns = "";
+        std::string documents = {};
     };
     const char* name;         ///< what Stage::shows_in and `lab time --regime` call it
     const char* description;  ///< one line
@@ -25,6 +29,9 @@ struct Regime {
     Pass pass = Pass::forward;  ///< of its problems: stages of the other one take no part
 };
 const std::vector<Regime>& regimes();
+
+/// The regime of this name, or null.
+const Regime* regime_named(std::string_view name);
 
 /// Whether this regime has one query row: the stages that show there pack the heads of a group.
 bool is_decoding(std::string_view regime);

@@ -10,7 +10,10 @@
 #include <set>
 
 #include "harness/ladder/ladder.h"
+#include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 #include "harness/problem/json.h"
+#include "reference/attention.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -65,6 +68,27 @@ Shape parse_shape(std::string_view text) {
     }
     validate(shape);
     return shape;
+}
+
+Window parse_window(std::string_view text) {
+    Window window;
+    const std::size_t comma = text.find(',');
+    const auto read = [&](std::string_view word, int& keys) {
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), keys);
+        return error == std::errc() && end == word.data() + word.size() && keys >= -1 && keys < row_limit;
+    };
+    if (comma == text.npos || !read(text.substr(0, comma), window.left) ||
+        !read(text.substr(comma + 1), window.right)) {
+        throw BadUsage(fmt::format(
+            "window '{}': expected LEFT,RIGHT, each a number of keys below 2^30, or -1 for all", text));
+    }
+    return window;
+}
+
+std::string in_words(const Window& window, const std::string& columns, const std::string& documents) {
+    return (window == Window() ? "" : fmt::format(" window={},{}", window.left, window.right)) +
+           (columns.empty() ? "" : " columns=" + columns) +
+           (documents.empty() ? "" : " documents=" + documents);
 }
 
 void validate(const Shape& shape) {
@@ -123,10 +147,22 @@ double problem_bytes(const Shape& s, Pass pass) {
     return unavoidable_bytes(s, pass) + double(s.B) * s.H * s.Nq * sizeof(float);
 }
 
-double flops(const Shape& shape, bool causal, Pass pass) {
+double flops(const Shape& shape, bool causal, Pass pass, const Window& window, const std::string& columns,
+             const std::string& documents) {
     const double square = std::min(shape.Nq, shape.Nk);  // of scores that the mask halves, bottom-right
-    const double scores = causal ? square * shape.Nk - square * square / 2 : double(shape.Nq) * shape.Nk;
-    const double forward = 4.0 * shape.B * shape.H * scores * shape.d;
+    double scores = causal ? square * shape.Nk - square * square / 2 : double(shape.Nq) * shape.Nk;
+    if (window != Window() || !documents.empty()) {
+        const reference::Mask mask{causal,       shape.Nq,
+                                   shape.Nk,     window.left,
+                                   window.right, documents_of({.shape = shape, .documents = documents})};
+        scores = 0;
+        for (int row = 0; row < shape.Nq; ++row) scores += mask.visible(row);
+    }
+    double forward = 4.0 * shape.B * shape.H * scores * shape.d;
+    if (!columns.empty()) {
+        const Case c{.shape = shape, .causal = causal, .window = window, .columns = columns};
+        forward = 4.0 * visible_scores(c) * shape.d;
+    }
     return pass == Pass::forward ? forward : 2.5 * forward;
 }
 

@@ -17,6 +17,10 @@ namespace ladder {
 /// Parses "B,H,Hkv,Nq,Nk,D" and validates it. Throws BadUsage.
 Shape parse_shape(std::string_view text);
 
+/// Parses "LEFT,RIGHT", each the keys that a row sees on that side of its own position, or -1 for all. Throws
+/// BadUsage.
+Window parse_window(std::string_view text);
+
 /// Throws BadUsage unless every size is at least 1 and within what kernels can index, the key/value heads
 /// divide the query heads, some stage has the head dimension, and the tensors' bytes can be counted.
 void validate(const Shape& shape);
@@ -39,7 +43,10 @@ double problem_bytes(const Shape& shape, Pass pass = Pass::forward);
 
 /// Floating-point operations as the FlashAttention papers count them: 4 d for each score that a mask leaves,
 /// half of B H N N if it is causal; 2.5 times that in the backward pass, whose products are five and not two.
-double flops(const Shape& shape, bool causal, Pass pass = Pass::forward);
+/// In a window or in documents, or with column bounds as seed 1 draws them, the scores that are left are
+/// counted one by one.
+double flops(const Shape& shape, bool causal, Pass pass = Pass::forward, const Window& window = {},
+             const std::string& columns = {}, const std::string& documents = {});
 
 /// Bytes of Q, K, V and O, each once, and in the backward pass of their gradients too: what no kernel can
 /// avoid moving.
@@ -50,6 +57,10 @@ bool counts_bytes(const Shape& shape);
 
 /// "B=1 H=8 Hkv=2 Nq=512 Nk=512 d=64"
 std::string to_string(const Shape& shape);
+
+/// " window=1023,0 columns=documents documents=512,300"; empty for none of them
+std::string in_words(const Window& window, const std::string& columns = {},
+                     const std::string& documents = {});
 
 /// "1.5 GiB"
 std::string human_bytes(double bytes);

@@ -5,9 +5,19 @@
 #include <Eigen/Core>
 #include <cstdint>
 
+#include "harness/problem/case.h"
+#include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
+#include "reference/attention.h"
 #include "stages/stage.h"
 
 namespace ladder {
+
+/// Which keys the rows of a query head of a case see.
+inline reference::Mask mask_of(const Case& c, int b, int h) {
+    return {c.causal,       c.shape.Nq,      c.shape.Nk,          c.window.left,
+            c.window.right, documents_of(c), hidden_rows(c, b, h)};
+}
 
 /// Calls f with a value of the C++ type of `dtype`: Eigen::half or Eigen::bfloat16.
 template <class F>

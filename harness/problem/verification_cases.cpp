@@ -1,12 +1,19 @@
 #include "harness/problem/case.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <random>
+#include <string>
 #include <utility>
 
+#include "harness/problem/columns.h"
 #include "harness/problem/cover.h"
+#include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
+#include "harness/problem/random.h"
 
 namespace ladder {
 namespace {
@@ -100,6 +107,22 @@ std::vector<Levels> gradient_meetings(int dims) {
         list.back()[dim] = d;
     }
     return list;
+}
+
+/// Windows for a stage that takes them: none, one-sided and two-sided ones, of one key, narrower and wider
+/// than a tile, and with edges at and next to those of tiles.
+Window window_of(const Tiling& t, std::size_t k) {
+    const Window windows[] = {{},
+                              {0, 0},
+                              {t.Bc - 1, 0},
+                              {t.Bc, 0},
+                              {-1, 5},
+                              {3, 7},
+                              {2 * t.Bc, -1},
+                              {t.Br, t.Bc},
+                              {t.Bc + 1, t.Br + 1},
+                              {20, 0}};
+    return windows[k % std::size(windows)];
 }
 
 /// Cases of a pass at these head dimensions, each with its tiling.
@@ -197,6 +220,31 @@ Case many_bytes(int d, const Tiling& t) {
     return {.shape = {2, heads / 2, heads / 2, t.Br + 1, bytes / (4 * d * heads) + 1, d}, .causal = true};
 }
 
+/// Documents of lengths next to those of tiles, of one token and of none, at both ends and between others; of
+/// rows and keys that differ, more of either, and none of one. With and without a mask, and in a window.
+std::vector<Case> packed_corners(int d, const Tiling& t) {
+    const int B = std::max(t.Br, t.Bc);
+    const std::string edges = fmt::format("0,1,{},{},{},0,{},0", B - 1, B, B + 1, 2 * B + 1);
+    const char* const lists[] = {edges.c_str(), "1,1,1,1,1,1", "5x0,70x3,0x7,3x70,1x300,0x0,0x1",
+                                 "0x9,9x0,4"};
+    std::vector<Case> cases;
+    for (const char* documents : lists) {
+        for (const Window& window : {Window{}, {t.Bc / 2, -1}, {3, 5}}) {
+            for (const bool causal : {false, true}) {
+                Case c{.shape = {.H = 2, .Hkv = 1, .d = d}, .causal = causal, .window = window};
+                c.documents = documents;
+                c.dtype = causal ? DType::bf16 : DType::fp16;
+                c.layout = layouts_of[cases.size() % std::size(layouts_of)];
+                c.shape.Nq = c.shape.Nk = 0;
+                for (const auto& [first_row, end_row, first_key, end_key] : documents_of(c))
+                    c.shape.Nq = end_row, c.shape.Nk = end_key;
+                cases.push_back(c);
+            }
+        }
+    }
+    return cases;
+}
+
 /// Offsets of batch entries, heads and rows past 2^31 elements. Either two batch entries or two heads: a
 /// GPU's memory has to hold what lies between.
 std::vector<Case> far_apart(int d, Pass pass) {
@@ -215,6 +263,7 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
     const auto add = [&](const std::vector<Case>& more) {
         cases.insert(cases.end(), more.begin(), more.end());
     };
+    const bool takes_window = takes(stage, Feature::window);
     std::vector<Tiling> done;
     std::optional<Case> largest;  // of the smallest tile
     for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
@@ -223,6 +272,17 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
         const auto none = [&](auto&& same) { return std::none_of(done.begin(), done.end(), same); };
         if (none([&](const Tiling& other) { return modulus(other, stage.pass) == modulus(t, stage.pass); }))
             add(diagonals(d, t, stage.pass));
+        if (takes(stage, Feature::columns) && done.empty()) {
+            std::vector<Case> edges = diagonals(d, t, stage.pass);
+            for (Case& c : edges) c.columns = "random";
+            add(edges);
+        }
+        if (takes(stage, Feature::documents) && done.empty()) add(packed_corners(d, t));
+        if (takes_window && done.empty()) {
+            std::vector<Case> edges = diagonals(d, t, stage.pass);
+            for (Case& c : edges) c.window.left = modulus(t, stage.pass) / 2;
+            add(edges);
+        }
         if (none([&](const Tiling& other) { return other.Br == t.Br && other.Bc == t.Bc; }))
             add(uneven_turns(d, t, stage.pass));
         done.push_back(t);
@@ -248,6 +308,23 @@ std::vector<Case> verification_cases(const Stage& stage, Cover how) {
         for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
             const Tiling tiling = k < stage.tilings.size() ? stage.tilings[k] : Tiling();
             add(covered({stage.head_dims[k]}, {tiling}, stage.pass, how));
+        }
+    }
+    if (takes(stage, Feature::window)) {
+        for (std::size_t k = 0; k < cases.size(); ++k) {
+            const auto dim = std::find(stage.head_dims.begin(), stage.head_dims.end(), cases[k].shape.d);
+            cases[k].window = window_of(stage.tilings[dim - stage.head_dims.begin()], k);
+        }
+    }
+    if (takes(stage, Feature::columns)) {  // most of any bounds, also under a causal mask or in a window
+        const auto& patterns = column_patterns();
+        for (std::size_t k = 0; k < cases.size(); ++k)
+            cases[k].columns = k % 8 == 0 ? "" : patterns[std::min(k % 8, patterns.size()) - 1].name;
+    }
+    if (takes(stage, Feature::documents)) {
+        for (Case& c : cases) {
+            std::mt19937_64 random(c.seed);
+            pack_at_random(random, c);
         }
     }
     if (how != Cover::each) add(corners(stage, how));

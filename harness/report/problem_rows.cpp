@@ -21,7 +21,13 @@ const PeerRow* ProblemRows::peer(const std::string& name) const {
 }
 
 std::string ProblemRows::short_name() const {
-    return fmt::format("{} {}", first->regime, short_size(first->shape.Nk));
+    const Window& window = first->window;
+    const std::string& documents = first->documents;
+    std::string seen;  // keys of a window, or documents
+    if (window != Window()) seen = short_size(window.left + window.right + 1) + " of ";
+    if (!documents.empty())
+        seen += fmt::format("{} in ", std::count(documents.begin(), documents.end(), ',') + 1);
+    return fmt::format("{} {}{}", first->regime, seen, short_size(first->shape.Nk));
 }
 
 std::vector<ProblemRows> by_problem(const Results& results) {

@@ -90,7 +90,7 @@ std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
 DefaultStages::DefaultStages(const std::vector<RecordedTimes>& recorded,
                              const std::function<bool(const Stage&)>& runs) {
     for (const Stage& stage : stages()) {
-        if (!is_ablation(stage.number) && runs(stage)) candidates_.push_back(&stage);
+        if (!is_ablation(stage.number) && stage.takes.empty() && runs(stage)) candidates_.push_back(&stage);
     }
     std::stable_sort(candidates_.begin(), candidates_.end(), [](const Stage* a, const Stage* b) {
         return std::tuple(!is_for_order(*a), a->number) > std::tuple(!is_for_order(*b), b->number);

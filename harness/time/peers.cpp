@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/problem/columns.h"
+#include "harness/problem/documents.h"
 #include "harness/problem/shape.h"
 #include "stages/errors.h"
 
@@ -26,6 +28,14 @@ auto answer(Coprocess& program, double limit_s, F read) {
     } catch (const nlohmann::json::exception&) {
         throw CannotRun(fmt::format("peers: no answer but '{:.80}'", line));
     }
+}
+
+/// LTS, LTE, UTS and UTE of each key, which are those of all heads.
+nlohmann::json bounds_of_a_head(const Case& c) {
+    auto bounds = nlohmann::json::array();
+    for (const auto& [begin, end] : hidden_rows(c, 0, 0))
+        bounds.push_back({begin[0], end[0], begin[1], end[1]});
+    return bounds;
 }
 
 }  // namespace
@@ -70,12 +80,20 @@ Peers::Peers(const std::vector<std::string>& command, double limit_s) : program_
 
 std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::string>& names) {
     const Shape& s = c.shape;
-    const nlohmann::json request{{"do", "prepare"},    {"B", s.B},
-                                 {"H", s.H},           {"Hkv", s.Hkv},
-                                 {"Nq", s.Nq},         {"Nk", s.Nk},
-                                 {"d", s.d},           {"dtype", name(c.dtype)},
-                                 {"causal", c.causal}, {"pass", name(c.pass)},
-                                 {"peers", names}};
+    nlohmann::json request{{"do", "prepare"},
+                           {"B", s.B},
+                           {"H", s.H},
+                           {"Hkv", s.Hkv},
+                           {"Nq", s.Nq},
+                           {"Nk", s.Nk},
+                           {"d", s.d},
+                           {"dtype", name(c.dtype)},
+                           {"causal", c.causal},
+                           {"pass", name(c.pass)},
+                           {"window", {c.window.left, c.window.right}},
+                           {"peers", names}};
+    if (!c.documents.empty()) request["documents"] = document_bounds(c);
+    if (!c.columns.empty()) request["columns"] = bounds_of_a_head(c);
     program_.write_line(request.dump());
     return answer(program_, limit_s_, [&](const nlohmann::json& json) {
         std::vector<std::string> why_not;

@@ -116,15 +116,19 @@ class Peers:
         except torch.cuda.OutOfMemoryError as error:
             self.release()
             return {name: out_of_memory(error) for name in request["peers"]}
-        return {name: self.warm_up(name, request["causal"]) for name in request["peers"]}
+        window = tuple(None if keys < 0 else keys for keys in request.get("window", (-1, -1)))
+        lists = {key: request[key] for key in ("columns", "documents") if key in request}
+        return {name: self.warm_up(name, request["causal"], window, lists) for name in request["peers"]}
 
-    def warm_up(self, name, causal):
+    def warm_up(self, name, causal, window, lists):
         """Why this peer cannot run, in one line; empty if it can."""
         with warnings.catch_warnings(record=True) as reasons:
             warnings.simplefilter("always")
             try:
                 with torch.set_grad_enabled(self.backward), only(name):
-                    call = MAKERS.get(name, chosen)(*self.inputs, causal)
+                    if lists and name != "flex":
+                        raise ValueError("is not timed with column bounds or packed documents")
+                    call = MAKERS.get(name, chosen)(*self.inputs, causal, window, **lists)
                     call = gradients_of(call, self.inputs) if self.backward else call
                     self.calls[name] = self.captured(call), call  # which holds what the graph reads
                 torch.cuda.synchronize()
@@ -170,11 +174,15 @@ def only(name):
     return sdpa_kernel(getattr(SDPBackend, BACKENDS[name])) if name in BACKENDS else nullcontext()
 
 
-# Each takes Q, K, V (B, heads, N, d) and whether there is a causal mask, and returns a call without arguments.
+# Each takes Q, K, V (B, heads, N, d), whether there is a causal mask, and the keys that a row sees on the left and on
+# the right of its own, None for all. It returns a call without arguments. flex takes column bounds, too: for each key
+# LTS, LTE, UTS and UTE, query rows that do not see it; and documents, by where their rows begin, and then their keys.
 
 
-def chosen(query, key, value, causal):
+def chosen(query, key, value, causal, window):
     """The back-end that only() leaves."""
+    if window != (None, None):
+        raise ValueError("has no sliding window")
     if causal and query.shape[2] != key.shape[2]:
         raise ValueError("aligns a causal mask top-left, not bottom-right")
     options = {"is_causal": causal}
@@ -183,21 +191,41 @@ def chosen(query, key, value, causal):
     return lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
 
 
-def flex(query, key, value, causal):
+def flex(query, key, value, causal, window, columns=None, documents=None):
     """flex_attention as torch.compile makes it: one Triton kernel for these sizes, which takes seconds."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     torch._functorch.config.donated_buffer = False  # gradients are computed again and again of one graph
     torch._dynamo.reset()  # after a few sizes it would compile no more, and run PyTorch's unfused form instead
     mask = None
-    if causal:
-        rows, keys = query.shape[2], key.shape[2]
-        mask = create_block_mask(lambda b, h, row, key: row + keys - rows >= key, None, None, rows, keys, device="cuda")
+    rows, keys = query.shape[2], key.shape[2]
+    left, right = window[0], 0 if causal else window[1]
+    if columns:
+        LTS, LTE, UTS, UTE = torch.tensor(columns, dtype=torch.int32, device="cuda").T.contiguous()
+
+    if documents:
+        row_bounds, key_bounds = torch.tensor(documents, device="cuda").reshape(2, -1)
+        of_row, of_key = (torch.searchsorted(bounds[1:], torch.arange(n, device="cuda"), right=True)
+                          for bounds, n in ((row_bounds, rows), (key_bounds, keys)))
+        shift = (key_bounds - row_bounds)[1:][of_row]  # the last row of a document is at its last key
+
+    def sees(batch, head, row, key):
+        distance = row + (shift[row] if documents else keys - rows) - key
+        seen = of_row[row] == of_key[key] if documents else key >= 0
+        if left is not None:
+            seen = seen & (distance <= left)
+        if right is not None:
+            seen = seen & (distance >= -right)
+        if columns:
+            seen = seen & ~((row >= LTS[key]) & (row < LTE[key])) & ~((row >= UTS[key]) & (row < UTE[key]))
+        return seen
+    if columns or documents or (left, right) != (None, None):
+        mask = create_block_mask(sees, None, None, rows, keys, device="cuda")
     compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
     gqa = query.shape[1] != key.shape[1]
     return lambda: compiled(query, key, value, block_mask=mask, enable_gqa=gqa)
 
 
-def flash_attention(name, query, key, value, causal):
+def flash_attention(name, query, key, value, causal, window):
     """The FlashAttention project's own, of tensors (B, N, heads, d). FlashAttention-4 is compiled, which takes seconds.
     FlashAttention-3 has another call for more keys than query rows, a cache: it splits them where blocks are few."""
     library = importlib.import_module(PACKAGES[name][FOUND[name][0]])
@@ -205,9 +233,13 @@ def flash_attention(name, query, key, value, causal):
     attention = library.flash_attn_func
     if query.shape[2] < key.shape[2] and not query.requires_grad:
         attention = getattr(library, "flash_attn_with_kvcache", attention)
+    options = {}
+    if window != (None, None):  # FlashAttention-3 takes -1 for all
+        all_keys = None if name == "FlashAttention-4" else -1
+        options["window_size"] = tuple(all_keys if side is None else side for side in window)
 
     def call():
-        output = attention(*tensors, causal=causal)
+        output = attention(*tensors, causal=causal, **options)
         return output[0] if isinstance(output, tuple) else output  # with L
     return call
 

@@ -45,7 +45,7 @@ std::vector<ProfileRow> telling_rows(const std::vector<const Stage*>& stages, DT
     for (const Regime& regime : regimes()) {
         const TimedCase timed = profiled_case(dtype, regime.name);
         for (const Stage* stage : stages) {
-            if (stage->pass != regime.pass) continue;
+            if (stage->pass != regime.pass || !why_not_taken(*stage, timed.problem).empty()) continue;
             const bool tells = std::any_of(stages.begin(), stages.end(), [&](const Stage* other) {
                 return other->shows_in == timed.regime &&
                        (other == stage || parent_at(*other, timed.problem.shape.d) == stage);
@@ -77,6 +77,9 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
         Case c;
         c.shape = row.shape;
         c.causal = row.causal;
+        c.window = row.window;
+        c.columns = row.columns;
+        c.documents = row.documents;
         c.dtype = row.dtype;
         c.pass = row.pass;
         try {

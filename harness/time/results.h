@@ -46,7 +46,10 @@ struct ProblemLabel {
     Shape shape;
     DType dtype = DType::bf16;
     bool causal = false;
-    Pass pass = Pass::forward;  ///< in JSON only if it is not that
+    Window window = {};          ///< in JSON only if there is one
+    std::string columns = {};    ///< of column_patterns(), drawn by seed 1; in JSON only if there are any
+    std::string documents = {};  ///< as Case::documents; in JSON only if there are any
+    Pass pass = Pass::forward;   ///< in JSON only if it is not that
 };
 
 /// Whether both are about the same problem in the same regime.
@@ -124,9 +127,10 @@ void save_results(const Results& results, const OutputFile& file);
 /// Reads one file. Throws BadUsage naming the file if it cannot be read or is no timing measurement.
 Results load_results(const std::filesystem::path& path);
 
-/// The newest recorded measurement among the folder's *.json that has, in every regime but the sweeps and
-/// those of gradients, a stage whose change should show there; first of the GPU that the pages show. Other
-/// records (sanitizer runs, sweeps, a few stages, single shapes) are passed over. Throws as load_results().
+/// The newest recorded measurement among the folder's *.json that has, in every regime but the sweeps,
+/// those of gradients and those with a window, a stage whose change should show there; first of the GPU that
+/// the pages show. Other records (sanitizer runs, sweeps, a few stages, single shapes) are passed over.
+/// Throws as load_results().
 std::optional<Results> newest_results(const std::filesystem::path& folder);
 
 /// docs/results/ of this source tree.

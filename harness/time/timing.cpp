@@ -270,7 +270,8 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
 }  // namespace
 
 ProblemLabel label_of(const TimedCase& timed) {
-    return {timed.regime, timed.problem.shape, timed.problem.dtype, timed.problem.causal, timed.problem.pass};
+    const Case& c = timed.problem;
+    return {timed.regime, c.shape, c.dtype, c.causal, c.window, c.columns, c.documents, c.pass};
 }
 
 StageLabel label_of(const Stage& stage, const TimedCase& timed) {
@@ -283,11 +284,14 @@ TimingOptions timing_options(DType dtype, const std::string& regime) {
     TimingOptions options;
     for (const Regime& candidate : regimes()) {
         if (regime.empty() ? candidate.sweep : regime != candidate.name) continue;
-        for (const auto& [shape, causal, input] : candidate.problems) {
+        for (const auto& [shape, causal, input, window, columns, documents] : candidate.problems) {
             TimedCase& timed = options.cases.emplace_back();
             timed.regime = candidate.name;
             timed.problem.shape = shape;
             timed.problem.causal = causal;
+            timed.problem.window = window;
+            timed.problem.columns = columns;
+            timed.problem.documents = documents;
             timed.problem.input = input;
             timed.problem.dtype = dtype;
             timed.problem.pass = candidate.pass;
@@ -351,7 +355,7 @@ Results time_stages(Device& device, const std::vector<Stage>& stages, const Timi
     for (const TimedCase& timed : options.cases) {
         std::vector<Stage>& chosen = stages_of.emplace_back();
         for (const Stage& stage : stages) {
-            if (stage.pass != timed.problem.pass) continue;
+            if (stage.pass != timed.problem.pass || !why_not_taken(stage, timed.problem).empty()) continue;
             if (options.takes_part && !options.takes_part(stage, timed.problem)) continue;
             chosen.push_back(stage);
             results.rows.push_back(empty_row(timed, stage));

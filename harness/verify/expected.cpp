@@ -142,7 +142,6 @@ double largest_of_heads(const std::vector<double>& errors, int pieces) {
 template <class T>
 void expect_attention(const Case& c, const Inputs& inputs, Expected& expected) {
     const Shape& s = c.shape;
-    const Mask mask{c.causal, s.Nq, s.Nk};
     const double scale = c.softmax_scale();
     const Heads<T> heads(c, inputs);
     ExpectedTensor &O = expected.tensors[0], &L = expected.tensors[1];
@@ -157,6 +156,7 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected) {
         const int first = item % pieces * piece_rows, n = std::min(piece_rows, rows - first);
         const Eigen::VectorXi some = Eigen::Map<const Eigen::VectorXi>(O.rows.data() + first, n);
         const Matrix Q = heads.Q(i)(some, Eigen::all), K = heads.K(i), V = heads.V(i);
+        const Mask mask = mask_of(c, i / s.H, i % s.H);
         const auto exact = reference::attention(Q, some, K, V, scale, mask);
         errors[item] = largest_error(reference::standard_attention<T>(Q, some, K, V, scale, mask).O, exact.O);
         const std::size_t row = static_cast<std::size_t>(i) * rows + first;
@@ -177,7 +177,6 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected) {
 template <class T>
 void expect_gradients(const Case& c, const Inputs& inputs, Expected& expected) {
     const Shape& s = c.shape;
-    const Mask mask{c.causal, s.Nq, s.Nk};
     const double scale = c.softmax_scale();
     const Heads<T> heads(c, inputs);
     ExpectedTensor &dQ = expected.tensors[0], &dK = expected.tensors[1], &dV = expected.tensors[2];
@@ -193,6 +192,7 @@ void expect_gradients(const Case& c, const Inputs& inputs, Expected& expected) {
     parallel_for(heads_of(c), [&](int i) {
         const Matrix Q = heads.Q(i), K = heads.K(i), V = heads.V(i), dO = heads.dO(i);
         const reference::Result forward = heads.forward(i);
+        const Mask mask = mask_of(c, i / s.H, i % s.H);
         if (whole) {
             exact[i] = reference::attention_gradient(Q, rows, K, keys, V, dO, forward, scale, mask);
             standard[i] = reference::standard_attention_gradient<T>(Q, K, V, dO, scale, mask);

@@ -198,7 +198,7 @@ std::string Mismatch::group_in_words(const std::vector<int>& wrong) const {
 
 Mismatch::Fit Mismatch::fit_of_rows() const {
     const Shape& s = case_.shape;
-    const reference::Mask mask{case_.causal, s.Nq, s.Nk};
+    const reference::Mask mask = mask_of(case_, 0, 0);  // with column bounds other heads may see other keys
     const int query_tail = s.Nq / tile * tile, key_tail = s.Nk / tile * tile;
     std::vector<Region> regions{
         {"the rows of the last, ragged query tile",

@@ -37,30 +37,36 @@ std::string report_unwritten(const Case& c, const Outputs& outputs) {
 
 std::string report_impossible(const Case& c, const Outputs& outputs) {
     if (const std::string unwritten = report_unwritten(c, outputs); !unwritten.empty()) return unwritten;
-    const reference::Mask mask{c.causal, c.shape.Nq, c.shape.Nk};
+    std::vector<bool> row_sees_keys;  // (B, H, Nq)
+    for (int head = 0; head < c.shape.B * c.shape.H; ++head) {
+        const reference::Mask mask = mask_of(c, head / c.shape.H, head % c.shape.H);
+        for (int row = 0; row < c.shape.Nq; ++row) row_sees_keys.push_back(mask.visible(row) > 0);
+    }
     std::vector<std::string> reports;
     for (const WrittenTensor& written : written_tensors(c, outputs)) {
         const std::string name = written.tensor().name;
         // Under a mask every key is seen by the last row, so dK and dV have no such rows.
-        const auto sees_keys = [&](int row) { return written.tensor().of_keys || mask.visible(row) > 0; };
+        const auto sees_keys = [&](std::size_t index) {
+            return written.tensor().of_keys || row_sees_keys[index / written.tensor().columns(c.shape)];
+        };
         const auto is_finite = [&](std::size_t index) { return written.is_finite(index); };
         if (written.tensor().is_L()) {
             reports.push_back(written
                                   .where(
-                                      [&](std::size_t index, int row) {
-                                          return sees_keys(row) ? !is_finite(index)
-                                                                : written.value(index) != minus_infinity;
+                                      [&](std::size_t index, int) {
+                                          return sees_keys(index) ? !is_finite(index)
+                                                                  : written.value(index) != minus_infinity;
                                       },
                                       [&](std::size_t index, int row) {
-                                          return sees_keys(row) ? unknown(index, row) : minus_infinity;
+                                          return sees_keys(index) ? unknown(index, row) : minus_infinity;
                                       })
                                   .report("L is not finite, or not -inf where a row sees no key"));
             continue;
         }
         reports.push_back(written.where([&](std::size_t index, int) { return !is_finite(index); }, unknown)
                               .report(name + " is not finite"));
-        const auto is_not_zero = [&](std::size_t index, int row) {
-            return !sees_keys(row) && is_finite(index) && written.value(index) != 0;
+        const auto is_not_zero = [&](std::size_t index, int) {
+            return !sees_keys(index) && is_finite(index) && written.value(index) != 0;
         };
         reports.push_back(written.where(is_not_zero, [](std::size_t, int) { return 0.0; })
                               .report(name + " is not 0 where a row sees no key"));

@@ -347,8 +347,10 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 for (int c = 0; c < d / 2; ++c) O[c] *= alpha[row_of(c)];
             }
         }
-        mbarrier_arrive(&shared.Q_empty[Q_slot]);
         start_product(Tc - 1);
+        // After the last V has arrived: a warpgroup that leaves tiles out waits for none of their phases
+        // itself. With its next Q it must know that all of them are complete, since it waits by parity.
+        mbarrier_arrive(&shared.Q_empty[Q_slot]);
         for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that others see
         wgmma_wait<0>(O);
         fence_operand(P);

@@ -1,0 +1,41 @@
+/// @file
+/// Column bounds: masks that say for each key which query rows do not see it (ladder::Columns).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/problem/case.h"
+#include "reference/mask.h"
+
+namespace ladder {
+
+/// A kind of mask, which `--columns` and Case::columns call by its name. Under a causal mask it is what both
+/// leave.
+struct ColumnPattern {
+    const char* name;         ///< "documents"
+    const char* description;  ///< one line
+    bool two_intervals;       ///< a key takes all four bounds
+    bool of_heads;            ///< each key/value head of each batch entry has bounds of its own
+
+    /// The heads that have bounds.
+    int heads(const Shape& shape) const { return of_heads ? shape.Hkv : 1; }
+    /// The bounds that a key has.
+    int bounds(const Case& c) const { return two_intervals ? 4 : c.causal ? 1 : 2; }
+};
+const std::vector<ColumnPattern>& column_patterns();
+
+/// Throws BadUsage, with those that are known.
+const ColumnPattern& column_pattern(std::string_view name);
+
+/// The bounds (B, heads, Nk, bounds) of a case that has a pattern. The same on every machine.
+std::vector<int> make_columns(const Case& c);
+
+/// What they hide from a query head, key by key; nothing of a case without them.
+std::vector<reference::HiddenRows> hidden_rows(const Case& c, int b, int h);
+
+/// Scores of all heads that the mask leaves, causal, of a window and of column bounds.
+double visible_scores(const Case& c);
+
+}  // namespace ladder

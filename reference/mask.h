@@ -1,0 +1,42 @@
+/// @file
+/// Which keys a query row sees.
+#pragma once
+
+#include <vector>
+
+namespace reference {
+
+/// Query rows that do not see a key: begin[k] .. end[k] - 1.
+struct HiddenRows {
+    int begin[2] = {}, end[2] = {};
+    bool contain(int row) const {
+        return (row >= begin[0] && row < end[0]) || (row >= begin[1] && row < end[1]);
+    }
+};
+
+/// Rows and keys that belong together: a row sees no others.
+struct Document {
+    int first_row, end_row, first_key, end_key;
+};
+
+/// Which keys a query row sees, aligned bottom-right: row i is at the position i + Nk - Nq of the keys. Under
+/// a causal mask it sees none past its position, in a window none more than `left` before or `right` past it,
+/// and none that hides from it. `row` counts from the first row of the whole (Nq, d) problem.
+struct Mask {
+    bool causal = false;
+    int Nq = 0;
+    int Nk = 0;
+    int left = -1, right = -1;             ///< of a window; -1 for no bound
+    std::vector<Document> documents = {};  ///< one after the other, in each of which this holds; or none
+    std::vector<HiddenRows> hidden = {};   ///< of each key; empty if none hides
+    /// `row` sees those of the keys first(row) .. end(row) - 1 that do not hide from it. Neither falls from a
+    /// row to the next.
+    int first(int row) const;
+    int end(int row) const;
+    Document document_of(int row) const;
+    bool hides(int row, int key) const { return !hidden.empty() && hidden[key].contain(row); }
+    /// How many keys it sees.
+    int visible(int row) const;
+};
+
+}  // namespace reference

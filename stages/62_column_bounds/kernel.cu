@@ -1,0 +1,282 @@
+// Stage 62: column bounds. For each key two intervals of query rows that do not see it. Minima and maxima of
+// these bounds over a key tile tell which query tiles skip it, and which need no mask. FlashMask (arXiv
+// 2410.01359), section 4.
+
+#include "stages/device.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr int Br = 64, Bc = 64;  // query rows and keys of a tile
+constexpr int threads = 128;     // 4 warps
+constexpr int pad = 8;           // rows start one 16-byte bank apart: ldmatrix has no conflicts
+
+enum { LTS, LTE, UTS, UTE };
+constexpr int int_max = std::numeric_limits<int>::max(), int_min = std::numeric_limits<int>::min();
+
+/// Query rows that do not see a key: of[LTS] .. of[LTE] - 1 and of[UTS] .. of[UTE] - 1. An interval without
+/// rows has bounds that change no minimum of starts and no maximum of ends, and nothing lies within it.
+struct alignas(16) HiddenRows {
+    int of[4] = {int_max, int_min, int_max, int_min};
+};
+
+/// The least and the largest bounds of the keys of a tile.
+struct TileBounds {
+    HiddenRows least, largest;
+};
+
+template <class T, int d>
+struct Shared {
+    T Q[Br][d + pad];
+    T K[Bc][d + pad];
+    T V[Bc][d + pad];
+    HiddenRows hidden[Bc];  // of the keys of a masked tile
+};
+
+/// Starts copying rows first .. first + 63 of X (N, d) into a tile. Rows from N on become 0.
+template <class T, int d>
+__device__ void load_tile(T (&tile)[64][d + pad], const T* X, std::int64_t stride, int first, int N) {
+    const int row = threadIdx.x / (d / 8), column = threadIdx.x % (d / 8) * 8;
+    const T* source = X + (first + row) * stride + column;
+#pragma unroll
+    for (int n = 0; n < 64; n += threads * 8 / d) {
+        copy_async(&tile[row + n][column], source + n * stride, first + row + n < N);
+    }
+}
+
+struct KeyRange {
+    int begin, end;
+};
+
+/// The keys that a row sees. Neither bound falls from a row to the next.
+__device__ KeyRange keys_of(const Problem& p, int row) {
+    const int position = row + p.Nk - p.Nq, left = p.window.left, right = p.causal ? 0 : p.window.right;
+    return {left < 0 ? 0 : max(0, position - left), right < 0 ? p.Nk : min(p.Nk, position + right + 1)};
+}
+
+__device__ HiddenRows hidden_rows(const Problem& p, int b, int h, int key) {
+    const int heads = p.columns.heads, count = p.columns.count;
+    if (count == 0 || key >= p.Nk) return {};
+    const int* own = p.columns.bounds + ((std::int64_t{b} * heads + h / (p.H / heads)) * p.Nk + key) * count;
+    HiddenRows rows{{load(own), p.Nq, 0, 0}};
+    if (count == 4 || (count == 2 && p.causal)) rows.of[LTE] = load(own + 1);
+    if (count == 4) rows.of[UTS] = load(own + 2);
+    if (count == 4 || (count == 2 && !p.causal)) rows.of[UTE] = load(own + count - 1);
+    if (rows.of[LTS] >= rows.of[LTE]) rows.of[LTS] = int_max, rows.of[LTE] = int_min;
+    if (rows.of[UTS] >= rows.of[UTE]) rows.of[UTS] = int_max, rows.of[UTE] = int_min;
+    return rows;
+}
+
+/// Whether one of the intervals of every key holds all rows first .. end - 1.
+__device__ bool hides_all(const TileBounds& tile, int first, int end) {
+    return (first >= tile.largest.of[LTS] && end <= tile.least.of[LTE]) ||
+           (first >= tile.largest.of[UTS] && end <= tile.least.of[UTE]);
+}
+
+/// Whether one of the intervals of some key may hold one of these rows.
+__device__ bool hides_some(const TileBounds& tile, int first, int end) {
+    return (first < tile.largest.of[LTE] && end > tile.least.of[LTS]) ||
+           (first < tile.largest.of[UTE] && end > tile.least.of[UTS]);
+}
+
+/// In the workspace: (B, heads that have bounds, Tc).
+__device__ TileBounds* bounds_of_tiles(const Problem& p, int b, int h) {
+    const int heads = p.columns.heads;
+    return static_cast<TileBounds*>(p.workspace) +
+           (std::int64_t{b} * heads + h / (p.H / heads)) * ceil_div(p.Nk, Bc);
+}
+
+/// A warp finds the minima and maxima of key tile blockIdx.x. A lane has two of its keys, or the last one
+/// again.
+__global__ void __launch_bounds__(32) bound_tiles(const Problem p) {
+    const int j = blockIdx.x, h = blockIdx.y * (p.H / p.columns.heads), b = blockIdx.z;
+    const int key = j * Bc + threadIdx.x;
+    const HiddenRows one = hidden_rows(p, b, h, min(key, p.Nk - 1)),
+                     other = hidden_rows(p, b, h, min(key + 32, p.Nk - 1));
+    TileBounds tile;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        int least = min(one.of[k], other.of[k]), largest = max(one.of[k], other.of[k]);
+        for (int lanes = 16; lanes > 0; lanes /= 2) {
+            least = min(least, __shfl_xor_sync(~0u, least, lanes));
+            largest = max(largest, __shfl_xor_sync(~0u, largest, lanes));
+        }
+        tile.least.of[k] = least;
+        tile.largest.of[k] = largest;
+    }
+    if (threadIdx.x == 0) store(bounds_of_tiles(p, b, h) + j, tile);
+}
+
+/// S = Q K^T, (16, Bc): this warp's rows and all keys of the tile (algorithm 1, line 8).
+template <class T, int d>
+__device__ void score(Shared<T, d>& shared, float (&S)[Bc / 8][4]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < d; k += 16) {
+        std::uint32_t q[4], kt[4];
+        ldmatrix(q, &shared.Q[16 * warp + a_row(lane)][k + a_column(lane)]);
+#pragma unroll
+        for (int n = 0; n < Bc; n += 16) {
+            ldmatrix(kt, &shared.K[n + b_row(lane)][k + b_column(lane)]);
+            mma<T>(S[n / 8], q, kt[0], kt[1]);
+            mma<T>(S[n / 8 + 1], q, kt[2], kt[3]);
+        }
+    }
+}
+
+/// Turns the scores S (16, Bc) with key tile j into P, and rescales O to the new m (algorithm 1, line 9).
+/// Lanes hold rows g and g + 8.
+template <class T, int d>
+__device__ void softmax(Shared<T, d>& shared, const Problem& p, int first_row, int j, bool masked,
+                        float (&S)[Bc / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float scale = p.scale * log2_e;  // scores and m count in base 2
+#pragma unroll
+    for (int c = 0; c < Bc / 2; ++c) S[c / 4][c % 4] *= scale;
+    if (masked) {
+        const KeyRange keys[2] = {keys_of(p, first_row + g), keys_of(p, first_row + g + 8)};
+#pragma unroll
+        for (int c = 0; c < Bc / 2; ++c) {
+            const int row = first_row + g + 8 * row_of(c), key = j * Bc + 2 * t + column_of(c);
+            const HiddenRows hidden = load(&shared.hidden[2 * t + column_of(c)]);
+            if (key < keys[row_of(c)].begin || key >= keys[row_of(c)].end ||
+                (row >= hidden.of[LTS] && row < hidden.of[LTE]) ||
+                (row >= hidden.of[UTS] && row < hidden.of[UTE]))
+                S[c / 4][c % 4] = -inf;
+        }
+    }
+
+    // m = max(m, rowmax(S))
+    float alpha[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float row_max = -inf;
+#pragma unroll
+        for (int n = 0; n < Bc / 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 1));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
+        const float m_old = m[r];
+        m[r] = fmaxf(m[r], row_max);
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
+        alpha[r] = fast_exp2(m_old - m_used);
+
+        // P = exp(S - m), in place of S
+        float row_sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < Bc / 8; ++n) {
+            S[n][2 * r] = fast_exp2(S[n][2 * r] - m_used);
+            S[n][2 * r + 1] = fast_exp2(S[n][2 * r + 1] - m_used);
+            row_sum += S[n][2 * r] + S[n][2 * r + 1];
+        }
+        row_sum += __shfl_xor_sync(~0u, row_sum, 1);
+        row_sum += __shfl_xor_sync(~0u, row_sum, 2);
+
+        // l = alpha l + rowsum(P) and O = alpha O + P V
+        l[r] = alpha[r] * l[r] + row_sum;
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            O[n][2 * r] *= alpha[r];
+            O[n][2 * r + 1] *= alpha[r];
+        }
+    }
+}
+
+/// Folds key tile j, given its S, into this warp's 16 rows (algorithm 1, lines 9 and 10).
+template <class T, int d>
+__device__ void fold(Shared<T, d>& shared, const Problem& p, int first_row, int j, bool masked,
+                     float (&S)[Bc / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int lane = threadIdx.x % 32;
+    softmax(shared, p, first_row, j, masked, S, O, m, l);
+#pragma unroll
+    for (int k = 0; k < Bc / 8; k += 2) {
+        std::uint32_t P[4];
+        pack_operand<T>(P, S[k], S[k + 1]);
+#pragma unroll
+        for (int n = 0; n < d; n += 16) {
+            std::uint32_t v[4];
+            ldmatrix_transposed(v, &shared.V[8 * k + a_row(lane)][n + a_column(lane)]);
+            mma<T>(O[n / 8], P, v[0], v[1]);
+            mma<T>(O[n / 8 + 1], P, v[2], v[3]);
+        }
+    }
+}
+
+/// Writes O / l (rows g and g + 8 of this warp) and L = m + log(l).
+template <class T, int d>
+__device__ void write_rows(const Problem& p, int b, int h, int first_row, const float (&O)[d / 8][4],
+                           const float (&m)[2], const float (&l)[2]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int row = first_row + g + 8 * r;
+        if (row >= p.Nq) continue;
+        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(1.0f, l[r]);
+        T* O_row = matrix<T>(p.O, b, h) + row * p.O.row + 2 * t;
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            store_pair(O_row + 8 * n, O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l);
+        }
+        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        if (t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
+    }
+}
+
+template <class T, int d>
+__global__ void __launch_bounds__(threads, resident_blocks) attention(const Problem p) {
+    auto& shared = shared_memory<Shared<T, d>>();
+    const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
+    const int rows_end = min((i + 1) * Br, p.Nq), lane = threadIdx.x % 32;
+    const KeyRange first = keys_of(p, i * Br), last = keys_of(p, rows_end - 1);  // of the tile's rows
+    const int Tc = ceil_div(last.end, Bc);
+
+    const int first_row = i * Br + 16 * (threadIdx.x / 32);
+    float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
+    load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
+    for (int chunk = first.begin / Bc; chunk < Tc; chunk += 32) {  // a lane classifies one key tile of 32
+        const int own = chunk + lane;
+        TileBounds tile;
+        if (p.columns.count > 0) tile = load(bounds_of_tiles(p, b, h) + min(own, Tc - 1));
+        unsigned visible = __ballot_sync(~0u, own < Tc && !hides_all(tile, i * Br, rows_end));
+        const unsigned crossed = __ballot_sync(
+            ~0u, hides_some(tile, i * Br, rows_end) || own * Bc < last.begin || (own + 1) * Bc > first.end);
+        for (; visible != 0; visible &= visible - 1) {
+            const int j = chunk + __ffs(visible) - 1;
+            const bool masked = (crossed >> (j - chunk)) % 2 == 1;  // not all rows see all keys
+            __syncthreads();  // the previous K, V and hidden rows have been read
+            load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
+            load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
+            if (masked && threadIdx.x < Bc)
+                store(&shared.hidden[threadIdx.x], hidden_rows(p, b, h, j * Bc + threadIdx.x));
+            copy_wait();
+            __syncthreads();  // all copies of Q, K and V have landed
+            note_tile(shared, b, h, i, j, masked);
+            if (first_row >= p.Nq) continue;  // no rows
+            float S[Bc / 8][4] = {};
+            score<T, d>(shared, S);
+            fold<T, d>(shared, p, first_row, j, masked, S, O, m, l);
+            note_rows(first_row, m, l);
+        }
+    }
+    write_rows<T, d>(p, b, h, first_row, O, m, l);
+}
+
+std::size_t workspace_bytes(const Shape& s, int) {
+    return std::size_t(s.B) * s.H * ceil_div(s.Nk, Bc) * sizeof(TileBounds);
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    if (p.columns.count > 0) launch(bound_tiles, dim3(ceil_div(p.Nk, Bc), p.columns.heads, p.B), 32, 0, p);
+    launch(attention<T, d>, dim3(ceil_div(p.Nq, Br), p.H, p.B), threads, sizeof(Shared<T, d>), p);
+}
+
+using Dims = HeadDims<64, 128>;
+LADDER_STAGE(
+    forward, Dims, .number = 62, .name = "column_bounds", .parent = 60,
+    .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
+    .change = "each key has bounds of the rows that see it; tiles are skipped by their minima and maxima",
+    .shows_in = "column-bounds", .takes = {Feature::window, Feature::columns}, .diff_budget = 110,
+    .workspace_bytes = workspace_bytes);
+
+}  // namespace
