@@ -26,7 +26,7 @@ enum class Backend : std::uint8_t {
 };
 
 /// What a problem may have beyond what every stage takes. A stage declares those that it takes, too.
-enum class Feature : std::uint8_t { window, columns, documents };
+enum class Feature : std::uint8_t { window, columns, documents, ranks };
 
 const char* name(DType dtype);
 const char* name(Pass pass);

@@ -2,12 +2,15 @@
 /// Ranks that are threads: what they send arrives, in any order of turns; who fails ends all.
 
 #include <array>
+#include <optional>
 #include <vector>
 
+#include "harness/count/counting.h"
 #include "harness/device/ranks.h"
 #include "harness/ladder/ladder.h"
-#include "harness/verify/divided_run.h"
-#include "harness/verify/verdict.h"
+#include "harness/verify/guarded_run.h"
+#include "harness/verify/one_case.h"
+#include "simt/simt.h"
 #include "tests/answers.h"
 #include "tests/catch.h"
 #include "tests/skip.h"
@@ -62,7 +65,7 @@ Stage stage_of(RunStage run) {
 std::string failure_of(RunStage run, int ranks = 3) {
     Numbers numbers(ranks);
     try {
-        run_ranks(*open_device(Backend::cpu), stage_of(run), numbers.problems, {});
+        open_device(Backend::cpu)->run_ranks(stage_of(run), numbers.problems, {});
     } catch (const CheckFailed& error) {
         return error.what();
     }
@@ -72,14 +75,17 @@ std::string failure_of(RunStage run, int ranks = 3) {
 TEST_CASE("ranks: every rank gets what every other one sent, whoever runs first") {
     if (!ladder::test::available(Backend::cpu)) return;
     const auto device = open_device(Backend::cpu);
+    const simt::KeptOptions kept;
     for (const int ranks : {1, 2, 3, 4, 8}) {
         for (const std::uint64_t seed : {0, 1, 2, 3, 4}) {
             Numbers numbers(ranks);
-            const auto traffic = run_ranks(*device, stage_of(pass_around), numbers.problems, {}, seed);
+            simt::options().seed = seed;
+            device->run_ranks(stage_of(pass_around), numbers.problems, {});
             for (int r = 0; r < ranks; ++r) {
                 CHECK(numbers.sums[r] == 11 * ((1 << ranks) - 1));
-                const std::size_t bytes = (ranks - 1) * 2 * sizeof(int);
-                CHECK(traffic[r] == Traffic{ranks - 1, bytes, bytes});
+                const std::uint64_t messages = ranks - 1, bytes = messages * 2 * sizeof(int);
+                const std::vector<std::uint64_t> nothing(ranks, 0);
+                CHECK(device->traffic()[r] == Traffic{messages, bytes, bytes, nothing});
             }
         }
     }
@@ -88,7 +94,7 @@ TEST_CASE("ranks: every rank gets what every other one sent, whoever runs first"
 TEST_CASE("ranks: one that fails ends all, and is named") {
     if (!ladder::test::available(Backend::cpu)) return;
     CHECK(failure_of([](const Problem& p) {
-              if (ring()->rank() == 1) throw std::runtime_error("no more paper");
+              if (ring()->rank() == 1) throw CheckFailed("no more paper");
               pass_around(p);
           }) == "rank 1 of 3: no more paper");
 }
@@ -120,30 +126,64 @@ TEST_CASE("ranks: what is received is NaN until it has been waited for") {
           }) == "");
 }
 
-/// The stages for several GPUs, and what becomes of a case on them.
-void check_divided(const Case& c) {
-    const Inputs inputs = make_inputs(c);
+Case divided(const Shape& shape, int ranks, bool causal) {
+    Case c = ladder::test::make_case(shape, DType::bf16, causal);
+    c.layout = Layout::bhnd;
+    c.ranks = ranks;
+    return c;
+}
+
+const Stage& stage_for_ranks(int number) {
+    return *find_stage(number);
+}
+
+TEST_CASE("ranks: the parts of a case make the whole, and every rank has its device's memory", "[ranks]") {
+    if (!ladder::test::available(Backend::checked)) return;
     const auto device = open_device(Backend::checked);
-    for (const Stage& stage : stages()) {
-        if (stage.chunks == 0) continue;
+    for (const int number : {85, 86, 87}) {
         for (const int ranks : {1, 2, 3, 4, 8}) {
-            INFO(stage.folder() << " on " << ranks << " ranks, " << c.description());
-            const DividedRun run = run_divided(*device, stage, c, inputs, ranks);
-            const Verdict verdict = judge(c, inputs, run.outputs);
-            CHECK(verdict.report == "");
-            const DividedRun other = run_divided(*device, stage, c, inputs, ranks, 1);
-            CHECK((run.outputs.O == other.outputs.O && run.outputs.L == other.outputs.L));
-            CHECK(run.traffic == other.traffic);
+            for (const bool causal : {false, true}) {
+                const Case c = divided({1, 2, 1, 137, 137, 64}, ranks, causal);
+                INFO(number << " " << c.description());
+                CHECK(verify(*device, stage_for_ranks(number), c).report == "");
+            }
         }
     }
 }
 
-TEST_CASE("ranks: stages for several GPUs are right on 1 to 8 of them, ragged, causal or not", "[ranks]") {
-    if (!ladder::test::available(Backend::checked)) return;
-    check_divided(ladder::test::make_case({1, 2, 1, 203, 203, 64}, DType::fp16, true));
-    check_divided(ladder::test::make_case({2, 3, 1, 16, 16, 64}, DType::bf16, true));
-    check_divided(ladder::test::make_case({1, 4, 2, 70, 333, 64}, DType::bf16));
-    check_divided(ladder::test::make_case({1, 2, 2, 129, 129, 128}, DType::bf16, true));
+TEST_CASE("ranks: outputs and traffic are the same whichever rank runs first", "[ranks]") {
+    if (!ladder::test::available(Backend::cpu)) return;
+    const auto device = open_device(Backend::cpu);
+    const simt::KeptOptions kept;
+    const Case c = divided({1, 2, 2, 70, 70, 64}, 4, true);
+    const Inputs inputs = make_inputs(c);
+    for (const int number : {85, 86, 87}) {
+        std::optional<Outputs> first;
+        std::vector<Traffic> traffic;
+        for (const std::uint64_t seed : {1, 2, 3}) {
+            simt::options().seed = seed;
+            const Outputs outputs = run_stage(*device, stage_for_ranks(number), c, inputs);
+            if (first) {
+                CHECK((outputs.O == first->O && outputs.L == first->L));
+                CHECK(device->traffic() == traffic);
+            }
+            first = outputs;
+            traffic = device->traffic();
+        }
+    }
+}
+
+TEST_CASE("ranks: what a stage cannot divide is refused by name", "[ranks]") {
+    const auto why_not = [](int stage, Case c) { return why_not_taken(*find_stage(stage), c); };
+    CHECK(why_not(4, divided({1, 1, 1, 64, 64, 64}, 2, false)) == "04_split_q does not take several ranks");
+    CHECK(why_not(86, divided({1, 1, 1, 7, 64, 64}, 4, false)) ==
+          "86_zigzag cuts a sequence for 4 ranks into 8 chunks: 7 rows are too few");
+    CHECK(why_not(85, divided({1, 1, 1, 64, 65, 64}, 2, true)) ==
+          "85_ring takes a causal mask on several ranks for as many keys as query rows alone");
+    Case strided = divided({1, 1, 1, 64, 64, 64}, 2, true);
+    strided.layout = Layout::bnhd;
+    CHECK(why_not(87, strided) ==
+          "87_overlap takes K and V in one piece on several ranks: --layout bhnd");
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ struct Counted {
     std::string columns = {};
     std::uint64_t seed = 1;
     std::string documents = {};
+    int ranks = 1;
 
     Count B() const { return shape.B; }
     Count H() const { return shape.H; }

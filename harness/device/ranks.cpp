@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <optional>
-#include <random>
 #include <thread>
 
 #ifdef LADDER_HAS_CPU
@@ -15,193 +12,177 @@
 #endif
 
 namespace ladder {
-#ifdef LADDER_HAS_CPU
 namespace {
 
 /// Ends a rank because another one failed.
 struct Abandoned {};
 
-/// The ranks' meeting place. The thread whose turn it is holds `mutex`.
-class Meeting {
-  public:
-    Meeting(const Shape& whole, int ranks, std::uint64_t seed)
-        : whole_(whole), seats_(ranks), random_(seed) {}
+}  // namespace
 
-    /// Waits for the first turn.
-    void enter(int rank) {
-        std::unique_lock lock(mutex_);
-        turn_changed_.wait(lock, [&] { return turn_ == rank; });
-        seats_[rank].launches_before = simt::counters().launches;
-        lock.release();
-    }
-    /// With no further turn. The first failure is kept.
-    void leave(int rank, std::exception_ptr failure) {
-        std::unique_lock lock(mutex_, std::adopt_lock);
-        seats_[rank].gone = true;
-        if (failure && !failure_) failure_ = failure, failed_rank_ = rank;
-        next_turn();
-    }
-    /// Draws who begins, once all threads exist.
-    void begin() {
+void Turns::run(const std::function<void(int rank)>& f) {
+    {
+        std::vector<std::jthread> threads;
+        for (int rank = 0; rank < ranks(); ++rank) {
+            threads.emplace_back([&, rank] {
+                std::unique_lock lock(mutex_);
+                turn_changed_.wait(lock, [&] { return turn_ == rank; });
+                try {
+                    if (!failure_) f(rank);
+                } catch (const Abandoned&) {
+                } catch (...) {
+                    if (!failure_) failure_ = std::current_exception(), failed_rank_ = rank;
+                }
+                seats_[rank].has_ended = true;
+                next_turn();
+            });
+        }
         const std::lock_guard lock(mutex_);
         next_turn();
     }
-    /// Lets others run until `met` holds, which may depend on their seats.
-    template <class Condition>
-    void wait_until(int rank, const Condition& met) {
-        std::unique_lock lock(mutex_, std::adopt_lock);
-        Seat& seat = seats_[rank];
-        seat.launches += simt::counters().launches - seat.launches_before;
-        seat.ready = met;
-        next_turn();
-        turn_changed_.wait(lock, [&] { return turn_ == rank; });
-        seat.ready = nullptr;
-        seat.launches_before = simt::counters().launches;
-        lock.release();
-        if (failure_) throw Abandoned();
-        if (!met()) throw CheckFailed("it waits for a message that no rank sends or takes");
-    }
+    if (failure_) rethrow();
+}
 
-    struct Seat {
-        std::function<bool()> ready = nullptr;  ///< what it waits for
-        bool gone = false;
-        std::optional<std::array<Message, 2>> sent = {};  ///< since start(), until the next rank took it
-        int received = 0, started = 0;
-        std::uint64_t launches = 0, launches_before = 0, launches_at_start = 0;
-        Traffic traffic = {};
-    };
-    Seat& seat(int rank) { return seats_[(rank + ranks()) % ranks()]; }
-    std::uint64_t launches(int rank) const {
-        return seats_[rank].launches + simt::counters().launches - seats_[rank].launches_before;
-    }
-    int ranks() const { return static_cast<int>(seats_.size()); }
-    const Shape& whole() const { return whole_; }
-    const std::exception_ptr& failure() const { return failure_; }
-    int failed_rank() const { return failed_rank_; }
+void Turns::wait_until(int rank, const std::function<bool()>& met) {
+    std::unique_lock lock(mutex_, std::adopt_lock);
+    seats_[rank].ready = met;
+    next_turn();
+    turn_changed_.wait(lock, [&] { return turn_ == rank; });
+    seats_[rank].ready = nullptr;
+    lock.release();  // the turn goes on
+    if (failure_) throw Abandoned();
+    if (!met()) throw CheckFailed("it waits for a message that no rank sends or takes");
+}
 
-  private:
-    /// Of the ranks that can go on, a drawn one; if none can, or one failed, one that is still there, to end.
-    void next_turn() {
-        std::vector<int> able, present;
-        for (int r = 0; r < ranks(); ++r) {
-            if (seats_[r].gone) continue;
-            present.push_back(r);
-            if (!seats_[r].ready || seats_[r].ready()) able.push_back(r);
-        }
-        const std::vector<int>& from = able.empty() || failure_ ? present : able;
-        turn_ = from.empty() ? -1 : from[random_() % from.size()];
-        turn_changed_.notify_all();
+/// Of the ranks that can go on, a drawn one; if none can, or one failed, one that has not ended, so that it
+/// does.
+void Turns::next_turn() {
+    std::vector<int> able, left;
+    for (int r = 0; r < ranks(); ++r) {
+        if (seats_[r].has_ended) continue;
+        left.push_back(r);
+        if (!seats_[r].ready || seats_[r].ready()) able.push_back(r);
     }
+    const std::vector<int>& from = able.empty() || failure_ ? left : able;
+    turn_ = from.empty() ? -1 : from[random_() % from.size()];
+    turn_changed_.notify_all();
+}
 
-    const Shape whole_;
-    std::vector<Seat> seats_;
-    std::mt19937_64 random_;
-    std::mutex mutex_;
-    std::condition_variable turn_changed_;
-    int turn_ = -1;
-    std::exception_ptr failure_;
-    int failed_rank_ = -1;
+void Turns::rethrow() const {
+    const std::string rank = fmt::format("rank {} of {}: ", failed_rank_, ranks());
+    try {
+        std::rethrow_exception(failure_);
+    } catch (const BadUsage& error) {
+        throw BadUsage(rank + error.what());
+    } catch (const CannotRun& error) {
+        throw CannotRun(rank + error.what());
+    } catch (const std::exception& error) {
+        throw CheckFailed(rank + error.what());
+    }
+}
+
+void require_same_size(const Message& sent, const Message& expected, int rank, int ranks) {
+    if (sent.send_bytes == expected.receive_bytes) return;
+    throw CheckFailed(fmt::format("it expects {} bytes of rank {}, which sends {}", expected.receive_bytes,
+                                  (rank + ranks - 1) % ranks, sent.send_bytes));
+}
+
+#ifdef LADDER_HAS_CPU
+namespace {
+
+using KV = std::array<Message, 2>;
+
+/// A rank, as its neighbours see it
+struct Seat {
+    std::optional<KV> sent = {};  ///< since start(), until the next rank took it
+    Traffic traffic = {};
 };
 
 class MemoryRing final : public Ring {
   public:
-    MemoryRing(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
-    int rank() const override { return rank_; }
-    int ranks() const override { return meeting_.ranks(); }
-    int Nq() const override { return meeting_.whole().Nq; }
-    int Nk() const override { return meeting_.whole().Nk; }
+    MemoryRing(Turns& turns, std::vector<Seat>& seats, const Shape& whole, int rank)
+        : turns_(turns), whole_(whole), rank_(rank), own_(seats[rank]),
+          previous_(seats[(rank + turns.ranks() - 1) % turns.ranks()]) {}
 
-    void start(const std::array<Message, 2>& K_V) override {
-        Meeting::Seat& own = meeting_.seat(rank_);
+    int rank() const override { return rank_; }
+    int ranks() const override { return turns_.ranks(); }
+    int Nq() const override { return whole_.Nq; }
+    int Nk() const override { return whole_.Nk; }
+
+    void start(const KV& K_V) override {
         if (pending_) throw CheckFailed("it starts a message before it has waited for the last one");
-        pending_ = K_V;
+        pending_ = own_.sent = K_V;
         const simt::DuringLaunch memory_is_accessible;
         for (const Message& m : K_V) {
             std::memset(m.receive, 0xff, m.receive_bytes);
-            own.traffic.bytes += m.send_bytes;
+            own_.traffic.bytes += m.send_bytes;
         }
-        own.sent = K_V;
-        own.traffic.messages += 1;
-        own.launches_at_start = meeting_.launches(rank_);
+        own_.traffic.messages += 1;
+        launches_at_start_ = work().launches;
     }
 
     void wait() override {
         if (!pending_) throw CheckFailed("it waits for a message that it has not started");
-        Meeting::Seat &own = meeting_.seat(rank_), &previous = meeting_.seat(rank_ - 1);
-        if (meeting_.launches(rank_) == own.launches_at_start) {
-            for (const Message& m : *pending_) own.traffic.exposed_bytes += m.send_bytes;
+        if (work().launches == launches_at_start_) {
+            for (const Message& m : *pending_) own_.traffic.exposed_bytes += m.send_bytes;
         }
-        meeting_.wait_until(rank_, [&previous] { return previous.sent.has_value(); });
+        end_step();
+        wait_until([this] { return previous_.sent.has_value(); });
         {
             const simt::DuringLaunch memory_is_accessible;
             for (std::size_t k = 0; k < pending_->size(); ++k) {
-                const Message &to = (*pending_)[k], &from = (*previous.sent)[k];
-                if (from.send_bytes != to.receive_bytes) {
-                    throw CheckFailed(fmt::format("it expects {} bytes of rank {}, which sends {}",
-                                                  to.receive_bytes, (rank_ + ranks() - 1) % ranks(),
-                                                  from.send_bytes));
-                }
+                const Message &to = (*pending_)[k], &from = (*previous_.sent)[k];
+                require_same_size(from, to, rank_, ranks());
                 std::memcpy(to.receive, from.send, from.send_bytes);
             }
         }
-        previous.sent.reset();
-        meeting_.wait_until(rank_, [&own] { return !own.sent.has_value(); });
+        previous_.sent.reset();
+        wait_until([this] { return !own_.sent.has_value(); });
         pending_.reset();
     }
 
+    void end() {
+        end_step();
+        if (pending_) throw CheckFailed("it ends before it has waited for its last message");
+    }
+
   private:
-    Meeting& meeting_;
+    void end_step() {
+        own_.traffic.products.push_back(work().wgmma_columns - products_before_);
+        products_before_ = work().wgmma_columns;
+    }
+    /// That of this rank: while others have their turns, the counters are theirs.
+    simt::Counters work() const { return simt::counters() - of_others_; }
+    void wait_until(const std::function<bool()>& met) {
+        const simt::Counters own = work();
+        turns_.wait_until(rank_, met);
+        of_others_ = simt::counters() - own;
+    }
+
+    Turns& turns_;
+    const Shape& whole_;
     const int rank_;
-    std::optional<std::array<Message, 2>> pending_;
+    Seat &own_, &previous_;
+    std::optional<KV> pending_;
+    simt::Counters of_others_ = simt::counters();
+    std::uint64_t launches_at_start_ = 0, products_before_ = 0;
 };
 
 }  // namespace
 
-std::vector<Traffic> run_ranks(Device& device, const Stage& stage, const std::vector<Problem>& problems,
-                               const Shape& whole, std::uint64_t seed) {
-    if (device.backend() == Backend::gpu) throw CannotRun("several ranks run on the CPU back-ends alone");
-    const RunStage run_stage = device.ready(stage).run;
-    simt::reset_counters();
-    Meeting meeting(whole, static_cast<int>(problems.size()), seed);
-    {
-        std::vector<std::jthread> threads;
-        for (int rank = 0; rank < meeting.ranks(); ++rank) {
-            threads.emplace_back([&, rank] {
-                MemoryRing own(meeting, rank);
-                ring() = &own;
-                meeting.enter(rank);
-                std::exception_ptr failure;
-                try {
-                    run_stage(problems[rank]);
-                } catch (const Abandoned&) {
-                } catch (...) {
-                    failure = std::current_exception();
-                }
-                meeting.leave(rank, failure);
-            });
-        }
-        meeting.begin();
-    }
-    if (meeting.failure()) {
-        const std::string who = fmt::format("rank {} of {}: ", meeting.failed_rank(), meeting.ranks());
-        try {
-            std::rethrow_exception(meeting.failure());
-        } catch (const BadUsage& error) {
-            throw BadUsage(who + error.what());
-        } catch (const CannotRun& error) {
-            throw CannotRun(who + error.what());
-        } catch (const std::exception& error) {
-            throw CheckFailed(who + error.what());
-        }
-    }
+std::vector<Traffic> run_in_memory(const std::function<void(const Problem&)>& run_stage,
+                                   const std::vector<Problem>& problems, const Shape& whole,
+                                   std::uint64_t seed) {
+    Turns turns(static_cast<int>(problems.size()), seed);
+    std::vector<Seat> seats(problems.size());
+    turns.run([&](int rank) {
+        MemoryRing own(turns, seats, whole, rank);
+        ring() = &own;
+        run_stage(problems[rank]);
+        own.end();
+    });
     std::vector<Traffic> traffic;
-    for (int rank = 0; rank < meeting.ranks(); ++rank) traffic.push_back(meeting.seat(rank).traffic);
+    for (const Seat& seat : seats) traffic.push_back(seat.traffic);
     return traffic;
-}
-#else
-std::vector<Traffic> run_ranks(Device&, const Stage&, const std::vector<Problem>&, const Shape&,
-                               std::uint64_t) {
-    throw CannotRun("several ranks need the CPU back-end, which this build has not");
 }
 #endif
 

@@ -94,6 +94,7 @@ bool read(std::string_view value, std::vector<Feature>& features) {
         if (item == "Feature::window") features.push_back(Feature::window);
         if (item == "Feature::columns") features.push_back(Feature::columns);
         if (item == "Feature::documents") features.push_back(Feature::documents);
+        if (item == "Feature::ranks") features.push_back(Feature::ranks);
     }
     return !list.empty() && features.size() == list.size();
 }

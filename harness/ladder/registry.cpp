@@ -47,8 +47,10 @@ const char* name(Feature feature) {
             return "a sliding window";
         case Feature::columns:
             return "column bounds";
-        default:
+        case Feature::documents:
             return "packed documents";
+        default:
+            return "several ranks";
     }
 }
 

@@ -27,7 +27,8 @@ std::string ProblemRows::short_name() const {
     if (window != Window()) seen = short_size(window.left + window.right + 1) + " of ";
     if (!documents.empty())
         seen += fmt::format("{} in ", std::count(documents.begin(), documents.end(), ',') + 1);
-    return fmt::format("{} {}{}", first->regime, seen, short_size(first->shape.Nk));
+    return fmt::format("{} {}{}{}", first->regime, seen, short_size(first->shape.Nk),
+                       first->ranks == 1 ? "" : fmt::format(" on {}", first->ranks));
 }
 
 std::vector<ProblemRows> by_problem(const Results& results) {

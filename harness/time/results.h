@@ -50,6 +50,7 @@ struct ProblemLabel {
     std::string columns = {};    ///< of column_patterns(), drawn by seed 1; in JSON only if there are any
     std::string documents = {};  ///< as Case::documents; in JSON only if there are any
     Pass pass = Pass::forward;   ///< in JSON only if it is not that
+    int ranks = 1;               ///< that divide the sequence; in JSON only if there are several
 };
 
 /// Whether both are about the same problem in the same regime.

@@ -352,8 +352,10 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 for (int c = 0; c < d / 2; ++c) O[c] *= alpha[row_of(c)];
             }
         }
-        mbarrier_arrive(&shared.Q_empty[Q_slot]);
         start_product(Tc - 1);
+        // After the last V has arrived: a warpgroup that leaves tiles out waits for none of their phases
+        // itself. With its next Q it must know that all of them are complete, since it waits by parity.
+        mbarrier_arrive(&shared.Q_empty[Q_slot]);
         for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that others see
         wgmma_wait<0>(O);
         fence_operand(P);
@@ -410,11 +412,8 @@ template <class T, int d>
 void forward(const Problem& p) {
     const int P = ring() ? ring()->ranks() : 1, rank = ring() ? ring()->rank() : 0;
     const int N = ring() ? ring()->Nk() : p.Nk;
-    if (P > 1 && p.causal && N != ring()->Nq())
-        throw BadUsage("a causal ring needs as many keys as query rows");
     const auto early = [&](int source) { return chunk_rows(N, 2 * P, source); };
     const auto keys = [&](int source) { return early(source) + chunk_rows(N, 2 * P, 2 * P - 1 - source); };
-    if (2 * P > N) throw BadUsage("each chunk needs a key");
     char* slots = static_cast<char*>(p.workspace) + sum_bytes(p);
     View K = p.K, V = p.V;
     for (int t = 0; t < P; ++t) {
@@ -458,6 +457,6 @@ LADDER_STAGE(forward, Dims, .number = 87, .name = "overlap", .parent = 86,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "the next K and V travel during the kernel of this step", .shows_in = "long",
-             .chunks = 2, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .takes = {Feature::ranks}, .chunks = 2, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace
