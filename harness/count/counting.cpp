@@ -127,7 +127,7 @@ Case telling_case(const Stage& stage) {
     if (regime.ends_with("window")) c.window = {99, 0};
     if (regime == "column-bounds") c.columns = "documents";
     if (regime == "packed") c.documents = "200,40,272";
-    if (takes(stage, Feature::ranks)) c.ranks = 4;
+    if (takes(stage, Feature::ranks)) c.ranks = 4, c.shape.Nq = c.shape.Nk = 1024;
     c.causal = regime == "causal" || regime.ends_with("wide") || c.ranks > 1;
     c.pass = stage.pass;
     return c;
