@@ -182,8 +182,7 @@ TEST_CASE("ranks: what a stage cannot divide is refused by name", "[ranks]") {
           "85_ring takes a causal mask on several ranks for as many keys as query rows alone");
     Case strided = divided({1, 1, 1, 64, 64, 64}, 2, true);
     strided.layout = Layout::bnhd;
-    CHECK(why_not(87, strided) ==
-          "87_overlap takes K and V in one piece on several ranks: --layout bhnd");
+    CHECK(why_not(87, strided) == "87_overlap takes K and V in one piece on several ranks: --layout bhnd");
 }
 
 }  // namespace

@@ -275,7 +275,8 @@ void RemoteDevice::run_ranks(const Stage& stage, const std::vector<Problem>& pro
     for (const Problem& problem [[maybe_unused]] : problems) {
         const auto did = receive_value<wire::Did>();
         const auto steps = std::min<std::uint64_t>(did.steps, wire::most_ranks);
-        traffic_.push_back({did.messages, did.bytes, did.exposed_bytes, {did.products, did.products + steps}});
+        traffic_.push_back(
+            {did.messages, did.bytes, did.exposed_bytes, {did.products, did.products + steps}});
     }
 }
 

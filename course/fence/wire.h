@@ -13,7 +13,16 @@ namespace ladder::wire {
 /// The socket's file descriptor in the program.
 inline constexpr int socket = 3;
 
-enum class Request : std::uint32_t { describe, workspace, allocate, release, upload, download, run, run_ranks };
+enum class Request : std::uint32_t {
+    describe,
+    workspace,
+    allocate,
+    release,
+    upload,
+    download,
+    run,
+    run_ranks
+};
 
 struct Header {
     Request request;

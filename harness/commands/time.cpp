@@ -242,9 +242,11 @@ Document run(const TimeOptions& options) {
     options.named_peers({});
     if (!options.like.empty()) throw BadUsage("run it as ./lab time --like in the folder of the sources");
     if (options.ranks != 0 && !options.problem.shape) throw BadUsage("--ranks goes with --shape");
-    if (options.ranks != 0 && options.stages.words.empty()) throw BadUsage("--ranks needs stages that take it");
+    if (options.ranks != 0 && options.stages.words.empty())
+        throw BadUsage("--ranks needs stages that take it");
     require_ranks(options.stages.selected(), options.ranks);
-    if (options.ranks > 1 && !options.peers.empty()) throw BadUsage("--peers are for one GPU, not for --ranks");
+    if (options.ranks > 1 && !options.peers.empty())
+        throw BadUsage("--peers are for one GPU, not for --ranks");
     std::string why_no_gpu;
     if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
     if (!options.peers.empty()) throw CannotRun("--peers needs a GPU: " + why_no_gpu);

@@ -182,8 +182,8 @@ Document run(const VerifyOptions& options) {
     if (options.random > 0) {
         const CaseOptions& wanted = options.problem;
         if (wanted.shape || wanted.causal || wanted.window != Window() || !wanted.columns.empty() ||
-            !wanted.documents.empty() || wanted.dtype || wanted.layout || wanted.input || options.ranks != 0 ||
-            options.quick)
+            !wanted.documents.empty() || wanted.dtype || wanted.layout || wanted.input ||
+            options.ranks != 0 || options.quick)
             throw BadUsage("--random draws all of a problem: it goes with --seed alone");
     } else {
         for (const Stage* stage : options.stages.selected())

@@ -101,9 +101,7 @@ class CpuDevice final : public Device {
     void run_ranks(const Stage& stage, const std::vector<Problem>& problems, const Shape& whole) override {
         const RunStage run_stage = ready(stage).run;
         simt::reset_counters();
-        const auto run_one = [&](const Problem& problem) {
-            in_words(stage, [&] { run_stage(problem); });
-        };
+        const auto run_one = [&](const Problem& problem) { in_words(stage, [&] { run_stage(problem); }); };
         traffic_ = run_in_memory(run_one, problems, whole, simt::options().seed);
     }
     std::vector<Traffic> traffic() const override { return traffic_; }

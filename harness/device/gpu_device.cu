@@ -110,7 +110,8 @@ struct Clock {
     }
 
     void flush_cache(int sm_count, cudaStream_t stream = nullptr) const {
-        read_all<<<8 * sm_count, 256, 0, stream>>>(static_cast<uint4*>(flush.data()), flush.bytes() / sizeof(uint4));
+        read_all<<<8 * sm_count, 256, 0, stream>>>(static_cast<uint4*>(flush.data()),
+                                                   flush.bytes() / sizeof(uint4));
         check(cudaGetLastError(), "flush the cache");
     }
 

@@ -17,7 +17,8 @@ namespace {
 /// Of nccl.h, what is called: the build needs no NCCL.
 struct Nccl {
     using Comm = void*;
-    static constexpr int ok = 0, bytes = 0, floats = 7, sum = 0;  // ncclSuccess, ncclInt8, ncclFloat32, ncclSum
+    static constexpr int ok = 0, bytes = 0, floats = 7,
+                         sum = 0;  // ncclSuccess, ncclInt8, ncclFloat32, ncclSum
 
     int (*init_all)(Comm*, int count, const int* gpus);
     int (*abort)(Comm);
@@ -191,8 +192,9 @@ void NcclGroup::send_all() {
     for (int rank = 0; rank < P; ++rank) {
         const Member& m = *members_[rank];
         for (const Message& message : *m.pending) {
-            nccl.check(nccl.send(message.send, message.send_bytes, Nccl::bytes, (rank + 1) % P, m.comm, m.messages),
-                       "send");
+            nccl.check(
+                nccl.send(message.send, message.send_bytes, Nccl::bytes, (rank + 1) % P, m.comm, m.messages),
+                "send");
             nccl.check(nccl.receive(message.receive, message.receive_bytes, Nccl::bytes, (rank + P - 1) % P,
                                     m.comm, m.messages),
                        "receive");
@@ -241,7 +243,8 @@ void NcclGroup::finish() {
             if (error == cudaSuccess && m->comm != nullptr) nccl.async_error(m->comm, &state);
             if (error == cudaSuccess && state == Nccl::ok) continue;
             abort();
-            const std::string rank = "rank " + std::to_string(m->gpu) + " of " + std::to_string(ranks()) + ": ";
+            const std::string rank =
+                "rank " + std::to_string(m->gpu) + " of " + std::to_string(ranks()) + ": ";
             check(error, rank + "run");
             throw CheckFailed(rank + "NCCL: " + nccl.error_string(state));
         }

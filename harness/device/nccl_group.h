@@ -1,5 +1,6 @@
 /// @file
-/// Several GPUs of this machine that send to each other through NCCL, which is loaded when it is first needed.
+/// Several GPUs of this machine that send to each other through NCCL, which is loaded when it is first
+/// needed.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -100,7 +100,10 @@ struct Seat {
 class MemoryRing final : public Ring {
   public:
     MemoryRing(Turns& turns, std::vector<Seat>& seats, const Shape& whole, int rank)
-        : turns_(turns), whole_(whole), rank_(rank), own_(seats[rank]),
+        : turns_(turns),
+          whole_(whole),
+          rank_(rank),
+          own_(seats[rank]),
           previous_(seats[(rank + turns.ranks() - 1) % turns.ranks()]) {}
 
     int rank() const override { return rank_; }

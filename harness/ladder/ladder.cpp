@@ -123,7 +123,7 @@ bool is_last_of_part(const Stage& stage) {
                    other.has_head_dim(d) && !is_for_order(other);
         });
     };
-    return !is_ablation(stage.number) && !is_for_order(stage) &&
+    return !is_ablation(stage.number) && !is_for_order(stage) && stage.chunks == 0 &&
            std::any_of(stage.head_dims.begin(), stage.head_dims.end(), is_last_at);
 }
 

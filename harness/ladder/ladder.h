@@ -58,7 +58,7 @@ bool is_ablation(int number);
 bool is_for_order(const Stage& stage);
 
 /// Whether it is where its part arrives, at one of its head dimensions: no stage of the part comes after it
-/// there, but for those that exist for the order of sums. Never an ablation.
+/// there, but for those that exist for the order of sums. Never an ablation, nor a stage for several GPUs.
 bool is_last_of_part(const Stage& stage);
 
 /// The pages that open the parts, "10s_decoding.md" in stages_folder(), by the part's first number.

@@ -295,8 +295,8 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
     return cases;
 }
 
-/// A sequence that 2, 3, 4 and 8 ranks divide: chunks of a row each; ragged ones of grouped heads under a mask;
-/// of several tiles; and without a mask more keys than rows. Every kind of input and scale.
+/// A sequence that 2, 3, 4 and 8 ranks divide: chunks of a row each; ragged ones of grouped heads under a
+/// mask; of several tiles; and without a mask more keys than rows. Every kind of input and scale.
 std::vector<Case> divided(const Stage& stage, Cover how) {
     std::vector<Case> cases;
     const auto& inputs = input_kinds();

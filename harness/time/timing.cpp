@@ -133,13 +133,14 @@ class Contestant {
                Row& row)
         : row_(row), device_(device), stage_(stage), case_(c) {
         require_taken(stage, c);
-        if (c.ranks > 1) of_ranks_ = inputs_of_ranks(device, stage, c, downloaded_inputs(device, whole.front()));
+        if (c.ranks > 1)
+            of_ranks_ = inputs_of_ranks(device, stage, c, downloaded_inputs(device, whole.front()));
         for (const DeviceInputs& inputs : inputs_of(whole)) {
             const auto rank = static_cast<int>(runs_.size());
-            const DeviceProblem& run =
-                c.ranks == 1 ? runs_.emplace_back(device, stage, c, inputs)
-                             : runs_.emplace_back(device.of_rank(rank, c.ranks), stage,
-                                                  part_case(c, stage.chunks, rank), inputs);
+            const DeviceProblem& run = c.ranks == 1
+                                           ? runs_.emplace_back(device, stage, c, inputs)
+                                           : runs_.emplace_back(device.of_rank(rank, c.ranks), stage,
+                                                                part_case(c, stage.chunks, rank), inputs);
             problems_.push_back(run.problem);
             for (const auto* output : {&run.O, &run.L, &run.dQ, &run.dK, &run.dV}) {
                 if (output->bytes() == 0) continue;
@@ -165,11 +166,10 @@ class Contestant {
     void fetch() {
         int rank = 0;
         for (const DeviceProblem& run : runs_) {
-            const Outputs part = {downloaded<std::uint16_t>(device_, run.O),
-                                  downloaded<float>(device_, run.L),
-                                  downloaded<std::uint16_t>(device_, run.dQ),
-                                  downloaded<std::uint16_t>(device_, run.dK),
-                                  downloaded<std::uint16_t>(device_, run.dV)};
+            const Outputs part = {
+                downloaded<std::uint16_t>(device_, run.O), downloaded<float>(device_, run.L),
+                downloaded<std::uint16_t>(device_, run.dQ), downloaded<std::uint16_t>(device_, run.dK),
+                downloaded<std::uint16_t>(device_, run.dV)};
             if (case_.ranks == 1) {
                 outputs_ = part;
             } else {
@@ -258,7 +258,7 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     const auto& [device, stopwatch, peers] = machine;
     on_phase("time");
     std::list<DeviceInputs> inputs;  // of one
-    std::optional<Sample> sample;  // these outlive the contestants, whose verification reads them
+    std::optional<Sample> sample;    // these outlive the contestants, whose verification reads them
     std::optional<Expected> expected;
     std::list<Contestant> contestants;
     std::vector<Racer> racers;
@@ -310,8 +310,7 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
 
 ProblemLabel label_of(const TimedCase& timed) {
     const Case& c = timed.problem;
-    return {timed.regime, c.shape, c.dtype, c.causal, c.window, c.columns, c.documents, c.pass,
-            c.ranks};
+    return {timed.regime, c.shape, c.dtype, c.causal, c.window, c.columns, c.documents, c.pass, c.ranks};
 }
 
 StageLabel label_of(const Stage& stage, const TimedCase& timed) {

@@ -213,8 +213,7 @@ Outputs run_guarded(Device& device, const Stage& stage, const Case& c,
     for (const DeviceInputs& inputs : inputs_of_ranks) {
         const auto rank = static_cast<int>(problems.size());
         const Case part = part_case(c, stage.chunks, rank);
-        problems.push_back(
-            ranks.emplace_back(device.of_rank(rank, c.ranks), stage, part, inputs).problem);
+        problems.push_back(ranks.emplace_back(device.of_rank(rank, c.ranks), stage, part, inputs).problem);
     }
     device.run_ranks(stage, problems, c.shape);
     Outputs outputs;

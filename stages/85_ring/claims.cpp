@@ -1,5 +1,5 @@
-// P ranks send P - 1 messages, all but one part of K and V, while they compute nothing. On one rank the rows of
-// O go to memory without a detour by shared memory, and the rest is the parent's.
+// P ranks send P - 1 messages, all but one part of K and V, while they compute nothing. On one rank the rows
+// of O go to memory without a detour by shared memory, and the rest is the parent's.
 #include "claims.h"
 
 using namespace ladder;

@@ -109,9 +109,8 @@ inline void claim_plan(Claims& c, const RankPlan& plan) {
     c.is("exponentials", plan.sum([](const Counted& own) {
         return computed_tiles(own) * 64 * hopper_Bc(own) + own.rows() * in_a_quad * 2;
     }));
-    c.is("divides", plan.sum([](const Counted& own) {
-        return (own.rows() - own.rows_without_keys()) * in_a_quad * 2;
-    }));
+    c.is("divides",
+         plan.sum([](const Counted& own) { return (own.rows() - own.rows_without_keys()) * in_a_quad * 2; }));
     c.is("stmatrix", 0);
     c.is("bulk_stores", 0);
     if (p.ranks == 1) return;

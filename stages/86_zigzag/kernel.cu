@@ -399,9 +399,9 @@ std::size_t part_bytes(const Shape& shape, int rows) {  // of K, or of V
     return std::size_t(shape.B) * shape.Hkv * rows * shape.d * 2;
 }
 
-/// Bytes of a slot for K or V of any rank, whose part may have two keys more than this one's
+/// Bytes of a slot for K or V of any rank, whose part may have one key more than this one's
 std::size_t slot_bytes(const Shape& shape) {
-    return part_bytes(shape, shape.Nk + 2);
+    return part_bytes(shape, shape.Nk + 1);
 }
 
 std::size_t sum_bytes(const Shape& shape) {
@@ -456,6 +456,7 @@ LADDER_STAGE(forward, Dims, .number = 86, .name = "zigzag", .parent = 85,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "rank r holds chunks r and 2P-1-r: equal work under a causal mask", .shows_in = "long",
-             .takes = {Feature::ranks}, .chunks = 2, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .takes = {Feature::ranks}, .chunks = 2, .workspace_bytes = workspace_bytes,
+             .counter_bytes = counter_bytes);
 
 }  // namespace

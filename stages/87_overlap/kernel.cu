@@ -398,9 +398,9 @@ std::size_t part_bytes(const Shape& shape, int rows) {  // of K, or of V
     return std::size_t(shape.B) * shape.Hkv * rows * shape.d * 2;
 }
 
-/// Bytes of a slot for K or V of any rank, whose part may have two keys more than this one's
+/// Bytes of a slot for K or V of any rank, whose part may have one key more than this one's
 std::size_t slot_bytes(const Shape& shape) {
-    return part_bytes(shape, shape.Nk + 2);
+    return part_bytes(shape, shape.Nk + 1);
 }
 
 std::size_t sum_bytes(const Shape& shape) {
@@ -457,6 +457,7 @@ LADDER_STAGE(forward, Dims, .number = 87, .name = "overlap", .parent = 86,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "the next K and V travel during the kernel of this step", .shows_in = "long",
-             .takes = {Feature::ranks}, .chunks = 2, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .takes = {Feature::ranks}, .chunks = 2, .workspace_bytes = workspace_bytes,
+             .counter_bytes = counter_bytes);
 
 }  // namespace
