@@ -58,6 +58,13 @@ void take_turns([[maybe_unused]] Device& device, [[maybe_unused]] const Stage& s
 #endif
 }
 
+void note_work(Work& work, Device& device, const Stage& stage, const Case& c) {
+    const Case part = c.ranks == 1 ? c : part_case(c, stage.chunks, 0);  // the largest
+    work.counters = device.counters();
+    work.workspace_bytes = Workspace::bytes(device, stage, part.shape);
+    if (c.ranks > 1) add_traffic(work, device.traffic());
+}
+
 Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs) {
     Work work;
 #ifdef LADDER_HAS_CPU
@@ -72,12 +79,7 @@ Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs&
         if (const std::string why_not = why_not_taken(stage, c); !why_not.empty()) throw CannotRun(why_not);
         take_turns(device, stage, c);
         run_stage(device, stage, c, inputs);
-        work.counters = device.counters();
-        work.workspace_bytes = Workspace::bytes(device, stage, c.shape);
-        if (c.ranks > 1) {
-            work.workspace_bytes = Workspace::bytes(device, stage, part_case(c, stage.chunks, 0).shape);
-            add_traffic(work, device.traffic());
-        }
+        note_work(work, device, stage, c);
     } catch (const CannotRun& error) {
         work.why_not = error.what();
     }
