@@ -24,7 +24,7 @@ WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by o
 # The 50s add two sweeps of gradients and parts that end with several stages to harness/, and a counter to simt/; the 60s
 # add windows, column bounds and documents to problems, cases, regimes and options in harness/, and to simt/ a check of phases,
 # a refusal and a vote; several GPUs add ranks to harness/: threads, a ring over NCCL, and the commands that they take.
-MOST_LINES = {"harness": 16900, "simt": 5545}
+MOST_LINES = {"harness": 17120, "simt": 5545}
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 

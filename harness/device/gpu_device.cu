@@ -20,6 +20,7 @@
 
 #include "harness/base/process.h"
 #include "harness/base/statistics.h"
+#include "harness/device/cuda_calls.h"
 #include "harness/device/device.h"
 #include "harness/device/nccl_group.h"
 #include "harness/device/stopwatch.h"
@@ -72,33 +73,6 @@ __global__ void read_all(uint4* words, std::size_t count) {
     }
     if (sum != 0) words->x = 0;  // never, but so the words are needed
 }
-
-/// A CUDA event, destroyed with its owner.
-class Event {
-  public:
-    Event() { check(cudaEventCreate(&event_), "create an event"); }
-    Event(const Event&) = delete;
-    Event& operator=(const Event&) = delete;
-    ~Event() { cudaEventDestroy(event_); }
-
-    void record(cudaStream_t stream = nullptr) { check(cudaEventRecord(event_, stream), "record an event"); }
-    bool has_happened() const {
-        const cudaError_t error = cudaEventQuery(event_);
-        if (error == cudaErrorNotReady) return false;
-        check(error, "run");
-        return true;
-    }
-    /// Waits for this event.
-    double milliseconds_since(const Event& start) const {
-        check(cudaEventSynchronize(event_), "run");
-        float milliseconds = 0;
-        check(cudaEventElapsedTime(&milliseconds, start.event_, event_), "read a time");
-        return milliseconds;
-    }
-
-  private:
-    cudaEvent_t event_ = nullptr;
-};
 
 /// What timing a call takes. Reading `flush`, several times the L2 cache, empties the cache. (Writing it
 /// would fill the cache with lines that have yet to go to memory, at the expense of the call.) It is read as

@@ -66,10 +66,6 @@ struct Nccl {
 
 }  // namespace
 
-void check(cudaError_t error, const std::string& doing) {
-    if (error != cudaSuccess) throw CheckFailed(doing + ": " + cudaGetErrorString(error));
-}
-
 /// One rank's part of the group, on its GPU
 struct NcclGroup::Member {
     explicit Member(int rank) : gpu(rank) {

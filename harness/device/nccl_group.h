@@ -3,33 +3,14 @@
 /// needed.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "harness/device/cuda_calls.h"
 #include "harness/device/ranks.h"
 
 namespace ladder {
-
-/// Throws CheckFailed unless it is cudaSuccess.
-void check(cudaError_t error, const std::string& doing);
-
-/// Makes a GPU the calling thread's, until the end of its scope.
-class CurrentGpu {
-  public:
-    explicit CurrentGpu(int gpu) {
-        check(cudaGetDevice(&before_), "ask for the current GPU");
-        check(cudaSetDevice(gpu), "choose a GPU");
-    }
-    CurrentGpu(const CurrentGpu&) = delete;
-    CurrentGpu& operator=(const CurrentGpu&) = delete;
-    ~CurrentGpu() { cudaSetDevice(before_); }
-
-  private:
-    int before_ = 0;
-};
 
 /// GPUs 0 to P - 1 as P ranks, each with a stream for its kernels and one for its messages.
 class NcclGroup {
