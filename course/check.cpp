@@ -19,7 +19,6 @@
 #include "harness/base/table.h"
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
-#include "harness/device/workspace.h"
 #include "harness/ladder/library.h"
 #include "harness/report/diff.h"
 #include "harness/verify/guarded_run.h"
@@ -139,8 +138,7 @@ class Checker {
 
     Ran run_on(RemoteDevice& device, const Case& one, const Inputs& inputs) {
         Ran ran{run_stage(device, stage_, one, inputs), {}};
-        ran.work.counters = device.counters();
-        ran.work.workspace_bytes = Workspace::bytes(device, stage_, one.shape);
+        note_work(ran.work, device, stage_, one);
         return ran;
     }
 

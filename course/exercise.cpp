@@ -239,8 +239,9 @@ std::string starting_kernel(const Exercise& e) {
     if (e.diff_budget != 80) more += fmt::format(", .diff_budget = {}", e.diff_budget);
     if (!e.repeats_exactly) more += ", .repeats_exactly = false";
     for (const std::string function : {"workspace_bytes", "counter_bytes"}) {
-        if (declaration.find("." + function) != std::string::npos)
-            more += fmt::format(", .{} = {}", function, function);
+        const std::size_t at = declaration.find("." + function + " = ");
+        if (at != declaration.npos)
+            more += ", " + declaration.substr(at, declaration.find_first_of(",)", at) - at);
     }
     kernel.replace(
         begin, end + 2 - begin,

@@ -200,6 +200,7 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
                              "stages/stage.h",
                              "stages/errors.h",
                              "stages/launch.h",
+                             "stages/ring.h",
                              "stages/README.md",
                              "docs/explorer.md",
                              "docs/glossary.md",

@@ -26,7 +26,7 @@ enum class Backend : std::uint8_t {
 };
 
 /// What a problem may have beyond what every stage takes. A stage declares those that it takes, too.
-enum class Feature : std::uint8_t { window, columns, documents, lengths, pages };
+enum class Feature : std::uint8_t { window, columns, documents, lengths, pages, ranks };
 
 /// What a stage multiplies, and so what its outputs are judged by.
 enum class Products : std::uint8_t {
@@ -145,6 +145,9 @@ struct Stage {
     Products products = Products::of_16_bits;  ///< what it multiplies
     int diff_budget = 80;         ///< most lines added or changed against the parent; 0 for no bound
     bool repeats_exactly = true;  ///< two runs agree bit for bit; false where sums go through atomics
+    /// Chunks of the sequence that each of P ranks holds: 1, number r of P for rank r; or 2, numbers r and
+    /// 2 P - 1 - r of 2 P. 0 if the stage is for one GPU alone. See stages/ring.h.
+    int chunks = 0;
     /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
     /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves

@@ -46,6 +46,13 @@ std::string with_sources(std::string text, const std::filesystem::path& library)
     return text;
 }
 
+/// Bytes of what kernels must store: O and L, or dQ, dK and dV.
+std::uint64_t least_stored(const Problem& p) {
+    const std::uint64_t rows = std::uint64_t(p.B) * p.H * p.Nq, keys = std::uint64_t(p.B) * p.Hkv * p.Nk;
+    const bool forward = p.dO.data == nullptr;
+    return forward ? rows * (2 * p.d + 4) : (rows + 2 * keys) * 2 * p.d;
+}
+
 }  // namespace
 
 /// The process and the socket to it.
@@ -164,6 +171,7 @@ Stage RemoteDevice::stage() {
     stage.parent = description.parent;
     stage.pass = description.pass == Pass::backward ? Pass::backward : Pass::forward;
     stage.repeats_exactly = description.repeats_exactly;
+    stage.chunks = std::clamp(description.chunks, 0, 2);
     for (unsigned k = 0; k < 32; ++k) {
         if (description.takes >> k & 1) stage.takes.push_back(static_cast<Feature>(k));
     }
@@ -247,6 +255,32 @@ void RemoteDevice::run(const Stage& stage, const Problem& problem) {
     require_alive();
     send_value(wire::Header{.request = wire::Request::run});
     send_value(wire::Run{problem, simt::options()});
+    const bool forward = problem.dO.data == nullptr;
+    receive_outcome(stage, least_stored(problem), forward ? "O and L" : "dQ, dK and dV");
+}
+
+void RemoteDevice::run_ranks(const Stage& stage, const std::vector<Problem>& problems, const Shape& whole) {
+    require_alive();
+    const auto ranks = static_cast<std::uint32_t>(problems.size());
+    if (ranks > wire::most_ranks) throw CannotRun(fmt::format("no more than {} ranks", wire::most_ranks));
+    send_value(wire::Header{.request = wire::Request::run_ranks});
+    send_value(wire::RunRanks{ranks, whole, simt::options()});
+    std::uint64_t least = 0;
+    for (const Problem& problem : problems) {
+        send_value(problem);
+        least += least_stored(problem);
+    }
+    receive_outcome(stage, least, "O and L");
+    traffic_.clear();
+    for (const Problem& problem [[maybe_unused]] : problems) {
+        const auto did = receive_value<wire::Did>();
+        const auto steps = std::min<std::uint64_t>(did.steps, wire::most_ranks);
+        traffic_.push_back(
+            {did.messages, did.bytes, did.exposed_bytes, {did.products, did.products + steps}});
+    }
+}
+
+void RemoteDevice::receive_outcome(const Stage& stage, std::uint64_t least, const char* what) {
     const auto ran = receive_value<wire::Ran>();
     if (ran.text > wire::most_text || ran.blocks > wire::most_blocks)
         fail("the program's answer makes no sense");
@@ -258,16 +292,12 @@ void RemoteDevice::run(const Stage& stage, const Problem& problem) {
     counters_ = ran.counters;
     if (ran.outcome == wire::Outcome::cannot_run) throw CannotRun(text);
     if (ran.outcome != wire::Outcome::ok) throw CheckFailed(with_named_lines(text, stage.source));
-    const std::uint64_t rows = std::uint64_t(problem.B) * problem.H * problem.Nq,
-                        keys = std::uint64_t(problem.B) * problem.Hkv * problem.Nk;
-    const bool forward = problem.dO.data == nullptr;
     if (counters_.launches == 0) throw CheckFailed("no kernel was launched");
-    if (const std::uint64_t least = forward ? rows * (2 * problem.d + 4) : (rows + 2 * keys) * 2 * problem.d;
-        counters_.global_store_bytes < least) {
+    if (counters_.global_store_bytes < least) {
         throw CheckFailed(
             fmt::format("the kernels stored {} bytes, but {} alone are {}: every store goes through "
                         "store()",
-                        counters_.global_store_bytes, forward ? "O and L" : "dQ, dK and dV", least));
+                        counters_.global_store_bytes, what, least));
     }
 }
 

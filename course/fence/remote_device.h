@@ -44,6 +44,8 @@ class RemoteDevice final : public Device {
     /// Also throws CheckFailed if kernels stored less than O and L: whatever wrote them, it was no kernel.
     void run(const Stage& stage, const Problem& problem) override;
     simt::Counters counters() const override { return counters_; }
+    void run_ranks(const Stage& stage, const std::vector<Problem>& problems, const Shape& whole) override;
+    std::vector<Traffic> traffic() const override { return traffic_; }
 
     /// The asynchronous copies to shared memory that each block of the last run started, by the block's
     /// number. With several launches, of the last.
@@ -70,6 +72,8 @@ class RemoteDevice final : public Device {
     void await(short event, const Turn& turn);
     void send(const void* data, std::size_t bytes);
     void receive(void* data, std::size_t bytes);
+    /// What came of a run that stores so many bytes at least.
+    void receive_outcome(const Stage& stage, std::uint64_t least, const char* what);
     template <class T>
     void send_value(const T& value) {
         send(&value, sizeof value);
@@ -92,6 +96,7 @@ class RemoteDevice final : public Device {
     std::map<void*, int> allocations_;
     std::string last_output_;
     simt::Counters counters_;
+    std::vector<Traffic> traffic_;
     std::vector<std::uint64_t> copies_of_blocks_;
 };
 

@@ -74,6 +74,7 @@ Description describe(const Stage& stage, const std::string& error) {
     description.pass = stage.pass;
     description.repeats_exactly = stage.repeats_exactly;
     for (const Feature feature : stage.takes) description.takes |= 1u << static_cast<unsigned>(feature);
+    description.chunks = stage.chunks;
     std::strncpy(description.stage_name, stage.name.c_str(), sizeof description.stage_name - 1);
     description.dims =
         static_cast<std::uint32_t>(std::min(stage.head_dims.size(), std::size(description.dim)));
@@ -83,9 +84,11 @@ Description describe(const Stage& stage, const std::string& error) {
     return description;
 }
 
-void run(Device& device, const Stage& stage, const Run& order) {
+/// Calls f, which runs the stage, and answers what came of it.
+template <class F>
+Outcome run(const Device& device, const simt::Machine& machine, F f) {
     simt::Options& options = simt::options();
-    options = order.machine;
+    options = machine;
     std::vector<std::uint64_t> copies_of_blocks;
     options.on_block = [&](std::uint64_t number, const simt::Counters& work) {
         static std::mutex mutex;
@@ -98,7 +101,7 @@ void run(Device& device, const Stage& stage, const Run& order) {
     Ran ran;
     std::string text;
     try {
-        device.run(stage, order.problem);
+        f();
     } catch (const CannotRun& error) {
         ran.outcome = Outcome::cannot_run;
         text = error.what();
@@ -113,6 +116,22 @@ void run(Device& device, const Stage& stage, const Run& order) {
     send(ran);
     write_bytes(text.data(), text.size());
     write_bytes(copies_of_blocks.data(), copies_of_blocks.size() * sizeof(std::uint64_t));
+    return ran.outcome;
+}
+
+void run_ranks(Device& device, const Stage& stage) {
+    const auto order = receive<RunRanks>();
+    std::vector<Problem> problems;
+    for (std::uint32_t rank = 0; rank < order.ranks; ++rank) problems.push_back(receive<Problem>());
+    const Outcome outcome =
+        run(device, order.machine, [&] { device.run_ranks(stage, problems, order.whole); });
+    if (outcome != Outcome::ok) return;
+    for (const Traffic& traffic : device.traffic()) {
+        Did did{traffic.messages, traffic.bytes, traffic.exposed_bytes,
+                std::min<std::size_t>(traffic.products.size(), most_ranks)};
+        std::copy_n(traffic.products.begin(), did.steps, did.products);
+        send(did);
+    }
 }
 
 [[noreturn]] void serve(const std::string& backend, const std::string& library) {
@@ -160,9 +179,12 @@ void run(Device& device, const Stage& stage, const Run& order) {
                 break;
             case Request::run: {
                 const auto order = receive<Run>();
-                run(*device, stage, order);
+                run(*device, order.machine, [&] { device->run(stage, order.problem); });
                 break;
             }
+            case Request::run_ranks:
+                run_ranks(*device, stage);
+                break;
         }
     }
 }

@@ -76,16 +76,17 @@ class Screen {
             whole += tokens_[end].text;
         }
         const std::size_t words = end - at_;
-        const bool include =
-            whole == "#include \"stages/device.cuh\"" || whole == "#include \"stages/hopper.cuh\"";
+        const bool include = whole == "#include \"stages/device.cuh\"" ||
+                             whole == "#include \"stages/hopper.cuh\"" ||
+                             whole == "#include \"stages/ring.h\"";
         const bool count = words == 4 && tokens_[at_ + 3].kind == Token::Kind::number;
         const bool count_in_brackets =
             words == 6 && is("(", 3) && tokens_[at_ + 4].kind == Token::Kind::number && is(")", 5);
         const bool unroll = is("pragma", 1) && is("unroll", 2) && (words == 3 || count || count_in_brackets);
         if (!first || (!include && !unroll)) {
             refuse(fmt::format(
-                "'{}': a kernel includes stages/device.cuh or hopper.cuh and has #pragma unroll, no other "
-                "line that starts with #",
+                "'{}': a kernel includes stages/device.cuh or hopper.cuh, and ring.h, and has #pragma unroll, "
+                "no other line that starts with #",
                 whole.substr(0, 60)));
         }
         at_ = end;

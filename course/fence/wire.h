@@ -13,7 +13,16 @@ namespace ladder::wire {
 /// The socket's file descriptor in the program.
 inline constexpr int socket = 3;
 
-enum class Request : std::uint32_t { describe, workspace, allocate, release, upload, download, run };
+enum class Request : std::uint32_t {
+    describe,
+    workspace,
+    allocate,
+    release,
+    upload,
+    download,
+    run,
+    run_ranks
+};
 
 struct Header {
     Request request;
@@ -33,6 +42,7 @@ struct Description {
     std::int32_t dim[8] = {};
     bool repeats_exactly = true, has_workspace = false, has_counters = false;
     std::uint32_t takes = 0;  ///< bit k: Feature k
+    std::int32_t chunks = 0;
 };
 
 /// Follows the header of `workspace`. The answer is a WorkspaceBytes.
@@ -48,6 +58,22 @@ struct WorkspaceBytes {
 struct Run {
     Problem problem;  ///< with addresses of the program's
     simt::Machine machine;
+};
+
+/// Follows the header of `run_ranks`, and is followed by the Problem of each rank. The answer is that to
+/// `run`, and if the outcome is ok, the Did of each rank.
+struct RunRanks {
+    std::uint32_t ranks;
+    Shape whole;
+    simt::Machine machine;
+};
+
+/// Most ranks of a run, each with as many steps
+inline constexpr std::uint32_t most_ranks = 64;
+
+/// A rank's Traffic
+struct Did {
+    std::uint64_t messages = 0, bytes = 0, exposed_bytes = 0, steps = 0, products[most_ranks] = {};
 };
 
 enum class Outcome : std::uint32_t { ok, check_failed, cannot_run };

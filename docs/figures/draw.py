@@ -1073,6 +1073,75 @@ def packed_documents(f):
            "Block 3 has no tile, since document 1 needs one block and has room for two. 14 tiles are computed.")
 
 
+@figure("85-ring", "Four ranks, four steps: whose keys each rank holds, and what a causal mask leaves of them")
+def ring_of_ranks(f):
+    ranks, left, width, height = 4, 64, 86, 44
+    for t in range(ranks):
+        f.text(left + width * t + width / 2 - 2, 14, f"step {t}", anchor="middle", bold=True)
+    for rank in range(ranks):
+        f.text(0, 50 + 56 * rank, f"rank {rank}", bold=True)
+        for t in range(ranks):
+            source = (rank - t) % ranks
+            words = "its own" if source == rank else "all" if source < rank else "none"
+            color = {"its own": "own", "all": "shared"}.get(words)
+            x, y = left + width * t, 22 + 56 * rank
+            f.box(x, y, width - 6, height, color, 0.35, dashed=not color)
+            f.text(x + width / 2 - 3, y + 19, f"K, V of {source}", size=SMALL, anchor="middle")
+            f.text(x + width / 2 - 3, y + 35, words, size=SMALL, anchor="middle")
+    for x, color, words in ((0, "shared", "computed"), (96, "own", "up to the diagonal"),
+                            (236, None, "all of it comes later")):
+        f.box(x, 252, 13, 13, color, 0.35, dashed=not color, line="faint")
+        f.text(x + 18, 263, words, size=SMALL)
+    f.note(288, "In each step a rank attends to the keys that it holds, and then passes them on to the next rank. Under a "
+           "causal mask the keys of later ranks are nothing to it: rank 0 computes in one step of four, and in all but the "
+           "first some rank computes a whole square.")
+
+
+@figure("86-zigzag", "Chunks of a sequence on four ranks: contiguous parts, and zigzag")
+def zigzag_chunks(f):
+    ranks, size = 4, 23
+    chunks = 2 * ranks
+    owners = (("contiguous: 85", [c // 2 for c in range(chunks)]),
+              ("zigzag: 86", [min(c, chunks - 1 - c) for c in range(chunks)]))
+    for panel, (title, owner) in enumerate(owners):
+        x0, y0 = 222 * panel + 12, 42
+        f.text(x0, 14, title, bold=True)
+        for c in range(chunks):
+            f.text(x0 + size * c + size / 2, 36, str(owner[c]), size=SMALL, anchor="middle", bold=True)
+        for i in range(chunks):
+            for j in range(chunks):
+                seen = j <= i
+                f.cell(x0 + size * j, y0 + size * i, size, size, str((owner[i] - owner[j]) % ranks) if seen else "",
+                       WARPS[owner[i]] if seen else None, 0.4, size=SMALL, line="grid" if not seen else "faint")
+    for k, color in enumerate(WARPS):
+        f.box(12 + 96 * k, 240, 13, 13, color, 0.4, line="faint")
+        f.text(30 + 96 * k, 251, f"rank {k}", size=SMALL)
+    f.note(276, "Rows are chunks of queries, columns chunks of keys. The colour is the rank of the queries, the number over a "
+           "column that of the keys, and the number in a square the step. On the left, step 1 costs rank 0 nothing and "
+           "rank 3 four squares. On the right every rank has two squares in each step from 1 on.")
+
+
+@figure("87-overlap", "Two steps of a rank, without and with overlap")
+def overlapped_messages(f):
+    left, unit = 78, 28.5
+
+    def lane(y, words):
+        f.text(0, y + 17, words, size=SMALL)
+
+    for y, title, kernels, messages in (
+            (14, "86: messages after kernels", (0, 4.5, 9), (3, 7.5)),
+            (120, "87: messages during kernels", (0, 3, 6), (0, 3))):
+        f.text(0, y, title, bold=True)
+        lane(y + 12, "kernels")
+        lane(y + 44, "messages")
+        for t, start in enumerate(kernels):
+            f.cell(left + unit * start, y + 12, unit * 3 - 2, 24, f"step {t}", "shared", 0.35, size=SMALL)
+        for t, start in enumerate(messages):
+            f.cell(left + unit * start, y + 44, unit * 1.5 - 2, 24, f"K, V {t + 1}", "own", 0.35, size=SMALL)
+    f.note(220, "A message brings the keys of the next step. It needs the slot that the step before has read, and nothing of "
+           "this step: so both can start together. A message that is shorter than a kernel then costs no time.")
+
+
 @figure("66-rows", "The query tiles of a key tile in a sliding window")
 def rows_of_keys(f):
     size, count, before, key = 24, 8, 3, 2

@@ -21,7 +21,7 @@ sys.dont_write_bytecode = True
 
 from blocks import Failure  # noqa: E402
 from command import Options, run, write  # noqa: E402
-from records import ROOT  # noqa: E402
+from records import ROOT, part_of  # noqa: E402
 
 FOLDER = ROOT / "docs/course/quiz"
 ANSWER = re.compile(r"<details><summary>(.*?)</summary>\n\n(Right|Wrong): (.*?)\n\n"
@@ -93,14 +93,14 @@ def read_part(path):
 
 def parts():
     """The quizzes by name: 00s, 10s ..."""
-    return {path.stem: path for path in sorted(FOLDER.glob("[0-9]0s.md"))}
+    return {path.stem: path for path in sorted(FOLDER.glob("[0-9][05]s.md"))}
 
 
 def find(word):
     """The quizzes that a word of the command line names."""
     known, name = parts(), word
     if re.fullmatch(r"[0-9]+", word):
-        name = f"{int(word) // 10}0s"
+        name = f"{part_of(int(word)):02}s"
         if not list((ROOT / "stages").glob(f"{int(word):02}_*")):
             raise Failure(f"there is no stage '{word}'; see ./lab list")
     if name != "all" and name not in known:

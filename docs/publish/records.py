@@ -172,6 +172,11 @@ def by_problem(results):
     return list(problems.values())
 
 
+def part_of(number):
+    """The first number of a stage's part: tens are parts, but for 85 to 89."""
+    return 85 if 85 <= number < 90 else number // 10 * 10
+
+
 def telling_problem(problems, regime):
     """The problem of a regime that pictures and headlines are about, the middle one of its sizes; None if it was not
     timed."""

@@ -20,7 +20,7 @@ class Stage:
     def __init__(self, listed, properties):
         self.folder, self.change, self.shows_in = listed["stage"], listed["change"], listed["shows_in"]
         self.number = int(self.folder[:2])
-        self.part = self.number // 10 * 10
+        self.part = records.part_of(self.number)
         self.parent = int(listed["parent"][:2]) if listed["parent"] else -1
         self.head_dims = [int(d) for d in listed["head_dims"].split(",")]
         self.backward = properties["pass"] == "backward"

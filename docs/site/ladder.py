@@ -70,14 +70,16 @@ class Ladder:
         return stages
 
     def find_parts(self):
-        """The parts by the path of their page: stages/10s_decoding.md has the stages from 10 to 19."""
+        """The parts by the path of their page: stages/10s_decoding.md has the stages from 10 to 19, and
+        85s_several_gpus.md those from 85 to 89."""
         parts = {path: SimpleNamespace(page=page, stages=[]) for path, page in sorted(self.pages.by_path.items())
-                 if re.fullmatch(r"stages/\d0s_\w+\.md", path)}
-        tens = {path[7]: part for path, part in parts.items()}
+                 if re.fullmatch(r"stages/\d[05]s_\w+\.md", path)}
+        firsts = {path[7:9]: part for path, part in parts.items()}
         for stage in self.stages.values():
-            if stage.number[0] not in tens:
-                raise Failure(f"{stage.folder} belongs to no part: there is no stages/{stage.number[0]}0s_....md")
-            tens[stage.number[0]].stages.append(stage)
+            first = "85" if "85" <= stage.number < "90" else stage.number[0] + "0"
+            if first not in firsts:
+                raise Failure(f"{stage.folder} belongs to no part: there is no stages/{first}s_....md")
+            firsts[first].stages.append(stage)
         return parts
 
     @staticmethod

@@ -16,16 +16,21 @@ constexpr Shape counted_shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d
 
 struct CountOptions {
     explicit CountOptions(Command& command)
-        : stages(command, "all by default"), problem(command), lengthy(command) {}
+        : stages(command, "all by default"), problem(command), lengthy(command) {
+        add_ranks(command, ranks, "1");
+    }
 
     StageOptions stages;
     CaseOptions problem;
     LongOption lengthy;
+    int ranks = 0;
 };
 
 Document run(const CountOptions& options) {
-    const Case c = options.problem.with_default(counted_shape);
+    Case c = options.problem.with_default(counted_shape);
+    c.ranks = std::max(1, options.ranks);
     const auto selected = options.stages.selected();  // a wrong name is wrong on every machine
+    require_ranks(selected, options.ranks);
     const auto device = open_counting_device();
     for (const Stage* stage : selected) {
         require_taken(*stage, c);

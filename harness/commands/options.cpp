@@ -137,6 +137,21 @@ Argument add_shape(Command& command, std::optional<Shape>& shape) {
         .type_name("B,H,Hkv,Nq,Nk,D");
 }
 
+void add_ranks(Command& command, int& ranks, const std::string& by_default) {
+    command
+        .option("--ranks", ranks,
+                "GPUs, or threads without one, that divide the sequence, for stages that are for several [" +
+                    by_default + "]")
+        .within(1, 64);
+}
+
+void require_ranks(const std::vector<const Stage*>& stages, int ranks) {
+    for (const Stage* stage : stages) {
+        if (ranks == 0 || takes(*stage, Feature::ranks)) continue;
+        throw BadUsage(fmt::format("{} does not take {}", stage->folder(), name(Feature::ranks)));
+    }
+}
+
 void add_window(Command& command, Window& window) {
     command
         .parsed(

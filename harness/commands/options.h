@@ -71,6 +71,10 @@ void add_columns(Command& command, std::string& columns);
 void add_documents(Command& command, std::string& documents);
 void add_cache(Command& command, Cache& cache);
 void add_dtype(Command& command, std::optional<DType>& dtype);
+/// 0 where it is not given.
+void add_ranks(Command& command, int& ranks, const std::string& by_default);
+/// Throws BadUsage with the name of a stage that is for one GPU alone, if --ranks is given.
+void require_ranks(const std::vector<const Stage*>& stages, int ranks);
 void add_layout(Command& command, std::optional<Layout>& layout);
 
 /// --backend, and for the CPU --order, --order-seed and --workers

@@ -33,6 +33,7 @@ struct TimeOptions {
         command.flag("--all", all,
                      "All stages, unless some are named, in all regimes. Without it: the algorithm's and the "
                      "last of each part, or a named stage and its parent, where the change should show");
+        add_ranks(command, ranks, "1");
         command.option("--like", like, "Estimate times on another GPU, such as A100").type_name("GPU");
     }
 
@@ -47,6 +48,14 @@ struct TimeOptions {
     static constexpr const char* without_value = "true";
     std::string peers, like;  // empty for none
     bool all = false;
+    int ranks = 0;
+
+    // The problem of --shape, for a pass.
+    Case custom_case(Pass pass) const {
+        Case c = problem.custom_case(pass);
+        c.ranks = std::max(1, ranks);
+        return c;
+    }
 };
 
 Selection selection_of(const TimeOptions& options, bool last_ones) {
@@ -79,8 +88,8 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
             const auto of_pass = [&](const Stage* stage) { return stage->pass == pass; };
             if (std::none_of(selection.stages.begin(), selection.stages.end(), of_pass)) continue;
             require_memory(*options.problem.shape, gpu, pass);
-            timing.cases.push_back({"custom", options.problem.custom_case(pass)});
-            for (const Stage* stage : selection.stages)
+            timing.cases.push_back({"custom", options.custom_case(pass)});
+            for (const Stage* stage : selection.shown)
                 if (of_pass(stage)) require_taken(*stage, timing.cases.back().problem);
         }
     } else {
@@ -124,7 +133,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     for (const Stage* stage : selection.stages) stages.push_back(*stage);
     std::optional<Peers> peers;
     std::vector<std::string> without;  // what is not timed, and why
-    if (!options.peers.empty() || selection.beside_peers) {
+    if (!options.peers.empty() || (selection.beside_peers && options.ranks <= 1)) {
         const bool asked = !options.peers.empty();
         progress("start PyTorch", 0, 1);
         try {
@@ -175,7 +184,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
         CpuTime time;
         std::set<Pass> passes;
         for (const Stage* stage : stages) {
-            require_taken(*stage, options.problem.custom_case(stage->pass));
+            require_taken(*stage, options.custom_case(stage->pass));
             require_memory(shape, cpu, stage->pass);
             time.add_run(cpu, *stage, shape);
             if (passes.insert(stage->pass).second) time.add_reference(shape, stage->pass);
@@ -188,7 +197,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
     std::vector<Verification> verifications;
     for (const Stage* stage : stages) {
         verifications.emplace_back(stage, options.problem.shape
-                                              ? std::vector{options.problem.custom_case(stage->pass)}
+                                              ? std::vector{options.custom_case(stage->pass)}
                                               : verification_cases(*stage, Cover::each));
     }
     BlockProgress blocks(progress);
@@ -196,7 +205,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
     const auto changes = count_changes(
         cpu, stages,
         [&](const Stage& stage) {
-            return options.problem.shape ? options.problem.custom_case(stage.pass) : telling_case(stage);
+            return options.problem.shape ? options.custom_case(stage.pass) : telling_case(stage);
         },
         std::ref(blocks));
 
@@ -233,6 +242,12 @@ Document run(const TimeOptions& options) {
     options.problem.check();
     options.named_peers({});
     if (!options.like.empty()) throw BadUsage("run it as ./lab time --like in the folder of the sources");
+    if (options.ranks != 0 && !options.problem.shape) throw BadUsage("--ranks goes with --shape");
+    if (options.ranks != 0 && options.stages.words.empty())
+        throw BadUsage("--ranks needs stages that take it");
+    require_ranks(options.stages.selected(), options.ranks);
+    if (options.ranks > 1 && !options.peers.empty())
+        throw BadUsage("--peers are for one GPU, not for --ranks");
     std::string why_no_gpu;
     if (has_device(Backend::gpu, &why_no_gpu)) return time_on_gpu(*open_device(Backend::gpu), options);
     if (!options.peers.empty()) throw CannotRun("--peers needs a GPU: " + why_no_gpu);

@@ -32,6 +32,7 @@ struct VerifyOptions {
         command.option("--sms", multiprocessors, "CPU: SMs of the GPU that it stands for [each case's own]")
             .within(1, 132);
         command.option("--scale", scale, "Softmax scale, with --shape [1 / sqrt(D)]");
+        add_ranks(command, ranks, "each case's own");
         command
             .option("--random", random,
                     "Verify N problems, drawn by --seed from all valid ones, and if one fails, find the "
@@ -46,6 +47,7 @@ struct VerifyOptions {
     bool quick = false;
     bool orders = false;
     int multiprocessors = 0;  ///< 0 for each case's own
+    int ranks = 0;            ///< 0 for each case's own
     std::optional<float> scale;
     int random = 0;
 };
@@ -55,6 +57,7 @@ Case described_case(const VerifyOptions& options, Pass pass) {
     Case c = options.problem.with_default(*options.problem.shape);
     c.pass = pass;
     c.multiprocessors = options.multiprocessors;
+    c.ranks = std::max(1, options.ranks);
     c.scale = options.scale;
     return c;
 }
@@ -141,7 +144,8 @@ std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
     std::vector<Case> cases = verification_cases(stage, options.quick ? Cover::each : Cover::all);
     std::erase_if(cases, [&](const Case& c) {
         return (wanted.causal && !c.causal) || c.dtype != wanted.dtype.value_or(c.dtype) ||
-               c.layout != wanted.layout.value_or(c.layout) || c.input != wanted.input.value_or(c.input);
+               c.layout != wanted.layout.value_or(c.layout) || c.input != wanted.input.value_or(c.input) ||
+               (options.ranks != 0 && c.ranks != options.ranks);
     });
     for (Case& c : cases) {
         c.seed = wanted.seed.value_or(c.seed);
@@ -179,6 +183,7 @@ void require_patience(const VerifyOptions& options, const std::vector<Verificati
 Document run(const VerifyOptions& options) {
     const ProgressLine progress;
     std::vector<Verification> verifications;
+    require_ranks(options.stages.selected(), options.ranks);
     if (options.scale && !options.problem.shape) throw BadUsage("--scale needs --shape");
     if (options.scale && !std::isfinite(*options.scale)) throw BadUsage("--scale must be a finite number");
     if (options.orders && options.backend.order != "forward") throw BadUsage("--orders runs every --order");
@@ -186,7 +191,7 @@ Document run(const VerifyOptions& options) {
         const CaseOptions& wanted = options.problem;
         if (wanted.shape || wanted.causal || wanted.window != Window() || !wanted.columns.empty() ||
             !wanted.documents.empty() || wanted.cache != Cache() || wanted.dtype || wanted.layout ||
-            wanted.input || options.quick)
+            wanted.input || options.ranks != 0 || options.quick)
             throw BadUsage("--random draws all of a problem: it goes with --seed alone");
     } else {
         for (const Stage* stage : options.stages.selected())

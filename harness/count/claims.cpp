@@ -20,6 +20,10 @@ namespace {
 
 std::uint64_t value_of(const Work& work, std::string_view counter) {
     if (counter == "workspace_bytes") return work.workspace_bytes;
+    if (counter == "messages") return work.messages;
+    if (counter == "sent_bytes") return work.sent_bytes;
+    if (counter == "exposed_bytes") return work.exposed_bytes;
+    if (counter == "busiest_products") return work.busiest_products;
     for (const auto& field : simt::counter_fields) {
         if (counter == field.name) return work.counters.*field.value;
     }
@@ -44,7 +48,8 @@ const StageClaims& claims_of(const std::string& folder) {
 }
 
 formulas::Counted counted(const Case& c, int sm_count) {
-    return {c.shape, c.causal, c.input, sm_count, c.pass, c.window, c.columns, c.seed, c.documents, c.cache};
+    return {c.shape,   c.causal, c.input,     sm_count, c.pass, c.window,
+            c.columns, c.seed,   c.documents, c.cache,  c.ranks};
 }
 
 }  // namespace

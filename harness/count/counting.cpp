@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "harness/device/workspace.h"
 #include "harness/ladder/ladder.h"
 #include "harness/verify/guarded_run.h"
+#include "harness/verify/parts.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"
 #endif
@@ -23,6 +25,23 @@ void for_each_counter(F&& f) {
         f(field.name, [&field](const Work& w) { return w.counters.*field.value; });
     }
     f("workspace_bytes", [](const Work& w) { return static_cast<std::uint64_t>(w.workspace_bytes); });
+    f("messages", [](const Work& w) { return w.messages; });
+    f("sent_bytes", [](const Work& w) { return w.sent_bytes; });
+    f("exposed_bytes", [](const Work& w) { return w.exposed_bytes; });
+    f("busiest_products", [](const Work& w) { return w.busiest_products; });
+}
+
+void add_traffic(Work& work, const std::vector<Traffic>& ranks) {
+    std::vector<std::uint64_t> busiest;
+    for (const Traffic& rank : ranks) {
+        work.messages = std::max(work.messages, rank.messages);
+        work.sent_bytes = std::max(work.sent_bytes, rank.bytes);
+        work.exposed_bytes = std::max(work.exposed_bytes, rank.exposed_bytes);
+        busiest.resize(std::max(busiest.size(), rank.products.size()));
+        for (std::size_t t = 0; t < rank.products.size(); ++t)
+            busiest[t] = std::max(busiest[t], rank.products[t]);
+    }
+    work.busiest_products = std::accumulate(busiest.begin(), busiest.end(), std::uint64_t{0});
 }
 
 bool counted(const Change& change) {
@@ -39,6 +58,13 @@ void take_turns([[maybe_unused]] Device& device, [[maybe_unused]] const Stage& s
 #endif
 }
 
+void note_work(Work& work, Device& device, const Stage& stage, const Case& c) {
+    const Case part = c.ranks == 1 ? c : part_case(c, stage.chunks, 0);  // the largest
+    work.counters = device.counters();
+    work.workspace_bytes = Workspace::bytes(device, stage, part.shape);
+    if (c.ranks > 1) add_traffic(work, device.traffic());
+}
+
 Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs) {
     Work work;
 #ifdef LADDER_HAS_CPU
@@ -53,8 +79,7 @@ Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs&
         if (const std::string why_not = why_not_taken(stage, c); !why_not.empty()) throw CannotRun(why_not);
         take_turns(device, stage, c);
         run_stage(device, stage, c, inputs);
-        work.counters = device.counters();
-        work.workspace_bytes = Workspace::bytes(device, stage, c.shape);
+        note_work(work, device, stage, c);
     } catch (const CannotRun& error) {
         work.why_not = error.what();
     }
@@ -109,7 +134,8 @@ Case telling_case(const Stage& stage) {
         c.cache.lengths = "100,2048,300,900";
     }
     if (regime == "paged") c.cache.page_size = 16;
-    c.causal = regime == "causal" || regime.ends_with("wide");
+    if (takes(stage, Feature::ranks)) c.ranks = 4, c.shape.Nq = c.shape.Nk = 1024;
+    c.causal = regime == "causal" || regime.ends_with("wide") || c.ranks > 1;
     c.pass = stage.pass;
     return c;
 }

@@ -19,6 +19,9 @@ namespace ladder {
 /// multiprocessors, and 32: each needs a thread and its stacks.
 void take_turns(Device& device, const Stage& stage, const Case& c);
 
+/// Takes down what the last run of the device, of this stage on this case, has done.
+void note_work(Work& work, Device& device, const Stage& stage, const Case& c);
+
 /// Runs a stage once on a case of its pass, whose blocks take their work in turns.
 Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);
 

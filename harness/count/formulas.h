@@ -31,6 +31,7 @@ struct Counted {
     std::uint64_t seed = 1;
     std::string documents = {};
     Cache cache = {};
+    int ranks = 1;
 
     Count B() const { return shape.B; }
     Count H() const { return shape.H; }

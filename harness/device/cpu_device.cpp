@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "harness/device/device.h"
+#include "harness/device/ranks.h"
 #include "harness/ladder/library.h"
 #include "simt/fence.h"
 #include "simt/simt.h"
@@ -90,9 +91,30 @@ class CpuDevice final : public Device {
         }
         const RunStage run_stage = ready(stage).run;
         simt::reset_counters();
+        in_words(stage, [&] {
+            simt::run_host_side(reinterpret_cast<const void*>(run_stage), [&] { run_stage(problem); });
+        });
+    }
+
+    // Of the ranks' threads one runs at a time, but device memory is within reach of all of them: what a
+    // stage's host side touches shows where it runs alone.
+    void run_ranks(const Stage& stage, const std::vector<Problem>& problems, const Shape& whole) override {
+        const RunStage run_stage = ready(stage).run;
+        simt::reset_counters();
+        const auto run_one = [&](const Problem& problem) { in_words(stage, [&] { run_stage(problem); }); };
+        traffic_ = run_in_memory(run_one, problems, whole, simt::options().seed);
+    }
+    std::vector<Traffic> traffic() const override { return traffic_; }
+
+    simt::Counters counters() const override { return simt::counters(); }
+
+  private:
+    /// Calls f, which runs the stage, with what it throws in our words.
+    template <class F>
+    static void in_words(const Stage& stage, F f) {
         simt::options().additions_in_order = stage.repeats_exactly;
         try {
-            simt::run_host_side(reinterpret_cast<const void*>(run_stage), [&] { run_stage(problem); });
+            f();
         } catch (const simt::Report& report) {
             if (report.kind == simt::Report::Kind::unsupported) throw CannotRun(report.what());
             throw CheckFailed(with_named_lines(report.what(), stage.source));
@@ -106,10 +128,9 @@ class CpuDevice final : public Device {
             throw CheckFailed("the kernel or its host side threw " + what_was_thrown());
         }
     }
-    simt::Counters counters() const override { return simt::counters(); }
 
-  private:
     Backend backend_;
+    std::vector<Traffic> traffic_;
     std::map<void*, std::size_t> large_;  ///< what allocate_large() gave, and its bytes
 };
 

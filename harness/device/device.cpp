@@ -61,6 +61,10 @@ std::vector<const Stage*> runnable(const std::vector<const Stage*>& stages, cons
     return chosen;
 }
 
+void Device::run_ranks(const Stage&, const std::vector<Problem>&, const Shape&) {
+    throw CannotRun(description() + " runs no more than one rank");
+}
+
 void Device::fill(void* device, unsigned char byte, std::size_t bytes) {
     const std::vector<unsigned char> chunk(std::min(bytes, std::size_t{16} << 20), byte);
     for (std::size_t first = 0; first < bytes; first += chunk.size())

@@ -14,6 +14,16 @@
 
 namespace ladder {
 
+/// What one of several ranks did.
+struct Traffic {
+    std::uint64_t messages = 0;                ///< that it sent, of K and V together
+    std::uint64_t bytes = 0;                   ///< of these
+    std::uint64_t exposed_bytes = 0;           ///< of these, bytes of messages during which it ran no kernel
+    std::vector<std::uint64_t> products = {};  ///< of its kernels in each step, as Counters::wgmma_columns
+
+    bool operator==(const Traffic&) const = default;
+};
+
 /// One back-end's memory and execution.
 class Device {
   public:
@@ -53,8 +63,17 @@ class Device {
     /// (bf16 on sm_75, shared memory), CheckFailed when the kernel fails (race, deadlock, device error).
     virtual void run(const Stage& stage, const Problem& problem) = 0;
 
-    /// What the last run() counted; zeros on a GPU.
+    /// What the last run() counted, on all ranks together; zeros on a GPU.
     virtual simt::Counters counters() const { return {}; }
+
+    /// The device with the memory of this one of several ranks: this device, unless each has a GPU of its
+    /// own. Throws CannotRun if there are fewer GPUs.
+    virtual Device& of_rank([[maybe_unused]] int rank, [[maybe_unused]] int ranks) { return *this; }
+    /// Runs the stage on all ranks of a ring, of which problem r is rank r's part, and waits for them.
+    /// `whole` has the Nq and Nk of all. If a rank fails, all end. Throws as run(), naming the rank.
+    virtual void run_ranks(const Stage& stage, const std::vector<Problem>& problems, const Shape& whole);
+    /// What each rank of the last run_ranks() did.
+    virtual std::vector<Traffic> traffic() const { return {}; }
 
   private:
     /// ready() for a stage that can run here. By itself, a device runs stages that have their functions

@@ -1,5 +1,5 @@
 /// @file
-/// The GPU: memory, execution and time on the first CUDA device.
+/// The GPU: memory, execution and time on the first CUDA device, or on several.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,7 +20,9 @@
 
 #include "harness/base/process.h"
 #include "harness/base/statistics.h"
+#include "harness/device/cuda_calls.h"
 #include "harness/device/device.h"
+#include "harness/device/nccl_group.h"
 #include "harness/device/stopwatch.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
@@ -27,10 +30,6 @@
 
 namespace ladder {
 namespace {
-
-void check(cudaError_t error, const std::string& doing) {
-    if (error != cudaSuccess) throw CheckFailed(doing + ": " + cudaGetErrorString(error));
-}
 
 /// "13.0", of CUDA's 13000
 std::string version(int number) {
@@ -75,33 +74,6 @@ __global__ void read_all(uint4* words, std::size_t count) {
     if (sum != 0) words->x = 0;  // never, but so the words are needed
 }
 
-/// A CUDA event, destroyed with its owner.
-class Event {
-  public:
-    Event() { check(cudaEventCreate(&event_), "create an event"); }
-    Event(const Event&) = delete;
-    Event& operator=(const Event&) = delete;
-    ~Event() { cudaEventDestroy(event_); }
-
-    void record() { check(cudaEventRecord(event_), "record an event"); }
-    bool has_happened() const {
-        const cudaError_t error = cudaEventQuery(event_);
-        if (error == cudaErrorNotReady) return false;
-        check(error, "run");
-        return true;
-    }
-    /// Waits for this event.
-    double milliseconds_since(const Event& start) const {
-        check(cudaEventSynchronize(event_), "run");
-        float milliseconds = 0;
-        check(cudaEventElapsedTime(&milliseconds, start.event_, event_), "read a time");
-        return milliseconds;
-    }
-
-  private:
-    cudaEvent_t event_ = nullptr;
-};
-
 /// What timing a call takes. Reading `flush`, several times the L2 cache, empties the cache. (Writing it
 /// would fill the cache with lines that have yet to go to memory, at the expense of the call.) It is read as
 /// often as the host needs to queue the whole call after it, so that the events bracket the GPU's work and
@@ -111,8 +83,9 @@ struct Clock {
         check(cudaMemset(flush.data(), 0, flush.bytes()), "clear memory");
     }
 
-    void flush_cache(int sm_count) const {
-        read_all<<<8 * sm_count, 256>>>(static_cast<uint4*>(flush.data()), flush.bytes() / sizeof(uint4));
+    void flush_cache(int sm_count, cudaStream_t stream = nullptr) const {
+        read_all<<<8 * sm_count, 256, 0, stream>>>(static_cast<uint4*>(flush.data()),
+                                                   flush.bytes() / sizeof(uint4));
         check(cudaGetLastError(), "flush the cache");
     }
 
@@ -164,20 +137,20 @@ class Listening {
 
 class GpuDevice final : public Device, public KernelObserver {
   public:
-    GpuDevice() {
-        int count = 0, driver = 0;
-        const cudaError_t error = cudaGetDeviceCount(&count);
+    explicit GpuDevice(int gpu = 0) : gpu_(gpu) {
+        int driver = 0;
+        const cudaError_t error = cudaGetDeviceCount(&count_);
         cudaDriverGetVersion(&driver);  // 0 without a driver
         if (driver == 0) throw CannotRun("there is no NVIDIA driver");
         if (error == cudaErrorInsufficientDriver) {
             throw CannotRun("the NVIDIA driver is for CUDA " + version(driver) +
                             ", older than this build's CUDA " + version(CUDART_VERSION));
         }
-        if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
+        if (error == cudaErrorNoDevice || (error == cudaSuccess && count_ == 0))
             throw CannotRun("there is no CUDA device");
         if (error != cudaSuccess)
             throw CannotRun(std::string("CUDA does not start: ") + cudaGetErrorString(error));
-        if (const cudaError_t opened = cudaGetDeviceProperties(&properties_, 0); opened != cudaSuccess) {
+        if (const cudaError_t opened = cudaGetDeviceProperties(&properties_, gpu); opened != cudaSuccess) {
             throw CannotRun(std::string("the CUDA device does not open: ") + cudaGetErrorString(opened));
         }
         const cudaError_t loaded = cudaFuncGetAttributes(&code_, normal_numbers<__half>);
@@ -197,12 +170,14 @@ class GpuDevice final : public Device, public KernelObserver {
     int compute_capability() const override { return properties_.major * 10 + properties_.minor; }
 
     std::size_t free_memory() const override {
+        const CurrentGpu current(gpu_);
         std::size_t free = 0, total = 0;
         check(cudaMemGetInfo(&free, &total), "ask for free memory");
         return free;
     }
 
     void* allocate(std::size_t bytes, const char* name, bool) override {
+        const CurrentGpu current(gpu_);
         void* memory = nullptr;
         const cudaError_t error = cudaMalloc(&memory, bytes);
         if (error == cudaErrorMemoryAllocation) {
@@ -219,6 +194,7 @@ class GpuDevice final : public Device, public KernelObserver {
         check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copy to the GPU");
     }
     void fill(void* device, unsigned char byte, std::size_t bytes) override {
+        const CurrentGpu current(gpu_);
         check(cudaMemset(device, byte, bytes), "fill memory");
     }
     void download(void* host, const void* device, std::size_t bytes) override {
@@ -233,6 +209,31 @@ class GpuDevice final : public Device, public KernelObserver {
             check(cudaGetLastError(), "launch");
             check(cudaDeviceSynchronize(), "run");
         });
+    }
+
+    Device& of_rank(int rank, int ranks) override {
+        if (ranks > count_) {
+            throw CannotRun(std::to_string(ranks) + " ranks need a GPU each, and there " +
+                            (count_ == 1 ? "is 1" : "are " + std::to_string(count_)));
+        }
+        if (rank == gpu_) return *this;
+        auto& other = others_[rank];
+        if (!other) other = std::make_unique<GpuDevice>(rank);
+        return *other;
+    }
+
+    void run_ranks(const Stage& stage, const std::vector<Problem>& problems, const Shape& whole) override {
+        in_stage(stage, [&] {
+            NcclGroup& group = group_of(problems.size());
+            for (int rank = 0; rank < group.ranks(); ++rank) {
+                const CurrentGpu current(rank);
+                check(cudaDeviceSynchronize(), "prepare");
+            }
+            start_and_finish(group, stage, problems, whole, [] {});
+        });
+    }
+    std::vector<Traffic> traffic() const override {
+        return group_ ? group_->traffic() : std::vector<Traffic>();
     }
 
     Hardware hardware() const override {
@@ -261,6 +262,12 @@ class GpuDevice final : public Device, public KernelObserver {
         return milliseconds;
     }
 
+    double time_ranks(const Stage& stage, const std::vector<Problem>& problems, const Shape& whole) override {
+        double milliseconds = 0;
+        in_stage(stage, [&] { milliseconds = time_cold_ranks(stage, problems, whole); });
+        return milliseconds;
+    }
+
     std::vector<KernelProfile> observe(const Stage& stage, const Problem& problem) override {
         std::vector<KernelProfile> kernels;
         the_clock().flush_cache(sm_count());  // what the profiler sees starts with none of its inputs there
@@ -276,6 +283,67 @@ class GpuDevice final : public Device, public KernelObserver {
     }
 
   private:
+    /// That of so many ranks, kept until another number of them is asked for.
+    NcclGroup& group_of(std::size_t ranks) {
+        if (!group_ || group_->ranks() != int(ranks)) {
+            group_.reset();
+            group_ = std::make_unique<NcclGroup>(int(ranks));
+        }
+        return *group_;
+    }
+
+    /// If a rank fails, waits for what the others have started.
+    template <class F>
+    void start_and_finish(NcclGroup& group, const Stage& stage, const std::vector<Problem>& problems,
+                          const Shape& whole, F when_all_started) {
+        try {
+            group.start(run_of(stage, problems[0]), problems, whole);
+            when_all_started();
+        } catch (...) {
+            try {
+                group.finish();
+            } catch (const CheckFailed&) {  // the first failure tells
+            }
+            throw;
+        }
+        group.finish();
+    }
+
+    /// The longest of the ranks' times, which start together.
+    double time_cold_ranks(const Stage& stage, const std::vector<Problem>& problems, const Shape& whole) {
+        NcclGroup& group = group_of(problems.size());
+        const int ranks = group.ranks();
+        const auto for_each_rank = [&](auto f) {
+            for (int rank = 0; rank < ranks; ++rank) {
+                const CurrentGpu current(rank);
+                f(static_cast<GpuDevice&>(of_rank(rank, ranks)), group.stream(rank));
+            }
+        };
+        for (int& flushes = the_clock().flushes;; flushes *= 2) {
+            for_each_rank([](GpuDevice& gpu, cudaStream_t) {
+                gpu.the_clock();
+                check(cudaDeviceSynchronize(), "prepare");
+            });
+            for_each_rank([&](GpuDevice& gpu, cudaStream_t stream) {
+                for (int i = 0; i < flushes; ++i) gpu.the_clock().flush_cache(gpu.sm_count(), stream);
+            });
+            group.align();
+            for_each_rank([](GpuDevice& gpu, cudaStream_t stream) { gpu.the_clock().start.record(stream); });
+            bool host_was_late = false;
+            start_and_finish(group, stage, problems, whole, [&] {
+                for_each_rank([&](GpuDevice& gpu, cudaStream_t stream) {
+                    gpu.the_clock().stop.record(stream);
+                    host_was_late |= gpu.the_clock().start.has_happened();
+                });
+            });
+            double longest = 0;
+            for_each_rank([&](GpuDevice& gpu, cudaStream_t) {
+                longest = std::max(longest, gpu.the_clock().stop.milliseconds_since(gpu.the_clock().start));
+            });
+            if (!host_was_late || flushes >= 64) return longest;
+        }
+    }
+
     RunStage run_of(const Stage& stage, const Problem& problem) const {
         if (problem.dtype == DType::bf16 && compute_capability() < 80) {
             throw CannotRun("bf16 needs compute capability 8.0; this GPU has " +
@@ -397,6 +465,10 @@ class GpuDevice final : public Device, public KernelObserver {
         return "for CUDA " + version(driver);
     }
 
+    const int gpu_;
+    int count_ = 0;  ///< of all GPUs
+    std::map<int, std::unique_ptr<GpuDevice>> others_;
+    std::unique_ptr<NcclGroup> group_;
     cudaDeviceProp properties_{};
     cudaFuncAttributes code_{};
     std::optional<Clock> clock_;  // made when it is first needed

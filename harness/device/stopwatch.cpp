@@ -21,6 +21,10 @@ std::string limit_of(const KernelProfile& kernel, int blocks_without_shared, con
     return fmt::format("{}", fmt::join(limits, ", "));
 }
 
+double Stopwatch::time_ranks(const Stage&, const std::vector<Problem>&, const Shape&) {
+    throw CannotRun("it has no clock of several ranks");
+}
+
 std::string kernel_base_name(std::string demangled) {
     for (const std::string unnamed : {"(anonymous namespace)::", "<unnamed>::"}) {
         for (std::size_t at; (at = demangled.find(unnamed)) != demangled.npos;)

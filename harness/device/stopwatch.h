@@ -74,6 +74,9 @@ class Stopwatch {
     virtual void fill_normal(void* memory, std::size_t count, DType dtype, std::uint64_t seed) = 0;
     /// Milliseconds on the device of one run that starts with none of its inputs in the L2 cache.
     virtual double time(const Stage& stage, const Problem& problem) = 0;
+    /// The same of one run on all ranks, from when all can start to when the last has ended. See
+    /// Device::run_ranks().
+    virtual double time_ranks(const Stage& stage, const std::vector<Problem>& problems, const Shape& whole);
 };
 
 /// A stopwatch that also sees the kernels which a stage launches.

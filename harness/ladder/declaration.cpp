@@ -103,6 +103,7 @@ bool read(std::string_view value, std::vector<Feature>& features) {
         if (item == "Feature::documents") features.push_back(Feature::documents);
         if (item == "Feature::lengths") features.push_back(Feature::lengths);
         if (item == "Feature::pages") features.push_back(Feature::pages);
+        if (item == "Feature::ranks") features.push_back(Feature::ranks);
     }
     return !list.empty() && features.size() == list.size();
 }
@@ -163,6 +164,7 @@ Stage read_declaration(const fs::path& path) {
                                 : key == ".shows_in"        ? read(value, stage.shows_in)
                                 : key == ".pass"            ? read(value, stage.pass)
                                 : key == ".diff_budget"     ? read(value, stage.diff_budget)
+                                : key == ".chunks"          ? read(value, stage.chunks)
                                 : key == ".repeats_exactly" ? read(value, stage.repeats_exactly)
                                 : key == ".tilings"         ? read(value, stage.tilings)
                                 : key == ".takes"           ? read(value, stage.takes)

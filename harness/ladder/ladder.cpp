@@ -100,7 +100,7 @@ const Stage& stage_in(const fs::path& folder) {
 }
 
 int part_of(int number) {
-    return number / 10 * 10;
+    return number >= 85 && number < 90 ? 85 : number / 10 * 10;
 }
 
 bool is_core(const Stage& stage) {
@@ -123,7 +123,7 @@ bool is_last_of_part(const Stage& stage) {
                    other.has_head_dim(d) && !is_for_order(other);
         });
     };
-    return !is_ablation(stage.number) && !is_for_order(stage) &&
+    return !is_ablation(stage.number) && !is_for_order(stage) && stage.chunks == 0 &&
            std::any_of(stage.head_dims.begin(), stage.head_dims.end(), is_last_at);
 }
 

@@ -42,7 +42,8 @@ const Stage* parent_at(const Stage& stage, int d);
 /// The stage whose folder this is; only the folder's name counts. Throws BadUsage if there is none.
 const Stage& stage_in(const std::filesystem::path& folder);
 
-/// The first number of the part that a stage with this number is in: tens are parts, 23 is in part 20.
+/// The first number of the part that a stage with this number is in: tens are parts, 23 is in part 20; but
+/// 85 to 89, several GPUs, are a part of their own.
 int part_of(int number);
 
 /// Whether it is one of the seven stages that derive the algorithm, 00 to 06.
@@ -57,7 +58,7 @@ bool is_ablation(int number);
 bool is_for_order(const Stage& stage);
 
 /// Whether it is where its part arrives, at one of its head dimensions: no stage of the part comes after it
-/// there, but for those that exist for the order of sums. Never an ablation.
+/// there, but for those that exist for the order of sums. Never an ablation, nor a stage for several GPUs.
 bool is_last_of_part(const Stage& stage);
 
 /// The pages that open the parts, "10s_decoding.md" in stages_folder(), by the part's first number.

@@ -281,7 +281,7 @@ Limits compiler_limits() {
 
 std::vector<fs::path> read_by_compilers() {
     std::vector<fs::path> paths{source_folder() / "simt", headers_folder()};
-    for (const char* header : {"device.cuh", "hopper.cuh", "errors.h", "launch.h", "stage.h"})
+    for (const char* header : {"device.cuh", "hopper.cuh", "errors.h", "launch.h", "ring.h", "stage.h"})
         paths.push_back(source_folder() / "stages" / header);
     for (const Backend backend : {Backend::cpu, Backend::gpu}) {
         if (!has_recipe(name(backend))) continue;

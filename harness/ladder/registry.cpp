@@ -9,6 +9,7 @@
 #include "harness/ladder/library.h"
 #include "stages/errors.h"
 #include "stages/launch.h"
+#include "stages/ring.h"
 
 namespace ladder {
 namespace {
@@ -50,8 +51,10 @@ const char* name(Feature feature) {
             return "packed documents";
         case Feature::lengths:
             return "lengths of requests";
-        default:
+        case Feature::pages:
             return "K and V in pages";
+        default:
+            return "several ranks";
     }
 }
 
@@ -63,6 +66,11 @@ bool register_stage(const Stage& stage) {
 void*& launch_stream() {
     thread_local void* stream = nullptr;
     return stream;
+}
+
+Ring*& ring() {
+    thread_local Ring* ring = nullptr;
+    return ring;
 }
 
 Stage load_library(const std::filesystem::path& library) {

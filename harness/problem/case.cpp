@@ -107,6 +107,7 @@ std::string Case::description() const {
     if (scale) text += fmt::format(" scale={}", *scale);
     if (seed != 1) text += fmt::format(" seed={}", seed);
     if (multiprocessors != 0) text += fmt::format(" sms={}", multiprocessors);
+    if (ranks != 1) text += fmt::format(" ranks={}", ranks);
     return text;
 }
 
@@ -126,6 +127,7 @@ std::string Case::options() const {
     if (seed != plain.seed) text += fmt::format(" --seed {}", seed);
     if (scale) text += fmt::format(" --scale {}", *scale);
     if (multiprocessors != 0) text += fmt::format(" --sms {}", multiprocessors);
+    if (ranks != plain.ranks) text += fmt::format(" --ranks {}", ranks);
     return text;
 }
 
@@ -174,6 +176,8 @@ Case parse_case(const std::string& options) {
             c.scale = number_in<float>(value);
         } else if (option == "--sms") {
             c.multiprocessors = number_in<int>(value);
+        } else if (option == "--ranks") {
+            c.ranks = number_in<int>(value);
         } else {
             throw BadUsage(fmt::format("a case has no {}", option));
         }
@@ -191,6 +195,7 @@ std::vector<Feature> features_of(const Case& c) {
     if (!c.documents.empty()) features.push_back(Feature::documents);
     if (!c.cache.lengths.empty()) features.push_back(Feature::lengths);
     if (c.cache.page_size != 0) features.push_back(Feature::pages);
+    if (c.ranks != 1) features.push_back(Feature::ranks);
     return features;
 }
 
@@ -201,6 +206,18 @@ bool takes(const Stage& stage, Feature feature) {
 std::string why_not_taken(const Stage& stage, const Case& c) {
     for (const Feature feature : features_of(c)) {
         if (!takes(stage, feature)) return fmt::format("{} does not take {}", stage.folder(), name(feature));
+    }
+    if (c.ranks == 1) return "";
+    const auto [Nq, Nk] = std::pair(c.shape.Nq, c.shape.Nk);
+    if (c.layout != Layout::bhnd)
+        return fmt::format("{} takes K and V in one piece on several ranks: --layout bhnd", stage.folder());
+    if (c.causal && Nq != Nk) {
+        return fmt::format("{} takes a causal mask on several ranks for as many keys as query rows alone",
+                           stage.folder());
+    }
+    if (const int chunks = stage.chunks * c.ranks; std::min(Nq, Nk) < chunks) {
+        return fmt::format("{} cuts a sequence for {} ranks into {} chunks: {} rows are too few",
+                           stage.folder(), c.ranks, chunks, std::min(Nq, Nk));
     }
     return "";
 }

@@ -82,6 +82,7 @@ struct Case {
     std::optional<float> scale = std::nullopt;  ///< default 1 / sqrt(d)
     /// Of the machine that a CPU back-end plays, since schedules depend on it; 0 for what it plays anyway.
     int multiprocessors = 0;
+    int ranks = 1;  ///< that divide the sequence, each with its chunks: Stage::chunks
 
     bool operator==(const Case&) const = default;
     float softmax_scale() const;
@@ -101,7 +102,8 @@ std::vector<Feature> features_of(const Case& c);
 /// Whether a stage declares that it takes this.
 bool takes(const Stage& stage, Feature feature);
 
-/// Why a stage takes no such problem: "04_split_q does not take a sliding window"; empty if it does.
+/// Why a stage takes no such problem: "04_split_q does not take a sliding window"; or why its ranks cannot
+/// divide it. Empty if it does.
 std::string why_not_taken(const Stage& stage, const Case& c);
 
 /// Throws BadUsage with why_not_taken().

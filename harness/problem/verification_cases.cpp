@@ -331,10 +331,43 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
     return cases;
 }
 
+/// A sequence that 2, 3, 4 and 8 ranks divide: chunks of a row each; ragged ones of grouped heads under a
+/// mask; of several tiles; and without a mask more keys than rows. Every kind of input and scale.
+std::vector<Case> divided(const Stage& stage, Cover how) {
+    std::vector<Case> cases;
+    const auto& inputs = input_kinds();
+    const auto add = [&](const Shape& shape, int ranks, bool causal) {
+        const std::size_t k = cases.size();
+        cases.push_back({.shape = shape,
+                         .dtype = k % 2 == 0 ? DType::bf16 : DType::fp16,
+                         .causal = causal,
+                         .input = inputs[k / 2 % inputs.size()].name,
+                         .seed = k + 1,
+                         .scale = scales[k / 5 % std::size(scales)],
+                         .multiprocessors = machines[k % std::size(machines)],
+                         .ranks = ranks});
+    };
+    for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
+        const int d = stage.head_dims[k], Br = stage.tilings[k].Br;
+        for (const int P : {2, 3, 4, 8}) {
+            if (k > 0 && P > 3) continue;
+            add({2, 2, 1, 2 * P, 2 * P, d}, P, true);
+            add({1, 3, 1, 45 * P - 2, 45 * P - 2, d}, P, true);
+            if (how == Cover::each) continue;
+            add({1, 4, 2, 2 * P + 1, 70 * P + 5, d}, P, false);
+            add({1, 1, 1, 45 * P + 1, 17 * P, d}, P, false);
+            if (P < 4) add({1, 2, 2, 2 * P * (Br + 1) + 1, 2 * P * (Br + 1) + 1, d}, P, true);
+        }
+    }
+    return cases;
+}
+
 }  // namespace
 
-std::vector<Case> verification_cases(const Stage& stage, Cover how) {
+std::vector<Case> verification_cases(const Stage& stage, Cover cover) {
     std::vector<Case> cases;
+    // On one rank a stage whose ranks have two chunks does what one does whose ranks have one chunk.
+    const Cover how = stage.chunks == 2 ? Cover::each : cover;
     const auto add = [&](const std::vector<Case>& more) {
         cases.insert(cases.end(), more.begin(), more.end());
     };
@@ -370,6 +403,7 @@ std::vector<Case> verification_cases(const Stage& stage, Cover how) {
         if (takes(stage, Feature::pages)) draw_pages(random, c);
     }
     if (how != Cover::each) add(corners(stage, how));
+    if (takes(stage, Feature::ranks)) add(divided(stage, cover));
     return cases;
 }
 

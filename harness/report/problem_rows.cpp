@@ -31,7 +31,8 @@ std::string ProblemRows::short_name() const {
     if (!cache.lengths.empty())
         seen += fmt::format("{} in ", std::count(cache.lengths.begin(), cache.lengths.end(), ',') + 1);
     if (cache.page_size != 0) seen += fmt::format("{}s of ", cache.page_size);
-    return fmt::format("{} {}{}", first->regime, seen, short_size(first->shape.Nk));
+    return fmt::format("{} {}{}{}", first->regime, seen, short_size(first->shape.Nk),
+                       first->ranks == 1 ? "" : fmt::format(" on {}", first->ranks));
 }
 
 std::vector<ProblemRows> by_problem(const Results& results) {

@@ -20,8 +20,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hardware, gpu, sm_count, device_arch, binary_
 nlohmann::json record_json(const char* kind, const Record& record);
 void get_record(const nlohmann::json& json, Record& record);
 
-/// Rows that have a ProblemLabel, each with its pass if that is not the forward one, and its window and
-/// column bounds if it has any.
+/// Rows that have a ProblemLabel, each with its pass if that is not the forward one, and its window,
+/// column bounds, documents and ranks if it has any.
 template <class Row>
 nlohmann::json rows_json(const std::vector<Row>& rows) {
     auto list = nlohmann::json::array();
@@ -33,6 +33,7 @@ nlohmann::json rows_json(const std::vector<Row>& rows) {
         if (!row.documents.empty()) list.back()["documents"] = row.documents;
         if (!row.cache.lengths.empty()) list.back()["lengths"] = row.cache.lengths;
         if (row.cache.page_size != 0) list.back()["pages"] = row.cache.page_size;
+        if (row.ranks != 1) list.back()["ranks"] = row.ranks;
     }
     return list;
 }
@@ -46,6 +47,7 @@ void get_rows(const nlohmann::json& json, std::vector<Row>& rows) {
         rows[i].columns = json[i].value("columns", "");
         rows[i].documents = json[i].value("documents", "");
         rows[i].cache = {json[i].value("lengths", ""), json[i].value("pages", 0)};
+        rows[i].ranks = json[i].value("ranks", 1);
     }
 }
 

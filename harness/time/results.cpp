@@ -80,7 +80,7 @@ void derive_rate(Measurement& m, const Ceilings& ceilings) {
               : flops(m.shape, m.causal, m.pass, m.window, m.columns, m.documents, m.cache) / seconds * 1e-12;
     const auto gemm = m.dtype == DType::fp16 ? ceilings.fp16_tflops : ceilings.bf16_tflops;
     const auto ceiling = bytes ? ceilings.copy_gbs : gemm;
-    m.ceiling_share = ceiling ? std::optional(m.rate / *ceiling) : std::nullopt;
+    m.ceiling_share = ceiling ? std::optional(m.rate / (m.ranks * *ceiling)) : std::nullopt;
 }
 
 }  // namespace
@@ -134,13 +134,14 @@ void refuse_foreign(const Hardware& hardware, const OutputFile& file) {
 bool same_problem(const ProblemLabel& a, const ProblemLabel& b) {
     return a.regime == b.regime && a.shape == b.shape && a.dtype == b.dtype && a.causal == b.causal &&
            a.window == b.window && a.columns == b.columns && a.documents == b.documents &&
-           a.cache == b.cache && a.pass == b.pass;
+           a.cache == b.cache && a.pass == b.pass && a.ranks == b.ranks;
 }
 
 std::string long_name(const ProblemLabel& problem) {
-    return fmt::format("{}: {} {}{}{}{}", problem.regime, to_string(problem.shape), name(problem.dtype),
+    return fmt::format("{}: {} {}{}{}{}{}", problem.regime, to_string(problem.shape), name(problem.dtype),
                        problem.pass == Pass::backward ? " backward" : "", problem.causal ? " causal" : "",
-                       in_words(problem.window, problem.columns, problem.documents, problem.cache));
+                       in_words(problem.window, problem.columns, problem.documents, problem.cache),
+                       problem.ranks == 1 ? "" : fmt::format(" on {} ranks", problem.ranks));
 }
 
 void derive(Results& results) {

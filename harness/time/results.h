@@ -52,6 +52,7 @@ struct ProblemLabel {
     std::string documents = {};  ///< as Case::documents; in JSON only if there are any
     Cache cache = {};            ///< in JSON only what it has
     Pass pass = Pass::forward;   ///< in JSON only if it is not that
+    int ranks = 1;               ///< that divide the sequence; in JSON only if there are several
 };
 
 /// Whether both are about the same problem in the same regime.

@@ -18,6 +18,7 @@
 #include "harness/problem/cache.h"
 #include "harness/problem/shape.h"
 #include "harness/verify/guarded_run.h"
+#include "harness/verify/parts.h"
 #include "harness/verify/report.h"
 #include "harness/verify/verdict.h"
 
@@ -33,6 +34,11 @@ std::vector<T> downloaded(Device& device, const Buffer& buffer) {
     std::vector<T> values(buffer.bytes() / sizeof(T));
     if (!values.empty()) device.download(values.data(), buffer.data(), buffer.bytes());
     return values;
+}
+
+Inputs downloaded_inputs(Device& device, const DeviceInputs& from) {
+    return {downloaded<std::uint16_t>(device, from.Q), downloaded<std::uint16_t>(device, from.K),
+            downloaded<std::uint16_t>(device, from.V)};
 }
 
 /// The part of a problem that is compared with the reference: all of it, or some key/value heads with their
@@ -162,35 +168,62 @@ class Racer {
 class Contestant {
   public:
     /// Allocates and warms up. Throws CannotRun or CheckFailed.
-    Contestant(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs, Row& row)
+    Contestant(Device& device, const Stage& stage, const Case& c, const std::list<DeviceInputs>& whole,
+               Row& row)
         : row_(row), device_(device), stage_(stage), case_(c) {
-        run_.emplace(device, stage, c, inputs);
-        for (const auto* output : {&run_->O, &run_->L, &run_->dQ, &run_->dK, &run_->dV}) {
-            if (output->bytes() == 0) continue;
-            const std::vector<unsigned char> nan(output->bytes(), 0xff);
-            device.upload(output->data(), nan.data(), nan.size());
+        require_taken(stage, c);
+        if (c.ranks > 1)
+            of_ranks_ = inputs_of_ranks(device, stage, c, downloaded_inputs(device, whole.front()));
+        for (const DeviceInputs& inputs : inputs_of(whole)) {
+            const auto rank = static_cast<int>(runs_.size());
+            const DeviceProblem& run = c.ranks == 1
+                                           ? runs_.emplace_back(device, stage, c, inputs)
+                                           : runs_.emplace_back(device.of_rank(rank, c.ranks), stage,
+                                                                part_case(c, stage.chunks, rank), inputs);
+            problems_.push_back(run.problem);
+            for (const auto* output : {&run.O, &run.L, &run.dQ, &run.dK, &run.dV}) {
+                if (output->bytes() == 0) continue;
+                const std::vector<unsigned char> nan(output->bytes(), 0xff);
+                device.upload(output->data(), nan.data(), nan.size());
+            }
         }
-
-        for (int i = 0; i < 2; ++i) device.run(stage, run_->problem);
+        for (int i = 0; i < 2; ++i) {
+            if (c.ranks == 1) {
+                device.run(stage, problems_.front());
+            } else {
+                device.run_ranks(stage, problems_, c.shape);
+            }
+        }
     }
 
     Products products() const { return stage_.products; }
 
-    double time(Stopwatch& stopwatch) { return stopwatch.time(stage_, run_->problem); }
+    double time(Stopwatch& stopwatch) {
+        return case_.ranks == 1 ? stopwatch.time(stage_, problems_.front())
+                                : stopwatch.time_ranks(stage_, problems_, case_.shape);
+    }
 
     /// Fetches what the last timed call wrote, and gives the device's memory back.
     void fetch() {
-        outputs_ = {downloaded<std::uint16_t>(device_, run_->O), downloaded<float>(device_, run_->L),
-                    downloaded<std::uint16_t>(device_, run_->dQ),
-                    downloaded<std::uint16_t>(device_, run_->dK),
-                    downloaded<std::uint16_t>(device_, run_->dV)};
-        run_.reset();
+        int rank = 0;
+        for (const DeviceProblem& run : runs_) {
+            const Outputs part = {
+                downloaded<std::uint16_t>(device_, run.O), downloaded<float>(device_, run.L),
+                downloaded<std::uint16_t>(device_, run.dQ), downloaded<std::uint16_t>(device_, run.dK),
+                downloaded<std::uint16_t>(device_, run.dV)};
+            if (case_.ranks == 1) {
+                outputs_ = part;
+            } else {
+                add_part(case_, stage_.chunks, rank++, part, outputs_);
+            }
+        }
+        runs_.clear();
     }
 
     /// Runs once more, between canaries, and compares bit for bit if that stage's runs agree.
-    void repeat(const DeviceInputs& inputs) {
+    void repeat(const std::list<DeviceInputs>& whole) {
         try {
-            const Outputs again = run_guarded(device_, stage_, case_, inputs);
+            const Outputs again = run_guarded(device_, stage_, case_, inputs_of(whole));
             if (!stage_.repeats_exactly) return;
             for (const OutputTensor& tensor : output_tensors(case_.pass)) {
                 const auto first = tensor.bytes(outputs_), second = tensor.bytes(again);
@@ -222,11 +255,17 @@ class Contestant {
     }
 
   private:
+    const std::list<DeviceInputs>& inputs_of(const std::list<DeviceInputs>& whole) const {
+        return case_.ranks == 1 ? whole : of_ranks_;
+    }
+
     Row& row_;
     Device& device_;
     const Stage& stage_;
     const Case& case_;
-    std::optional<DeviceProblem> run_;
+    std::list<DeviceInputs> of_ranks_;  ///< if there are several
+    std::list<DeviceProblem> runs_;     ///< of each rank
+    std::vector<Problem> problems_;
     Outputs outputs_;
     std::future<Verdict> verdict_;  // last, so that its thread ends before what it reads is gone
 };
@@ -259,8 +298,8 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
                const std::function<void(const char*)>& on_phase) {
     const auto& [device, stopwatch, peers] = machine;
     on_phase("time");
-    std::optional<DeviceInputs> inputs;
-    std::optional<Sample> sample;  // these outlive the contestants, whose verification reads them
+    std::list<DeviceInputs> inputs;  // of one
+    std::optional<Sample> sample;    // these outlive the contestants, whose verification reads them
     std::map<Products, Expected> expected;
     std::list<Contestant> contestants;
     std::vector<Racer> racers;
@@ -270,8 +309,8 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
             continue;
         }
         try {
-            if (!inputs) inputs.emplace(device, stopwatch, c);
-            Contestant& contestant = contestants.emplace_back(device, stages[i], c, *inputs, rows[i]);
+            if (inputs.empty()) inputs.emplace_back(device, stopwatch, c);
+            Contestant& contestant = contestants.emplace_back(device, stages[i], c, inputs, rows[i]);
             racers.emplace_back(rows[i], [&] { return contestant.time(machine.stopwatch); });
         } catch (const CannotRun& reason) {
             rows[i].why_not = first_line(reason.what());
@@ -300,9 +339,9 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     on_phase("verify");
     if (contestants.empty()) return;
     for (Contestant& contestant : contestants) contestant.fetch();
-    for (Contestant& contestant : contestants) contestant.repeat(*inputs);
-    sample.emplace(device, c, *inputs, options);
-    inputs.reset();
+    for (Contestant& contestant : contestants) contestant.repeat(inputs);
+    sample.emplace(device, c, inputs.front(), options);
+    inputs.clear();
     for (Contestant& contestant : contestants) {
         const Products products = contestant.products();
         auto own = expected.find(products);
@@ -319,7 +358,8 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
 
 ProblemLabel label_of(const TimedCase& timed) {
     const Case& c = timed.problem;
-    return {timed.regime, c.shape, c.dtype, c.causal, c.window, c.columns, c.documents, c.cache, c.pass};
+    return {timed.regime, c.shape,     c.dtype, c.causal, c.window,
+            c.columns,    c.documents, c.cache, c.pass,   c.ranks};
 }
 
 StageLabel label_of(const Stage& stage, const TimedCase& timed) {

@@ -11,6 +11,7 @@
 
 #include "harness/device/workspace.h"
 #include "harness/problem/shape.h"
+#include "harness/verify/parts.h"
 #include "harness/verify/report.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"
@@ -136,15 +137,14 @@ class Multiprocessors {
 #endif
 };
 
-}  // namespace
-
 /// The tensors with strides that a pass reads.
 std::vector<Tensor> input_tensors(Pass pass) {
     if (pass == Pass::forward) return {Tensor::Q, Tensor::K, Tensor::V};
     return {Tensor::Q, Tensor::K, Tensor::V, Tensor::O, Tensor::dO};
 }
 
-void require_room(const Device& device, const Stage& stage, const Case& c) {
+/// Throws CannotRun if it does not fit so many times.
+void require_room_of(const Device& device, const Stage& stage, const Case& c, int times) {
     const Multiprocessors kept(device, c);
     const std::size_t workspace = Workspace::bytes(device, stage, c.shape);
     std::size_t inputs = 0, written = workspace;
@@ -153,7 +153,7 @@ void require_room(const Device& device, const Stage& stage, const Case& c) {
         written += tensor.is_L() ? L : bytes_of(device, tensor.placement(c)) + 2 * canary_bytes;
     for (const Tensor tensor : input_tensors(c.pass)) inputs += bytes_of(device, placement(c, tensor));
     if (c.pass == Pass::backward) inputs += L;
-    const std::size_t needed = inputs + written * (1 + device.shadow_bytes());
+    const std::size_t needed = times * (inputs + written * (1 + device.shadow_bytes()));
     if (const std::size_t there = device.free_memory(); needed > there) {
         throw CannotRun(
             fmt::format("{} on {} needs {} ({} bytes), {} of it workspace; {} has {} ({} bytes) free",
@@ -163,28 +163,68 @@ void require_room(const Device& device, const Stage& stage, const Case& c) {
     }
 }
 
-Outputs run_guarded(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs) {
-    const Multiprocessors kept(device, c);
-    Addresses at = inputs.addresses();
-    std::list<Guarded> tensors;
-    for (const OutputTensor& tensor : output_tensors(c.pass))
-        at.*tensor.address = tensors.emplace_back(device, c, tensor).data();
-    Workspace workspace(device, stage, c.shape);
-    workspace.poison();
+/// A run of one rank: its outputs between canaries, its workspace, and its problem.
+class GuardedProblem {
+  public:
+    GuardedProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs)
+        : workspace_(device, stage, c.shape) {
+        Addresses at = inputs.addresses();
+        for (const OutputTensor& tensor : output_tensors(c.pass))
+            at.*tensor.address = tensors_.emplace_back(device, c, tensor).data();
+        workspace_.poison();
+        problem = make_problem(c, at);
+        problem.workspace = workspace_.data();
+        problem.sm_count = device.sm_count();
+    }
 
-    Problem problem = make_problem(c, at);
-    problem.workspace = workspace.data();
-    problem.sm_count = device.sm_count();
-    device.run(stage, problem);
-    workspace.check_counters();
+    /// What the run wrote. Throws CheckFailed if it touched anything else, or left a counter.
+    Outputs outputs() const {
+        workspace_.check_counters();
+        Outputs outputs;
+        for (const Guarded& tensor : tensors_) tensor.download(outputs);
+        return outputs;
+    }
+
+    Problem problem;
+
+  private:
+    std::list<Guarded> tensors_;
+    Workspace workspace_;
+};
+
+}  // namespace
+
+void require_room(Device& device, const Stage& stage, const Case& c) {
+    if (c.ranks == 1) return require_room_of(device, stage, c, 1);
+    Device& last = device.of_rank(c.ranks - 1, c.ranks);
+    require_room_of(last, stage, part_case(c, stage.chunks, 0), &last == &device ? c.ranks : 1);
+}
+
+Outputs run_guarded(Device& device, const Stage& stage, const Case& c,
+                    const std::list<DeviceInputs>& inputs_of_ranks) {
+    const Multiprocessors kept(device, c);
+    std::list<GuardedProblem> ranks;
+    if (c.ranks == 1) {
+        const GuardedProblem& all = ranks.emplace_back(device, stage, c, inputs_of_ranks.front());
+        device.run(stage, all.problem);
+        return all.outputs();
+    }
+    std::vector<Problem> problems;
+    for (const DeviceInputs& inputs : inputs_of_ranks) {
+        const auto rank = static_cast<int>(problems.size());
+        const Case part = part_case(c, stage.chunks, rank);
+        problems.push_back(ranks.emplace_back(device.of_rank(rank, c.ranks), stage, part, inputs).problem);
+    }
+    device.run_ranks(stage, problems, c.shape);
     Outputs outputs;
-    for (const Guarded& tensor : tensors) tensor.download(outputs);
+    int rank = 0;
+    for (const GuardedProblem& part : ranks) add_part(c, stage.chunks, rank++, part.outputs(), outputs);
     return outputs;
 }
 
 Outputs run_stage(Device& device, const Stage& stage, const Case& c, const Inputs& inputs) {
     require_room(device, stage, c);
-    Outputs outputs = run_guarded(device, stage, c, DeviceInputs(device, c, inputs));
+    Outputs outputs = run_guarded(device, stage, c, inputs_of_ranks(device, stage, c, inputs));
     if (const std::string report = report_unwritten(c, outputs); !report.empty()) throw CheckFailed(report);
     return outputs;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/verify/guarded_run.h"
+#include "harness/verify/parts.h"
 #include "harness/verify/report.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"
@@ -58,7 +59,7 @@ Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs ru
     std::string run;  // that is not the first
     try {
         require_room(device, stage, c);
-        const DeviceInputs inputs(device, c, reference.inputs());
+        const std::list<DeviceInputs> inputs = inputs_of_ranks(device, stage, c, reference.inputs());
         const Outputs first = run_guarded(device, stage, c, inputs);
         const Expected& expected = reference.expected(stage.products);
         verdict = judge(c, expected, first, stage.rounds_large_scores);

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "harness/problem/tensors.h"
 #include "reference/attention.h"
 
 namespace ladder {

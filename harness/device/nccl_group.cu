@@ -1,0 +1,259 @@
+#include "harness/device/nccl_group.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "stages/launch.h"
+
+namespace ladder {
+namespace {
+
+/// Of nccl.h, what is called: the build needs no NCCL.
+struct Nccl {
+    using Comm = void*;
+    static constexpr int ok = 0, bytes = 0, floats = 7,
+                         sum = 0;  // ncclSuccess, ncclInt8, ncclFloat32, ncclSum
+
+    int (*init_all)(Comm*, int count, const int* gpus);
+    int (*abort)(Comm);
+    int (*destroy)(Comm);
+    int (*async_error)(Comm, int*);
+    int (*group_start)();
+    int (*group_end)();
+    int (*send)(const void*, std::size_t, int type, int peer, Comm, cudaStream_t);
+    int (*receive)(void*, std::size_t, int type, int peer, Comm, cudaStream_t);
+    int (*all_reduce)(const void*, void*, std::size_t, int type, int operation, Comm, cudaStream_t);
+    const char* (*error_string)(int);
+
+    /// Throws CannotRun if it cannot be loaded.
+    static const Nccl& loaded() {
+        static const Nccl nccl;
+        return nccl;
+    }
+    void check(int error, const char* doing) const {
+        if (error != ok) throw CheckFailed(std::string(doing) + ": NCCL: " + error_string(error));
+    }
+
+  private:
+    Nccl() {
+        setenv("NCCL_NVLS_ENABLE", "0", 1);  // NVLink multicast: these messages have one receiver each
+        void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+        if (library == nullptr)
+            throw CannotRun(std::string("several GPUs need NCCL, whose folder LD_LIBRARY_PATH can name: ") +
+                            dlerror());
+        const auto find = [&](auto& function, const char* name) {
+            function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+            if (function == nullptr) throw CannotRun(std::string("libnccl.so.2 has no ") + name);
+        };
+        find(init_all, "ncclCommInitAll");
+        find(abort, "ncclCommAbort");
+        find(destroy, "ncclCommDestroy");
+        find(async_error, "ncclCommGetAsyncError");
+        find(group_start, "ncclGroupStart");
+        find(group_end, "ncclGroupEnd");
+        find(send, "ncclSend");
+        find(receive, "ncclRecv");
+        find(all_reduce, "ncclAllReduce");
+        find(error_string, "ncclGetErrorString");
+    }
+};
+
+}  // namespace
+
+/// One rank's part of the group, on its GPU
+struct NcclGroup::Member {
+    explicit Member(int rank) : gpu(rank) {
+        const CurrentGpu current(gpu);
+        int least = 0, greatest = 0;
+        check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for priorities");
+        check(cudaStreamCreateWithFlags(&kernels, cudaStreamNonBlocking), "create a stream");
+        // A message's kernel takes its multiprocessors before the next kernel takes them all.
+        check(cudaStreamCreateWithPriority(&messages, cudaStreamNonBlocking, greatest), "create a stream");
+        for (cudaEvent_t* event : {&computed, &sending, &arrived})
+            check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "create an event");
+        check(cudaMalloc(&number, sizeof(float)), "allocate a number");
+        check(cudaMemset(number, 0, sizeof(float)), "clear a number");
+    }
+    ~Member() {
+        const CurrentGpu current(gpu);
+        if (comm != nullptr) Nccl::loaded().destroy(comm);
+        for (cudaEvent_t event : {computed, sending, arrived}) cudaEventDestroy(event);
+        for (cudaStream_t stream : {kernels, messages}) cudaStreamDestroy(stream);
+        cudaFree(number);
+    }
+
+    const int gpu;
+    Nccl::Comm comm = nullptr;
+    cudaStream_t kernels = nullptr, messages = nullptr;
+    cudaEvent_t computed = nullptr, sending = nullptr, arrived = nullptr;
+    float* number = nullptr;  ///< what align() adds up
+    std::optional<std::array<Message, 2>> pending = {};
+    std::uint64_t rounds = 0;  ///< of messages that have been handed to NCCL
+};
+
+/// Hands all ranks' messages of a round to NCCL together, once each has started its own: no rank is left to
+/// wait on its GPU for one that never comes.
+class NcclRing final : public Ring {
+  public:
+    NcclRing(NcclGroup& group, Turns& turns, const Shape& whole, int rank)
+        : group_(group), turns_(turns), whole_(whole), rank_(rank), own_(*group.members_[rank]) {}
+
+    int rank() const override { return rank_; }
+    int ranks() const override { return group_.ranks(); }
+    int Nq() const override { return whole_.Nq; }
+    int Nk() const override { return whole_.Nk; }
+
+    void start(const std::array<Message, 2>& K_V) override {
+        if (own_.pending) throw CheckFailed("it starts a message before it has waited for the last one");
+        own_.pending = K_V;
+        Traffic& traffic = group_.traffic_[rank_];
+        traffic.messages += 1;
+        for (const Message& m : K_V) traffic.bytes += m.send_bytes;
+        check(cudaEventRecord(own_.computed, own_.kernels), "record an event");
+        const std::uint64_t round = own_.rounds + 1;
+        if (all_have_started(round)) group_.send_all();
+        turns_.wait_until(rank_, [this, round] { return own_.rounds == round; });
+        // The message's kernel is to start before the next one, which would leave it no multiprocessor.
+        check(cudaStreamWaitEvent(own_.kernels, own_.sending), "wait for an event");
+    }
+
+    void wait() override {
+        if (!own_.pending) throw CheckFailed("it waits for a message that it has not started");
+        check(cudaStreamWaitEvent(own_.kernels, own_.arrived), "wait for an event");
+        own_.pending.reset();
+    }
+
+  private:
+    bool all_have_started(std::uint64_t round) const {
+        for (const auto& member : group_.members_) {
+            if (!member->pending || member->rounds + 1 != round) return false;
+        }
+        return true;
+    }
+
+    NcclGroup& group_;
+    Turns& turns_;
+    const Shape& whole_;
+    const int rank_;
+    NcclGroup::Member& own_;
+};
+
+NcclGroup::NcclGroup(int ranks) {
+    const Nccl& nccl = Nccl::loaded();
+    std::vector<int> gpus;
+    for (int rank = 0; rank < ranks; ++rank) {
+        members_.push_back(std::make_unique<Member>(rank));
+        gpus.push_back(rank);
+    }
+    std::vector<Nccl::Comm> comms(ranks);
+    nccl.check(nccl.init_all(comms.data(), ranks, gpus.data()), "connect the GPUs");
+    for (int rank = 0; rank < ranks; ++rank) members_[rank]->comm = comms[rank];
+}
+
+NcclGroup::~NcclGroup() = default;
+
+cudaStream_t NcclGroup::stream(int rank) const {
+    return members_[rank]->kernels;
+}
+
+void NcclGroup::align() {
+    const Nccl& nccl = Nccl::loaded();
+    nccl.check(nccl.group_start(), "start a group");
+    for (const auto& m : members_) {
+        nccl.check(nccl.all_reduce(m->number, m->number, 1, Nccl::floats, Nccl::sum, m->comm, m->kernels),
+                   "align the ranks");
+    }
+    nccl.check(nccl.group_end(), "align the ranks");
+}
+
+void NcclGroup::send_all() {
+    const Nccl& nccl = Nccl::loaded();
+    const int P = ranks();
+    for (int rank = 0; rank < P; ++rank) {
+        const auto &sent = *members_[(rank + P - 1) % P]->pending, &expected = *members_[rank]->pending;
+        for (std::size_t k = 0; k < sent.size(); ++k) require_same_size(sent[k], expected[k], rank, P);
+    }
+    for (const auto& m : members_) {
+        const CurrentGpu current(m->gpu);
+        check(cudaStreamWaitEvent(m->messages, m->computed), "wait for an event");
+        check(cudaEventRecord(m->sending, m->messages), "record an event");
+    }
+    nccl.check(nccl.group_start(), "start a group");
+    for (int rank = 0; rank < P; ++rank) {
+        const Member& m = *members_[rank];
+        for (const Message& message : *m.pending) {
+            nccl.check(
+                nccl.send(message.send, message.send_bytes, Nccl::bytes, (rank + 1) % P, m.comm, m.messages),
+                "send");
+            nccl.check(nccl.receive(message.receive, message.receive_bytes, Nccl::bytes, (rank + P - 1) % P,
+                                    m.comm, m.messages),
+                       "receive");
+        }
+    }
+    nccl.check(nccl.group_end(), "send and receive");
+    for (const auto& m : members_) {
+        const CurrentGpu current(m->gpu);
+        check(cudaEventRecord(m->arrived, m->messages), "record an event");
+        m->rounds += 1;
+    }
+}
+
+void NcclGroup::start(const std::function<void(const Problem&)>& run_stage,
+                      const std::vector<Problem>& problems, const Shape& whole) {
+    traffic_.assign(ranks(), {});
+    for (const auto& m : members_) m->pending.reset(), m->rounds = 0;
+    Turns turns(ranks(), 1);
+    turns.run([&](int rank) {
+        const CurrentGpu current(rank);
+        NcclRing own(*this, turns, whole, rank);
+        ring() = &own;
+        launch_stream() = members_[rank]->kernels;
+        run_stage(problems[rank]);
+        check(cudaGetLastError(), "launch");
+        if (members_[rank]->pending) throw CheckFailed("it ends before it has waited for its last message");
+    });
+}
+
+void NcclGroup::finish() {
+    const Nccl& nccl = Nccl::loaded();
+    for (bool all_done = false; !all_done;) {
+        all_done = true;
+        for (const auto& m : members_) {
+            const CurrentGpu current(m->gpu);
+            int state = Nccl::ok;
+            cudaError_t error = cudaSuccess;
+            for (cudaStream_t stream : {m->kernels, m->messages}) {
+                const cudaError_t found = cudaStreamQuery(stream);
+                if (found == cudaErrorNotReady) {
+                    all_done = false;
+                } else if (found != cudaSuccess) {
+                    error = found;
+                }
+            }
+            if (error == cudaSuccess && m->comm != nullptr) nccl.async_error(m->comm, &state);
+            if (error == cudaSuccess && state == Nccl::ok) continue;
+            abort();
+            const std::string rank =
+                "rank " + std::to_string(m->gpu) + " of " + std::to_string(ranks()) + ": ";
+            check(error, rank + "run");
+            throw CheckFailed(rank + "NCCL: " + nccl.error_string(state));
+        }
+        if (!all_done) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+}
+
+/// Ends messages that wait on a GPU for one whose kernel crashed.
+void NcclGroup::abort() {
+    for (const auto& m : members_) {
+        if (m->comm != nullptr) Nccl::loaded().abort(m->comm);
+        m->comm = nullptr;
+    }
+}
+
+}  // namespace ladder

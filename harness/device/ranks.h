@@ -1,0 +1,59 @@
+/// @file
+/// The ranks of a run as threads of this process.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "harness/device/device.h"
+#include "stages/ring.h"
+
+namespace ladder {
+
+/// Ranks that take turns: each is a thread, and one of them runs at a time. Who goes on when one waits is
+/// drawn, so that ranks run skewed.
+class Turns {
+  public:
+    Turns(int ranks, std::uint64_t seed) : seats_(ranks), random_(seed) {}
+
+    /// Runs f(rank) for every rank, and waits for all. Once one has failed the others end at their next
+    /// wait_until(). Throws what the first that failed threw, naming its rank.
+    void run(const std::function<void(int rank)>& f);
+    /// Called by the rank whose turn it is: lets others run until `met`. Throws CheckFailed if it never will
+    /// be.
+    void wait_until(int rank, const std::function<bool()>& met);
+
+    int ranks() const { return static_cast<int>(seats_.size()); }
+
+  private:
+    struct Seat {
+        std::function<bool()> ready = nullptr;  ///< what it waits for
+        bool has_ended = false;
+    };
+    void next_turn();
+    [[noreturn]] void rethrow() const;
+
+    std::vector<Seat> seats_;
+    std::mt19937_64 random_;
+    std::mutex mutex_;  ///< held by the thread whose turn it is
+    std::condition_variable turn_changed_;
+    int turn_ = -1;
+    std::exception_ptr failure_;
+    int failed_rank_ = -1;
+};
+
+/// A ring of ranks that share this process's memory. A message lands as late as it may: when it is waited
+/// for, and what is received is NaN until then. Throws as Turns::run().
+std::vector<Traffic> run_in_memory(const std::function<void(const Problem&)>& run_stage,
+                                   const std::vector<Problem>& problems, const Shape& whole,
+                                   std::uint64_t seed);
+
+/// Throws CheckFailed unless what rank - 1 sends is as long as what this rank expects of it.
+void require_same_size(const Message& sent, const Message& expected, int rank, int ranks);
+
+}  // namespace ladder

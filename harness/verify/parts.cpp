@@ -1,0 +1,94 @@
+#include "harness/verify/parts.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "stages/ring.h"
+
+namespace ladder {
+namespace {
+
+/// Calls f(first row, rows) for the chunks of N rows that a rank holds, in their order: number `rank`, and if
+/// there are two the same from the end.
+template <class F>
+void for_each_chunk(int N, int per_rank, int ranks, int rank, F&& f) {
+    const int chunks = per_rank * ranks;
+    for (int k = 0; k < per_rank; ++k) {
+        const int chunk = k == 0 ? rank : chunks - 1 - rank;
+        f(chunk_begin(N, chunks, chunk), chunk_rows(N, chunks, chunk));
+    }
+}
+
+int rows_of_part(int N, int per_rank, int ranks, int rank) {
+    int rows = 0;
+    for_each_chunk(N, per_rank, ranks, rank, [&](int, int count) { rows += count; });
+    return rows;
+}
+
+/// Calls copy(element of the whole, element of the part, elements) for the rank's rows of (matrices, N,
+/// width).
+template <class F>
+void for_each_piece(int matrices, int N, int width, const Case& c, int chunks, int rank, F&& copy) {
+    std::size_t of_part = 0;
+    for (int m = 0; m < matrices; ++m) {
+        for_each_chunk(N, chunks, c.ranks, rank, [&](int first, int rows) {
+            const std::size_t count = std::size_t(rows) * width;
+            copy((std::size_t(m) * N + first) * width, of_part, count);
+            of_part += count;
+        });
+    }
+}
+
+Inputs part_inputs(const Case& c, int chunks, int rank, const Inputs& all) {
+    const Shape &s = c.shape, part = part_case(c, chunks, rank).shape;
+    const auto rows_of = [&](const std::vector<std::uint16_t>& from, int heads, int N, int part_N) {
+        std::vector<std::uint16_t> to(std::size_t(s.B) * heads * part_N * s.d);
+        for_each_piece(s.B * heads, N, s.d, c, chunks, rank,
+                       [&](std::size_t whole, std::size_t of_part, std::size_t count) {
+                           std::copy_n(from.begin() + whole, count, to.begin() + of_part);
+                       });
+        return to;
+    };
+    return {rows_of(all.Q, s.H, s.Nq, part.Nq), rows_of(all.K, s.Hkv, s.Nk, part.Nk),
+            rows_of(all.V, s.Hkv, s.Nk, part.Nk)};
+}
+
+}  // namespace
+
+Case part_case(const Case& c, int chunks, int rank) {
+    Case part = c;
+    part.shape.Nq = rows_of_part(c.shape.Nq, chunks, c.ranks, rank);
+    part.shape.Nk = rows_of_part(c.shape.Nk, chunks, c.ranks, rank);
+    part.ranks = 1;
+    return part;
+}
+
+std::list<DeviceInputs> inputs_of_ranks(Device& device, const Stage& stage, const Case& c,
+                                        const Inputs& inputs) {
+    std::list<DeviceInputs> of_ranks;
+    if (c.ranks == 1) {
+        of_ranks.emplace_back(device, c, inputs);
+        return of_ranks;
+    }
+    for (int rank = 0; rank < c.ranks; ++rank) {
+        of_ranks.emplace_back(device.of_rank(rank, c.ranks), part_case(c, stage.chunks, rank),
+                              part_inputs(c, stage.chunks, rank, inputs));
+    }
+    return of_ranks;
+}
+
+void add_part(const Case& c, int chunks, int rank, const Outputs& part, Outputs& all) {
+    const Shape& s = c.shape;
+    const auto add = [&](const auto& from, auto& to, int width) {
+        to.resize(std::size_t(s.B) * s.H * s.Nq * width);
+        for_each_piece(s.B * s.H, s.Nq, width, c, chunks, rank,
+                       [&](std::size_t whole, std::size_t of_part, std::size_t count) {
+                           std::copy_n(from.begin() + of_part, count, to.begin() + whole);
+                       });
+    };
+    add(part.O, all.O, s.d);
+    add(part.L, all.L, 1);
+}
+
+}  // namespace ladder

@@ -1,0 +1,23 @@
+/// @file
+/// A case that several ranks divide: what each of them holds, and how their outputs make the whole.
+#pragma once
+
+#include <list>
+
+#include "harness/device/device_problem.h"
+#include "harness/problem/inputs.h"
+#include "harness/verify/outputs.h"
+
+namespace ladder {
+
+/// The part of a rank as a case of its own. A causal mask is on the case as a whole.
+Case part_case(const Case& c, int chunks, int rank);
+
+/// What the ranks hold of the inputs, each on its device; all of them for one rank.
+std::list<DeviceInputs> inputs_of_ranks(Device& device, const Stage& stage, const Case& c,
+                                        const Inputs& inputs);
+
+/// Puts what a rank wrote to where it belongs.
+void add_part(const Case& c, int chunks, int rank, const Outputs& part, Outputs& all);
+
+}  // namespace ladder

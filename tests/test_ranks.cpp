@@ -1,0 +1,188 @@
+/// @file
+/// Ranks that are threads: what they send arrives, in any order of turns; who fails ends all.
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "harness/count/counting.h"
+#include "harness/device/ranks.h"
+#include "harness/ladder/ladder.h"
+#include "harness/verify/guarded_run.h"
+#include "harness/verify/one_case.h"
+#include "simt/simt.h"
+#include "tests/answers.h"
+#include "tests/catch.h"
+#include "tests/skip.h"
+
+namespace {
+
+using namespace ladder;
+
+/// The host side of a stage that passes numbers around, all of which the ranks add up.
+void pass_around(const Problem& p) {
+    auto* own = static_cast<int*>(p.K.data);
+    auto* slots = static_cast<int*>(p.workspace);  // 2 x (K, V)
+    auto& sum = *static_cast<int*>(p.O.data);
+    const int* from = own;
+    sum = own[0] + 10 * own[1];
+    for (int step = 1; step < ring()->ranks(); ++step) {
+        int* to = slots + step % 2 * 2;
+        ring()->start({Message{from, sizeof(int), to, sizeof(int)},
+                       Message{from + 1, sizeof(int), to + 1, sizeof(int)}});
+        ring()->wait();
+        sum += to[0] + 10 * to[1];
+        from = to;
+    }
+}
+
+struct Numbers {
+    explicit Numbers(int ranks) : own(ranks), slots(ranks), sums(ranks, -1) {
+        for (int r = 0; r < ranks; ++r) {
+            own[r] = {1 << r, 1 << r};
+            Problem p;
+            p.K.data = own[r].data();
+            p.workspace = slots[r].data();
+            p.O.data = &sums[r];
+            problems.push_back(p);
+        }
+    }
+    std::vector<std::array<int, 2>> own;
+    std::vector<std::array<int, 4>> slots;
+    std::vector<int> sums;
+    std::vector<Problem> problems;
+};
+
+Stage stage_of(RunStage run) {
+    Stage stage;
+    stage.number = 1;
+    stage.name = "ring";
+    stage.head_dims = {64};
+    stage.run = run;
+    return stage;
+}
+
+std::string failure_of(RunStage run, int ranks = 3) {
+    Numbers numbers(ranks);
+    try {
+        open_device(Backend::cpu)->run_ranks(stage_of(run), numbers.problems, {});
+    } catch (const CheckFailed& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST_CASE("ranks: every rank gets what every other one sent, whoever runs first") {
+    if (!ladder::test::available(Backend::cpu)) return;
+    const auto device = open_device(Backend::cpu);
+    const simt::KeptOptions kept;
+    for (const int ranks : {1, 2, 3, 4, 8}) {
+        for (const std::uint64_t seed : {0, 1, 2, 3, 4}) {
+            Numbers numbers(ranks);
+            simt::options().seed = seed;
+            device->run_ranks(stage_of(pass_around), numbers.problems, {});
+            for (int r = 0; r < ranks; ++r) {
+                CHECK(numbers.sums[r] == 11 * ((1 << ranks) - 1));
+                const std::uint64_t messages = ranks - 1, bytes = messages * 2 * sizeof(int);
+                const std::vector<std::uint64_t> nothing(ranks, 0);
+                CHECK(device->traffic()[r] == Traffic{messages, bytes, bytes, nothing});
+            }
+        }
+    }
+}
+
+TEST_CASE("ranks: one that fails ends all, and is named") {
+    if (!ladder::test::available(Backend::cpu)) return;
+    CHECK(failure_of([](const Problem& p) {
+              if (ring()->rank() == 1) throw CheckFailed("no more paper");
+              pass_around(p);
+          }) == "rank 1 of 3: no more paper");
+}
+
+TEST_CASE("ranks: a message that no rank sends, or of another size, ends all") {
+    if (!ladder::test::available(Backend::cpu)) return;
+    CHECK(failure_of([](const Problem& p) {
+              if (ring()->rank() != 1) pass_around(p);
+          }).find("waits for a message that no rank sends or takes") != std::string::npos);
+    CHECK(failure_of([](const Problem& p) {
+              static int x[4];
+              const std::size_t bytes = ring()->rank() == 0 ? 4 : 8;
+              const Message m{p.K.data, bytes, x, bytes};
+              ring()->start({m, Message{}});
+              ring()->wait();
+          }).find("bytes of rank") != std::string::npos);
+}
+
+TEST_CASE("ranks: what is received is NaN until it has been waited for") {
+    if (!ladder::test::available(Backend::cpu)) return;
+    CHECK(failure_of([](const Problem& p) {
+              auto* own = static_cast<int*>(p.K.data);
+              auto* to = static_cast<int*>(p.workspace);
+              to[0] = 5;
+              ring()->start({Message{own, 4, to, 4}, Message{}});
+              if (to[0] != -1) throw std::runtime_error("early");
+              ring()->wait();
+              if (to[0] == -1) throw std::runtime_error("late");
+          }) == "");
+}
+
+Case divided(const Shape& shape, int ranks, bool causal) {
+    Case c = ladder::test::make_case(shape, DType::bf16, causal);
+    c.layout = Layout::bhnd;
+    c.ranks = ranks;
+    return c;
+}
+
+const Stage& stage_for_ranks(int number) {
+    return *find_stage(number);
+}
+
+TEST_CASE("ranks: the parts of a case make the whole, and every rank has its device's memory", "[ranks]") {
+    if (!ladder::test::available(Backend::checked)) return;
+    const auto device = open_device(Backend::checked);
+    for (const int number : {85, 86, 87}) {
+        for (const int ranks : {1, 2, 3, 4, 8}) {
+            for (const bool causal : {false, true}) {
+                const Case c = divided({1, 2, 1, 137, 137, 64}, ranks, causal);
+                INFO(number << " " << c.description());
+                CHECK(verify(*device, stage_for_ranks(number), c).report == "");
+            }
+        }
+    }
+}
+
+TEST_CASE("ranks: outputs and traffic are the same whichever rank runs first", "[ranks]") {
+    if (!ladder::test::available(Backend::cpu)) return;
+    const auto device = open_device(Backend::cpu);
+    const simt::KeptOptions kept;
+    const Case c = divided({1, 2, 2, 70, 70, 64}, 4, true);
+    const Inputs inputs = make_inputs(c);
+    for (const int number : {85, 86, 87}) {
+        std::optional<Outputs> first;
+        std::vector<Traffic> traffic;
+        for (const std::uint64_t seed : {1, 2, 3}) {
+            simt::options().seed = seed;
+            const Outputs outputs = run_stage(*device, stage_for_ranks(number), c, inputs);
+            if (first) {
+                CHECK((outputs.O == first->O && outputs.L == first->L));
+                CHECK(device->traffic() == traffic);
+            }
+            first = outputs;
+            traffic = device->traffic();
+        }
+    }
+}
+
+TEST_CASE("ranks: what a stage cannot divide is refused by name", "[ranks]") {
+    const auto why_not = [](int stage, Case c) { return why_not_taken(*find_stage(stage), c); };
+    CHECK(why_not(4, divided({1, 1, 1, 64, 64, 64}, 2, false)) == "04_split_q does not take several ranks");
+    CHECK(why_not(86, divided({1, 1, 1, 7, 64, 64}, 4, false)) ==
+          "86_zigzag cuts a sequence for 4 ranks into 8 chunks: 7 rows are too few");
+    CHECK(why_not(85, divided({1, 1, 1, 64, 65, 64}, 2, true)) ==
+          "85_ring takes a causal mask on several ranks for as many keys as query rows alone");
+    Case strided = divided({1, 1, 1, 64, 64, 64}, 2, true);
+    strided.layout = Layout::bnhd;
+    CHECK(why_not(87, strided) == "87_overlap takes K and V in one piece on several ranks: --layout bhnd");
+}
+
+}  // namespace
