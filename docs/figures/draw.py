@@ -1449,6 +1449,51 @@ def turns_from_registers(f):
            "with the sums in registers, so they cannot begin the next tile meanwhile.")
 
 
+@figure("80-line", "The key tiles of four requests in one line, and the shares of three blocks")
+def line_of_tiles(f):
+    cell, top, place = 42, 60, 0
+    for b, (keys, count) in enumerate(((600, 5), (0, 1), (200, 2), (90, 1))):
+        left, color = 20 + cell * place, WARPS[b]
+        f.text(left + cell * count / 2, 14, f"request {b}" if count > 1 else f"{b}", anchor="middle", bold=True)
+        f.text(left + cell * count / 2, 31, f"{keys} keys" if count > 1 else f"{keys}", anchor="middle", size=SMALL)
+        for j in range(count):
+            f.cell(left + cell * j, 40, cell, 30, str(j) if keys else "-", color, 0.35)
+        place += count
+    for block in range(3):
+        left, right = 20 + cell * 3 * block, 20 + cell * 3 * (block + 1)
+        f.line((left + 2, 78), (left + 2, 86), (right - 2, 86), (right - 2, 78), color="text")
+        f.text((left + right) / 2, 102, f"block {block}", anchor="middle")
+    f.note(126, "Request 0 has two parts, of blocks 0 and 1, which the later one merges. The others are whole. Request 1 has "
+           "no keys: its tile is copied by no thread, and block 1 writes O = 0 and L = -inf.")
+
+
+@figure("81-pages", "A row of the block table, and the pages of the pool that it names")
+def pages_of_a_pool(f):
+    f.text(0, 14, "block table", bold=True)
+    for k, page in enumerate((5, 2, 7)):
+        f.cell(100 + 46 * k, 0, 46, 22, str(page), WARPS[k], 0.35)
+    f.text(250, 14, "40 keys, pages of 16", size=SMALL)
+    f.text(0, 58, "pool", bold=True)
+    width, owners = 46, {5: (0, 16), 2: (1, 16), 7: (2, 8)}
+    for page in range(8):
+        x = 50 + width * page
+        f.text(x + width / 2, 58, str(page), anchor="middle", size=SMALL)
+        f.box(x, 64, width, 88, None)
+        if page in owners:
+            k, keys = owners[page]
+            f.box(x, 64, width, 88 * keys / 16, WARPS[k], 0.35)
+            f.lines(x + width / 2, 82, (f"{16 * k} to", str(16 * k + keys - 1)), anchor="middle", size=SMALL)
+        if owners.get(page, (0, 8))[1] == 8:
+            f.text(x + width / 2, 138, "NaN", anchor="middle", size=SMALL, color="faint")
+    f.text(0, 182, "a warp's keys of a tile, d = 128", bold=True)
+    for lane in range(6):
+        f.cell(64 * lane, 192, 64, 36, "", WARPS[lane // 2 % 4], 0.2)
+        f.lines(64 * lane + 32, 207, (f"lane {lane}", f"key {lane // 2 * 8 + lane % 2}"), step=15, anchor="middle", size=SMALL)
+    f.text(392, 214, "...")
+    f.note(250, "An instruction of warp 0 copies two keys, and the next one those 8 further on. Lane l looks up the page of key "
+           "8 floor(l / 2) + l mod 2, and a shuffle tells it to the 16 lanes that copy this key.")
+
+
 @figure("93-tiles", "The scores of a head in tiles of 64 and of 256 keys, and how often O leaves the block")
 def paper_tiles(f):
     size, count, top = 22, 8, 40

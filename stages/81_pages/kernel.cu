@@ -1,8 +1,5 @@
 // Stage 81: pages. K and V lie in pages anywhere in a pool; a lane looks up the page of one key of its warp.
 
-#include <algorithm>
-#include <climits>
-
 #include "stages/device.cuh"
 
 namespace {
@@ -260,6 +257,8 @@ struct QueryTile {
     int b, h_kv, i, Nk, Tc, begin;
 };
 
+constexpr int past_all = std::numeric_limits<int>::max();  // past every key tile
+
 /// All key tiles in one line: request by request, head by head, query tile by query tile. Each block takes
 /// an even share of it.
 template <int d>
@@ -267,7 +266,7 @@ struct Line {
     int Tr, total, blocks;  // key tiles, and how many blocks they are for
 
     __device__ explicit Line(const Problem& p)
-        : Tr(ceil_div(PackedRow::count(p), Br)), total(find(p, INT_MAX).begin) {
+        : Tr(ceil_div(PackedRow::count(p), Br)), total(find(p, past_all).begin) {
         blocks = min(static_cast<int>(gridDim.x), total);
     }
     /// The first key tile of a block's share: total block / blocks
@@ -458,7 +457,7 @@ __global__ void __launch_bounds__(threads, 1) attention(const Problem p) {
 int block_count(const Shape& s, int resident) {
     const int tiles = s.B * s.Hkv * ceil_div(PackedRow::count(s), Br);
     const int Tc = ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>);
-    const int even_blocks = tiles > resident ? resident : tiles * std::min(Tc, resident / tiles);
+    const int even_blocks = tiles > resident ? resident : tiles * min(Tc, resident / tiles);
     const int worth_sharing = 8 * even_blocks < 7 * resident ? 16 : 256;  // key tiles of a share
     return tiles * Tc / worth_sharing >= resident ? resident : even_blocks;
 }
