@@ -58,10 +58,20 @@ class FakeGpu final : public Device, public Stopwatch {
             const auto matrix = [&](const View& view, int index, int N) -> reference::Matrix {
                 return head(view, index, N).cast<double>();
             };
-            const int kv = h / (p.H / p.Hkv);
-            const auto [O, L, peak] =
-                reference::attention(matrix(p.Q, h, p.Nq), matrix(p.K, kv, p.Nk), matrix(p.V, kv, p.Nk),
-                                     p.scale, {p.causal, p.Nq, p.Nk});
+            const int kv = h / (p.H / p.Hkv), length = p.lengths == nullptr ? p.Nk : p.lengths[b];
+            const auto keys = [&](const View& view) -> reference::Matrix {
+                if (p.block_table == nullptr) return matrix(view, kv, p.Nk);
+                reference::Matrix rows = reference::Matrix::Zero(p.Nk, p.d);
+                const int pages = (p.Nk + p.page_size - 1) / p.page_size;
+                for (int j = 0; j < length; ++j) {
+                    const int page = p.block_table[b * pages + j / p.page_size];
+                    const auto own = head_of<Eigen::bfloat16>(view, page, kv, p.page_size, p.d);
+                    rows.row(j) = own.row(j % p.page_size).template cast<double>();
+                }
+                return rows;
+            };
+            const auto [O, L, peak] = reference::attention(matrix(p.Q, h, p.Nq), keys(p.K), keys(p.V),
+                                                           p.scale, {p.causal, p.Nq, length});
             head(p.O, h, p.Nq) = (stage.number == wrong_stage ? 0 * O : O).cast<Eigen::bfloat16>();
             for (int row = 0; row < p.Nq; ++row) p.L[i * p.Nq + row] = static_cast<float>(L[row]);
         }

@@ -25,7 +25,7 @@ WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by o
 # add windows, column bounds and documents to problems, cases, regimes and options in harness/, and to simt/ a check of phases,
 # a refusal and a vote. The 80s add requests' lengths, and pools of pages with their tables, to the same places in harness/.
 # simt/ has products of 8-bit elements since, which it adds bit by bit.
-MOST_LINES = {"harness": 16700, "simt": 5785}
+MOST_LINES = {"harness": 16770, "simt": 5785}
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 

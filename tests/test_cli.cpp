@@ -87,6 +87,7 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                   {"ablation", false},
                                                   {"for_order", false},
                                                   {"last_of_part", false},
+                                                  {"eight_bits", false},
                                                   {"counted_on", "--shape 1,2,2,512,512,64"},
                                                   {"counted_parent", nullptr}});
     CHECK(json["properties"][5]["counted_on"] == "--shape 1,2,2,512,512,64 --causal");

@@ -11,6 +11,7 @@
 
 #include "harness/ladder/ladder.h"
 #include "harness/problem/tensors.h"
+#include "harness/verify/eight_bits.h"
 #include "harness/verify/expected.h"
 #include "reference/attention.h"
 #include "tests/answers.h"
@@ -199,7 +200,7 @@ TEST_CASE(
     for (const Stage& stage : stages()) {
         if (stage.rounds_large_scores) rounding.push_back(stage.number);
     }
-    CHECK(rounding == std::vector<int>{23, 24, 25, 26, 30, 31, 32, 33, 34, 35, 36, 65, 67});
+    CHECK(rounding == std::vector<int>{23, 24, 25, 26, 30, 31, 32, 33, 34, 35, 36, 65, 67, 70, 71});
 }
 
 TEST_CASE("the bounds on the largest error and on relative L2 each reject alone") {
@@ -220,6 +221,44 @@ TEST_CASE("the bounds on the largest error and on relative L2 each reject alone"
         CHECK(contains(verdict.report, "relative L2"));
         CHECK(contains(verdict.report, "worst at"));  // although no element breaks the bound on its own
     }
+}
+
+TEST_CASE("rounding to 8 bits takes the nearest number, and the largest element becomes 448") {
+    Case c = make_case({1, 1, 1, 50, 60, 64});
+    c.seed = 7;
+    Inputs inputs = make_inputs(c);
+    const Matrix X =
+        head_of<Eigen::half>(dense_view(inputs.Q.data(), 1, 50, 64), 0, 0, 50, 64).cast<double>();
+    const EightBits rounded = EightBits::of(X);
+    CHECK(rounded.numbers.cwiseAbs().maxCoeff() == 448);
+    CHECK(rounded.scale == static_cast<float>(X.cwiseAbs().maxCoeff()) / 448);
+    for (Eigen::Index k = 0; k < X.size(); ++k) {
+        const double number = rounded.numbers.data()[k], exact = X.data()[k] / rounded.scale;
+        const int exponent = std::max(std::ilogb(number == 0 ? 1e-9 : number), -6);
+        REQUIRE(std::abs(number - exact) <= std::ldexp(1.0 + 1e-6, exponent - 4));
+        REQUIRE(number == std::ldexp(std::round(std::ldexp(number, 3 - exponent)), exponent - 3));
+    }
+    CHECK(EightBits::of(Matrix::Zero(2, 64)).values() == Matrix::Zero(2, 64));
+}
+
+TEST_CASE("with products of 8 bits what is expected is attention of rounded inputs") {
+    Case c = make_case({1, 2, 1, 20, 2000, 64});
+    c.input = "same_sign";
+    const Inputs inputs = make_inputs(c);
+    const Expected plain(c, inputs), summed(c, inputs, 0, Products::of_8_bits),
+        promoted(c, inputs, 0, Products::of_8_promoted);
+    CHECK(summed.unquantized_O == plain.tensors[0].values);
+    CHECK(summed.tensors[0].values == promoted.tensors[0].values);
+    CHECK(summed.tensors[0].values != plain.tensors[0].values);
+    CHECK(plain.tensors[0].standard_l2 == 0);
+    // Sums of 13 bits of 2,000 keys of one sign; and what rounding P loses, if sums are promoted.
+    CHECK(summed.tensors[0].standard_l2 > 0.02);
+    CHECK(summed.tensors[0].standard_l2 < 0.05);
+    CHECK(promoted.tensors[0].standard_l2 < 0.005);
+    // So a kernel without rounding passes as one of 8 bits only if its inputs were rounded, too.
+    Outputs exact = answer(c).outputs;
+    CHECK(judge(c, plain, exact).passed);
+    CHECK(!judge(c, promoted, exact).passed);
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ class CommandTest(unittest.TestCase):
             self.assertIn("cannot write", done.stderr)
 
     def test_bad_usage(self):
-        for words, why in ((["70s"], "there is no quiz '70s': there are 00s, 10s"), (["x"], "there is no quiz 'x'"),
+        for words, why in ((["89s"], "there is no quiz '89s': there are 00s, 10s"), (["x"], "there is no quiz 'x'"),
                            (["99s"], "there is no quiz"), (["99"], "there is no stage '99'; see ./lab list"),
                            (["100"], "there is no stage '100'"), (["--loud"], "--loud; see ./lab quiz --help"),
                            (["00s", "10s"], "10s; see ./lab quiz --help")):

@@ -410,6 +410,34 @@ TEST_CASE("a stage that does not fit says so and the others run", "[timing]") {
     CHECK(time_stages(gpu, {naive}, other_dimension).rows[0].why_not == "has no kernel for d = 72");
 }
 
+TEST_CASE("heads of requests with lengths of their own, and in pages, are compared where they lie",
+          "[timing]") {
+    FakeGpu gpu;
+    gpu.milliseconds = {{81, 1.0}};
+    TimingOptions options = small_options(2);
+    Case& c = options.cases[0].problem;
+    c.shape.B = 4, c.shape.H = 4, c.shape.Hkv = 2;  // eight key/value heads
+    c.causal = true;
+    for (const int page_size : {0, 1, 8, 64}) {
+        for (const char* lengths : {"", "40,0,17,8"}) {
+            c.cache = {lengths, page_size};
+            for (const int heads : {2, 3, 8}) {
+                CAPTURE(c.description(), heads);
+                options.max_compared = std::size_t(heads) * c.shape.Nk * c.shape.d;
+                const Row row = time_stages(gpu, {*find_stage(81)}, options).rows[0];
+                CAPTURE(row.why_not);
+                CHECK(row.verified);
+                CHECK(row.cache == c.cache);
+                CHECK(row.unit == "GB/s");
+                CHECK(near(row.rate, unavoidable_bytes(c.shape, Pass::forward, c.cache) / 1e-3 * 1e-9));
+            }
+        }
+    }
+    options.max_compared = 0;
+    gpu.spoil = [](const Problem& p) { static_cast<Eigen::bfloat16*>(p.O.data)[5] += Eigen::bfloat16(1); };
+    CHECK_FALSE(time_stages(gpu, {*find_stage(81)}, options).rows[0].verified);
+}
+
 TEST_CASE("of a large problem some heads are compared, and all looked at", "[timing]") {
     FakeGpu gpu;
     gpu.milliseconds = {{4, 1.0}};

@@ -1449,6 +1449,65 @@ def turns_from_registers(f):
            "with the sums in registers, so they cannot begin the next tile meanwhile.")
 
 
+# --- FP8 -------------------------------------------------------------------------------------------------------------
+
+
+def key_at(position):
+    """key_at() of stages/hopper.cuh."""
+    return position // 4 * 2 + position % 2 + position // 2 % 2 * 8
+
+
+@figure("70-permutation", "16 columns of S in the lanes that hold them, and the keys that become columns of A and of V transposed")
+def permuted_keys(f):
+    size, left, own = 21, 84, 1
+    rows = ((26, "S: keys", range(16), lambda n: n % 8 // 2), (130, "A: keys", map(key_at, range(16)), lambda n: n // 4),
+            (168, "V^T: keys", map(key_at, range(16)), lambda n: n // 4))
+    for y, name, keys, lane_of in rows:
+        f.text(0, y + 15, name, bold=True)
+        for n, key in enumerate(keys):
+            f.cell(left + size * n, y, size, size, str(key), WARPS[lane_of(n)], 0.65 if lane_of(n) == own else 0.25, size=SMALL,
+                   line="grid")
+    for position in range(16):
+        mine = position // 4 == own
+        f.line((left + size * (key_at(position) + 0.5), 48), (left + size * (position + 0.5), 129),
+               color="own" if mine else "grid", thick=2 if mine else 1)
+    f.text(0, 14, "columns 0 to 15, in the four lanes of a row:", size=SMALL)
+    for t in range(4):
+        f.box(262 + 40 * t, 4, 12, 12, WARPS[t], 0.65 if t == own else 0.25)
+        f.text(278 + 40 * t, 14, f"t={t}", size=SMALL)
+    f.text(0, 92, "rounded, packed:", "faint", SMALL)
+    f.text(0, 108, "one register", "faint", SMALL)
+    f.note(212, "A lane holds two neighbours of each 8 columns of S, and gives four neighbours of each 16 columns of A. It puts "
+           "its four keys there as they are; lane 1 (orange) has keys 2, 3, 10 and 11. A sum over the keys is the same in any "
+           "order, if V has its keys in that order, too.")
+
+
+@figure("71-sums", "What the sum of a product of 8 bits keeps of a term, and what it keeps with promotion")
+def kept_bits(f):
+    size, left = 13, 86
+
+    def bits(y, name, first, kept, lost, fill):
+        f.text(0, y + 11, name, size=SMALL)
+        for n in range(kept + lost):
+            f.box(left + size * (first + n), y, size, size, fill if n < kept else "pink", 0.4 if n < kept else 0.25,
+                  line="grid" if n < kept else "pink", dashed=n >= kept)
+
+    f.text(0, 14, "one wgmma of e4m3, 32 keys", bold=True)
+    bits(24, "sum so far", 0, 14, 0, "shared")
+    bits(42, "P V of key 1", 7, 7, 1, "own")
+    bits(60, "P V of key 2", 10, 4, 4, "own")
+    bits(78, "P V of key 3", 13, 1, 7, "own")
+    f.line((left + size * 14, 20), (left + size * 14, 96), color="pink", thick=2)
+    f.text(left + size * 14 + 6, 33, "cut off past 13 bits", "pink", SMALL)
+    f.text(0, 120, "71: the sum of 128 keys, added to O in fp32", bold=True)
+    bits(130, "O", 0, 24, 0, "shared")
+    bits(148, "sum of a tile", 6, 14, 0, "own")
+    f.line((left + size * 24, 126), (left + size * 24, 166), color="pink", thick=2)
+    f.note(186, "Above: terms are aligned with the largest; what comes to lie past 13 bits is cut off, never rounded up. The "
+           "larger the sum has grown, the more of each term is lost. Below: the sum begins anew in every key tile, and is small "
+           "there. The fp32 addition keeps all of its bits until O is 2^10 times as large.")
+
+
 @figure("80-line", "The key tiles of four requests in one line, and the shares of three blocks")
 def line_of_tiles(f):
     cell, top, place = 42, 60, 0

@@ -7,14 +7,15 @@ from records import by_problem, counts_bytes, is_plain, pass_of, telling_problem
 
 
 def path(sources, problems, problem):
-    """The stages on the way to the last one here whose change shows in a problem of this unit, in that order."""
+    """The stages on the way to the last one here whose change shows in a problem of this unit, in that order. Products of
+    8 bits compute something else."""
     last = -1
     for other in problems:
         if counts_bytes(other.first) != counts_bytes(problem.first) or not is_plain(other.first):
             continue
         for row in other.rows:
             here = problem.row(row.stage)
-            if row.shows_here and here and here.timing and row.stage < 90:
+            if row.shows_here and here and here.timing and row.stage < 90 and row.stage not in sources.of_8_bits:
                 last = max(last, row.stage)
     rows = []
     row = problem.row(last)

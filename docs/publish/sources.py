@@ -26,7 +26,7 @@ class Stage:
         self.backward = properties["pass"] == "backward"
         self.ablation, self.for_order = properties["ablation"], properties["for_order"]
         self.capability = properties["compute_capability"]  # the only one it runs on, if it is one
-        self.last_of_part = properties["last_of_part"]
+        self.last_of_part, self.eight_bits = properties["last_of_part"], properties["eight_bits"]
         self.counted_on, self.counted_parent = properties["counted_on"], properties["counted_parent"]
 
 
@@ -57,6 +57,11 @@ class Sources:
         properties = {row["stage"]: row for row in self.listed["properties"]}
         found = [Stage(row, properties[row["stage"]]) for row in self.listed["stages"]]
         return {stage.number: stage for stage in found}
+
+    @cached_property
+    def of_8_bits(self):
+        """Numbers of the stages with such products."""
+        return {stage.number for stage in self.stages.values() if stage.eight_bits}
 
     @cached_property
     def regimes(self):

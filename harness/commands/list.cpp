@@ -116,6 +116,7 @@ Document run(const ListOptions& options) {
                       {"ablation", "takes a change away"},
                       {"for_order", "exists for the order of its sums"},
                       {"last_of_part", "last of its part"},
+                      {"eight_bits", "multiplies in 8 bits"},
                       {"counted_on", "where its change shows in counted work"},
                       {"counted_parent", "what it is compared with in counted work"}});
     std::map<std::string, std::vector<std::string>> bound;  // numbers, by the one compute capability
@@ -133,7 +134,8 @@ Document run(const ListOptions& options) {
         const Stage* compared = counted_parent(stage, counted);
         properties.add_row({stage.folder(), name(stage.pass), anywhere ? Cell() : Cell(needed),
                             yes_or_no(is_ablation(stage.number)), yes_or_no(is_for_order(stage)),
-                            yes_or_no(is_last_of_part(stage)), counted.options(),
+                            yes_or_no(is_last_of_part(stage)),
+                            yes_or_no(stage.products != Products::of_16_bits), counted.options(),
                             compared != nullptr ? Cell(compared->folder()) : Cell()});
     }
     Table families("regimes", "",

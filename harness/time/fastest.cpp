@@ -91,7 +91,7 @@ std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
 DefaultStages::DefaultStages(const std::vector<RecordedTimes>& recorded,
                              const std::function<bool(const Stage&)>& runs) {
     for (const Stage& stage : stages()) {
-        if (is_ablation(stage.number) || !runs(stage)) continue;
+        if (is_ablation(stage.number) || stage.products != Products::of_16_bits || !runs(stage)) continue;
         (stage.takes.empty() ? candidates_ : with_features_).push_back(&stage);
     }
     const auto preferred = [](const Stage* a, const Stage* b) {

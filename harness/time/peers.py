@@ -126,8 +126,7 @@ class Peers:
             warnings.simplefilter("always")
             try:
                 with torch.set_grad_enabled(self.backward), only(name):
-                    takes = ("columns", "documents") if name == "flex" else ("documents",) if name in MAKERS else ()
-                    if not lists.keys() <= set(takes):
+                    if not lists.keys() <= LISTS.get(name, set()):
                         raise ValueError("is not timed with " + " and ".join(key.replace("_", " ") for key in lists))
                     call = MAKERS.get(name, chosen)(*self.inputs, causal, window, **lists)
                     call = gradients_of(call, self.inputs) if self.backward else call
@@ -227,10 +226,10 @@ def flex(query, key, value, causal, window, columns=None, documents=None):
     return lambda: compiled(query, key, value, block_mask=mask, enable_gqa=gqa)
 
 
-def flash_attention(name, query, key, value, causal, window, documents=None):
+def flash_attention(name, query, key, value, causal, window, documents=None, lengths=None, page_size=None):
     """The FlashAttention project's own, of tensors (B, N, heads, d); of documents (N, heads, d). FlashAttention-4 is
     compiled, which takes seconds. FlashAttention-3 has another call for more keys than query rows, a cache: it splits
-    them where blocks are few."""
+    them where blocks are few, and takes lengths and pages, here in a random order."""
     library = importlib.import_module(PACKAGES[name][FOUND[name][0]])
     tensors = [tensor.transpose(1, 2) for tensor in (query, key, value)]
     attention = library.flash_attn_func
@@ -243,6 +242,16 @@ def flash_attention(name, query, key, value, causal, window, documents=None):
     elif query.shape[2] < key.shape[2] and not query.requires_grad:
         attention = getattr(library, "flash_attn_with_kvcache", attention)
     options = {}
+    if lengths or page_size:
+        batch, keys = tensors[1].shape[:2]
+        attention = library.flash_attn_with_kvcache
+        options["cache_seqlens"] = torch.tensor(lengths or [keys] * batch, dtype=torch.int32, device="cuda")
+    if page_size:
+        if keys % page_size:
+            raise ValueError(f"is not timed with a rest of {keys % page_size} keys in pages of {page_size}")
+        tensors[1:] = [tensor.reshape(-1, page_size, *tensor.shape[2:]) for tensor in tensors[1:]]
+        pages = torch.randperm(tensors[1].shape[0], dtype=torch.int32, device="cuda")
+        options["page_table"] = pages.reshape(batch, -1)
     if window != (None, None):  # FlashAttention-3 takes -1 for all
         all_keys = None if name == "FlashAttention-4" else -1
         options["window_size"] = tuple(all_keys if side is None else side for side in window)
@@ -253,6 +262,9 @@ def flash_attention(name, query, key, value, causal, window, documents=None):
     return call
 
 
+# What else than a causal mask and a window a peer is timed with
+LISTS = {"flex": {"columns", "documents"}, "FlashAttention-3": {"documents", "lengths", "page_size"},
+         "FlashAttention-4": {"documents"}}
 MAKERS = {"flex": flex, **{name: partial(flash_attention, name) for name in ("FlashAttention-3", "FlashAttention-4")}}
 
 

@@ -29,10 +29,11 @@ struct QueryTile {
     std::vector<GroupVisit> groups;
 };
 
-/// All query tiles, head by head. `own_diagonal`: each warpgroup visits what its own rows see; otherwise what
-/// those of the block see. Rows that see nothing visit one tile, which is masked.
-inline std::vector<QueryTile> query_tiles(const Counted& p, bool own_diagonal = false) {
-    const int Bc = hopper_Bc(p), Br = 64 * static_cast<int>(warpgroups(p));
+/// All query tiles, head by head, of so many warpgroups and keys. `own_diagonal`: each warpgroup visits what
+/// its own rows see; otherwise what those of the block see. Rows that see nothing visit one tile, which is
+/// masked.
+inline std::vector<QueryTile> query_tiles(const Counted& p, bool own_diagonal, Count groups, int Bc) {
+    const int Br = 64 * static_cast<int>(groups);
     const auto key_tiles = [&](int first, int rows) {
         const int seen = seen_by(p, 1, std::min(first + rows, p.shape.Nq) - 1);
         return std::max(1, (seen + Bc - 1) / Bc);
@@ -54,6 +55,9 @@ inline std::vector<QueryTile> query_tiles(const Counted& p, bool own_diagonal = 
         }
     }
     return list;
+}
+inline std::vector<QueryTile> query_tiles(const Counted& p, bool own_diagonal = false) {
+    return query_tiles(p, own_diagonal, warpgroups(p), hopper_Bc(p));
 }
 
 template <class F>

@@ -263,7 +263,7 @@ constexpr int past_all = std::numeric_limits<int>::max();  // past every key til
 /// an even share of it.
 template <int d>
 struct Line {
-    int Tr, total, blocks;  // key tiles, and how many blocks they are for
+    int Tr, total, blocks;  // query tiles of a head, all key tiles, and the blocks that take some of them
 
     __device__ explicit Line(const Problem& p)
         : Tr(ceil_div(PackedRow::count(p), Br)), total(find(p, past_all).begin) {
@@ -271,6 +271,7 @@ struct Line {
     }
     /// The first key tile of a block's share: total block / blocks
     __device__ int begin(int block) const { return total / blocks * block + total % blocks * block / blocks; }
+
     struct Request {
         int b, begin;  // of its key tiles
     };
@@ -292,6 +293,7 @@ struct Line {
         }
         return {p.B, begin};
     }
+
     /// The query tile whose key tile is t of the line
     __device__ QueryTile tile(const Problem& p, int t) const {
         const auto [b, first] = find(p, t);
@@ -394,7 +396,7 @@ __device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h,
     if (lane == 0) store(p.L + (std::int64_t{b} * p.H + h) * p.Nq + i, (m + log2f(l)) * ln_2);
 }
 
-/// Folds key tiles first .. end - 1 into a query tile. Of the problem, Nk is the request's own.
+/// Folds key tiles first .. end - 1 into a query tile.
 template <class T, int d>
 __device__ void take(Shared<T, d>& shared, const Problem& p, const Line<d>& line, const QueryTile& tile,
                      int first, int end) {
