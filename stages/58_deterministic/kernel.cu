@@ -229,16 +229,17 @@ __device__ int key_tiles_before(const Problem& p, int i, int j) {
 }
 
 /// Adds what each warpgroup computes of dQ to the sums of `total` query tiles, the first of them i of head h,
-/// when it is the turn of key tile j, and passes the turn on a tile later. One warp.
+/// when it is the turn of key tile j. One warp.
 template <class T, int d>
 __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i, int first, int j,
                         int total) {
     const bool sends = threadIdx.x % 32 == 0;
-    const Sums<d> sums(p, b, h);            // and then those of the next head
-    int row = i * Tile<d>::Br, before = 0;  // of the query tile before: its additions may be on their way
+    const Sums<d> sums(p, b, h);  // and those of the next head after them
+    int row = i * Tile<d>::Br;    // counted from the first one of head h
 #pragma unroll 1
-    for (int k = 0; k < total; ++k) {
-        if (sends) wait_for_count(sums.added + row, key_tiles_before<d>(p, i, j));
+    for (int k = 0; k < total; ++k, row += Tile<d>::Br) {
+        unsigned* added = sums.added + row;
+        if (sends) wait_for_count(added, key_tiles_before<d>(p, i, j));
 #pragma unroll
         for (int g = 0; g < groups; ++g) {
             named_barrier_sync(dQ_full + g, 128 + 32);
@@ -252,11 +253,9 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
         if (sends) bulk_wait_read<0>();
         __syncwarp();
         named_barrier_arrive(dQ_empty + 1, 128 + 32);
-        if (sends && k > 0) bulk_wait<groups>(), raise_count(sums.added + before);
-        before = row, row += Tile<d>::Br;
+        if (sends) bulk_wait<0>(), raise_count(added);
         if (++i == ceil_div(p.Nq, Tile<d>::Br)) i = first, row += first * Tile<d>::Br;
     }
-    if (sends && total > 0) bulk_wait<0>(), raise_count(sums.added + before);
 }
 
 template <class T, int d, bool split>
@@ -281,8 +280,9 @@ __global__ void __launch_bounds__(threads, 1)
     // The query tiles that see a key are `tiles` of each head of the group, from `first` on. This block takes
     // `total` of them, from tile i of head h on. The parts of all key tiles begin at the same, seen or not.
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, tiles = Tr - first;
-    const int part = number % parts, begin = seen(all * part / parts, Tr, first);
-    const int total = seen(all * (part + 1) / parts, Tr, first) - begin, group = uniform(threadIdx.x / 128);
+    const int part = number % parts, begin = split ? seen(all * part / parts, Tr, first) : 0;
+    const int end = split ? seen(all * (part + 1) / parts, Tr, first) : tiles * heads, total = end - begin;
+    const int group = uniform(threadIdx.x / 128);
     int i = first + begin % tiles, h = h_kv * heads + begin / tiles;
     if (group == 0) {
         release_registers<24>();
