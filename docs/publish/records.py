@@ -65,14 +65,14 @@ def pass_of(row):
 
 
 def mask_in_words(row):
-    """" window=1023,0 columns=documents"; empty for none of them"""
+    """" window=1023,0 columns=documents", and " ranks=2" of several; empty for none of them"""
     window = f" window={','.join(map(str, row.window))}" if "window" in row else ""
-    return window + "".join(f" {mask}={row[mask]}" for mask in ("columns", "documents") if mask in row)
+    return window + "".join(f" {mask}={row[mask]}" for mask in ("columns", "documents", "ranks") if mask in row)
 
 
 def is_plain(row):
-    """Whether its mask is the causal one or none."""
-    return not any(mask in row for mask in ("window", "columns", "documents"))
+    """Whether its mask is the causal one or none, on one GPU."""
+    return not any(mask in row for mask in ("window", "columns", "documents", "ranks"))
 
 
 def key_of(row):
@@ -134,7 +134,8 @@ class Problem:
         seen = f"{short_size(sum(first.window) + 1)} of " if "window" in first else ""  # keys of a window
         columns = f"{first.columns.replace('_', ' ')} " if "columns" in first else ""
         documents = f"{first.documents.count(',') + 1} in " if "documents" in first else ""
-        self.short_name = f"{first.regime} {columns}{documents}{seen}{short_size(first.shape.Nk)}"  # what tells its problems apart
+        ranks = f" on {first.ranks}" if "ranks" in first else ""
+        self.short_name = f"{first.regime} {columns}{documents}{seen}{short_size(first.shape.Nk)}{ranks}"  # what tells its problems apart
 
     @property
     def full_name(self):

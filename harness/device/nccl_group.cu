@@ -232,6 +232,7 @@ void NcclGroup::finish() {
                 const cudaError_t found = cudaStreamQuery(stream);
                 if (found == cudaErrorNotReady) {
                     all_done = false;
+                    cudaGetLastError();  // it is no error of a call to come
                 } else if (found != cudaSuccess) {
                     error = found;
                 }
