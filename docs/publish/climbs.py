@@ -14,7 +14,7 @@ def path(sources, problems, problem):
             continue
         for row in other.rows:
             here = problem.row(row.stage)
-            if row.shows_here and here and here.timing and row.stage < 90:
+            if row.shows_here and here and here.timing and row.stage < 85:
                 last = max(last, row.stage)
     rows = []
     row = problem.row(last)
