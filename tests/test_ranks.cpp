@@ -110,7 +110,7 @@ TEST_CASE("ranks: a message that no rank sends, or of another size, ends all") {
               const Message m{p.K.data, bytes, x, bytes};
               ring()->start({m, Message{}});
               ring()->wait();
-          }).find("bytes of rank") != std::string::npos);
+          }).find("bytes, and rank") != std::string::npos);
 }
 
 TEST_CASE("ranks: what is received is NaN until it has been waited for") {

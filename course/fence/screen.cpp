@@ -84,10 +84,11 @@ class Screen {
             words == 6 && is("(", 3) && tokens_[at_ + 4].kind == Token::Kind::number && is(")", 5);
         const bool unroll = is("pragma", 1) && is("unroll", 2) && (words == 3 || count || count_in_brackets);
         if (!first || (!include && !unroll)) {
-            refuse(fmt::format(
-                "'{}': a kernel includes stages/device.cuh or hopper.cuh, and ring.h, and has #pragma unroll, "
-                "no other line that starts with #",
-                whole.substr(0, 60)));
+            refuse(
+                fmt::format("'{}': a kernel includes stages/device.cuh or hopper.cuh, and ring.h, and has "
+                            "#pragma unroll, "
+                            "no other line that starts with #",
+                            whole.substr(0, 60)));
         }
         at_ = end;
     }

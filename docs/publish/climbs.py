@@ -15,7 +15,7 @@ def path(sources, problems, problem):
             continue
         for row in other.rows:
             here = problem.row(row.stage)
-            if row.shows_here and here and here.timing and row.stage < 90 and row.stage not in sources.of_8_bits:
+            if row.shows_here and here and here.timing and row.stage < 85 and row.stage not in sources.of_8_bits:
                 last = max(last, row.stage)
     rows = []
     row = problem.row(last)

@@ -65,14 +65,15 @@ def pass_of(row):
 
 
 def mask_in_words(row):
-    """" window=1023,0 columns=documents"; empty for none of them"""
+    """" window=1023,0 columns=documents", and " ranks=2" of several; empty for none of them"""
     window = f" window={','.join(map(str, row.window))}" if "window" in row else ""
-    return window + "".join(f" {mask}={row[mask]}" for mask in ("columns", "documents", "lengths", "pages") if mask in row)
+    return window + "".join(f" {mask}={row[mask]}" for mask in ("columns", "documents", "lengths", "pages", "ranks")
+                            if mask in row)
 
 
 def is_plain(row):
-    """Whether its mask is the causal one or none."""
-    return not any(mask in row for mask in ("window", "columns", "documents", "lengths", "pages"))
+    """Whether its mask is the causal one or none, on one GPU."""
+    return not any(mask in row for mask in ("window", "columns", "documents", "lengths", "pages", "ranks"))
 
 
 def key_of(row):
@@ -137,7 +138,9 @@ class Problem:
         documents = f"{first.documents.count(',') + 1} in " if "documents" in first else ""
         lengths = f"{first.lengths.count(',') + 1} in " if "lengths" in first else ""
         pages = f"{first.pages}s of " if "pages" in first else ""
-        self.short_name = f"{first.regime} {columns}{documents}{lengths}{pages}{seen}{short_size(first.shape.Nk)}"  # what tells its problems apart
+        ranks = f" on {first.ranks}" if "ranks" in first else ""
+        self.short_name = (f"{first.regime} {columns}{documents}{lengths}{pages}{seen}{short_size(first.shape.Nk)}"
+                           f"{ranks}")  # what tells its problems apart
 
     @property
     def full_name(self):

@@ -81,6 +81,7 @@ std::string more_than(const Selection& selection, const TimeOptions& options) {
 }
 
 Document time_on_gpu(Device& gpu, const TimeOptions& options) {
+    if (options.ranks > 1) gpu.of_rank(options.ranks - 1, options.ranks);  // or CannotRun
     const Selection selection = selection_of(options, true);
     TimingOptions timing;
     if (options.problem.shape) {

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -92,9 +93,9 @@ struct NcclGroup::Member {
     Nccl::Comm comm = nullptr;
     cudaStream_t kernels = nullptr, messages = nullptr;
     cudaEvent_t computed = nullptr, sending = nullptr, arrived = nullptr;
-    float* number = nullptr;  ///< what align() adds up
-    std::optional<std::array<Message, 2>> pending = {};
-    std::uint64_t rounds = 0;  ///< of messages that have been handed to NCCL
+    float* number = nullptr;                             ///< what align() adds up
+    std::optional<std::array<Message, 2>> started = {};  ///< and not yet handed to NCCL
+    std::uint64_t rounds = 0;                            ///< of messages that have been handed to NCCL
 };
 
 /// Hands all ranks' messages of a round to NCCL together, once each has started its own: no rank is left to
@@ -110,31 +111,34 @@ class NcclRing final : public Ring {
     int Nk() const override { return whole_.Nk; }
 
     void start(const std::array<Message, 2>& K_V) override {
-        if (own_.pending) throw CheckFailed("it starts a message before it has waited for the last one");
-        own_.pending = K_V;
+        if (in_flight_) throw CheckFailed("it starts a message before it has waited for the last one");
+        own_.started = K_V;
+        in_flight_ = true;
         Traffic& traffic = group_.traffic_[rank_];
         traffic.messages += 1;
         for (const Message& m : K_V) traffic.bytes += m.send_bytes;
         check(cudaEventRecord(own_.computed, own_.kernels), "record an event");
         const std::uint64_t round = own_.rounds + 1;
-        if (all_have_started(round)) group_.send_all();
+        if (all_have_started()) group_.send_all();
         turns_.wait_until(rank_, [this, round] { return own_.rounds == round; });
         // The message's kernel is to start before the next one, which would leave it no multiprocessor.
         check(cudaStreamWaitEvent(own_.kernels, own_.sending), "wait for an event");
     }
 
     void wait() override {
-        if (!own_.pending) throw CheckFailed("it waits for a message that it has not started");
+        if (!in_flight_) throw CheckFailed("it waits for a message that it has not started");
         check(cudaStreamWaitEvent(own_.kernels, own_.arrived), "wait for an event");
-        own_.pending.reset();
+        in_flight_ = false;
+    }
+
+    void require_end() const {
+        if (in_flight_) throw CheckFailed("it ends before it has waited for its last message");
     }
 
   private:
-    bool all_have_started(std::uint64_t round) const {
-        for (const auto& member : group_.members_) {
-            if (!member->pending || member->rounds + 1 != round) return false;
-        }
-        return true;
+    bool all_have_started() const {
+        return std::all_of(group_.members_.begin(), group_.members_.end(),
+                           [](const auto& member) { return member->started.has_value(); });
     }
 
     NcclGroup& group_;
@@ -142,6 +146,7 @@ class NcclRing final : public Ring {
     const Shape& whole_;
     const int rank_;
     NcclGroup::Member& own_;
+    bool in_flight_ = false;
 };
 
 NcclGroup::NcclGroup(int ranks) {
@@ -176,7 +181,7 @@ void NcclGroup::send_all() {
     const Nccl& nccl = Nccl::loaded();
     const int P = ranks();
     for (int rank = 0; rank < P; ++rank) {
-        const auto &sent = *members_[(rank + P - 1) % P]->pending, &expected = *members_[rank]->pending;
+        const auto &sent = *members_[(rank + P - 1) % P]->started, &expected = *members_[rank]->started;
         for (std::size_t k = 0; k < sent.size(); ++k) require_same_size(sent[k], expected[k], rank, P);
     }
     for (const auto& m : members_) {
@@ -187,7 +192,7 @@ void NcclGroup::send_all() {
     nccl.check(nccl.group_start(), "start a group");
     for (int rank = 0; rank < P; ++rank) {
         const Member& m = *members_[rank];
-        for (const Message& message : *m.pending) {
+        for (const Message& message : *m.started) {
             nccl.check(
                 nccl.send(message.send, message.send_bytes, Nccl::bytes, (rank + 1) % P, m.comm, m.messages),
                 "send");
@@ -200,6 +205,7 @@ void NcclGroup::send_all() {
     for (const auto& m : members_) {
         const CurrentGpu current(m->gpu);
         check(cudaEventRecord(m->arrived, m->messages), "record an event");
+        m->started.reset();
         m->rounds += 1;
     }
 }
@@ -207,7 +213,7 @@ void NcclGroup::send_all() {
 void NcclGroup::start(const std::function<void(const Problem&)>& run_stage,
                       const std::vector<Problem>& problems, const Shape& whole) {
     traffic_.assign(ranks(), {});
-    for (const auto& m : members_) m->pending.reset(), m->rounds = 0;
+    for (const auto& m : members_) m->started.reset(), m->rounds = 0;
     Turns turns(ranks(), 1);
     turns.run([&](int rank) {
         const CurrentGpu current(rank);
@@ -216,7 +222,7 @@ void NcclGroup::start(const std::function<void(const Problem&)>& run_stage,
         launch_stream() = members_[rank]->kernels;
         run_stage(problems[rank]);
         check(cudaGetLastError(), "launch");
-        if (members_[rank]->pending) throw CheckFailed("it ends before it has waited for its last message");
+        own.require_end();
     });
 }
 
@@ -232,6 +238,7 @@ void NcclGroup::finish() {
                 const cudaError_t found = cudaStreamQuery(stream);
                 if (found == cudaErrorNotReady) {
                     all_done = false;
+                    cudaGetLastError();  // it is no error of a call to come
                 } else if (found != cudaSuccess) {
                     error = found;
                 }

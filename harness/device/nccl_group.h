@@ -35,7 +35,6 @@ class NcclGroup {
   private:
     friend class NcclRing;
     struct Member;
-    struct Round;
     void send_all();
     void abort();
 

@@ -82,8 +82,8 @@ void Turns::rethrow() const {
 
 void require_same_size(const Message& sent, const Message& expected, int rank, int ranks) {
     if (sent.send_bytes == expected.receive_bytes) return;
-    throw CheckFailed(fmt::format("it expects {} bytes of rank {}, which sends {}", expected.receive_bytes,
-                                  (rank + ranks - 1) % ranks, sent.send_bytes));
+    throw CheckFailed(fmt::format("rank {} sends {} bytes, and rank {} expects {}",
+                                  (rank + ranks - 1) % ranks, sent.send_bytes, rank, expected.receive_bytes));
 }
 
 #ifdef LADDER_HAS_CPU
