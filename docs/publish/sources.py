@@ -158,6 +158,14 @@ class Sources:
         return next((results for results in self.whole[::-1] if all(stage.folder in results.kernels for stage in stages)
                      and not self.changed_since(results, stages)), None)
 
+    def newest_with(self, stage):
+        """The newest timing, whole or not, of this stage's kernel as it is: where its change should show, if that was
+        timed. None if there is none."""
+        found = [(any(row.shows_here for row in rows), results) for results in self.timings[::-1]
+                 if (rows := [row for row in results.rows if row.stage == stage.number and row.timing])
+                 and stage.folder in results.kernels and not self.changed_since(results, [stage])]
+        return next((results for shows_here, results in sorted(found, key=lambda each: not each[0])), None)
+
     @cached_property
     def climbed(self):
         """Where a way through several parts was timed: in the newest run of which no kernel was changed since, if there

@@ -123,6 +123,8 @@ def measured(sources, page, _):
     if not page.stage:
         return None
     results = sources.recording_of(page.stage.number)
+    if not results or page.stage.folder not in results.kernels or sources.changed_since(results, [page.stage]):
+        results = sources.newest_with(page.stage) or results
     shown = results and stage_table(results, page.stage)
     if not shown:
         return NOT_RECORDED
