@@ -27,8 +27,8 @@ struct Exercise {
     std::vector<Case> problems;        ///< on which the bugs show that are known of it; the bugs stay here
     bool rounds_large_scores = false;  ///< the solution does, and so a student's kernel may
     Products products = Products::of_16_bits;
-    std::string complaint;             ///< Markdown: what is wrong with the parent
-    std::string task;                  ///< Markdown: the change in words
+    std::string complaint;  ///< Markdown: what is wrong with the parent
+    std::string task;       ///< Markdown: the change in words
     std::vector<std::string>
         hints;                 ///< Markdown: what to look at, which statement moves where, nearly the code
     bool solved_here = false;  ///< the stage's kernel and lesson are in this folder of sources

@@ -202,10 +202,10 @@ TEST_CASE("errors are kept by type and kind of input", "[commands]") {
     const auto add = [&](DType dtype, const char* input, Verdict verdict) {
         v.errors[{dtype, input}].add(verdict);
     };
-    add(DType::bf16, "normal", {true, 0, 0.5, 0, 0, 0, ""});
-    add(DType::bf16, "normal", {true, 2, 3, 1, 4, 0, ""});
-    add(DType::bf16, "normal", {true, 1, 9, 2, 3, 0, ""});
-    add(DType::fp16, "rising", {false, std::nan(""), 1, 0, 0, 0, ""});
+    add(DType::bf16, "normal", {true, 0, 0.5, 0, 0, ""});
+    add(DType::bf16, "normal", {true, 2, 3, 1, 4, ""});
+    add(DType::bf16, "normal", {true, 1, 9, 2, 3, ""});
+    add(DType::fp16, "rising", {false, std::nan(""), 1, 0, 0, ""});
     const auto rows = to_json(error_table({v}));
     REQUIRE(rows.size() == 2);
     const auto& fp16 = rows[rows[0]["dtype"] == "fp16" ? 0 : 1];

@@ -47,11 +47,11 @@ struct DefaultChoice {
     const Stage* stage;  ///< null if none that was timed runs here
 };
 
-/// The stages that run where none is named. Where a problem has a Feature, the last rung of those that take it
-/// and as little else as can be. On the nearest recorded problem, the last rung of those that were
-/// timed there and run here, but for rungs that are slower than another one by more than two runs differ. If
-/// none of them runs here, or nothing is recorded, the last rung that does: of decoding for one query row,
-/// else of long queries.
+/// The stages that run where none is named. Where a problem has a Feature, the last rung of those that take
+/// it and as little else as can be. On the nearest recorded problem, the last rung of those that were timed
+/// there and run here, but for rungs that are slower than another one by more than two runs differ. If none
+/// of them runs here, or nothing is recorded, the last rung that does: of decoding for one query row, else of
+/// long queries.
 class DefaultStages {
   public:
     /// Two stages are equally fast if one reaches this share of the other's speed.
@@ -65,9 +65,9 @@ class DefaultStages {
     const Stage* find(const ProblemLabel& problem) const;
 
   private:
-    std::vector<const Stage*> candidates_;  ///< in the order of preference
+    std::vector<const Stage*> candidates_;     ///< in the order of preference
     std::vector<const Stage*> with_features_;  ///< those that take some, in that order, fewer first
-    std::vector<DefaultChoice> choices_;    ///< one for each recorded problem
+    std::vector<DefaultChoice> choices_;       ///< one for each recorded problem
 };
 
 /// The times in stages/fastest.json of this ladder, read once.

@@ -112,8 +112,8 @@ std::string list_stages(const std::vector<std::string>& words);
 std::string verify(const std::vector<std::string>& words, const std::string& backend,
                    const std::string& shape, Mask mask, DType dtype, bool quick);
 std::string count(const std::string& word, const std::string& shape, Mask mask, DType dtype);
-/// The cases of a stage that verify() takes, but for those with a Feature: options of `lab verify`, and what a
-/// call of the case is given.
+/// The cases of a stage that verify() takes, but for those with a Feature: options of `lab verify`, and what
+/// a call of the case is given.
 std::string cases(const std::string& word, bool quick);
 /// Fills Q, K and V, dense (B, heads, N, d) in the CPU's memory, with the inputs of a case.
 void fill_inputs(const std::string& options, std::uintptr_t Q, std::uintptr_t K, std::uintptr_t V);
