@@ -239,6 +239,8 @@ TEST_CASE("trace: kernels of gradients visit each tile that sees a key, and mask
 
 TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[trace][ladder]") {
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
+        // Of rounded copies in the workspace a trace does not know the rows.
+        if (stage.products != Products::of_16_bits) return;
         // 00 multiplies by V in another kernel; of gradients no product is P V
         const bool multiplies_elsewhere = stage.number == 0 || stage.pass == Pass::backward;
         bool rows_and_keys_once = true, all_values = true;
@@ -387,7 +389,13 @@ TEST_CASE("trace: m never falls, and the last m + log l of a row are its L", "[t
         std::map<std::tuple<int, int, int>, std::vector<double>> ends;
         int group = 1;
         bool fell = false;
-        for (const TracedBlock& block : trace.launches.front().blocks) {
+        // 70 rounds Q, K and V in kernels that come before it, and 06 merges in one that comes after.
+        const auto launch = std::ranges::find_if(trace.launches, [](const TracedLaunch& each) {
+            return std::ranges::any_of(each.blocks,
+                                       [](const TracedBlock& block) { return !block.visits.empty(); });
+        });
+        REQUIRE(launch != trace.launches.end());
+        for (const TracedBlock& block : launch->blocks) {
             if (block.visits.empty()) continue;
             simt::Tile tile = block.visits.front().tile;
             group = tile.group;
