@@ -195,7 +195,8 @@ def chosen(query, key, value, causal, window):
 def flex(query, key, value, causal, window, columns=None, documents=None):
     """flex_attention as torch.compile makes it: one Triton kernel for these sizes, which takes seconds."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-    torch._functorch.config.donated_buffer = False  # gradients are computed again and again of one graph
+    config = importlib.import_module("torch._functorch.config")  # which nothing else may have loaded
+    config.donated_buffer = False  # gradients are computed again and again of one graph
     torch._dynamo.reset()  # after a few sizes it would compile no more, and run PyTorch's unfused form instead
     mask = None
     rows, keys = query.shape[2], key.shape[2]
