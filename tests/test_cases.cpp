@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <random>
-#include <ranges>
 #include <set>
 #include <string>
 #include <vector>
@@ -99,8 +98,10 @@ TEST_CASE("the verification cases cover what they promise") {
             {fmt::format("group {}", n), [=](const Case& c) { return c.shape.H == n * c.shape.Hkv; }});
     for (const int n : {0, 1, 3, 132})
         machines.push_back({fmt::format("{} sms", n), [=](const Case& c) { return c.multiprocessors == n; }});
-    for (const InputKind& kind : input_kinds() | std::views::take(7))  // the last is for products of 8 bits
+    for (const InputKind& kind : input_kinds()) {
+        if (std::string_view(kind.name) == "same_sign") continue;  // it is for products of 8 bits
         inputs.push_back({kind.name, [name = kind.name](const Case& c) { return c.input == name; }});
+    }
     for (const auto& more : {batches, groups, machines, inputs}) factors.push_back(more);
 
     const auto some = [](const std::vector<Case>& cases, auto&& predicate) {

@@ -227,7 +227,7 @@ backends = types.SimpleNamespace(
 nn = types.SimpleNamespace(
     functional=types.SimpleNamespace(scaled_dot_product_attention=scaled_dot_product_attention))
 _dynamo = types.SimpleNamespace(reset=reset)
-_functorch = types.SimpleNamespace(config=types.SimpleNamespace(donated_buffer=True))
+sys.modules["torch._functorch.config"] = types.SimpleNamespace(donated_buffer=True)
 autograd = types.SimpleNamespace(grad=grad)
 sys.modules["torch.nn.attention.flex_attention"] = types.SimpleNamespace(
     flex_attention=flex_attention, create_block_mask=create_block_mask)
