@@ -59,8 +59,8 @@ struct AlignedElement {
 /// C + a sum of `depth` products of e4m3, or that sum if not `add`, as wgmma computes it. All terms are
 /// aligned to the largest exponent among them, and what is then below 13 bits of fraction is cut off. The sum
 /// of these is exact, and is cut off in turn at 13 bits of its own fraction. So an addend below 2^-13 of the
-/// largest one is lost, and a sum that grows by such addends is too small, never too large.
-/// @param A, B Rows of A, of the transposed B.
+/// largest one is lost, and a sum that grows by such addends is too small, never too large. `A` and `B` are
+/// rows of A and of the transposed B.
 template <int depth>
 float add_products(const AlignedElement* A, const AlignedElement* B, float C, bool add) {
     constexpr int fraction = 13, least_of_product = -12;

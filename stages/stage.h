@@ -79,10 +79,10 @@ struct Columns {
     int count = 0;                ///< of a key; 0 if the problem has no such mask
 };
 
-/// Documents that are packed one after the other in one sequence: document k has the query rows rows[k] ..
-/// rows[k + 1] - 1 and the keys keys[k] .. keys[k + 1] - 1 (cu_seqlens). A row sees keys of its own document
-/// alone, and in it a causal mask and a window are aligned bottom-right. A document may have no rows or no
-/// keys.
+/// Documents that are packed one after the other in one sequence: document k has the query rows from rows[k]
+/// to rows[k + 1] - 1 and the keys from keys[k] to keys[k + 1] - 1 (cu_seqlens). A row sees keys of its own
+/// document alone, and in it a causal mask and a window are aligned bottom-right. A document may have no rows
+/// or no keys.
 struct Documents {
     const int* rows = nullptr;  ///< (count + 1): 0, ascending, Nq
     const int* keys = nullptr;  ///< (count + 1): 0, ascending, Nk

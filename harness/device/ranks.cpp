@@ -116,7 +116,7 @@ class MemoryRing final : public Ring {
         pending_ = own_.sent = K_V;
         const simt::DuringLaunch memory_is_accessible;
         for (const Message& m : K_V) {
-            std::memset(m.receive, 0xff, m.receive_bytes);
+            if (m.receive_bytes > 0) std::memset(m.receive, 0xff, m.receive_bytes);
             own_.traffic.bytes += m.send_bytes;
         }
         own_.traffic.messages += 1;
@@ -135,7 +135,7 @@ class MemoryRing final : public Ring {
             for (std::size_t k = 0; k < pending_->size(); ++k) {
                 const Message &to = (*pending_)[k], &from = (*previous_.sent)[k];
                 require_same_size(from, to, rank_, ranks());
-                std::memcpy(to.receive, from.send, from.send_bytes);
+                if (from.send_bytes > 0) std::memcpy(to.receive, from.send, from.send_bytes);
             }
         }
         previous_.sent.reset();
