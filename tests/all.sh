@@ -165,7 +165,8 @@ for row in json.load(open(sys.argv[1]))["properties"]:
 for header, *how in sorted(units, reverse=True):  # those of Hopper take longest
     unit = "_".join(["nvcc", header.removesuffix(".cuh"), *how])
     with open(f"{sys.argv[2]}/{unit}.cu", "w") as source:
-        print(f'#include "stages/{header}"', file=source)
+        # ring.h, too, which otherwise would be read within a stage's namespace
+        print(f'#include "stages/{header}"\n#include "stages/ring.h"', file=source)
         for stage in units[header, *how]:
             print(f'namespace stage_{stage} {{\n#include "stages/{stage}/kernel.cu"\n}}', file=source)
     print(unit, *how)
