@@ -141,6 +141,21 @@ class TimesTest(unittest.TestCase):
                          [{"problem": "train 2k", "03 over 00": "3.00x", "04 over 00": "6.00x"}])
         self.assertEqual(times.over(sources, None, ["0", "3", "5"]), NOT_RECORDED)
 
+    def test_the_newest_timing_of_a_kernel_as_it_is_shows_where_its_change_should(self):
+        def recorded(ms, shows_here=True, **kernels):
+            return derived([row_of("train", 4, ms, shows_here=shows_here)]) | {"kernels": kernels}
+
+        stage, sources = HERE.stage(4), Sources("", folder=None)
+        now = HERE.fingerprint(stage.folder)
+        for timings, ms in (([recorded(3.0, **{stage.folder: now}), recorded(2.0, **{stage.folder: now})], 2.0),
+                            ([recorded(3.0, **{stage.folder: now}), recorded(2.0, **{stage.folder: "an older one"})], 3.0),
+                            ([recorded(3.0, **{stage.folder: now}), recorded(2.0, False, **{stage.folder: now})], 3.0),
+                            ([recorded(2.0, False, **{stage.folder: now})], 2.0),
+                            ([recorded(2.0)], None)):
+            sources.timings = [Fields(each) for each in timings]
+            found = sources.newest_with(stage)
+            self.assertEqual(found and found.rows[0].timing.median_ms, ms)
+
     def test_gains_on_the_way_up_stand_beside_what_they_are_worth_at_the_end(self):
         own = {1: 24.0, 2: 12.0, 3: 4.0, 90: 5.0, 92: 16.0}
         rows = [row_of("causal" if causal else "train", stage, ms, causal=causal) for causal in (False, True)

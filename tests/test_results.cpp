@@ -224,6 +224,11 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     ProblemLabel documents = problem_of(256, 8192);
     documents.documents = "100,156";
     CHECK(number(hopper, documents) == 67);
+    ProblemLabel requests = problem_of(1, 8192);
+    requests.cache.lengths = "100,8192";
+    CHECK(number(hopper, requests) == 80);
+    requests.cache.page_size = 16;
+    CHECK(number(hopper, requests) == 81);
 }
 
 TEST_CASE("the default reaches 95% of the fastest stage on every recorded problem", "[timing]") {

@@ -125,8 +125,7 @@ std::map<std::string, std::string> failures_of(Device& device, const Stage& stag
             const std::string label = fmt::format("d={} {}", d, name(dtype));
             try {
                 const Inputs inputs = make_inputs(c);
-                const Verdict verdict = judge(c, Expected(c, inputs, 0, stage.products),
-                                              run_stage(device, stage, c, inputs), stage.rounds_large_scores);
+                const Verdict verdict = judge(stage, c, inputs, run_stage(device, stage, c, inputs));
                 if (!verdict.passed) failures[label] = "computes the wrong answer; see lab verify";
             } catch (const std::exception& error) {
                 failures[label] = error.what();

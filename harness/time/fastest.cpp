@@ -116,7 +116,8 @@ const Stage* DefaultStages::find(const ProblemLabel& problem) const {
     const Case features{.shape = problem.shape,
                         .window = problem.window,
                         .columns = problem.columns,
-                        .documents = problem.documents};
+                        .documents = problem.documents,
+                        .cache = problem.cache};
     if (!features_of(features).empty()) {
         return first(with_features_, [&](const Stage* stage) {
             return computes(stage) && why_not_taken(*stage, features).empty();

@@ -163,8 +163,7 @@ Trace record_trace(Device& device, const Stage& stage, const Case& problem, int 
 #endif
     Outputs outputs = run_stage(device, stage, c, inputs);
     trace.counters = device.counters();
-    const Verdict verdict =
-        judge(c, Expected(c, inputs, 0, stage.products), outputs, stage.rounds_large_scores);
+    const Verdict verdict = judge(stage, c, inputs, outputs);
     if (!verdict.passed) throw CheckFailed(fmt::format("{} is wrong: {}", stage.folder(), verdict.report));
     trace.L = std::move(stage.pass == Pass::forward ? outputs.L : inputs.L);
     for (TracedLaunch& launch : trace.launches) {

@@ -210,6 +210,10 @@ Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs, b
     return verdict;
 }
 
+Verdict judge(const Stage& stage, const Case& c, const Inputs& inputs, const Outputs& outputs) {
+    return judge(c, Expected(c, inputs, 0, stage.products), outputs, stage.rounds_large_scores);
+}
+
 Verdict judge(const Case& c, const Inputs& inputs, const Outputs& outputs, int sampled_rows) {
     return judge(c, Expected(c, inputs, sampled_rows), outputs);
 }

@@ -30,7 +30,10 @@ struct Verdict {
 Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs,
               bool rounds_large_scores = false);
 
-/// The same where what is expected is not shared.
+/// The same of a stage as it declares itself, where what is expected is not shared.
+Verdict judge(const Stage& stage, const Case& c, const Inputs& inputs, const Outputs& outputs);
+
+/// The same of a function that is no stage.
 Verdict judge(const Case& c, const Inputs& inputs, const Outputs& outputs, int sampled_rows = 0);
 
 }  // namespace ladder
