@@ -140,7 +140,7 @@ Argument add_shape(Command& command, std::optional<Shape>& shape) {
 void add_ranks(Command& command, int& ranks, const std::string& by_default) {
     command
         .option("--ranks", ranks,
-                "GPUs, or threads without one, that divide the sequence, for stages that are for several [" +
+                "GPUs (without one, threads) that share the sequence, for stages that support several [" +
                     by_default + "]")
         .within(1, 64);
 }
@@ -156,8 +156,9 @@ void add_window(Command& command, Window& window) {
     command
         .parsed(
             "--window", [&window](const std::string& text) { window = parse_window(text); },
-            "Sliding window: a row sees LEFT keys before its position, its own and RIGHT after it; -1 for "
-            "all; aligned bottom-right")
+            "Sliding window, aligned bottom-right: a row sees the key at its position, LEFT keys before it "
+            "and "
+            "RIGHT keys after it; -1: no limit")
         .type_name("LEFT,RIGHT");
 }
 
@@ -165,26 +166,26 @@ void add_columns(Command& command, std::string& columns) {
     std::vector<std::string> names;
     for (const ColumnPattern& pattern : column_patterns()) names.emplace_back(pattern.name);
     command
-        .option("--columns", columns,
-                "Column bounds, drawn by the seed: for each key, query rows that do not see it (FlashMask)")
+        .option(
+            "--columns", columns,
+            "Column bounds, generated from the seed: for each key, query rows that do not see it (FlashMask)")
         .one_of(names);
 }
 
 void add_documents(Command& command, std::string& documents) {
     command
-        .option(
-            "--documents", documents,
-            "Documents packed in one sequence, by their lengths in tokens, or ROWSxKEYS where these differ")
+        .option("--documents", documents,
+                "Documents packed in one sequence: their lengths in tokens, or ROWSxKEYS where these differ")
         .type_name("A,B,...");
 }
 
 void add_cache(Command& command, Cache& cache) {
     command
         .option("--lengths", cache.lengths,
-                "Keys of the requests, of the Nk that each has room for; in turn if there are more requests")
+                "Number of keys of each request, up to Nk; the list is repeated for further requests")
         .type_name("A,B,...");
     command.option("--page-size", cache.page_size,
-                   "K and V lie in pages of so many keys, a power of two, in an order that the seed draws");
+                   "Store K and V in pages of N keys, a power of two, shuffled by the seed");
 }
 
 void add_dtype(Command& command, std::optional<DType>& dtype) {
@@ -194,8 +195,8 @@ void add_dtype(Command& command, std::optional<DType>& dtype) {
 
 void add_layout(Command& command, std::optional<Layout>& layout) {
     add_choice(command, "--layout",
-               "Memory order: (B, H, N, d) or (B, N, H, d); far: with offsets past 2^31 elements; mixed: one "
-               "of its own for each tensor, with gaps",
+               "Memory order: (B, H, N, d) or (B, N, H, d); far: with offsets past 2^31 elements; mixed: a "
+               "different one for each tensor, with gaps",
                layout, layouts());
 }
 
