@@ -23,8 +23,8 @@ namespace ladder {
 namespace {
 
 struct TimeOptions {
-    explicit TimeOptions(Command& command)
-        : stages(command, "see --all for the default"), problem(command), lengthy(command) {
+    explicit TimeOptions(Command& app)
+        : command(app), stages(command, "see --all for the default"), problem(command), lengthy(command) {
         command.flag(
             "--peers", peers,
             "Also time PyTorch's FlashAttention-2, cuDNN and unfused attention, and FlashAttention-3 "
@@ -37,6 +37,7 @@ struct TimeOptions {
         command.option("--like", like, "Estimate times on another GPU, such as A100").type_name("GPU");
     }
 
+    Command command;
     StageOptions stages;
     RegimeOptions problem;
     LongOption lengthy;
@@ -53,7 +54,7 @@ struct TimeOptions {
     // The problem of --shape, for a pass.
     Case custom_case(Pass pass) const {
         Case c = problem.custom_case(pass);
-        c.ranks = std::max(1, ranks);
+        c.features.ranks = std::max(1, ranks);
         return c;
     }
 };
@@ -104,14 +105,13 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
         });
         if (timing.cases.empty()) {
             const Regime& regime = *regime_named(options.problem.regime);
-            const Regime::Problem& problem = regime.problems[0];
-            throw BadUsage(fmt::format(
-                "none of these stages computes what '{}' times: {}{}{}{}{}", options.problem.regime,
-                regime.pass == Pass::backward ? "the gradients of attention" : "attention",
-                problem.window == Window() ? "" : " in a sliding window",
-                *problem.columns == '\0' ? "" : " with column bounds",
-                problem.documents.empty() ? "" : " of packed documents",
-                problem.cache == Cache() ? "" : " of requests with a cache of their own"));
+            std::vector<std::string> with;
+            for (const Feature feature : features_of(regime.problems[0].features))
+                with.emplace_back(name(feature));
+            throw BadUsage(
+                fmt::format("none of these stages computes what '{}' times: {}{}{}", options.problem.regime,
+                            regime.pass == Pass::backward ? "the gradients of attention" : "attention",
+                            with.empty() ? "" : " with ", fmt::join(with, " and ")));
         }
     }
     timing.takes_part = [&](const Stage& stage, const Case& c) {
@@ -160,6 +160,9 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
             }
         }
     }
+    const std::string json = options.command.value("--json");
+    if (!json.empty() && foreign_architecture(dynamic_cast<Stopwatch&>(gpu).hardware()).empty())
+        timing.keep = [file = OutputFile(json)](const Results& so_far) { save_results(so_far, file); };
     const Results results = time_stages(gpu, stages, timing, std::cref(progress), peers ? &*peers : nullptr);
 
     Document document;

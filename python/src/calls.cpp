@@ -201,7 +201,7 @@ Case case_of(const std::string& shape, Mask mask, DType dtype) {
     Case c;
     c.shape = parse_shape(shape);
     c.causal = mask.causal;
-    c.window = mask.window;
+    c.features.window = mask.window;
     c.dtype = dtype;
     return c;
 }
@@ -262,7 +262,7 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, Mask mask, 
     ProblemLabel problem;
     problem.shape = shape_of(list(Q), list(K), list(K), Layout::bhnd, next_head_dim(Q[3]));
     problem.causal = mask.causal;
-    problem.window = mask.window;
+    problem.features.window = mask.window;
     problem.pass = forward ? Pass::forward : Pass::backward;
     const std::lock_guard lock(mutex);
     auto found = known.find({device.backend(), exactly});
@@ -333,7 +333,7 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     require_axes("O", O.axes, "Q", Q.axes);
     p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
     if (!std::isfinite(p.scale)) throw BadUsage("scale must be a finite number");
-    require_taken(*stage_, Case{.shape = sizes.shape, .window = mask.window});
+    require_taken(*stage_, Case{.shape = sizes.shape, .features = {.window = mask.window}});
     if (L % sizeof(float) != 0) throw BadUsage("L: it must begin at a multiple of 4 bytes");
     const Device& device = device_of(backend_);
     if (dtype == DType::bf16 && device.compute_capability() < 80) {
