@@ -110,7 +110,7 @@ __device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)
         float rise = lane_max(S, r);
         rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 1));
         rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 2));
-        rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key yet: m stays 0
+        rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key so far: m stays 0
         alpha[r] = first ? 0.0f : fast_exp2(-rise);
         m[r] += rise;
         l[r] *= alpha[r];

@@ -156,7 +156,7 @@ __device__ void rescale(const Problem& p, int first_row, int first_key, float (&
         float rise = lane_max(S, r);
         rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 1));
         rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 2));
-        rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key yet: m stays 0
+        rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key so far: m stays 0
         alpha[r] = first ? 0.0f : fast_exp2(-rise);
         m[r] += rise;
         l[r] *= alpha[r];
