@@ -183,7 +183,16 @@ def _integers(name, x):
         return x
     if not isinstance(x, (list, tuple)):
         raise TypeError(f"{name} is {_arrays.kind(x)}; expected torch.Tensor or a list")
-    return torch.from_numpy(_arguments.integers(name, x))
+    try:
+        whole = torch.tensor(x).dtype == torch.int64
+    except (TypeError, ValueError):  # lists of several lengths
+        whole = False
+    if not whole:
+        raise TypeError(f"{name} is {x!r}; expected whole numbers")
+    try:
+        return torch.tensor(x, dtype=torch.int32)
+    except RuntimeError:
+        raise ValueError(f"{name} is {x!r}; expected numbers below 2^31") from None
 
 
 def _word(stage):

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import relative
+from conftest import relative, visible
 
 import flash_ladder
 
@@ -28,11 +28,6 @@ def agrees(got, expected):
     seen = np.isfinite(exact_L)
     assert (np.isneginf(L) == ~seen).all() and (O[~seen] == 0).all()
     assert relative(O, exact_O) < 1e-3 and abs(L[seen] - exact_L[seen]).max() < 1e-4
-
-
-def visible(Nq, Nk, causal, window=None):
-    from conftest import visible as of_window
-    return of_window(Nq, Nk, causal, window)
 
 
 def in_documents(rows, keys, causal=False, window=None):
@@ -75,9 +70,8 @@ def test_column_bounds(problem, count, causal):
     q, k, v = problem
     random = np.random.default_rng(count)
     columns = random.integers(0, 71, (2, 2, 90, count)).astype(np.int32)
-    first, last = np.zeros((2, 4, 2, 90), int)  # of two intervals of rows that a key hides from, by query head
     bounds = np.moveaxis(columns.repeat(2, axis=1), -1, 0)
-    seen = np.broadcast_to(visible(70, 90, causal), (2, 4, 70, 90)).copy()
+    seen = np.broadcast_to(visible(70, 90, causal, None), (2, 4, 70, 90)).copy()
     rows = np.arange(70)[:, None]
     LTS, LTE, UTS, UTE = {1: (bounds[0], 70, 0, 0), 2: (bounds[0], bounds[-1], 0, 0) if causal else
                           (bounds[0], 70, 0, bounds[-1]), 4: tuple(bounds) if count == 4 else ()}[count]
@@ -100,7 +94,7 @@ def requests():
 def expected(q, k, v, lengths, causal):
     seen = np.zeros((3, 1, q.shape[1], 48), bool)
     for b, length in enumerate(lengths):
-        seen[b, 0, :, :length] = visible(q.shape[1], length, causal)
+        seen[b, 0, :, :length] = visible(q.shape[1], length, causal, None)
     O, L = softmax(*(x.swapaxes(1, 2) for x in (q, np.nan_to_num(k), np.nan_to_num(v))), seen)
     return O.swapaxes(1, 2), L
 
@@ -158,7 +152,8 @@ def test_questions_about_stages_with_features():
         assert flash_ladder.verify(stage, shape=shape, **features)[0]["passed"] == 1
         with pytest.raises(ValueError, match="05_causal_skip does not take "):
             flash_ladder.count(5, shape, **features)
-    work = [flash_ladder.count(61, (1, 2, 2, 128, 128, 64), cu_seqlens_q=[0, *ends])["mma"] for ends in ((128,), (64, 128))]
+    work = [flash_ladder.count(61, (1, 2, 2, 128, 128, 64), cu_seqlens_q=[0, *ends])["mma"]
+            for ends in ((128,), (64, 128))]
     assert work[1] * 2 == work[0]
     with pytest.raises(TypeError, match="window_size"):
         flash_ladder.count(5, window_size=3)
@@ -170,15 +165,23 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
     columns = np.zeros((1, 1, 90, 1), np.int32)
     documents = {"cu_seqlens_q": ROWS, "cu_seqlens_k": KEYS}
     refused = [
-        ("no stage computes its gradients with packed documents", lambda: flash_ladder.attention_backward(q, k, v, O, L, O, **documents)),
-        ("no stage computes its gradients with column bounds", lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns)),
-        ("40_standard_gradient does not take packed", lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=40, **documents)),
+        ("no stage computes its gradients with column bounds, packed documents at head dimension 64",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, **documents)),
+        ("66_window_gradients does not take column bounds",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, stage=66)),
+        ("40_standard_gradient does not take packed",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=40, **documents)),
         ("05_causal_skip does not take packed", lambda: flash_ladder.attention(q, k, v, stage=5, **documents)),
-        ("05_causal_skip does not take column bounds", lambda: flash_ladder.attention(q, k, v, stage=5, columns=columns)),
-        ("no stage computes attention with column bounds, packed", lambda: flash_ladder.attention(q, k, v, columns=columns, **documents)),
-        ("80_own_lengths does not take ", lambda: flash_ladder.decode(*(x.swapaxes(1, 2)[:, :64] for x in packed), block_table=[[0]], stage=80)),
-        ("17_full_ring does not take ", lambda: flash_ladder.decode(*(x.swapaxes(1, 2) for x in packed), seqused=[3], stage=17)),
-        ("40_standard_gradient computes gradients", lambda: flash_ladder.decode(*(x.swapaxes(1, 2) for x in packed), stage=40)),
+        ("05_causal_skip does not take column bounds",
+         lambda: flash_ladder.attention(q, k, v, stage=5, columns=columns)),
+        ("no stage computes attention with column bounds, packed",
+         lambda: flash_ladder.attention(q, k, v, columns=columns, **documents)),
+        ("80_own_lengths does not take ",
+         lambda: flash_ladder.decode(*(x.swapaxes(1, 2)[:, :64] for x in packed), block_table=[[0]], stage=80)),
+        ("17_full_ring does not take ",
+         lambda: flash_ladder.decode(*(x.swapaxes(1, 2) for x in packed), seqused=[3], stage=17)),
+        ("40_standard_gradient computes gradients",
+         lambda: flash_ladder.decode(*(x.swapaxes(1, 2) for x in packed), stage=40)),
         ("17_full_ring has no head dimension 32, and decode copies no cache",
          lambda: flash_ladder.decode(*(x.swapaxes(1, 2)[..., :32] for x in packed), stage=17)),
     ]
@@ -244,8 +247,11 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
         (TypeError, "builtins.list is not an array of NumPy", lambda: flash_ladder.decode([1], *cache)),
         (TypeError, "columns is 3; expected the name of a pattern", lambda: flash_ladder.count(62, columns=3)),
         (ValueError, "there is no --columns stripes", lambda: flash_ladder.count(62, columns="stripes")),
-        (ValueError, "cu_seqlens_q is [1, 512]; expected 0 and the end", lambda: flash_ladder.count(61, cu_seqlens_q=[1, 512])),
-        (ValueError, "documents '512x512' have 512 rows", lambda: flash_ladder.count(61, (1, 2, 2, 9, 9, 64), cu_seqlens_q=[0, 512])),
+        (ValueError, "cu_seqlens_q is [1, 512]; expected 0 and the end",
+         lambda: flash_ladder.count(61, cu_seqlens_q=[1, 512])),
+        (ValueError, "documents '512x512' have 512 rows",
+         lambda: flash_ladder.count(61, (1, 2, 2, 9, 9, 64), cu_seqlens_q=[0, 512])),
+        (ValueError, "a mask is of a shape; without one there are", lambda: flash_ladder.verify(61, cu_seqlens_q=[0, 9])),
         (ValueError, "pages of 3 keys: expected a power of two", lambda: flash_ladder.count(81, page_size=3)),
     ]
     for kind, sentence, wrong in refused:
