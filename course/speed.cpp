@@ -80,11 +80,8 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
     if (exercise.pass == Pass::backward) {  // which starts from the O and L of another stage
         for (const int d : exercise.head_dims) {
             Case problem{.shape = {.d = d}};
-            if (const Regime* regime = regime_named(exercise.shows_in)) {
-                problem.window = regime->problems[0].window;
-                problem.columns = regime->problems[0].columns;
-                problem.documents = regime->problems[0].documents;
-            }
+            if (const Regime* regime = regime_named(exercise.shows_in))
+                problem.features = regime->problems[0].features;
             if (const Stage* forward = last_forward(*gpu, problem)) gpu->ready(*forward);
         }
     }

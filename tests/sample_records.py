@@ -12,6 +12,12 @@ def fields(value):
     return json.loads(json.dumps(value), object_hook=Fields)
 
 
+def cells(shown):
+    """The rows of a table in Markdown, by the words of its head."""
+    lines = [[cell.strip() for cell in line[1:-1].split("|")] for line in shown.split("\n") if line.startswith("|")]
+    return [dict(zip(lines[0], line)) for line in lines[2:]]
+
+
 def row_of(regime, stage, ms, **changes):
     """One that a GPU verified. What depends on time is left to `derived`."""
     row = {"regime": regime, "shape": {"B": 8, "H": 16, "Hkv": 16, "Nq": 2048, "Nk": 2048, "d": 128}, "dtype": "bf16",

@@ -19,7 +19,7 @@ namespace {
 
 Case cached(int B, int Nk, const std::string& lengths, int page_size, std::uint64_t seed = 1) {
     Case c{.shape = {.B = B, .H = 2, .Hkv = 2, .Nq = 3, .Nk = Nk, .d = 64}, .seed = seed};
-    c.cache = {lengths, page_size};
+    c.features = {.lengths = lengths, .page_size = page_size};
     return c;
 }
 
@@ -41,11 +41,11 @@ TEST_CASE("cache: a row sees the keys that its request has, bottom-right under a
                 scores += 2 * seen;
             }
         }
-        if (!causal) CHECK(flops(c.shape, causal, Pass::forward, {}, "", "", c.cache) == 4 * scores * 64);
+        if (!causal) CHECK(flops(c.shape, causal, Pass::forward, c.features) == 4 * scores * 64);
         CHECK(parse_case(c.options()) == c);
     }
     // Of 36 rows of K and of V each head has 15; there are 12 of Q and O.
-    CHECK(unavoidable_bytes(cached(4, 9, "", 0).shape, Pass::forward, {"5,0,9,1", 0}) ==
+    CHECK(unavoidable_bytes(cached(4, 9, "", 0).shape, Pass::forward, {.lengths = "5,0,9,1"}) ==
           2.0 * 2 * (12 + 15) * 64 * 2);
     CHECK(lengths_of(cached(5, 9, "5,0", 0)) == std::vector<int>{5, 0, 5, 0, 5});
 }

@@ -97,10 +97,7 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                {"pass", "forward"},
                                                {"sweep", false},
                                                {"decoding", false},
-                                               {"window", false},
-                                               {"columns", false},
-                                               {"documents", false},
-                                               {"cache", false}});
+                                               {"features", ""}});
     CHECK(json["properties"].back()["ablation"] == true);
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);

@@ -21,7 +21,7 @@ namespace {
 Case drawn(const char* columns, bool causal, std::uint64_t seed = 1, int Nq = 150, int Nk = 170) {
     return {.shape = {.B = 2, .H = 4, .Hkv = 2, .Nq = Nq, .Nk = Nk, .d = 64},
             .causal = causal,
-            .columns = columns,
+            .features = {.columns = columns},
             .seed = seed};
 }
 
@@ -32,7 +32,7 @@ TEST_CASE("columns: bounds have the form that a problem says, and visible scores
         for (const bool causal : {false, true}) {
             for (const Window window : {Window{}, Window{40, 10}}) {
                 Case c = drawn(pattern.name, causal);
-                c.window = window;
+                c.features.window = window;
                 INFO(c.description());
                 const Columns columns = make_problem(c, {}).columns;
                 CHECK(make_columns(c).size() ==
@@ -45,7 +45,7 @@ TEST_CASE("columns: bounds have the form that a problem says, and visible scores
                     for (int row = 0; row < c.shape.Nq; ++row) scores += mask.visible(row);
                 }
                 CHECK(visible_scores(c) == scores);
-                CHECK(flops(c.shape, causal, Pass::forward, window, pattern.name) == 4 * scores * 64);
+                CHECK(flops(c.shape, causal, Pass::forward, c.features) == 4 * scores * 64);
             }
         }
     }

@@ -17,7 +17,7 @@ namespace {
 
 Case packed(const std::string& documents, int Nq, int Nk) {
     Case c{.shape = {.B = 1, .H = 2, .Hkv = 1, .Nq = Nq, .Nk = Nk, .d = 64}};
-    c.documents = documents;
+    c.features.documents = documents;
     return c;
 }
 
@@ -28,7 +28,7 @@ TEST_CASE("documents: a row sees what its document's mask leaves, counted key by
         for (const Window window : {Window{}, Window{3, 1}, Window{-1, 2}}) {
             Case c = packed("0,4,1x6,5x2,0x3,2x0,7", 19, 22);
             c.causal = causal;
-            c.window = window;
+            c.features.window = window;
             INFO(c.description());
             const reference::Mask mask = mask_of(c, 0, 0);
             double scores = 0;
@@ -47,7 +47,7 @@ TEST_CASE("documents: a row sees what its document's mask leaves, counted key by
                     scores += seen;
                 }
             }
-            CHECK(flops(c.shape, causal, Pass::forward, window, "", c.documents) == 4 * 2 * scores * 64);
+            CHECK(flops(c.shape, causal, Pass::forward, c.features) == 4 * 2 * scores * 64);
             CHECK(parse_case(c.options()) == c);
         }
     }
@@ -59,7 +59,7 @@ TEST_CASE("documents: lengths are checked, and random ones always fit", "[proble
         CHECK_THROWS_AS(parse_case(std::string("--shape 1,1,1,1,1,64 --documents ") + wrong), BadUsage);
     CHECK_THROWS_AS(parse_case("--shape 2,1,1,1,1,64 --documents 1"), BadUsage);
     CHECK_THROWS_AS(parse_case("--shape 1,1,1,1,1,64 --documents 1 --columns random"), BadUsage);
-    CHECK(parse_case("--shape 1,1,1,1,1,64 --documents 1").documents == "1");
+    CHECK(parse_case("--shape 1,1,1,1,1,64 --documents 1").features.documents == "1");
     std::mt19937_64 random(1);
     int with_empty = 0;
     for (int k = 0; k < 200; ++k) {

@@ -129,7 +129,7 @@ TEST_CASE("ranks: what is received is NaN until it has been waited for") {
 Case divided(const Shape& shape, int ranks, bool causal) {
     Case c = ladder::test::make_case(shape, DType::bf16, causal);
     c.layout = Layout::bhnd;
-    c.ranks = ranks;
+    c.features.ranks = ranks;
     return c;
 }
 

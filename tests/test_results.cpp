@@ -215,19 +215,19 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     CHECK(number(old, problem_of(256, 8192)) == 5);  // the last one for long queries
     // The last rung that takes a window, and no other mask beside it
     ProblemLabel window = problem_of(256, 8192);
-    window.window = {1023, 0};
+    window.features.window = {1023, 0};
     CHECK(number(hopper, window) == 65);
     CHECK(number(elsewhere, window) == 60);
     window.pass = Pass::backward;
     CHECK(number(hopper, window) == 66);
     CHECK(number(elsewhere, window) == -1);
     ProblemLabel documents = problem_of(256, 8192);
-    documents.documents = "100,156";
+    documents.features.documents = "100,156";
     CHECK(number(hopper, documents) == 67);
     ProblemLabel requests = problem_of(1, 8192);
-    requests.cache.lengths = "100,8192";
+    requests.features.lengths = "100,8192";
     CHECK(number(hopper, requests) == 80);
-    requests.cache.page_size = 16;
+    requests.features.page_size = 16;
     CHECK(number(hopper, requests) == 81);
 }
 

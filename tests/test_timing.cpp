@@ -79,16 +79,16 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     for (const Regime& regime : regimes()) {
         if (regime.sweep) continue;
         names.push_back(regime.name);
-        for (const auto& [shape, causal, input, window, columns, documents, cache] : regime.problems) {
+        for (const auto& [shape, causal, input, features] : regime.problems) {
             INFO(regime.name);
             const std::string& name = names.back();
             CHECK(shape.d == (name.ends_with("narrow") ? 64 : name.ends_with("wide") ? 256 : 128));
-            CHECK((window != Window()) == name.ends_with("window"));
-            CHECK((*columns != '\0') == (name == "column-bounds"));
-            CHECK(documents.empty() == (name != "packed"));
-            CHECK(cache.lengths.empty() == (name != "ragged" && name != "paged"));
-            CHECK((cache.page_size == 0 || name == "paged"));
-            if (window == Window() && *columns == '\0' && documents.empty())
+            CHECK((features.window != Window()) == name.ends_with("window"));
+            CHECK(features.columns.empty() == (name != "column-bounds"));
+            CHECK(features.documents.empty() == (name != "packed"));
+            CHECK(features.lengths.empty() == (name != "ragged" && name != "paged"));
+            CHECK((features.page_size == 0 || name == "paged"));
+            if (features == Features() || features.has_cache())
                 CHECK(causal == (names.back() == "causal" || shape.Nq == 512 || shape.Nq == 8192));
             CHECK((regime.pass == Pass::backward) == name.starts_with("backward"));
             CHECK(input == std::string("normal"));
@@ -420,16 +420,16 @@ TEST_CASE("heads of requests with lengths of their own, and in pages, are compar
     c.causal = true;
     for (const int page_size : {0, 1, 8, 64}) {
         for (const char* lengths : {"", "40,0,17,8"}) {
-            c.cache = {lengths, page_size};
+            c.features = {.lengths = lengths, .page_size = page_size};
             for (const int heads : {2, 3, 8}) {
                 CAPTURE(c.description(), heads);
                 options.max_compared = std::size_t(heads) * c.shape.Nk * c.shape.d;
                 const Row row = time_stages(gpu, {*find_stage(81)}, options).rows[0];
                 CAPTURE(row.why_not);
                 CHECK(row.verified);
-                CHECK(row.cache == c.cache);
+                CHECK(row.features == c.features);
                 CHECK(row.unit == "GB/s");
-                CHECK(near(row.rate, unavoidable_bytes(c.shape, Pass::forward, c.cache) / 1e-3 * 1e-9));
+                CHECK(near(row.rate, unavoidable_bytes(c.shape, Pass::forward, c.features) / 1e-3 * 1e-9));
             }
         }
     }

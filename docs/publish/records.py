@@ -13,6 +13,7 @@ RESULTS = ROOT / "docs/results"
 WHAT = {"timing": "a timing measurement", "profile": "a profile", "verification": "a verification",
         "python": "of the Python package", "aarch64": "of the stages on aarch64",
         "peer-tests": "of another project's tests", "triton": "of the kernels in Triton"}
+FEATURES = ("window", "columns", "documents", "lengths", "pages", "ranks")  # that a problem may have, in this order
 
 
 class Fields(dict):
@@ -66,14 +67,13 @@ def pass_of(row):
 
 def mask_in_words(row):
     """" window=1023,0 columns=documents", and " ranks=2" of several; empty for none of them"""
-    window = f" window={','.join(map(str, row.window))}" if "window" in row else ""
-    return window + "".join(f" {mask}={row[mask]}" for mask in ("columns", "documents", "lengths", "pages", "ranks")
-                            if mask in row)
+    return "".join(f" {feature}={','.join(map(str, row.window)) if feature == 'window' else row[feature]}"
+                   for feature in FEATURES if feature in row)
 
 
 def is_plain(row):
     """Whether its mask is the causal one or none, on one GPU."""
-    return not any(mask in row for mask in ("window", "columns", "documents", "lengths", "pages", "ranks"))
+    return not any(feature in row for feature in FEATURES)
 
 
 def key_of(row):

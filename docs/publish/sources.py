@@ -72,7 +72,7 @@ class Sources:
 
     def is_plain(self, regime):
         """Whether its masks are causal ones or none."""
-        return regime not in self.regimes or not any(self.regimes[regime][mask] for mask in ("window", "columns", "documents", "cache"))
+        return regime not in self.regimes or not self.regimes[regime]["features"]
 
     def sweeps(self, regime):
         return regime in self.regimes and self.regimes[regime]["sweep"]

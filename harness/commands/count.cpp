@@ -28,7 +28,7 @@ struct CountOptions {
 
 Document run(const CountOptions& options) {
     Case c = options.problem.with_default(counted_shape);
-    c.ranks = std::max(1, options.ranks);
+    c.features.ranks = std::max(1, options.ranks);
     const auto selected = options.stages.selected();  // a wrong name is wrong on every machine
     require_ranks(selected, options.ranks);
     const auto device = open_counting_device();

@@ -143,16 +143,11 @@ Document run(const ListOptions& options) {
                     {"pass", "computes"},
                     {"sweep", "only by name"},
                     {"decoding", "one query row"},
-                    {"window", "a sliding window"},
-                    {"columns", "column bounds"},
-                    {"documents", "packed documents"},
-                    {"cache", "lengths or pages"}});
+                    {"features", "and takes"}});
     for (const Regime& regime : regimes()) {
-        families.add_row(
-            {regime.name, name(regime.pass), yes_or_no(regime.sweep), yes_or_no(is_decoding(regime.name)),
-             yes_or_no(regime.problems[0].window != Window()), yes_or_no(*regime.problems[0].columns != '\0'),
-             yes_or_no(!regime.problems[0].documents.empty()),
-             yes_or_no(regime.problems[0].cache != Cache())});
+        families.add_row({regime.name, name(regime.pass), yes_or_no(regime.sweep),
+                          yes_or_no(is_decoding(regime.name)),
+                          fmt::format("{}", fmt::join(options_of(regime.problems[0].features), " "))});
     }
     Document document;
     document.tables = {table};

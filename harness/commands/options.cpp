@@ -52,10 +52,7 @@ StageOptions::StageOptions(Command& command, const std::string& by_default) {
 CaseOptions::CaseOptions(Command& command) {
     add_shape(command, shape);
     command.flag("--causal", causal, "Causal mask, aligned bottom-right");
-    add_window(command, window);
-    add_columns(command, columns);
-    add_documents(command, documents);
-    add_cache(command, cache);
+    add_features(command, features);
     add_dtype(command, dtype);
     add_layout(command, layout);
     std::map<std::string, std::string> kinds;
@@ -68,10 +65,7 @@ Case CaseOptions::with_default(const Shape& default_shape) const {
     Case c;
     c.shape = shape.value_or(default_shape);
     c.causal = causal;
-    c.window = window;
-    c.columns = columns;
-    c.documents = documents;
-    c.cache = cache;
+    c.features = features;
     require_documents(c);
     c.dtype = dtype.value_or(c.dtype);
     c.layout = layout.value_or(c.layout);
@@ -88,29 +82,18 @@ RegimeOptions::RegimeOptions(Command& command) {
         command.option("--regime", regime, "Only this family of problems").one_of(names);
     add_shape(command, shape).excludes(by_regime);
     command.flag("--causal", causal, "With --shape: causal mask, aligned bottom-right");
-    add_window(command, window);
-    add_columns(command, columns);
-    add_documents(command, documents);
-    add_cache(command, cache);
+    add_features(command, features);
     add_dtype(command, dtype);
 }
 
 void RegimeOptions::check() const {
     if (causal && !shape) throw BadUsage("--causal goes with --shape; the regimes say which of theirs are");
-    if (window != Window() && !shape)
-        throw BadUsage("--window goes with --shape; the regimes say which of theirs have one");
-    if (!columns.empty() && !shape)
-        throw BadUsage("--columns goes with --shape; the regimes say which of theirs have bounds");
-    if (!documents.empty() && !shape)
-        throw BadUsage("--documents goes with --shape; the regimes say which of theirs are packed");
-    if (cache != Cache() && !shape)
-        throw BadUsage(
-            "--lengths and --page-size go with --shape; the regimes say which of theirs have them");
-    if (!columns.empty() && column_pattern(columns).of_heads) {
+    if (!shape) require_shape_for(features, "; the regimes say which of theirs have it");
+    if (!features.columns.empty() && column_pattern(features.columns).of_heads) {
         throw BadUsage(
             fmt::format("--columns {} has bounds for each head, and what is timed is compared head by "
                         "head, so it takes one whose heads are alike",
-                        columns));
+                        features.columns));
     }
 }
 
@@ -119,10 +102,7 @@ Case RegimeOptions::custom_case(Pass pass) const {
     c.pass = pass;
     c.shape = *shape;
     c.causal = causal;
-    c.window = window;
-    c.columns = columns;
-    c.documents = documents;
-    c.cache = cache;
+    c.features = features;
     require_documents(c);
     require_cache(c);
     c.dtype = dtype_or_default();
@@ -152,39 +132,23 @@ void require_ranks(const std::vector<const Stage*>& stages, int ranks) {
     }
 }
 
-void add_window(Command& command, Window& window) {
-    command
-        .parsed(
-            "--window", [&window](const std::string& text) { window = parse_window(text); },
-            "Sliding window: a row sees LEFT keys before its position, its own and RIGHT after it; -1 for "
-            "all; aligned bottom-right")
-        .type_name("LEFT,RIGHT");
+void add_features(Command& command, Features& features, const std::vector<Feature>& of) {
+    std::vector<std::string> patterns;
+    for (const ColumnPattern& pattern : column_patterns()) patterns.emplace_back(pattern.name);
+    for (const FeatureForm& form : feature_forms()) {
+        if (!of.empty() && std::find(of.begin(), of.end(), form.feature) == of.end()) continue;
+        if (form.feature == Feature::ranks) continue;  // add_ranks()
+        Argument argument = command.parsed(
+            form.option, [&features, read = form.read](const std::string& text) { read(features, text); },
+            form.help);
+        argument.type_name(form.type);
+        if (form.feature == Feature::columns) argument.one_of(patterns);
+    }
 }
 
-void add_columns(Command& command, std::string& columns) {
-    std::vector<std::string> names;
-    for (const ColumnPattern& pattern : column_patterns()) names.emplace_back(pattern.name);
-    command
-        .option("--columns", columns,
-                "Column bounds, drawn by the seed: for each key, query rows that do not see it (FlashMask)")
-        .one_of(names);
-}
-
-void add_documents(Command& command, std::string& documents) {
-    command
-        .option(
-            "--documents", documents,
-            "Documents packed in one sequence, by their lengths in tokens, or ROWSxKEYS where these differ")
-        .type_name("A,B,...");
-}
-
-void add_cache(Command& command, Cache& cache) {
-    command
-        .option("--lengths", cache.lengths,
-                "Keys of the requests, of the Nk that each has room for; in turn if there are more requests")
-        .type_name("A,B,...");
-    command.option("--page-size", cache.page_size,
-                   "K and V lie in pages of so many keys, a power of two, in an order that the seed draws");
+void require_shape_for(const Features& features, const std::string& why) {
+    if (const auto words = options_of(features); !words.empty())
+        throw BadUsage(fmt::format("{} goes with --shape{}", words.front(), why));
 }
 
 void add_dtype(Command& command, std::optional<DType>& dtype) {

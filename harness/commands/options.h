@@ -26,8 +26,7 @@ struct StageOptions {
     std::vector<std::string> words;
 };
 
-/// --shape, --causal, --window, --columns, --documents, --lengths, --page-size, --dtype, --layout, --input,
-/// --seed
+/// --shape, --causal, those of Features, --dtype, --layout, --input, --seed
 struct CaseOptions {
     explicit CaseOptions(Command& command);
     /// The case that the options describe; `shape` where none was given.
@@ -35,10 +34,7 @@ struct CaseOptions {
 
     std::optional<Shape> shape;
     bool causal = false;
-    Window window;
-    std::string columns;
-    std::string documents;
-    Cache cache;
+    Features features;
     std::optional<DType> dtype;
     std::optional<Layout> layout;
     std::optional<std::string> input;
@@ -57,19 +53,16 @@ struct RegimeOptions {
     std::string regime;
     std::optional<Shape> shape;
     bool causal = false;
-    Window window;
-    std::string columns;
-    std::string documents;
-    Cache cache;
+    Features features;
     std::optional<DType> dtype;
 };
 
 /// --shape, --dtype and --layout alone
 Argument add_shape(Command& command, std::optional<Shape>& shape);
-void add_window(Command& command, Window& window);
-void add_columns(Command& command, std::string& columns);
-void add_documents(Command& command, std::string& documents);
-void add_cache(Command& command, Cache& cache);
+/// The options of all of them, --ranks aside; or of these alone.
+void add_features(Command& command, Features& features, const std::vector<Feature>& of = {});
+/// Throws BadUsage, with the option, if any was given.
+void require_shape_for(const Features& features, const std::string& why = "");
 void add_dtype(Command& command, std::optional<DType>& dtype);
 /// 0 where it is not given.
 void add_ranks(Command& command, int& ranks, const std::string& by_default);

@@ -2,6 +2,8 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <iterator>
+#include <sstream>
 
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
@@ -66,21 +68,13 @@ std::vector<std::string> same_command(const ProfileOptions& options) {
     for (const Stage* stage : options.stages.selected()) command.push_back(stage->folder());
     if (!problem.regime.empty()) command.insert(command.end(), {"--regime", problem.regime});
     if (problem.shape) {
-        const auto& [B, H, Hkv, Nq, Nk, d] = *problem.shape;
-        command.insert(command.end(), {"--shape", fmt::format("{},{},{},{},{},{}", B, H, Hkv, Nq, Nk, d)});
+        Case c = problem.custom_case(Pass::forward);
+        c.dtype = Case().dtype;  // which follows
+        std::istringstream words(c.options());
+        command.insert(command.end(), std::istream_iterator<std::string>(words), {});
     }
-    if (problem.causal) command.emplace_back("--causal");
-    if (problem.window != Window()) {
-        command.emplace_back("--window");
-        command.push_back(fmt::format("{},{}", problem.window.left, problem.window.right));
-    }
-    if (!problem.columns.empty()) command.insert(command.end(), {"--columns", problem.columns});
-    if (!problem.documents.empty()) command.insert(command.end(), {"--documents", problem.documents});
-    if (!problem.cache.lengths.empty()) command.insert(command.end(), {"--lengths", problem.cache.lengths});
-    if (const int size = problem.cache.page_size; size != 0)
-        command.insert(command.end(), {"--page-size", std::to_string(size)});
-    if (options.bytes) command.emplace_back("--bytes");
     command.insert(command.end(), {"--dtype", name(problem.dtype_or_default())});
+    if (options.bytes) command.emplace_back("--bytes");
     return command;
 }
 

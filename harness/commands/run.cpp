@@ -43,7 +43,7 @@ struct RunOptions {
         command.option("--dk", dK, "dK: written in K's type and shape").type_name("FILE");
         command.option("--dv", dV, "dV: written in V's type and shape").type_name("FILE");
         command.flag("--causal", causal, "Causal mask, aligned bottom-right");
-        add_window(command, window);
+        add_features(command, features, {Feature::window});
         command.option("--scale", scale, "Softmax scale [1/sqrt(d)]");
         add_dtype(command, dtype);
         add_layout(command, layout);
@@ -54,7 +54,7 @@ struct RunOptions {
     LongOption lengthy;
     std::string stage, q, k, v, out, lse, dO, dQ, dK, dV;
     bool causal = false;
-    Window window;
+    Features features;
     std::optional<float> scale;
     std::optional<DType> dtype;
     std::optional<Layout> layout;
@@ -219,7 +219,7 @@ Document run(const RunOptions& options) {
     c.dtype = options.dtype.value_or(DType::fp16);
     c.layout = options.layout.value_or(Layout::bhnd);
     c.causal = options.causal;
-    c.window = options.window;
+    c.features = options.features;
     c.scale = options.scale;
     c.shape = shape_of(q.shape, k.shape, v.shape, c.layout);
     if (c.dtype == DType::bf16 && q.type == NpyArray::Type::float16) {

@@ -53,7 +53,7 @@ struct TimeOptions {
     // The problem of --shape, for a pass.
     Case custom_case(Pass pass) const {
         Case c = problem.custom_case(pass);
-        c.ranks = std::max(1, ranks);
+        c.features.ranks = std::max(1, ranks);
         return c;
     }
 };
@@ -104,14 +104,13 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
         });
         if (timing.cases.empty()) {
             const Regime& regime = *regime_named(options.problem.regime);
-            const Regime::Problem& problem = regime.problems[0];
-            throw BadUsage(fmt::format(
-                "none of these stages computes what '{}' times: {}{}{}{}{}", options.problem.regime,
-                regime.pass == Pass::backward ? "the gradients of attention" : "attention",
-                problem.window == Window() ? "" : " in a sliding window",
-                *problem.columns == '\0' ? "" : " with column bounds",
-                problem.documents.empty() ? "" : " of packed documents",
-                problem.cache == Cache() ? "" : " of requests with a cache of their own"));
+            std::vector<std::string> with;
+            for (const Feature feature : features_of(regime.problems[0].features))
+                with.emplace_back(name(feature));
+            throw BadUsage(
+                fmt::format("none of these stages computes what '{}' times: {}{}{}", options.problem.regime,
+                            regime.pass == Pass::backward ? "the gradients of attention" : "attention",
+                            with.empty() ? "" : " with ", fmt::join(with, " and ")));
         }
     }
     timing.takes_part = [&](const Stage& stage, const Case& c) {

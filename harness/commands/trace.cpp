@@ -40,9 +40,9 @@ struct TraceOptions {
 // The problem that is shown. Throws BadUsage for one whose rows cannot be told by their addresses.
 Case shown_case(const TraceOptions& options, const Shape& usual) {
     const Case c = options.problem.with_default(usual);
-    if (!c.documents.empty())
+    if (!c.features.documents.empty())
         throw BadUsage("packed documents have no common grid of tiles, so none is drawn");
-    if (c.cache != Cache()) throw BadUsage("requests of different lengths, or in pages, are not drawn");
+    if (c.features.has_cache()) throw BadUsage("requests of different lengths, or in pages, are not drawn");
     if (c.layout == Layout::far)
         throw BadUsage(
             "--layout far is for lab verify, lab run and lab count: its rows are too far apart to draw");

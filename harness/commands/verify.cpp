@@ -57,7 +57,7 @@ Case described_case(const VerifyOptions& options, Pass pass) {
     Case c = options.problem.with_default(*options.problem.shape);
     c.pass = pass;
     c.multiprocessors = options.multiprocessors;
-    c.ranks = std::max(1, options.ranks);
+    c.features.ranks = std::max(1, options.ranks);
     c.scale = options.scale;
     return c;
 }
@@ -92,10 +92,11 @@ std::vector<Verification> drawn(const std::vector<const Stage*>& stages, const V
             if (!v.stage->has_head_dim(c.shape.d)) continue;
             v.cases.push_back(takes(*v.stage, Feature::documents) ? packed : c);
             v.cases.back().pass = v.stage->pass;
-            if (takes(*v.stage, Feature::window)) v.cases.back().window = window;
-            if (takes(*v.stage, Feature::columns)) v.cases.back().columns = columns;
-            if (takes(*v.stage, Feature::lengths)) v.cases.back().cache.lengths = cached.cache.lengths;
-            if (takes(*v.stage, Feature::pages)) v.cases.back().cache.page_size = cached.cache.page_size;
+            if (takes(*v.stage, Feature::window)) v.cases.back().features.window = window;
+            if (takes(*v.stage, Feature::columns)) v.cases.back().features.columns = columns;
+            if (takes(*v.stage, Feature::lengths)) v.cases.back().features.lengths = cached.features.lengths;
+            if (takes(*v.stage, Feature::pages))
+                v.cases.back().features.page_size = cached.features.page_size;
         }
     }
     return verifications;
@@ -137,15 +138,12 @@ std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
         require_taken(stage, c);
         return {c};
     }
-    if (wanted.window != Window()) throw BadUsage("--window goes with --shape");
-    if (!wanted.columns.empty()) throw BadUsage("--columns goes with --shape");
-    if (!wanted.documents.empty()) throw BadUsage("--documents goes with --shape");
-    if (wanted.cache != Cache()) throw BadUsage("--lengths and --page-size go with --shape");
+    require_shape_for(wanted.features);
     std::vector<Case> cases = verification_cases(stage, options.quick ? Cover::each : Cover::all);
     std::erase_if(cases, [&](const Case& c) {
         return (wanted.causal && !c.causal) || c.dtype != wanted.dtype.value_or(c.dtype) ||
                c.layout != wanted.layout.value_or(c.layout) || c.input != wanted.input.value_or(c.input) ||
-               (options.ranks != 0 && c.ranks != options.ranks);
+               (options.ranks != 0 && c.features.ranks != options.ranks);
     });
     for (Case& c : cases) {
         c.seed = wanted.seed.value_or(c.seed);
@@ -189,8 +187,7 @@ Document run(const VerifyOptions& options) {
     if (options.orders && options.backend.order != "forward") throw BadUsage("--orders runs every --order");
     if (options.random > 0) {
         const CaseOptions& wanted = options.problem;
-        if (wanted.shape || wanted.causal || wanted.window != Window() || !wanted.columns.empty() ||
-            !wanted.documents.empty() || wanted.cache != Cache() || wanted.dtype || wanted.layout ||
+        if (wanted.shape || wanted.causal || wanted.features != Features() || wanted.dtype || wanted.layout ||
             wanted.input || options.ranks != 0 || options.quick)
             throw BadUsage("--random draws all of a problem: it goes with --seed alone");
     } else {

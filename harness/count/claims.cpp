@@ -48,8 +48,7 @@ const StageClaims& claims_of(const std::string& folder) {
 }
 
 formulas::Counted counted(const Case& c, int sm_count) {
-    return {c.shape,   c.causal, c.input,     sm_count, c.pass, c.window,
-            c.columns, c.seed,   c.documents, c.cache,  c.ranks};
+    return {c.shape, c.causal, c.input, sm_count, c.pass, c.features, c.seed};
 }
 
 }  // namespace

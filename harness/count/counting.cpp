@@ -59,10 +59,10 @@ void take_turns([[maybe_unused]] Device& device, [[maybe_unused]] const Stage& s
 }
 
 void note_work(Work& work, Device& device, const Stage& stage, const Case& c) {
-    const Case part = c.ranks == 1 ? c : part_case(c, stage.chunks, 0);  // the largest
     work.counters = device.counters();
-    work.workspace_bytes = Workspace::bytes(device, stage, part.shape);
-    if (c.ranks > 1) add_traffic(work, device.traffic());
+    work.workspace_bytes =
+        Workspace::bytes(device, stage, part_case(c, stage.chunks, 0).shape);  // of the largest part
+    if (c.features.ranks > 1) add_traffic(work, device.traffic());
 }
 
 Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs) {
@@ -126,16 +126,16 @@ Case telling_case(const Stage& stage) {
     if (regime == "decode") c.shape = Shape{.B = 1, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64};
     if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime.ends_with("wide")) c.shape.d = 256;
-    if (regime.ends_with("window")) c.window = {99, 0};
-    if (regime == "column-bounds") c.columns = "documents";
-    if (regime == "packed") c.documents = "200,40,272";
+    if (regime.ends_with("window")) c.features.window = {99, 0};
+    if (regime == "column-bounds") c.features.columns = "documents";
+    if (regime == "packed") c.features.documents = "200,40,272";
     if (regime == "ragged" || regime == "paged") {
         c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64};
-        c.cache.lengths = "100,2048,300,900";
+        c.features.lengths = "100,2048,300,900";
     }
-    if (regime == "paged") c.cache.page_size = 16;
-    if (takes(stage, Feature::ranks)) c.ranks = 4, c.shape.Nq = c.shape.Nk = 1024;
-    c.causal = regime == "causal" || regime.ends_with("wide") || c.ranks > 1;
+    if (regime == "paged") c.features.page_size = 16;
+    if (takes(stage, Feature::ranks)) c.features.ranks = 4, c.shape.Nq = c.shape.Nk = 1024;
+    c.causal = regime == "causal" || regime.ends_with("wide") || c.features.ranks > 1;
     c.pass = stage.pass;
     return c;
 }

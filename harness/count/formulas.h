@@ -26,12 +26,8 @@ struct Counted {
     std::string input;
     int sm_count = 1;
     Pass pass = Pass::forward;
-    Window window = {};
-    std::string columns = {};
+    Features features = {};
     std::uint64_t seed = 1;
-    std::string documents = {};
-    Cache cache = {};
-    int ranks = 1;
 
     Count B() const { return shape.B; }
     Count H() const { return shape.H; }

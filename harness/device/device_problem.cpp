@@ -24,7 +24,7 @@ Buffer uploaded(Device& device, const Case& c, Tensor tensor, const std::vector<
 
 Buffer uploaded_keys(Device& device, const Case& c, Tensor tensor, const std::vector<std::uint16_t>& dense,
                      const char* name) {
-    return uploaded(device, c, tensor, c.cache == Cache() ? dense : in_slots(c, dense), name);
+    return uploaded(device, c, tensor, c.features.has_cache() ? in_slots(c, dense) : dense, name);
 }
 
 template <class X>
@@ -35,7 +35,8 @@ Buffer uploaded(Device& device, const std::vector<X>& dense, const char* name) {
 }
 
 Buffer uploaded_columns(Device& device, const Case& c) {
-    return uploaded(device, c.columns.empty() ? std::vector<int>() : make_columns(c), "column bounds");
+    return uploaded(device, c.features.columns.empty() ? std::vector<int>() : make_columns(c),
+                    "column bounds");
 }
 
 /// Memory for the tensors of a case; of those that its pass has not, nothing.
@@ -160,8 +161,9 @@ Addresses DeviceInputs::addresses() const {
 const Stage* last_forward(const Device& device, const Case& c) {
     const Stage* last = nullptr;
     for (const Stage& stage : stages()) {
-        if (stage.pass == Pass::forward && !is_ablation(stage.number) && stage.takes == features_of(c) &&
-            stage.has_head_dim(c.shape.d) && device.why_not(stage).empty())
+        if (stage.pass == Pass::forward && !is_ablation(stage.number) &&
+            stage.takes == features_of(c.features) && stage.has_head_dim(c.shape.d) &&
+            device.why_not(stage).empty())
             last = &stage;
     }
     return last;

@@ -38,48 +38,48 @@ int pages_of(int keys, int page_size) {
 }  // namespace
 
 void require_cache(const Case& c) {
-    if (const int size = c.cache.page_size;
+    if (const int size = c.features.page_size;
         size != 0 && (size < 1 || size > 1 << 16 || !std::has_single_bit(unsigned(size))))
         throw BadUsage(fmt::format("pages of {} keys: expected a power of two up to 65536", size));
-    if (c.cache != Cache() && !c.documents.empty())
+    if (c.features.has_cache() && !c.features.documents.empty())
         throw BadUsage("packed documents do not go with lengths of requests or pages");
-    if (c.cache.page_size != 0 && c.layout == Layout::far)
+    if (c.features.page_size != 0 && c.layout == Layout::far)
         throw BadUsage("--layout far does not go with pages");
-    if (c.cache.lengths.empty()) return;
-    const std::vector<int> lengths = parse_keys(c.cache.lengths);
+    if (c.features.lengths.empty()) return;
+    const std::vector<int> lengths = parse_keys(c.features.lengths);
     if (std::ssize(lengths) > c.shape.B)
-        throw BadUsage(fmt::format("lengths '{}' are of {} requests; the problem has B = {}", c.cache.lengths,
-                                   lengths.size(), c.shape.B));
+        throw BadUsage(fmt::format("lengths '{}' are of {} requests; the problem has B = {}",
+                                   c.features.lengths, lengths.size(), c.shape.B));
     if (const int most = *std::max_element(lengths.begin(), lengths.end()); most > c.shape.Nk)
         throw BadUsage(
             fmt::format("a request has {} keys; the problem has room for Nk = {}", most, c.shape.Nk));
 }
 
 std::vector<int> lengths_of(const Case& c) {
-    if (c.cache.lengths.empty()) return {};
-    const std::vector<int> some = parse_keys(c.cache.lengths);
+    if (c.features.lengths.empty()) return {};
+    const std::vector<int> some = parse_keys(c.features.lengths);
     std::vector<int> lengths(c.shape.B);
     for (std::size_t b = 0; b < lengths.size(); ++b) lengths[b] = some[b % some.size()];
     return lengths;
 }
 
 int length_of(const Case& c, int b) {
-    return c.cache.lengths.empty() ? c.shape.Nk : lengths_of(c)[b];
+    return c.features.lengths.empty() ? c.shape.Nk : lengths_of(c)[b];
 }
 
 int pool_pages(const Case& c) {
-    return c.shape.B * pages_of(c.shape.Nk, c.cache.page_size) + 1;
+    return c.shape.B * pages_of(c.shape.Nk, c.features.page_size) + 1;
 }
 
 int shared_keys(const Case& c, int b) {
-    if (c.cache.page_size == 0 || c.seed % 2 != 0 || b == 0) return 0;
-    const int common = std::min(length_of(c, b - 1), length_of(c, b)) / c.cache.page_size;
+    if (c.features.page_size == 0 || c.seed % 2 != 0 || b == 0) return 0;
+    const int common = std::min(length_of(c, b - 1), length_of(c, b)) / c.features.page_size;
     std::mt19937_64 random(c.seed + static_cast<std::uint64_t>(b));
-    return static_cast<int>(random() % (static_cast<std::uint64_t>(common) + 1)) * c.cache.page_size;
+    return static_cast<int>(random() % (static_cast<std::uint64_t>(common) + 1)) * c.features.page_size;
 }
 
 std::vector<int> block_table(const Case& c) {
-    const int page_size = c.cache.page_size;
+    const int page_size = c.features.page_size;
     if (page_size == 0) return {};
     std::vector<int> pages(pool_pages(c));
     std::iota(pages.begin(), pages.end(), 0);
@@ -100,8 +100,8 @@ std::vector<int> block_table(const Case& c) {
 
 std::vector<std::uint16_t> in_slots(const Case& c, const std::vector<std::uint16_t>& dense) {
     const Shape& s = c.shape;
-    const bool paged = c.cache.page_size > 0;
-    const int N = paged ? c.cache.page_size : s.Nk, columns = pages_of(s.Nk, N);
+    const bool paged = c.features.page_size > 0;
+    const int N = paged ? c.features.page_size : s.Nk, columns = pages_of(s.Nk, N);
     const std::vector<int> table = block_table(c);
     std::vector<std::uint16_t> slots(std::size_t(paged ? pool_pages(c) : s.B) * s.Hkv * N * s.d, unused_slot);
     for (int b = 0; b < s.B; ++b) {
@@ -119,11 +119,11 @@ std::vector<std::uint16_t> in_slots(const Case& c, const std::vector<std::uint16
 }
 
 void fit_lengths(Case& c) {
-    if (c.cache.lengths.empty()) return;
-    std::vector<int> lengths = parse_keys(c.cache.lengths);
+    if (c.features.lengths.empty()) return;
+    std::vector<int> lengths = parse_keys(c.features.lengths);
     if (std::ssize(lengths) > c.shape.B) lengths.resize(c.shape.B);
     for (int& length : lengths) length = std::min(length, c.shape.Nk);
-    c.cache.lengths = fmt::format("{}", fmt::join(lengths, ","));
+    c.features.lengths = fmt::format("{}", fmt::join(lengths, ","));
 }
 
 void draw_lengths(std::mt19937_64& random, Case& c) {
@@ -135,12 +135,12 @@ void draw_lengths(std::mt19937_64& random, Case& c) {
         if (random() % 2 == 0) length = std::clamp(edge, 0, c.shape.Nk);
         if (random() % 8 == 0) length = static_cast<int>(random() % 2);
     }
-    c.cache.lengths = fmt::format("{}", fmt::join(lengths, ","));
+    c.features.lengths = fmt::format("{}", fmt::join(lengths, ","));
 }
 
 void draw_pages(std::mt19937_64& random, Case& c) {
     const auto power = random() % 10;
-    if (power < 9 && c.layout != Layout::far) c.cache.page_size = 1 << power;
+    if (power < 9 && c.layout != Layout::far) c.features.page_size = 1 << power;
 }
 
 }  // namespace ladder

@@ -79,15 +79,15 @@ Placement placement(const Case& c, Tensor tensor) {
         p.batch = (std::int64_t{1} << 31) + place * p.heads;
         return p;
     }
-    if (of_keys && c.cache.page_size > 0) {
+    if (of_keys && c.features.page_size > 0) {
         p.B = pool_pages(c);
-        p.N = c.cache.page_size;
+        p.N = c.features.page_size;
     }
     const Mixed how = c.layout == Layout::mixed ? mixed[static_cast<int>(tensor)] : Mixed{c.layout, 0};
     const std::int64_t row = s.d + how.more_columns;
     // Pages hold their keys one after the other, each with all its heads, as caches do.
     const bool heads_first =
-        how.order == Layout::bhnd && !(of_keys && c.cache.page_size > 0 && c.layout != Layout::mixed);
+        how.order == Layout::bhnd && !(of_keys && c.features.page_size > 0 && c.layout != Layout::mixed);
     p.batch = row * p.heads * p.N;
     p.head = heads_first ? row * p.N : row;
     p.row = heads_first ? row : row * p.heads;
@@ -103,11 +103,10 @@ std::string Case::description() const {
     std::string text = fmt::format("B={} H={} Hkv={} Nq={} Nk={} d={} {}{}{} {} {}", s.B, s.H, s.Hkv, s.Nq,
                                    s.Nk, s.d, name(dtype), pass == Pass::backward ? " backward" : "",
                                    causal ? " causal" : "", name(layout), input);
-    text += in_words(window, columns, documents, cache);
+    text += in_words(features);
     if (scale) text += fmt::format(" scale={}", *scale);
     if (seed != 1) text += fmt::format(" seed={}", seed);
     if (multiprocessors != 0) text += fmt::format(" sms={}", multiprocessors);
-    if (ranks != 1) text += fmt::format(" ranks={}", ranks);
     return text;
 }
 
@@ -116,18 +115,13 @@ std::string Case::options() const {
     std::string text = fmt::format("--shape {},{},{},{},{},{}", s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d);
     const Case plain;
     if (causal) text += " --causal";
-    if (window != plain.window) text += fmt::format(" --window {},{}", window.left, window.right);
-    if (!columns.empty()) text += " --columns " + columns;
-    if (!documents.empty()) text += " --documents " + documents;
-    if (!cache.lengths.empty()) text += " --lengths " + cache.lengths;
-    if (cache.page_size != 0) text += fmt::format(" --page-size {}", cache.page_size);
+    for (const std::string& word : options_of(features)) text += " " + word;
     if (dtype != plain.dtype) text += fmt::format(" --dtype {}", name(dtype));
     if (layout != plain.layout) text += fmt::format(" --layout {}", name(layout));
     if (input != plain.input) text += " --input " + input;
     if (seed != plain.seed) text += fmt::format(" --seed {}", seed);
     if (scale) text += fmt::format(" --scale {}", *scale);
     if (multiprocessors != 0) text += fmt::format(" --sms {}", multiprocessors);
-    if (ranks != plain.ranks) text += fmt::format(" --ranks {}", ranks);
     return text;
 }
 
@@ -137,8 +131,6 @@ Case parse_case(const std::string& options) {
     const std::map<std::string, DType> dtypes{{"fp16", DType::fp16}, {"bf16", DType::bf16}};
     std::map<std::string, std::string> inputs;
     for (const InputKind& kind : input_kinds()) inputs[kind.name] = kind.name;
-    std::map<std::string, std::string> columns;
-    for (const ColumnPattern& pattern : column_patterns()) columns[pattern.name] = pattern.name;
     std::istringstream words(options);
     for (std::string option, value; words >> option;) {
         if (option == "--causal") {
@@ -151,19 +143,13 @@ Case parse_case(const std::string& options) {
             if (found == choices.end()) throw BadUsage(fmt::format("there is no {} {}", option, value));
             return found->second;
         };
-        if (option == "--shape") {
+        const auto form = std::find_if(feature_forms().begin(), feature_forms().end(),
+                                       [&](const FeatureForm& known) { return known.option == option; });
+        if (form != feature_forms().end()) {
+            form->read(c.features, value);
+        } else if (option == "--shape") {
             c.shape = parse_shape(value);
             has_shape = true;
-        } else if (option == "--window") {
-            c.window = parse_window(value);
-        } else if (option == "--columns") {
-            c.columns = one_of(columns);
-        } else if (option == "--documents") {
-            c.documents = value;
-        } else if (option == "--lengths") {
-            c.cache.lengths = value;
-        } else if (option == "--page-size") {
-            c.cache.page_size = number_in<int>(value);
         } else if (option == "--dtype") {
             c.dtype = one_of(dtypes);
         } else if (option == "--layout") {
@@ -176,8 +162,6 @@ Case parse_case(const std::string& options) {
             c.scale = number_in<float>(value);
         } else if (option == "--sms") {
             c.multiprocessors = number_in<int>(value);
-        } else if (option == "--ranks") {
-            c.ranks = number_in<int>(value);
         } else {
             throw BadUsage(fmt::format("a case has no {}", option));
         }
@@ -188,26 +172,15 @@ Case parse_case(const std::string& options) {
     return c;
 }
 
-std::vector<Feature> features_of(const Case& c) {
-    std::vector<Feature> features;
-    if (c.window != Window()) features.push_back(Feature::window);
-    if (!c.columns.empty()) features.push_back(Feature::columns);
-    if (!c.documents.empty()) features.push_back(Feature::documents);
-    if (!c.cache.lengths.empty()) features.push_back(Feature::lengths);
-    if (c.cache.page_size != 0) features.push_back(Feature::pages);
-    if (c.ranks != 1) features.push_back(Feature::ranks);
-    return features;
-}
-
 bool takes(const Stage& stage, Feature feature) {
     return std::find(stage.takes.begin(), stage.takes.end(), feature) != stage.takes.end();
 }
 
 std::string why_not_taken(const Stage& stage, const Case& c) {
-    for (const Feature feature : features_of(c)) {
+    for (const Feature feature : features_of(c.features)) {
         if (!takes(stage, feature)) return fmt::format("{} does not take {}", stage.folder(), name(feature));
     }
-    if (c.ranks == 1) return "";
+    if (c.features.ranks == 1) return "";
     const auto [Nq, Nk] = std::pair(c.shape.Nq, c.shape.Nk);
     if (c.layout != Layout::bhnd)
         return fmt::format("{} takes K and V in one piece on several ranks: --layout bhnd", stage.folder());
@@ -215,9 +188,9 @@ std::string why_not_taken(const Stage& stage, const Case& c) {
         return fmt::format("{} takes a causal mask on several ranks for as many keys as query rows alone",
                            stage.folder());
     }
-    if (const int chunks = stage.chunks * c.ranks; std::min(Nq, Nk) < chunks) {
+    if (const int chunks = stage.chunks * c.features.ranks; std::min(Nq, Nk) < chunks) {
         return fmt::format("{} cuts a sequence for {} ranks into {} chunks: {} rows are too few",
-                           stage.folder(), c.ranks, chunks, std::min(Nq, Nk));
+                           stage.folder(), c.features.ranks, chunks, std::min(Nq, Nk));
     }
     return "";
 }
@@ -244,19 +217,19 @@ Problem make_problem(const Case& c, const Addresses& at) {
     }
     problem.scale = c.softmax_scale();
     problem.causal = c.causal;
-    problem.window = c.window;
-    if (!c.columns.empty()) {
-        const ColumnPattern& pattern = column_pattern(c.columns);
+    problem.window = c.features.window;
+    if (!c.features.columns.empty()) {
+        const ColumnPattern& pattern = column_pattern(c.features.columns);
         problem.columns = {static_cast<const int*>(at.columns), pattern.heads(s), pattern.bounds(c)};
     }
     if (const auto count = static_cast<int>(documents_of(c).size()); count > 0) {
         const int* bounds = static_cast<const int*>(at.documents);
         problem.documents = {bounds, bounds + count + 1, count};
     }
-    if (!c.cache.lengths.empty()) problem.lengths = static_cast<const int*>(at.lengths);
-    if (c.cache.page_size != 0) {
+    if (!c.features.lengths.empty()) problem.lengths = static_cast<const int*>(at.lengths);
+    if (c.features.page_size != 0) {
         problem.block_table = static_cast<const int*>(at.block_table);
-        problem.page_size = c.cache.page_size;
+        problem.page_size = c.features.page_size;
     }
     problem.dtype = c.dtype;
     return problem;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/problem/features.h"
 #include "stages/stage.h"
 
 namespace ladder {
@@ -57,32 +58,19 @@ struct Placement {
 /// The dense (B, heads, N, d) tensor at `data`, as tensors lie in the host's memory.
 View dense_view(void* data, int heads, int N, int d);
 
-/// How much of K and V each request of a batch has, and where it lies.
-struct Cache {
-    std::string lengths = {};  ///< keys of the requests, "100,0,513", in turn if B is more; empty: all Nk
-    int page_size = 0;         ///< keys of a page, in a pool whose table the seed shuffles; 0: no pages
-
-    bool operator==(const Cache&) const = default;
-};
-
 /// One problem of one pass, with its inputs.
 struct Case {
     Shape shape;
     Pass pass = Pass::forward;  ///< a run of a stage takes the stage's
     DType dtype = DType::fp16;
     bool causal = false;
-    Window window = {};
-    std::string columns = {};  ///< one of column_patterns(), drawn by the seed; empty for none
-    std::string documents =
-        {};  ///< packed in one sequence: lengths "512,0,1x512" (ROWSxKEYS); empty for none
-    Cache cache = {};
+    Features features = {};
     Layout layout = Layout::bhnd;  ///< in the device's memory; on the host tensors are (B, heads, N, d)
     std::string input = "normal";
     std::uint64_t seed = 1;
     std::optional<float> scale = std::nullopt;  ///< default 1 / sqrt(d)
     /// Of the machine that a CPU back-end plays, since schedules depend on it; 0 for what it plays anyway.
     int multiprocessors = 0;
-    int ranks = 1;  ///< that divide the sequence, each with its chunks: Stage::chunks
 
     bool operator==(const Case&) const = default;
     float softmax_scale() const;
@@ -95,9 +83,6 @@ struct Case {
 
 /// The case of such options: parse_case(c.options()) is c, its pass aside. Throws BadUsage.
 Case parse_case(const std::string& options);
-
-/// What this problem has beyond what every stage takes.
-std::vector<Feature> features_of(const Case& c);
 
 /// Whether a stage declares that it takes this.
 bool takes(const Stage& stage, Feature feature);

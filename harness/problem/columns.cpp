@@ -36,30 +36,30 @@ class Pattern {
 
     std::vector<FourBounds> draw() {
         std::vector<FourBounds> bounds(Nk_, {Nq_, Nq_});
-        if (c_.columns == "documents") {
+        if (c_.features.columns == "documents") {
             packed(bounds, 8, [&](FourBounds& b, int, int begin, int end) {
                 b.LTS = row_at(end);
                 b.UTE = row_at(begin);
             });
-        } else if (c_.columns == "prefix") {
+        } else if (c_.features.columns == "prefix") {
             packed(bounds, 8, [&](FourBounds& b, int key, int begin, int end) {
                 const int prefix = begin + (end - begin) / 4;  // whose keys all rows of the document see
                 b.LTS = row_at(end);
                 b.UTE = row_at(key < prefix ? begin : key);
             });
-        } else if (c_.columns == "shared_question") {
+        } else if (c_.features.columns == "shared_question") {
             packed(bounds, 4, [&](FourBounds& b, int key, int begin, int end) {
                 const int answer = std::max(1, (end - begin) / 5);  // the question and four answers
                 const int part = (key - begin) / answer;
                 b.LTS = row_at(part == 0 ? end : std::min(end, begin + (part + 1) * answer));
                 b.UTE = row_at(key);
             });
-        } else if (c_.columns == "global_window") {
+        } else if (c_.features.columns == "global_window") {
             const int global = std::max(1, Nk_ / 64), window = std::max(1, Nk_ / 16);
             for (int key = global; key < Nk_; ++key)  // the first tokens see all, and all see them
                 bounds[key] = {std::max(row_at(key + window), row_at(global)), Nq_, row_at(global),
                                row_at(key - window + 1)};
-        } else if (c_.columns == "eviction") {
+        } else if (c_.features.columns == "eviction") {
             for (int key = 0; key < Nk_; ++key) {
                 bounds[key].LTS = row_at(key + 1 + below(Nk_ - key));
                 bounds[key].UTE = row_at(key);
@@ -142,7 +142,7 @@ const ColumnPattern& column_pattern(std::string_view name) {
 }
 
 std::vector<int> make_columns(const Case& c) {
-    const ColumnPattern& pattern = column_pattern(c.columns);
+    const ColumnPattern& pattern = column_pattern(c.features.columns);
     const int heads = pattern.heads(c.shape), count = pattern.bounds(c);
     std::vector<int> all;
     for (int head = 0; head < c.shape.B * heads; ++head) {
@@ -157,8 +157,8 @@ std::vector<int> make_columns(const Case& c) {
 
 std::vector<reference::HiddenRows> hidden_rows(const Case& c, int b, int h) {
     std::vector<reference::HiddenRows> hidden;
-    if (c.columns.empty()) return hidden;
-    const ColumnPattern& pattern = column_pattern(c.columns);
+    if (c.features.columns.empty()) return hidden;
+    const ColumnPattern& pattern = column_pattern(c.features.columns);
     const int heads = pattern.heads(c.shape), count = pattern.bounds(c), Nq = c.shape.Nq;
     const std::vector<int> all = make_columns(c);
     const int* own = all.data() + std::size_t(b * heads + h / (c.shape.H / heads)) * c.shape.Nk * count;
@@ -173,8 +173,8 @@ std::vector<reference::HiddenRows> hidden_rows(const Case& c, int b, int h) {
 double visible_scores(const Case& c) {
     const auto [B, H, Hkv, Nq, Nk, d] = c.shape;
     const auto rows_before = [](std::int64_t row, int N) { return std::clamp<std::int64_t>(row, 0, N); };
-    const int heads = c.columns.empty() ? 1 : column_pattern(c.columns).heads(c.shape);
-    const int right = c.causal ? 0 : c.window.right;
+    const int heads = c.features.columns.empty() ? 1 : column_pattern(c.features.columns).heads(c.shape);
+    const int right = c.causal ? 0 : c.features.window.right;
     double scores = 0;
     for (int b = 0; b < B; ++b) {
         for (int head = 0; head < heads; ++head) {
@@ -184,7 +184,8 @@ double visible_scores(const Case& c) {
                 // The rows whose window the key is in, less those that it hides from.
                 const std::int64_t at = std::int64_t{key} - Nk + Nq;
                 const std::int64_t begin = right < 0 ? 0 : rows_before(at - right, Nq);
-                const std::int64_t end = c.window.left < 0 ? Nq : rows_before(at + c.window.left + 1, Nq);
+                const std::int64_t end =
+                    c.features.window.left < 0 ? Nq : rows_before(at + c.features.window.left + 1, Nq);
                 const auto within = [&](int first, int last) {
                     return std::max<std::int64_t>(
                         0, std::min<std::int64_t>(end, last) - std::max<std::int64_t>(begin, first));

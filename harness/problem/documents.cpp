@@ -63,23 +63,23 @@ std::vector<int> random_bounds(std::mt19937_64& random, int N, int count) {
 }  // namespace
 
 void require_documents(const Case& c) {
-    if (c.documents.empty()) return;
+    if (c.features.documents.empty()) return;
     std::int64_t rows = 0, keys = 0;
-    for (const Length& length : parse_lengths(c.documents)) rows += length.rows, keys += length.keys;
+    for (const Length& length : parse_lengths(c.features.documents)) rows += length.rows, keys += length.keys;
     if (c.shape.B != 1) throw BadUsage("documents are packed in one sequence: B must be 1");
     if (rows != c.shape.Nq || keys != c.shape.Nk) {
         throw BadUsage(
             fmt::format("documents '{}' have {} rows and {} keys; the problem has Nq = {} and Nk = {}",
-                        c.documents, rows, keys, c.shape.Nq, c.shape.Nk));
+                        c.features.documents, rows, keys, c.shape.Nq, c.shape.Nk));
     }
-    if (!c.columns.empty()) throw BadUsage("packed documents do not go with column bounds");
+    if (!c.features.columns.empty()) throw BadUsage("packed documents do not go with column bounds");
 }
 
 std::vector<reference::Document> documents_of(const Case& c) {
     std::vector<reference::Document> documents;
-    if (c.documents.empty()) return documents;
+    if (c.features.documents.empty()) return documents;
     int row = 0, key = 0;
-    for (const auto& [rows, keys] : parse_lengths(c.documents)) {
+    for (const auto& [rows, keys] : parse_lengths(c.features.documents)) {
         documents.push_back({row, row + rows, key, key + keys});
         row += rows, key += keys;
     }
@@ -99,14 +99,15 @@ std::vector<int> document_bounds(const Case& c) {
 
 std::vector<Case> smaller_documents(const Case& c) {
     std::vector<Case> cases;
-    const auto lengths = c.documents.empty() ? std::vector<Length>() : parse_lengths(c.documents);
+    const auto lengths =
+        c.features.documents.empty() ? std::vector<Length>() : parse_lengths(c.features.documents);
     for (std::size_t k = 0; k < lengths.size(); ++k) {
         for (const int part : {0, 2}) {
             std::vector<Length> smaller = lengths;
             if (part == 0) smaller.erase(smaller.begin() + static_cast<std::ptrdiff_t>(k));
             if (part != 0) smaller[k] = {lengths[k].rows / part, lengths[k].keys / part};
             Case& other = cases.emplace_back(c);
-            other.documents = text_of(smaller);
+            other.features.documents = text_of(smaller);
             other.shape.Nq = other.shape.Nk = 0;
             for (const Length& length : smaller) other.shape.Nq += length.rows, other.shape.Nk += length.keys;
             if (std::min(other.shape.Nq, other.shape.Nk) == 0 || other == c) cases.pop_back();

@@ -137,7 +137,7 @@ Inputs make(const Case& c) {
                 shape_queries(c, scale, mask_of(c, b, h), K, random_q, Q);
                 store(Q_view, b, h, Q);
             }
-            if (c.cache.page_size > 0) std::tie(K_before[kv], V_before[kv]) = std::tie(K, V);
+            if (c.features.page_size > 0) std::tie(K_before[kv], V_before[kv]) = std::tie(K, V);
         }
     }
     if (c.pass == Pass::forward) return inputs;

@@ -28,7 +28,7 @@ std::vector<Case> simpler(const Case& c) {
         if (!(other == c)) list.push_back(other);
     };
     for (int Shape::*size : {&Shape::B, &Shape::Nk, &Shape::Nq}) {
-        if (!c.documents.empty()) break;  // whose lengths these are
+        if (!c.features.documents.empty()) break;  // whose lengths these are
         for (const int smaller : {1, (c.shape.*size + 1) / 2, c.shape.*size - 1})
             add([&](Case& other) {
                 other.shape.*size = std::max(1, smaller);
@@ -47,17 +47,18 @@ std::vector<Case> simpler(const Case& c) {
         });
     }
     add([](Case& other) { other.causal = false; });
-    add([](Case& other) { other.window = {}; });
-    add([](Case& other) { other.columns.clear(); });
-    add([](Case& other) { other.documents.clear(); });
-    add([](Case& other) { other.cache.lengths.clear(); });
-    add([](Case& other) { other.cache.page_size = 0; });
+    add([](Case& other) { other.features.window = {}; });
+    add([](Case& other) { other.features.columns.clear(); });
+    add([](Case& other) { other.features.documents.clear(); });
+    add([](Case& other) { other.features.lengths.clear(); });
+    add([](Case& other) { other.features.page_size = 0; });
     for (const Case& other : smaller_documents(c)) list.push_back(other);
-    if (!c.columns.empty()) add([](Case& other) { other.columns = column_patterns().front().name; });
+    if (!c.features.columns.empty())
+        add([](Case& other) { other.features.columns = column_patterns().front().name; });
     for (int Window::*side : {&Window::left, &Window::right}) {
-        for (const int smaller : {0, c.window.*side / 2, c.window.*side - 1}) {
-            if (smaller >= 0 && smaller < c.window.*side)
-                add([=](Case& other) { other.window.*side = smaller; });
+        for (const int smaller : {0, c.features.window.*side / 2, c.features.window.*side - 1}) {
+            if (smaller >= 0 && smaller < c.features.window.*side)
+                add([=](Case& other) { other.features.window.*side = smaller; });
         }
     }
     for (const Layout plainer : {Layout::bhnd, Layout::bnhd, Layout::mixed}) {
@@ -129,7 +130,7 @@ void pack_at_random(std::mt19937_64& random, Case& c) {
     c.shape.Nq *= c.shape.B;
     c.shape.Nk *= c.shape.B;
     c.shape.B = 1;
-    c.documents = random_documents(random, c.shape.Nq, c.shape.Nk);
+    c.features.documents = random_documents(random, c.shape.Nq, c.shape.Nk);
 }
 
 std::string random_columns(std::mt19937_64& random) {

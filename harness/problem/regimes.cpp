@@ -171,12 +171,12 @@ std::vector<Regime::Problem> small_causal_problems() {
 
 /// Each row sees so many keys, its own the last.
 Regime::Problem in_window(Regime::Problem problem, int keys) {
-    problem.window = {keys - 1, 0};
+    problem.features.window = {keys - 1, 0};
     return problem;
 }
 
 Regime::Problem with_columns(Regime::Problem problem, const char* columns) {
-    problem.columns = columns;
+    problem.features.columns = columns;
     return problem;
 }
 
@@ -198,10 +198,10 @@ Regime::Problem packed(Regime::Problem problem, int count) {
     int rest = problem.shape.Nk;
     for (int k = 0; k + 1 < count; ++k) {
         const int length = mean * (2 * (k % 4) + 1) / 4;
-        problem.documents += std::to_string(length) + ",";
+        problem.features.documents += std::to_string(length) + ",";
         rest -= length;
     }
-    problem.documents += std::to_string(rest);
+    problem.features.documents += std::to_string(rest);
     return problem;
 }
 
@@ -224,7 +224,7 @@ std::vector<Regime::Problem> document_problems() {
 Regime::Problem ragged_requests(int page_size,
                                 const char* lengths = "100,229,523,1197,2738,6262,14324,32768") {
     Regime::Problem problem = decode(32 << 10, 64);
-    problem.cache = {lengths, page_size};
+    problem.features = {.lengths = lengths, .page_size = page_size};
     return problem;
 }
 constexpr const char* mean_length = "7268";
@@ -236,7 +236,7 @@ std::vector<Regime::Problem> page_problems() {
         problems.push_back(ragged_requests(page_size, mean_length));
         for (const int Nq : {1, 4}) {
             Regime::Problem& problem = problems.emplace_back(decode(64 << 10, 4, 8, Nq));
-            problem.cache = {"65536", page_size};
+            problem.features = {.lengths = "65536", .page_size = page_size};
         }
     }
     return problems;
@@ -250,7 +250,7 @@ std::vector<Regime::Problem> window_problems() {
             problems.push_back(
                 in_window(self_attention(std::max(1, 16384 / N), 2048 / d, N, false, d), keys));
         problems.push_back(self_attention(2, 2048 / d, 8192, false, d));
-        problems.back().window = {512, 512};
+        problems.back().features.window = {512, 512};
     }
     problems.push_back(
         in_window({{.B = 1, .H = 32, .Hkv = 8, .Nq = 16384, .Nk = 16384, .d = 128}, false}, 1024));

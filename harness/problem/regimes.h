@@ -13,17 +13,12 @@ namespace ladder {
 
 /// A family of problems in which one kind of change shows.
 struct Regime {
-    /// A shape, its mask, and what its inputs are (one of input_kinds()), its column bounds (one of
-    /// column_patterns()), the lengths of documents that are packed in it,
-    /// and the cache of its requests.
+    /// A shape, its mask, what its inputs are (one of input_kinds()), and what else it has.
     struct Problem {
         Shape shape;
         bool causal;
         const char* input = "normal";
-        Window window = {};
-        const char* columns = "";
-        std::string documents = {};
-        Cache cache = {};
+        Features features = {};
     };
     const char* name;         ///< what Stage::shows_in and `lab time --regime` call it
     const char* description;  ///< one line

@@ -86,15 +86,6 @@ Window parse_window(std::string_view text) {
     return window;
 }
 
-std::string in_words(const Window& window, const std::string& columns, const std::string& documents,
-                     const Cache& cache) {
-    return (window == Window() ? "" : fmt::format(" window={},{}", window.left, window.right)) +
-           (columns.empty() ? "" : " columns=" + columns) +
-           (documents.empty() ? "" : " documents=" + documents) +
-           (cache.lengths.empty() ? "" : " lengths=" + cache.lengths) +
-           (cache.page_size == 0 ? "" : fmt::format(" pages={}", cache.page_size));
-}
-
 void validate(const Shape& shape) {
     for (const auto& [name, member, limit] : sizes) {
         const int value = shape.*member;
@@ -151,35 +142,31 @@ double problem_bytes(const Shape& s, Pass pass) {
     return unavoidable_bytes(s, pass) + double(s.B) * s.H * s.Nq * sizeof(float);
 }
 
-double flops(const Shape& shape, bool causal, Pass pass, const Window& window, const std::string& columns,
-             const std::string& documents, const Cache& cache) {
+double flops(const Shape& shape, bool causal, Pass pass, const Features& features) {
     const double square = std::min(shape.Nq, shape.Nk);  // of scores that the mask halves, bottom-right
     double scores = causal ? square * shape.Nk - square * square / 2 : double(shape.Nq) * shape.Nk;
-    if (window != Window() || !documents.empty()) {
-        const reference::Mask mask{causal,       shape.Nq,
-                                   shape.Nk,     window.left,
-                                   window.right, documents_of({.shape = shape, .documents = documents})};
+    const Case c{.shape = shape, .causal = causal, .features = features};
+    const Window& window = features.window;
+    if (window != Window() || !features.documents.empty()) {
+        const reference::Mask mask{causal, shape.Nq, shape.Nk, window.left, window.right, documents_of(c)};
         scores = 0;
         for (int row = 0; row < shape.Nq; ++row) scores += mask.visible(row);
     }
     double forward = 4.0 * shape.B * shape.H * scores * shape.d;
-    if (!columns.empty()) {
-        const Case c{.shape = shape, .causal = causal, .window = window, .columns = columns};
-        forward = 4.0 * visible_scores(c) * shape.d;
-    }
-    if (!cache.lengths.empty()) {
+    if (!features.columns.empty()) forward = 4.0 * visible_scores(c) * shape.d;
+    if (!features.lengths.empty()) {
         forward = 0;
-        for (const int length : lengths_of({.shape = shape, .cache = cache})) {
+        for (const int length : lengths_of(c)) {
             const Shape own{.H = shape.H, .Hkv = shape.Hkv, .Nq = shape.Nq, .Nk = length, .d = shape.d};
-            forward += flops(own, causal, Pass::forward, window);
+            forward += flops(own, causal, Pass::forward, {.window = window});
         }
     }
     return pass == Pass::forward ? forward : 2.5 * forward;
 }
 
-double unavoidable_bytes(const Shape& shape, Pass pass, const Cache& cache) {
+double unavoidable_bytes(const Shape& shape, Pass pass, const Features& features) {
     const double query_rows = double(shape.B) * shape.H * shape.Nq;
-    const std::vector<int> lengths = lengths_of({.shape = shape, .cache = cache});
+    const std::vector<int> lengths = lengths_of({.shape = shape, .features = features});
     const double keys =
         lengths.empty() ? double(shape.B) * shape.Nk : std::accumulate(lengths.begin(), lengths.end(), 0.0);
     const double key_rows = shape.Hkv * keys;

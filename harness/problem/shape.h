@@ -45,12 +45,11 @@ double problem_bytes(const Shape& shape, Pass pass = Pass::forward);
 /// half of B H N N if it is causal; 2.5 times that in the backward pass, whose products are five and not two.
 /// In a window or in documents, or with column bounds as seed 1 draws them, the scores that are left are
 /// counted one by one.
-double flops(const Shape& shape, bool causal, Pass pass = Pass::forward, const Window& window = {},
-             const std::string& columns = {}, const std::string& documents = {}, const Cache& cache = {});
+double flops(const Shape& shape, bool causal, Pass pass = Pass::forward, const Features& features = {});
 
 /// Bytes of Q, K, V and O, each once, of K and V those that requests have, and in the backward pass of their
 /// gradients too: what no kernel can avoid moving.
-double unavoidable_bytes(const Shape& shape, Pass pass = Pass::forward, const Cache& cache = {});
+double unavoidable_bytes(const Shape& shape, Pass pass = Pass::forward, const Features& features = {});
 
 /// Whether the bytes of K and V bound the problem and not the products: one query row, as in decoding, or
 /// the few of a draft, whose rows of a group fit a tile of 64 and whose keys are 16 times as many or more.
@@ -58,10 +57,6 @@ bool counts_bytes(const Shape& shape);
 
 /// "B=1 H=8 Hkv=2 Nq=512 Nk=512 d=64"
 std::string to_string(const Shape& shape);
-
-/// " window=1023,0 columns=documents documents=512,300 lengths=512,300 pages=16"; empty for none of them
-std::string in_words(const Window& window, const std::string& columns = {}, const std::string& documents = {},
-                     const Cache& cache = {});
 
 /// "1.5 GiB"
 std::string human_bytes(double bytes);

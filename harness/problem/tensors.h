@@ -16,8 +16,13 @@ namespace ladder {
 
 /// Which keys the rows of a query head of a case see.
 inline reference::Mask mask_of(const Case& c, int b, int h) {
-    return {c.causal,       c.shape.Nq,      length_of(c, b),     c.window.left,
-            c.window.right, documents_of(c), hidden_rows(c, b, h)};
+    return {c.causal,
+            c.shape.Nq,
+            length_of(c, b),
+            c.features.window.left,
+            c.features.window.right,
+            documents_of(c),
+            hidden_rows(c, b, h)};
 }
 
 /// Calls f with a value of the C++ type of `dtype`: Eigen::half or Eigen::bfloat16.

@@ -239,8 +239,8 @@ std::vector<Case> packed_corners(int d, const Tiling& t) {
     for (const char* documents : lists) {
         for (const Window& window : {Window{}, {t.Bc / 2, -1}, {3, 5}}) {
             for (const bool causal : {false, true}) {
-                Case c{.shape = {.H = 2, .Hkv = 1, .d = d}, .causal = causal, .window = window};
-                c.documents = documents;
+                Case c{.shape = {.H = 2, .Hkv = 1, .d = d}, .causal = causal, .features = {.window = window}};
+                c.features.documents = documents;
                 c.dtype = causal ? DType::bf16 : DType::fp16;
                 c.layout = layouts_of[cases.size() % std::size(layouts_of)];
                 c.shape.Nq = c.shape.Nk = 0;
@@ -268,11 +268,11 @@ std::vector<Case> cache_corners(int d, const Tiling& t, bool in_pages) {
                 c.shape = {.B = B, .H = 4, .Hkv = 2, .Nq = Nq, .Nk = 9 * t.Bc + 7, .d = d};
                 c.causal = Nq > 1;
                 c.dtype = Nq > 1 ? DType::bf16 : DType::fp16;
-                c.cache.lengths = lengths;
+                c.features.lengths = lengths;
                 c.layout = layouts_of[cases.size() % std::size(layouts_of)];
                 c.seed = cases.size();
                 c.multiprocessors = multiprocessors;
-                if (in_pages) c.cache.page_size = page_sizes[cases.size() % std::size(page_sizes)];
+                if (in_pages) c.features.page_size = page_sizes[cases.size() % std::size(page_sizes)];
             }
         }
     }
@@ -308,7 +308,7 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
             add(diagonals(d, t, stage.pass));
         if (takes(stage, Feature::columns) && done.empty()) {
             std::vector<Case> edges = diagonals(d, t, stage.pass);
-            for (Case& c : edges) c.columns = "random";
+            for (Case& c : edges) c.features.columns = "random";
             add(edges);
         }
         if (takes(stage, Feature::documents) && done.empty()) add(packed_corners(d, t));
@@ -316,7 +316,7 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
             add(cache_corners(d, t, takes(stage, Feature::pages)));
         if (takes_window && done.empty()) {
             std::vector<Case> edges = diagonals(d, t, stage.pass);
-            for (Case& c : edges) c.window.left = modulus(t, stage.pass) / 2;
+            for (Case& c : edges) c.features.window.left = modulus(t, stage.pass) / 2;
             add(edges);
         }
         if (none([&](const Tiling& other) { return other.Br == t.Br && other.Bc == t.Bc; }))
@@ -341,11 +341,11 @@ std::vector<Case> divided(const Stage& stage, Cover how) {
         cases.push_back({.shape = shape,
                          .dtype = k % 2 == 0 ? DType::bf16 : DType::fp16,
                          .causal = causal,
+                         .features = {.ranks = ranks},
                          .input = inputs[k / 2 % inputs.size()].name,
                          .seed = k + 1,
                          .scale = scales[k / 5 % std::size(scales)],
-                         .multiprocessors = machines[k % std::size(machines)],
-                         .ranks = ranks});
+                         .multiprocessors = machines[k % std::size(machines)]});
     };
     for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
         const int d = stage.head_dims[k], Br = stage.tilings[k].Br;
@@ -382,13 +382,13 @@ std::vector<Case> verification_cases(const Stage& stage, Cover cover) {
     if (takes(stage, Feature::window)) {
         for (std::size_t k = 0; k < cases.size(); ++k) {
             const auto dim = std::find(stage.head_dims.begin(), stage.head_dims.end(), cases[k].shape.d);
-            cases[k].window = window_of(stage.tilings[dim - stage.head_dims.begin()], k);
+            cases[k].features.window = window_of(stage.tilings[dim - stage.head_dims.begin()], k);
         }
     }
     if (takes(stage, Feature::columns)) {  // most of any bounds, also under a causal mask or in a window
         const auto& patterns = column_patterns();
         for (std::size_t k = 0; k < cases.size(); ++k)
-            cases[k].columns = k % 8 == 0 ? "" : patterns[std::min(k % 8, patterns.size()) - 1].name;
+            cases[k].features.columns = k % 8 == 0 ? "" : patterns[std::min(k % 8, patterns.size()) - 1].name;
     }
     if (stage.products != Products::of_16_bits) same_sign(cases);
     if (takes(stage, Feature::documents)) {

@@ -21,18 +21,16 @@ const PeerRow* ProblemRows::peer(const std::string& name) const {
 }
 
 std::string ProblemRows::short_name() const {
-    const Window& window = first->window;
-    const std::string& documents = first->documents;
-    std::string seen;  // keys of a window, or documents
-    if (window != Window()) seen = short_size(window.left + window.right + 1) + " of ";
-    if (!documents.empty())
-        seen += fmt::format("{} in ", std::count(documents.begin(), documents.end(), ',') + 1);
-    const Cache& cache = first->cache;  // requests of so many lengths
-    if (!cache.lengths.empty())
-        seen += fmt::format("{} in ", std::count(cache.lengths.begin(), cache.lengths.end(), ',') + 1);
-    if (cache.page_size != 0) seen += fmt::format("{}s of ", cache.page_size);
+    const Features& features = first->features;
+    std::string seen;
+    if (const Window& window = features.window; window != Window())
+        seen = short_size(window.left + window.right + 1) + " of ";  // keys of a window
+    for (const std::string& list : {features.documents, features.lengths}) {
+        if (!list.empty()) seen += fmt::format("{} in ", std::count(list.begin(), list.end(), ',') + 1);
+    }
+    if (features.page_size != 0) seen += fmt::format("{}s of ", features.page_size);
     return fmt::format("{} {}{}{}", first->regime, seen, short_size(first->shape.Nk),
-                       first->ranks == 1 ? "" : fmt::format(" on {}", first->ranks));
+                       features.ranks == 1 ? "" : fmt::format(" on {}", features.ranks));
 }
 
 std::vector<ProblemRows> by_problem(const Results& results) {

@@ -112,11 +112,10 @@ Cell rate_fact(const std::optional<double>& value, const char* unit) {
 std::string problem_name(const ProblemRows& group) {
     const Shape& s = group.first->shape;
     if (!is_sweep(group.first->regime)) return group.short_name();
-    return fmt::format(
-        "d={} N={}{} B={} H={}{}{}{}", s.d, short_size(s.Nk),
-        s.Nq == 1 || s.Nq == s.Nk ? "" : " Nq=" + short_size(s.Nq), s.B, s.H,
-        s.H == s.Hkv ? "" : fmt::format(" Hkv={}", s.Hkv), group.first->causal ? " causal" : "",
-        in_words(group.first->window, group.first->columns, group.first->documents, group.first->cache));
+    return fmt::format("d={} N={}{} B={} H={}{}{}{}", s.d, short_size(s.Nk),
+                       s.Nq == 1 || s.Nq == s.Nk ? "" : " Nq=" + short_size(s.Nq), s.B, s.H,
+                       s.H == s.Hkv ? "" : fmt::format(" Hkv={}", s.Hkv),
+                       group.first->causal ? " causal" : "", in_words(group.first->features));
 }
 
 // Who is compared with the peers: a stage, or the fastest one on each problem.

@@ -113,15 +113,10 @@ const Stage* DefaultStages::find(const ProblemLabel& problem) const {
     const auto computes = [&](const Stage* stage) {
         return stage->pass == problem.pass && stage->has_head_dim(problem.shape.d);
     };
-    const Case features{.shape = problem.shape,
-                        .window = problem.window,
-                        .columns = problem.columns,
-                        .documents = problem.documents,
-                        .cache = problem.cache};
-    if (!features_of(features).empty()) {
-        return first(with_features_, [&](const Stage* stage) {
-            return computes(stage) && why_not_taken(*stage, features).empty();
-        });
+    if (problem.features != Features()) {
+        const Case c{.shape = problem.shape, .features = problem.features};
+        return first(with_features_,
+                     [&](const Stage* stage) { return computes(stage) && why_not_taken(*stage, c).empty(); });
     }
     const Position here = position_of(problem);
     const DefaultChoice* nearest = nullptr;

@@ -91,12 +91,12 @@ std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::st
                            {"dtype", name(c.dtype)},
                            {"causal", c.causal},
                            {"pass", name(c.pass)},
-                           {"window", {c.window.left, c.window.right}},
+                           {"window", {c.features.window.left, c.features.window.right}},
                            {"peers", names}};
-    if (!c.documents.empty()) request["documents"] = document_bounds(c);
-    if (!c.cache.lengths.empty()) request["lengths"] = lengths_of(c);
-    if (c.cache.page_size != 0) request["page_size"] = c.cache.page_size;
-    if (!c.columns.empty()) request["columns"] = bounds_of_a_head(c);
+    if (!c.features.documents.empty()) request["documents"] = document_bounds(c);
+    if (!c.features.lengths.empty()) request["lengths"] = lengths_of(c);
+    if (c.features.page_size != 0) request["page_size"] = c.features.page_size;
+    if (!c.features.columns.empty()) request["columns"] = bounds_of_a_head(c);
     program_.write_line(request.dump());
     return answer(program_, limit_s_, [&](const nlohmann::json& json) {
         std::vector<std::string> why_not;

@@ -77,10 +77,7 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
         Case c;
         c.shape = row.shape;
         c.causal = row.causal;
-        c.window = row.window;
-        c.columns = row.columns;
-        c.documents = row.documents;
-        c.cache = row.cache;
+        c.features = row.features;
         c.dtype = row.dtype;
         c.pass = row.pass;
         try {

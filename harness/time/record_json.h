@@ -20,20 +20,14 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hardware, gpu, sm_count, device_arch, binary_
 nlohmann::json record_json(const char* kind, const Record& record);
 void get_record(const nlohmann::json& json, Record& record);
 
-/// Rows that have a ProblemLabel, each with its pass if that is not the forward one, and its window,
-/// column bounds, documents and ranks if it has any.
+/// Rows that have a ProblemLabel, each with its pass if that is not the forward one, and its Features.
 template <class Row>
 nlohmann::json rows_json(const std::vector<Row>& rows) {
     auto list = nlohmann::json::array();
     for (const Row& row : rows) {
         list.push_back(row);
         if (row.pass == Pass::backward) list.back()["pass"] = name(row.pass);
-        if (row.window != Window()) list.back()["window"] = {row.window.left, row.window.right};
-        if (!row.columns.empty()) list.back()["columns"] = row.columns;
-        if (!row.documents.empty()) list.back()["documents"] = row.documents;
-        if (!row.cache.lengths.empty()) list.back()["lengths"] = row.cache.lengths;
-        if (row.cache.page_size != 0) list.back()["pages"] = row.cache.page_size;
-        if (row.ranks != 1) list.back()["ranks"] = row.ranks;
+        add_json(list.back(), row.features);
     }
     return list;
 }
@@ -42,12 +36,7 @@ void get_rows(const nlohmann::json& json, std::vector<Row>& rows) {
     json.get_to(rows);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         rows[i].pass = json[i].value("pass", "") == name(Pass::backward) ? Pass::backward : Pass::forward;
-        if (json[i].contains("window"))
-            rows[i].window = {json[i]["window"].at(0).get<int>(), json[i]["window"].at(1).get<int>()};
-        rows[i].columns = json[i].value("columns", "");
-        rows[i].documents = json[i].value("documents", "");
-        rows[i].cache = {json[i].value("lengths", ""), json[i].value("pages", 0)};
-        rows[i].ranks = json[i].value("ranks", 1);
+        rows[i].features = features_in(json[i]);
     }
 }
 

@@ -50,9 +50,7 @@ namespace {
 
 bool covers_every_regime(const Results& results) {
     return std::all_of(regimes().begin(), regimes().end(), [&](const Regime& regime) {
-        return regime.sweep || regime.pass == Pass::backward || regime.problems[0].window != Window() ||
-               *regime.problems[0].columns != '\0' || !regime.problems[0].documents.empty() ||
-               regime.problems[0].cache != Cache() ||
+        return regime.sweep || regime.pass == Pass::backward || regime.problems[0].features != Features() ||
                std::any_of(results.rows.begin(), results.rows.end(),
                            [&](const Row& row) { return row.regime == regime.name && row.shows_here; });
     });
@@ -75,12 +73,11 @@ void derive_rate(Measurement& m, const Ceilings& ceilings) {
     const bool bytes = counts_bytes(m.shape);
     const double seconds = m.timing->median_ms * 1e-3;
     m.unit = bytes ? "GB/s" : "TFLOP/s";
-    m.rate =
-        bytes ? unavoidable_bytes(m.shape, m.pass, m.cache) / seconds * 1e-9
-              : flops(m.shape, m.causal, m.pass, m.window, m.columns, m.documents, m.cache) / seconds * 1e-12;
+    m.rate = bytes ? unavoidable_bytes(m.shape, m.pass, m.features) / seconds * 1e-9
+                   : flops(m.shape, m.causal, m.pass, m.features) / seconds * 1e-12;
     const auto gemm = m.dtype == DType::fp16 ? ceilings.fp16_tflops : ceilings.bf16_tflops;
     const auto ceiling = bytes ? ceilings.copy_gbs : gemm;
-    m.ceiling_share = ceiling ? std::optional(m.rate / (m.ranks * *ceiling)) : std::nullopt;
+    m.ceiling_share = ceiling ? std::optional(m.rate / (m.features.ranks * *ceiling)) : std::nullopt;
 }
 
 }  // namespace
@@ -133,15 +130,13 @@ void refuse_foreign(const Hardware& hardware, const OutputFile& file) {
 
 bool same_problem(const ProblemLabel& a, const ProblemLabel& b) {
     return a.regime == b.regime && a.shape == b.shape && a.dtype == b.dtype && a.causal == b.causal &&
-           a.window == b.window && a.columns == b.columns && a.documents == b.documents &&
-           a.cache == b.cache && a.pass == b.pass && a.ranks == b.ranks;
+           a.features == b.features && a.pass == b.pass;
 }
 
 std::string long_name(const ProblemLabel& problem) {
-    return fmt::format("{}: {} {}{}{}{}{}", problem.regime, to_string(problem.shape), name(problem.dtype),
+    return fmt::format("{}: {} {}{}{}{}", problem.regime, to_string(problem.shape), name(problem.dtype),
                        problem.pass == Pass::backward ? " backward" : "", problem.causal ? " causal" : "",
-                       in_words(problem.window, problem.columns, problem.documents, problem.cache),
-                       problem.ranks == 1 ? "" : fmt::format(" on {} ranks", problem.ranks));
+                       in_words(problem.features));
 }
 
 void derive(Results& results) {

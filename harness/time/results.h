@@ -47,12 +47,8 @@ struct ProblemLabel {
     Shape shape;
     DType dtype = DType::bf16;
     bool causal = false;
-    Window window = {};          ///< in JSON only if there is one
-    std::string columns = {};    ///< of column_patterns(), drawn by seed 1; in JSON only if there are any
-    std::string documents = {};  ///< as Case::documents; in JSON only if there are any
-    Cache cache = {};            ///< in JSON only what it has
-    Pass pass = Pass::forward;   ///< in JSON only if it is not that
-    int ranks = 1;               ///< that divide the sequence; in JSON only if there are several
+    Features features = {};     ///< in JSON only those that it has; column bounds are drawn by seed 1
+    Pass pass = Pass::forward;  ///< in JSON only if it is not that
 };
 
 /// Whether both are about the same problem in the same regime.
@@ -131,7 +127,7 @@ void save_results(const Results& results, const OutputFile& file);
 Results load_results(const std::filesystem::path& path);
 
 /// The newest recorded measurement among the folder's *.json that has, in every regime but the sweeps,
-/// those of gradients and those with a window, a stage whose change should show there; first of the GPU that
+/// those of gradients and those with Features, a stage whose change should show there; first of the GPU that
 /// the pages show. Other records (sanitizer runs, sweeps, a few stages, single shapes) are passed over.
 /// Throws as load_results().
 std::optional<Results> newest_results(const std::filesystem::path& folder);

@@ -52,15 +52,16 @@ class Sample {
         const std::size_t fit = options.max_compared / (std::size_t(s.Nk) * s.d);
         const int heads = static_cast<int>(std::clamp<std::size_t>(fit, 2, std::max(all_heads_, 2)));
         s = {.B = std::min(heads, all_heads_), .H = s.H / s.Hkv, .Hkv = 1, .Nq = s.Nq, .Nk = s.Nk, .d = s.d};
-        problem.cache = {};
+        problem.features.lengths.clear();
+        problem.features.page_size = 0;
         if (const std::vector<int> all = lengths_of(c); !all.empty()) {
             for_each_piece([&](std::size_t to, std::size_t head) {
-                problem.cache.lengths += (to > 0 ? "," : "") + std::to_string(all[head / c.shape.Hkv]);
+                problem.features.lengths += (to > 0 ? "," : "") + std::to_string(all[head / c.shape.Hkv]);
             });
         }
         const auto keys = [&](const Buffer& all, Tensor tensor) {
-            return c.cache.page_size == 0 ? part_of<std::uint16_t>(device, all)
-                                          : gathered(device, c, all, placement(c, tensor));
+            return c.features.page_size == 0 ? part_of<std::uint16_t>(device, all)
+                                             : gathered(device, c, all, placement(c, tensor));
         };
         inputs = {part_of<std::uint16_t>(device, from.Q),
                   keys(from.K, Tensor::K),
@@ -172,14 +173,12 @@ class Contestant {
                Row& row)
         : row_(row), device_(device), stage_(stage), case_(c) {
         require_taken(stage, c);
-        if (c.ranks > 1)
+        if (c.features.ranks > 1)
             of_ranks_ = inputs_of_ranks(device, stage, c, downloaded_inputs(device, whole.front()));
         for (const DeviceInputs& inputs : inputs_of(whole)) {
             const auto rank = static_cast<int>(runs_.size());
-            const DeviceProblem& run = c.ranks == 1
-                                           ? runs_.emplace_back(device, stage, c, inputs)
-                                           : runs_.emplace_back(device.of_rank(rank, c.ranks), stage,
-                                                                part_case(c, stage.chunks, rank), inputs);
+            const DeviceProblem& run = runs_.emplace_back(device.of_rank(rank, c.features.ranks), stage,
+                                                          part_case(c, stage.chunks, rank), inputs);
             problems_.push_back(run.problem);
             for (const auto* output : {&run.O, &run.L, &run.dQ, &run.dK, &run.dV}) {
                 if (output->bytes() == 0) continue;
@@ -187,35 +186,25 @@ class Contestant {
                 device.upload(output->data(), nan.data(), nan.size());
             }
         }
-        for (int i = 0; i < 2; ++i) {
-            if (c.ranks == 1) {
-                device.run(stage, problems_.front());
-            } else {
-                device.run_ranks(stage, problems_, c.shape);
-            }
-        }
+        for (int i = 0; i < 2; ++i) run_parts(device, stage, problems_, c.shape);
     }
 
     Products products() const { return stage_.products; }
 
     double time(Stopwatch& stopwatch) {
-        return case_.ranks == 1 ? stopwatch.time(stage_, problems_.front())
-                                : stopwatch.time_ranks(stage_, problems_, case_.shape);
+        return case_.features.ranks == 1 ? stopwatch.time(stage_, problems_.front())
+                                         : stopwatch.time_ranks(stage_, problems_, case_.shape);
     }
 
     /// Fetches what the last timed call wrote, and gives the device's memory back.
     void fetch() {
         int rank = 0;
         for (const DeviceProblem& run : runs_) {
-            const Outputs part = {
-                downloaded<std::uint16_t>(device_, run.O), downloaded<float>(device_, run.L),
-                downloaded<std::uint16_t>(device_, run.dQ), downloaded<std::uint16_t>(device_, run.dK),
-                downloaded<std::uint16_t>(device_, run.dV)};
-            if (case_.ranks == 1) {
-                outputs_ = part;
-            } else {
-                add_part(case_, stage_.chunks, rank++, part, outputs_);
-            }
+            add_part(case_, stage_.chunks, rank++,
+                     {downloaded<std::uint16_t>(device_, run.O), downloaded<float>(device_, run.L),
+                      downloaded<std::uint16_t>(device_, run.dQ), downloaded<std::uint16_t>(device_, run.dK),
+                      downloaded<std::uint16_t>(device_, run.dV)},
+                     outputs_);
         }
         runs_.clear();
     }
@@ -256,7 +245,7 @@ class Contestant {
 
   private:
     const std::list<DeviceInputs>& inputs_of(const std::list<DeviceInputs>& whole) const {
-        return case_.ranks == 1 ? whole : of_ranks_;
+        return case_.features.ranks == 1 ? whole : of_ranks_;
     }
 
     Row& row_;
@@ -358,8 +347,7 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
 
 ProblemLabel label_of(const TimedCase& timed) {
     const Case& c = timed.problem;
-    return {timed.regime, c.shape,     c.dtype, c.causal, c.window,
-            c.columns,    c.documents, c.cache, c.pass,   c.ranks};
+    return {timed.regime, c.shape, c.dtype, c.causal, c.features, c.pass};
 }
 
 StageLabel label_of(const Stage& stage, const TimedCase& timed) {
@@ -372,15 +360,12 @@ TimingOptions timing_options(DType dtype, const std::string& regime) {
     TimingOptions options;
     for (const Regime& candidate : regimes()) {
         if (regime.empty() ? candidate.sweep : regime != candidate.name) continue;
-        for (const auto& [shape, causal, input, window, columns, documents, cache] : candidate.problems) {
+        for (const auto& [shape, causal, input, features] : candidate.problems) {
             TimedCase& timed = options.cases.emplace_back();
             timed.regime = candidate.name;
             timed.problem.shape = shape;
             timed.problem.causal = causal;
-            timed.problem.window = window;
-            timed.problem.columns = columns;
-            timed.problem.documents = documents;
-            timed.problem.cache = cache;
+            timed.problem.features = features;
             timed.problem.input = input;
             timed.problem.dtype = dtype;
             timed.problem.pass = candidate.pass;

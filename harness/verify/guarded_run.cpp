@@ -195,27 +195,22 @@ class GuardedProblem {
 }  // namespace
 
 void require_room(Device& device, const Stage& stage, const Case& c) {
-    if (c.ranks == 1) return require_room_of(device, stage, c, 1);
-    Device& last = device.of_rank(c.ranks - 1, c.ranks);
-    require_room_of(last, stage, part_case(c, stage.chunks, 0), &last == &device ? c.ranks : 1);
+    Device& last = device.of_rank(c.features.ranks - 1, c.features.ranks);
+    require_room_of(last, stage, part_case(c, stage.chunks, 0), &last == &device ? c.features.ranks : 1);
 }
 
 Outputs run_guarded(Device& device, const Stage& stage, const Case& c,
                     const std::list<DeviceInputs>& inputs_of_ranks) {
     const Multiprocessors kept(device, c);
     std::list<GuardedProblem> ranks;
-    if (c.ranks == 1) {
-        const GuardedProblem& all = ranks.emplace_back(device, stage, c, inputs_of_ranks.front());
-        device.run(stage, all.problem);
-        return all.outputs();
-    }
     std::vector<Problem> problems;
     for (const DeviceInputs& inputs : inputs_of_ranks) {
         const auto rank = static_cast<int>(problems.size());
         const Case part = part_case(c, stage.chunks, rank);
-        problems.push_back(ranks.emplace_back(device.of_rank(rank, c.ranks), stage, part, inputs).problem);
+        problems.push_back(
+            ranks.emplace_back(device.of_rank(rank, c.features.ranks), stage, part, inputs).problem);
     }
-    device.run_ranks(stage, problems, c.shape);
+    run_parts(device, stage, problems, c.shape);
     Outputs outputs;
     int rank = 0;
     for (const GuardedProblem& part : ranks) add_part(c, stage.chunks, rank++, part.outputs(), outputs);

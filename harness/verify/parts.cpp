@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "stages/ring.h"
@@ -32,7 +33,7 @@ template <class F>
 void for_each_piece(int matrices, int N, int width, const Case& c, int chunks, int rank, F&& copy) {
     std::size_t of_part = 0;
     for (int m = 0; m < matrices; ++m) {
-        for_each_chunk(N, chunks, c.ranks, rank, [&](int first, int rows) {
+        for_each_chunk(N, chunks, c.features.ranks, rank, [&](int first, int rows) {
             const std::size_t count = std::size_t(rows) * width;
             copy((std::size_t(m) * N + first) * width, of_part, count);
             of_part += count;
@@ -57,28 +58,41 @@ Inputs part_inputs(const Case& c, int chunks, int rank, const Inputs& all) {
 }  // namespace
 
 Case part_case(const Case& c, int chunks, int rank) {
+    if (c.features.ranks == 1) return c;
     Case part = c;
-    part.shape.Nq = rows_of_part(c.shape.Nq, chunks, c.ranks, rank);
-    part.shape.Nk = rows_of_part(c.shape.Nk, chunks, c.ranks, rank);
-    part.ranks = 1;
+    part.shape.Nq = rows_of_part(c.shape.Nq, chunks, c.features.ranks, rank);
+    part.shape.Nk = rows_of_part(c.shape.Nk, chunks, c.features.ranks, rank);
+    part.features.ranks = 1;
     return part;
 }
 
 std::list<DeviceInputs> inputs_of_ranks(Device& device, const Stage& stage, const Case& c,
                                         const Inputs& inputs) {
     std::list<DeviceInputs> of_ranks;
-    if (c.ranks == 1) {
+    if (c.features.ranks == 1) {
         of_ranks.emplace_back(device, c, inputs);
         return of_ranks;
     }
-    for (int rank = 0; rank < c.ranks; ++rank) {
-        of_ranks.emplace_back(device.of_rank(rank, c.ranks), part_case(c, stage.chunks, rank),
+    for (int rank = 0; rank < c.features.ranks; ++rank) {
+        of_ranks.emplace_back(device.of_rank(rank, c.features.ranks), part_case(c, stage.chunks, rank),
                               part_inputs(c, stage.chunks, rank, inputs));
     }
     return of_ranks;
 }
 
-void add_part(const Case& c, int chunks, int rank, const Outputs& part, Outputs& all) {
+void run_parts(Device& device, const Stage& stage, const std::vector<Problem>& problems, const Shape& whole) {
+    if (problems.size() == 1) {
+        device.run(stage, problems.front());
+    } else {
+        device.run_ranks(stage, problems, whole);
+    }
+}
+
+void add_part(const Case& c, int chunks, int rank, Outputs part, Outputs& all) {
+    if (c.features.ranks == 1) {
+        all = std::move(part);
+        return;
+    }
     const Shape& s = c.shape;
     const auto add = [&](const auto& from, auto& to, int width) {
         to.resize(std::size_t(s.B) * s.H * s.Nq * width);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <list>
+#include <vector>
 
 #include "harness/device/device_problem.h"
 #include "harness/problem/inputs.h"
@@ -17,7 +18,10 @@ Case part_case(const Case& c, int chunks, int rank);
 std::list<DeviceInputs> inputs_of_ranks(Device& device, const Stage& stage, const Case& c,
                                         const Inputs& inputs);
 
+/// Runs the problem of each rank.
+void run_parts(Device& device, const Stage& stage, const std::vector<Problem>& problems, const Shape& whole);
+
 /// Puts what a rank wrote to where it belongs.
-void add_part(const Case& c, int chunks, int rank, const Outputs& part, Outputs& all);
+void add_part(const Case& c, int chunks, int rank, Outputs part, Outputs& all);
 
 }  // namespace ladder

@@ -212,23 +212,22 @@ class InStream {
 };
 #endif
 
-/// The problem, a Case or what is known of one, gets what a stage has to take for the mask. Which documents
-/// or bounds they are makes no difference to that.
-template <class P>
-P with_features(P problem, const Mask& mask) {
+/// What a stage has to take for the mask. Which documents or bounds they are makes no difference to that.
+Features features_of(const Mask& mask) {
     const char* const some = "some";
-    problem.window = mask.window;
-    if (mask.columns.count > 0) problem.columns = some;
-    if (mask.documents.count > 0) problem.documents = some;
-    if (mask.lengths != nullptr) problem.cache.lengths = some;
-    problem.cache.page_size = mask.page_size;
-    return problem;
+    Features features;
+    features.window = mask.window;
+    if (mask.columns.count > 0) features.columns = some;
+    if (mask.documents.count > 0) features.documents = some;
+    if (mask.lengths != nullptr) features.lengths = some;
+    features.page_size = mask.page_size;
+    return features;
 }
 
 /// " with a sliding window, packed documents"
 std::string features_text(const Mask& mask) {
     std::vector<const char*> names;
-    for (const Feature feature : features_of(with_features(Case(), mask))) names.push_back(name(feature));
+    for (const Feature feature : features_of(features_of(mask))) names.push_back(name(feature));
     return names.empty() ? "" : fmt::format(" with {}", fmt::join(names, ", "));
 }
 
@@ -293,9 +292,10 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
     const Device& device = device_of(backend_of(backend));
     static std::map<std::pair<Backend, bool>, DefaultStages> known;
     static std::mutex mutex;
-    ProblemLabel problem = with_features(ProblemLabel(), mask);
+    ProblemLabel problem;
     problem.shape = shape_of(list(Q), list(K), list(K), Layout::bhnd, next_head_dim(Q[3]));
     problem.causal = mask.causal;
+    problem.features = features_of(mask);
     problem.pass = forward ? Pass::forward : Pass::backward;
     const std::lock_guard lock(mutex);
     auto found = known.find({device.backend(), exactly});
@@ -461,7 +461,7 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     require_axes("O", O.axes, "Q", Q.axes);
     p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
     if (!std::isfinite(p.scale)) throw BadUsage("scale must be a finite number");
-    require_taken(*stage_, with_features(Case{.shape = sizes.shape}, mask));
+    require_taken(*stage_, Case{.shape = sizes.shape, .features = features_of(mask)});
     if (L % sizeof(float) != 0) throw BadUsage("L: it must begin at a multiple of 4 bytes");
     const Device& device = device_of(backend_);
     if (dtype == DType::bf16 && device.compute_capability() < 80) {
@@ -651,7 +651,7 @@ std::string cases(const std::string& word, bool quick) {
     const Call call;
     auto list = nlohmann::ordered_json::array();
     for (const Case& c : verification_cases(select_stage(word), quick ? Cover::each : Cover::all)) {
-        if (!features_of(c).empty()) continue;
+        if (!features_of(c.features).empty()) continue;
         const auto place = [&](auto tensor) -> nlohmann::ordered_json {
             const Placement at = placement(c, tensor);
             return {{"axes", {at.B, at.heads, at.N, at.d}}, {"strides", {at.batch, at.head, at.row, 1}}};

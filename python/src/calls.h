@@ -28,7 +28,7 @@ using Axes = std::array<std::int64_t, 4>;
 struct Integers {
     std::uintptr_t data = 0;
     std::vector<std::int64_t> axes;  ///< empty for none
-    bool on_host = true;             ///< on a GPU nobody reads them before the kernels do: it would wait
+    bool on_host = true;             ///< those on a GPU are not read here: that would wait for it
 };
 
 /// What a call is given of them, in the package's words.

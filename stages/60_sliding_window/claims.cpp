@@ -14,8 +14,8 @@ struct KeyRange {
 };
 
 KeyRange keys_of(const Counted& p, int row) {
-    const int position = row + p.shape.Nk - p.shape.Nq, right = p.causal ? 0 : p.window.right;
-    return {p.window.left < 0 ? 0 : std::max(0, position - p.window.left),
+    const int position = row + p.shape.Nk - p.shape.Nq, right = p.causal ? 0 : p.features.window.right;
+    return {p.features.window.left < 0 ? 0 : std::max(0, position - p.features.window.left),
             right < 0 ? p.shape.Nk : std::min(p.shape.Nk, position + right + 1)};
 }
 
@@ -43,12 +43,12 @@ void claim(Claims& c) {
     c.is("mma", p.heads() * row_slices * p.d());
     c.is("barriers", p.heads() * visited * 2);
     c.is("exponentials", p.heads() * row_slices * 16 * (tile + in_a_quad));
-    if (p.window == Window()) c.only_moves({});
+    if (p.features.window == Window()) c.only_moves({});
 }
 
 std::vector<Case> in_windows(std::vector<Case> cases) {
     const Window windows[] = {{63, 0}, {64, 0}, {100, 20}, {-1, 5}, {0, 0}, {65, -1}};
-    for (std::size_t k = 0; k < cases.size(); ++k) cases[k].window = windows[k % std::size(windows)];
+    for (std::size_t k = 0; k < cases.size(); ++k) cases[k].features.window = windows[k % std::size(windows)];
     return cases;
 }
 

@@ -15,14 +15,15 @@ struct KeyRange {
 };
 
 KeyRange keys_of(const Counted& p, const reference::Document& own, int row) {
-    const int position = row - own.end_row + own.end_key, right = p.causal ? 0 : p.window.right;
-    return {p.window.left < 0 ? own.first_key : std::max(own.first_key, position - p.window.left),
+    const int position = row - own.end_row + own.end_key, right = p.causal ? 0 : p.features.window.right;
+    return {p.features.window.left < 0 ? own.first_key
+                                       : std::max(own.first_key, position - p.features.window.left),
             right < 0 ? own.end_key : std::min(own.end_key, position + right + 1)};
 }
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    auto documents = documents_of({.shape = p.shape, .documents = p.documents});
+    auto documents = documents_of({.shape = p.shape, .features = p.features});
     const Count blocks = documents.empty() ? p.Tr() : p.Nq() / 64 + documents.size();
     if (documents.empty()) documents = {{0, p.shape.Nq, 0, p.shape.Nk}};
     Count visited = 0, masked = 0, row_slices = 0;
@@ -49,7 +50,7 @@ void claim(Claims& c) {
     c.is("mma", p.heads() * row_slices * p.d());
     c.is("barriers", p.heads() * visited * 2);
     c.is("exponentials", p.heads() * row_slices * 16 * (tile + in_a_quad));
-    if (p.documents.empty()) c.only_moves({});
+    if (p.features.documents.empty()) c.only_moves({});
 }
 
 /// The first three have tiles that one document alone has, tiles of several, and documents without rows or
@@ -67,8 +68,9 @@ std::vector<Case> packed_cases() {
     for (const Window& window : {Window{}, {63, 0}, {30, 70}}) {
         for (const bool causal : {false, true}) {
             for (const auto& [shape, documents] : problems) {
-                Case& c = cases.emplace_back(Case{.shape = shape, .causal = causal, .window = window});
-                c.documents = documents;
+                Case& c = cases.emplace_back(
+                    Case{.shape = shape, .causal = causal, .features = {.window = window}});
+                c.features.documents = documents;
             }
         }
     }

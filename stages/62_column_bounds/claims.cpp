@@ -17,8 +17,8 @@ struct KeyRange {
 };
 
 KeyRange keys_of(const Counted& p, int row) {
-    const int position = row + p.shape.Nk - p.shape.Nq, right = p.causal ? 0 : p.window.right;
-    return {p.window.left < 0 ? 0 : std::max(0, position - p.window.left),
+    const int position = row + p.shape.Nk - p.shape.Nq, right = p.causal ? 0 : p.features.window.right;
+    return {p.features.window.left < 0 ? 0 : std::max(0, position - p.features.window.left),
             right < 0 ? p.shape.Nk : std::min(p.shape.Nk, position + right + 1)};
 }
 
@@ -54,8 +54,7 @@ TileClass classify(const Counted& p, const std::vector<reference::HiddenRows>& h
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const Case problem{
-        .shape = p.shape, .causal = p.causal, .window = p.window, .columns = p.columns, .seed = p.seed};
+    const Case problem{.shape = p.shape, .causal = p.causal, .features = p.features, .seed = p.seed};
     Count visited = 0, masked = 0, slices = 0, chunks = 0;
     for (int head = 0; head < p.shape.B * p.shape.H; ++head) {
         const auto hidden = hidden_rows(problem, head / p.shape.H, head % p.shape.H);
@@ -77,7 +76,7 @@ void claim(Claims& c) {
     c.is("barriers", visited * 2);
     c.is("exponentials", slices * 16 * (tile + in_a_quad));
     c.is("votes", chunks * warps * 2);
-    c.is("launches", p.columns.empty() ? 1 : 2);
+    c.is("launches", p.features.columns.empty() ? 1 : 2);
     c.is("workspace_bytes", p.heads() * p.Tc() * 32);
 }
 
@@ -86,9 +85,9 @@ std::vector<Case> with_columns(std::vector<Case> cases) {
     const auto& patterns = column_patterns();
     for (std::size_t k = 0; k < cases.size(); ++k) {
         const bool any = k % 2 == 1;  // bounds, of intervals without rows, too
-        cases[k].columns = (any ? patterns.back() : patterns[k / 2 % patterns.size()]).name;
+        cases[k].features.columns = (any ? patterns.back() : patterns[k / 2 % patterns.size()]).name;
         cases[k].seed = k + 1;
-        if (k % 5 == 4) cases[k].window = {100, 20};
+        if (k % 5 == 4) cases[k].features.window = {100, 20};
     }
     return cases;
 }

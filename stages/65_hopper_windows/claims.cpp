@@ -11,14 +11,14 @@ void claim(Claims& c) {
     const auto tiles = tiles_in_window(p);
     claim_tiles(c, tiles, persistent_blocks(tiles, p), 4 * writing_groups(tiles));
     // In a window a row may begin after the first tile of its warpgroup, which then counts as a rise of m.
-    if (p.window == Window())
+    if (p.features.window == Window())
         c.only_moves({"mbarrier_waits", "mbarrier_stalls", "named_waits", "named_barriers", "named_stalls",
                       "exponentials_beside_products", "exponentials_beside_own_products"});
 }
 
 std::vector<Case> in_windows(std::vector<Case> cases) {
     const Window windows[] = {{300, 0}, {127, 0}, {128, 30}, {-1, 5}, {0, 0}, {65, -1}};
-    for (std::size_t k = 0; k < cases.size(); ++k) cases[k].window = windows[k % std::size(windows)];
+    for (std::size_t k = 0; k < cases.size(); ++k) cases[k].features.window = windows[k % std::size(windows)];
     return cases;
 }
 

@@ -13,8 +13,8 @@ struct Range {
 };
 
 inline Range keys_of(const Counted& p, int row) {
-    const int position = row + p.shape.Nk - p.shape.Nq, right = p.causal ? 0 : p.window.right;
-    return {p.window.left < 0 ? 0 : std::max(0, position - p.window.left),
+    const int position = row + p.shape.Nk - p.shape.Nq, right = p.causal ? 0 : p.features.window.right;
+    return {p.features.window.left < 0 ? 0 : std::max(0, position - p.features.window.left),
             right < 0 ? p.shape.Nk : std::min(p.shape.Nk, position + right + 1)};
 }
 

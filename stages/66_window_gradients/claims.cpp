@@ -8,8 +8,10 @@ namespace {
 
 /// Whether a row sees a key, by the definition of a window
 bool sees(const Counted& p, int row, int key) {
-    const int distance = key - (row + p.shape.Nk - p.shape.Nq), right = p.causal ? 0 : p.window.right;
-    return (p.window.left < 0 || -distance <= p.window.left) && (right < 0 || distance <= right);
+    const int distance = key - (row + p.shape.Nk - p.shape.Nq),
+              right = p.causal ? 0 : p.features.window.right;
+    return (p.features.window.left < 0 || -distance <= p.features.window.left) &&
+           (right < 0 || distance <= right);
 }
 
 void claim(Claims& c) {
@@ -37,12 +39,12 @@ void claim(Claims& c) {
     c.is("masked_tiles", masked * of.groups);
     c.is("exponentials", visited * of.Br() * of.Bc);
     c.is("wgmma_columns", visited * 5 * of.Br() * of.Bc * p.d() / 1024);
-    if (p.window == Window()) c.only_moves({});
+    if (p.features.window == Window()) c.only_moves({});
 }
 
 std::vector<Case> in_windows(std::vector<Case> cases) {
     const Window windows[] = {{63, 0}, {127, 0}, {100, 20}, {-1, 5}, {0, 0}, {65, -1}};
-    for (std::size_t k = 0; k < cases.size(); ++k) cases[k].window = windows[k % std::size(windows)];
+    for (std::size_t k = 0; k < cases.size(); ++k) cases[k].features.window = windows[k % std::size(windows)];
     return cases;
 }
 

@@ -10,7 +10,7 @@ namespace {
 void claim(Claims& c) {
     const Counted& p = c.p;
     const Count Br = 64 * warpgroups(p);
-    auto documents = documents_of({.shape = p.shape, .documents = p.documents});
+    auto documents = documents_of({.shape = p.shape, .features = p.features});
     const Count numbers =
         p.heads() * (documents.empty() ? (p.Nq() + Br - 1) / Br : p.Nq() / Br + documents.size());
     if (documents.empty()) documents = {{0, p.shape.Nq, 0, p.shape.Nk}};
@@ -32,7 +32,7 @@ void claim(Claims& c) {
     claim_tiles(c, tiles, blocks, boxes);
     c.is("bulk_stores", boxes * stores_of_warp(p));
     c.is("global_store_bytes", output_bytes(p));
-    if (p.documents.empty()) c.only_moves({"shared_exchange_bytes"});
+    if (p.features.documents.empty()) c.only_moves({"shared_exchange_bytes"});
 }
 
 /// Documents shorter and longer than a tile, that end within a warp's 16 rows and at their end, without rows
@@ -50,8 +50,9 @@ std::vector<Case> packed_cases() {
     for (const Window& window : {Window{}, {63, 0}, {30, 170}}) {
         for (const bool causal : {false, true}) {
             for (const auto& [shape, documents] : problems) {
-                Case& c = cases.emplace_back(Case{.shape = shape, .causal = causal, .window = window});
-                c.documents = documents;
+                Case& c = cases.emplace_back(
+                    Case{.shape = shape, .causal = causal, .features = {.window = window}});
+                c.features.documents = documents;
             }
         }
     }

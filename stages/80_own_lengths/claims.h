@@ -31,7 +31,7 @@ void claim_line(Claims& c, int Bc, F&& extras_of) {
     std::vector<int> Tc(B);
     Count total = 0;
     for (int b = 0; b < B; ++b) {
-        requests[b].shape.Nk = length_of({.shape = p.shape, .cache = p.cache}, b);
+        requests[b].shape.Nk = length_of({.shape = p.shape, .features = p.features}, b);
         Tc[b] = std::max(1, (requests[b].shape.Nk + Bc - 1) / Bc);
         total += Count(Hkv * Tr * Tc[b]);
     }
@@ -39,7 +39,7 @@ void claim_line(Claims& c, int Bc, F&& extras_of) {
 
     // A look at the first n requests: a lane for each, 32 at a time, whose prefix sum takes five shuffles.
     // One more tells all lanes the sum of all, or of those before the request that is found.
-    const bool has_lengths = !p.cache.lengths.empty();
+    const bool has_lengths = !p.features.lengths.empty();
     Count load_bytes = 0, shuffles = 0;
     const auto look = [&](int n) {
         shuffles += warps * 6 * Count((n + 31) / 32);
@@ -121,7 +121,7 @@ inline std::vector<Case> cases_with_lengths() {
     std::vector<Case> cases;
     for (const bool causal : {false, true}) {
         for (const auto& [shape, lengths] : problems)
-            cases.push_back({.shape = shape, .causal = causal, .cache = {.lengths = lengths}});
+            cases.push_back({.shape = shape, .causal = causal, .features = {.lengths = lengths}});
     }
     return cases;
 }

@@ -10,8 +10,8 @@ namespace {
 void claim(Claims& c) {
     const RankPlan plan(c.p, 1);
     claim_plan(c, plan);
-    if (c.p.ranks > 1) c.is("exposed_bytes", plan.sent_bytes());
-    if (c.p.ranks > 1) return;
+    if (c.p.features.ranks > 1) c.is("exposed_bytes", plan.sent_bytes());
+    if (c.p.features.ranks > 1) return;
     c.only_moves({"exponentials", "divides", "stmatrix", "bulk_stores", "bulk_bytes", "warp_syncs",
                   "shared_tile_bytes", "exponentials_beside_products", "exponentials_beside_own_products",
                   "mbarrier_stalls", "named_stalls"});

@@ -23,11 +23,11 @@ class RankPlan {
 
     /// Of N rows, those of the rank's chunk number k: 0 for the early one.
     int chunk(int N, int rank, int k) const {
-        const int all = chunks_ * p_.ranks;
+        const int all = chunks_ * p_.features.ranks;
         return chunk_rows(N, all, k == 0 ? rank : all - 1 - rank);
     }
     int part(int N, int rank) const { return chunk(N, rank, 0) + (chunks_ == 2 ? chunk(N, rank, 1) : 0); }
-    int source(int rank, int t) const { return (rank - t + p_.ranks) % p_.ranks; }
+    int source(int rank, int t) const { return (rank - t + p_.features.ranks) % p_.features.ranks; }
 
     RankStep step(int rank, int t) const {
         const int from = source(rank, t), rows = part(p_.shape.Nq, rank), keys = part(p_.shape.Nk, from);
@@ -48,9 +48,9 @@ class RankPlan {
     template <class F>
     Count sum_of_busiest(F&& f) const {
         Count total = 0;
-        for (int t = 0; t < p_.ranks; ++t) {
+        for (int t = 0; t < p_.features.ranks; ++t) {
             Count most = 0;
-            for (int rank = 0; rank < p_.ranks; ++rank) most = std::max(most, of_step(rank, t, f));
+            for (int rank = 0; rank < p_.features.ranks; ++rank) most = std::max(most, of_step(rank, t, f));
             total += most;
         }
         return total;
@@ -58,9 +58,9 @@ class RankPlan {
     /// What the rank sends that sends the most: all parts of K and V but one
     Count sent_bytes() const {
         Count most = 0;
-        for (int rank = 0; rank < p_.ranks; ++rank) {
+        for (int rank = 0; rank < p_.features.ranks; ++rank) {
             Count keys = 0;
-            for (int t = 0; t + 1 < p_.ranks; ++t) keys += part(p_.shape.Nk, source(rank, t));
+            for (int t = 0; t + 1 < p_.features.ranks; ++t) keys += part(p_.shape.Nk, source(rank, t));
             most = std::max(most, keys * p_.B() * p_.shape.Hkv * p_.d() * 2 * 2);
         }
         return most;
@@ -69,15 +69,15 @@ class RankPlan {
   private:
     template <class F>
     void for_each(F&& f) const {
-        for (int rank = 0; rank < p_.ranks; ++rank)
-            for (int t = 0; t < p_.ranks; ++t) f(rank, t);
+        for (int rank = 0; rank < p_.features.ranks; ++rank)
+            for (int t = 0; t < p_.features.ranks; ++t) f(rank, t);
     }
     template <class F>
     Count of_step(int rank, int t, F&& f) const {
         const auto [rows, keys, causal] = step(rank, t);
         if (rows == 0) return 0;
         Counted own = p_;
-        own.ranks = 1;
+        own.features.ranks = 1;
         own.causal = causal;
         own.shape.Nq = rows, own.shape.Nk = keys;
         return f(own);
@@ -113,8 +113,8 @@ inline void claim_plan(Claims& c, const RankPlan& plan) {
          plan.sum([](const Counted& own) { return (own.rows() - own.rows_without_keys()) * in_a_quad * 2; }));
     c.is("stmatrix", 0);
     c.is("bulk_stores", 0);
-    if (p.ranks == 1) return;
-    c.is("messages", p.ranks - 1);
+    if (p.features.ranks == 1) return;
+    c.is("messages", p.features.ranks - 1);
     c.is("sent_bytes", plan.sent_bytes());
     c.is("busiest_products", plan.sum_of_busiest(product_columns));
 }
@@ -123,7 +123,7 @@ inline void claim_plan(Claims& c, const RankPlan& plan) {
 inline std::vector<Case> cases_on_ranks() {
     std::vector<Case> cases;
     const auto add = [&](const Shape& shape, int ranks, bool causal) {
-        cases.push_back({.shape = shape, .causal = causal, .ranks = ranks});
+        cases.push_back({.shape = shape, .causal = causal, .features = {.ranks = ranks}});
     };
     for (const bool causal : {false, true}) {
         add({1, 2, 1, 1024, 1024, 64}, 4, causal);

@@ -11,13 +11,13 @@ void claim(Claims& c) {
     const Counted& p = c.p;
     const RankPlan plan(p, 2), parents(p, 1);
     claim_plan(c, plan);
-    if (p.ranks == 1) return c.only_moves({});
+    if (p.features.ranks == 1) return c.only_moves({});
     c.is("exposed_bytes", plan.sent_bytes());
     c.parent_is("busiest_products", parents.sum_of_busiest(product_columns));
     // Where chunks are whole tiles, no step has a rank that others wait for.
-    const int chunk = 2 * p.ranks * std::max(hopper_Bc(p), 64);
+    const int chunk = 2 * p.features.ranks * std::max(hopper_Bc(p), 64);
     if (p.shape.Nq % chunk == 0 && p.shape.Nk % chunk == 0)
-        c.is("busiest_products", c.child.counters.wgmma_columns / p.ranks);
+        c.is("busiest_products", c.child.counters.wgmma_columns / p.features.ranks);
 }
 
 LADDER_CLAIMS(.claim = claim, .cases = joined(cases_of({usual_shapes}), cases_on_ranks()),

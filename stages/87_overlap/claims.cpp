@@ -7,7 +7,7 @@ using namespace ladder::formulas;
 namespace {
 
 void claim(Claims& c) {
-    if (c.p.ranks > 1) {
+    if (c.p.features.ranks > 1) {
         c.parent_is("exposed_bytes", RankPlan(c.p, 2).sent_bytes());
         c.is("exposed_bytes", 0);
         for (const char* counter : {"messages", "sent_bytes", "busiest_products"}) c.stays(counter);

@@ -1,0 +1,124 @@
+#include "harness/problem/features.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "harness/problem/columns.h"
+#include "harness/problem/shape.h"
+#include "stages/errors.h"
+
+namespace ladder {
+namespace {
+
+int whole_number(const std::string& text) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size())
+        throw BadUsage(fmt::format("'{}' is not a number", text));
+    return value;
+}
+
+template <std::string Features::*member>
+FeatureForm text_form(Feature feature, const char* option, const char* word, const char* type,
+                      const char* help) {
+    return {feature,
+            option,
+            word,
+            [](const Features& f) { return f.*member; },
+            [](Features& f, const std::string& text) { f.*member = text; },
+            type,
+            help};
+}
+
+template <int Features::*member>
+FeatureForm number_form(Feature feature, const char* option, const char* word, const char* help) {
+    return {
+        feature,
+        option,
+        word,
+        [](const Features& f) { return f.*member == Features().*member ? "" : std::to_string(f.*member); },
+        [](Features& f, const std::string& text) { f.*member = whole_number(text); },
+        "N",
+        help};
+}
+
+}  // namespace
+
+const std::vector<FeatureForm>& feature_forms() {
+    static const std::vector<FeatureForm> forms{
+        {Feature::window, "--window", "window",
+         [](const Features& f) {
+             return f.window == Window() ? "" : fmt::format("{},{}", f.window.left, f.window.right);
+         },
+         [](Features& f, const std::string& text) { f.window = parse_window(text); }, "LEFT,RIGHT",
+         "Sliding window: a row sees LEFT keys before its position, its own and RIGHT after it; -1 for "
+         "all; aligned bottom-right"},
+        {Feature::columns, "--columns", "columns", [](const Features& f) { return f.columns; },
+         [](Features& f, const std::string& text) { f.columns = column_pattern(text).name; }, "PATTERN",
+         "Column bounds, drawn by the seed: for each key, query rows that do not see it (FlashMask)"},
+        text_form<&Features::documents>(
+            Feature::documents, "--documents", "documents", "A,B,...",
+            "Documents packed in one sequence, by their lengths in tokens, or ROWSxKEYS where these differ"),
+        text_form<&Features::lengths>(
+            Feature::lengths, "--lengths", "lengths", "A,B,...",
+            "Keys of the requests, of the Nk that each has room for; in turn if there are more requests"),
+        number_form<&Features::page_size>(
+            Feature::pages, "--page-size", "pages",
+            "K and V lie in pages of so many keys, a power of two, in an order that the seed draws"),
+        number_form<&Features::ranks>(
+            Feature::ranks, "--ranks", "ranks",
+            "GPUs, or threads without one, that divide the sequence, for stages that are for several")};
+    return forms;
+}
+
+std::vector<Feature> features_of(const Features& features) {
+    std::vector<Feature> found;
+    for (const FeatureForm& form : feature_forms()) {
+        if (!form.text(features).empty()) found.push_back(form.feature);
+    }
+    return found;
+}
+
+std::vector<std::string> options_of(const Features& features) {
+    std::vector<std::string> words;
+    for (const FeatureForm& form : feature_forms()) {
+        if (const std::string text = form.text(features); !text.empty())
+            words.insert(words.end(), {form.option, text});
+    }
+    return words;
+}
+
+std::string in_words(const Features& features) {
+    std::string words;
+    for (const FeatureForm& form : feature_forms()) {
+        if (const std::string text = form.text(features); !text.empty())
+            words += fmt::format(" {}={}", form.word, text);
+    }
+    return words;
+}
+
+// The form of a window in records is [left, right], and of a number that number.
+void add_json(nlohmann::json& object, const Features& features) {
+    if (features.window != Window()) object["window"] = {features.window.left, features.window.right};
+    if (!features.columns.empty()) object["columns"] = features.columns;
+    if (!features.documents.empty()) object["documents"] = features.documents;
+    if (!features.lengths.empty()) object["lengths"] = features.lengths;
+    if (features.page_size != 0) object["pages"] = features.page_size;
+    if (features.ranks != 1) object["ranks"] = features.ranks;
+}
+
+Features features_in(const nlohmann::json& object) {
+    Features features{.columns = object.value("columns", ""),
+                      .documents = object.value("documents", ""),
+                      .lengths = object.value("lengths", ""),
+                      .page_size = object.value("pages", 0),
+                      .ranks = object.value("ranks", 1)};
+    if (object.contains("window"))
+        features.window = {object["window"].at(0).get<int>(), object["window"].at(1).get<int>()};
+    return features;
+}
+
+}  // namespace ladder
