@@ -246,7 +246,7 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
         (ValueError, "H = 3 is not a multiple of Hkv = 2", lambda: flash_ladder.decode(new[:, :, :3], *cache)),
         (TypeError, "builtins.list is not an array of NumPy", lambda: flash_ladder.decode([1], *cache)),
         (TypeError, "columns is 3; expected the name of a pattern", lambda: flash_ladder.count(62, columns=3)),
-        (ValueError, "there is no --columns stripes", lambda: flash_ladder.count(62, columns="stripes")),
+        (ValueError, "unknown column bounds 'stripes'", lambda: flash_ladder.count(62, columns="stripes")),
         (ValueError, "cu_seqlens_q is [1, 512]; expected 0 and the end",
          lambda: flash_ladder.count(61, cu_seqlens_q=[1, 512])),
         (ValueError, "documents '512x512' have 512 rows",
