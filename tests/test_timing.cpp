@@ -307,6 +307,16 @@ TEST_CASE("stages are timed in turn and verified", "[timing]") {
         CHECK(results.rows[0].timing->repeats == 3);
         CHECK(results.rows[1].timing->repeats == 10);
     }
+    SECTION("what was measured before a case is kept while it runs") {
+        options.cases.push_back(options.cases.front());
+        std::vector<Results> kept;
+        options.keep = [&](const Results& so_far) { kept.push_back(so_far); };
+        const Results results = time_stages(gpu, stages, options);
+        REQUIRE(kept.size() == 1);
+        CHECK(kept[0].rows.size() == 2);
+        CHECK(kept[0].rows[1].over_parent);
+        CHECK(results.rows.size() == 4);
+    }
     SECTION("a wrong answer is timed but not verified") {
         gpu.wrong_stage = 4;
         const Results results = time_stages(gpu, stages, options);

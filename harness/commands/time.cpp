@@ -23,8 +23,8 @@ namespace ladder {
 namespace {
 
 struct TimeOptions {
-    explicit TimeOptions(Command& command)
-        : stages(command, "see --all for the default"), problem(command), lengthy(command) {
+    explicit TimeOptions(Command& app)
+        : command(app), stages(command, "see --all for the default"), problem(command), lengthy(command) {
         command.flag(
             "--peers", peers,
             "Also time PyTorch's FlashAttention-2, cuDNN and unfused attention, and FlashAttention-3 "
@@ -37,6 +37,7 @@ struct TimeOptions {
         command.option("--like", like, "Estimate times on another GPU, such as A100").type_name("GPU");
     }
 
+    Command command;
     StageOptions stages;
     RegimeOptions problem;
     LongOption lengthy;
@@ -159,6 +160,9 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
             }
         }
     }
+    const std::string json = options.command.value("--json");
+    if (!json.empty() && foreign_architecture(dynamic_cast<Stopwatch&>(gpu).hardware()).empty())
+        timing.keep = [file = OutputFile(json)](const Results& so_far) { save_results(so_far, file); };
     const Results results = time_stages(gpu, stages, timing, std::cref(progress), peers ? &*peers : nullptr);
 
     Document document;

@@ -446,6 +446,12 @@ Results time_stages(Device& device, const std::vector<Stage>& stages, const Timi
         time_case({device, *stopwatch, peers}, stages_of[i], timed.problem, options,
                   std::span(results.rows).subspan(row, stages_of[i].size()),
                   std::span(results.peers).subspan(i * peers_per_case, peers_per_case), on_phase);
+        if (!options.keep || i + 1 == options.cases.size()) continue;
+        Results so_far = results;
+        so_far.rows.resize(row + stages_of[i].size());
+        so_far.peers.resize((i + 1) * peers_per_case);
+        derive(so_far);
+        options.keep(so_far);
     }
     derive(results);
     return results;

@@ -43,6 +43,8 @@ struct TimingOptions {
     int sampled_rows = 8;      ///< query rows per head, or keys, that are compared with the reference
     /// Elements of K that are compared with the reference at most: of larger problems only some heads are.
     std::size_t max_compared = std::numeric_limits<std::size_t>::max();
+    /// Gets what has been measured after each case, so that a run that is stopped leaves it.
+    std::function<void(const Results&)> keep = {};
 };
 
 /// The problems of one regime, or of the default run if the name is empty. A sweep is timed and verified
