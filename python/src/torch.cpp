@@ -130,15 +130,19 @@ struct Masking {
     Mask on_device_of(const Tensor& Q, const Tensor& K) {
         TORCH_CHECK_VALUE(window.size() == 2, "window has ", window.size(),
                           " numbers; expected left and right");
-        prepare("cu_seqlens_q", cu_seqlens_q, Q), prepare("cu_seqlens_k", cu_seqlens_k, Q);
-        prepare("columns", columns, Q), prepare("seqused", seqused, Q);
+        prepare("cu_seqlens_q", cu_seqlens_q, Q);
+        prepare("cu_seqlens_k", cu_seqlens_k, Q);
+        prepare("columns", columns, Q);
+        prepare("seqused", seqused, Q);
         prepare("block_table", block_table, Q);
         const Mask mask = as_they_are(Q, K);
-        if (Q.is_cpu()) return mask;
+        bool moved = false;
         for (Optional* x : {&cu_seqlens_q, &cu_seqlens_k, &columns, &seqused, &block_table}) {
-            if (*x) *x = (*x)->to(Q.device(), /*non_blocking=*/true);
+            if (!*x || (*x)->device() == Q.device()) continue;
+            *x = (*x)->to(Q.device(), /*non_blocking=*/true);
+            moved = true;
         }
-        return as_they_are(Q, K);
+        return moved ? as_they_are(Q, K) : mask;
     }
 
   private:

@@ -240,8 +240,10 @@ def test_decoding(given):
         o, lse = decode(*arrays, **{name: given(x) for name, x in options.items()}, causal=True, return_lse=True)
         assert o.shape == q.shape and lse.shape == (3, 4, 4)
         assert alike(o, *arrays, call=flash_ladder.decode, causal=True, **options)
-        generic = flash_ladder.decode(*arrays, **options, causal=True)
-        assert torch.equal(generic, o)
+        assert torch.equal(flash_ladder.decode(*arrays, **options, causal=True), o)
+    compiled = torch.compile(lambda q, k, v: decode(q + 0, k, v, seqused=given(lengths), causal=True), fullgraph=True,
+                             backend="aot_eager")
+    assert alike(compiled(q, k, v), q, k, v, call=flash_ladder.decode, seqused=lengths, causal=True)
 
 
 def test_numbers_are_checked_and_gradients_that_no_stage_has_are_refused():
