@@ -201,7 +201,7 @@ def time(stage: StageName, shape: Sequence[int], *, causal: bool = False, window
          dtype: str = "bf16", **features: Any) -> dict:
     """A stage's time on the GPU, as `lab time` measures it: with a cold cache, verified, median and spread.
 
-    shape: (B, H, Hkv, Nq, Nk, d). Features are verify()'s. CannotRun without a GPU: a CPU's time says nothing about one.
+    shape: (B, H, Hkv, Nq, Nk, d). Features are verify()'s. CannotRun without a GPU: a CPU's time says nothing of one.
     """
     return json.loads(_core.time(str(stage), _arguments.case(shape, causal, window, dtype, **features)))
 
@@ -219,7 +219,8 @@ class _Call:
         self.mask = at.mask(**mask)
         Q, K, V = (at.places[name][1] for name in tensors)
         self.axes = Q, self.mask.keys(Q, K), self.mask.keys(Q, V)
-        self.kernel = _core.kernel_of(forward, None if stage is None else str(stage), backend, *self.axes[:2], self.mask)
+        stage = None if stage is None else str(stage)
+        self.kernel = _core.kernel_of(forward, stage, backend, *self.axes[:2], self.mask)
         self.width = self.kernel.width(*self.axes)  # the head dimension at which it computes
 
     def forward(self, q, scale):

@@ -101,12 +101,13 @@ def _lengths(name, x):
 
 def case(shape, causal, window, dtype, scale=None, **features):
     """A problem as `lab verify` takes it; nothing for None, which takes no mask."""
+    dtype, causal = dtype_of(dtype), flag("causal", causal)
     if shape is None:
-        if dtype_of(dtype) and flag("causal", causal) or window is not None or features:
+        if causal or window is not None or features:
             raise ValueError("a mask is of a shape; without one there are the stage's own cases")
         return ""
-    words = [f"--shape {','.join(map(str, sizes(shape)))} --dtype {dtype_of(dtype)}"]
-    if flag("causal", causal):
+    words = [f"--shape {','.join(map(str, sizes(shape)))} --dtype {dtype}"]
+    if causal:
         words.append("--causal")
     if window is not None:
         words.append("--window {},{}".format(*window_of(window)))
@@ -117,8 +118,8 @@ def case(shape, causal, window, dtype, scale=None, **features):
 
 def require_cache(q, k, v, paged):
     """Whether the axes of Q and of a cache fit together."""
-    for name, axes, expected in (("q", q, "(B, Nq, H, d)"), *((f"{x}_cache", axes, "(pages, page_size, Hkv, d)" if paged
-                                                              else "(B, N, Hkv, d)") for x, axes in (("k", k), ("v", v)))):
+    cache = "(pages, page_size, Hkv, d)" if paged else "(B, N, Hkv, d)"
+    for name, axes, expected in ("q", q, "(B, Nq, H, d)"), ("k_cache", k, cache), ("v_cache", v, cache):
         if len(axes) != 4:
             raise ValueError(f"{name} is {tuple(axes)}, of rank {len(axes)}; expected {expected}")
     if k != v:

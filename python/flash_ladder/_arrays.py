@@ -168,7 +168,8 @@ class Placed:
             mask = _core.mask_of(*flags, Q, K, **places)
             if not self.on_gpu or not any(on_host for *_, on_host in places.values()):
                 return mask
-            numbers = {name: self._integers(name, self.library.uploaded(x, self.first)) for name, x in self.numbers.items()}
+            numbers = {name: self._integers(name, self.library.uploaded(x, self.first))
+                       for name, x in self.numbers.items()}
 
     def _integers(self, name, x):
         """(x, where it is) of numbers: a list, an array of NumPy's, or one of Q's library and device."""

@@ -105,7 +105,7 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, block_table: Optional
            seqused: Optional[Integers] = None, causal: bool = False, scale: Optional[float] = None,
            stage: Optional[StageName] = None, return_lse: bool = False,
            backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """flash_ladder.decode of tensors. Integers are as in attention(). Where a gradient would be wanted it is refused."""
+    """flash_ladder.decode of tensors. Integers are as in attention(). A call that would need gradients is refused."""
     _require_tensors(Q=q, K=k_cache, V=v_cache)
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k_cache, v_cache)):
         raise ValueError("decode has no gradients: call it under torch.no_grad()")
