@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Optional, Sequence, Union
 from . import _arguments, _arrays, _core, _home
 from ._core import CannotRun, CheckFailed
 
-__all__ = ["attention", "attention_backward", "default_stage", "stages", "prepare", "verify", "count", "time", "Stage",
-           "CannotRun", "CheckFailed"]
+__all__ = ["attention", "attention_backward", "decode", "default_stage", "stages", "prepare", "verify", "count", "time",
+           "Stage", "CannotRun", "CheckFailed"]
 
 StageName = Union[int, str]
 
@@ -40,8 +40,8 @@ class Stage(NamedTuple):
 
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[Sequence[int]] = None,
-              scale: Optional[float] = None, stage: Optional[StageName] = None, return_lse: bool = False,
-              backend: str = "cpu") -> Any:
+              cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, columns: Any = None, scale: Optional[float] = None,
+              stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Any:
     """O = softmax(scale Q K^T + mask) V.
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d): arrays of one library, fp16 or bf16, with rows of adjacent elements and
@@ -50,70 +50,103 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
         that the stage has, on copies with columns of zeros.
     causal: row i sees the keys j <= i + Nk - Nq.
     window: (left, right): row i sees the keys from i + Nk - Nq - left to i + Nk - Nq + right; -1 is no bound. With
-        causal, those that both leave. A stage that takes no window refuses it.
+        causal, those that both leave.
+    cu_seqlens_q, cu_seqlens_k: (documents + 1,): where documents that are packed in one sequence (B = 1) begin: 0,
+        ..., Nq, and 0, ..., Nk; by default the second is the first. A row sees keys of its own document, in which
+        causal and window are aligned at the last row and the last key.
+    columns: (B, heads, Nk, bounds): for each key, query rows that do not see it, whatever else the mask leaves; `heads`
+        divides H. Bounds are 0 to Nq, and of a key there are 1, 2 or 4: LTS (rows from LTS on do not see it); LTS and
+        LTE under a causal mask (rows LTS to LTE - 1), else LTS and UTE (nor those before UTE); LTS, LTE, UTS, UTE.
     scale: 1 / sqrt(d) by default.
     stage: a number (5), a name ("split_q") or a folder with a kernel.cu of your own ("my/"). By default a fast one
-        for the problem: default_stage().
+        for the problem: default_stage(). A stage that does not take a window, documents or bounds refuses them.
     return_lse: also return L (B, H, Nq), fp32: log(sum(exp(scale Q K^T + mask))).
     backend: of arrays in the CPU's memory "cpu" or "checked", which also finds races.
+
+    Integers are lists, or int32 arrays of NumPy or of q's library. Those in the CPU's memory are checked. Those on a
+    GPU are not, since reading them would wait for it: a kernel follows them wherever they lead.
 
     Returns O, of q's library, type, axes and strides; or (O, L). PyTorch's tensors take flash_ladder.torch.attention,
     and gradients flow through it.
     """
+    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns)
     if _arrays.is_torch(q):
         from . import torch
-        return torch.attention(q, k, v, causal=causal, window=window, scale=scale, stage=stage, return_lse=return_lse,
-                               backend=backend)
-    mask, scale = _arguments.mask(causal, window), _arguments.scale_of(scale)
-    at, kernel, width = _prepare(True, stage, backend, mask, {"Q": q, "K": k, "V": v})
-    if width != q.shape[3]:
-        O, L = _by_zero_columns(attention, width, (q, k, v), (q, q), scale, causal=causal, window=window, stage=stage,
-                                return_lse=True, backend=backend)
-        return (O, L) if return_lse else O
-    library = at.library
-    workspace = _workspace(kernel, at, q) if at.on_gpu else None
-    O = library.empty_like(q)
-    L = library.empty(q.shape[:3], "float32", q)
-    kernel.forward(*(place[:3] for place in at.places.values()), at.place("O", O)[:3], at.place("L", L)[0], at.bf16,
-                   mask, scale, _address(at, workspace), library.stream)
-    if at.on_gpu:
-        library.finish()
+        return torch.attention(q, k, v, **mask, scale=scale, stage=stage, return_lse=return_lse, backend=backend)
+    scale = _arguments.scale_of(scale)
+    call = _Call(True, stage, backend, {"Q": q, "K": k, "V": v}, **mask)
+    if call.width != q.shape[3]:
+        O, L = _by_zero_columns(attention, call.width, (q, k, v), (q, q), scale, **mask, stage=stage, return_lse=True,
+                                backend=backend)
+    else:
+        O, L = call.forward(q, scale)
     return (O, L) if return_lse else O
 
 
 def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, causal: bool = False,
-                       window: Optional[Sequence[int]] = None, scale: Optional[float] = None,
-                       stage: Optional[StageName] = None, backend: str = "cpu") -> Any:
+                       window: Optional[Sequence[int]] = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
+                       columns: Any = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
+                       backend: str = "cpu") -> Any:
     """dQ, dK and dV: the gradients of a loss by Q, K and V, from its gradient by O.
 
     q, o, do: (B, H, Nq, d); k, v: (B, Hkv, Nk, d); lse: (B, H, Nq), fp32. o and lse are what
-    attention(..., return_lse=True) returned with the same causal, window and scale. Otherwise as attention().
+    attention(..., return_lse=True) returned with the same mask and scale. Otherwise as attention(). What no stage has
+    gradients for is refused.
 
     Returns (dQ, dK, dV), of the axes and strides of q, k and v.
     """
+    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns)
     if _arrays.is_torch(q):
         from . import torch
-        return torch.attention_backward(q, k, v, o, lse, do, causal=causal, window=window, scale=scale, stage=stage,
-                                        backend=backend)
-    mask, scale = _arguments.mask(causal, window), _arguments.scale_of(scale)
-    at, kernel, width = _prepare(False, stage, backend, mask, {"Q": q, "K": k, "V": v}, {"O": o, "dO": do})
-    library = at.library
-    lse = _arrays.readable_lse(library, lse, q)
+        return torch.attention_backward(q, k, v, o, lse, do, **mask, scale=scale, stage=stage, backend=backend)
+    scale = _arguments.scale_of(scale)
+    call = _Call(False, stage, backend, {"Q": q, "K": k, "V": v}, {"O": o, "dO": do}, **mask)
+    lse = _arrays.readable_lse(call.at.library, lse, q)
     for name, x in ("O", o), ("dO", do):
         if tuple(x.shape) != tuple(q.shape):
             raise ValueError(f"{name} is {tuple(x.shape)} and Q is {tuple(q.shape)}: they must agree")
-    if width != q.shape[3]:
-        return _by_zero_columns(attention_backward, width, (q, k, v, o, lse, do), (q, k, v), scale, causal=causal,
-                                window=window, stage=stage, backend=backend)
-    workspace = _workspace(kernel, at, q) if at.on_gpu else None
-    gradients = [library.empty_like(x) for x in (q, k, v)]
-    Q, K, V, O, dO = (place[:3] for place in at.places.values())
-    kernel.backward(Q, K, V, O, at.place("L", lse)[0], dO,
-                    *(at.place(name, x)[:3] for name, x in zip(("dQ", "dK", "dV"), gradients)), at.bf16, mask, scale,
-                    _address(at, workspace), library.stream)
-    if at.on_gpu:
-        library.finish()
-    return tuple(gradients)
+    if call.width != q.shape[3]:
+        return _by_zero_columns(attention_backward, call.width, (q, k, v, o, lse, do), (q, k, v), scale, **mask,
+                                stage=stage, backend=backend)
+    return call.backward((q, k, v), lse, scale)
+
+
+def decode(q: Any, k_cache: Any, v_cache: Any, *, block_table: Any = None, seqused: Any = None, causal: bool = False,
+           scale: Optional[float] = None, stage: Optional[StageName] = None, return_lse: bool = False,
+           backend: str = "cpu") -> Any:
+    """Attention of a few new rows of each request to its cache of keys and values.
+
+    q: (B, Nq, H, d): 1 row of each request, or those of a draft.
+    k_cache, v_cache: (B, N, Hkv, d), with the new rows' own keys and values; or with block_table pools of pages,
+        (pages, page_size, Hkv, d), where page_size is a power of two. They are read where they lie, whatever their
+        strides, so d must be one of the stage's own.
+    block_table: (B, n): in which pages a request's keys are, in their order. Requests may share pages. Entries past
+        a request's last key mean nothing.
+    seqused: (B,): the keys that each request has, 0 to N or n page_size; by default all. What lies past them may be
+        anything, NaN as well.
+    causal: of a draft of Nq rows, row i sees the keys j <= i + keys - Nq: the last row sees all.
+    Otherwise as attention(), and so are integers: those on a GPU are not checked.
+
+    Returns O (B, Nq, H, d), laid out as q is; or (O, L), with L (B, H, Nq), fp32. There are no gradients.
+    """
+    if _arrays.is_torch(q):
+        from . import torch
+        return torch.decode(q, k_cache, v_cache, block_table=block_table, seqused=seqused, causal=causal, scale=scale,
+                            stage=stage, return_lse=return_lse, backend=backend)
+    caches = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
+    for name, x in caches.items():
+        if _arrays.is_torch(x):
+            raise TypeError(f"q is {_arrays.kind(q)} and {name} is {_arrays.kind(x)}: they must agree")
+        _arrays.library_of(name, x)
+    _arguments.require_cache(*(tuple(x.shape) for x in caches.values()), block_table is not None)
+    heads_first = [x.transpose(0, 2, 1, 3) for x in caches.values()]
+    call = _Call(True, stage, backend, dict(zip("QKV", heads_first)), causal=causal, window=None,
+                 block_table=block_table, seqused=seqused)
+    if call.width != q.shape[3]:
+        raise ValueError(f"{call.kernel.folder()} has no head dimension {q.shape[3]}, and decode copies no cache")
+    O, L = call.forward(heads_first[0], _arguments.scale_of(scale))
+    O = O.transpose(0, 2, 1, 3)
+    return (O, L) if return_lse else O
 
 
 def stages(words: Union[StageName, Sequence[StageName]] = "all") -> "list[Stage]":
@@ -122,14 +155,15 @@ def stages(words: Union[StageName, Sequence[StageName]] = "all") -> "list[Stage]
 
 
 def default_stage(shape: Sequence[int], *, causal: bool = False, window: Optional[Sequence[int]] = None,
-                  backward: bool = False, backend: str = "cpu") -> str:
+                  backward: bool = False, backend: str = "cpu", **features: Any) -> str:
     """The folder's name of the stage that stage=None means for a problem of shape (B, H, Hkv, Nq, Nk, d): of those that
     were timed on the nearest recorded problem, the last rung that is as fast as any (`lab list --for` shows the times);
-    with a window, the last rung that takes one.
+    with a window or other features, which are verify()'s, the last rung of those that take them and little else.
     """
     B, H, Hkv, Nq, Nk, d = (_arguments.whole("a size", size) for size in _arguments.sizes(shape))
-    return _core.default_stage(not _arguments.flag("backward", backward), (B, H, Nq, d), (B, Hkv, Nk, d),
-                               _arguments.mask(causal, window), _arguments.backend_of(backend))
+    Q, K = (B, H, Nq, d), (B, Hkv, Nk, d)
+    mask = _arguments.Features(**features).mask(causal, window, Q, K)
+    return _core.default_stage(not _arguments.flag("backward", backward), Q, K, mask, _arguments.backend_of(backend))
 
 
 def prepare(words: Union[StageName, Sequence[StageName]] = "all", backend: str = "cpu") -> None:
@@ -140,50 +174,86 @@ def prepare(words: Union[StageName, Sequence[StageName]] = "all", backend: str =
 
 def verify(words: Union[StageName, Sequence[StageName]] = "all", *, shape: Optional[Sequence[int]] = None,
            causal: bool = False, window: Optional[Sequence[int]] = None, dtype: str = "fp16", quick: bool = True,
-           backend: str = "cpu") -> "list[dict]":
+           backend: str = "cpu", **features: Any) -> "list[dict]":
     """Stages against attention, or its gradients, in double precision.
 
-    shape: (B, H, Hkv, Nq, Nk, d), with causal, window and dtype ("fp16" or "bf16"); by default each stage's own cases, of which
-        `quick` takes one for each idea.
+    shape: (B, H, Hkv, Nq, Nk, d), with causal, window, dtype ("fp16" or "bf16") and features; by default each stage's
+        own cases, of which `quick` takes one for each idea.
     backend: "cpu", "checked" (also finds races) or "gpu".
+    features: cu_seqlens_q and cu_seqlens_k, as attention() takes them; columns, the name of a pattern of
+        `lab verify --columns`; seqused, the keys of requests; page_size, of pages that are drawn.
 
     Returns for each stage what passed, the largest errors, and in "reports" where and how it is wrong.
     """
-    return json.loads(_core.verify(_arguments.words(words), _arguments.backend_of(backend), _arguments.shape(shape),
-                                   _arguments.mask(causal, window), _arguments.is_bf16(dtype),
+    options = _arguments.case(shape, causal, window, dtype, **features)
+    return json.loads(_core.verify(_arguments.words(words), _arguments.backend_of(backend), options,
                                    _arguments.flag("quick", quick)))
 
 
 def count(stage: StageName, shape: Sequence[int] = (1, 2, 2, 512, 512, 64), *, causal: bool = False,
-          window: Optional[Sequence[int]] = None, dtype: str = "fp16") -> "dict[str, int]":
+          window: Optional[Sequence[int]] = None, dtype: str = "fp16", **features: Any) -> "dict[str, int]":
     """The work that a stage does on a problem of shape (B, H, Hkv, Nq, Nk, d), counted exactly on the CPU: bytes,
-    instructions, barriers, by the names of `lab count --json`."""
-    return json.loads(_core.count(str(stage), _arguments.shape(shape), _arguments.mask(causal, window),
-                                  _arguments.is_bf16(dtype)))
+    instructions, barriers, by the names of `lab count --json`. Features are verify()'s."""
+    return json.loads(_core.count(str(stage), _arguments.case(shape, causal, window, dtype, **features)))
 
 
 def time(stage: StageName, shape: Sequence[int], *, causal: bool = False, window: Optional[Sequence[int]] = None,
-         dtype: str = "bf16") -> dict:
+         dtype: str = "bf16", **features: Any) -> dict:
     """A stage's time on the GPU, as `lab time` measures it: with a cold cache, verified, median and spread.
 
-    shape: (B, H, Hkv, Nq, Nk, d). CannotRun without a GPU: a CPU's time says nothing about one.
+    shape: (B, H, Hkv, Nq, Nk, d). Features are verify()'s. CannotRun without a GPU: a CPU's time says nothing of one.
     """
-    return json.loads(_core.time(str(stage), _arguments.shape(shape), _arguments.mask(causal, window),
-                                 _arguments.is_bf16(dtype)))
+    return json.loads(_core.time(str(stage), _arguments.case(shape, causal, window, dtype, **features)))
 
 
-def _prepare(forward, stage, backend, mask, tensors, others=None):
-    """(tensors where they lie, the stage for them, its head dimension): `tensors` are Q, K and V, `others` are checked,
-    too."""
-    at = _arrays.Placed({**tensors, **(others or {})})
-    backend = _arguments.backend_of(backend)
-    if at.on_gpu:
-        backend = "gpu"
-    elif backend == "gpu":
-        raise ValueError("backend is 'gpu' and Q is in the CPU's memory")
-    Q, K, V = (at.places[name][1] for name in tensors)
-    kernel = _core.kernel_of(forward, None if stage is None else str(stage), backend, Q, K, mask)
-    return at, kernel, kernel.width(Q, K, V)
+class _Call:
+    """A stage and the arrays that it reads, where they lie: Q, K, V and those of the backward pass."""
+
+    def __init__(self, forward, stage, backend, tensors, others=None, **mask):
+        self.at = at = _arrays.Placed({**tensors, **(others or {})})
+        backend = _arguments.backend_of(backend)
+        if at.on_gpu:
+            backend = "gpu"
+        elif backend == "gpu":
+            raise ValueError("backend is 'gpu' and Q is in the CPU's memory")
+        self.mask = at.mask(**mask)
+        Q, K, V = (at.places[name][1] for name in tensors)
+        self.axes = Q, self.mask.keys(Q, K), self.mask.keys(Q, V)
+        stage = None if stage is None else str(stage)
+        self.kernel = _core.kernel_of(forward, stage, backend, *self.axes[:2], self.mask)
+        self.width = self.kernel.width(*self.axes)  # the head dimension at which it computes
+
+    def forward(self, q, scale):
+        """O, like q, and L."""
+        at, library = self.at, self.at.library
+        O, L = library.empty_like(q), library.empty(q.shape[:3], "float32", q)
+        workspace = self._workspace()
+        self.kernel.forward(*(place[:3] for place in at.places.values()), at.place("O", O)[:3], at.place("L", L)[0],
+                            at.bf16, self.mask, scale, self._address(workspace), library.stream)
+        if at.on_gpu:
+            library.finish()
+        return O, L
+
+    def backward(self, tensors, lse, scale):
+        """dQ, dK and dV, like these tensors."""
+        at, library = self.at, self.at.library
+        gradients = [library.empty_like(x) for x in tensors]
+        workspace = self._workspace()
+        Q, K, V, O, dO = (place[:3] for place in at.places.values())
+        self.kernel.backward(Q, K, V, O, at.place("L", lse)[0], dO,
+                             *(at.place(name, x)[:3] for name, x in zip(("dQ", "dK", "dV"), gradients)), at.bf16,
+                             self.mask, scale, self._address(workspace), library.stream)
+        if at.on_gpu:
+            library.finish()
+        return tuple(gradients)
+
+    def _workspace(self):
+        if not self.at.on_gpu:
+            return None
+        return self.at.library.empty((max(16, self.kernel.workspace_bytes(*self.axes[:2])),), "uint8", self.at.first)
+
+    def _address(self, workspace):
+        return 0 if workspace is None else self.at.place("workspace", workspace)[0]
 
 
 def _by_zero_columns(call, width, arrays, like, scale, **options):
@@ -194,11 +264,3 @@ def _by_zero_columns(call, width, arrays, like, scale, **options):
     results = call(*(library.widened(x, width) if x.ndim == 4 else x for x in arrays),
                    scale=d ** -0.5 if scale is None else scale, **options)
     return tuple(library.narrowed(x, shaped) if x.ndim == 4 else x for x, shaped in zip(results, like))
-
-
-def _workspace(kernel, at, q):
-    return at.library.empty((max(16, kernel.workspace_bytes(at.places["Q"][1], at.places["K"][1])),), "uint8", q)
-
-
-def _address(at, workspace):
-    return 0 if workspace is None else at.place("workspace", workspace)[0]

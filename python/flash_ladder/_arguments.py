@@ -4,6 +4,8 @@ import operator
 import sys
 from numbers import Real
 
+from . import _core
+
 
 def is_tracer(x):
     """Whether JAX only traces x, which has no values then."""
@@ -31,9 +33,101 @@ def window_of(x):
     return left, right
 
 
-def mask(causal, window):
-    """Which keys a row sees, as the C++ side takes it."""
-    return flag("causal", causal), *window_of(window)
+def integers(name, x):
+    """Whole numbers in the CPU's memory, a list or an array of NumPy's, as kernels read them."""
+    import numpy
+    if hasattr(x, "mask"):
+        raise TypeError(f"{name} is a masked array, and no stage takes its mask")
+    if isinstance(x, numpy.ndarray) and x.dtype != numpy.int32:
+        raise TypeError(f"{name} is {x.dtype}; expected int32")
+    try:
+        numbers = numpy.asarray(x)
+    except ValueError:  # lists of several lengths
+        numbers = numpy.empty(0)
+    if numbers.dtype.kind not in "iu":
+        raise TypeError(f"{name} is {x!r}; expected whole numbers")
+    small = numpy.require(numbers, numpy.int32, ["C", "ALIGNED"])
+    if (small != numbers).any():
+        raise ValueError(f"{name} is {x!r}; expected numbers below 2^31")
+    return small
+
+
+class Features:
+    """What a problem has besides its shape and the masks that every shape can have."""
+
+    def __init__(self, cu_seqlens_q=None, cu_seqlens_k=None, columns=None, seqused=None, page_size=None):
+        if columns is not None and not isinstance(columns, str):
+            raise TypeError(f"columns is {columns!r}; expected the name of a pattern, such as 'documents'")
+        self.cu_seqlens_q, self.cu_seqlens_k = cu_seqlens_q, cu_seqlens_k
+        self.columns, self.seqused = columns, seqused
+        self.page_size = 0 if page_size is None else whole("page_size", page_size)
+
+    def options(self):
+        """As `lab verify` takes them."""
+        if self.cu_seqlens_q is not None or self.cu_seqlens_k is not None:
+            rows = _lengths("cu_seqlens_q", self.cu_seqlens_q)
+            keys = rows if self.cu_seqlens_k is None else _lengths("cu_seqlens_k", self.cu_seqlens_k)
+            if len(rows) != len(keys):
+                raise ValueError(f"cu_seqlens_q is of {len(rows)} documents and cu_seqlens_k of {len(keys)}")
+            yield "--documents " + ",".join(f"{n}x{m}" for n, m in zip(rows, keys))
+        if self.columns is not None:
+            yield f"--columns {self.columns}"
+        if self.seqused is not None:
+            yield "--lengths " + ",".join(map(str, integers("seqused", self.seqused)))
+        if self.page_size:
+            yield f"--page-size {self.page_size}"
+
+    def mask(self, causal, window, Q, K):
+        """Such a mask for Q and K of these axes, for a question about stages: no kernel runs with it."""
+        import numpy
+        numbers = {name: integers(name, x) for name in ("cu_seqlens_q", "cu_seqlens_k", "seqused")
+                   if (x := getattr(self, name)) is not None}
+        if self.columns is not None:
+            numbers["columns"] = numpy.zeros((Q[0], 1, K[2], 1), numpy.int32)
+        if self.page_size:
+            numbers["block_table"] = numpy.zeros((Q[0], -(-K[2] // self.page_size)), numpy.int32)
+            K = (1, K[1], self.page_size, K[3])
+        places = {name: (x.ctypes.data, x.shape, True) for name, x in numbers.items()}
+        return _core.mask_of(flag("causal", causal), *window_of(window), Q, K, **places)
+
+
+def _lengths(name, x):
+    """Those of documents, of where they begin."""
+    begin = integers(name, () if x is None else x)
+    if begin.ndim != 1 or len(begin) < 2 or begin[0] != 0:
+        raise ValueError(f"{name} is {x!r}; expected 0 and the end of each document")
+    return [int(end) - int(first) for first, end in zip(begin, begin[1:])]
+
+
+def case(shape, causal, window, dtype, scale=None, **features):
+    """A problem as `lab verify` takes it; nothing for None, which takes no mask."""
+    dtype, causal = dtype_of(dtype), flag("causal", causal)
+    if shape is None:
+        if causal or window is not None or features:
+            raise ValueError("a mask is of a shape; without one there are the stage's own cases")
+        return ""
+    words = [f"--shape {','.join(map(str, sizes(shape)))} --dtype {dtype}"]
+    if causal:
+        words.append("--causal")
+    if window is not None:
+        words.append("--window {},{}".format(*window_of(window)))
+    if scale is not None:
+        words.append(f"--scale {scale_of(scale)}")
+    return " ".join([*words, *Features(**features).options()])
+
+
+def require_cache(q, k, v, paged):
+    """Whether the axes of Q and of a cache fit together."""
+    cache = "(pages, page_size, Hkv, d)" if paged else "(B, N, Hkv, d)"
+    for name, axes, expected in ("q", q, "(B, Nq, H, d)"), ("k_cache", k, cache), ("v_cache", v, cache):
+        if len(axes) != 4:
+            raise ValueError(f"{name} is {tuple(axes)}, of rank {len(axes)}; expected {expected}")
+    if k != v:
+        raise ValueError(f"k_cache is {tuple(k)} and v_cache is {tuple(v)}: they must agree")
+    if q[3] != k[3]:
+        raise ValueError(f"q is {tuple(q)} and k_cache is {tuple(k)}: d must agree")
+    if q[0] != k[0] and not paged:
+        raise ValueError(f"q is {tuple(q)} and k_cache is {tuple(k)}: B must agree")
 
 
 def scale_of(x):
@@ -78,12 +172,7 @@ def sizes(x):
     return six
 
 
-def shape(x):
-    """The six sizes as lab's command line has them; nothing for None."""
-    return "" if x is None else ",".join(map(str, sizes(x)))
-
-
-def is_bf16(x):
+def dtype_of(x):
     if not isinstance(x, str) or x not in ("fp16", "bf16"):
         raise ValueError(f"dtype is {x!r}; expected 'fp16' or 'bf16'")
-    return x == "bf16"
+    return x

@@ -33,6 +33,10 @@ class NumPy:
     def contiguous(self, x):
         return self.module.require(x, requirements=["C", "ALIGNED"])
 
+    def uploaded(self, numbers, like):
+        """NumPy's array `numbers`, where `like` is."""
+        return self.module.asarray(numbers)
+
     def empty(self, axes, dtype, x):
         return self.module.empty(axes, dtype)
 
@@ -79,6 +83,9 @@ class Jax(NumPy):
 
     def contiguous(self, x):
         return x
+
+    def uploaded(self, numbers, like):
+        return self.module.asarray(numbers, device=like.device)
 
     def empty(self, axes, dtype, x):
         return self.module.empty(axes, dtype, device=x.device).block_until_ready()
@@ -130,6 +137,7 @@ class Placed:
 
     def __init__(self, arrays):
         first, x = next(iter(arrays.items()))
+        self.first = x
         self.library = library_of(first, x)
         self.places = {}
         for name, array in arrays.items():
@@ -147,6 +155,39 @@ class Placed:
         if len(devices) > 1:
             raise ValueError("the arrays are on different devices: they must agree")
         self.on_gpu = devices.pop()[0]
+
+    def mask(self, causal, window, **numbers):
+        """Which keys a row of Q sees, and where they lie, as the C++ side takes it. Numbers in the CPU's memory are
+        checked; those on a GPU it would take a wait to read."""
+        numbers = {name: self._integers(name, x) for name, x in numbers.items() if x is not None}
+        flags = _arguments.flag("causal", causal), *_arguments.window_of(window)
+        Q, K = (self.places[name][1] for name in "QK")
+        while True:
+            self.numbers = {name: x for name, (x, _) in numbers.items()}  # which live as long as this
+            places = {name: place for name, (_, place) in numbers.items()}
+            mask = _core.mask_of(*flags, Q, K, **places)
+            if not self.on_gpu or not any(on_host for *_, on_host in places.values()):
+                return mask
+            numbers = {name: self._integers(name, self.library.uploaded(x, self.first))
+                       for name, x in self.numbers.items()}
+
+    def _integers(self, name, x):
+        """(x, where it is) of numbers: a list, an array of NumPy's, or one of Q's library and device."""
+        import numpy
+        if is_torch(x):
+            raise TypeError(f"Q is {kind(self.first)} and {name} is {kind(x)}: they must agree")
+        if isinstance(x, (list, tuple, numpy.ndarray)):
+            x = _arguments.integers(name, x)
+            return x, (*_core.place_of(x)[:2], True)
+        if library_of(name, x) is not self.library:
+            raise TypeError(f"Q is {kind(self.first)} and {name} is {kind(x)}: they must agree")
+        if str(x.dtype) != "int32":
+            raise TypeError(f"{name} is {x.dtype}; expected int32")
+        x = self.library.contiguous(x)
+        place = self.place(name, x)
+        if place[4:] != self.places["Q"][4:]:
+            raise ValueError(f"{name} is on another device than Q: they must agree")
+        return x, (*place[:2], not place[4])
 
     def place(self, name, array):
         strides = getattr(array, "strides", ())  # in bytes; JAX's arrays have none

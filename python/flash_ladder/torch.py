@@ -4,8 +4,8 @@
     o = attention(q, k, v, causal=True)
 
 A call on a GPU queues its kernels in the current stream, waits for nothing, and allocates its outputs and the stage's
-workspace alone. The operators are torch.ops.flash_ladder.attention and .attention_backward. They are C++, which the
-first import of this module compiles against the PyTorch that is there.
+workspace alone. The operators are torch.ops.flash_ladder.attention, .attention_backward and .decode. They are C++,
+which the first import of this module compiles against the PyTorch that is there.
 """
 
 import ctypes
@@ -18,7 +18,9 @@ from torch import Tensor
 
 from . import CannotRun, CheckFailed, StageName, _arguments, _arrays, _core, _home
 
-__all__ = ["attention", "attention_backward", "judge", "verdict"]
+Integers = Union[Tensor, Sequence]
+
+__all__ = ["attention", "attention_backward", "decode", "judge", "verdict"]
 
 
 def _library():
@@ -36,6 +38,7 @@ def _library():
 ctypes.CDLL(str(_library()))  # torch.ops.load_library() would show the package's symbols to all that is loaded later
 _attention = torch.ops.flash_ladder.attention.default
 _attention_backward = torch.ops.flash_ladder.attention_backward.default
+_decode = torch.ops.flash_ladder.decode.default
 
 
 def _empty_as(x):
@@ -44,33 +47,40 @@ def _empty_as(x):
 
 
 @torch.library.register_fake("flash_ladder::attention")
-def _(q, k, v, causal, window, scale, stage, backward_stage, backend):
+def _(q, k, v, causal, window, cu_seqlens_q, cu_seqlens_k, columns, scale, stage, backward_stage, backend):
+    return _empty_as(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@torch.library.register_fake("flash_ladder::decode")
+def _(q, k, v, block_table, seqused, causal, scale, stage, backend):
     return _empty_as(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake("flash_ladder::attention_backward")
-def _(q, k, v, o, lse, do, causal, window, scale, stage, backend):
+def _(q, k, v, o, lse, do, causal, window, cu_seqlens_q, cu_seqlens_k, columns, scale, stage, backend):
     return _empty_as(q), _empty_as(k), _empty_as(v)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: Optional[Sequence[int]] = None,
-              scale: Optional[float] = None, stage: Optional[StageName] = None,
-              backward_stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
+              cu_seqlens_q: Optional[Integers] = None, cu_seqlens_k: Optional[Integers] = None,
+              columns: Optional[Integers] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
+              backward_stage: Optional[StageName] = None, return_lse: bool = False,
+              backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """flash_ladder.attention of tensors, with gradients by q, k and v.
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), fp16 or bf16; in an autocast region they are cast to its type first.
+    cu_seqlens_q, cu_seqlens_k, columns: int32, on q's device or in the CPU's memory, or lists. A call checks those that
+        are not on a GPU, and copies them there. Their gradients are refused where no stage computes them.
     stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
     Returns O (B, H, Nq, d), or O and L (B, H, Nq), fp32. No gradient flows through L. With
     torch.use_deterministic_algorithms(True) the default is a stage whose results are the same bits each time; one that
     is not so and is asked for by name raises, or warns, as PyTorch's own operators do.
     """
     _require_tensors(Q=q, K=k, V=v)
-    device = "cuda" if q.is_cuda else "cpu"
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    q, k, v = _autocast(q, k, v)
     try:
-        o, lse = _attention(q, k, v, *_options(causal, window, scale), _word(stage), _word(backward_stage),
+        o, lse = _attention(q, k, v, *_mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns),
+                            _arguments.scale_of(scale), _word(stage), _word(backward_stage),
                             _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
@@ -78,15 +88,37 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
 
 
 def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, *, causal: bool = False,
-                       window: Optional[Sequence[int]] = None, scale: Optional[float] = None,
-                       stage: Optional[StageName] = None, backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
+                       window: Optional[Sequence[int]] = None, cu_seqlens_q: Optional[Integers] = None,
+                       cu_seqlens_k: Optional[Integers] = None, columns: Optional[Integers] = None,
+                       scale: Optional[float] = None, stage: Optional[StageName] = None,
+                       backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV of tensors: see flash_ladder.attention_backward."""
     _require_tensors(Q=q, K=k, V=v, O=o, L=lse, dO=do)
     try:
-        return _attention_backward(q, k, v, o, lse, do, *_options(causal, window, scale), _word(stage),
-                                   _arguments.backend_of(backend))
+        return _attention_backward(q, k, v, o, lse, do, *_mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns),
+                                   _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
+
+
+def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, block_table: Optional[Integers] = None,
+           seqused: Optional[Integers] = None, causal: bool = False, scale: Optional[float] = None,
+           stage: Optional[StageName] = None, return_lse: bool = False,
+           backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """flash_ladder.decode of tensors. Integers are as in attention(). A call that would need gradients is refused."""
+    _require_tensors(Q=q, K=k_cache, V=v_cache)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k_cache, v_cache)):
+        raise ValueError("decode has no gradients: call it under torch.no_grad()")
+    _arguments.require_cache(*(tuple(x.shape) for x in (q, k_cache, v_cache)), block_table is not None)
+    q, k, v = (x.transpose(1, 2) for x in _autocast(q, k_cache, v_cache))
+    try:
+        o, lse = _decode(q, k, v, _integers("block_table", block_table), _integers("seqused", seqused),
+                         _arguments.flag("causal", causal), _arguments.scale_of(scale), _word(stage),
+                         _arguments.backend_of(backend))
+    except RuntimeError as error:
+        raise _as_said(error) from None
+    o = o.transpose(1, 2)
+    return (o, lse) if return_lse else o
 
 
 def verdict(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool = False,
@@ -103,11 +135,7 @@ def verdict(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: 
                          f"expected {tuple(q.shape)} of {q.dtype} and {tuple(q.shape[:3])} of torch.float32")
     (B, H, Nq, d), (Hkv, Nk) = q.shape, k.shape[1:3]
     dtype = {torch.float16: "fp16", torch.bfloat16: "bf16"}[q.dtype]
-    options = f"--shape {B},{H},{Hkv},{Nq},{Nk},{d} --dtype {dtype}{' --causal' * _arguments.flag('causal', causal)}"
-    if window is not None:
-        options += " --window {},{}".format(*_arguments.window_of(window))
-    if scale is not None:
-        options += f" --scale {_arguments.scale_of(scale)}"
+    options = _arguments.case((B, H, Hkv, Nq, Nk, d), causal, window, dtype, scale)
     dense = [x.detach().cpu().contiguous() for x in (q, k, v, o, lse)]
     return json.loads(_core.judge(options, *(x.data_ptr() for x in dense), sampled_rows))
 
@@ -136,8 +164,35 @@ def judge(call: Callable, *, like: StageName = 6, quick: bool = True, device: st
     return result
 
 
-def _options(causal, window, scale):
-    return _arguments.flag("causal", causal), _arguments.window_of(window), _arguments.scale_of(scale)
+def _autocast(*tensors):
+    """Cast to the type of the autocast region, if this is in one."""
+    device = "cuda" if tensors[0].is_cuda else "cpu"
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    return [x.to(torch.get_autocast_dtype(device)) for x in tensors]
+
+
+def _mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns):
+    return (_arguments.flag("causal", causal), _arguments.window_of(window), _integers("cu_seqlens_q", cu_seqlens_q),
+            _integers("cu_seqlens_k", cu_seqlens_k), _integers("columns", columns))
+
+
+def _integers(name, x):
+    """As the operators take them: a tensor, which they check, or None."""
+    if x is None or isinstance(x, Tensor):
+        return x
+    if not isinstance(x, (list, tuple)):
+        raise TypeError(f"{name} is {_arrays.kind(x)}; expected torch.Tensor or a list")
+    try:
+        whole = torch.tensor(x).dtype == torch.int64
+    except (TypeError, ValueError):  # lists of several lengths
+        whole = False
+    if not whole:
+        raise TypeError(f"{name} is {x!r}; expected whole numbers")
+    try:
+        return torch.tensor(x, dtype=torch.int32)
+    except RuntimeError:
+        raise ValueError(f"{name} is {x!r}; expected numbers below 2^31") from None
 
 
 def _word(stage):

@@ -5,11 +5,14 @@
     model = AutoModelForCausalLM.from_config(config, attn_implementation="ladder")
 
 It takes transformers 4.54, since older ones make masks for attention that they do not know. Prefill, decoding with a
-cache, grouped heads and sliding windows run as they are. Masks are causal, a window under the causal one, or none: a
-batch with padding or a static cache is refused. So is all else that a model asks of attention and no stage computes: softcap, sinks, a bias, dropout.
+cache, grouped heads and sliding windows run as they are. Of a static cache the keys that exist are read. A batch with
+padding is computed as packed documents, without its padding, where O is 0; no stage has gradients of it. Another mask
+is refused, and so is all else that a model asks of attention and no stage computes: softcap, sinks, a bias, dropout.
 """
 
-from typing import Optional
+from typing import NamedTuple, Optional
+
+import torch
 
 from .torch import StageName, attention
 
@@ -31,18 +34,21 @@ def register(name: str = "ladder", stage: Optional[StageName] = None,
 
     def forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None, **kwargs):
         """O (B, Nq, H, d) of query (B, H, Nq, d), key and value (B, Hkv, Nk, d)."""
-        tokens = getattr(attention_mask, _TOKENS, None)
-        if attention_mask is not None and tokens is None:
-            raise ValueError(f"{name} takes no attention mask but the causal one and a window: no padding, no static cache")
+        visible = getattr(attention_mask, _VISIBLE, None)
+        if attention_mask is not None and visible is None:
+            raise ValueError(f"{name} takes no attention mask but the causal one, a window and padding")
         asked = kwargs.pop("sliding_window", None)
-        if asked is not None and asked < key.shape[2] and asked != tokens:
-            kwargs["sliding_window"] = asked
+        if visible is None and asked is not None and asked < key.shape[2]:
+            kwargs["sliding_window"] = asked  # which the mask would have
         for word, asked in {"dropout": dropout, **kwargs}.items():
             if word not in HARMLESS and not _is_nothing(asked):
                 raise ValueError(f"{name} has no {word}, and the model asks for {word}={_brief(asked)}")
-        causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-        o = attention(query, key, value, causal=causal, window=None if tokens is None else (tokens - 1, -1),
-                      scale=scaling, stage=stage, backward_stage=backward_stage)
+        options = dict(scale=scaling, stage=stage, backward_stage=backward_stage)
+        if visible is None:
+            causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+            o = attention(query, key, value, causal=causal, **options)
+        else:
+            o = visible.attend(query, key, value, **options)
         return o.transpose(1, 2).contiguous(), None
 
     AttentionInterface.register(name, forward)
@@ -59,25 +65,85 @@ def _brief(value):
     return f"a {type(value).__name__}" if hasattr(value, "shape") else repr(value)
 
 
-#: The attribute of a mask that says how many tokens its window has: the row's own and those before it
-_TOKENS = "flash_ladder_window"
+#: The attribute of a mask that says what it leaves
+_VISIBLE = "flash_ladder_visible"
 
 
 def _mask(sdpa_mask):
     """As for SDPA, which has none where rows see all keys before them; and here also while decoding: the causal mask's
-    last row is the last key's. A mask that is a window under the causal mask is marked as one."""
+    last row is the last key's. What another mask leaves is found once for all layers."""
 
     def mask(*arguments, **options):
         made = sdpa_mask(*arguments, **options)
-        if made is None:
-            return None
-        rows, keys = made.shape[-2:]
-        causal = made.new_ones(rows, keys).tril(keys - rows)
-        if bool((made == causal).all()):
-            return None
-        tokens = int(made.reshape(-1, rows, keys)[0, -1].sum())
-        if bool((made == causal.triu(keys - rows - tokens + 1)).all()):
-            setattr(made, _TOKENS, tokens)
-        return made
+        rows = options["q_length"] if "q_length" in options else len(options["cache_position"])
+        if made is None and 1 < rows != options["kv_length"]:
+            # SDPA's own causal mask is aligned top-left, which is right for the prompt in a static cache alone.
+            made = sdpa_mask(*arguments, **options | {"allow_is_causal_skip": False})
+        visible = None if made is None else _visible(made)
+        if visible is None or not visible.is_plain:
+            if visible is not None:
+                setattr(made, _VISIBLE, visible)
+            return made
+        return None
 
     return mask
+
+
+class _Visible(NamedTuple):
+    """Of each sequence a range of keys, seen by the rows that are no padding."""
+
+    rows: torch.Tensor  # (B, Nq): which are no padding
+    keys: torch.Tensor  # (B, Nk): which are in the range
+    causal: bool  # the last row sees the last key of the range, and the row before it one less
+    tokens: Optional[int]  # of a window: the row's own and those before it
+
+    @property
+    def is_plain(self):
+        return self.causal and self.tokens is None and bool(self.rows.all()) and bool(self.keys.all())
+
+    def attend(self, query, key, value, **options):
+        options |= dict(causal=self.causal, window=None if self.tokens is None else (self.tokens - 1, -1))
+        if bool(self.rows.all()) and bool((self.keys == self.keys[0]).all()):
+            there = self.keys[0].nonzero()
+            first, last = int(there[0]), int(there[-1])
+            return attention(query, key[:, :, first:last + 1], value[:, :, first:last + 1], **options)
+        rows, keys = self.rows.flatten().nonzero()[:, 0], self.keys.flatten().nonzero()[:, 0]
+        packed = attention(_packed(query, rows), _packed(key, keys), _packed(value, keys), cu_seqlens_q=_begins(self.rows),
+                           cu_seqlens_k=_begins(self.keys), **options)
+        B, H, N, d = query.shape
+        o = query.new_zeros(B * N, H, d).index_copy(0, rows, packed[0].transpose(0, 1))
+        return o.view(B, N, H, d).transpose(1, 2)
+
+
+def _packed(x, tokens):
+    """(1, heads, tokens, d) of x (B, heads, N, d)"""
+    return x.transpose(1, 2).flatten(0, 1)[tokens].transpose(0, 1)[None]
+
+
+def _begins(tokens):
+    """Where the tokens (B, N) of each sequence begin once they are packed, and how many there are."""
+    return torch.nn.functional.pad(tokens.sum(1).cumsum(0), (1, 0)).int()
+
+
+def _visible(made):
+    """What a mask (B, 1, Nq, Nk) leaves; None if it is no range of keys for each sequence, seen by all rows or up to
+    their own key, or from so many tokens before it. What rows of padding see does not matter."""
+    seen = made[:, 0]
+    Nq, Nk = seen.shape[1:]
+    row, key = torch.arange(Nq, device=made.device), torch.arange(Nk, device=made.device)
+    some = seen.any(1)
+    first = torch.where(some, key, Nk).amin(1, keepdim=True)
+    end = torch.where(some, key + 1, 0).amax(1, keepdim=True)
+    keys = (key >= first) & (key < end)
+    if bool((seen == keys[:, None]).all()):
+        return _Visible(row.expand(len(keys), Nq) >= 0, keys, Nq == 1, None)
+    # Row 0's own key: the last that any row sees, as far before the row as the row is after row 0.
+    own = row + int((torch.where(seen, key, -1).amax(2) - row).amax())
+    rows = (own >= first) & (own < end)
+    causal = keys[:, None] & (key <= own[:, None])
+    tokens = int(torch.where(rows, seen.sum(2), 0).amax())
+    for window in None, tokens:
+        expected = causal if window is None else causal & (key > own[:, None] - window)
+        if bool(((seen == expected).all(2) | ~rows).all()):
+            return _Visible(rows, keys, True, window)
+    return None

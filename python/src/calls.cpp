@@ -5,16 +5,20 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <shared_mutex>
+#include <span>
 #include <utility>
 
 #include "harness/base/file.h"
@@ -44,8 +48,6 @@
 
 namespace ladder::python {
 namespace {
-
-using Axes = std::array<std::int64_t, 4>;
 
 const OnStep silent = [](const std::string&, int, int) {};
 
@@ -152,11 +154,18 @@ void require_axes(const char* tensor, const Axes& got, const char* like, const A
 /// Tells the CPU back-end of the caller's memory, until the end of its scope.
 class Registered {
   public:
-    Registered(const Problem& p) {
+    /// K and V have `slots`: (B, Hkv, Nk, d), or (pages, Hkv, page_size, d).
+    Registered(const Problem& p, const Axes& slots) {
         const bool forward = p.dO.data == nullptr;
+        const int entries = static_cast<int>(slots[0]), rows = static_cast<int>(slots[2]);
         add(p.Q, p.B, p.H, p.Nq, p.d, "Q", false);
-        add(p.K, p.B, p.Hkv, p.Nk, p.d, "K", false);
-        add(p.V, p.B, p.Hkv, p.Nk, p.d, "V", false);
+        add(p.K, entries, p.Hkv, rows, p.d, "K", false);
+        add(p.V, entries, p.Hkv, rows, p.d, "V", false);
+        add(p.columns.bounds, std::size_t(p.B) * p.columns.heads * p.Nk * p.columns.count, "column bounds");
+        add(p.documents.rows, std::size_t(p.documents.count) + 1, "rows of documents");
+        add(p.documents.keys, std::size_t(p.documents.count) + 1, "keys of documents");
+        add(p.lengths, std::size_t(p.B), "lengths");
+        if (p.page_size > 0) add(p.block_table, std::size_t(p.B) * (p.Nk / p.page_size), "block table");
         add(p.O, p.B, p.H, p.Nq, p.d, "O", forward);
         add({p.L, std::int64_t{2} * p.H * p.Nq, std::int64_t{2} * p.Nq, 2}, p.B, p.H, p.Nq, 2, "L", forward);
         if (forward) return;
@@ -179,6 +188,12 @@ class Registered {
         known_.push_back(x.data);
     }
 
+    void add(const int* numbers, std::size_t count, const char* name) {
+        if (numbers == nullptr) return;
+        known_.push_back(const_cast<int*>(numbers));
+        simt::register_allocation(known_.back(), count * sizeof(int), name, false);
+    }
+
     std::vector<void*> known_;
 };
 #endif
@@ -197,12 +212,30 @@ class InStream {
 };
 #endif
 
-Case case_of(const std::string& shape, Mask mask, DType dtype) {
-    Case c;
-    c.shape = parse_shape(shape);
-    c.causal = mask.causal;
-    c.features.window = mask.window;
-    c.dtype = dtype;
+/// What a stage has to take for the mask. Which documents or bounds they are makes no difference to that.
+Features features_of(const Mask& mask) {
+    const char* const some = "some";
+    Features features;
+    features.window = mask.window;
+    if (mask.columns.count > 0) features.columns = some;
+    if (mask.documents.count > 0) features.documents = some;
+    if (mask.lengths != nullptr) features.lengths = some;
+    features.page_size = mask.page_size;
+    return features;
+}
+
+/// " with a sliding window, packed documents"
+std::string features_text(const Mask& mask) {
+    std::vector<const char*> names;
+    for (const Feature feature : features_of(features_of(mask))) names.push_back(name(feature));
+    return names.empty() ? "" : fmt::format(" with {}", fmt::join(names, ", "));
+}
+
+/// Case `options`, for a stage that takes it.
+Case case_of(const Stage& stage, const std::string& options) {
+    Case c = parse_case(options);
+    c.pass = stage.pass;
+    require_taken(stage, c);
     return c;
 }
 
@@ -254,15 +287,15 @@ std::string current(const std::string& word) {
 
 /// What runs on a back-end where no stage is named; on a CPU one of those that run on any GPU. `exactly`: one
 /// of those whose results are the same bits each time.
-const Stage& default_for(bool forward, const Axes& Q, const Axes& K, Mask mask, const std::string& backend,
-                         bool exactly) {
+const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask& mask,
+                         const std::string& backend, bool exactly) {
     const Device& device = device_of(backend_of(backend));
     static std::map<std::pair<Backend, bool>, DefaultStages> known;
     static std::mutex mutex;
     ProblemLabel problem;
     problem.shape = shape_of(list(Q), list(K), list(K), Layout::bhnd, next_head_dim(Q[3]));
     problem.causal = mask.causal;
-    problem.features.window = mask.window;
+    problem.features = features_of(mask);
     problem.pass = forward ? Pass::forward : Pass::backward;
     const std::lock_guard lock(mutex);
     auto found = known.find({device.backend(), exactly});
@@ -275,12 +308,107 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, Mask mask, 
         found = known.try_emplace({device.backend(), exactly}, recorded_times(), runs).first;
     }
     if (const Stage* stage = found->second.find(problem)) return *stage;
-    throw BadUsage(fmt::format("no stage computes {} at head dimension {} on {}",
-                               forward ? "attention" : "its gradients", problem.shape.d,
+    throw BadUsage(fmt::format("no stage computes {}{} at head dimension {} on {}",
+                               forward ? "attention" : "its gradients", features_text(mask), problem.shape.d,
                                device.description()));
 }
 
+/// Throws BadUsage with what is wrong with numbers of this name.
+template <class... Words>
+[[noreturn]] void refuse(const char* name, fmt::format_string<Words...> what, Words&&... words) {
+    throw BadUsage(fmt::format("{}: {}", name, fmt::format(what, std::forward<Words>(words)...)));
+}
+
+void require_axes(const char* name, const Integers& numbers, const std::vector<std::int64_t>& axes) {
+    if (numbers.axes != axes)
+        refuse(name, "they are {}; expected {}", axes_text(numbers.axes), axes_text(axes));
+}
+
+/// The numbers, or nothing if they are elsewhere.
+std::span<const int> readable(const Integers& numbers) {
+    if (!numbers.on_host || numbers.axes.empty()) return {};
+    const std::int64_t count =
+        std::accumulate(numbers.axes.begin(), numbers.axes.end(), std::int64_t{1}, std::multiplies());
+    return {reinterpret_cast<const int*>(numbers.data), static_cast<std::size_t>(count)};
+}
+
+/// Every one from 0 to `most`.
+void require_range(const char* name, std::span<const int> numbers, const char* what, std::int64_t most) {
+    for (const int number : numbers) {
+        if (number < 0 || number > most) refuse(name, "{} is {}; expected 0 to {}", what, number, most);
+    }
+}
+
+/// Cumulative lengths of documents of N rows or keys: 0, numbers that do not fall, N.
+const int* documents_of(const char* name, const Integers& numbers, const char* what, std::int64_t N) {
+    if (numbers.axes.size() != 1 || numbers.axes[0] < 2 || numbers.axes[0] > INT_MAX)
+        refuse(name, "they are {}; expected (documents + 1)", axes_text(numbers.axes));
+    const auto begin = readable(numbers);
+    if (!begin.empty()) {
+        if (begin.front() != 0) refuse(name, "the first is {}; expected 0", begin.front());
+        if (begin.back() != N) refuse(name, "the last is {}; expected {} = {}", begin.back(), what, N);
+        const auto fall = std::adjacent_find(begin.begin(), begin.end(), std::greater());
+        if (fall != begin.end()) refuse(name, "{} comes after {}: no length is negative", fall[1], fall[0]);
+    }
+    return reinterpret_cast<const int*>(numbers.data);
+}
+
 }  // namespace
+
+Mask mask_of(bool causal, Window window, const Numbers& numbers, const Axes& Q, const Axes& K) {
+    const auto& [rows, keys, columns, lengths, table] = numbers;
+    Mask mask;
+    mask.causal = causal;
+    mask.window = window;
+    if (!table.axes.empty()) {
+        if (table.axes.size() != 2 || table.axes[0] != Q[0] || table.axes[1] < 1)
+            refuse("block_table", "it is {}; expected ({}, pages of a request)", axes_text(table.axes), Q[0]);
+        if (K[2] > 1 << 16 || !std::has_single_bit(static_cast<std::uint64_t>(K[2])))
+            refuse("block_table", "a page has {} keys; expected a power of two up to 65536", K[2]);
+        if (table.axes[1] > INT_MAX / K[2]) refuse("block_table", "{} pages are too many", table.axes[1]);
+        mask.block_table = reinterpret_cast<const int*>(table.data);
+        mask.request_pages = static_cast<int>(table.axes[1]);
+        mask.page_size = static_cast<int>(K[2]);
+    }
+    const std::int64_t Nk = mask.keys(Q, K)[2];
+    if (!lengths.axes.empty()) {
+        require_axes("seqused", lengths, {Q[0]});
+        require_range("seqused", readable(lengths), "a length", Nk);
+        mask.lengths = reinterpret_cast<const int*>(lengths.data);
+    }
+    if (lengths.on_host) {  // otherwise nothing says which of a request's entries mean something
+        const auto pages = readable(table), keys_of = readable(lengths);
+        for (std::size_t i = 0; i < pages.size(); ++i) {
+            const std::size_t b = i / mask.request_pages, first_key = i % mask.request_pages * mask.page_size;
+            const bool used = keys_of.empty() || first_key < static_cast<std::size_t>(keys_of[b]);
+            if (used) require_range("block_table", pages.subspan(i, 1), "a page", K[0] - 1);
+        }
+    }
+    if (!keys.axes.empty() && rows.axes.empty())
+        refuse("cu_seqlens_k", "they are given without cu_seqlens_q");
+    if (!rows.axes.empty()) {
+        if (Q[0] != 1)
+            refuse("cu_seqlens_q", "documents are packed in one sequence: B must be 1, and is {}", Q[0]);
+        const Integers& own = keys.axes.empty() ? rows : keys;
+        mask.documents.rows = documents_of("cu_seqlens_q", rows, "Nq", Q[2]);
+        mask.documents.keys =
+            documents_of(keys.axes.empty() ? "cu_seqlens_q" : "cu_seqlens_k", own, "Nk", Nk);
+        require_axes("cu_seqlens_k", own, rows.axes);
+        mask.documents.count = static_cast<int>(rows.axes[0] - 1);
+    }
+    if (!columns.axes.empty()) {
+        const auto& axes = columns.axes;
+        if (axes.size() != 4 || axes[0] != Q[0] || axes[1] < 1 || Q[1] % axes[1] != 0 || axes[2] != Nk ||
+            (axes[3] != 1 && axes[3] != 2 && axes[3] != 4)) {
+            refuse("columns", "they are {}; expected ({}, a divisor of {} heads, {}, 1, 2 or 4 bounds)",
+                   axes_text(axes), Q[0], Q[1], Nk);
+        }
+        require_range("columns", readable(columns), "a bound", Q[2]);
+        mask.columns = {reinterpret_cast<const int*>(columns.data), static_cast<int>(axes[1]),
+                        static_cast<int>(axes[3])};
+    }
+    return mask;
+}
 
 Kernel::Kernel(const std::string& word, const std::string& backend)
     : stage_(&select_stage(word)), backend_(backend_of(backend)) {
@@ -326,14 +454,14 @@ std::size_t Kernel::workspace_bytes(const Axes& Q, const Axes& K) {
 }
 
 Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, const Tensor& V,
-                        const Tensor& O, std::uintptr_t L, DType dtype, Mask mask,
+                        const Tensor& O, std::uintptr_t L, DType dtype, const Mask& mask,
                         std::optional<double> scale, std::uintptr_t workspace) const {
     Problem p;
     static_cast<Shape&>(p) = sizes.shape;
     require_axes("O", O.axes, "Q", Q.axes);
     p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
     if (!std::isfinite(p.scale)) throw BadUsage("scale must be a finite number");
-    require_taken(*stage_, Case{.shape = sizes.shape, .features = {.window = mask.window}});
+    require_taken(*stage_, Case{.shape = sizes.shape, .features = features_of(mask)});
     if (L % sizeof(float) != 0) throw BadUsage("L: it must begin at a multiple of 4 bytes");
     const Device& device = device_of(backend_);
     if (dtype == DType::bf16 && device.compute_capability() < 80) {
@@ -347,6 +475,11 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     p.L = reinterpret_cast<float*>(L);
     p.causal = mask.causal;
     p.window = mask.window;
+    p.columns = mask.columns;
+    p.documents = mask.documents;
+    p.lengths = mask.lengths;
+    p.block_table = mask.block_table;
+    p.page_size = mask.page_size;
     p.dtype = dtype;
     p.workspace = reinterpret_cast<void*>(workspace);
     p.sm_count = device.sm_count();
@@ -354,18 +487,18 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
 }
 
 void Kernel::forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
-                     DType dtype, Mask mask, std::optional<double> scale, std::uintptr_t workspace,
+                     DType dtype, const Mask& mask, std::optional<double> scale, std::uintptr_t workspace,
                      std::uintptr_t stream) {
     const Call call;
     if (!is_forward())
         throw BadUsage(fmt::format("{} computes gradients (dQ, dK and dV), not attention", stage_->folder()));
-    const Sizes sizes = this->sizes(Q.axes, K.axes, V.axes);
-    run(sizes, problem(sizes, Q, K, V, O, L, dtype, mask, scale, workspace), stream);
+    const Sizes sizes = this->sizes(Q.axes, mask.keys(Q.axes, K.axes), mask.keys(Q.axes, V.axes));
+    run(sizes, problem(sizes, Q, K, V, O, L, dtype, mask, scale, workspace), K.axes, stream);
 }
 
 void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
                       const Tensor& dO, const Tensor& dQ, const Tensor& dK, const Tensor& dV, DType dtype,
-                      Mask mask, std::optional<double> scale, std::uintptr_t workspace,
+                      const Mask& mask, std::optional<double> scale, std::uintptr_t workspace,
                       std::uintptr_t stream) {
     const Call call;
     if (is_forward())
@@ -380,17 +513,17 @@ void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const T
     p.dQ = view_of("dQ", dQ);
     p.dK = view_of("dK", dK);
     p.dV = view_of("dV", dV);
-    run(sizes, p, stream);
+    run(sizes, p, K.axes, stream);
 }
 
 void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
-                 [[maybe_unused]] std::uintptr_t stream) const {
+                 [[maybe_unused]] const Axes& slots, [[maybe_unused]] std::uintptr_t stream) const {
     if (backend_ != Backend::gpu) {
 #ifdef LADDER_HAS_CPU
         const std::lock_guard lock(cpu_mutex());
         Device& device = device_of(backend_);
         const Workspace workspace(device, *stage_, problem);
-        const Registered registered(problem);
+        const Registered registered(problem, slots);
         Problem with_workspace = problem;
         with_workspace.workspace = workspace.data();
         device.run(*stage_, with_workspace);
@@ -413,7 +546,7 @@ void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
 }
 
 Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const std::string& backend,
-                  const Axes& Q, const Axes& K, Mask mask, bool exactly) {
+                  const Axes& Q, const Axes& K, const Mask& mask, bool exactly) {
     const Call call;
     const bool is_folder = word && word->find('/') != std::string::npos;
     const std::string stage = is_folder ? current(*word)
@@ -455,8 +588,8 @@ void prepare(const std::vector<std::string>& words, const std::string& backend) 
     compile_stages(runnable(select_stages(words), device), device.backend(), silent);
 }
 
-std::string default_stage(bool forward, const Axes& Q, const Axes& K, Mask mask, const std::string& backend,
-                          bool exactly) {
+std::string default_stage(bool forward, const Axes& Q, const Axes& K, const Mask& mask,
+                          const std::string& backend, bool exactly) {
     const Call call;
     return default_for(forward, Q, K, mask, backend, exactly).folder();
 }
@@ -481,17 +614,15 @@ std::string list_stages(const std::vector<std::string>& words) {
 }
 
 std::string verify(const std::vector<std::string>& words, const std::string& backend,
-                   const std::string& shape, Mask mask, DType dtype, bool quick) {
+                   const std::string& options, bool quick) {
     const Call call;
     const auto selected = select_stages(words);
     Device& device = device_of(backend_of(backend));
     std::vector<Verification> verifications;
     for (const Stage* stage : selected) {
         std::vector<Case> cases = verification_cases(*stage, quick ? Cover::each : Cover::all);
-        if (!shape.empty()) {
-            cases = {case_of(shape, mask, dtype)};
-            cases.front().pass = stage->pass;
-            require_taken(*stage, cases.front());
+        if (!options.empty()) {
+            cases = {case_of(*stage, options)};
             require_memory(cases.front().shape, device, stage->pass);
         }
         verifications.emplace_back(stage, std::move(cases));
@@ -520,7 +651,7 @@ std::string cases(const std::string& word, bool quick) {
     const Call call;
     auto list = nlohmann::ordered_json::array();
     for (const Case& c : verification_cases(select_stage(word), quick ? Cover::each : Cover::all)) {
-        if (!features_of(c).empty()) continue;
+        if (!features_of(c.features).empty()) continue;
         const auto place = [&](auto tensor) -> nlohmann::ordered_json {
             const Placement at = placement(c, tensor);
             return {{"axes", {at.B, at.heads, at.N, at.d}}, {"strides", {at.batch, at.head, at.row, 1}}};
@@ -568,15 +699,13 @@ std::string judge(const std::string& options, std::uintptr_t Q, std::uintptr_t K
         .dump();
 }
 
-std::string count(const std::string& word, const std::string& shape, Mask mask, DType dtype) {
+std::string count(const std::string& word, const std::string& options) {
     const Call call;
     const Stage& stage = select_stage(word);
     const Backend backend = has_device(Backend::checked) ? Backend::checked : Backend::cpu;
     Device& device = device_of(backend);
-    Case c = case_of(shape, mask, dtype);
-    c.pass = stage.pass;
+    const Case c = case_of(stage, options);
     require_head_dim(stage, c.shape.d);
-    require_taken(stage, c);
     require_memory(c.shape, device, stage.pass);
     const std::lock_guard lock(cpu_mutex());
     const Work work = count_work(device, stage, c, make_inputs(c));
@@ -586,18 +715,16 @@ std::string count(const std::string& word, const std::string& shape, Mask mask, 
     return counters.dump();
 }
 
-std::string time(const std::string& word, const std::string& shape, Mask mask, DType dtype) {
+std::string time(const std::string& word, const std::string& options) {
     const Call call;
     const Stage& stage = select_stage(word);
-    TimingOptions options;
-    Case c = case_of(shape, mask, dtype);
-    c.pass = stage.pass;
+    const Case c = case_of(stage, options);
     require_head_dim(stage, c.shape.d);
-    require_taken(stage, c);
-    options.cases = {{"custom", c}};
+    TimingOptions timing;
+    timing.cases = {{"custom", c}};
     Device& gpu = device_of(Backend::gpu);
     require_memory(c.shape, gpu, stage.pass);
-    const Results results = time_stages(gpu, {stage}, options, silent);
+    const Results results = time_stages(gpu, {stage}, timing, silent);
     const Row& row = results.rows.at(0);
     if (!row.timing) throw CannotRun(row.why_not);
     return nlohmann::json{{"stage", stage.folder()},

@@ -22,11 +22,42 @@ struct Tensor {
     std::array<std::int64_t, 4> strides{};
 };
 
-/// Which keys a row sees.
+using Axes = std::array<std::int64_t, 4>;
+
+/// int32 numbers of the caller's, next to each other.
+struct Integers {
+    std::uintptr_t data = 0;
+    std::vector<std::int64_t> axes;  ///< empty for none
+    bool on_host = true;             ///< those on a GPU are not read here: that would wait for it
+};
+
+/// What a call is given of them, in the package's words.
+struct Numbers {
+    Integers cu_seqlens_q, cu_seqlens_k;  ///< Documents: (count + 1); without the second the first is both
+    Integers columns;                     ///< Columns: (B, heads, Nk, bounds)
+    Integers seqused;                     ///< Problem::lengths: (B)
+    Integers block_table;                 ///< (B, pages of a request)
+};
+
+/// Which keys a row sees, and where they lie: of a Problem, all but its tensors.
 struct Mask {
     bool causal = false;
     Window window;
+    Columns columns;
+    Documents documents;
+    const int* lengths = nullptr;
+    const int* block_table = nullptr;
+    int request_pages = 0, page_size = 0;
+
+    /// (B, Hkv, Nk, d) of such K, which may be a pool: (pages, Hkv, page_size, d).
+    Axes keys(const Axes& Q, const Axes& K) const {
+        return page_size == 0 ? K : Axes{Q[0], K[1], std::int64_t{request_pages} * page_size, K[3]};
+    }
 };
+
+/// The mask of a call. Throws BadUsage if numbers do not fit Q and K of these axes, or each other. Every one
+/// that lies in the host's memory is looked at here, and nowhere later.
+Mask mask_of(bool causal, Window window, const Numbers& numbers, const Axes& Q, const Axes& K);
 
 /// A stage, compiled and loaded for one back-end.
 class Kernel {
@@ -39,30 +70,31 @@ class Kernel {
     bool repeats_exactly() const { return stage_->repeats_exactly; }
     std::string folder() const { return stage_->folder(); }
 
+    // Axes of K and V are (B, Hkv, Nk, d), whether they lie in pages or not: see Mask::keys().
+
     /// The head dimension at which it computes for Q, K and V of these axes: theirs, or the next that the
     /// stage has, for which a caller of forward() or backward() adds columns of zeros. Throws BadUsage if
     /// none is as large, or if the axes do not fit together.
-    std::int64_t width(const std::array<std::int64_t, 4>& Q, const std::array<std::int64_t, 4>& K,
-                       const std::array<std::int64_t, 4>& V) const;
+    std::int64_t width(const Axes& Q, const Axes& K, const Axes& V) const;
 
     /// Bytes of workspace that a call on a GPU needs for Q and K of these axes; a CPU's calls bring their
     /// own.
-    std::size_t workspace_bytes(const std::array<std::int64_t, 4>& Q, const std::array<std::int64_t, 4>& K);
+    std::size_t workspace_bytes(const Axes& Q, const Axes& K);
 
     /// O (B, H, Nq, d) and L (B, H, Nq), contiguous fp32, of Q, K and V, which no one copies. On a GPU the
     /// call is queued in `stream` and returns; on a CPU it is over. Throws BadUsage if the tensors do not fit
     /// together or the stage, CannotRun and CheckFailed as Device::run().
     void forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
-                 DType dtype, Mask mask, std::optional<double> scale, std::uintptr_t workspace,
+                 DType dtype, const Mask& mask, std::optional<double> scale, std::uintptr_t workspace,
                  std::uintptr_t stream);
 
     /// dQ, dK and dV, in the same way, of O and L that a forward pass has left.
     void backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
                   const Tensor& dO, const Tensor& dQ, const Tensor& dK, const Tensor& dV, DType dtype,
-                  Mask mask, std::optional<double> scale, std::uintptr_t workspace, std::uintptr_t stream);
+                  const Mask& mask, std::optional<double> scale, std::uintptr_t workspace,
+                  std::uintptr_t stream);
 
   private:
-    using Axes = std::array<std::int64_t, 4>;
     struct Sizes {
         Axes Q{}, K{}, V{};
         Shape shape;
@@ -70,9 +102,10 @@ class Kernel {
     };
     Sizes sizes(const Axes& Q, const Axes& K, const Axes& V);
     Problem problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O,
-                    std::uintptr_t L, DType dtype, Mask mask, std::optional<double> scale,
+                    std::uintptr_t L, DType dtype, const Mask& mask, std::optional<double> scale,
                     std::uintptr_t workspace) const;
-    void run(const Sizes& sizes, const Problem& problem, std::uintptr_t stream) const;
+    /// K and V have `slots`: their own axes, or those of a pool.
+    void run(const Sizes& sizes, const Problem& problem, const Axes& slots, std::uintptr_t stream) const;
 
     const Stage* stage_;
     Backend backend_;
@@ -84,8 +117,7 @@ class Kernel {
 /// DefaultStages finds among those that run on this back-end. A kernel of one's own is loaded as it is now,
 /// and again when its kernel.cu has changed.
 Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const std::string& backend,
-                  const std::array<std::int64_t, 4>& Q, const std::array<std::int64_t, 4>& K, Mask mask,
-                  bool exactly = false);
+                  const Axes& Q, const Axes& K, const Mask& mask, bool exactly = false);
 
 /// Where sources and compiled kernels are: see use_folders(). Before all else, and once.
 void start(const std::string& sources, const std::string& build);
@@ -102,26 +134,26 @@ void prepare(const std::vector<std::string>& words, const std::string& backend);
 /// The stage that runs for Q and K of these axes where none is named, as a folder's name. `exactly`: of those
 /// whose results are the same bits each time. A head dimension that no stage has is computed at the next that
 /// one has. Throws BadUsage if there is none.
-std::string default_stage(bool forward, const std::array<std::int64_t, 4>& Q,
-                          const std::array<std::int64_t, 4>& K, Mask mask, const std::string& backend,
-                          bool exactly = false);
+std::string default_stage(bool forward, const Axes& Q, const Axes& K, const Mask& mask,
+                          const std::string& backend, bool exactly = false);
 
-/// Each of these is JSON. `words` names stages as on lab's command line.
+/// Each of these is JSON. `words` names stages as on lab's command line; `options` are a case of theirs, as
+/// on `lab verify`'s.
 std::string list_stages(const std::vector<std::string>& words);
-/// `shape`: "B,H,Hkv,Nq,Nk,d", or empty for the stage's own cases, of which `quick` takes few.
+/// Without options of the stage's own cases, of which `quick` takes few.
 std::string verify(const std::vector<std::string>& words, const std::string& backend,
-                   const std::string& shape, Mask mask, DType dtype, bool quick);
-std::string count(const std::string& word, const std::string& shape, Mask mask, DType dtype);
-/// The cases of a stage that verify() takes, but for those with a Feature: options of `lab verify`, and what
-/// a call of the case is given.
+                   const std::string& options, bool quick);
+std::string count(const std::string& word, const std::string& options);
+/// The cases of a stage that verify() takes, but for those with a Feature: options, and what a call of the
+/// case is given.
 std::string cases(const std::string& word, bool quick);
 /// Fills Q, K and V, dense (B, heads, N, d) in the CPU's memory, with the inputs of a case.
 void fill_inputs(const std::string& options, std::uintptr_t Q, std::uintptr_t K, std::uintptr_t V);
 /// The verdict on O (B, H, Nq, d) and L (B, H, Nq), fp32, of such Q, K and V; on `sampled_rows` query rows of
-/// each head if it is not 0. `options` give the shape, type, mask and scale.
+/// each head if it is not 0.
 std::string judge(const std::string& options, std::uintptr_t Q, std::uintptr_t K, std::uintptr_t V,
                   std::uintptr_t O, std::uintptr_t L, int sampled_rows);
 /// Throws CannotRun without a GPU.
-std::string time(const std::string& word, const std::string& shape, Mask mask, DType dtype);
+std::string time(const std::string& word, const std::string& options);
 
 }  // namespace ladder::python

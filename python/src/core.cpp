@@ -17,7 +17,6 @@ using namespace ladder::python;
 
 namespace {
 
-using Axes = std::array<std::int64_t, 4>;
 /// Where an array is, as (address, axes, strides).
 using Place = std::tuple<std::uintptr_t, Axes, Axes>;
 
@@ -26,12 +25,13 @@ Tensor tensor(const Place& place) {
     return {data, axes, strides};
 }
 
-/// A mask, as (causal, left, right).
-using Masked = std::tuple<bool, int, int>;
+/// Integers, as (address, axes, whether they lie in the host's memory).
+using Whole = std::optional<std::tuple<std::uintptr_t, std::vector<std::int64_t>, bool>>;
 
-Mask mask_of(const Masked& mask) {
-    const auto [causal, left, right] = mask;
-    return {causal, {left, right}};
+Integers integers(const Whole& whole) {
+    if (!whole) return {};
+    const auto& [data, axes, on_host] = *whole;
+    return {data, axes, on_host};
 }
 
 ladder::DType dtype_of(bool bf16) {
@@ -66,16 +66,29 @@ NB_MODULE(_core, m) {
     });
     using Free = nb::call_guard<nb::gil_scoped_release>;
 
+    nb::class_<Mask>(m, "Mask").def("keys", &Mask::keys, "Q"_a, "K"_a);
+    m.def(
+        "mask_of",
+        [](bool causal, int left, int right, const Axes& Q, const Axes& K, const Whole& cu_seqlens_q,
+           const Whole& cu_seqlens_k, const Whole& columns, const Whole& seqused, const Whole& block_table) {
+            const Numbers numbers{integers(cu_seqlens_q), integers(cu_seqlens_k), integers(columns),
+                                  integers(seqused), integers(block_table)};
+            return mask_of(causal, {left, right}, numbers, Q, K);
+        },
+        "causal"_a, "left"_a, "right"_a, "Q"_a, "K"_a, "cu_seqlens_q"_a = nb::none(),
+        "cu_seqlens_k"_a = nb::none(), "columns"_a = nb::none(), "seqused"_a = nb::none(),
+        "block_table"_a = nb::none());
     nb::class_<Kernel>(m, "Kernel")
         .def("workspace_bytes", &Kernel::workspace_bytes, "Q"_a, "K"_a)
+        .def("folder", &Kernel::folder)
         .def("width", &Kernel::width, "Q"_a, "K"_a, "V"_a)
         .def(
             "forward",
             [](Kernel& kernel, const Place& Q, const Place& K, const Place& V, const Place& O,
-               std::uintptr_t L, bool bf16, const Masked& mask, std::optional<double> scale,
+               std::uintptr_t L, bool bf16, const Mask& mask, std::optional<double> scale,
                std::uintptr_t workspace, std::uintptr_t stream) {
-                kernel.forward(tensor(Q), tensor(K), tensor(V), tensor(O), L, dtype_of(bf16), mask_of(mask),
-                               scale, workspace, stream);
+                kernel.forward(tensor(Q), tensor(K), tensor(V), tensor(O), L, dtype_of(bf16), mask, scale,
+                               workspace, stream);
             },
             "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "bf16"_a, "mask"_a, "scale"_a.none(), "workspace"_a,
             "stream"_a, Free())
@@ -83,11 +96,10 @@ NB_MODULE(_core, m) {
             "backward",
             [](Kernel& kernel, const Place& Q, const Place& K, const Place& V, const Place& O,
                std::uintptr_t L, const Place& dO, const Place& dQ, const Place& dK, const Place& dV,
-               bool bf16, const Masked& mask, std::optional<double> scale, std::uintptr_t workspace,
+               bool bf16, const Mask& mask, std::optional<double> scale, std::uintptr_t workspace,
                std::uintptr_t stream) {
                 kernel.backward(tensor(Q), tensor(K), tensor(V), tensor(O), L, tensor(dO), tensor(dQ),
-                                tensor(dK), tensor(dV), dtype_of(bf16), mask_of(mask), scale, workspace,
-                                stream);
+                                tensor(dK), tensor(dV), dtype_of(bf16), mask, scale, workspace, stream);
             },
             "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "dO"_a, "dQ"_a, "dK"_a, "dV"_a, "bf16"_a, "mask"_a,
             "scale"_a.none(), "workspace"_a, "stream"_a, Free());
@@ -95,7 +107,7 @@ NB_MODULE(_core, m) {
         "kernel_of",
         [](bool forward, const std::optional<std::string>& stage, const std::string& backend, const Axes& Q,
            const Axes& K,
-           const Masked& mask) -> Kernel& { return kernel_of(forward, stage, backend, Q, K, mask_of(mask)); },
+           const Mask& mask) -> Kernel& { return kernel_of(forward, stage, backend, Q, K, mask); },
         "forward"_a, "stage"_a.none(), "backend"_a, "Q"_a, "K"_a, "mask"_a, nb::rv_policy::reference, Free());
 
     m.def("place_of", &place_of);
@@ -103,31 +115,12 @@ NB_MODULE(_core, m) {
     m.attr("built_by") = LADDER_COMPILER_FAMILY;
     m.def("start", &start);
     m.def("why_not", &why_not, Free());
-    m.def(
-        "default_stage",
-        [](bool forward, const Axes& Q, const Axes& K, const Masked& mask, const std::string& backend) {
-            return default_stage(forward, Q, K, mask_of(mask), backend);
-        },
-        "forward"_a, "Q"_a, "K"_a, "mask"_a, "backend"_a, Free());
+    m.def("default_stage", &default_stage, "forward"_a, "Q"_a, "K"_a, "mask"_a, "backend"_a,
+          "exactly"_a = false, Free());
     m.def("list_stages", &list_stages, Free());
-    m.def(
-        "verify",
-        [](const std::vector<std::string>& words, const std::string& backend, const std::string& shape,
-           const Masked& mask, bool bf16,
-           bool quick) { return verify(words, backend, shape, mask_of(mask), dtype_of(bf16), quick); },
-        Free());
-    m.def(
-        "count",
-        [](const std::string& word, const std::string& shape, const Masked& mask, bool bf16) {
-            return ladder::python::count(word, shape, mask_of(mask), dtype_of(bf16));
-        },
-        Free());
-    m.def(
-        "time",
-        [](const std::string& word, const std::string& shape, const Masked& mask, bool bf16) {
-            return ladder::python::time(word, shape, mask_of(mask), dtype_of(bf16));
-        },
-        Free());
+    m.def("verify", &verify, Free());
+    m.def("count", &ladder::python::count, Free());
+    m.def("time", &ladder::python::time, Free());
     m.def("cases", &cases, Free());
     m.def("fill_inputs", &fill_inputs, Free());
     m.def("judge", &judge, Free());

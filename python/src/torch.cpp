@@ -1,6 +1,6 @@
 /// @file
-/// PyTorch's operators flash_ladder::attention and flash_ladder::attention_backward, with the gradients of
-/// the first. flash_ladder/torch.py compiles this against the PyTorch that it finds, and says what it does.
+/// PyTorch's operators flash_ladder::attention, with its gradients, attention_backward and decode.
+/// flash_ladder/torch.py compiles this against the PyTorch that it finds, and says what it does.
 
 #include <ATen/Context.h>
 #include <ATen/DeviceGuard.h>
@@ -35,7 +35,9 @@ namespace {
 using at::Tensor;
 using Word = std::optional<c10::string_view>;
 using Scale = std::optional<double>;
-using Axes = std::array<std::int64_t, 4>;
+using Optional = std::optional<Tensor>;
+using ladder::python::Axes;
+using ladder::python::Mask;
 
 std::optional<std::string> text(Word word) {
     return word ? std::optional(std::string(*word)) : std::nullopt;
@@ -117,47 +119,90 @@ Tensor narrowed(const Tensor& x, const Tensor& like) {
     return narrow;
 }
 
-ladder::python::Mask mask_of(bool causal, at::IntArrayRef window) {
-    TORCH_CHECK_VALUE(window.size() == 2, "window has ", window.size(), " numbers; expected left and right");
-    return {causal, {static_cast<int>(window[0]), static_cast<int>(window[1])}};
-}
+/// What a call says of the keys that a row sees, and where they lie.
+struct Masking {
+    bool causal;
+    std::vector<std::int64_t> window;
+    Optional cu_seqlens_q = {}, cu_seqlens_k = {}, columns = {}, seqused = {}, block_table = {};
 
-/// The stage for Q, whose results are the same bits each time if PyTorch is to be deterministic. Where no
-/// such stage will do, PyTorch raises or warns, as it has been told.
-ladder::python::Kernel& kernel_for(bool forward, Word stage, const std::string& backend, const Tensor& Q,
-                                   const Tensor& K, ladder::python::Mask mask) {
+    /// As stages take it. Numbers in the host's memory are checked first, and then copied to where Q is;
+    /// those on a GPU are not read, as that would wait for it.
+    Mask on_device_of(const Tensor& Q, const Tensor& K) {
+        TORCH_CHECK_VALUE(window.size() == 2, "window has ", window.size(),
+                          " numbers; expected left and right");
+        prepare("cu_seqlens_q", cu_seqlens_q, Q);
+        prepare("cu_seqlens_k", cu_seqlens_k, Q);
+        prepare("columns", columns, Q);
+        prepare("seqused", seqused, Q);
+        prepare("block_table", block_table, Q);
+        const Mask mask = as_they_are(Q, K);
+        bool moved = false;
+        for (Optional* x : {&cu_seqlens_q, &cu_seqlens_k, &columns, &seqused, &block_table}) {
+            if (!*x || (*x)->device() == Q.device()) continue;
+            *x = (*x)->to(Q.device(), /*non_blocking=*/true);
+            moved = true;
+        }
+        return moved ? as_they_are(Q, K) : mask;
+    }
+
+  private:
+    static void prepare(const char* name, Optional& x, const Tensor& Q) {
+        if (!x) return;
+        TORCH_CHECK_TYPE(x->scalar_type() == at::kInt, name, " is ", dtype_name(*x), "; expected int32");
+        TORCH_CHECK_VALUE(x->is_cpu() || x->device() == Q.device(), name, " is on ", x->device(),
+                          " and Q on ", Q.device(), ": they must agree");
+        x = x->contiguous();
+    }
+    static ladder::python::Integers integers(const Optional& x) {
+        if (!x) return {};
+        return {address(*x), x->sizes().vec(), x->is_cpu()};
+    }
+    Mask as_they_are(const Tensor& Q, const Tensor& K) const {
+        return ladder::python::mask_of(causal, {static_cast<int>(window[0]), static_cast<int>(window[1])},
+                                       {integers(cu_seqlens_q), integers(cu_seqlens_k), integers(columns),
+                                        integers(seqused), integers(block_table)},
+                                       four(Q.sizes()), four(K.sizes()));
+    }
+};
+
+/// The stage for Q and K of these axes, whose results are the same bits each time if PyTorch is to be
+/// deterministic. Where no such stage will do, PyTorch raises or warns, as it has been told.
+ladder::python::Kernel& kernel_for(bool forward, Word stage, const std::string& backend, const Axes& Q,
+                                   const Axes& K, const Mask& mask) {
     const bool exactly = at::globalContext().deterministicAlgorithms();
-    auto& kernel = ladder::python::kernel_of(forward, text(stage), backend, four(Q.sizes()), four(K.sizes()),
-                                             mask, exactly);
+    auto& kernel = ladder::python::kernel_of(forward, text(stage), backend, Q, K, mask, exactly);
     if (exactly && !kernel.repeats_exactly()) {
         at::globalContext().alertNotDeterministic("flash_ladder's stage " + kernel.folder());
     }
     return kernel;
 }
 
-/// call(kernel, columns, workspace, stream) with a stage on Q's device, in its current stream; `columns` is
-/// the head dimension at which it computes. What the ladder throws is a ValueError, or a RuntimeError whose
-/// text begins with its name.
+/// call(kernel, columns, mask, workspace, stream) with a stage on Q's device, in its current stream;
+/// `columns` is the head dimension at which it computes. What the ladder throws is a ValueError, or a
+/// RuntimeError whose text begins with its name.
 template <class Call>
 void with_kernel(bool forward, Word stage, c10::string_view backend, const Tensor& Q, const Tensor& K,
-                 const Tensor& V, ladder::python::Mask mask, const Call& call) {
+                 const Tensor& V, Masking masking, const Call& call) {
     TORCH_CHECK_VALUE(Q.is_cuda() || backend != "gpu", "backend is 'gpu' and Q is in the CPU's memory");
     try {
         const c10::DeviceGuard on_its_device(Q.device());
-        auto& kernel = kernel_for(forward, stage, Q.is_cuda() ? "gpu" : std::string(backend), Q, K, mask);
-        const std::int64_t columns = kernel.width(four(Q.sizes()), four(K.sizes()), four(V.sizes()));
+        const Mask mask = masking.on_device_of(Q, K);
+        Axes of_Q = four(Q.sizes()), of_K = mask.keys(of_Q, four(K.sizes()));
+        const Axes of_V = mask.keys(of_Q, four(V.sizes()));
+        auto& kernel =
+            kernel_for(forward, stage, Q.is_cuda() ? "gpu" : std::string(backend), of_Q, of_K, mask);
+        const std::int64_t columns = kernel.width(of_Q, of_K, of_V);
         Tensor workspace;
         void* stream = nullptr;
 #ifdef LADDER_TORCH_HAS_CUDA
         if (Q.is_cuda()) {
-            Axes of_Q = four(Q.sizes()), of_K = four(K.sizes());
             of_Q[3] = of_K[3] = columns;
             const auto bytes = std::int64_t(kernel.workspace_bytes(of_Q, of_K));
             if (bytes > 0) workspace = at::empty({bytes}, Q.options().dtype(at::kByte));
             TORCH_CHECK(aoti_torch_get_current_cuda_stream(Q.device().index(), &stream) == 0);
         }
 #endif
-        call(kernel, columns, address(workspace), reinterpret_cast<std::uintptr_t>(stream));
+        call(kernel, columns, mask, address(workspace), reinterpret_cast<std::uintptr_t>(stream));
     } catch (const ladder::BadUsage& error) {
         TORCH_CHECK_VALUE(false, error.what());
     } catch (const ladder::CannotRun& error) {
@@ -171,15 +216,17 @@ double default_scale(const Tensor& Q) {
     return 1 / std::sqrt(double(Q.size(3)));
 }
 
-std::tuple<Tensor, Tensor> attention(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
-                                     at::IntArrayRef window, Scale scale, Word stage, Word,
-                                     c10::string_view backend) {
+/// O, as Q is laid out, and L.
+std::tuple<Tensor, Tensor> computed(const Tensor& Q, const Tensor& K, const Tensor& V, const Masking& masking,
+                                    Scale scale, Word stage, c10::string_view backend, bool may_copy) {
     require_agreement({{"Q", Q}, {"K", K}, {"V", V}});
-    const auto mask = mask_of(causal, window);
     Tensor O;
     const Tensor L = at::empty(Q.sizes().slice(0, 3), Q.options().dtype(at::kFloat));
-    with_kernel(true, stage, backend, Q, K, V, mask,
-                [&](auto& kernel, std::int64_t columns, std::uintptr_t workspace, std::uintptr_t stream) {
+    with_kernel(true, stage, backend, Q, K, V, masking,
+                [&](auto& kernel, std::int64_t columns, const Mask& mask, std::uintptr_t workspace,
+                    std::uintptr_t stream) {
+                    TORCH_CHECK_VALUE(may_copy || columns == Q.size(3), kernel.folder(),
+                                      " has no head dimension ", Q.size(3), ", and decode copies no cache");
                     const Tensor q = widened(Q, columns), k = widened(K, columns), v = widened(V, columns);
                     const Tensor o = empty_as(q);
                     kernel.forward(place(q), place(k), place(v), place(o), address(L), dtype_of(Q), mask,
@@ -187,6 +234,24 @@ std::tuple<Tensor, Tensor> attention(const Tensor& Q, const Tensor& K, const Ten
                     O = narrowed(o, Q);
                 });
     return {O, L};
+}
+
+std::tuple<Tensor, Tensor> attention(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
+                                     at::IntArrayRef window, const Optional& cu_seqlens_q,
+                                     const Optional& cu_seqlens_k, const Optional& columns, Scale scale,
+                                     Word stage, Word, c10::string_view backend) {
+    return computed(Q, K, V, {causal, window.vec(), cu_seqlens_q, cu_seqlens_k, columns}, scale, stage,
+                    backend, true);
+}
+
+/// Of Q (B, H, Nq, d), and K and V (B, Hkv, N, d) or (pages, Hkv, page_size, d).
+std::tuple<Tensor, Tensor> decode(const Tensor& Q, const Tensor& K, const Tensor& V,
+                                  const Optional& block_table, const Optional& seqused, bool causal,
+                                  Scale scale, Word stage, c10::string_view backend) {
+    Masking masking{causal, {-1, -1}};
+    masking.seqused = seqused;
+    masking.block_table = block_table;
+    return computed(Q, K, V, masking, scale, stage, backend, false);
 }
 
 /// As kernels read it. Autograd makes a gradient, and may lay it out as no kernel takes it: that of a sum is
@@ -201,8 +266,10 @@ Tensor readable(const Tensor& x) {
 
 std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Tensor& K, const Tensor& V,
                                                       const Tensor& O, const Tensor& L, const Tensor& dO,
-                                                      bool causal, at::IntArrayRef window, Scale scale,
-                                                      Word stage, c10::string_view backend) {
+                                                      bool causal, at::IntArrayRef window,
+                                                      const Optional& cu_seqlens_q,
+                                                      const Optional& cu_seqlens_k, const Optional& columns,
+                                                      Scale scale, Word stage, c10::string_view backend) {
     require_agreement({{"Q", Q}, {"K", K}, {"V", V}, {"O", O}, {"dO", dO}});
     TORCH_CHECK_TYPE(L.scalar_type() == at::kFloat, "L is ", dtype_name(L), "; expected float32");
     TORCH_CHECK_VALUE(L.sizes() == Q.sizes().slice(0, 3), "L is ", axes_text(L.sizes()), "; expected ",
@@ -213,14 +280,14 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Ten
         TORCH_CHECK_VALUE(x.sizes() == Q.sizes(), name, " is ", axes_text(x.sizes()), " and Q is ",
                           axes_text(Q.sizes()), ": they must agree");
     }
-    const auto mask = mask_of(causal, window);
     Tensor dQ, dK, dV;
     const Tensor l = L.contiguous();
-    with_kernel(false, stage, backend, Q, K, V, mask,
-                [&](auto& kernel, std::int64_t columns, std::uintptr_t workspace, std::uintptr_t stream) {
-                    const Tensor q = widened(Q, columns), k = widened(K, columns), v = widened(V, columns),
-                                 o = widened(O, columns), d_o = readable(widened(dO, columns)),
-                                 d_q = empty_as(q), d_k = empty_as(k), d_v = empty_as(v);
+    with_kernel(false, stage, backend, Q, K, V, {causal, window.vec(), cu_seqlens_q, cu_seqlens_k, columns},
+                [&](auto& kernel, std::int64_t width, const Mask& mask, std::uintptr_t workspace,
+                    std::uintptr_t stream) {
+                    const Tensor q = widened(Q, width), k = widened(K, width), v = widened(V, width),
+                                 o = widened(O, width), d_o = readable(widened(dO, width)), d_q = empty_as(q),
+                                 d_k = empty_as(k), d_v = empty_as(v);
                     kernel.backward(place(q), place(k), place(v), place(o), address(l), place(d_o),
                                     place(d_q), place(d_k), place(d_v), dtype_of(Q), mask,
                                     scale.value_or(default_scale(Q)), workspace, stream);
@@ -239,11 +306,13 @@ const auto& dispatched(const char* name) {
 
 /// attention() without gradients.
 std::tuple<Tensor, Tensor> below_autograd(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
-                                          at::IntArrayRef window, Scale scale, Word stage,
-                                          Word backward_stage, c10::string_view backend) {
+                                          at::IntArrayRef window, const Optional& cu_seqlens_q,
+                                          const Optional& cu_seqlens_k, const Optional& columns, Scale scale,
+                                          Word stage, Word backward_stage, c10::string_view backend) {
     const at::AutoDispatchBelowADInplaceOrView below;
     return dispatched<decltype(attention)>("flash_ladder::attention")
-        .call(Q, K, V, causal, window, scale, stage, backward_stage, backend);
+        .call(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns, scale, stage, backward_stage,
+              backend);
 }
 
 struct Attention : torch::autograd::Function<Attention> {
@@ -251,10 +320,14 @@ struct Attention : torch::autograd::Function<Attention> {
 
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const Tensor& Q,
                                                   const Tensor& K, const Tensor& V, bool causal,
-                                                  at::IntArrayRef window, Scale scale, Word stage,
-                                                  Word backward_stage, c10::string_view backend) {
-        const auto [O, L] = below_autograd(Q, K, V, causal, window, scale, stage, backward_stage, backend);
-        ctx->save_for_backward({Q, K, V, O, L});
+                                                  at::IntArrayRef window, const Optional& cu_seqlens_q,
+                                                  const Optional& cu_seqlens_k, const Optional& columns,
+                                                  Scale scale, Word stage, Word backward_stage,
+                                                  c10::string_view backend) {
+        const auto [O, L] = below_autograd(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns,
+                                           scale, stage, backward_stage, backend);
+        ctx->save_for_backward({Q, K, V, O, L, cu_seqlens_q.value_or(Tensor()),
+                                cu_seqlens_k.value_or(Tensor()), columns.value_or(Tensor())});
         ctx->saved_data["rest"] =
             Rest(causal, window.vec(), scale, text(backward_stage), std::string(backend));
         ctx->mark_non_differentiable({L});
@@ -264,52 +337,69 @@ struct Attention : torch::autograd::Function<Attention> {
 
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                    const torch::autograd::variable_list& gradients) {
-        if (!gradients[0].defined()) return torch::autograd::variable_list(9);
+        torch::autograd::variable_list of_arguments(12);
+        if (!gradients[0].defined()) return of_arguments;
         const auto saved = ctx->get_saved_variables();
+        const auto given = [&](int i) { return saved[i].defined() ? Optional(saved[i]) : Optional(); };
         const auto [causal, window, scale, stage, backend] = ctx->saved_data["rest"].to<Rest>();
-        auto [dQ, dK, dV] = dispatched<decltype(attention_backward)>("flash_ladder::attention_backward")
-                                .call(saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0], causal,
-                                      window, scale, stage ? Word(*stage) : Word(), backend);
-        return {dQ, dK, dV, {}, {}, {}, {}, {}, {}};
+        std::tie(of_arguments[0], of_arguments[1], of_arguments[2]) =
+            dispatched<decltype(attention_backward)>("flash_ladder::attention_backward")
+                .call(saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0], causal, window,
+                      given(5), given(6), given(7), scale, stage ? Word(*stage) : Word(), backend);
+        return of_arguments;
     }
 };
 
 std::tuple<Tensor, Tensor> with_gradients(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
-                                          at::IntArrayRef window, Scale scale, Word stage,
-                                          Word backward_stage, c10::string_view backend) {
+                                          at::IntArrayRef window, const Optional& cu_seqlens_q,
+                                          const Optional& cu_seqlens_k, const Optional& columns, Scale scale,
+                                          Word stage, Word backward_stage, c10::string_view backend) {
     for (const Tensor& x : {Q, K, V}) {
         TORCH_CHECK_NOT_IMPLEMENTED(!x._fw_grad(0).defined(),
                                     "flash_ladder::attention has no derivatives in "
                                     "forward mode");
     }
+    const auto call = [&](const auto& f) {
+        return f(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns, scale, stage, backward_stage,
+                 backend);
+    };
     if (!at::GradMode::is_enabled() || !(Q.requires_grad() || K.requires_grad() || V.requires_grad()))
-        return below_autograd(Q, K, V, causal, window, scale, stage, backward_stage, backend);
-    const auto outputs = Attention::apply(Q, K, V, causal, window, scale, stage, backward_stage, backend);
+        return call(below_autograd);
+    const auto outputs = call([](const auto&... arguments) { return Attention::apply(arguments...); });
     return {outputs[0], outputs[1]};
 }
 
 TORCH_LIBRARY(flash_ladder, m) {
     m.set_python_module("flash_ladder.torch");  // which has what they return, without running them
     m.def(
-        "attention(Tensor q, Tensor k, Tensor v, bool causal, int[] window, float? scale, str? stage, "
-        "str? backward_stage, str backend) -> (Tensor, Tensor)",
+        "attention(Tensor q, Tensor k, Tensor v, bool causal, int[] window, Tensor? cu_seqlens_q, "
+        "Tensor? cu_seqlens_k, Tensor? columns, float? scale, str? stage, str? backward_stage, str backend) "
+        "-> (Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});
     m.def(
         "attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, bool causal, "
-        "int[] window, float? scale, str? stage, str backend) -> (Tensor, Tensor, Tensor)",
+        "int[] window, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? columns, float? scale, "
+        "str? stage, str backend) -> (Tensor, Tensor, Tensor)",
+        {at::Tag::pt2_compliant_tag});
+    m.def(
+        "decode(Tensor q, Tensor k, Tensor v, Tensor? block_table, Tensor? seqused, bool causal, "
+        "float? scale, str? stage, str backend) -> (Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});
 }
 TORCH_LIBRARY_IMPL(flash_ladder, CPU, m) {
     m.impl("attention", attention);
     m.impl("attention_backward", attention_backward);
+    m.impl("decode", decode);
 }
 TORCH_LIBRARY_IMPL(flash_ladder, CUDA, m) {
     m.impl("attention", attention);
     m.impl("attention_backward", attention_backward);
+    m.impl("decode", decode);
 }
 TORCH_LIBRARY_IMPL(flash_ladder, Autograd, m) {
     m.impl("attention", with_gradients);
-    m.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
+    for (const char* name : {"attention_backward", "decode"})
+        m.impl(name, torch::autograd::autogradNotImplementedFallback());
 }
 
 }  // namespace

@@ -18,11 +18,21 @@ collected = 0
 
 
 @functools.lru_cache(None)
-def takes_head_dim(d, window):
-    """Whether the package has gradients for this head dimension, in a window or not: it is asked."""
+def has_gradients(d, window=None, packed=False):
+    """Whether the package has them for this head dimension, in a window or not, packed or not: it is asked."""
     q, k, v = (torch.zeros(1, 1, 1, d, device="cuda", dtype=torch.float16, requires_grad=True) for _ in range(3))
     try:
-        ladder.attention(q, k, v, window=window).sum().backward()
+        ladder.attention(q, k, v, window=window, cu_seqlens_q=[0, 1] if packed else None).sum().backward()
+    except ValueError:
+        return False
+    return True
+
+
+@functools.lru_cache(None)
+def decodes(d):
+    """Whether a cache can have this head dimension."""
+    try:
+        ladder.decode(*(torch.zeros(1, 1, 1, d, device="cuda", dtype=torch.float16) for _ in range(3)))
     except ValueError:
         return False
     return True
@@ -31,19 +41,25 @@ def takes_head_dim(d, window):
 def why_not(item):
     """Why no stage takes a test; empty if one does."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    test = item.name.partition("[")[0]
     for word, what in flash_attn.MISSING_IN_NAME.items():
-        if word in item.name.partition("[")[0]:
+        if word in test:
             return what
     for name, what in flash_attn.MISSING.items():
         if parameters.get(name):
             return what
-    window = (0, 0) if parameters.get("local") else None
-    if window and parameters.get("deterministic", "deterministic" in item.name):
-        return "gradients of windows that repeat exactly"
-    d = parameters.get("d")
-    if d is None or takes_head_dim(d, window):
+    d, window = parameters.get("d", 64), (0, 0) if parameters.get("local") else None
+    packed = "varlen" in test
+    if "kvcache" in test:
+        return "a window in a cache" if window else "" if decodes(d) else f"a cache of head dimension {d}"
+    if packed and parameters.get("paged_kv_block_size"):
+        return "packed sequences in pages"
+    special = "packed sequences" if packed else "windows" if window else ""
+    if special and parameters.get("deterministic", "deterministic" in test):
+        return f"gradients of {special} that repeat exactly"
+    if has_gradients(d, window, packed):
         return ""
-    return f"head dimension {d}" if not takes_head_dim(d, None) else f"gradients of windows at head dimension {d}"
+    return f"gradients of {special} at head dimension {d}" if has_gradients(d) else f"head dimension {d}"
 
 
 def pytest_collection_modifyitems(items):

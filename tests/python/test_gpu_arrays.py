@@ -23,6 +23,13 @@ def check(problem, to_gpu, to_numpy):
     gradients = flash_ladder.attention_backward(q, k, v, O, L, O, causal=True, stage=40)
     for got, exact in zip(gradients, reference_gradients(*problem, to_numpy(O), causal=True)):
         assert relative(to_numpy(got), exact) < 2e-3
+    for given in list, lambda x: np.array(x, np.int32), lambda x: to_gpu(np.array(x, np.int32)):
+        O = flash_ladder.attention(k[:1], k[:1], v[:1], cu_seqlens_q=given([0, 33, 90]), stage=61)
+        alone, _ = reference(*(x[:1, :, 33:] for x in (problem[1], *problem[1:])))
+        assert relative(to_numpy(O)[:, :, 33:], alone) < 1e-3
+        O = flash_ladder.decode(*(x.transpose(0, 2, 1, 3) for x in (q, k, v)), seqused=given([0, 33]))
+        alone, _ = reference(problem[0], *(x[:, :, :33] for x in problem[1:]))
+        assert relative(to_numpy(O)[1], alone[1].swapaxes(0, 1)) < 1e-3
 
 
 def test_cupy_in_a_stream_of_its_own(problem):

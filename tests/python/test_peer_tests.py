@@ -29,14 +29,18 @@ def stages():
 """
 # Gradients of even head dimensions, by the stage that was asked for
 ATTENTION = """
-def attention(q, k, v, window=None, backward_stage=None, return_lse=False, **_):
+def attention(q, k, v, window=None, backward_stage=None, return_lse=False, cu_seqlens_q=None, **_):
     if window not in (None, (-1, -1)) and q.shape[-1] > 32: raise ValueError("no window")
+    if cu_seqlens_q and q.shape[-1] > 32: raise ValueError("no documents")
     if q.shape[-1] % 2: raise ValueError("no such head dimension")
     return (q, backward_stage) if return_lse else q
+def decode(q, k_cache, v_cache, **_):
+    if q.shape[-1] % 64: raise ValueError("no such head dimension")
+    return q, 0
 """
 TESTS = """
 import pytest, torch
-from flash_attn import flash_attn_func, flash_attn_varlen_func
+from flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from flash_attn.bert_padding import padding
 from flash_attn.flash_attn_interface import USE_TRITON_ROCM
 @pytest.mark.parametrize("d", [32, 59, 64])
@@ -48,6 +52,11 @@ def test_output(d, local, dropout_p):
     if d == 32: pytest.skip("its own condition")
     assert d != {wrong}
 def test_varlen(): flash_attn_varlen_func()
+@pytest.mark.parametrize("rotary_fraction", [0.0, 0.5])
+@pytest.mark.parametrize("d", [32, 64])
+def test_kvcache(d, rotary_fraction):
+    x = torch.zeros(1, 1, 1, d)
+    assert flash_attn_with_kvcache(x, x, x) is x
 def test_exact():
     for d, stage in ((64, 58), (96, 58), (160, 59), (256, 59)):
         x = torch.zeros(1, 1, 1, d)
@@ -82,11 +91,12 @@ def test_what_no_stage_takes_is_left_out_and_counted(run, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / "record.json").read_text())
     counts = {name: record[name] for name in ("kind", "commit", "gpu", "collected", "passed", "failed", "skipped")}
-    assert counts == {"kind": "peer-tests", "commit": "abc", "gpu": "a GPU", "collected": 14, "passed": 2, "failed": 0,
+    assert counts == {"kind": "peer-tests", "commit": "abc", "gpu": "a GPU", "collected": 18, "passed": 3, "failed": 0,
                       "skipped": 2}
-    assert record["left_out"] == {"dropout": 6, "head dimension 59": 2, "packed sequences": 1,
-                                  "gradients of windows at head dimension 64": 1}
-    assert "14 tests collected: 2 passed, 0 failed, 2 skipped" in done.stdout
+    assert record["left_out"] == {"dropout": 6, "head dimension 59": 2, "rotary embedding": 2,
+                                  "gradients of packed sequences at head dimension 64": 1,
+                                  "gradients of windows at head dimension 64": 1, "a cache of head dimension 32": 1}
+    assert "18 tests collected: 3 passed, 0 failed, 2 skipped" in done.stdout
     assert "left out:       6 for dropout" in done.stdout
 
 
@@ -95,7 +105,7 @@ def test_a_failure_fails_and_a_sample_is_a_part(run, tmp_path):
     assert done.returncode == 1
     assert json.loads((tmp_path / "record.json").read_text())["failed"] == 1
     done = run("checkout", "--json", "record.json", "--sample", "1")
-    assert json.loads((tmp_path / "record.json").read_text())["left_out"]["not drawn"] == 3
+    assert json.loads((tmp_path / "record.json").read_text())["left_out"]["not drawn"] == 4
 
 
 @pytest.mark.parametrize("arguments, blind, code, words", [

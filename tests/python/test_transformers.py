@@ -8,6 +8,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+import flash_ladder
 from flash_ladder.transformers import register
 
 GPU = torch.cuda.is_available()
@@ -59,12 +60,61 @@ def test_decoding_with_a_cache(model):
     check(torch.cat(steps, dim=1), model, tokens)
 
 
-def test_padding_is_refused(model):
-    tokens = torch.randint(256, (2, 20), device=DEVICE)
+@pytest.fixture(scope="module")
+def packing(registered):
+    return register("ladder_packed", **({} if GPU else {"stage": 61}))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding(model, packing, side):
+    tokens = torch.randint(256, (3, 90), device=DEVICE)
     mask = torch.ones_like(tokens)
-    mask[0, :5] = 0
-    with pytest.raises(ValueError, match="takes no attention mask but the causal one and a window"):
-        logits(model, "ladder", input_ids=tokens, attention_mask=mask)
+    for row, padding in enumerate((17, 0, 70)):
+        mask[row, slice(padding) if side == "left" else slice(90 - padding, None)] = 0
+    inputs = {"input_ids": tokens, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
+    got = logits(model, packing, **inputs).logits
+    for row in range(3):
+        own = mask[row].bool()
+        check(got[row:row + 1, own], model, tokens[row:row + 1, own])
+    model.set_attn_implementation(packing)
+    with pytest.raises((ValueError, flash_ladder.CannotRun), match="gradients|packed documents"):
+        model(**inputs, labels=tokens).loss.backward()
+
+
+def test_padding_and_a_cache(model, packing):
+    """The prompts of a batch end together, and then go on token by token."""
+    tokens = torch.randint(256, (2, 44), device=DEVICE)
+    mask = torch.ones_like(tokens)
+    mask[0, :13] = 0
+    places = (mask.cumsum(1) - 1).clamp(min=0)
+    cache, steps = None, []
+    for first, last in (0, 40), (40, 43), (43, 44):
+        out = logits(model, packing, input_ids=tokens[:, first:last], attention_mask=mask[:, :last],
+                     position_ids=places[:, first:last], past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        steps.append(out.logits)
+    got = torch.cat(steps, dim=1)
+    check(got[:1, 13:], model, tokens[:1, 13:])
+    check(got[1:], model, tokens[1:])
+
+
+def test_a_static_cache(model):
+    tokens = torch.randint(256, (2, 44), device=DEVICE)
+    cache, steps = transformers.StaticCache(config=model.config, max_cache_len=100), []
+    for first, last in (0, 40), (40, 43), (43, 44):
+        out = logits(model, "ladder", input_ids=tokens[:, first:last], past_key_values=cache, use_cache=True,
+                     cache_position=torch.arange(first, last, device=DEVICE))
+        steps.append(out.logits)
+    check(torch.cat(steps, dim=1), model, tokens)
+
+
+def test_other_masks_are_refused():
+    mask = torch.ones(1, 1, 20, 20, dtype=torch.bool, device=DEVICE).tril()
+    mask[0, 0, 9, 3] = False
+    function = transformers.AttentionInterface()["ladder"]
+    q, k, v = (torch.randn(1, heads, 20, 64, device=DEVICE, dtype=torch.bfloat16) for heads in (4, 2, 2))
+    with pytest.raises(ValueError, match="takes no attention mask but the causal one, a window and padding"):
+        function(torch.nn.Module(), q, k, v, mask)
 
 
 def test_sliding_windows_of_mistral():

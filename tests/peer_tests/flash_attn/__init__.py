@@ -7,10 +7,11 @@ import flash_ladder
 from flash_ladder import torch as ladder
 
 #: What a test may ask for that no function here has, by the name of its parameter
-MISSING = {"dropout_p": "dropout", "alibi": "ALiBi", "softcap": "softcap",
-           "paged_kv_block_size": "a paged cache"}
+MISSING = {"dropout_p": "dropout", "alibi": "ALiBi", "softcap": "softcap", "rotary_fraction": "rotary embedding",
+           "has_leftpad": "a cache that begins with padding"}
 #: and by a word in the test's name
-MISSING_IN_NAME = {"varlen": "packed sequences", "kvcache": "a cache", "generator": "arguments of their extension"}
+MISSING_IN_NAME = {"generator": "arguments of their extension", "num_splits": "arguments of their extension",
+                   "table_bounds": "block tables that are checked on the GPU"}
 
 
 class NotTaken(NotImplementedError):
@@ -48,9 +49,44 @@ def _exact_stage(d):
     return [stage.number for stage in exact if min(dims) in stage.head_dims][-1] if dims else None
 
 
-def _not_taken(*_, **__):
-    raise NotTaken("packed sequences, or a cache")
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
+                           softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+                           deterministic=False, return_attn_probs=False, block_table=None):
+    """(tokens, H, d) each."""
+    if dropout_p or softcap or alibi_slopes is not None or deterministic or block_table is not None:
+        raise NotTaken("dropout, softcap, ALiBi, an order of additions, or pages")
+    O, L = ladder.attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), cu_seqlens_q=cu_seqlens_q,
+                            cu_seqlens_k=cu_seqlens_k, causal=causal, window=window_size, scale=softmax_scale,
+                            return_lse=True)
+    O = O[0].transpose(0, 1)
+    return (O, L[0], None) if return_attn_probs else O
 
 
-flash_attn_varlen_func = flash_attn_varlen_kvpacked_func = flash_attn_varlen_qkvpacked_func = _not_taken
-flash_attn_with_kvcache = _not_taken
+def flash_attn_varlen_kvpacked_func(q, kv, *arguments, **named):
+    return flash_attn_varlen_func(q, kv[:, 0], kv[:, 1], *arguments, **named)
+
+
+def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, *arguments, **named):
+    return flash_attn_varlen_func(qkv[:, 0], qkv[:, 1], qkv[:, 2], cu_seqlens, cu_seqlens, max_seqlen, max_seqlen,
+                                  *arguments, **named)
+
+
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
+                            cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None,
+                            causal=False, window_size=(-1, -1), softcap=0.0, rotary_interleaved=True,
+                            alibi_slopes=None, num_splits=0, return_softmax_lse=False):
+    """(B, N, H, d) each. New keys and values are put into the cache here: that is the caller's work in the ladder."""
+    if softcap or any(x is not None for x in (rotary_cos, cache_batch_idx, cache_leftpad, alibi_slopes)) \
+            or tuple(window_size) != (-1, -1):
+        raise NotTaken("rotary embedding, other rows of a cache, padding, softcap, ALiBi, or a window")
+    if k is not None:
+        import torch
+        rows, at = k.shape[1], cache_seqlens[:, None] + torch.arange(k.shape[1], device=k.device)
+        entries, slots = torch.arange(len(k), device=k.device)[:, None].expand(-1, rows), at
+        if block_table is not None:
+            entries, slots = block_table.gather(1, at // k_cache.shape[1]), at % k_cache.shape[1]
+        k_cache[entries, slots], v_cache[entries, slots] = k, v
+        cache_seqlens = cache_seqlens + rows
+    O, L = ladder.decode(q, k_cache, v_cache, block_table=block_table, seqused=cache_seqlens, causal=causal,
+                         scale=softmax_scale, return_lse=True)
+    return (O, L) if return_softmax_lse else O

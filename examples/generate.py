@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""Serves requests with a small Llama of random weights, as an inference server does: many at a time, their keys and
+values in pages.
+
+    generate.py                          with PyTorch, on a GPU if one exists; without PyTorch with NumPy, on the CPU
+    generate.py --arrays numpy --check   and each request once more, alone, without pages and drafts: the same tokens
+
+Four ideas, each in a few lines:
+
+- Continuous batching: a request joins the batch when another one leaves it. None waits for the longest.
+- Pages: a request takes the next page of the pool when its last one is full, and gives all back in the end.
+- A shared prompt: what all requests begin with is computed once, and its pages are in every block table.
+- Drafts: a guess of the next tokens is computed along with the last one, in one pass over the weights and the cache.
+  Right guesses are tokens that cost nothing. The keys of wrong ones stay where they are, past the request's length.
+"""
+
+import argparse
+import importlib.util
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import flash_ladder
+
+D = 64  # head dimension
+TINY = dict(layers=2, heads=4, kv_heads=2, requests=6, batch=3, answer=24)  # for the CPU back-end
+SMALL = dict(layers=8, heads=16, kv_heads=4, requests=64, batch=16, answer=256)
+VOCABULARY = 64
+TIE = 0.01  # between two logits that rounding may exchange
+
+
+class Arrays:
+    """What NumPy and PyTorch do not call by the same name."""
+
+    def __init__(self, name):
+        if name == "numpy":
+            self.xp, self.device, self.put, self.host = np, "cpu", np.asarray, np.asarray
+            self.half, self.full = (lambda x: x.astype(np.float16)), (lambda x: x.astype(np.float32))
+            self.empty = lambda *axes: np.empty(axes, np.float16)
+            return
+        import torch
+        self.xp, self.device = torch, "cuda" if torch.cuda.is_available() else "cpu"
+        self.put = lambda x: torch.as_tensor(x, device=self.device)
+        self.half, self.full = torch.Tensor.half, torch.Tensor.float
+        self.empty = lambda *axes: torch.empty(axes, dtype=torch.float16, device=self.device)
+        self.host = lambda x: x.cpu().numpy()
+
+
+class Llama:
+    """Where attention has its keys and values is not the model's business: attend(layer, q, k, v) takes new ones, of
+    shape (B, Nq, heads, D), and returns O for the new rows."""
+
+    def __init__(self, arrays, layers, heads, kv_heads, seed=1):
+        random = np.random.default_rng(seed)
+        width = heads * D
+
+        def weights(rows, columns, deviation=1.0):
+            return arrays.put(random.standard_normal((rows, columns), np.float32) * np.float32(deviation * rows**-0.5))
+
+        self.arrays, self.heads, self.kv_heads = arrays, heads, kv_heads
+        self.embedding = weights(VOCABULARY, width, VOCABULARY**0.5)
+        # What layers add is small: a token depends most on the one before, and the text repeats itself, as text does
+        self.layers = [dict(qkv=weights(width, (heads + 2 * kv_heads) * D), out=weights(width, width, 2 / layers),
+                            gate=weights(width, 2 * width), up=weights(width, 2 * width),
+                            down=weights(2 * width, width, 0.5 / layers)) for _ in range(layers)]
+        self.head = weights(width, VOCABULARY)
+
+    def __call__(self, tokens, positions, attend):
+        """Logits (B, Nq, VOCABULARY), on the host, of tokens (B, Nq) at these positions."""
+        half, full, xp = self.arrays.half, self.arrays.full, self.arrays.xp
+        angles = positions[:, :, None, None] * 10000.0 ** -(np.arange(D // 2) / (D // 2))
+        cos, sin = (self.arrays.put(f(angles).astype(np.float32)) for f in (np.cos, np.sin))
+
+        def norm(x):
+            return x / xp.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+
+        def rotated(x):
+            a, b = x[..., :D // 2], x[..., D // 2:]
+            return xp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+
+        x = self.embedding[self.arrays.put(np.asarray(tokens))]
+        for i, layer in enumerate(self.layers):
+            qkv = (norm(x) @ layer["qkv"]).reshape(*x.shape[:2], -1, D)
+            q, k, v = qkv[:, :, :self.heads], qkv[:, :, self.heads:-self.kv_heads], qkv[:, :, -self.kv_heads:]
+            o = attend(i, half(rotated(q)), half(rotated(k)), half(v))
+            x = x + full(o).reshape(x.shape) @ layer["out"]
+            h = norm(x)
+            gate = h @ layer["gate"]
+            x = x + (gate / (1 + xp.exp(-gate)) * (h @ layer["up"])) @ layer["down"]
+        return self.arrays.host(norm(x) @ self.head)
+
+
+@dataclass
+class Request:
+    tokens: list  # the prompt, and then the answer
+    end: int  # how many tokens it is to have
+    keys: int = 0  # how many of them have keys and values in the cache
+    pages: list = field(default_factory=list)  # the block table's row
+
+
+class Pool:
+    """Pages for the keys and values of all requests, and how many requests hold each."""
+
+    def __init__(self, model, pages, page_size):
+        axes = len(model.layers), pages, page_size, model.kv_heads, D
+        self.K, self.V, self.page_size = model.arrays.empty(*axes), model.arrays.empty(*axes), page_size
+        self.free, self.holders = list(range(pages)), [0] * pages
+
+    def pages_for(self, tokens):
+        return -(-tokens // self.page_size)
+
+    def hold(self, pages):
+        for page in pages:
+            self.holders[page] += 1
+        return list(pages)
+
+    def give_back(self, request):
+        for page in request.pages:
+            self.holders[page] -= 1
+            if self.holders[page] == 0:
+                self.free.append(page)
+        request.pages = []
+
+    def forward(self, model, requests, rows):
+        """Logits of new tokens of some requests, `rows` (B, Nq), which follow those in the cache."""
+        Nq = len(rows[0])
+        for request in requests:
+            while len(request.pages) < self.pages_for(request.keys + Nq):
+                request.pages += self.hold([self.free.pop()])
+        most = max(len(request.pages) for request in requests)
+        table = np.array([r.pages + [-1] * (most - len(r.pages)) for r in requests], np.int32)
+        positions = np.array([range(r.keys, r.keys + Nq) for r in requests])
+        pages = np.take_along_axis(table, positions // self.page_size, axis=1)
+        put = model.arrays.put
+        pages, slots = put(pages.astype(np.int64)), put(positions % self.page_size)
+        table, used = put(table), put((positions[:, -1] + 1).astype(np.int32))
+
+        def attend(layer, q, k, v):
+            K, V = self.K[layer], self.V[layer]
+            K[pages, slots], V[pages, slots] = k, v
+            return flash_ladder.decode(q, K, V, block_table=table, seqused=used, causal=True)
+
+        return model(rows, positions, attend)
+
+
+def guess(tokens, count):
+    """The tokens that followed when the last token came up before."""
+    before = [i for i in range(len(tokens) - 1) if tokens[i] == tokens[-1]]
+    found = tokens[before[-1] + 1:][:count] if before else []
+    return found + [0] * (count - len(found))
+
+
+def serve(model, pool, prompt, requests, batch, draft):
+    """Answers all requests, which begin with the shared prompt. Returns (steps, right guesses, guesses)."""
+    waiting, running, steps, right, guesses = deque(requests), [], 0, 0, 0
+    shared = Request(prompt[:len(prompt) // pool.page_size * pool.page_size], 0)  # what fills its pages
+    if shared.tokens:
+        pool.forward(model, [shared], [shared.tokens])
+
+    def need(request):  # pages that a request may still ask for
+        return pool.pages_for(request.end + draft) - (len(request.pages) or len(shared.pages))
+
+    while waiting or running:
+        while waiting and len(running) < batch and sum(map(need, [*running, waiting[0]])) <= len(pool.free):
+            request = waiting.popleft()
+            request.pages, request.keys = pool.hold(shared.pages), len(shared.tokens)
+            logits = pool.forward(model, [request], [request.tokens[request.keys:]])
+            request.keys = len(request.tokens)
+            request.tokens.append(int(logits[0, -1].argmax()))
+            running.append(request)
+        drafts = [guess(request.tokens, draft) for request in running]
+        logits = pool.forward(model, running, [[r.tokens[-1], *rest] for r, rest in zip(running, drafts)])
+        steps += 1
+        for request, rest, best in zip(running, drafts, logits.argmax(-1).tolist()):
+            same = 0  # guesses that are what the row before them asks for
+            while same < draft and rest[same] == best[same]:
+                same += 1
+            request.tokens += best[:same + 1]
+            request.keys += same + 1
+            right, guesses = right + same, guesses + draft
+            if len(request.tokens) >= request.end:
+                del request.tokens[request.end:]
+                pool.give_back(request)
+        running = [request for request in running if request.pages]
+    pool.give_back(shared)
+    return steps, right, guesses
+
+
+def check(model, prompts, requests):
+    """Asserts that each request, alone and token by token with a contiguous cache, would have had the same tokens; ties
+    aside, which rounding decides. Returns how many were compared."""
+    compared = 0
+    for prompt, request in zip(prompts, requests):
+        axes = len(model.layers), 1, request.end, model.kv_heads, D
+        K, V = model.arrays.empty(*axes), model.arrays.empty(*axes)
+        keys = 0
+        for now in range(len(prompt), request.end):
+
+            def attend(layer, q, k, v):
+                K[layer][:, keys:now], V[layer][:, keys:now] = k, v
+                return flash_ladder.decode(q, K[layer][:, :now], V[layer][:, :now], causal=True)
+
+            logits = model([request.tokens[keys:now]], np.arange(keys, now)[None], attend)[0, -1]
+            second, first = np.sort(logits)[-2:]
+            if first - second >= TIE:
+                assert request.tokens[now] == logits.argmax(), f"token {now} is another one than without pages"
+                compared += 1
+            keys = now
+    return compared
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    has_torch = importlib.util.find_spec("torch") is not None
+    parser.add_argument("--arrays", choices=["numpy", "torch"], default="torch" if has_torch else "numpy")
+    parser.add_argument("--check", action="store_true", help="compare with a contiguous cache, request by request")
+    parser.add_argument("--draft", type=int, default=3, help="tokens guessed in each step")
+    parser.add_argument("--page-size", type=int, default=16, choices=[2**n for n in range(9)], help="keys of a page")
+    for name, what in ("requests", "all"), ("batch", "at a time"), ("answer", "longest, in tokens"):
+        parser.add_argument(f"--{name}", type=int, help=f"{what}: {TINY[name]} on the CPU, {SMALL[name]} on a GPU")
+    options = parser.parse_args(arguments)
+
+    arrays = Arrays(options.arrays)
+    size = SMALL if arrays.device == "cuda" else TINY
+    count, batch, answer = (getattr(options, name) or size[name] for name in ("requests", "batch", "answer"))
+    model = Llama(arrays, *(size[name] for name in ("layers", "heads", "kv_heads")))
+    random = np.random.default_rng(2)
+    prompt = random.integers(0, VOCABULARY, 40).tolist()
+    prompts = [prompt + random.integers(0, VOCABULARY, random.integers(1, 20)).tolist() for _ in range(count)]
+    requests = [Request(list(own), len(own) + int(random.integers(1, answer + 1))) for own in prompts]
+    # Room for half as many requests as may run at a time, if all were as long as the longest: most are shorter
+    longest = -(-(max(request.end for request in requests) + options.draft) // options.page_size)
+    pool = Pool(model, longest * (batch + 1) // 2 + 1, options.page_size)
+
+    began = time.perf_counter()
+    steps, right, guesses = serve(model, pool, prompt, requests, batch, options.draft)
+    seconds = time.perf_counter() - began
+    tokens = sum(len(request.tokens) - len(own) for request, own in zip(requests, prompts))
+    print(f"{count} requests, {tokens} tokens in {steps} steps with {options.arrays} on {arrays.device}: "
+          f"{tokens / seconds:.0f} tokens per second; {right} of {guesses} guesses were right")
+    assert len(pool.free) == len(pool.holders), "a page was not given back"
+    if options.check:
+        compared = check(model, prompts, requests)
+        print(f"check: {compared} of {tokens} tokens are those of a contiguous cache; the others were ties")
+
+
+if __name__ == "__main__":
+    main()

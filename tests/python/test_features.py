@@ -1,0 +1,274 @@
+"""Packed documents, column bounds and caches, on NumPy's arrays and the CPU back-end."""
+
+import re
+
+import numpy as np
+import pytest
+from conftest import relative, visible
+
+import flash_ladder
+
+if why := flash_ladder._core.why_not("cpu"):
+    pytest.skip(why, allow_module_level=True)
+
+
+def softmax(q, k, v, seen):
+    """O and L in double precision of Q (B, H, Nq, d), and K and V with as many heads or fewer; seen (B, H, Nq, Nk)."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    k, v = (x.repeat(q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    S = np.where(seen, q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5, -np.inf)
+    m = np.maximum(S.max(-1, keepdims=True), -1e300)
+    l = np.exp(S - m).sum(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        return np.exp(S - m) / np.maximum(l, 1e-300) @ v, (m + np.log(l))[..., 0]
+
+
+def agrees(got, expected):
+    (O, L), (exact_O, exact_L) = got, expected
+    seen = np.isfinite(exact_L)
+    assert (np.isneginf(L) == ~seen).all() and (O[~seen] == 0).all()
+    assert relative(O, exact_O) < 1e-3 and abs(L[seen] - exact_L[seen]).max() < 1e-4
+
+
+def in_documents(rows, keys, causal=False, window=None):
+    """Which keys a row sees if these documents begin at rows and keys."""
+    seen = np.zeros((rows[-1], keys[-1]), bool)
+    for row, end, key, last in zip(rows, rows[1:], keys, keys[1:]):
+        seen[row:end, key:last] = visible(end - row, last - key, causal, window)
+    return seen
+
+
+@pytest.fixture
+def packed(problem):
+    """Q, K and V of one sequence."""
+    return [x[:1] for x in problem]
+
+
+ROWS, KEYS = [0, 20, 20, 31, 70], [0, 33, 40, 40, 90]  # no rows in one document, no keys in another
+
+
+@pytest.mark.parametrize("causal, window", [(False, None), (True, None), (True, (9, -1))])
+def test_packed_documents(packed, causal, window):
+    got = flash_ladder.attention(*packed, cu_seqlens_q=ROWS, cu_seqlens_k=np.array(KEYS, np.int32), causal=causal,
+                                 window=window, return_lse=True, backend="checked")
+    agrees(got, softmax(*packed, in_documents(ROWS, KEYS, causal, window)))
+
+
+def test_documents_of_as_many_rows_as_keys_have_one_list(packed):
+    _, k, v = packed
+    alone = [flash_ladder.attention(*(x[:, :, first:end] for x in (k, k, v)), causal=True, stage=61)
+             for first, end in ((0, 33), (33, 90))]
+    O = flash_ladder.attention(k, k, v, cu_seqlens_q=(0, 33, 90), causal=True)
+    assert (O == np.concatenate(alone, axis=2)).all()
+    narrow = [x[..., :40] for x in (k, k, v)]  # by columns of zeros
+    assert relative(flash_ladder.attention(*narrow, cu_seqlens_q=(0, 33, 90)),
+                    softmax(*narrow, in_documents((0, 33, 90), (0, 33, 90)))[0]) < 1e-3
+
+
+@pytest.mark.parametrize("count, causal", [(1, True), (1, False), (2, True), (2, False), (4, False)])
+def test_column_bounds(problem, count, causal):
+    q, k, v = problem
+    random = np.random.default_rng(count)
+    columns = random.integers(0, 71, (2, 2, 90, count)).astype(np.int32)
+    bounds = np.moveaxis(columns.repeat(2, axis=1), -1, 0)
+    seen = np.broadcast_to(visible(70, 90, causal, None), (2, 4, 70, 90)).copy()
+    rows = np.arange(70)[:, None]
+    LTS, LTE, UTS, UTE = {1: (bounds[0], 70, 0, 0), 2: (bounds[0], bounds[-1], 0, 0) if causal else
+                          (bounds[0], 70, 0, bounds[-1]), 4: tuple(bounds) if count == 4 else ()}[count]
+    for first, end in ((LTS, LTE), (UTS, UTE)):
+        first, end = (np.broadcast_to(x, (2, 4, 90))[:, :, None] for x in (first, end))
+        seen &= ~((rows >= first) & (rows < end))
+    got = flash_ladder.attention(q, k, v, columns=columns, causal=causal, return_lse=True, backend="checked")
+    agrees(got, softmax(q, k, v, seen))
+
+
+@pytest.fixture
+def requests():
+    """Q of three requests, their keys and values (B, N, Hkv, d), and how many each has."""
+    random = np.random.default_rng(5)
+    q, k, v = (random.standard_normal((3, rows, heads, 64)).astype(np.float16)
+               for rows, heads in ((4, 4), (48, 2), (48, 2)))
+    return q, k, v, np.array([37, 0, 16], np.int32)
+
+
+def expected(q, k, v, lengths, causal):
+    seen = np.zeros((3, 1, q.shape[1], 48), bool)
+    for b, length in enumerate(lengths):
+        seen[b, 0, :, :length] = visible(q.shape[1], length, causal, None)
+    O, L = softmax(*(x.swapaxes(1, 2) for x in (q, np.nan_to_num(k), np.nan_to_num(v))), seen)
+    return O.swapaxes(1, 2), L
+
+
+def agree_by_request(got, exact):
+    agrees((got[0].swapaxes(1, 2), got[1]), (exact[0].swapaxes(1, 2), exact[1]))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_decoding_with_lengths_and_pages(requests, causal):
+    """In pages of 16 and 1 as in one piece, whatever lies past the lengths."""
+    q, k, v, lengths = requests
+    for b, length in enumerate(lengths):
+        k[b, length:] = v[b, length:] = np.nan
+    exact = expected(q, k, v, lengths, causal)
+    for given in (lengths, list(lengths)):
+        got = flash_ladder.decode(q, k, v, seqused=given, causal=causal, return_lse=True, backend="checked")
+        agree_by_request(got, exact)
+    for size in (16, 1):
+        pages = 3 * 48 // size
+        order = np.random.default_rng(size).permutation(pages).astype(np.int32)
+        pools = [np.empty((pages + 1, size, 2, 64), np.float16) for _ in range(2)]
+        for pool, dense in zip(pools, (k, v)):
+            pool[:] = np.nan
+            pool[order] = dense.reshape(pages, size, 2, 64)
+        table = order.reshape(3, -1)
+        table[1] = -1  # a request without keys
+        O, L = flash_ladder.decode(q, *pools, block_table=table, seqused=lengths, causal=causal, return_lse=True,
+                                   backend="checked")
+        agree_by_request((O, L), exact)
+        assert O.shape == q.shape and O.strides == q.strides
+
+
+def test_decoding_takes_the_last_rung_that_takes_it(requests):
+    q, k, v, lengths = requests
+    shape = (3, 4, 2, 4, 48, 64)
+    assert flash_ladder.default_stage(shape, seqused=lengths) == "80_own_lengths"
+    assert flash_ladder.default_stage(shape, page_size=16) == "81_pages"
+    dense = flash_ladder.decode(q, k, v, causal=True)
+    heads_first = [x.swapaxes(1, 2) for x in (q, k, v)]
+    assert (dense.swapaxes(1, 2) == flash_ladder.attention(*heads_first, causal=True)).all()
+    shared = np.tile(np.arange(3, dtype=np.int32), (3, 1))  # all requests have the first one's pages
+    one = flash_ladder.decode(q, *(x.reshape(9, 16, 2, 64) for x in (k, v)), block_table=shared)
+    same = flash_ladder.decode(q, *(np.broadcast_to(x[:1], x.shape) for x in (k, v)), stage=81)
+    assert (one == same).all()
+
+
+def test_questions_about_stages_with_features():
+    documents = {"cu_seqlens_q": ROWS, "cu_seqlens_k": KEYS}
+    shape = (1, 4, 2, 70, 90, 64)
+    assert flash_ladder.default_stage(shape, **documents) == "61_packed_sequences"
+    assert flash_ladder.default_stage(shape, columns="prefix") == "62_column_bounds"
+    for stage, features in ((61, documents), (62, {"columns": "random"}), (80, {"seqused": [70]}),
+                            (81, {"seqused": [70], "page_size": 16})):
+        assert flash_ladder.verify(stage, shape=shape, **features)[0]["passed"] == 1
+        with pytest.raises(ValueError, match="05_causal_skip does not take "):
+            flash_ladder.count(5, shape, **features)
+    work = [flash_ladder.count(61, (1, 2, 2, 128, 128, 64), cu_seqlens_q=[0, *ends])["mma"]
+            for ends in ((128,), (64, 128))]
+    assert work[1] * 2 == work[0]
+    with pytest.raises(TypeError, match="window_size"):
+        flash_ladder.count(5, window_size=3)
+
+
+def test_what_no_stage_takes_is_refused_by_name(packed):
+    q, k, v = packed
+    O, L = flash_ladder.attention(*packed, cu_seqlens_q=ROWS, cu_seqlens_k=KEYS, return_lse=True)
+    columns = np.zeros((1, 1, 90, 1), np.int32)
+    documents = {"cu_seqlens_q": ROWS, "cu_seqlens_k": KEYS}
+    refused = [
+        ("no stage computes its gradients with column bounds, packed documents at head dimension 64",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, **documents)),
+        ("66_window_gradients does not take column bounds",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, stage=66)),
+        ("40_standard_gradient does not take packed",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=40, **documents)),
+        ("05_causal_skip does not take packed", lambda: flash_ladder.attention(q, k, v, stage=5, **documents)),
+        ("05_causal_skip does not take column bounds",
+         lambda: flash_ladder.attention(q, k, v, stage=5, columns=columns)),
+        ("no stage computes attention with column bounds, packed",
+         lambda: flash_ladder.attention(q, k, v, columns=columns, **documents)),
+        ("80_own_lengths does not take ",
+         lambda: flash_ladder.decode(*(x.swapaxes(1, 2)[:, :64] for x in packed), block_table=[[0]], stage=80)),
+        ("17_full_ring does not take ",
+         lambda: flash_ladder.decode(*(x.swapaxes(1, 2) for x in packed), seqused=[3], stage=17)),
+        ("40_standard_gradient computes gradients",
+         lambda: flash_ladder.decode(*(x.swapaxes(1, 2) for x in packed), stage=40)),
+        ("17_full_ring has no head dimension 32, and decode copies no cache",
+         lambda: flash_ladder.decode(*(x.swapaxes(1, 2)[..., :32] for x in packed), stage=17)),
+    ]
+    for sentence, wrong in refused:
+        with pytest.raises(ValueError, match="^" + re.escape(sentence)):
+            wrong()
+
+
+def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
+    q, k, v = (x[:1] for x in problem)
+    attend = lambda **mask: flash_ladder.attention(q, k, v, **mask)
+    documents = lambda rows, keys=KEYS: lambda: attend(cu_seqlens_q=rows, cu_seqlens_k=keys)
+    columns = lambda *axes, fill=0: lambda: attend(columns=np.full(axes, fill, np.int32))
+    new, *cache, lengths = requests
+    pools = [x.reshape(9, 16, 2, 64) for x in cache]
+    decode = lambda **options: lambda: flash_ladder.decode(new, *cache, **options)
+    paged = lambda table, **options: lambda: flash_ladder.decode(new, *pools, block_table=table, **options)
+    table = np.arange(9, dtype=np.int32).reshape(3, 3)
+    refused = [
+        (ValueError, "cu_seqlens_k: they are given without cu_seqlens_q", lambda: attend(cu_seqlens_k=KEYS)),
+        (ValueError, "cu_seqlens_q: the first is 1; expected 0", documents([1, 70])),
+        (ValueError, "cu_seqlens_q: the last is 69; expected Nq = 70", documents([0, 69])),
+        (ValueError, "cu_seqlens_k: the last is 91; expected Nk = 90", documents([0, 70], [0, 91])),
+        (ValueError, "cu_seqlens_q: 30 comes after 40: no length is negative", documents([0, 40, 30, 70])),
+        (ValueError, "cu_seqlens_q: they are (1); expected (documents + 1)", documents([0])),
+        (ValueError, "cu_seqlens_q: they are (1, 2); expected (documents + 1)", documents([[0, 70]])),
+        (ValueError, "cu_seqlens_k: they are (5); expected (2)", documents([0, 70])),
+        (ValueError, "cu_seqlens_q: the last is 70; expected Nk = 90", documents([0, 70], None)),
+        (ValueError, "cu_seqlens_q: documents are packed in one sequence: B must be 1, and is 2",
+         lambda: flash_ladder.attention(*problem, cu_seqlens_q=[0, 70])),
+        (TypeError, "cu_seqlens_q is int64; expected int32", documents(np.array([0, 70]))),
+        (TypeError, "cu_seqlens_q is [0, 7.5]; expected whole numbers", documents([0, 7.5])),
+        (TypeError, "cu_seqlens_q is [0, [1, 2]]; expected whole numbers", documents([0, [1, 2]])),
+        (TypeError, "cu_seqlens_q is []; expected whole numbers", documents([])),
+        (ValueError, "cu_seqlens_q is [0, 4294967366]; expected numbers below 2^31", documents([0, 2**32 + 70])),
+        (TypeError, "cu_seqlens_q is a masked array", documents(np.ma.zeros(2, np.int32))),
+        (TypeError, "builtins.int is not an array", documents(3)),
+        (ValueError, "columns: they are (1, 3, 90, 1); expected (1, a divisor of 4 heads, 90, 1, 2 or 4 bounds)",
+         columns(1, 3, 90, 1)),
+        (ValueError, "columns: they are (1, 1, 89, 1)", columns(1, 1, 89, 1)),
+        (ValueError, "columns: they are (1, 1, 90, 3)", columns(1, 1, 90, 3)),
+        (ValueError, "columns: they are (90, 1)", columns(90, 1)),
+        (ValueError, "columns: a bound is 71; expected 0 to 70", columns(1, 1, 90, 2, fill=71)),
+        (ValueError, "columns: a bound is -1; expected 0 to 70", columns(1, 4, 90, 4, fill=-1)),
+        (ValueError, "seqused: they are (2); expected (3)", decode(seqused=[1, 2])),
+        (ValueError, "seqused: a length is 49; expected 0 to 48", decode(seqused=[1, 2, 49])),
+        (ValueError, "seqused: a length is -1; expected 0 to 48", paged(table, seqused=[1, 2, -1])),
+        (ValueError, "block_table: a page is 9; expected 0 to 8", paged(table + 1)),
+        (ValueError, "block_table: a page is -1; expected 0 to 8", paged(table - 1, seqused=lengths)),
+        (ValueError, "block_table: it is (2, 3); expected (3, pages of a request)", paged(table[:2])),
+        (ValueError, "block_table: a page has 48 keys; expected a power of two up to 65536",
+         lambda: flash_ladder.decode(new, *cache, block_table=table)),
+        (ValueError, "k_cache is (3, 48, 2, 64) and v_cache is (3, 47, 2, 64): they must agree",
+         lambda: flash_ladder.decode(new, cache[0], cache[1][:, 1:])),
+        (ValueError, "q is (2, 4, 4, 64) and k_cache is (3, 48, 2, 64): B must agree",
+         lambda: flash_ladder.decode(new[:2], *cache)),
+        (ValueError, "q is (3, 4, 4, 32) and k_cache is (3, 48, 2, 64): d must agree",
+         lambda: flash_ladder.decode(new[..., :32], *cache)),
+        (ValueError, "q is (4, 4, 64), of rank 3; expected (B, Nq, H, d)", lambda: flash_ladder.decode(new[0], *cache)),
+        (ValueError, "k_cache is (48, 2, 64), of rank 3; expected (B, N, Hkv, d)",
+         lambda: flash_ladder.decode(new, *(x[0] for x in cache))),
+        (ValueError, "H = 3 is not a multiple of Hkv = 2", lambda: flash_ladder.decode(new[:, :, :3], *cache)),
+        (TypeError, "builtins.list is not an array of NumPy", lambda: flash_ladder.decode([1], *cache)),
+        (TypeError, "columns is 3; expected the name of a pattern", lambda: flash_ladder.count(62, columns=3)),
+        (ValueError, "unknown column bounds 'stripes'", lambda: flash_ladder.count(62, columns="stripes")),
+        (ValueError, "cu_seqlens_q is [1, 512]; expected 0 and the end",
+         lambda: flash_ladder.count(61, cu_seqlens_q=[1, 512])),
+        (ValueError, "documents '512x512' have 512 rows",
+         lambda: flash_ladder.count(61, (1, 2, 2, 9, 9, 64), cu_seqlens_q=[0, 512])),
+        (ValueError, "a mask is of a shape; without one there are", lambda: flash_ladder.verify(61, cu_seqlens_q=[0, 9])),
+        (ValueError, "pages of 3 keys: expected a power of two", lambda: flash_ladder.count(81, page_size=3)),
+    ]
+    for kind, sentence, wrong in refused:
+        with pytest.raises(kind, match="^" + re.escape(sentence)):
+            wrong()
+    flash_ladder.decode(new, *pools, block_table=np.where(table == 3, -7, table), seqused=[48, 0, 48])  # no key is there
+
+
+def test_jax_has_features_too(packed, requests):
+    jax = pytest.importorskip("jax")
+    here = lambda x: jax.numpy.asarray(x, device=jax.devices("cpu")[0])
+    O = flash_ladder.attention(*map(here, packed), cu_seqlens_q=here(np.array(ROWS, np.int32)), cu_seqlens_k=KEYS)
+    assert (np.asarray(O) == flash_ladder.attention(*packed, cu_seqlens_q=ROWS, cu_seqlens_k=KEYS)).all()
+    q, k, v, lengths = requests
+    O = flash_ladder.decode(*map(here, (q, k, v)), seqused=here(lengths))
+    assert isinstance(O, jax.Array) and (np.asarray(O) == flash_ladder.decode(q, k, v, seqused=lengths)).all()
+    with pytest.raises(TypeError, match="seqused is float32; expected int32"):
+        flash_ladder.decode(*map(here, (q, k, v)), seqused=here(lengths.astype(np.float32)))
+    with pytest.raises(TypeError, match="Q is numpy.ndarray and seqused is .*: they must agree"):
+        flash_ladder.decode(q, k, v, seqused=here(lengths))

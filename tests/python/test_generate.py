@@ -1,0 +1,49 @@
+"""examples/generate.py: a few requests of the tiny model."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+import flash_ladder
+
+FEW = ["--check", "--requests", "3", "--batch", "2", "--answer", "6"]
+
+
+@pytest.fixture
+def example():
+    path = Path(__file__).resolve().parents[2] / "examples" / "generate.py"
+    spec = importlib.util.spec_from_file_location("generate", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("arrays", ["numpy", "torch"])
+def test_the_tokens_are_those_of_a_contiguous_cache(example, arrays, capsys):
+    pytest.importorskip(arrays)
+    if arrays == "numpy" and (why := flash_ladder._core.why_not("cpu")):
+        pytest.skip(why)
+    example.main([*FEW, "--arrays", arrays])
+    said = capsys.readouterr().out
+    tokens, compared, of = map(int, re.search(r"(\d+) tokens in .*check: (\d+) of (\d+)", said, re.DOTALL).groups())
+    assert tokens == of and compared > 0.8 * tokens
+
+
+@pytest.mark.skipif(bool(flash_ladder._core.why_not("cpu")), reason="this build has no CPU back-end")
+def test_a_draft_that_sees_what_comes_after_it_is_noticed(example, monkeypatch):
+    """So the test above would notice."""
+    decode = flash_ladder.decode
+    monkeypatch.setattr(flash_ladder, "decode", lambda *arrays, causal, block_table=None, **options: decode(
+        *arrays, causal=causal and block_table is None, block_table=block_table, **options))
+    with pytest.raises(AssertionError, match="token .* is another one than without pages"):
+        example.main([*FEW, "--arrays", "numpy"])
+
+
+def test_a_guess_is_what_followed_before(example):
+    assert example.guess([5, 1, 2, 3, 9, 1, 7, 1], 3) == [7, 1, 0]
+    assert example.guess([5, 1, 2, 3, 1], 2) == [2, 3]
+    assert example.guess([5], 2) == [0, 0]
