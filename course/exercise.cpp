@@ -206,7 +206,8 @@ Exercise load_exercise(const std::string& word) {
     }
     for (const Stage& stage : stages()) {
         if (stage.parent < 0 && means(stage.folder()))
-            throw BadUsage(fmt::format("{} has no parent to start from: it is no exercise", stage.folder()));
+            throw BadUsage(
+                fmt::format("{} has no parent to start from, so it is not an exercise", stage.folder()));
     }
     throw BadUsage(fmt::format("there is no exercise '{}'; there are {}", word, known));
 }
@@ -288,7 +289,7 @@ StudentFolder open_student_folder(const fs::path& path) {
     StudentFolder folder{fs::absolute(path).lexically_normal()};
     const fs::path state = folder.products() / "exercise.json";
     if (!fs::exists(state))
-        throw BadUsage(fmt::format("{} is no exercise: make one with lab start N --dir {}", path.string(),
+        throw BadUsage(fmt::format("{} is not an exercise: make one with lab start N --dir {}", path.string(),
                                    path.string()));
     try {
         const auto json = read_json(state);

@@ -1,5 +1,6 @@
 /// @file
-/// Several ranks, each with a GPU of its own, that divide a sequence: who holds what, and how it travels.
+/// Several ranks, each with its own GPU, divide a sequence: which rank holds which part, and how parts
+/// travel.
 #pragma once
 
 #include <array>
@@ -7,7 +8,7 @@
 
 namespace ladder {
 
-/// Bytes to send, and where as many or others arrive.
+/// What a rank sends, and where what it receives arrives. The two sizes may differ.
 struct Message {
     const void* send;
     std::size_t send_bytes;
@@ -15,8 +16,8 @@ struct Message {
     std::size_t receive_bytes;
 };
 
-/// A rank's place in a ring of ranks. Messages are in the order of the rank's stream: one that starts after
-/// a kernel sends what the kernel wrote, and a kernel after wait() reads what has arrived.
+/// A rank's place in a ring of ranks. Messages are ordered with the kernels of the rank's stream: one that
+/// starts after a kernel sends what the kernel wrote, and a kernel after wait() reads what has arrived.
 class Ring {
   public:
     virtual ~Ring() = default;
@@ -25,16 +26,17 @@ class Ring {
     /// Query rows and keys of all ranks together
     virtual int Nq() const = 0;
     virtual int Nk() const = 0;
-    /// Sends K and V to rank + 1 while those of rank - 1 arrive. Until wait() what is sent must not change,
-    /// and where it arrives is undefined.
+    /// Sends K and V to rank + 1 while those of rank - 1 arrive. Until wait() returns, what is sent must not
+    /// change, and the contents of what is received are undefined.
     virtual void start(const std::array<Message, 2>& K_V) = 0;
     virtual void wait() = 0;
 };
 
-/// The ring that runs of this thread are part of; null for a rank on its own.
+/// The ring that the runs of this thread belong to; null for a single rank.
 Ring*& ring();
 
-/// The first row of chunk c, of `chunks` that are as equal as can be; of chunk c = chunks, N.
+/// The first row of chunk c, if N rows are cut into `chunks` whose sizes differ by at most 1; N if c =
+/// chunks.
 constexpr int chunk_begin(int N, int chunks, int c) {
     return N / chunks * c + (c < N % chunks ? c : N % chunks);
 }

@@ -25,10 +25,10 @@ enum class Backend : std::uint8_t {
     gpu       ///< a CUDA device
 };
 
-/// What a problem may have beyond what every stage takes. A stage declares those that it takes, too.
+/// Features of a problem that not every stage supports. A stage declares those that it takes.
 enum class Feature : std::uint8_t { window, columns, documents, lengths, pages, ranks };
 
-/// What a stage multiplies, and so what its outputs are judged by.
+/// What a stage multiplies, which determines the bounds that its outputs are held to.
 enum class Products : std::uint8_t {
     of_16_bits,    ///< Q, K and V as they are, P rounded to their type; sums in fp32
     of_8_bits,     ///< all of them rounded to e4m3; sums keep 13 bits
@@ -69,10 +69,11 @@ struct Window {
     bool operator==(const Window&) const = default;
 };
 
-/// For each key, query rows that do not see it, whatever else the mask leaves: rows LTS .. LTE - 1, below the
-/// diagonal in many masks, and UTS .. UTE - 1, above it. A key has 1, 2 or 4 bounds: LTS; LTS and LTE under a
-/// causal mask, else LTS and UTE; LTS, LTE, UTS and UTE. Without a bound, LTE is Nq and UTS and UTE are 0. An
-/// interval that does not end after its start is empty. (FlashMask, arXiv 2410.01359.)
+/// For each key, query rows that do not see it, in addition to those that the rest of the mask hides: rows
+/// LTS .. LTE - 1, in many masks below the diagonal, and UTS .. UTE - 1, above it. A key has 1, 2 or 4
+/// bounds: LTS; LTS and LTE under a causal mask, else LTS and UTE; LTS, LTE, UTS and UTE. Without a bound,
+/// LTE is Nq and UTS and UTE are 0. An interval that does not end after its start is empty. (FlashMask, arXiv
+/// 2410.01359.)
 struct Columns {
     const int* bounds = nullptr;  ///< (B, heads, Nk, count)
     int heads = 0;                ///< a divisor of H: query head h has the bounds of head h / (H / heads)
@@ -80,8 +81,8 @@ struct Columns {
 };
 
 /// Documents that are packed one after the other in one sequence: document k has the query rows from rows[k]
-/// to rows[k + 1] - 1 and the keys from keys[k] to keys[k + 1] - 1 (cu_seqlens). A row sees keys of its own
-/// document alone, and in it a causal mask and a window are aligned bottom-right. A document may have no rows
+/// to rows[k + 1] - 1 and the keys from keys[k] to keys[k + 1] - 1 (cu_seqlens). A row sees only keys of its
+/// document, in which a causal mask and a window are aligned bottom-right. A document may have no rows
 /// or no keys.
 struct Documents {
     const int* rows = nullptr;  ///< (count + 1): 0, ascending, Nq
@@ -100,7 +101,7 @@ struct Problem : Shape {
     View dO, dQ, dK, dV;  ///< of the backward pass alone, in the shapes of O, Q, K and V
     float scale = 1.0f;
     bool causal = false;
-    Window window;  ///< under a causal mask, the keys that both leave
+    Window window;  ///< with a causal mask, a row sees the keys that both allow
     Columns columns;
     Documents documents;
     /// (B,): the keys of each request, which are the first of its Nk; a causal mask and a window are aligned
@@ -119,11 +120,11 @@ struct Problem : Shape {
 /// Runs a stage's kernels on p (asynchronously on a GPU). Throws std::exception on failure.
 using RunStage = void (*)(const Problem& p);
 
-/// Sizes at which a kernel's code does something else.
+/// The sizes of a kernel's tiles, at which its code takes other branches.
 struct Tiling {
     int Br = 64;    ///< query rows of a tile
     int Bc = 64;    ///< keys of a tile
-    int depth = 1;  ///< key tiles that have a place in shared memory at a time
+    int depth = 1;  ///< key tiles in shared memory at a time: slots of the ring
 
     bool operator==(const Tiling&) const = default;
 };
@@ -132,7 +133,7 @@ constexpr Tiling make_tiling(int Br, int Bc, int depth = 1) {
     return {Br, Bc, depth};
 }
 
-/// What a stage says of itself, in its kernel.cu. Everything that lists stages reads this.
+/// How a stage declares itself, in its kernel.cu. Everything that lists stages reads this.
 struct Stage {
     int number = 0;
     std::string name = {};                     ///< folder name without its number
@@ -141,39 +142,38 @@ struct Stage {
     std::string change = {};                   ///< the one change, in one line
     std::string shows_in = {};                 ///< the timing regime where that change should show
     Pass pass = Pass::forward;                 ///< what it computes
-    std::vector<Feature> takes = {};           ///< what it takes beyond what every stage does
+    std::vector<Feature> takes = {};           ///< the features that it supports
     Products products = Products::of_16_bits;  ///< what it multiplies
     int diff_budget = 80;         ///< most lines added or changed against the parent; 0 for no bound
     bool repeats_exactly = true;  ///< two runs agree bit for bit; false where sums go through atomics
     /// Chunks of the sequence that each of P ranks holds: 1, number r of P for rank r; or 2, numbers r and
     /// 2 P - 1 - r of 2 P. 0 if the stage is for one GPU alone. See stages/ring.h.
     int chunks = 0;
-    /// Bytes of global memory that the stage needs beside its inputs and outputs; null for none.
+    /// Bytes of global memory that the stage needs in addition to inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
     /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves
-    /// them 0. A run that was aborted may not; whoever goes on with its workspace must zero them. Null for
-    /// none.
+    /// them 0. An aborted run may not; then the next user of the workspace must zero them. Null for none.
     std::function<std::size_t(const Shape&, int sm_count)> counter_bytes = nullptr;
     std::vector<int> head_dims = {};  ///< filled in by LADDER_STAGE
-    /// The one compute capability that it runs on, 90 for 9.0, since it has instructions of that alone; 0 for
-    /// any. Of a GPU: the CPU back-ends run it anywhere. Filled in by whoever reads it.
+    /// The only compute capability that it runs on, 90 for 9.0, if it uses instructions that no other has; 0
+    /// for any. The CPU back-ends run every stage. Filled in when the declaration is read.
     int compute_capability = 0;
     /// The weights of key tiles depend on how fp32 rounds large numbers: a score becomes an exponent in one
     /// multiply-add with an m that was rounded, which the tile that set m was not. The judge allows for it.
-    /// Filled in by what reads it: its source has a `scale - m[`.
+    /// Filled in when the declaration is read: its source has a `scale - m[`.
     bool rounds_large_scores = false;
 
-    /// Runs it on the back-end that its library was compiled for. Null, as the functions above, where only
-    /// the declaration was read: harness/ladder/library.h compiles and loads.
+    /// Runs it on the back-end that its library was compiled for. Null, like the functions above, if only the
+    /// declaration was read: harness/ladder/library.h compiles and loads.
     RunStage run = nullptr;
-    std::string source = {};  ///< path of its kernel.cu; filled in by whoever reads or loads it
+    std::string source = {};  ///< path of its kernel.cu; filled in when it is read or loaded
 
     /// "04_split_q": the stage's folder under stages/
     std::string folder() const;
     bool has_head_dim(int d) const;
 };
 
-/// Told of the one stage that a library holds, while the library is loaded. Called by LADDER_STAGE.
+/// Registers the one stage that a library holds, while the library is loaded. Called by LADDER_STAGE.
 bool register_stage(const Stage& stage);
 
 }  // namespace ladder

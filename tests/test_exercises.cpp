@@ -304,8 +304,8 @@ TEST_CASE("course: the zoo begins with puzzles that have hints, in the order of 
         INFO(puzzle.id);
         CHECK((places_of(puzzle) > 1) == (replacements > 1 || sorted_lines(from) == sorted_lines(to)));
     }
-    CHECK(contains(lab({"zoo", "1", "--give-up"}).out, "2 places of the kernel"));
-    CHECK(contains(lab({"zoo", "2", "--give-up"}).out, "1 place of the kernel"));
+    CHECK(contains(lab({"zoo", "1", "--give-up"}).out, "2 places in the kernel"));
+    CHECK(contains(lab({"zoo", "2", "--give-up"}).out, "1 place in the kernel"));
 }
 
 TEST_CASE("course: a hand-out holds no solution", "[course]") {

@@ -29,7 +29,7 @@ namespace {
 
 struct StartOptions {
     explicit StartOptions(Command& command) {
-        command.option("STAGE", stage, "The stage to make: a number or a name").required();
+        command.option("STAGE", stage, "The stage to implement: a number or a name").required();
         command.option("--dir", folder, "The folder to make (default: my)").type_name("DIR");
     }
     std::string stage, folder = "my";
@@ -39,7 +39,7 @@ struct StartOptions {
 struct FolderOptions {
     explicit FolderOptions(Command& command) {
         command.option("DIR", folder,
-                       "The folder that lab start made (default: this one if it is one, else my)");
+                       "The folder that lab start made (default: the current folder if it is one, else my)");
     }
     std::string path() const {
         return !folder.empty() ? folder : fs::exists(".lab/exercise.json") ? "." : "my";

@@ -303,7 +303,7 @@ Document run(const GradeOptions& options) {
     const Rubric rubric = options.rubric.empty() ? Rubric{} : load_rubric(options.rubric);
     const Exercise exercise = exercise_of(options, rubric);
     if (exercise.parent < 0)
-        throw BadUsage(fmt::format("{} is no exercise: it has no parent", exercise.folder()));
+        throw BadUsage(fmt::format("{} is not an exercise: it has no parent", exercise.folder()));
     if (options.leaderboard && options.gradescope.empty())
         throw BadUsage("--leaderboard goes with --gradescope, which is where it is written");
     if (std::string why_not; options.leaderboard && !has_device(Backend::gpu, &why_not))

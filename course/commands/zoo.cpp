@@ -107,7 +107,7 @@ Document run(const ZooOptions& options) {
     document.facts = {{"puzzle", fmt::format("{} of {}", puzzle.number, zoo().size())},
                       {"stage", puzzle.stage->folder()},
                       {"symptom", puzzle.mutant.symptom},
-                      {"to mend", counted(places_of(puzzle), "place") + " of the kernel"}};
+                      {"to fix", counted(places_of(puzzle), "place") + " in the kernel"}};
     if (options.give_up) {
         document.facts.emplace_back("bug", puzzle.mutant.bug);
         document.listings.push_back({"fix", fix_as_diff(puzzle), "diff", colour_diff});

@@ -302,7 +302,7 @@ def main():
     if "assumed" in gpu:
         notes.append(f"{gpu.assumed}.")
     for name, median, worst in errors_in_words(model):
-        notes.append(f"{name} times miss recorded ones by {median} in the median and {worst} at worst.")
+        notes.append(f"{name} times differ from recorded ones by {median} in the median case and {worst} in the worst.")
     if "recorded_as" not in gpu:
         notes.append("The errors are those of GPUs with the same multiprocessors; for another architecture they are "
                      "not known.")

@@ -22,7 +22,7 @@ class Help final : public CLI::Formatter {
     std::string make_option_opts(const CLI::Option* option) const override {
         const bool takes_a_value = option->get_items_expected_max() > 0 && !option->get_type_name().empty();
         return (takes_a_value ? " " + option->get_type_name() : "") +
-               (option->get_required() ? " (needed)" : "");
+               (option->get_required() ? " (required)" : "");
     }
     std::string make_option_usage(const CLI::Option* option) const override {
         if (option->get_expected_max() != 2) return Formatter::make_option_usage(option);

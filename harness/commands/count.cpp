@@ -69,7 +69,7 @@ Document run(const CountOptions& options) {
 }  // namespace
 
 void add_count(CommandLine& lab) {
-    add_command<CountOptions>(lab, "count", "Count the work of stages, and what each changes in its parent's",
+    add_command<CountOptions>(lab, "count", "Count the work of stages, and compare each with its parent",
                               run);
 }
 

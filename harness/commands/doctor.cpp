@@ -61,7 +61,7 @@ const std::vector<Tool>& tools() {
          {"clang-format", "--version"},
          {},
          "version",
-         "lab test checks the form of the sources",
+         "lab test checks the formatting",
          "clang-format"},
         {"shellcheck",
          {"shellcheck", "--version"},

@@ -76,7 +76,7 @@ void add_commands(ladder::CommandLine& lab) {
           ladder::add_run, ladder::add_diff, ladder::add_profile, ladder::add_trace})
         add(lab);
     for (const char* name : {"start", "check", "hint", "reset", "zoo", "grade"}) add_of_course(lab, name);
-    add_scripted(lab, "install", "Install all that any command needs, and the packages named; build nothing");
+    add_scripted(lab, "install", "Install what any command needs, and the named packages; build nothing");
     if (std::filesystem::exists(LADDER_SOURCE_DIR "/tests/all.sh")) add_of_whole_ladder(lab);
 }
 

@@ -120,7 +120,7 @@ Argument add_shape(Command& command, std::optional<Shape>& shape) {
 void add_ranks(Command& command, int& ranks, const std::string& by_default) {
     command
         .option("--ranks", ranks,
-                "GPUs, or threads without one, that divide the sequence, for stages that are for several [" +
+                "GPUs (without one, threads) that share the sequence, for stages that support several [" +
                     by_default + "]")
         .within(1, 64);
 }
@@ -158,8 +158,8 @@ void add_dtype(Command& command, std::optional<DType>& dtype) {
 
 void add_layout(Command& command, std::optional<Layout>& layout) {
     add_choice(command, "--layout",
-               "Memory order: (B, H, N, d) or (B, N, H, d); far: with offsets past 2^31 elements; mixed: one "
-               "of its own for each tensor, with gaps",
+               "Memory order: (B, H, N, d) or (B, N, H, d); far: with offsets past 2^31 elements; mixed: a "
+               "different one for each tensor, with gaps",
                layout, layouts());
 }
 

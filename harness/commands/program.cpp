@@ -44,7 +44,7 @@ std::string course_command(const std::string& name) {
         {"start", "Begin a stage as an exercise: its parent's kernel and the task"},
         {"check", "Check an exercise: results, races, and the work that must change"},
         {"hint", "Print the next hint for an exercise"},
-        {"reset", "Begin an exercise again, and keep what you had"},
+        {"reset", "Start an exercise over; your kernel is kept as a copy"},
         {"zoo", "Bugs as puzzles: see the symptom, find the bug in the kernel, check the fix"},
         {"grade", "Grade a submission, or a class of them"},
         {"handout", "Write a folder for students: everything but the solutions of these stages"}};

@@ -37,7 +37,7 @@ struct RunOptions {
             .option(
                 "--do", dO,
                 "For a stage that computes gradients, dO: as Q. O and L are computed first: on a GPU by the "
-                "last stage that can, otherwise in double precision")
+                "last stage that supports the problem, otherwise in double precision")
             .type_name("FILE");
         command.option("--dq", dQ, "dQ: written in Q's type and shape; or --dk, --dv").type_name("FILE");
         command.option("--dk", dK, "dK: written in K's type and shape").type_name("FILE");

@@ -233,7 +233,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
             table.set_title(label + ": " + table.title());
             document.tables.push_back(std::move(table));
         }
-        document.notes.push_back("Nothing was timed here. A stage's change should show where it is marked.");
+        document.notes.push_back("Nothing was timed here. A mark shows where a stage's change should show.");
         if (const std::string more = more_than(selection, options); !more.empty())
             document.notes.push_back(more);
     }

@@ -23,7 +23,7 @@ struct TraceOptions {
             .required()
             .expected(1, 2);
         app.option("--sms", multiprocessors,
-                   "SMs of the GPU that is shown; stages from 06 on split the keys for as many")
+                   "SMs of the simulated GPU; stages from 06 on split the keys accordingly")
             .within(1, 132)
             .show_default();
         app.option("--html", html, "Write the page to FILE [trace_STAGES.html here, unless --json is given]")
@@ -115,10 +115,10 @@ Document run(const TraceOptions& options) {
     Document document;
     document.facts = {{"case", c.description()},
                       {"multiprocessors", Cell::count(static_cast<std::uint64_t>(options.multiprocessors))}};
-    if (page) document.facts.emplace_back("page", path + ", to be opened in a browser");
+    if (page) document.facts.emplace_back("page", path + " (open it in a browser)");
     document.tables = {summary(traces, c.shape.d)};
     document.notes = {
-        "time is a model: counted mma, in units of what 16 query rows and 64 keys take; see "
+        "time is modelled by counting mma, in units of the products of 16 query rows and 64 keys; see "
         "docs/explorer.md"};
     document.save = [json](const OutputFile& file) { file.write(json.dump() + "\n"); };
     return document;
@@ -128,7 +128,7 @@ Document run(const TraceOptions& options) {
 
 void add_trace(CommandLine& lab) {
     add_command<TraceOptions>(lab, "trace",
-                              "Show what blocks and warps do, tile by tile, on a page to step through", run);
+                              "Write a page that steps through what blocks and warps do, tile by tile", run);
 }
 
 }  // namespace ladder

@@ -29,7 +29,7 @@ struct VerifyOptions {
         : stages(command, "all by default"), problem(command), backend(command), lengthy(command) {
         command.flag("--quick", quick, "One case for each idea instead of all cases");
         command.flag("--orders", orders, "CPU: run each case in every --order, and compare bit by bit");
-        command.option("--sms", multiprocessors, "CPU: SMs of the GPU that it stands for [each case's own]")
+        command.option("--sms", multiprocessors, "CPU: SMs of the simulated GPU [each case's own]")
             .within(1, 132);
         command.option("--scale", scale, "Softmax scale, with --shape [1 / sqrt(D)]");
         add_ranks(command, ranks, "each case's own");

@@ -54,23 +54,23 @@ const std::vector<FeatureForm>& feature_forms() {
              return f.window == Window() ? "" : fmt::format("{},{}", f.window.left, f.window.right);
          },
          [](Features& f, const std::string& text) { f.window = parse_window(text); }, "LEFT,RIGHT",
-         "Sliding window: a row sees LEFT keys before its position, its own and RIGHT after it; -1 for "
-         "all; aligned bottom-right"},
+         "Sliding window, aligned bottom-right: a row sees the key at its position, LEFT keys before it "
+         "and RIGHT keys after it; -1: no limit"},
         {Feature::columns, "--columns", "columns", [](const Features& f) { return f.columns; },
          [](Features& f, const std::string& text) { f.columns = column_pattern(text).name; }, "PATTERN",
-         "Column bounds, drawn by the seed: for each key, query rows that do not see it (FlashMask)"},
+         "Column bounds, drawn from the seed: for each key, query rows that do not see it (FlashMask)"},
         text_form<&Features::documents>(
             Feature::documents, "--documents", "documents", "A,B,...",
-            "Documents packed in one sequence, by their lengths in tokens, or ROWSxKEYS where these differ"),
+            "Documents packed in one sequence: their lengths in tokens, or ROWSxKEYS where these differ"),
         text_form<&Features::lengths>(
             Feature::lengths, "--lengths", "lengths", "A,B,...",
-            "Keys of the requests, of the Nk that each has room for; in turn if there are more requests"),
+            "Number of keys of each request, up to Nk; the list is repeated for further requests"),
         number_form<&Features::page_size>(
             Feature::pages, "--page-size", "pages",
-            "K and V lie in pages of so many keys, a power of two, in an order that the seed draws"),
+            "Store K and V in pages of N keys, a power of two, shuffled by the seed"),
         number_form<&Features::ranks>(
             Feature::ranks, "--ranks", "ranks",
-            "GPUs, or threads without one, that divide the sequence, for stages that are for several")};
+            "GPUs (without one, threads) that share the sequence, for stages that support several")};
     return forms;
 }
 

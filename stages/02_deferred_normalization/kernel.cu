@@ -42,7 +42,7 @@ template <class T, int d>
 __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int slice, bool masked,
                        float (&O)[d / 32][4], float (&m)[2], float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * log2_e;  // scores and m count in base 2
+    const float scale = p.scale * log2_e;  // scores and m are in base 2
 
     // S = Q K^T: (16, 16)
     float S[2][4] = {};
@@ -81,7 +81,7 @@ __device__ void attend(Shared<T, d>& shared, const Problem& p, int i, int j, int
         const float m_old = m[r];
 #pragma unroll
         for (int w = 0; w < 4; ++w) m[r] = fmaxf(m[r], load(&shared.row_max[w][g + 8 * r]));
-        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key yet: exp(-inf - 0) = 0, not NaN
         alpha[r] = fast_exp2(m_old - m_used);
 
         // P = exp(S - m), in place of S

@@ -94,7 +94,7 @@ template <int d>
 __device__ void softmax(const Problem& p, int first_row, int j, bool masked, float (&S)[slice<d> / 8][4],
                         float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * log2_e;  // scores and m count in base 2
+    const float scale = p.scale * log2_e;  // scores and m are in base 2
 #pragma unroll
     for (int c = 0; c < slice<d> / 2; ++c) S[c / 4][c % 4] *= scale;
     if (masked) {
@@ -117,7 +117,7 @@ __device__ void softmax(const Problem& p, int first_row, int j, bool masked, flo
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
         const float m_old = m[r];
         m[r] = fmaxf(m[r], row_max);
-        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key yet: exp(-inf - 0) = 0, not NaN
         alpha[r] = fast_exp2(m_old - m_used);
 
         // P = exp(S - m), in place of S
@@ -252,7 +252,7 @@ struct Shares {
 struct Parts {
     float *O, *m_l;
     unsigned* counter;
-    int block, splits;  // the first of the blocks, and how many they are
+    int block, splits;  // the first of the blocks, and their number
 
     __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
         m_l = O + 2 * shares.blocks * Br * p.d;

@@ -9,7 +9,7 @@ using namespace ladder;
 
 constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
 
-/// All that depends on d.
+/// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int slices = d <= 128 ? 2 : 1;  // of 16 rows per warp: O of more fills its registers
@@ -77,7 +77,7 @@ template <int d, int Bc = Tile<d>::Bc>
 __device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 8][4],
                       const float (&m)[2]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * log2_e;  // exponents and m count in base 2
+    const float scale = p.scale * log2_e;  // exponents and m are in base 2
 #pragma unroll
     for (int c = 0; c < Bc / 2; ++c) S[c / 4][c % 4] = S[c / 4][c % 4] * scale - m[row_of(c)];
     if (masked) {

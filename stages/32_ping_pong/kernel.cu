@@ -9,7 +9,7 @@ using namespace ladder;
 
 constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
 
-/// All that depends on d.
+/// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
@@ -18,7 +18,7 @@ struct Tile {
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;
-    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
+    static constexpr bool turns = d <= 128;        // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d == 64 ? 4 : 2;  // slots of K and V: stages of the pipeline
 };
 
@@ -26,7 +26,7 @@ struct alignas(16) TileIndex {
     int batch, head, tile;
 };
 
-/// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+/// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
 template <class T, int d>
 struct Shared {
     alignas(1024) T Q[Tile<d>::groups][d / 64][64][64];
@@ -63,7 +63,7 @@ struct TileOrder {
 template <int d, int Bc = Tile<d>::Bc>
 __device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 2],
                       const float (&m)[2]) {
-    const float scale = p.scale * log2_e;  // exponents and m count in base 2
+    const float scale = p.scale * log2_e;  // exponents and m are in base 2
 #pragma unroll
     for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[row_of(c)];
     if (masked) {
@@ -99,8 +99,8 @@ __device__ float positive_max(const float (&S)[n]) {
     return fmaxf(row_max[0], row_max[1]);
 }
 
-/// Raises m to the maximum of its row, and rescales S and l to it; O is to be multiplied by alpha. The first
-/// tile sets m, even to less than 0.
+/// Raises m to the maximum of its row, and rescales S and l to it; the caller multiplies O by alpha. The
+/// first tile sets m, even to less than 0.
 template <int n>
 __device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)[2], float (&l)[2]) {
 #pragma unroll
@@ -131,7 +131,7 @@ __device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64]
     wgmma_commit();
 }
 
-/// O += P V. Starts it.
+/// Starts O += P V.
 template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void add_product(const std::uint32_t (&P)[Bc / 4], const T (&V)[d / 64][Bc][64],
                             float (&O)[d / 2]) {
@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     if (g == groups - 1) pass_turn();  // the first turn is warpgroup 0's
     const int first_row = i * Br + 64 * g;
     const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
-    const auto release = [&](int j, Mbarrier* empty) {  // of a product that the warpgroup has waited for
+    const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
         if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[j % depth]);
     };
     float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};

@@ -10,7 +10,7 @@ using namespace ladder;
 
 constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
 
-/// All that depends on d.
+/// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
@@ -19,24 +19,24 @@ struct Tile {
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;
-    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
+    static constexpr bool turns = d <= 128;        // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d == 64 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
-    static constexpr int O_panels = d == 64 ? 1 : 2;  // that a warp stores together
+    static constexpr int O_panels = d == 64 ? 1 : 2;  // panels that a warp stores at a time
 };
 
 struct alignas(16) TileIndex {
     int batch, head, tile;
 };
 
-/// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+/// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
 template <class T, int d>
 struct Shared {
     alignas(1024) T Q[Tile<d>::Q_slots][Tile<d>::groups][d / 64][64][64];
     alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile k of the block is in slot k % depth
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
-    alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // a warp's rows on their way out
-    TileIndex tile[Tile<d>::Q_slots];  // whose Q it is; none is left if batch < 0
+    alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // rows that a warp is about to store
+    TileIndex tile[Tile<d>::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
     Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
     Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
     Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
@@ -50,9 +50,9 @@ struct Maps {
 /// longest first, of `section` heads together, whose K and V fit in the L2 cache.
 struct TileOrder {
     int Tr, heads, section, total;  // heads = B H, total = Tr heads
-    unsigned* taken;                // after the first of each block; 0 before and after a launch
+    unsigned* taken;                // not counting each block's first; 0 before and after a launch
 
-    /// Number n of them
+    /// The n-th of them
     template <bool causal>
     __device__ TileIndex at(const Problem& p, int n) const {
         int i = n % Tr, head = n / Tr;
@@ -71,7 +71,7 @@ struct TileOrder {
 template <int d, int Bc = Tile<d>::Bc>
 __device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 2],
                       const float (&m)[2]) {
-    const float scale = p.scale * log2_e;  // exponents and m count in base 2
+    const float scale = p.scale * log2_e;  // exponents and m are in base 2
 #pragma unroll
     for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[row_of(c)];
     if (masked) {
@@ -107,8 +107,8 @@ __device__ float positive_max(const float (&S)[n]) {
     return fmaxf(row_max[0], row_max[1]);
 }
 
-/// Raises m to the maximum of its row, and rescales S and l to it; O is to be multiplied by alpha. The first
-/// tile sets m, even to less than 0.
+/// Raises m to the maximum of its row, and rescales S and l to it; the caller multiplies O by alpha. The
+/// first tile sets m, even to less than 0.
 template <int n>
 __device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)[2], float (&l)[2]) {
 #pragma unroll
@@ -139,7 +139,7 @@ __device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64]
     wgmma_commit();
 }
 
-/// O += P V. Starts it.
+/// Starts O += P V.
 template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void add_product(const std::uint32_t (&P)[Bc / 4], const T (&V)[d / 64][Bc][64],
                             float (&O)[d / 2]) {
@@ -167,7 +167,7 @@ __device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
     for (int c = 0; c < n / 2; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
 }
 
-/// Writes O / l of the warp's 16 rows to global memory by way of its O_tile, some panels at a time; and
+/// Writes O / l of the warp's 16 rows to global memory through its O_tile, some panels at a time; and
 /// L = m + log(l), where l is the sum over the four lanes of a row.
 template <class T, int d, int panels = Tile<d>::O_panels>
 __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h, int first_row,
@@ -187,7 +187,7 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
     }
 #pragma unroll
     for (int panel = 0; panel < d / 64; panel += panels) {
-        if (lane == 0) bulk_wait_read<0>();  // the store before has read the tile
+        if (lane == 0) bulk_wait_read<0>();  // the previous store has read the tile
         __syncwarp();
 #pragma unroll
         for (int c = 0; c < 64 * panels; c += 16) {
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < Q_slots; ++slot) {
             mbarrier_init(&shared.Q_full[slot], 1);
-            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // by all threads, which read `tile`
+            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // all threads arrive, since all read `tile`
         }
         for (int slot = 0; slot < depth; ++slot) {
             mbarrier_init(&shared.K_full[slot], 1);
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 copy(shared.V, maps.V, j, shared.V_full, shared.V_empty);
             }
             k += Tc;
-            n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block to ask leaves 0
+            n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block's request wraps to 0
         }
     }
 
@@ -294,12 +294,12 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         const int first_row = i * Br + 64 * g, Tc = key_tiles(first_row, 64),
                   block_Tc = key_tiles(i * Br, Br);
         const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
-        const auto release = [&](int j, Mbarrier* empty) {  // of a product that the warpgroup has waited for
+        const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[(k + j) % depth]);
         };
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 4];
-        const auto softmax = [&](int j) {  // S becomes P. Does m rise, so that O has to be rescaled?
+        const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
             const bool masked = (j + 1) * Bc > unmasked;
             note_tile<Bc>(b, h, first_row, j, masked);
             shift<d>(p, first_row, j, masked, S, m);
@@ -337,7 +337,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             pass_turn();
             wgmma_wait<1>(S);
             release(j, shared.K_empty);
-            const bool rises = softmax(j);  // while P V of the tile before goes on
+            const bool rises = softmax(j);  // while P V of the previous tile runs
             wgmma_wait<0>(O);
             fence_operand(P);
             release(j - 1, shared.V_empty);
@@ -351,7 +351,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         // After the last V has arrived: a warpgroup that leaves tiles out waits for none of their phases
         // itself. With its next Q it must know that all of them are complete, since it waits by parity.
         mbarrier_arrive(&shared.Q_empty[Q_slot]);
-        for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that others see
+        for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that only others see
         wgmma_wait<0>(O);
         fence_operand(P);
         release(Tc - 1, shared.V_empty);

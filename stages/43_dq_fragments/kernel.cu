@@ -10,7 +10,7 @@ using namespace ladder;
 
 constexpr int row_threads = 256;  // of a kernel that goes by rows
 
-/// All that depends on d.
+/// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int slices = 1;  // of 16 rows or 16 keys: what a warp owns
@@ -30,7 +30,7 @@ struct Shared {
     float L[Tile<d>::Br], D[Tile<d>::Br];
 };
 
-/// What the workspace holds of a head, its rows rounded up to whole tiles.
+/// The workspace of a head, with rows rounded up to whole tiles.
 template <int d>
 struct Workspace {
     float *L, *D;  // L in base 2; inf past the last row

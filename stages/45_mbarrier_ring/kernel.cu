@@ -11,7 +11,7 @@ using namespace ladder;
 constexpr int row_threads = 256;  // of a kernel that goes by rows
 constexpr int depth = 2;          // query tiles in shared memory
 
-/// All that depends on d.
+/// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int slices = 256 / d;  // of 16 keys: what a warp owns
@@ -34,7 +34,7 @@ struct Shared {
     Mbarrier empty;        // phase k: every thread has read the k-th tile, and its dS
 };
 
-/// What the workspace holds of a head, its rows rounded up to whole tiles.
+/// The workspace of a head, with rows rounded up to whole tiles.
 template <int d>
 struct Workspace {
     float *L, *D;  // L in base 2; inf past the last row

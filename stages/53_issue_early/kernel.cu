@@ -22,14 +22,14 @@ enum {
     dQ_empty = 7         // by warpgroups: its part of dQ has been read
 };
 
-/// All that depends on d.
+/// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int Br = d == 64 ? 128 : 64;
     static constexpr int Bc = 64 * groups;
 };
 
-/// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+/// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
 template <class T, int d>
 struct Shared {
     alignas(1024) T K[groups][d / 64][64][64];  // then dK
@@ -46,15 +46,15 @@ struct Maps {
     TensorMap Q, K, V, dO, dK, dV;
 };
 
-/// Where fp32 sums (rows, d) hold the fragment, 16 x 8 as the lanes of a warp hold it, of this first row and
-/// column: by panels of 64 x 64. Lane 0's float4; the other lanes' follow.
+/// The address in fp32 sums (rows, d) of the 16 x 8 fragment at this row and column. Sums lie in panels of
+/// 64 x 64, and in a panel as the lanes of a warp hold them: lane 0's float4, then those of the other lanes.
 template <int d>
 __device__ int fragment(int row, int column) {
     const int panel = row / 64 * (d / 64) + column / 64;
     return (panel * 32 + row % 64 / 16 * 8 + column % 64 / 8) * 32;
 }
 
-/// What the workspace holds of a head, its rows rounded up to whole tiles.
+/// The workspace of a head, with rows rounded up to whole tiles.
 template <int d>
 struct Sums {
     float4* dQ;    // dQ / scale, by fragments
@@ -117,7 +117,7 @@ __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps,
     bulk_load(shared.D[slot], sums.D + row, sizeof shared.D[0], full);
 }
 
-/// C = X Y^T for 64 rows of X, those of this warpgroup, and Br of Y. Starts it.
+/// Starts C = X Y^T, for this warpgroup's 64 rows of X and Br rows of Y.
 template <class T, int d, int Br = Tile<d>::Br>
 __device__ void multiply_rows(Descriptor X, Descriptor Y, float (&C)[Br / 2]) {
 #pragma unroll
@@ -192,8 +192,8 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// Adds what each warpgroup computes of dQ to the sums of `total` query tiles, the first of them i of head h.
-/// One warp.
+/// Adds each warpgroup's part of dQ to the sums of `total` query tiles, of which the first is tile i of head
+/// h. One warp calls it.
 template <class T, int d>
 __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i, int first, int total) {
     const bool sends = threadIdx.x % 32 == 0;
@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         }
         write_transposed(dS, shared.dS[slot][G]);
         fence_proxy_async();
-        named_barrier_sync(dS_full, 128 * groups);  // and no warp reads dS of the tile before
+        named_barrier_sync(dS_full, 128 * groups);  // and no warp still reads dS of the previous tile
         wgmma_fence();
         float dQ[32];  // (64, 64): of two, by rows or by columns
         const int row = d == 64 ? 64 * G : 0, column = d == 64 ? 0 : 64 * G;
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         add_product<T, d>(dS, shared.Q[slot], dK);
         wgmma_wait<1>(dQ);
         auto& out = shared.dQ[G][warp];
-        if (k > 0) named_barrier_sync(dQ_empty + G, 128 + 32);  // dQ of the tile before has been read
+        if (k > 0) named_barrier_sync(dQ_empty + G, 128 + 32);  // dQ of the previous tile has been read
 #pragma unroll
         for (int c = 0; c < 32; c += 4) {
             store(reinterpret_cast<float4*>(out[c / 4][lane]), {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});

@@ -22,14 +22,14 @@ enum {
     warpgroup_full = 4  // by warpgroups: what its own warps write is complete
 };
 
-/// All that depends on d.
+/// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int Br = 64;
     static constexpr int Bc = 64;
 };
 
-/// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+/// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
 template <class T, int d>
 struct Shared {
     alignas(1024) T K[d / 64][64][64];  // then dK
@@ -46,15 +46,15 @@ struct Maps {
     TensorMap Q, K, V, dO, dK, dV;
 };
 
-/// Where fp32 sums (rows, d) hold the fragment, 16 x 8 as the lanes of a warp hold it, of this first row and
-/// column: by panels of 64 x 64. Lane 0's float4; the other lanes' follow.
+/// The address in fp32 sums (rows, d) of the 16 x 8 fragment at this row and column. Sums lie in panels of
+/// 64 x 64, and in a panel as the lanes of a warp hold them: lane 0's float4, then those of the other lanes.
 template <int d>
 __device__ int fragment(int row, int column) {
     const int panel = row / 64 * (d / 64) + column / 64;
     return (panel * 32 + row % 64 / 16 * 8 + column % 64 / 8) * 32;
 }
 
-/// What the workspace holds of a head, its rows rounded up to whole tiles.
+/// The workspace of a head, with rows rounded up to whole tiles.
 template <int d>
 struct Sums {
     float4* dQ;    // dQ / scale, by fragments
@@ -117,7 +117,7 @@ __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps,
     bulk_load(shared.D[slot], sums.D + row, sizeof shared.D[0], full);
 }
 
-/// C = X Y^T for 64 rows of X, those of this warpgroup, and Br of Y. Starts it.
+/// Starts C = X Y^T, for this warpgroup's 64 rows of X and Br rows of Y.
 template <class T, int d, int Br = Tile<d>::Br>
 __device__ void multiply_rows(Descriptor X, Descriptor Y, float (&C)[Br / 2]) {
 #pragma unroll

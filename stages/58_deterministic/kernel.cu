@@ -22,7 +22,7 @@ enum {
     dQ_empty = 7         // by warpgroups: its part of dQ has been read
 };
 
-/// All that depends on d.
+/// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int Br = d == 64 ? 128 : 64;
@@ -37,7 +37,7 @@ struct TileIndex {
 /// heads, then the one before.
 struct TileOrder {
     int Tc, heads, section;               // heads = B Hkv
-    int parts = 1;                        // so many blocks in a row divide the query tiles of a key tile
+    int parts = 1;                        // consecutive blocks that share the query tiles of a key tile
     float4 *dK = nullptr, *dV = nullptr;  // (parts, B, Hkv, Tc Bc, d), by fragments; dK / scale
     unsigned* taken = nullptr;            // 0 before and after a launch
 
@@ -49,7 +49,7 @@ struct TileOrder {
     }
 };
 
-/// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+/// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
 template <class T, int d>
 struct Shared {
     alignas(1024) T K[groups][d / 64][64][64];  // then dK
@@ -67,15 +67,15 @@ struct Maps {
     TensorMap Q, K, V, dO, dK, dV;
 };
 
-/// Where fp32 sums (rows, d) hold the fragment, 16 x 8 as the lanes of a warp hold it, of this first row and
-/// column: by panels of 64 x 64. Lane 0's float4; the other lanes' follow.
+/// The address in fp32 sums (rows, d) of the 16 x 8 fragment at this row and column. Sums lie in panels of
+/// 64 x 64, and in a panel as the lanes of a warp hold them: lane 0's float4, then those of the other lanes.
 template <int d>
 __device__ int fragment(int row, int column) {
     const int panel = row / 64 * (d / 64) + column / 64;
     return (panel * 32 + row % 64 / 16 * 8 + column % 64 / 8) * 32;
 }
 
-/// What the workspace holds of a head, its rows rounded up to whole tiles.
+/// The workspace of a head, with rows rounded up to whole tiles.
 template <int d>
 struct Sums {
     float4* dQ;       // dQ / scale, by fragments
@@ -141,7 +141,7 @@ __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps,
     bulk_load(shared.D[slot], sums.D + row, sizeof shared.D[0], full);
 }
 
-/// C = X Y^T for 64 rows of X, those of this warpgroup, and Br of Y. Starts it.
+/// Starts C = X Y^T, for this warpgroup's 64 rows of X and Br rows of Y.
 template <class T, int d, int Br = Tile<d>::Br>
 __device__ void multiply_rows(Descriptor X, Descriptor Y, float (&C)[Br / 2]) {
 #pragma unroll
@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(threads, 1)
         }
         write_transposed(dS, shared.dS[slot][G]);
         fence_proxy_async();
-        named_barrier_sync(dS_full, 128 * groups);  // and no warp reads dS of the tile before
+        named_barrier_sync(dS_full, 128 * groups);  // and no warp still reads dS of the previous tile
         wgmma_fence();
         float dQ[32];  // (64, 64): of two, by rows or by columns
         const int row = d == 64 ? 64 * G : 0, column = d == 64 ? 0 : 64 * G;
@@ -350,7 +350,7 @@ __global__ void __launch_bounds__(threads, 1)
         add_product<T, d>(dS, shared.Q[slot], dK);
         wgmma_wait<1>(dQ);
         auto& out = shared.dQ[G][warp];
-        if (k > 0) named_barrier_sync(dQ_empty + G, 128 + 32);  // dQ of the tile before has been read
+        if (k > 0) named_barrier_sync(dQ_empty + G, 128 + 32);  // dQ of the previous tile has been read
 #pragma unroll
         for (int c = 0; c < 32; c += 4) {
             store(reinterpret_cast<float4*>(out[c / 4][lane]), {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
@@ -429,7 +429,7 @@ TileOrder order_of(const Shape& s, bool causal, int sm_count) {
     return {Tc, heads, causal ? int(std::clamp<std::int64_t>(most, 1, heads)) : 1};
 }
 
-/// Among how many blocks to divide the query tiles of a key tile, by a schedule as in 55
+/// How many blocks share the query tiles of a key tile, by a schedule as in 55
 int parts_of(const Shape& s, bool causal, int sm_count) {
     const TileOrder order = order_of(s, causal, sm_count);
     const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br, Tr = ceil_div(s.Nq, Br), heads = s.H / s.Hkv;

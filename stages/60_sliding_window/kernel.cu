@@ -33,7 +33,7 @@ struct KeyRange {
     int begin, end;
 };
 
-/// The keys that a row sees. Neither bound falls from a row to the next.
+/// The keys that a row sees. Neither bound decreases from one row to the next.
 __device__ KeyRange keys_of(const Problem& p, int row) {
     const int position = row + p.Nk - p.Nq, left = p.window.left, right = p.causal ? 0 : p.window.right;
     return {left < 0 ? 0 : max(0, position - left), right < 0 ? p.Nk : min(p.Nk, position + right + 1)};
@@ -62,7 +62,7 @@ template <int d>
 __device__ void softmax(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 8][4],
                         float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * log2_e;  // scores and m count in base 2
+    const float scale = p.scale * log2_e;  // scores and m are in base 2
 #pragma unroll
     for (int c = 0; c < Bc / 2; ++c) S[c / 4][c % 4] *= scale;
     if (masked) {
@@ -85,7 +85,7 @@ __device__ void softmax(const Problem& p, int first_row, int j, bool masked, flo
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
         const float m_old = m[r];
         m[r] = fmaxf(m[r], row_max);
-        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key yet: exp(-inf - 0) = 0, not NaN
         alpha[r] = fast_exp2(m_old - m_used);
 
         // P = exp(S - m), in place of S
@@ -185,7 +185,7 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(
     forward, Dims, .number = 60, .name = "sliding_window", .parent = 5,
     .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
-    .change = "a query tile begins at the first key tile that its window reaches; edges alone are masked",
+    .change = "the loop starts at the first key tile that the window reaches; only edge tiles are masked",
     .shows_in = "window", .takes = {Feature::window});
 
 }  // namespace

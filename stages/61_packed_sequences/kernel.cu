@@ -39,12 +39,12 @@ struct Document {
     int tile;  // of its rows: 0, 1, ...
 };
 
-/// The document of a block. Document k has the blocks from rows[k] / Br + k on: that is room for all of its
-/// tiles, wherever it begins, and needs no sum over the documents before it.
+/// The document of a block. The blocks of document k begin with rows[k] / Br + k: that leaves room for all of
+/// its tiles, wherever it begins, without a sum over the documents before it.
 __device__ Document document_of(const Problem& p, int block) {
     if (p.documents.count == 0) return {{0, p.Nq}, {0, p.Nk}, block};
     int k = 0, end = p.documents.count;
-    while (k + 1 < end) {  // k's first block is not past this one, that of `end` is
+    while (k + 1 < end) {  // k's first block is at most this one, that of `end` is later
         const int middle = (k + end) / 2;
         (load(p.documents.rows + middle) / Br + middle <= block ? k : end) = middle;
     }
@@ -52,7 +52,7 @@ __device__ Document document_of(const Problem& p, int block) {
     return {{first, load(rows + 1)}, {load(keys), load(keys + 1)}, block - first / Br - k};
 }
 
-/// The keys that a row sees. Neither bound falls from a row to the next.
+/// The keys that a row sees. Neither bound decreases from one row to the next.
 __device__ Range keys_of(const Problem& p, const Document& own, int row) {
     const int position = row - own.rows.end + own.keys.end;  // the last row is at the last key
     const int left = p.window.left, right = p.causal ? 0 : p.window.right;
@@ -83,7 +83,7 @@ template <int d>
 __device__ void softmax(const Problem& p, const Document& own, int first_row, int first_key, bool masked,
                         float (&S)[Bc / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * log2_e;  // scores and m count in base 2
+    const float scale = p.scale * log2_e;  // scores and m are in base 2
 #pragma unroll
     for (int c = 0; c < Bc / 2; ++c) S[c / 4][c % 4] *= scale;
     if (masked) {
@@ -106,7 +106,7 @@ __device__ void softmax(const Problem& p, const Document& own, int first_row, in
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
         const float m_old = m[r];
         m[r] = fmaxf(m[r], row_max);
-        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key yet: exp(-inf - 0) = 0, not NaN
         alpha[r] = fast_exp2(m_old - m_used);
 
         // P = exp(S - m), in place of S
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
     const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
     const Document own = document_of(p, i);
     const int tile_row = own.rows.begin + own.tile * Br, first_row = tile_row + 16 * (threadIdx.x / 32);
-    if (tile_row >= own.rows.end) return;  // room that the document does not need
+    if (tile_row >= own.rows.end) return;  // a block that the document does not need
     const Range first = keys_of(p, own, tile_row),
                 last = keys_of(p, own, min(tile_row + Br, own.rows.end) - 1);  // of the tile's rows
 

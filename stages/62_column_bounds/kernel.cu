@@ -21,7 +21,7 @@ struct alignas(16) HiddenRows {
     int of[4] = {int_max, int_min, int_max, int_min};
 };
 
-/// The least and the largest bounds of the keys of a tile.
+/// The minima and the maxima of the bounds of a tile's keys.
 struct TileBounds {
     HiddenRows least, largest;
 };
@@ -49,7 +49,7 @@ struct KeyRange {
     int begin, end;
 };
 
-/// The keys that a row sees. Neither bound falls from a row to the next.
+/// The keys that a row sees. Neither bound decreases from one row to the next.
 __device__ KeyRange keys_of(const Problem& p, int row) {
     const int position = row + p.Nk - p.Nq, left = p.window.left, right = p.causal ? 0 : p.window.right;
     return {left < 0 ? 0 : max(0, position - left), right < 0 ? p.Nk : min(p.Nk, position + right + 1)};
@@ -68,13 +68,13 @@ __device__ HiddenRows hidden_rows(const Problem& p, int b, int h, int key) {
     return rows;
 }
 
-/// Whether one of the intervals of every key holds all rows first .. end - 1.
+/// Whether every key of the tile is hidden from all rows first .. end - 1.
 __device__ bool hides_all(const TileBounds& tile, int first, int end) {
     return (first >= tile.largest.of[LTS] && end <= tile.least.of[LTE]) ||
            (first >= tile.largest.of[UTS] && end <= tile.least.of[UTE]);
 }
 
-/// Whether one of the intervals of some key may hold one of these rows.
+/// Whether some key of the tile may be hidden from one of these rows.
 __device__ bool hides_some(const TileBounds& tile, int first, int end) {
     return (first < tile.largest.of[LTE] && end > tile.least.of[LTS]) ||
            (first < tile.largest.of[UTE] && end > tile.least.of[UTS]);
@@ -87,8 +87,8 @@ __device__ TileBounds* bounds_of_tiles(const Problem& p, int b, int h) {
            (std::int64_t{b} * heads + h / (p.H / heads)) * ceil_div(p.Nk, Bc);
 }
 
-/// A warp finds the minima and maxima of key tile blockIdx.x. A lane has two of its keys, or the last one
-/// again.
+/// A warp finds the minima and maxima of key tile blockIdx.x. A lane takes two of its keys, or repeats the
+/// last one.
 __global__ void __launch_bounds__(32) bound_tiles(const Problem p) {
     const int j = blockIdx.x, h = blockIdx.y * (p.H / p.columns.heads), b = blockIdx.z;
     const int key = j * Bc + threadIdx.x;
@@ -131,7 +131,7 @@ template <class T, int d>
 __device__ void softmax(Shared<T, d>& shared, const Problem& p, int first_row, int j, bool masked,
                         float (&S)[Bc / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * log2_e;  // scores and m count in base 2
+    const float scale = p.scale * log2_e;  // scores and m are in base 2
 #pragma unroll
     for (int c = 0; c < Bc / 2; ++c) S[c / 4][c % 4] *= scale;
     if (masked) {
@@ -158,7 +158,7 @@ __device__ void softmax(Shared<T, d>& shared, const Problem& p, int first_row, i
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
         const float m_old = m[r];
         m[r] = fmaxf(m[r], row_max);
-        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key yet: exp(-inf - 0) = 0, not NaN
         alpha[r] = fast_exp2(m_old - m_used);
 
         // P = exp(S - m), in place of S
@@ -275,7 +275,7 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(
     forward, Dims, .number = 62, .name = "column_bounds", .parent = 60,
     .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
-    .change = "each key has bounds of the rows that see it; tiles are skipped by their minima and maxima",
+    .change = "each key has bounds of the rows that do not see it; their minima and maxima skip tiles",
     .shows_in = "column-bounds", .takes = {Feature::window, Feature::columns}, .diff_budget = 110,
     .workspace_bytes = workspace_bytes);
 

@@ -1,5 +1,5 @@
-// Stage 65: sliding windows on Hopper. The producer copies the key tiles of a range, each warpgroup
-// multiplies by those of its own range, and only tiles that an edge of the window crosses are masked.
+// Stage 65: sliding windows on Hopper. The producer copies the key tiles that any row of the block sees, each
+// warpgroup computes those of its own rows, and only tiles that an edge of the window crosses are masked.
 
 #include "stages/hopper.cuh"
 
@@ -9,7 +9,7 @@ using namespace ladder;
 
 constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
 
-/// All that depends on d.
+/// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
@@ -18,10 +18,10 @@ struct Tile {
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;
-    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
+    static constexpr bool turns = d <= 128;        // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d == 64 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
-    static constexpr int O_panels = d == 64 ? 1 : 2;  // that a warp stores together
+    static constexpr int O_panels = d == 64 ? 1 : 2;  // panels that a warp stores at a time
 };
 
 struct alignas(16) TileIndex {
@@ -33,20 +33,20 @@ struct Range {
     int begin, end;
 };
 
-/// The keys that a row sees. Neither bound falls from a row to the next.
+/// The keys that a row sees. Neither bound decreases from one row to the next.
 __device__ Range keys_of(const Problem& p, int row) {
     const int position = row + p.Nk - p.Nq, left = p.window.left, right = p.causal ? 0 : p.window.right;
     return {left < 0 ? 0 : max(0, position - left), right < 0 ? p.Nk : min(p.Nk, position + right + 1)};
 }
 
-/// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+/// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
 template <class T, int d>
 struct Shared {
     alignas(1024) T Q[Tile<d>::Q_slots][Tile<d>::groups][d / 64][64][64];
     alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile k of the block is in slot k % depth
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
-    alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // a warp's rows on their way out
-    TileIndex tile[Tile<d>::Q_slots];  // whose Q it is; none is left if batch < 0
+    alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // rows that a warp is about to store
+    TileIndex tile[Tile<d>::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
     Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
     Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
     Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
@@ -60,9 +60,9 @@ struct Maps {
 /// longest first, of `section` heads together, whose K and V fit in the L2 cache.
 struct TileOrder {
     int Tr, heads, section, total;  // heads = B H, total = Tr heads
-    unsigned* taken;                // after the first of each block; 0 before and after a launch
+    unsigned* taken;                // not counting each block's first; 0 before and after a launch
 
-    /// Number n of them
+    /// The n-th of them
     template <bool causal>
     __device__ TileIndex at(const Problem& p, int n) const {
         int i = n % Tr, head = n / Tr;
@@ -81,7 +81,7 @@ struct TileOrder {
 template <int d, int Bc = Tile<d>::Bc>
 __device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 2],
                       const float (&m)[2]) {
-    const float scale = p.scale * log2_e;  // exponents and m count in base 2
+    const float scale = p.scale * log2_e;  // exponents and m are in base 2
 #pragma unroll
     for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[row_of(c)];
     if (masked) {
@@ -117,7 +117,7 @@ __device__ float positive_max(const float (&S)[n]) {
     return fmaxf(row_max[0], row_max[1]);
 }
 
-/// Raises m to the maximum of its row, and rescales S and l to it; O is to be multiplied by alpha. The tile
+/// Raises m to the maximum of its row, and rescales S and l to it; the caller multiplies O by alpha. The tile
 /// with a row's first key sets m, even to less than 0.
 template <int n>
 __device__ void rescale(const Problem& p, int first_row, int first_key, float (&S)[n], float (&alpha)[2],
@@ -152,7 +152,7 @@ __device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64]
     wgmma_commit();
 }
 
-/// O += P V. Starts it.
+/// Starts O += P V.
 template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void add_product(const std::uint32_t (&P)[Bc / 4], const T (&V)[d / 64][Bc][64],
                             float (&O)[d / 2]) {
@@ -180,7 +180,7 @@ __device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
     for (int c = 0; c < n / 2; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
 }
 
-/// Writes O / l of the warp's 16 rows to global memory by way of its O_tile, some panels at a time; and
+/// Writes O / l of the warp's 16 rows to global memory through its O_tile, some panels at a time; and
 /// L = m + log(l), where l is the sum over the four lanes of a row.
 template <class T, int d, int panels = Tile<d>::O_panels>
 __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h, int first_row,
@@ -200,7 +200,7 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
     }
 #pragma unroll
     for (int panel = 0; panel < d / 64; panel += panels) {
-        if (lane == 0) bulk_wait_read<0>();  // the store before has read the tile
+        if (lane == 0) bulk_wait_read<0>();  // the previous store has read the tile
         __syncwarp();
 #pragma unroll
         for (int c = 0; c < 64 * panels; c += 16) {
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < Q_slots; ++slot) {
             mbarrier_init(&shared.Q_full[slot], 1);
-            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // by all threads, which read `tile`
+            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // all threads arrive, since all read `tile`
         }
         for (int slot = 0; slot < depth; ++slot) {
             mbarrier_init(&shared.K_full[slot], 1);
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 copy(shared.V, maps.V, j, shared.V_full, shared.V_empty);
             }
             k += all.end;
-            n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block to ask leaves 0
+            n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block's request wraps to 0
         }
     }
 
@@ -305,12 +305,12 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         const Range own = key_tiles(first_row, 64), all = key_tiles(i * Br, Br);
         const Range by_all = {keys_of(p, min(p.Nq, first_row + 64) - 1).begin, keys_of(p, first_row).end};
         k -= all.begin;                                     // key tile j is number k + j
-        const auto release = [&](int j, Mbarrier* empty) {  // of a product that the warpgroup has waited for
+        const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[(k + j) % depth]);
         };
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 4];
-        const auto softmax = [&](int j) {  // S becomes P. Does m rise, so that O has to be rescaled?
+        const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
             const bool masked = j * Bc < by_all.begin || (j + 1) * Bc > by_all.end;
             note_tile<Bc>(b, h, first_row, j, masked);
             shift<d>(p, first_row, j, masked, S, m);
@@ -359,7 +359,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             pass_turn();
             wgmma_wait<1>(S);
             release(j, shared.K_empty);
-            const bool rises = softmax(j);  // while P V of the tile before goes on
+            const bool rises = softmax(j);  // while P V of the previous tile runs
             wgmma_wait<0>(O);
             fence_operand(P);
             release(j - 1, shared.V_empty);
@@ -371,7 +371,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         }
         start_product(own.end - 1);
         mbarrier_arrive(&shared.Q_empty[Q_slot]);
-        for (int j = own.end; j < all.end; ++j) wait_turn(), pass_turn();  // for tiles that others see
+        for (int j = own.end; j < all.end; ++j) wait_turn(), pass_turn();  // for tiles that only others see
         wgmma_wait<0>(O);
         fence_operand(P);
         release(own.end - 1, shared.V_empty);
@@ -407,7 +407,7 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 65, .name = "hopper_windows", .parent = 36,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
-             .change = "ranges of key tiles: the producer copies a window's, each warpgroup takes its own",
+             .change = "the producer copies the block's range of key tiles, each warpgroup computes its own",
              .shows_in = "window", .takes = {Feature::window}, .workspace_bytes = counter_bytes,
              .counter_bytes = counter_bytes);
 

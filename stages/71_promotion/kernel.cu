@@ -1,5 +1,5 @@
-// Stage 71: promotion. wgmma of e4m3 keeps 13 bits of a sum. Each key tile's P V is a sum of its own, and is
-// added to O by fp32 additions, which keep 23.
+// Stage 71: promotion. wgmma of e4m3 keeps 13 bits of a sum. So P V of each key tile is a separate sum, which
+// fp32 additions, which keep 23 bits, add to O.
 
 #include "stages/hopper.cuh"
 
@@ -8,14 +8,14 @@ namespace {
 using namespace ladder;
 
 constexpr float largest_e4m3 = 448.0f;
-constexpr float top = 8.0f;  // exponent of a row's largest P: of numbers below 1, e4m3 has few
+constexpr float top = 8.0f;  // exponent of a row's largest P: e4m3 has few numbers below 1
 
 using e4m3x2 = std::uint16_t;  // two elements: what tensor maps and descriptors count
 
-// Of the kernels that quantize.
+// Sizes of the kernels that quantize.
 constexpr int rows_per_block = 128, threads_per_block = 256;
 
-/// All that depends on d.
+/// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int groups = 2;  // warpgroups that multiply, of 64 rows each
@@ -23,25 +23,25 @@ struct Tile {
     static constexpr int producer_registers = 24, consumer_registers = 240;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = 128;
-    static constexpr bool turns = d <= 128;         // at more, exponentials take a small part of the time
+    static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
-    static constexpr int O_panels = d == 64 ? 1 : 2;  // that a warp stores together
+    static constexpr int O_panels = d == 64 ? 1 : 2;  // panels that a warp stores at a time
 };
 
 struct alignas(16) TileIndex {
     int batch, head, tile;
 };
 
-/// Tiles are panels of rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+/// Tiles are panels of rows of 128 bytes, in the swizzle of tensor maps and wgmma.
 template <class T, int d>
 struct Shared {
-    static constexpr int panels = ceil_div(d, 128);  // with d = 64, half of a row is 0
+    static constexpr int panels = ceil_div(d, 128);  // at d = 64, half of a row is padding
     alignas(1024) e4m3x2 Q[Tile<d>::Q_slots][Tile<d>::groups][panels][64][64];
     alignas(1024) e4m3x2 K[Tile<d>::depth][panels][Tile<d>::Bc][64];    // tile k is in slot k % depth
     alignas(1024) e4m3x2 V[Tile<d>::depth][d][64];                      // transposed: rows of Bc keys
-    alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // a warp's rows on their way out
-    TileIndex tile[Tile<d>::Q_slots];  // whose Q it is; none is left if batch < 0
+    alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // rows that a warp is about to store
+    TileIndex tile[Tile<d>::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
     Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
     Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
     Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
@@ -55,9 +55,9 @@ struct Maps {
 /// longest first, of `section` heads together, whose K and V fit in the L2 cache.
 struct TileOrder {
     int Tr, heads, section, total;  // heads = B H, total = Tr heads
-    unsigned* taken;                // after the first of each block; 0 before and after a launch
+    unsigned* taken;                // not counting each block's first; 0 before and after a launch
 
-    /// Number n of them
+    /// The n-th of them
     template <bool causal>
     __device__ TileIndex at(const Problem& p, int n) const {
         int i = n % Tr, head = n / Tr;
@@ -75,7 +75,7 @@ struct TileOrder {
 struct Quantized {
     std::uint8_t *Q, *K;  // (B, H, Nq, d), (B, Hkv, Nk, d)
     std::uint8_t* V;      // (B, Hkv, Tc, d, Bc): the tiles of keys, transposed
-    float* scales;        // (heads): an element is its 8-bit number times that
+    float* scales;        // (heads): an element is its 8-bit number times its scale
     float* largest;       // (heads, blocks): |element| of each rows_per_block rows
     unsigned* taken;      // of TileOrder
 
@@ -91,7 +91,7 @@ struct Quantized {
     static int blocks_of(const Shape& s) { return ceil_div(std::max(s.Nq, s.Nk), rows_per_block); }
 };
 
-/// A head of Q, K or V in 16 bits, and where its 8 bits go.
+/// A head of Q, K or V in 16 bits, and where its 8-bit copy goes.
 template <class T>
 struct Head {
     const T* rows;
@@ -100,7 +100,7 @@ struct Head {
     std::uint8_t* to;
     bool is_V;
 
-    /// Number n of those of Q, then of K, then of V.
+    /// The n-th head, counting those of Q, then of K, then of V.
     __device__ static Head at(const Problem& p, const Quantized& to, int n) {
         const int Q_heads = p.B * p.H, KV_heads = p.B * p.Hkv;
         const bool is_Q = n < Q_heads, is_V = n >= Q_heads + KV_heads;
@@ -131,7 +131,7 @@ __device__ float block_max(float x) {
     return x;
 }
 
-/// Finds the largest element of a block's rows. A NaN is passed over: it stays one when rounded.
+/// Finds the largest element of a block's rows. A NaN is ignored here; rounding keeps it.
 template <class T, int d>
 __global__ void __launch_bounds__(threads_per_block) find_largest(const Problem p, const Quantized to) {
     const auto head = Head<T>::at(p, to, blockIdx.y);
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, c
     const auto head = Head<T>::at(p, to, blockIdx.y);
     const int first = blockIdx.x * rows_per_block, blocks = ceil_div(head.N, rows_per_block);
     if (first >= head.N) return;
-    float largest = 0x1p-100f;  // whose reciprocal fp32 has
+    float largest = 0x1p-100f;  // its reciprocal is finite in fp32
     for (int i = threadIdx.x; i < blocks; i += threads_per_block) {
         largest = fmaxf(largest, load(&to.largest[blockIdx.y * gridDim.x + i]));
     }
@@ -285,7 +285,7 @@ __device__ void score(const e4m3x2 (&Q)[panels][64][64], const e4m3x2 (&K)[panel
     wgmma_commit();
 }
 
-/// PV = P V of one key tile. Starts it.
+/// Starts PV = P V of one key tile.
 template <int d, int Bc = Tile<d>::Bc>
 __device__ void add_product(const std::uint32_t (&P)[Bc / 8], const e4m3x2 (&V)[d][64], float (&PV)[d / 2]) {
     const Descriptor v = matrix_descriptor(V);
@@ -320,7 +320,7 @@ __device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 4]) {
     for (int c = 0; c < n; c += 16) pack_operand_e4m3(&P[c / 4], &S[c]);
 }
 
-/// Writes O scale_V / l of the warp's 16 rows to global memory by way of its O_tile, some panels at a time;
+/// Writes O scale_V / l of the warp's 16 rows to global memory through its O_tile, some panels at a time;
 /// and L = m + log(l), where l is the sum over the four lanes of a row.
 template <class T, int d, int panels = Tile<d>::O_panels>
 __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h, int first_row,
@@ -340,7 +340,7 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
     }
 #pragma unroll
     for (int panel = 0; panel < d / 64; panel += panels) {
-        if (lane == 0) bulk_wait_read<0>();  // the store before has read the tile
+        if (lane == 0) bulk_wait_read<0>();  // the previous store has read the tile
         __syncwarp();
 #pragma unroll
         for (int c = 0; c < 64 * panels; c += 16) {
@@ -372,7 +372,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < Q_slots; ++slot) {
             mbarrier_init(&shared.Q_full[slot], 1);
-            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // by all threads, which read `tile`
+            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // all threads arrive, since all read `tile`
         }
         for (int slot = 0; slot < depth; ++slot) {
             mbarrier_init(&shared.K_full[slot], 1);
@@ -427,7 +427,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 copy(shared.V, maps.V, d, j, shared.V_full, shared.V_empty);
             }
             k += Tc;
-            n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block to ask leaves 0
+            n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block's request wraps to 0
         }
     }
 
@@ -451,12 +451,12 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         const int first_row = i * Br + 64 * g, Tc = key_tiles(first_row, 64),
                   block_Tc = key_tiles(i * Br, Br);
         const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
-        const auto release = [&](int j, Mbarrier* empty) {  // of a product that the warpgroup has waited for
+        const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[(k + j) % depth]);
         };
         float S[Bc / 2], PV[d / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 8];
-        const auto softmax = [&](int j) {  // S becomes P. Does m rise, so that O has to be rescaled?
+        const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
             const bool masked = (j + 1) * Bc > unmasked;
             note_tile<Bc>(b, h, first_row, j, masked);
             shift<d>(p, p.scale * log2_e * scale_S, first_row, j, masked, S, m);  // in base 2
@@ -494,7 +494,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             pass_turn();
             wgmma_wait<1>(S);
             release(j, shared.K_empty);
-            const bool rises = softmax(j);  // while P V of the tile before goes on
+            const bool rises = softmax(j);  // while P V of the previous tile runs
             wgmma_wait<0>(PV);
             fence_operand(P);
             release(j - 1, shared.V_empty);
@@ -509,7 +509,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         // After the last V has arrived: a warpgroup that leaves tiles out waits for none of their phases
         // itself. With its next Q it must know that all of them are complete, since it waits by parity.
         mbarrier_arrive(&shared.Q_empty[Q_slot]);
-        for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that others see
+        for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that only others see
         wgmma_wait<0>(PV);
         fence_operand(P);
         release(Tc - 1, shared.V_empty);
@@ -521,7 +521,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     if (lane == 0) bulk_wait_read<0>();
 }
 
-/// The dense (heads, N, columns) tensor at X, which counts two of its bytes as one element.
+/// A tensor map of the dense (heads, N, columns) tensor at X, in which two bytes are one element.
 View pairs_view(std::uint8_t* X, int heads, int N, int columns) {
     const std::int64_t row = columns / 2;
     return {X, heads * N * row, N * row, row};

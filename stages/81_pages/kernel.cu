@@ -56,7 +56,7 @@ __device__ void load_queries(T (&tile)[Br][d], const Problem& p, int b, int h_kv
     }
 }
 
-/// Where key j of request b is: in slot j % page_size of the page that the block table names. Without a table
+/// The slot of key j of a request in its page, which the block table names: j % page_size. Without a table
 /// the request is one page.
 __device__ int page_of(const Problem& p, int b, int j) {
     if (p.block_table == nullptr) return b;
@@ -114,7 +114,7 @@ template <int d>
 __device__ void softmax(const Problem& p, int Nk, int first_row, int j, bool masked,
                         float (&S)[slice<d> / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * log2_e;  // scores and m count in base 2
+    const float scale = p.scale * log2_e;  // scores and m are in base 2
 #pragma unroll
     for (int c = 0; c < slice<d> / 2; ++c) S[c / 4][c % 4] *= scale;
     if (masked) {
@@ -137,7 +137,7 @@ __device__ void softmax(const Problem& p, int Nk, int first_row, int j, bool mas
         row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
         const float m_old = m[r];
         m[r] = fmaxf(m[r], row_max);
-        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key so far: exp(-inf - 0) = 0, not NaN
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key yet: exp(-inf - 0) = 0, not NaN
         alpha[r] = fast_exp2(m_old - m_used);
 
         // P = exp(S - m), in place of S
@@ -252,7 +252,7 @@ __host__ __device__ int key_tiles(int Nk) {
     return max(1, ceil_div(Nk, Bc<d>));
 }
 
-/// A query tile, i of head h_kv of request b, whose keys are Nk in Tc tiles: the line's from `begin` on.
+/// Query tile i of head h_kv of request b. Its Nk keys are Tc tiles, which begin at `begin` in the line.
 struct QueryTile {
     int b, h_kv, i, Nk, Tc, begin;
 };
@@ -260,7 +260,7 @@ struct QueryTile {
 constexpr int past_all = std::numeric_limits<int>::max();  // past every key tile
 
 /// All key tiles in one line: request by request, head by head, query tile by query tile. Each block takes
-/// an even share of it.
+/// an equal share of it.
 template <int d>
 struct Line {
     int Tr, total, blocks;  // query tiles of a head, all key tiles, and the blocks that take some of them
@@ -275,7 +275,7 @@ struct Line {
     struct Request {
         int b, begin;  // of its key tiles
     };
-    /// The request whose key tile is t of the line; the end of the line if t is past it. A lane counts the
+    /// The request that tile t of the line belongs to; the end of the line if t is past it. A lane counts the
     /// key tiles of one request, and adds those of the lanes before it.
     __device__ Request find(const Problem& p, int t) const {
         const int lane = threadIdx.x % 32;
@@ -294,7 +294,7 @@ struct Line {
         return {p.B, begin};
     }
 
-    /// The query tile whose key tile is t of the line
+    /// The query tile that tile t of the line belongs to
     __device__ QueryTile tile(const Problem& p, int t) const {
         const auto [b, first] = find(p, t);
         const int Nk = keys_of(p, b), Tc = key_tiles<d>(Nk), r = (t - first) / Tc;
@@ -308,7 +308,7 @@ struct Line {
 struct Parts {
     float *O, *m_l;
     unsigned* counter;
-    int block, splits;  // the first of the blocks, and how many they are
+    int block, splits;  // the first of the blocks, and their number
 
     template <int d>
     __device__ Parts(const Problem& p, const Line<d>& line, const QueryTile& tile)
@@ -443,7 +443,7 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Line<d>& line
 template <class T, int d>
 __global__ void __launch_bounds__(threads, 1) attention(const Problem p) {
     for (int done = 0;;) {
-        const Line<d> line(p);  // once more for each query tile: meanwhile its registers are free
+        const Line<d> line(p);  // recomputed for each query tile, to free its registers meanwhile
         const int t = line.begin(blockIdx.x) + done, end = min(line.total, line.begin(blockIdx.x + 1));
         if (t >= end) return;
         const QueryTile tile = line.tile(p, t);

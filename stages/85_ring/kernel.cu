@@ -1,6 +1,6 @@
 // Stage 85: a ring of GPUs. Each of P ranks holds a part of the sequence: its rows of Q and its keys. K and V
-// go round the ring, and in each of P steps a rank attends to the part that has reached it. What the steps
-// give merges in fp32.
+// travel around the ring, and in each of P steps a rank attends to the part that has reached it. The results
+// of the steps are merged in fp32.
 
 #include "stages/hopper.cuh"
 #include "stages/ring.h"
@@ -11,7 +11,7 @@ using namespace ladder;
 
 constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
 
-/// All that depends on d.
+/// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
@@ -20,7 +20,7 @@ struct Tile {
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;
-    static constexpr bool turns = d <= 128;        // at more, exponentials take a small part of the time
+    static constexpr bool turns = d <= 128;        // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d == 64 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
 };
@@ -29,13 +29,13 @@ struct alignas(16) TileIndex {
     int batch, head, tile;
 };
 
-/// Tiles are panels of 64 columns: rows of 128 bytes, swizzled as tensor maps and wgmma know it.
+/// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
 template <class T, int d>
 struct Shared {
     alignas(1024) T Q[Tile<d>::Q_slots][Tile<d>::groups][d / 64][64][64];
     alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile k of the block is in slot k % depth
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
-    TileIndex tile[Tile<d>::Q_slots];  // whose Q it is; none is left if batch < 0
+    TileIndex tile[Tile<d>::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
     Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
     Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
     Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
@@ -45,20 +45,20 @@ struct Maps {
     TensorMap Q, K, V;
 };
 
-/// What a step does with its O, the attention to the keys of one rank.
+/// How a step merges its O, the attention to the keys of one rank, with that of earlier steps.
 struct Merge {
     float* O;        // (B, H, Nq, d): that of all keys so far. p.L has their L
     bool first;      // no keys so far
-    int final_rows;  // rows below see no more keys after this step: their O goes to p.O
+    int final_rows;  // rows below this see no more keys after this step: p.O gets their O
 };
 
 /// The order in which blocks take the query tiles of all heads: without a mask head by head; with one the
 /// longest first, of `section` heads together, whose K and V fit in the L2 cache.
 struct TileOrder {
     int Tr, heads, section, total;  // heads = B H, total = Tr heads
-    unsigned* taken;                // after the first of each block; 0 before and after a launch
+    unsigned* taken;                // not counting each block's first; 0 before and after a launch
 
-    /// Number n of them
+    /// The n-th of them
     template <bool causal>
     __device__ TileIndex at(const Problem& p, int n) const {
         int i = n % Tr, head = n / Tr;
@@ -77,7 +77,7 @@ struct TileOrder {
 template <int d, int Bc = Tile<d>::Bc>
 __device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 2],
                       const float (&m)[2]) {
-    const float scale = p.scale * log2_e;  // exponents and m count in base 2
+    const float scale = p.scale * log2_e;  // exponents and m are in base 2
 #pragma unroll
     for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[row_of(c)];
     if (masked) {
@@ -113,8 +113,8 @@ __device__ float positive_max(const float (&S)[n]) {
     return fmaxf(row_max[0], row_max[1]);
 }
 
-/// Raises m to the maximum of its row, and rescales S and l to it; O is to be multiplied by alpha. The first
-/// tile sets m, even to less than 0.
+/// Raises m to the maximum of its row, and rescales S and l to it; the caller multiplies O by alpha. The
+/// first tile sets m, even to less than 0.
 template <int n>
 __device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)[2], float (&l)[2]) {
 #pragma unroll
@@ -145,7 +145,7 @@ __device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64]
     wgmma_commit();
 }
 
-/// O += P V. Starts it.
+/// Starts O += P V.
 template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void add_product(const std::uint32_t (&P)[Bc / 4], const T (&V)[d / 64][Bc][64],
                             float (&O)[d / 2]) {
@@ -174,7 +174,7 @@ __device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
 }
 
 /// Merges O / l and L = m + log(l) of the warp's 16 rows with those of the keys so far, where l is the sum
-/// over the four lanes of a row: L' = log(exp(L_before) + exp(L)), and each O counts exp(its L - L').
+/// over the four lanes of a row: L' = log(exp(L_before) + exp(L)), and each O is weighted by exp(its L - L').
 template <class T, int d>
 __device__ void merge_rows(const Problem& p, const Merge& merge, int b, int h, int first_row,
                            const float (&O)[d / 2], const float (&m)[2], const float (&lane_l)[2]) {
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < Q_slots; ++slot) {
             mbarrier_init(&shared.Q_full[slot], 1);
-            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // by all threads, which read `tile`
+            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // all threads arrive, since all read `tile`
         }
         for (int slot = 0; slot < depth; ++slot) {
             mbarrier_init(&shared.K_full[slot], 1);
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 copy(shared.V, maps.V, j, shared.V_full, shared.V_empty);
             }
             k += Tc;
-            n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block to ask leaves 0
+            n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block's request wraps to 0
         }
     }
 
@@ -300,12 +300,12 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         const int first_row = i * Br + 64 * g, Tc = key_tiles(first_row, 64),
                   block_Tc = key_tiles(i * Br, Br);
         const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
-        const auto release = [&](int j, Mbarrier* empty) {  // of a product that the warpgroup has waited for
+        const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[(k + j) % depth]);
         };
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 4];
-        const auto softmax = [&](int j) {  // S becomes P. Does m rise, so that O has to be rescaled?
+        const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
             const bool masked = (j + 1) * Bc > unmasked;
             note_tile<Bc>(b, h, first_row, j, masked);
             shift<d>(p, first_row, j, masked, S, m);
@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             pass_turn();
             wgmma_wait<1>(S);
             release(j, shared.K_empty);
-            const bool rises = softmax(j);  // while P V of the tile before goes on
+            const bool rises = softmax(j);  // while P V of the previous tile runs
             wgmma_wait<0>(O);
             fence_operand(P);
             release(j - 1, shared.V_empty);
@@ -357,7 +357,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         // After the last V has arrived: a warpgroup that leaves tiles out waits for none of their phases
         // itself. With its next Q it must know that all of them are complete, since it waits by parity.
         mbarrier_arrive(&shared.Q_empty[Q_slot]);
-        for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that others see
+        for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that only others see
         wgmma_wait<0>(O);
         fence_operand(P);
         release(Tc - 1, shared.V_empty);
@@ -383,7 +383,7 @@ void attend(const Problem& p, const Merge& merge) {
     launch(kernel, grid, Tile<d>::threads, sizeof(Shared<T, d>), p, maps, order, merge);
 }
 
-/// A view of what a message brings: (B, Hkv, rows, d) in one piece.
+/// A view of a received K or V: (B, Hkv, rows, d), contiguous.
 View in_one_piece(void* data, const Shape& shape, int rows) {
     const std::int64_t head = std::int64_t{rows} * shape.d;
     return {data, head * shape.Hkv, head, shape.d};
@@ -416,7 +416,7 @@ void forward(const Problem& p) {
         Problem step = p;
         step.workspace = slots + 4 * slot_bytes(p);
         step.K = K, step.V = V, step.Nk = keys(source), step.causal = p.causal && source == rank;
-        if (!p.causal || source <= rank) {  // else all of these keys come after the rank's rows
+        if (!p.causal || source <= rank) {  // otherwise all of these keys come after the rank's rows
             attend<T, d>(step, {static_cast<float*>(p.workspace), t == 0, t == last ? p.Nq : 0});
         }
         if (t + 1 == P) break;
@@ -442,7 +442,7 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 85, .name = "ring", .parent = 36,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
-             .change = "each rank holds a part of the sequence; K and V go round a ring of ranks",
+             .change = "each rank holds a part of the sequence; K and V travel around a ring of ranks",
              .shows_in = "long", .takes = {Feature::ranks}, .diff_budget = 0, .chunks = 1,
              .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
