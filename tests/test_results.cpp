@@ -98,8 +98,8 @@ TEST_CASE("a broken file is named", "[timing]") {
 
 TEST_CASE("the newest full measurement is found by its date", "[timing]") {
     const Folder folder;
-    CHECK_FALSE(newest_results(folder / ""));
-    CHECK_FALSE(newest_results(folder / "none"));
+    CHECK(newest_results(folder / "").empty());
+    CHECK(newest_results(folder / "none").empty());
     const auto save = [&](const Results& results, const char* name) {
         save_results(results, OutputFile(folder / name));
     };
@@ -113,8 +113,26 @@ TEST_CASE("the newest full measurement is found by its date", "[timing]") {
     save(few_stages, "d.json");
     folder.write("sanitizer.json", R"({"kind": "sanitizer", "date": "2026-10-01T00:00:00Z"})");
     folder.write("notes.txt", "{");
-    REQUIRE(newest_results(folder / ""));
-    CHECK(newest_results(folder / "")->date == "2026-03-01T00:00:00Z");
+    const auto dates = [&](const std::vector<const Stage*>& of) {
+        std::vector<std::string> found;
+        for (const Results& results : newest_results(folder / "", of)) found.push_back(results.date);
+        return found;
+    };
+    CHECK(dates({}) == std::vector<std::string>{"2026-03-01T00:00:00Z"});
+    // Then that of a stage which it lacks: of the kernel as it is, and where its change should show.
+    const Stage& stage = *find_stage(4);
+    for (const auto& [date, shows_here, fingerprint] :
+         {std::tuple("2026-02-01T00:00:00Z", true, kernel_fingerprint(stage.folder())),
+          {"2026-04-01T00:00:00Z", false, kernel_fingerprint(stage.folder())},
+          {"2026-05-01T00:00:00Z", true, "of an older kernel"}}) {
+        Results of_stage = sample_results(date);
+        of_stage.rows.resize(1);
+        of_stage.rows[0].stage = stage.number;
+        of_stage.rows[0].shows_here = shows_here;
+        of_stage.kernels = {{stage.folder(), fingerprint}};
+        save(of_stage, (std::string(date, 7) + ".json").c_str());
+    }
+    CHECK(dates({&stage}) == std::vector<std::string>{"2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"});
     folder.write("broken.json", "{");
     CHECK_THROWS_AS(newest_results(folder / ""), BadUsage);
 }
@@ -255,12 +273,12 @@ TEST_CASE("the default reaches 95% of the fastest stage on every recorded proble
 TEST_CASE("every kernel is measured as it is: in the newest measurement of all, or in a newer one",
           "[timing]") {
     const auto newest = newest_results(results_folder());
-    if (!newest) return;
+    if (newest.empty()) return;
     std::map<std::string, std::set<std::string>> measured;  // fingerprints by stage
     for (const auto& entry : fs::directory_iterator(results_folder())) {
         if (entry.path().extension() != ".json" || !is_record(read_json(entry.path()), "timing")) continue;
         const Results results = load_results(entry.path());
-        if (results.date < newest->date) continue;
+        if (results.date < newest[0].date) continue;
         for (const auto& [folder, fingerprint] : results.kernels) measured[folder].insert(fingerprint);
     }
     for (const Stage& stage : stages()) {

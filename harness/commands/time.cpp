@@ -223,15 +223,16 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
     document.tables.back().set_title(
         "Counted here: what each stage changes against its parent, on a problem where it shows");
     if (document.tables.back().rows().empty()) document.tables.pop_back();  // 00 alone
-    if (auto recorded = newest_results(results_folder()); !recorded) {
+    if (auto recorded = newest_results(results_folder(), stages); recorded.empty()) {
         document.notes.push_back("docs/results holds no recorded GPU time.");
     } else if (!options.problem.shape) {
-        const std::string label = recorded_label(*recorded);
         const Selection selection = selection_of(options, true);
-        selection.filter(*recorded, options.problem.regime);
-        for (Table& table : rate_tables(*recorded)) {
-            table.set_title(label + ": " + table.title());
-            document.tables.push_back(std::move(table));
+        for (Results& results : recorded) {
+            selection.filter(results, options.problem.regime);
+            for (Table& table : rate_tables(results)) {
+                table.set_title(recorded_label(results) + ": " + table.title());
+                document.tables.push_back(std::move(table));
+            }
         }
         document.notes.push_back("Nothing was timed here. A mark shows where a stage's change should show.");
         if (const std::string more = more_than(selection, options); !more.empty())
@@ -246,7 +247,8 @@ Document run(const TimeOptions& options) {
     options.problem.check();
     options.named_peers({});
     if (!options.like.empty()) throw BadUsage("run it as ./lab time --like in the folder of the sources");
-    if (options.ranks != 0 && !options.problem.shape) throw BadUsage("--ranks goes with --shape");
+    if (options.ranks != 0 && !options.problem.shape)
+        throw BadUsage("--ranks goes with --shape, as in --ranks 2 --shape 1,32,8,65536,65536,128");
     if (options.ranks != 0 && options.stages.words.empty())
         throw BadUsage("--ranks needs stages that take it");
     require_ranks(options.stages.selected(), options.ranks);

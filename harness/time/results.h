@@ -127,10 +127,11 @@ void save_results(const Results& results, const OutputFile& file);
 Results load_results(const std::filesystem::path& path);
 
 /// The newest recorded measurement among the folder's *.json that has, in every regime but the sweeps,
-/// those of gradients and those with Features, a stage whose change should show there; first of the GPU that
-/// the pages show. Other records (sanitizer runs, sweeps, a few stages, single shapes) are passed over.
-/// Throws as load_results().
-std::optional<Results> newest_results(const std::filesystem::path& folder);
+/// those of gradients and those with Features, a stage whose change should show there; then for each of these
+/// stages that it lacks, or whose kernel was another one, the newest that has it where its change should
+/// show. Measurements of the GPU that the pages show come first. Throws as load_results().
+std::vector<Results> newest_results(const std::filesystem::path& folder,
+                                    const std::vector<const Stage*>& stages = {});
 
 /// docs/results/ of this source tree.
 std::filesystem::path results_folder();
