@@ -208,7 +208,7 @@ else
         # A fiber that is given up takes what it holds along. No grader expects a sanitizer in a kernel, and what kernels
         # count is the same under one; so is what every stage's claims say, which would have to be compiled.
         export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_OPTIONS=detect_leaks=0
-        suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick -E '^(course|claims|trace|tables|quiz): |^schedule: blocks per multiprocessor '
+        suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick -E '^(course|claims|trace|tables|plots): |^schedule: blocks per multiprocessor '
         step 'the algorithm, quick cases, clang++ and sanitizers' "$build/with-clang/lab" verify 0-6 --quick --backend cpu
     fi
     race_checked() {

@@ -400,8 +400,7 @@ __device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h,
 template <class T, int d>
 __device__ void take(Shared<T, d>& shared, const Problem& p, const Line<d>& line, const QueryTile& tile,
                      int first, int end) {
-    const auto [b, h_kv, i, Nk, Tc, begin] = tile;
-    const int group = p.H / p.Hkv;
+    const int i = tile.i, h_kv = tile.h_kv, b = tile.b, Nk = tile.Nk, group = p.H / p.Hkv;
     // The last keys that the tile's first and last rows see
     const int reach = p.causal ? i * Br / group + Nk - p.Nq : Nk;
     const int last_reach = p.causal ? (i * Br + Br - 1) / group + Nk - p.Nq : Nk;
@@ -431,7 +430,7 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Line<d>& line
     }
     merge_warps<T, d>(shared, O, m, l);
     if (threadIdx.x < 32 && first < last) note_rows(i * Br, m, l);
-    if (end - first == Tc) return write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
+    if (end - first == tile.Tc) return write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
     write_part<d>(p, parts, 2 * blockIdx.x + (first == 0), i * Br, O, m, l);
     if (!count_block(shared, parts)) return;
     for (int k = threadIdx.x / 32; k < min(Br, PackedRow::count(p) - i * Br); k += warps) {
