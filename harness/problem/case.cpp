@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <sstream>
@@ -18,15 +17,6 @@
 
 namespace ladder {
 namespace {
-
-template <class T>
-T number_in(const std::string& word) {
-    T value{};
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc() || end != word.data() + word.size())
-        throw BadUsage(fmt::format("'{}' is not a number", word));
-    return value;
-}
 
 /// How Layout::mixed has a tensor: the order of its axes, and how many columns more the tensor has that it is
 /// a slice of. Each has an order or a slice that its neighbours have not.

@@ -2,24 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <nlohmann/json.hpp>
-#include <type_traits>
 
 #include "harness/problem/columns.h"
 #include "harness/problem/shape.h"
-#include "stages/errors.h"
 
 namespace ladder {
 namespace {
-
-int whole_number(const std::string& text) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size())
-        throw BadUsage(fmt::format("'{}' is not a number", text));
-    return value;
-}
 
 template <std::string Features::*member>
 FeatureForm text_form(Feature feature, const char* option, const char* word, const char* type,
@@ -40,7 +29,7 @@ FeatureForm number_form(Feature feature, const char* option, const char* word, c
         option,
         word,
         [](const Features& f) { return f.*member == Features().*member ? "" : std::to_string(f.*member); },
-        [](Features& f, const std::string& text) { f.*member = whole_number(text); },
+        [](Features& f, const std::string& text) { f.*member = number_in<int>(text); },
         "N",
         help};
 }

@@ -2,6 +2,7 @@
 /// Sizes as a user types them: parsed and validated here, for every command.
 #pragma once
 
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -10,9 +11,20 @@
 #include <vector>
 
 #include "harness/problem/case.h"
+#include "stages/errors.h"
 #include "stages/stage.h"
 
 namespace ladder {
+
+/// The number that a word is. Throws BadUsage.
+template <class T>
+T number_in(const std::string& word) {
+    T value{};
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc() || end != word.data() + word.size())
+        throw BadUsage("'" + word + "' is not a number");
+    return value;
+}
 
 /// Parses "B,H,Hkv,Nq,Nk,D" and validates it. Throws BadUsage.
 Shape parse_shape(std::string_view text);

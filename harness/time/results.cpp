@@ -181,9 +181,12 @@ std::vector<Results> newest_results(const fs::path& folder, const std::vector<co
     };
     add_first(covers_every_regime);
     for (const Stage* stage : stages) {
+        const Stage* known = find_stage(stage->number);  // none records a kernel of one's own
+        if (known == nullptr || known->folder() != stage->folder()) continue;
+        const std::string fingerprint = kernel_fingerprint(stage->folder());
         const auto has_it = [&](const Results& results) {
             const auto kernel = results.kernels.find(stage->folder());
-            return kernel != results.kernels.end() && kernel->second == kernel_fingerprint(stage->folder()) &&
+            return kernel != results.kernels.end() && kernel->second == fingerprint &&
                    std::any_of(results.rows.begin(), results.rows.end(), [&](const Row& row) {
                        return row.stage == stage->number && row.shows_here && row.timing;
                    });
