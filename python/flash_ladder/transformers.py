@@ -89,40 +89,49 @@ def _mask(sdpa_mask):
     return mask
 
 
-class _Visible(NamedTuple):
-    """Of each sequence a range of keys, seen by the rows that are no padding."""
+class _Packing(NamedTuple):
+    """The tokens (B, N) of sequences that are no padding, one after the other."""
 
-    rows: torch.Tensor  # (B, Nq): which are no padding
-    keys: torch.Tensor  # (B, Nk): which are in the range
-    causal: bool  # the last row sees the last key of the range, and the row before it one less
-    tokens: Optional[int]  # of a window: the row's own and those before it
+    tokens: torch.Tensor  # where they are among B N
+    begins: torch.Tensor  # where each sequence begins once they are packed, and how many there are
 
-    @property
-    def is_plain(self):
-        return self.causal and self.tokens is None and bool(self.rows.all()) and bool(self.keys.all())
+    @staticmethod
+    def of(real):
+        return _Packing(real.flatten().nonzero()[:, 0], torch.nn.functional.pad(real.sum(1).cumsum(0), (1, 0)).int())
+
+
+class _Visible:
+    """Of each sequence a range of keys, seen by the rows that are no padding. What it takes to compute them is found
+    here, and no layer waits for the GPU again."""
+
+    def __init__(self, rows, keys, causal, tokens):
+        """rows (B, Nq), keys (B, Nk): which are no padding, and which are in the range. causal: the last row sees the
+        last key of the range, and the row before it one less. tokens: of a window, the row's own and those before it."""
+        self.causal, self.window = causal, None if tokens is None else (tokens - 1, -1)
+        self.range = self.rows = self.keys = None
+        if bool(rows.all()) and bool((keys == keys[0]).all()):
+            there = keys[0].nonzero()
+            self.range = int(there[0]), int(there[-1]) + 1
+        else:
+            self.rows, self.keys = _Packing.of(rows), _Packing.of(keys)
+        self.is_plain = causal and tokens is None and self.range == (0, keys.shape[1])
 
     def attend(self, query, key, value, **options):
-        options |= dict(causal=self.causal, window=None if self.tokens is None else (self.tokens - 1, -1))
-        if bool(self.rows.all()) and bool((self.keys == self.keys[0]).all()):
-            there = self.keys[0].nonzero()
-            first, last = int(there[0]), int(there[-1])
-            return attention(query, key[:, :, first:last + 1], value[:, :, first:last + 1], **options)
-        rows, keys = self.rows.flatten().nonzero()[:, 0], self.keys.flatten().nonzero()[:, 0]
-        packed = attention(_packed(query, rows), _packed(key, keys), _packed(value, keys), cu_seqlens_q=_begins(self.rows),
-                           cu_seqlens_k=_begins(self.keys), **options)
+        options |= dict(causal=self.causal, window=self.window)
+        if self.range is not None:
+            first, end = self.range
+            return attention(query, key[:, :, first:end], value[:, :, first:end], **options)
+        packed = attention(_packed(query, self.rows.tokens), _packed(key, self.keys.tokens),
+                           _packed(value, self.keys.tokens), cu_seqlens_q=self.rows.begins,
+                           cu_seqlens_k=self.keys.begins, **options)
         B, H, N, d = query.shape
-        o = query.new_zeros(B * N, H, d).index_copy(0, rows, packed[0].transpose(0, 1))
+        o = query.new_zeros(B * N, H, d).index_copy(0, self.rows.tokens, packed[0].transpose(0, 1))
         return o.view(B, N, H, d).transpose(1, 2)
 
 
 def _packed(x, tokens):
     """(1, heads, tokens, d) of x (B, heads, N, d)"""
     return x.transpose(1, 2).flatten(0, 1)[tokens].transpose(0, 1)[None]
-
-
-def _begins(tokens):
-    """Where the tokens (B, N) of each sequence begin once they are packed, and how many there are."""
-    return torch.nn.functional.pad(tokens.sum(1).cumsum(0), (1, 0)).int()
 
 
 def _visible(made):
@@ -135,6 +144,8 @@ def _visible(made):
     first = torch.where(some, key, Nk).amin(1, keepdim=True)
     end = torch.where(some, key + 1, 0).amax(1, keepdim=True)
     keys = (key >= first) & (key < end)
+    if not bool(keys.any()):  # no row sees any key
+        return None
     if bool((seen == keys[:, None]).all()):
         return _Visible(row.expand(len(keys), Nq) >= 0, keys, Nq == 1, None)
     # Row 0's own key: the last that any row sees, as far before the row as the row is after row 0.

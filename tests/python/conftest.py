@@ -1,8 +1,10 @@
 """What the package's tests share: attention in double precision, and a cache of kernels."""
 
+import importlib.util
 import os
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,15 @@ if BUILD:
 os.environ.setdefault("FLASH_LADDER_CACHE", os.path.join(BUILD or tempfile.gettempdir(), "python-kernels"))
 
 np = pytest.importorskip("numpy")
+
+
+def example_of(name):
+    """The module examples/NAME.py."""
+    path = Path(__file__).resolve().parents[2] / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def visible(rows, keys, causal, window):

@@ -1,25 +1,20 @@
 """examples/generate.py: a few requests of the tiny model."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 
 np = pytest.importorskip("numpy")
 
 import flash_ladder
+from conftest import example_of
 
 FEW = ["--check", "--requests", "3", "--batch", "2", "--answer", "6"]
 
 
 @pytest.fixture
 def example():
-    path = Path(__file__).resolve().parents[2] / "examples" / "generate.py"
-    spec = importlib.util.spec_from_file_location("generate", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example_of("generate")
 
 
 @pytest.mark.parametrize("arrays", ["numpy", "torch"])

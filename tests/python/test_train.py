@@ -1,13 +1,11 @@
 """examples/train_gpt.py: a few steps of the tiny model."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 import torch.nn.functional as F
 
+from conftest import example_of
 from flash_ladder.torch import attention
 
 GPU = torch.cuda.is_available()
@@ -16,11 +14,7 @@ STAGES = {} if GPU else {"stage": 5, "backward_stage": 40}
 
 @pytest.fixture(scope="module")
 def example():
-    path = Path(__file__).resolve().parents[2] / "examples" / "train_gpt.py"
-    spec = importlib.util.spec_from_file_location("train_gpt", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example_of("train_gpt")
 
 
 def test_the_losses_are_those_of_sdpa(example):
