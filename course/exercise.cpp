@@ -220,7 +220,7 @@ const Stage& parent_of(const Exercise& e) {
 
 std::string starting_kernel(const Exercise& e) {
     const Stage& parent = parent_of(e);
-    std::string kernel = read_file(kernel_path(parent));
+    std::string kernel = kernel_text(parent);
     // The first comment is the parent's.
     const std::size_t code = kernel.find("\n\n");
     kernel.replace(
@@ -229,7 +229,7 @@ std::string starting_kernel(const Exercise& e) {
     // So is the declaration at the end. Its text may have a ");" of its own, but not at the end of a line.
     const std::size_t begin = kernel.rfind("LADDER_STAGE("), end = kernel.find(");\n", begin);
     if (begin == kernel.npos || end == kernel.npos)
-        throw CannotRun(fmt::format("{} declares no stage", kernel_path(parent).string()));
+        throw CannotRun(fmt::format("{} declares no stage", parent.source));
     const std::string declaration = kernel.substr(begin, end - begin);
     const std::size_t open = declaration.find('(') + 1;
     const std::string host_side = declaration.substr(open, declaration.find(',') - open);

@@ -67,10 +67,9 @@ Puzzle find_puzzle(int number) {
 }
 
 std::string fix_as_diff(const Puzzle& puzzle) {
-    const TemporaryFolder folder("ladder-");
-    const fs::path right = kernel_path(*puzzle.stage), wrong = folder.path() / "kernel.cu";
-    OutputFile(wrong).write(wrong_kernel(read_file(right), puzzle.mutant));
-    return diff_files(wrong, "zoo/kernel.cu", right, puzzle.stage->folder() + "/kernel.cu");
+    const std::string right = kernel_text(*puzzle.stage);
+    return diff_texts(wrong_kernel(right, puzzle.mutant), "zoo/kernel.cu", right,
+                      puzzle.stage->folder() + "/kernel.cu");
 }
 
 int places_of(const Puzzle& puzzle) {
@@ -89,7 +88,7 @@ int places_of(const Puzzle& puzzle) {
 PuzzleFolder start_puzzle(const Puzzle& puzzle, const fs::path& path) {
     require_new_folder(path,
                        fmt::format("; lab zoo {} --check looks at it, --dir names another", puzzle.number));
-    const std::string kernel = wrong_kernel(read_file(kernel_path(*puzzle.stage)), puzzle.mutant);
+    const std::string kernel = wrong_kernel(kernel_text(*puzzle.stage), puzzle.mutant);
     const PuzzleFolder folder{path, puzzle.id};
     std::error_code error;
     fs::create_directories(state_file(path).parent_path(), error);

@@ -63,6 +63,10 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, con
             result.peak[first + i] += begin + from;
             s = (s.array() - m).exp();
             const Real l = s.sum();
+            if (!mask.dropout.is_none()) {
+                for (int k = 0; k < count; ++k)
+                    s[k] *= mask.dropout.keeps(row, begin + from + k) ? Real(256) / mask.dropout.kept : 0;
+            }
             P.row(i).segment(from, count) = stored((s / l).eval());
             result.L[first + i] = m + std::log(l);
         }
@@ -193,7 +197,8 @@ int Mask::first(int row) const {
 
 int Mask::visible(int row) const {
     int seen = end(row) - first(row);
-    for (int key = first(row); !hidden.empty() && key < end(row); ++key) seen -= hides(row, key);
+    const bool some_hide = !hidden.empty() || !tiles.empty();
+    for (int key = first(row); some_hide && key < end(row); ++key) seen -= hides(row, key);
     return seen;
 }
 

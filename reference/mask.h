@@ -1,8 +1,11 @@
 /// @file
-/// Which keys a query row sees.
+/// Which keys a query row sees, and which of their probabilities count.
 #pragma once
 
+#include <cstdint>
 #include <vector>
+
+#include "reference/dropout.h"
 
 namespace reference {
 
@@ -19,9 +22,23 @@ struct Document {
     int first_row, end_row, first_key, end_key;
 };
 
+/// Any mask, in tiles of 64 query rows and 64 keys.
+struct Tiles {
+    static constexpr int hidden = -2, full = -1;
+    std::vector<int> kinds = {};  ///< (Tr, Tc): hidden, full, or the number of a partial tile
+    std::vector<std::uint64_t> bits =
+        {};  ///< (partial tiles, 64): row i sees key k if bit k of word i is set
+    bool empty() const { return kinds.empty(); }
+    bool hide(int row, int key, int Nk) const {
+        const int kind = kinds[row / 64 * ((Nk + 63) / 64) + key / 64];
+        return kind == hidden || (kind >= 0 && (bits[kind * 64 + row % 64] >> key % 64) % 2 == 0);
+    }
+};
+
 /// Which keys a query row sees, aligned bottom-right: row i is at the position i + Nk - Nq of the keys. Under
 /// a causal mask it sees none past its position, in a window none more than `left` before or `right` past it,
-/// and none that hides from it. `row` counts from the first row of the whole (Nq, d) problem.
+/// and none that hides from it, itself or in its tile. `row` counts from the first row of the whole (Nq, d)
+/// problem.
 struct Mask {
     bool causal = false;
     int Nq = 0;
@@ -29,12 +46,16 @@ struct Mask {
     int left = -1, right = -1;             ///< of a window; -1 for no bound
     std::vector<Document> documents = {};  ///< one after the other, in each of which this holds; or none
     std::vector<HiddenRows> hidden = {};   ///< of each key; empty if none hides
+    Tiles tiles = {};                      ///< those that hide keys, too; or none
+    Dropout dropout = {};                  ///< of the probabilities of the keys that are seen
     /// `row` sees those of the keys first(row) .. end(row) - 1 that do not hide from it. Neither falls from a
     /// row to the next.
     int first(int row) const;
     int end(int row) const;
     Document document_of(int row) const;
-    bool hides(int row, int key) const { return !hidden.empty() && hidden[key].contain(row); }
+    bool hides(int row, int key) const {
+        return (!hidden.empty() && hidden[key].contain(row)) || (!tiles.empty() && tiles.hide(row, key, Nk));
+    }
     /// How many keys it sees.
     int visible(int row) const;
 };

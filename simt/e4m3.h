@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstdlib>
+#include <cstring>
+#include <limits>
 
 #include "simt/half.h"
 
@@ -42,47 +43,65 @@ inline float value_of(e4m3 x) {
         sign | std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 20) * 0x1p120f));
 }
 
-/// An element of a product's operand: x = value, and the exponent by which its product is aligned.
-struct AlignedElement {
-    static constexpr int of_zero = -500, of_nan = 1000;  ///< below, and above, each sum of two others
+/// The power of two by which the products of an element are aligned; subnormal numbers are not normalized. A
+/// product has the product of two powers: with 0 it is below, and with NaN above, each of two numbers.
+inline float alignment_of(float number) {
+    if (number == 0.0f) return 0x1p-60f;
+    if (number != number) return 0x1p100f;
+    return std::max(0x1p-6f, std::bit_cast<float>(std::bit_cast<std::uint32_t>(number) & 0x7f80'0000));
+}
 
-    AlignedElement() = default;
-    explicit AlignedElement(e4m3 x) : value(value_of(x)), exponent((x.bits >> 3 & 15) - 7) {
-        const int magnitude = x.bits & 0x7f;
-        if (magnitude < 8) exponent = magnitude == 0 ? of_zero : -6;  // subnormal numbers are not normalized
-        if (magnitude == 0x7f) value = 0.0f, exponent = of_nan;
+/// Elements of the operands of one instruction: of a row of A, and of some columns of B.
+struct AlignedRow {
+    static constexpr int depth = 32;
+    float value[depth], power[depth];
+
+    void set(int k, float number) {
+        value[k] = number == number ? number : 0.0f;
+        power[k] = alignment_of(number);
     }
-    float value;
-    int exponent;
+};
+struct AlignedColumns {
+    static constexpr int columns = 4;
+    /// As many as every machine multiplies at a time.
+    using Numbers [[gnu::vector_size(4 * columns)]] = float;
+    using Integers [[gnu::vector_size(4 * columns)]] = std::int32_t;
+    Numbers value[AlignedRow::depth], power[AlignedRow::depth];
+
+    void set(int k, int column, float number) {
+        value[k][column] = number == number ? number : 0.0f;
+        power[k][column] = alignment_of(number);
+    }
 };
 
-/// C + a sum of `depth` products of e4m3, or that sum if not `add`, as wgmma computes it. All terms are
-/// aligned to the largest exponent among them, and what is then below 13 bits of fraction is cut off. The sum
-/// of these is exact, and is cut off in turn at 13 bits of its own fraction. So an addend below 2^-13 of the
-/// largest one is lost, and a sum that grows by such addends is too small, never too large. `A` and `B` are
-/// rows of A and of the transposed B.
-template <int depth>
-float add_products(const AlignedElement* A, const AlignedElement* B, float C, bool add) {
-    constexpr int fraction = 13, least_of_product = -12;
-    if (!add) C = 0.0f;
-    const auto bits = std::bit_cast<std::uint32_t>(C);
-    const int field = static_cast<int>(bits >> 23 & 0xff);
-    int exponent = C == 0.0f ? 2 * AlignedElement::of_zero : std::max(field, 1) - 127;
-    const bool is_finite = field != 0xff;
-    for (int k = 0; k < depth; ++k) exponent = std::max(exponent, A[k].exponent + B[k].exponent);
-    constexpr std::uint32_t nan = 0x7fff'ffff;
-    if (exponent > 128 || C != C) return std::bit_cast<float>(nan);
-    if (!is_finite) return C;
-    if (exponent < least_of_product)  // no product but 0
-        return std::bit_cast<float>(bits & ~0x3ffu) + 0.0f;
-    const auto power = [](int n) { return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23); };
-    const float scale = power(fraction - exponent);
-    auto sum = static_cast<std::int32_t>(C * scale);
-    for (int k = 0; k < depth; ++k) sum += static_cast<std::int32_t>(A[k].value * B[k].value * scale);
-    const auto magnitude = static_cast<std::uint32_t>(std::abs(sum));
-    const int excess = std::max(static_cast<int>(std::bit_width(magnitude)) - (fraction + 1), 0);
-    const auto kept = static_cast<float>(magnitude >> excess << excess) * power(exponent - fraction);
-    return sum < 0 ? -kept : kept;
+/// C += A B, or C = A B if not `add`, as wgmma computes it. All terms are aligned to the largest exponent
+/// among them, and what is then below 13 bits of fraction is cut off. The sum of these is exact, and is cut
+/// off in turn at 13 bits of its own fraction. So an addend below 2^-13 of the largest one is lost, and a sum
+/// that grows by such addends is too small, never too large.
+inline void add_products(const AlignedRow& A, const AlignedColumns& B, float* C, bool add) {
+    using Numbers = AlignedColumns::Numbers;
+    using Integers = AlignedColumns::Integers;
+    constexpr float least = 0x1p-12f, most = 0x1p16f;  // powers of products of two numbers
+    const auto masked = [](Numbers x, std::int32_t mask) {
+        return std::bit_cast<Numbers>(std::bit_cast<Integers>(x) & mask);
+    };
+    Numbers before = {}, largest = {};
+    if (add) std::memcpy(&before, C, sizeof before);
+    for (int k = 0; k < AlignedRow::depth; ++k) {
+        const Numbers power = A.power[k] * B.power[k];
+        largest = power > largest ? power : largest;
+    }
+    const Numbers own = masked(before, 0x7f80'0000);
+    const Numbers scale = 0x1p13f / (own > largest ? own : largest);
+    Integers sum = __builtin_convertvector(before * scale, Integers);
+    for (int k = 0; k < AlignedRow::depth; ++k)
+        sum += __builtin_convertvector(A.value[k] * B.value[k] * scale, Integers);
+    Numbers after =
+        masked(__builtin_convertvector(sum, Numbers), ~0x3ff) / scale;  // exact, by a power of two
+    after = largest < least ? masked(before, ~0x3ff) + 0.0f : after;    // no product but 0
+    after = own == std::numeric_limits<float>::infinity() ? before : after;
+    after = largest > most || before != before ? std::bit_cast<Numbers>(Integers{} + 0x7fff'ffff) : after;
+    std::memcpy(C, &after, sizeof after);
 }
 
 }  // namespace simt

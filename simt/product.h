@@ -168,11 +168,14 @@ class Multiplier {
         }
     }
 
+    static constexpr int columns8 = AlignedColumns::columns;
+
     // The same of 8-bit elements: 32 bytes of a row as well, with the elements of a sum together.
     void read_B8(const std::byte* shared, const Wgmma& o) {
         Descriptor(o.B_descriptor)
             .for_each_piece(false, 0, o.columns, [&](std::size_t place, int column, int k) {
-                elements_of(shared + place, piece_bytes, &B8_[column * 32 + 2 * k]);
+                for (int i = 0; i < 16; ++i)
+                    B8_[column / columns8].set(2 * k + i, column % columns8, element(shared + place + i));
             });
     }
     void read_A8(const std::byte* shared, const Product& product, int first_row) {
@@ -180,35 +183,35 @@ class Multiplier {
         if (o.A == nullptr) {
             Descriptor(o.A_descriptor)
                 .for_each_piece(false, first_row, 16, [&](std::size_t place, int row, int k) {
-                    elements_of(shared + place, piece_bytes, &A8_[(row - first_row) * 32 + 2 * k]);
+                    for (int i = 0; i < 16; ++i)
+                        A8_[row - first_row].set(2 * k + i, element(shared + place + i));
                 });
             return;
         }
         for (int lane = 0; lane < 32; ++lane) {
-            for (int r = 0; r < 4; ++r)
-                elements_of(&product.A[lane][r], 4,
-                            &A8_[(lane / 4 + r % 2 * 8) * 32 + lane % 4 * 4 + r / 2 * 16]);
+            for (int i = 0; i < 16; ++i) {
+                const int r = i / 4;
+                const auto bits = static_cast<std::uint8_t>(product.A[lane][r] >> i % 4 * 8);
+                A8_[lane / 4 + r % 2 * 8].set(lane % 4 * 4 + i % 4 + r / 2 * 16, value_of(e4m3{bits}));
+            }
         }
     }
     void land8(Product& product) {
         const int N = product.operands.columns;
         float* D = product.accumulators->value.data();
         for (int row = 0; row < 16; ++row) {
-            for (int column = 0; column < N; ++column) {
-                float& sum = D[row * N + column];
-                sum = add_products<32>(&A8_[row * 32], &B8_[column * 32], sum, product.operands.add);
-            }
+            for (int column = 0; column < N; column += columns8)
+                add_products(A8_[row], B8_[column / columns8], &D[row * N + column], product.operands.add);
         }
     }
-    static void elements_of(const void* from, std::size_t count, AlignedElement* to) {
-        const auto* bits = static_cast<const std::uint8_t*>(from);
-        for (std::size_t i = 0; i < count; ++i) to[i] = AlignedElement(e4m3{bits[i]});
+    static float element(const std::byte* from) {
+        return value_of(e4m3{std::to_integer<std::uint8_t>(*from)});
     }
 
     std::array<float, 16 * 16> A_;
     std::array<float, 16 * 256> B_;
-    std::array<AlignedElement, 16 * 32> A8_;
-    std::array<AlignedElement, 32 * 256> B8_;
+    std::array<AlignedRow, 16> A8_;
+    std::array<AlignedColumns, 256 / columns8> B8_;
 };
 
 }  // namespace simt

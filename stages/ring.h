@@ -3,17 +3,19 @@
 /// travel.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <initializer_list>
+
+#include "stages/stage.h"
 
 namespace ladder {
 
 /// What a rank sends, and where what it receives arrives. The two sizes may differ.
 struct Message {
-    const void* send;
-    std::size_t send_bytes;
-    void* receive;
-    std::size_t receive_bytes;
+    const void* send = nullptr;
+    std::size_t send_bytes = 0;
+    void* receive = nullptr;
+    std::size_t receive_bytes = 0;
 };
 
 /// A rank's place in a ring of ranks. Messages are ordered with the kernels of the rank's stream: one that
@@ -26,9 +28,9 @@ class Ring {
     /// Query rows and keys of all ranks together
     virtual int Nq() const = 0;
     virtual int Nk() const = 0;
-    /// Sends K and V to rank + 1 while those of rank - 1 arrive. Until wait() returns, what is sent must not
-    /// change, and the contents of what is received are undefined.
-    virtual void start(const std::array<Message, 2>& K_V) = 0;
+    /// Sends these to rank + 1 while as many from rank - 1 arrive. Until wait() returns, what is sent must
+    /// not change, and the contents of what is received are undefined.
+    virtual void start(std::initializer_list<Message> messages) = 0;
     virtual void wait() = 0;
 };
 
@@ -44,6 +46,24 @@ constexpr int chunk_begin(int N, int chunks, int c) {
 /// Rows of chunk c
 constexpr int chunk_rows(int N, int chunks, int c) {
     return chunk_begin(N, chunks, c + 1) - chunk_begin(N, chunks, c);
+}
+
+/// Bytes of K, or of V, of so many rows
+inline std::size_t part_bytes(const Shape& shape, int rows) {
+    return std::size_t(shape.B) * shape.Hkv * rows * shape.d * 2;
+}
+
+/// A view of a received K or V: (B, Hkv, rows, d), contiguous.
+inline View in_one_piece(void* data, const Shape& shape, int rows) {
+    const std::int64_t head = std::int64_t{rows} * shape.d;
+    return {data, head * shape.Hkv, head, shape.d};
+}
+
+/// The rows of a view from this one on
+template <class T>
+View from_row(View view, int row) {
+    view.data = static_cast<T*>(view.data) + row * view.row;
+    return view;
 }
 
 }  // namespace ladder

@@ -26,13 +26,25 @@ enum class Backend : std::uint8_t {
 };
 
 /// Features of a problem that not every stage supports. A stage declares those that it takes.
-enum class Feature : std::uint8_t { window, columns, documents, lengths, pages, ranks };
+enum class Feature : std::uint8_t {
+    window,
+    columns,
+    documents,
+    lengths,
+    pages,
+    prefix,
+    ranks,
+    tiles,
+    dropout
+};
 
 /// What a stage multiplies, which determines the bounds that its outputs are held to.
 enum class Products : std::uint8_t {
-    of_16_bits,    ///< Q, K and V as they are, P rounded to their type; sums in fp32
-    of_8_bits,     ///< all of them rounded to e4m3; sums keep 13 bits
-    of_8_promoted  ///< and sums of P V over 128 keys are added in fp32
+    of_16_bits,      ///< Q, K and V as they are, P rounded to their type; sums in fp32
+    of_8_bits,       ///< all of them rounded to e4m3, with a scale for each head; sums keep 13 bits
+    of_8_promoted,   ///< and sums of P V over 128 keys are added in fp32
+    of_8_in_blocks,  ///< and each 128 rows of Q and of K have a scale of their own
+    of_8_rotated     ///< and rows of Q and K are first multiplied by random signs and a Hadamard matrix
 };
 
 const char* name(DType dtype);
@@ -80,6 +92,34 @@ struct Columns {
     int count = 0;                ///< of a key; 0 if the problem has no such mask
 };
 
+/// Key tiles for each query tile, of 64 query rows and 64 keys: query tile r has those from tiles[first[r]]
+/// to tiles[first[r + 1] - 1], which ascend.
+struct TileList {
+    const int* first = nullptr;  ///< (batches, heads, Tr) and one more
+    const int* tiles = nullptr;
+};
+
+/// Any mask, tile by tile (what flex_attention calls a block mask). The rows of a query tile see all keys of
+/// the tiles of one list; of those of the other list, row i sees key k if bit k of word i is set. They see no
+/// key besides. No bit is set past Nk.
+struct TileLists {
+    TileList full, partial;
+    const std::uint64_t* bits = nullptr;  ///< (partial tiles, 64), in the order of their list
+    int batches = 0;                      ///< 1 or B: batch entry b has the lists of b % batches
+    int heads = 0;  ///< a divisor of H, as in Columns; 0 if the problem has no such mask
+};
+
+/// Dropout: of the probabilities P that make up O, but not of those that make up L, element (b, h, i, j) is 0
+/// unless its random byte is below `kept`; what is kept is multiplied by 256 / kept. Element (i, j) of head
+/// (b, h) has byte (i / 8 % 2) * 2 + j % 2 of word j / 8 % 4 that Philox4x32-10 makes of the counter
+/// (j less j / 8 % 4 * 8 + j % 2, i less i / 8 % 2 * 8, h, b) and the seed.
+struct Dropout {
+    int kept = 256;  ///< of 256; all of them if the problem has no dropout
+    std::uint64_t seed = 0;
+
+    bool operator==(const Dropout&) const = default;
+};
+
 /// Documents that are packed one after the other in one sequence: document k has the query rows from rows[k]
 /// to rows[k + 1] - 1 and the keys from keys[k] to keys[k + 1] - 1 (cu_seqlens). A row sees only keys of its
 /// document, in which a causal mask and a window are aligned bottom-right. A document may have no rows
@@ -104,6 +144,8 @@ struct Problem : Shape {
     Window window;  ///< with a causal mask, a row sees the keys that both allow
     Columns columns;
     Documents documents;
+    TileLists tiles;  ///< the whole mask: not with a causal one
+    Dropout dropout;
     /// (B,): the keys of each request, which are the first of its Nk; a causal mask and a window are aligned
     /// to the last of them. What lies past them may be NaN. Null: each request has all Nk.
     const int* lengths = nullptr;
@@ -115,6 +157,9 @@ struct Problem : Shape {
     DType dtype = DType::fp16;
     void* workspace = nullptr;  ///< the stage's workspace_bytes(); all but its counters is undefined
     int sm_count = 1;           ///< multiprocessors of the device
+    /// The first keys of all requests, in whole pages, that lie in the same pages: each row sees all of them.
+    /// 0: none are known to.
+    int prefix = 0;
 };
 
 /// Runs a stage's kernels on p (asynchronously on a GPU). Throws std::exception on failure.

@@ -29,6 +29,7 @@
 #include "harness/base/file.h"
 #include "harness/base/table.h"
 #include "harness/device/device.h"
+#include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
 #include "stages/errors.h"
 
@@ -108,7 +109,7 @@ void check(const fs::path& file, std::uint64_t seed) {
     const TemporaryFolder work("ladder-");
     const fs::path kernel = work.path() / "kernel.cu";
     OutputFile(kernel).write(only(mutant.problem.shape.d, mutant.problem.dtype,
-                                  wrong_kernel(read_file(stage_folder / "kernel.cu"), mutant)));
+                                  wrong_kernel(kernel_text(stage_folder / "kernel.cu"), mutant)));
     if (const Verdict& original = verdict_on_original(stage, mutant); !original.passed)
         throw CheckFailed("the stage itself fails on this case\n" + original.report);
     CheckedKernel wrong(kernel, work.path(), run_limit_s);
@@ -126,7 +127,7 @@ void write(const fs::path& file, const fs::path& folder) {
                    place = folder / stage_folder.filename() / file.stem();
     fs::create_directories(place);
     OutputFile(place / "kernel.cu")
-        .write(wrong_kernel(read_file(stage_folder / "kernel.cu"), read_mutant(file)));
+        .write(wrong_kernel(kernel_text(stage_folder / "kernel.cu"), read_mutant(file)));
 }
 
 /// Whether all is as the mutant says; if not, prints what is not.

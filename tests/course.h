@@ -22,7 +22,7 @@ namespace ladder::test {
 inline const OnStep quietly = [](const std::string&, int, int) {};
 
 inline std::string kernel_of(int stage) {
-    return read_file(kernel_path(*find_stage(stage)));
+    return kernel_text(*find_stage(stage));
 }
 
 /// The text with one part replaced, which must be there.

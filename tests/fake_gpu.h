@@ -70,8 +70,10 @@ class FakeGpu final : public Device, public Stopwatch {
                 }
                 return rows;
             };
-            const auto [O, L, peak] = reference::attention(matrix(p.Q, h, p.Nq), keys(p.K), keys(p.V),
-                                                           p.scale, {p.causal, p.Nq, length});
+            reference::Mask mask{p.causal, p.Nq, length};
+            mask.dropout = {p.dropout.kept, p.dropout.seed, b, h};
+            const auto [O, L, peak] =
+                reference::attention(matrix(p.Q, h, p.Nq), keys(p.K), keys(p.V), p.scale, mask);
             head(p.O, h, p.Nq) = (stage.number == wrong_stage ? 0 * O : O).cast<Eigen::bfloat16>();
             for (int row = 0; row < p.Nq; ++row) p.L[i * p.Nq + row] = static_cast<float>(L[row]);
         }

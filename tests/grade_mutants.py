@@ -10,7 +10,6 @@ printed, and the exit code is then 1; --out records what has been graded so far 
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,8 +18,9 @@ import time
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "docs/publish")]
 from recording import machine_and_commit  # noqa: E402
+from whole_kernel import kernel_text  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ("correct", "edges", "races")
@@ -31,7 +31,7 @@ def class_of(build, stage, folder):
     subprocess.run([build / "tests/check_mutants", "--write", folder, stage], check=True, stdout=subprocess.DEVNULL)
     solution = folder / stage.name / "solution"
     solution.mkdir()
-    shutil.copy(stage / "kernel.cu", solution)
+    (solution / "kernel.cu").write_text(kernel_text(stage / "kernel.cu"))
     return folder / stage.name
 
 

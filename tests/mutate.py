@@ -24,6 +24,7 @@ import mutation  # noqa: E402
 from kernel_text import KEYWORDS, Edits, Kernel  # noqa: E402
 from markdown import table  # noqa: E402
 from recording import machine_and_commit  # noqa: E402
+from whole_kernel import kernel_text  # noqa: E402
 
 SILENT = {"note_tile", "note_rows", "note_lane_sums", "static_assert"}  # what they say is for people
 MANY = {"constant", "sign", "factor"}
@@ -233,7 +234,7 @@ struct Passes {{
 
 def write_counting(kernel, out):
     """Counts which way each condition goes, and how often each loop whose number of passes is no constant runs."""
-    k, edits, places = Kernel(kernel.read_text()), Edits(), []
+    k, edits, places = Kernel(kernel_text(kernel)), Edits(), []
     for at, t in enumerate(k.tokens):
         if not k.in_body[at] or t.text not in ("if", "?", "for"):
             continue
@@ -272,7 +273,7 @@ def write_counting(kernel, out):
 
 
 def write_mutants(kernel, out, without):
-    mutants = Mutants(Kernel(kernel.read_text()), without)
+    mutants = Mutants(Kernel(kernel_text(kernel)), without)
     mutants.find()
     out.mkdir(parents=True, exist_ok=True)
     text = PRELUDE.format(folder=out) + mutants.edits.apply(mutants.k.source)

@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs/publish"))
 from records import fingerprint  # noqa: E402
+from whole_kernel import kernel_text  # noqa: E402
 
 OPTIONS = ["-std=c++20", "-arch=sm_90a", "-O3", "-DNDEBUG", "-DLADDER_BACKEND=gpu", "-cubin", "-w"]
 
@@ -60,7 +61,7 @@ def main():
             old = before / "stages" / stage / "kernel.cu"
             if given.stages and str(int(stage[:2])) not in given.stages or not old.exists():
                 continue
-            marks[stage] = (fingerprint(old.read_text()), fingerprint(kernel.read_text()))
+            marks[stage] = (fingerprint(kernel_text(old)), fingerprint(kernel_text(kernel)))
 
         def same(stage):
             if marks[stage][0] == marks[stage][1] and not given.stages:

@@ -47,6 +47,9 @@ TEST_CASE("cache: a row sees the keys that its request has, bottom-right under a
     // Of 36 rows of K and of V each head has 15; there are 12 of Q and O.
     CHECK(unavoidable_bytes(cached(4, 9, "", 0).shape, Pass::forward, {.lengths = "5,0,9,1"}) ==
           2.0 * 2 * (12 + 15) * 64 * 2);
+    // A prefix is read once: 2 requests of 9 keys with 4 in common have 14 between them
+    CHECK(unavoidable_bytes(cached(2, 9, "", 4).shape, Pass::forward, {.page_size = 4, .prefix = 4}) ==
+          unavoidable_bytes(cached(2, 7, "", 4).shape, Pass::forward));
     CHECK(lengths_of(cached(5, 9, "5,0", 0)) == std::vector<int>{5, 0, 5, 0, 5});
 }
 
@@ -54,8 +57,9 @@ TEST_CASE("cache: each key is in the slot that the block table says, and all oth
           "[problem]") {
     int shared = 0;
     for (const int page_size : {1, 2, 4, 8, 16}) {
-        for (const std::uint64_t seed : {1, 2, 4}) {
-            const Case c = cached(4, 21, "20,21,0,13", page_size, seed);
+        for (const std::uint64_t seed : {1, 2, 4}) {  // the last one with a prefix
+            Case c = cached(4, 21, seed == 4 ? "20,21,16,18" : "20,21,0,13", page_size, seed);
+            if (seed == 4) c.features.prefix = 16;
             const Inputs inputs = make_inputs(c);
             const std::vector<std::uint16_t> pool = in_slots(c, inputs.K);
             const std::vector<int> table = block_table(c);
@@ -65,6 +69,8 @@ TEST_CASE("cache: each key is in the slot that the block table says, and all oth
             std::set<std::pair<int, int>> taken;  // page and slot
             for (int b = 0; b < 4; ++b) {
                 const int length = lengths_of(c)[b];
+                for (int k = 0; k < c.features.prefix / page_size; ++k)
+                    CHECK(table[b * columns + k] == table[k]);
                 for (int j = 0; j < length; ++j) {
                     const int page = table[b * columns + j / page_size];
                     REQUIRE((page >= 0 && page < pool_pages(c)));
@@ -98,22 +104,30 @@ TEST_CASE("cache: lengths and pages are checked, and random ones always fit", "[
         CHECK_THROWS_AS(parse_case(std::string("--shape 2,1,1,1,3,64 --lengths ") + wrong), BadUsage);
     for (const char* wrong : {"", "a", "-1", "3", "24", "131072"})
         CHECK_THROWS_AS(parse_case(std::string("--shape 2,1,1,1,3,64 --page-size ") + wrong), BadUsage);
+    for (const char* wrong :
+         {"--prefix 8", "--page-size 8 --prefix 4", "--page-size 8 --prefix -8", "--page-size 8 --prefix 32",
+          "--page-size 8 --prefix 16 --lengths 24,15", "--page-size 8 --prefix 24 --causal"})
+        CHECK_THROWS_AS(parse_case(std::string("--shape 2,1,1,3,25,64 ") + wrong), BadUsage);
+    CHECK_NOTHROW(parse_case("--shape 2,1,1,3,26,64 --page-size 8 --prefix 24 --causal"));
     CHECK_THROWS_AS(parse_case("--shape 1,1,1,3,3,64 --documents 3 --lengths 3"), BadUsage);
     CHECK_THROWS_AS(parse_case("--shape 1,1,1,3,3,64 --layout far --page-size 1"), BadUsage);
     std::mt19937_64 random(1);
-    int empty = 0;
+    int empty = 0, prefixes = 0;
     for (int k = 0; k < 200; ++k) {
         Case c = random_case(random, {64}, k);
         draw_lengths(random, c);
         draw_pages(random, c);
-        CHECK_NOTHROW(require_cache(c));
         for (const int length : lengths_of(c)) empty += length == 0;
+        if (k % 2 == 0) draw_prefix(random, c);
+        prefixes += c.features.prefix != 0;
+        CHECK_NOTHROW(require_cache(c));
         c.shape.B = (c.shape.B + 1) / 2;
         c.shape.Nk = (c.shape.Nk + 1) / 2;
-        fit_lengths(c);
+        fit_cache(c);
         CHECK_NOTHROW(require_cache(c));
     }
     CHECK(empty > 20);
+    CHECK(prefixes > 20);
 }
 
 TEST_CASE("cache: a stage that takes none refuses it by name", "[problem]") {
@@ -122,4 +136,10 @@ TEST_CASE("cache: a stage that takes none refuses it by name", "[problem]") {
     CHECK(why_not_taken(*find_stage(80), c) == "80_own_lengths does not take K and V in pages");
     CHECK(why_not_taken(*find_stage(81), c).empty());
     CHECK(c.description().ends_with("normal lengths=3,4 pages=4"));
+    Case prefixed = cached(2, 7, "", 4);
+    prefixed.features.prefix = 4;
+    CHECK(why_not_taken(*find_stage(81), prefixed) == "81_pages does not take a shared prefix");
+    CHECK(why_not_taken(*find_stage(82), prefixed).empty());
+    CHECK(parse_case(prefixed.options()) == prefixed);
+    CHECK(prefixed.description().ends_with("normal pages=4 prefix=4"));
 }

@@ -104,6 +104,14 @@ TEST_CASE("every input kind is what it says") {
                 const Matrix V = as_matrix(a.inputs.V, 256).array() - mean;
                 const Matrix S = c.softmax_scale() * Q * K.transpose();
                 const std::string input = kind.name;
+                if (input == "outliers") {  // of which about half are that large
+                    for (const Matrix& X : {K, V}) {
+                        const auto large = (X.array().abs() > 6.5).count();
+                        CHECK(large >= X.size() / 4000);
+                        CHECK(large <= X.size() / 1000);
+                    }
+                    continue;
+                }
 
                 CHECK(std::abs(V.mean()) < 0.05);
                 CHECK(std::abs(V.squaredNorm() / V.size() - 1) < 0.05);

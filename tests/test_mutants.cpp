@@ -165,7 +165,7 @@ TEST_CASE("mutants: a report says its parts, in their order") {
 TEST_CASE("mutants: each fits its kernel") {
     int mutants = 0;
     for (const Stage& stage : stages()) {
-        const std::string right = read_file(kernel_path(stage));
+        const std::string right = kernel_text(stage);
         for (const fs::path& file : mutant_files(source_folder() / "stages" / stage.folder())) {
             mutants += 1;
             CAPTURE(file);
@@ -180,7 +180,7 @@ TEST_CASE("mutants: one that is not as it says fails, and no other", "[slow]") {
     const Stage& stage = *find_stage(0);
     const std::string root = stage.folder() + "/";
     fs::create_directories(folder / (root + "mutants"));
-    folder.write(root + "kernel.cu", read_file(kernel_path(stage)));
+    folder.write(root + "kernel.cu", kernel_text(stage));
     const auto write = [&](const std::string& name, const std::string& report, const std::string& body) {
         folder.write(root + "mutants/" + name + ".txt",
                      "Bug: it\nSymptom: this\nCase: --shape 1,1,1,1,1,64\nReport: " + report + "\n\n" + body);

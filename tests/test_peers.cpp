@@ -260,6 +260,21 @@ TEST_CASE("peers.py times further peers where they are asked for", "[timing][pee
     CHECK(peers.prepare(c, {"efficient"}) == Names{""});
 }
 
+TEST_CASE("peers.py times FlashAttention-4 with documents, forward and backward", "[timing][peers]") {
+    if (!has_python()) return;
+    Peers peers = python_peers("", with_packages);
+    Case c = small_options().cases[0].problem;
+    c.shape.B = 1, c.shape.Nk = 29, c.causal = true;
+    c.features.documents = "20,0x9,4x0";
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+        c.pass = pass;
+        CHECK(peers.prepare(c, {"FlashAttention-2", "FlashAttention-4"}) ==
+              Names{"is not timed with documents", ""});
+        CHECK(peers.time("FlashAttention-4") == (pass == Pass::forward ? 0.75 : 2 * 0.75));
+        peers.release();
+    }
+}
+
 TEST_CASE("peers are asked for by name", "[timing][peers]") {
     const Names sweep{"FlashAttention-2", "cuDNN"};
     CHECK(Peers::named("all", sweep) == Names{"FlashAttention-2", "cuDNN", "efficient", "flex"});

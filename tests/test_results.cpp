@@ -242,6 +242,8 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     ProblemLabel documents = problem_of(256, 8192);
     documents.features.documents = "100,156";
     CHECK(number(hopper, documents) == 67);
+    documents.pass = Pass::backward;
+    CHECK(number(hopper, documents) == 68);
     ProblemLabel requests = problem_of(1, 8192);
     requests.features.lengths = "100,8192";
     CHECK(number(hopper, requests) == 80);

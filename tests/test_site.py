@@ -17,14 +17,14 @@ sys.dont_write_bytecode = True
 
 from check_links import check_links  # noqa: E402
 from kernels import definitions, enclosing, explain  # noqa: E402
-from ladder import Ladder  # noqa: E402
+from ladder import Ladder, kernel_text  # noqa: E402
 from markup import Markdown, slug, tokens_by_line  # noqa: E402
 from pages import Page, Pages  # noqa: E402
 from search import page_entries, symbol_entries, text_in  # noqa: E402
 from side_by_side import CONTEXT, SideBySide, mark, pair, parse  # noqa: E402
 from slides import Slides, rows_of  # noqa: E402
 
-KERNELS = sorted(path.read_text(encoding="utf-8") for path in ROOT.glob("stages/*/kernel.cu"))
+KERNELS = sorted(map(kernel_text, ROOT.glob("stages/*/kernel.cu")))
 
 
 def diff_of(old, new):
@@ -137,6 +137,7 @@ class LinksTest(unittest.TestCase):
                 ("stages/README.md", "../README.md#commands", "index.html#index_commands"),
                 ("stages/05_causal_skip/README.md", "kernel.cu",
                  "stages_05_causal_skip.html#stages_05_causal_skip_the-kernel"),
+                ("README.md", "stages/85_ring/partial_attention.cuh", "stages_85_ring.html#stages_85_ring_the-kernel"),
                 ("README.md", "stages/device.cuh", "device_8cuh.html"),
                 ("README.md", "docs/results/", "docs_results.html"),
                 ("README.md", "docs/results/h200.json", "docs/results/h200.json"),

@@ -85,9 +85,12 @@ TEST_CASE("regimes are those of the design", "[timing]") {
             CHECK(shape.d == (name.ends_with("narrow") ? 64 : name.ends_with("wide") ? 256 : 128));
             CHECK((features.window != Window()) == name.ends_with("window"));
             CHECK(features.columns.empty() == (name != "column-bounds"));
-            CHECK(features.documents.empty() == (name != "packed"));
-            CHECK(features.lengths.empty() == (name != "ragged" && name != "paged"));
-            CHECK((features.page_size == 0 || name == "paged"));
+            CHECK(features.documents.empty() != name.ends_with("packed"));
+            CHECK(features.tiles.empty() == (name != "tiles"));
+            CHECK((features.dropout == Dropout()) == (name != "dropout"));
+            CHECK(features.lengths.empty() == (name != "ragged" && name != "paged" && name != "prefix"));
+            CHECK((features.page_size == 0 || name == "paged" || name == "prefix"));
+            CHECK((features.prefix == 0 || name == "prefix"));
             if (features == Features() || features.has_cache())
                 CHECK(causal == (names.back() == "causal" || shape.Nq == 512 || shape.Nq == 8192));
             CHECK((regime.pass == Pass::backward) == name.starts_with("backward"));
@@ -98,9 +101,10 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     }
     CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide",
                                             "backward", "backward-narrow", "backward-wide", "window",
-                                            "backward-window", "column-bounds", "packed", "ragged", "paged"});
+                                            "backward-window", "column-bounds", "packed", "backward-packed",
+                                            "ragged", "paged", "tiles", "dropout", "prefix"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 35);
+    CHECK(timing_options(DType::bf16).cases.size() == 47);
     CHECK(timing_options(DType::bf16, "backward").cases[1].problem.pass == Pass::backward);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
     CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);

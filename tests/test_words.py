@@ -68,7 +68,7 @@ def rejected(text):
 
 
 def found(root):
-    kernels = sorted(root.glob("stages/*/kernel.cu")) + sorted(root.glob("stages/*.cuh"))
+    kernels = sorted(root.glob("stages/*/kernel.cu")) + sorted(root.glob("stages/**/*.cuh"))
     pages = sorted({page for pattern in PAGES for page in root.glob(pattern)})
     pages = [page for page in pages if not page.relative_to(root).as_posix().startswith(RECORDED)]
     read_as = {comments: kernels, prose: pages, cells: sorted(root.glob("notebooks/*.ipynb"))}

@@ -14,7 +14,7 @@
 #include "course/commands/commands.h"
 #include "course/exercise.h"
 #include "course/speed.h"
-#include "harness/base/process.h"
+#include "harness/base/file.h"
 #include "harness/base/progress.h"
 #include "harness/base/terminal.h"
 #include "harness/ladder/ladder.h"
@@ -110,16 +110,14 @@ void open_up(const Exercise& exercise, const StudentFolder& folder, Document& do
     }
     const Stage& stage = *find_stage(exercise.number);
     const fs::path lesson = source_folder() / "stages" / exercise.folder() / "README.md";
-    const auto diff =
-        run_process({"diff", "-u", "--label", "yours/kernel.cu", "--label", stage.folder() + "/kernel.cu",
-                     folder.kernel().string(), kernel_path(stage).string()});
-    if (diff.status > 1) throw CannotRun("there is no diff command: install diffutils");
-    OutputFile(folder.path / "solution.diff").write(diff.out);
+    const std::string diff = diff_texts(read_file(folder.kernel()), "yours/kernel.cu", kernel_text(stage),
+                                        stage.folder() + "/kernel.cu");
+    OutputFile(folder.path / "solution.diff").write(diff);
     document.notes.push_back(
         fmt::format("passed; the lesson, with the measurement and its questions: {}", lesson.string()));
     document.notes.push_back(
         fmt::format("from your kernel to the ladder's: {} ({})", (folder.path / "solution.diff").string(),
-                    diff.out.empty() ? "they are the same" : counted(count_changed_lines(diff.out), "line")));
+                    diff.empty() ? "they are the same" : counted(count_changed_lines(diff), "line")));
 }
 
 Document check_once(const StudentFolder& folder, const CheckCommandOptions& options) {

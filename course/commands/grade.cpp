@@ -182,9 +182,8 @@ class ClassGrader {
             own.push_back(own_code(name_of(submission), kernel_of(submission, why_not), start));
         }
         for (const Stage& stage : stages()) {
-            const fs::path kernel = kernel_path(stage);
-            if (fs::exists(kernel))
-                ladder.push_back(own_code("stages/" + stage.folder(), read_file(kernel), start));
+            if (fs::exists(stage.source))
+                ladder.push_back(own_code("stages/" + stage.folder(), kernel_text(stage), start));
         }
         constexpr double least = 0.5;
         return similarities(own, ladder, least);

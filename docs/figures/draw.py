@@ -1051,6 +1051,61 @@ def patterns_of_bounds(f):
            "skipped if one of them holds all of its rows for every key, and full if none holds any.")
 
 
+TILES = ("p.....", "fp....", "......", ".f.pf.", "f.f.pp")  # of a mask: full, partial, hidden
+
+
+@figure("63-lists", "The lists of tiles of a mask")
+def lists_of_tiles(f):
+    size, left, right = 26, 24, 196
+    f.text(left, 14, "key tiles", bold=True)
+    f.text(right, 14, "full", bold=True)
+    f.text(right + 90, 14, "partial", bold=True)
+    first = {"f": [0], "p": [0]}
+    for i, row in enumerate(TILES):
+        y = 22 + size * i
+        f.text(0, y + 18, str(i), "faint")
+        for j, kind in enumerate(row):
+            color = {"f": "shared", "p": "own"}.get(kind)
+            f.cell(left + size * j, y, size, size, str(j), color, 0.35, "text" if color else "faint", SMALL,
+                   line="faint" if color else "grid", dashed=not color)
+        for x, kind in ((right, "f"), (right + 90, "p")):
+            f.text(x, y + 18, ", ".join(str(j) for j, other in enumerate(row) if other == kind) or "-")
+            first[kind].append(first[kind][-1] + row.count(kind))
+    y = 22 + size * len(TILES) + 24
+    for k, (name, kind) in enumerate((("full", "f"), ("partial", "p"))):
+        tiles = [j for row in TILES for j, other in enumerate(row) if other == kind]
+        f.text(0, y + 44 * k, f"{name}: first = " + ", ".join(map(str, first[kind])), size=SMALL)
+        f.text(0, y + 44 * k + 18, f"{name}: tiles = " + ", ".join(map(str, tiles)), size=SMALL)
+    for x, color, words in ((0, "shared", "full, no test"), (126, "own", "partial, 64 words of bits"),
+                            (302, None, "hidden")):
+        f.box(x, y + 86, 13, 13, color, 0.35, dashed=not color, line="faint")
+        f.text(x + 18, y + 97, words, size=SMALL)
+    f.note(y + 122, "Query tile r has the key tiles from tiles[first[r]] to tiles[first[r + 1] - 1] of each list. Query tile 2 has "
+           "none: its rows have O = 0 and L = -inf. The bits of partial tiles lie in the order of their list.")
+
+
+@figure("64-counters", "The 16 elements of P that share a counter")
+def counters_of_elements(f):
+    size, left, top, g, t = 12.3, 26, 20, 2, 1
+    f.text(left, 14, "keys 0 to 31", bold=True)
+    for row in range(17):
+        f.line((left, top + size * row), (left + size * 32, top + size * row), color="grid")
+    for key in range(33):
+        f.line((left + size * key, top), (left + size * key, top + size * 16), color="grid")
+    for row in (g, g + 8):
+        f.text(left - 4, top + size * row + 10, str(row), size=SMALL, anchor="end")
+        for key in range(32):
+            if key % 8 // 2 == t:
+                f.cell(left + size * key, top + size * row, size, size, str(row // 8 * 2 + key % 2), WARPS[key // 8], 0.45,
+                       size=SMALL)
+    y = top + size * 16 + 20
+    for word in range(4):
+        f.box(left + 92 * word, y - 11, 13, 13, WARPS[word], 0.45, line="faint")
+        f.text(left + 92 * word + 18, y, f"word {word}", size=SMALL)
+    f.note(y + 26, "What lane 9 (g = 2, t = 1) holds of 16 rows and 32 keys of P. Its counter is (key 2, row 2, head, batch entry). "
+           "Each element has one byte of one of the four words that Philox makes of it.")
+
+
 @figure("61-packed", "The tiles and blocks of three documents in one sequence")
 def packed_documents(f):
     tile, left, top, scale, begin = 64, 96, 22, 0.9, 0
@@ -1142,6 +1197,27 @@ def overlapped_messages(f):
            "this step: so both can start together. A message that is shorter than a kernel then costs no time.")
 
 
+@figure("88-home", "Three ranks: keys go round, and their gradients follow one step later and come home")
+def gradients_come_home(f):
+    ranks, left, width, height = 3, 50, 92, 50
+    for t in range(ranks + 1):
+        f.text(left + width * t + width / 2 - 3, 14, f"step {t}" if t < ranks else "home", anchor="middle", bold=True)
+    for rank in range(ranks):
+        f.text(0, 52 + 62 * rank, f"rank {rank}", bold=True)
+        for t in range(ranks + 1):
+            source = (rank - t) % ranks
+            x, y = left + width * t, 22 + 62 * rank
+            given = ", ".join(str((source + step) % ranks) for step in range(1, min(t, ranks - 1) + 1))
+            words = "own: waits" if t == 0 else f"sums of {given}" if t < ranks else f"{given} and own"
+            f.box(x, y, width - 6, height, WARPS[source], 0.4)
+            f.text(x + width / 2 - 3, y + 21, f"K, V of {source}" if t < ranks else f"dK, dV of {source}", size=SMALL,
+                   anchor="middle")
+            f.text(x + width / 2 - 3, y + 39, words, size=SMALL, anchor="middle")
+    f.note(238, "The colour is the rank whose keys they are, and the second line names the ranks that have given a part of "
+           "their gradients. Rank 0's own part waits at home. Rank 1 begins the sums in step 1; they reach rank 2 while it "
+           "computes step 2, and rank 0 after that. dQ never travels.")
+
+
 @figure("66-rows", "The query tiles of a key tile in a sliding window")
 def rows_of_keys(f):
     size, count, before, key = 24, 8, 3, 2
@@ -1214,6 +1290,34 @@ def stores_at_an_end(f):
     f.note(132, "A cell is a box of 16 rows, with the rows of the document in it. The pink box would reach into rows 60 to 63, "
            "which are document 1's: its warp stores 12 rows with ordinary instructions. The last box reaches past the tensor, "
            "where a bulk store writes nothing.")
+
+
+@figure("68-grid", "The tiles of two documents of 100 and 220 tokens under a causal mask, in the backward pass")
+def document_columns(f):
+    left, top, scale, rows, keys, starts = 80, 40, 0.7, 64, 128, (0, 100, 320)
+
+    def at(token):
+        return scale * token
+
+    f.text(left, 14, "keys", "faint", SMALL)
+    f.text(0, top - 6, "query rows", "faint", SMALL)
+    for row in range(0, 321, rows):
+        f.text(left - 8, top + at(row) + 4, str(row), "faint", SMALL, "end")
+        f.line((left, top + at(row)), (left + at(320), top + at(row)), color="grid")
+    for document, (begin, end) in enumerate(zip(starts, starts[1:])):
+        for key in range(begin, end, keys):
+            last = min(end, key + keys) - 1
+            f.text(left + at(key), 30, str(key), "faint", SMALL)
+            for row in range(key // rows * rows, end, rows):
+                is_full = row >= last and row + rows <= end and key + keys <= end
+                f.box(left + at(key), top + at(row), at(last + 1 - key), at(rows), "shared" if is_full else "own", 0.3)
+        f.line((left + at(begin), top + at(begin)), (left + at(end), top + at(end)), color="text", thick=1.8)
+        f.line((left + at(begin), top + at(begin)), (left + at(begin), top + at(end)), color="text", thick=1.8)
+        f.line((left + at(begin), top + at(end)), (left + at(end), top + at(end)), color="text", thick=1.8)
+        f.text(left + at(320) + 12, top + at((begin + end) / 2) + 4, f"document {document}", bold=True)
+    f.note(282, "Rows are query tiles of 64, at multiples of 64 in the sequence; columns are key tiles of 128, which begin with "
+           "their documents. Triangles are what is seen. Tile 1 of the queries, rows 64 to 127, is multiplied by keys of both "
+           "documents, and each time the rows of the other are masked. The blue tile alone is not masked.")
 
 
 # --- The backward pass -----------------------------------------------------------------------------------------------
@@ -1577,6 +1681,47 @@ def kept_bits(f):
            "there. The fp32 addition keeps all of its bits until O is 2^10 times as large.")
 
 
+@figure("72-scales", "Tiles of S, and the scales of their query tiles and key tiles")
+def scales_of_tiles(f):
+    width, height, left, top = 78, 30, 104, 48
+    f.text(left + 2 * width, 14, "scales of K, one for each key tile", anchor="middle", size=SMALL)
+    for j in range(4):
+        f.text(left + width * (j + 0.5), 38, f"k{j}", anchor="middle", bold=j == 2)
+    for i in range(3):
+        f.text(left - 14, top + height * (i + 0.65), f"q{i}", anchor="end", bold=i == 1)
+        for j in range(4):
+            own = (i, j) == (1, 2)
+            f.cell(left + width * j, top + height * i, width, height, f"q{i} k{j}" if own else "", "own" if own else "shared",
+                   0.65 if own else 0.15, line="grid")
+    f.lines(0, top + 38, ("scales", "of Q"), size=SMALL)
+    f.cell(left, top + 3 * height + 16, 4 * width, 24, "V: one scale, v", "shared", 0.3)
+    f.note(top + 3 * height + 64, "Scores of query tile 1 and key tile 2 (orange) are products of numbers in units of q1 and of "
+           "k2: they are multiplied by the softmax scale, q1 and k2 where m is subtracted. P V adds up over the key tiles, so V "
+           "has one scale in all of them, and O is multiplied by it at the end.")
+
+
+@figure("73-hadamard", "Three steps of sums and differences spread one large element over a row of eight")
+def hadamard_steps(f):
+    rows = [[1, -1, 1, 10, -1, 1, 1, -1]]
+    for apart in (1, 2, 4):
+        x = rows[-1]
+        rows.append([x[c] + x[c + apart] if c & apart == 0 else x[c - apart] - x[c] for c in range(8)])
+    width, left, step = 43, 70, 66
+    for k, row in enumerate(rows):
+        y = 8 + step * k
+        f.text(0, y + 20, "D x" if k == 0 else f"{1 << (k - 1)} apart", bold=k == 0)
+        for c, x in enumerate(row):
+            f.cell(left + width * c, y, width, 30, str(x), "own", min(0.75, abs(x) / 14), line="grid")
+            if k == len(rows) - 1:
+                continue
+            other = c ^ (1 << k)
+            for at in (c, other):
+                f.line((left + width * (c + 0.5), y + 31), (left + width * (at + 0.5), y + step - 1), color="grid")
+    f.note(8 + step * 3 + 56, "Each pair becomes its sum, on the left, and its difference. The element of 10 is in each of the eight "
+           "sums at the end, once, and their squares add up to 8 times those of the row: 8 x 107. The largest is 15 of a "
+           "root mean square of 10.3, where it was 10 of 3.7.")
+
+
 @figure("80-line", "The key tiles of four requests in one line, and the shares of three blocks")
 def line_of_tiles(f):
     cell, top, place = 42, 60, 0
@@ -1620,6 +1765,30 @@ def pages_of_a_pool(f):
     f.text(392, 214, "...")
     f.note(250, "An instruction of warp 0 copies two keys, and the next one those 8 further on. Lane l looks up the page of key "
            "8 floor(l / 2) + l mod 2, and a shuffle tells it to the 16 lanes that copy this key.")
+
+
+@figure("82-prefix", "Who reads the keys of a prefix that four requests share: each request, or one tile of all their rows")
+def shared_prefix(f):
+    cell, left, own = 26, 76, (2, 1, 3, 2)  # a key tile; key tiles of the requests' own
+    f.text(0, 14, "81: each request reads the prefix", bold=True)
+    for b, count in enumerate(own):
+        y = 24 + 22 * b
+        f.text(0, y + 13, f"request {b}", size=SMALL)
+        f.box(left, y, cell * 6, 18, "text", 0.12, line="grid")
+        f.box(left + cell * 6, y, cell * count, 18, WARPS[b], 0.4, line="grid")
+    f.text(left + cell * 3, 24 + 3.5 * 22, "6 key tiles, 4 times", "faint", SMALL, "middle")
+    f.text(0, 142, "82: one tile of 16 rows reads the prefix", bold=True)
+    for b, count in enumerate(own):
+        y = 152 + 22 * b
+        f.text(0, y + 15, f"4 rows of {b}", size=SMALL)
+        f.box(left, y, cell * 6, 22, WARPS[b], 0.18, line=None)
+        f.arrow((left + cell * 6 + 5, y + 11), (left + cell * 6 + 29, y + 11), color="text")
+        f.box(left + cell * 6 + 34, y + 2, cell * count, 18, WARPS[b], 0.4, line="grid")
+    f.box(left, 152, cell * 6, 88, None, line="text")
+    f.text(left + cell * 3, 200, "6 key tiles, once", anchor="middle", size=SMALL)
+    f.text(left + cell * 6 + 17, 256, "O, m, l", anchor="middle", size=SMALL)
+    f.note(280, "Four query heads share a key/value head, so a request has 4 rows, and 4 requests fill a tile of 16. The first "
+           "pass leaves O, m and l of each row in fp32; there the second pass begins, with the keys that a request has alone.")
 
 
 @figure("93-tiles", "The scores of a head in tiles of 64 and of 256 keys, and how often O leaves the block")

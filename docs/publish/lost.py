@@ -1,24 +1,68 @@
 """What products of 8 bits lose, as the CPU computes them bit for bit."""
 
-from blocks import block, numbers
-from markdown import table
+from functools import cache
 
-ROWS, D = 64, 64  # as few as show it
-KEYS = 512, 2048, 8192, 32768
-INPUTS = {"normal": "V from N(0, 1)", "same_sign": "V from N(4, 1)"}
+from blocks import block, numbers, pictures
+from markdown import in_words, table
+from pictures import centered, chart
+
+D, HEADS = 64, 4
+# What each kind is called, and the rows of a head that show it: with outliers few of them decide.
+INPUTS = {"normal": ("N(0, 1)", 128), "outliers": ("outliers", 512), "same_sign": ("V from N(4, 1)", 128)}
+CLIMB, CLIMBED_KEYS = (36, 70, 71, 72, 73), (512, 1024, 2048, 4096, 8192)
+
+
+@cache
+def errors(sources, stages, keys, inputs, shape):
+    """Of each stage's O the relative L2: of rounded inputs, and of the inputs as they are."""
+    heads, rows = shape
+    answer = sources.ask("verify", *stages, "--backend", "cpu", "--input", inputs,
+                         "--shape", f"1,{heads},{heads},{rows},{keys},{D}")
+    return [(row["relative_l2"], row["unquantized_l2"] or row["relative_l2"]) for row in answer["stages"]]
+
+
+def folders(sources, stages):
+    return tuple(sources.stage(number).folder for number in stages)
 
 
 @block("lost")
 def lost(sources, _, words):
-    """The relative L2 of O of these stages against the number of keys."""
-    stages = [sources.stage(number) for number in numbers(words)]
-    rows = []
-    for keys in KEYS:
-        for name, inputs in INPUTS.items():
-            answer = sources.ask("verify", *(stage.folder for stage in stages), "--backend", "cpu", "--input", name,
-                                 "--shape", f"1,1,1,{ROWS},{keys},{D}")
-            errors = [row[error] for row in answer["stages"] for error in ("relative_l2", "unquantized_l2")]
-            rows.append([f"{keys:,}", inputs, *(f"{error:.2%}" for error in errors)])
-    columns = [f">{stage.number}, {what}" for stage in stages for what in ("of rounded inputs", "of 16-bit inputs")]
-    return (f"Computed by the CPU back-end, {ROWS} rows, d = {D}, relative L2 of O against attention in double precision:\n\n"
+    """Both errors of these stages against the number of keys."""
+    stages, rows = numbers(words), []
+    for keys in (512, 2048, 8192, 32768):
+        for name, inputs in (("normal", "V from N(0, 1)"), ("same_sign", "V from N(4, 1)")):
+            found = errors(sources, folders(sources, stages), keys, name, (1, 64))
+            rows.append([f"{keys:,}", inputs, *(f"{error:.2%}" for both in found for error in both)])
+    columns = [f">{stage}, {what}" for stage in stages for what in ("of rounded inputs", "of 16-bit inputs")]
+    return ("Computed by the CPU back-end, 64 rows, d = 64, relative L2 of O against attention in double precision:\n\n"
             + table([">keys", "inputs", *columns], rows))
+
+
+def of_16_bit_inputs(sources, stages, keys, inputs):
+    found = errors(sources, folders(sources, CLIMB), keys, inputs, (HEADS, INPUTS[inputs][1]))
+    return [error for stage, (_, error) in zip(CLIMB, found) if stage in stages]
+
+
+@pictures
+def won_pictures(sources):
+    """The errors of all stages with products of 8 bits, and of the one that they start from."""
+    if not sources.of_8_bits.issuperset(CLIMB[1:]):
+        return []
+    panels = []
+    for name, (inputs, _) in INPUTS.items():
+        by_keys = [of_16_bit_inputs(sources, CLIMB, keys, name) for keys in CLIMBED_KEYS]
+        panels.append((inputs, [[round(100 * error, 2) for error in line] for line in zip(*by_keys)]))
+    return [chart("fp8-errors", "Error of O against the number of keys N: relative L2 in percent",
+                  f"{HEADS} heads of {D}, fp16 inputs of three kinds; as the CPU back-end computes it", list(CLIMBED_KEYS),
+                  [(in_words(folder), folder[:2] != "36") for folder in folders(sources, CLIMB)], panels)]
+
+
+@block("won")
+def won(sources, page, words):
+    """The error of 16-bit inputs of these stages against the number of keys; on a part's page the plot as well."""
+    stages = tuple(numbers(words))
+    rows = [[f"{keys:,}", inputs, *(f"{error:.2%}" for error in of_16_bit_inputs(sources, stages, keys, name))]
+            for name, (inputs, _) in INPUTS.items() for keys in CLIMBED_KEYS if page.stage is None or keys in (512, 2048, 8192)]
+    shown = "" if page.stage else f"{centered(won_pictures(sources), page)}\n"
+    return (f"{shown}Computed by the CPU back-end, {HEADS} heads of {D}, relative L2 of O against attention of the 16-bit "
+            "inputs in double precision:\n\n" + table([">keys", "inputs", *(f">{stage}" for stage in stages)], rows))

@@ -13,7 +13,8 @@ RESULTS = ROOT / "docs/results"
 WHAT = {"timing": "a timing measurement", "profile": "a profile", "verification": "a verification",
         "python": "of the Python package", "aarch64": "of the stages on aarch64",
         "peer-tests": "of another project's tests", "triton": "of the kernels in Triton"}
-FEATURES = ("window", "columns", "documents", "lengths", "pages", "ranks")  # that a problem may have, in this order
+# That a problem may have, in this order
+FEATURES = ("window", "columns", "documents", "lengths", "pages", "prefix", "tiles", "dropout", "ranks")
 
 
 class Fields(dict):
@@ -37,7 +38,7 @@ def read(path, kind=None):
 
 
 def fingerprint(source):
-    """kernel_fingerprint() of harness/time/results.cpp, of a kernel's text: of its code, and not of its comments."""
+    """kernel_fingerprint() of harness/time/results.cpp, of its kernel_text(): of its code, and not of its comments."""
     code = re.sub(r"//[^\n]*", "", source[:source.rindex("LADDER_STAGE(")])
     value = 0xcbf29ce484222325  # FNV-1a
     for c in re.sub(r"[ \t\n\v\f\r]", "", code).encode():
@@ -95,7 +96,7 @@ def counts_bytes(row):
 
 def flops(row):
     """As the FlashAttention papers count them: see harness/problem/shape.h."""
-    if "columns" in row or "documents" in row or "lengths" in row:  # whose bounds it does not hold, and whose lengths are a text
+    if {"columns", "documents", "lengths", "tiles"} & row.keys():  # whose bounds it does not hold, and whose lengths are a text
         return row.rate * 1e9 * ms_of(row)
     s = row.shape
     square = min(s.Nq, s.Nk)  # of scores that the mask halves, bottom-right
@@ -135,11 +136,13 @@ class Problem:
         self.first, self.shape, self.rows, self.peers = first, first.shape, [], []
         seen = f"{short_size(sum(first.window) + 1)} of " if "window" in first else ""  # keys of a window
         columns = f"{first.columns.replace('_', ' ')} " if "columns" in first else ""
+        tiles = f"{first.tiles.replace('_', ' ')} " if "tiles" in first else ""
         documents = f"{first.documents.count(',') + 1} in " if "documents" in first else ""
         lengths = f"{first.lengths.count(',') + 1} in " if "lengths" in first else ""
         pages = f"{first.pages}s of " if "pages" in first else ""
+        pages += f"{short_size(first.prefix)} in " if "prefix" in first else ""
         ranks = f" on {first.ranks}" if "ranks" in first else ""
-        self.short_name = (f"{first.regime} {columns}{documents}{lengths}{pages}{seen}{short_size(first.shape.Nk)}"
+        self.short_name = (f"{first.regime} {columns}{tiles}{documents}{lengths}{pages}{seen}{short_size(first.shape.Nk)}"
                            f"{ranks}")  # what tells its problems apart
 
     @property

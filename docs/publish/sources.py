@@ -8,6 +8,7 @@ from pathlib import Path
 
 import records
 from blocks import Failure
+from whole_kernel import kernel_text
 
 
 # The GPU that the pages speak of. Recordings of others stand beside its own.
@@ -200,7 +201,7 @@ class Sources:
         """Of a stage's kernel as it is now."""
         if folder not in self.prints:
             path = records.ROOT / "stages" / folder / "kernel.cu"
-            self.prints[folder] = records.fingerprint(path.read_text(encoding="utf-8"))
+            self.prints[folder] = records.fingerprint(kernel_text(path))
         return self.prints[folder]
 
     def changed_since(self, record, stages):

@@ -4,6 +4,7 @@ import html
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,9 @@ from kernels import definitions, enclosing, explain
 from markup import span, tokens_by_line
 from pages import ROOT, Failure, read
 from side_by_side import SideBySide
+
+sys.path.append(str(ROOT / "docs/publish"))
+from whole_kernel import kernel_text  # noqa: E402
 
 RESULTS = "docs/results"
 PLOTS = "docs/plots"
@@ -56,7 +60,7 @@ class Ladder:
             if stage.path not in self.pages.by_path:
                 raise Failure(f"{folder} has no lesson: there is no {stage.path}")
             stage.page = self.pages[stage.path]
-            stage.code = read(f"stages/{folder}/kernel.cu")
+            stage.code = kernel_text(ROOT / f"stages/{folder}/kernel.cu")
             lesson = read(stage.path)
             stage.title = re.search(r"^# ([^:\n]*)", lesson, re.M)[1]
             # `lab tables` has put the newest run into the lesson, bold where the change should show.

@@ -114,8 +114,8 @@ class Pages:
         if linked in self.by_path:
             page = self[linked]
             return page.file + (f"#{page.anchor(anchor)}" if anchor else "")
-        if linked.endswith("/kernel.cu"):
-            page = self[linked.replace("kernel.cu", "README.md")]
+        if re.match(r"stages/\d\d_\w+/\w+\.cuh?$", linked):
+            page = self[f"{os.path.dirname(linked)}/README.md"]
             return f"{page.file}#{page.anchor('the-kernel')}"
         header = linked.split("/")[0] in REFERENCE and linked.endswith((".h", ".cuh"))
         if header and linked not in LEFT_OUT:

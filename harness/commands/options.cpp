@@ -15,6 +15,7 @@
 #include "harness/problem/inputs.h"
 #include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
+#include "harness/problem/tiles.h"
 #include "harness/time/timing.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"
@@ -67,6 +68,7 @@ Case CaseOptions::with_default(const Shape& default_shape) const {
     c.causal = causal;
     c.features = features;
     require_documents(c);
+    require_tiles(c);
     c.dtype = dtype.value_or(c.dtype);
     c.layout = layout.value_or(c.layout);
     c.input = input.value_or(c.input);
@@ -95,6 +97,12 @@ void RegimeOptions::check() const {
                         "head, so it takes one whose heads are alike",
                         features.columns));
     }
+    if (!features.tiles.empty() && tile_pattern(features.tiles).of_heads) {
+        throw BadUsage(
+            fmt::format("--tiles {} has lists for each head, and what is timed is compared head by "
+                        "head, so it takes one whose heads are alike",
+                        features.tiles));
+    }
 }
 
 Case RegimeOptions::custom_case(Pass pass) const {
@@ -104,6 +112,7 @@ Case RegimeOptions::custom_case(Pass pass) const {
     c.causal = causal;
     c.features = features;
     require_documents(c);
+    require_tiles(c);
     require_cache(c);
     c.dtype = dtype_or_default();
     return c;
@@ -133,8 +142,9 @@ void require_ranks(const std::vector<const Stage*>& stages, int ranks) {
 }
 
 void add_features(Command& command, Features& features, const std::vector<Feature>& of) {
-    std::vector<std::string> patterns;
-    for (const ColumnPattern& pattern : column_patterns()) patterns.emplace_back(pattern.name);
+    std::vector<std::string> columns, tiles;
+    for (const ColumnPattern& pattern : column_patterns()) columns.emplace_back(pattern.name);
+    for (const TilePattern& pattern : tile_patterns()) tiles.emplace_back(pattern.name);
     for (const FeatureForm& form : feature_forms()) {
         if (!of.empty() && std::find(of.begin(), of.end(), form.feature) == of.end()) continue;
         if (form.feature == Feature::ranks) continue;  // add_ranks()
@@ -142,7 +152,8 @@ void add_features(Command& command, Features& features, const std::vector<Featur
             form.option, [&features, read = form.read](const std::string& text) { read(features, text); },
             form.help);
         argument.type_name(form.type);
-        if (form.feature == Feature::columns) argument.one_of(patterns);
+        if (form.feature == Feature::columns) argument.one_of(columns);
+        if (form.feature == Feature::tiles) argument.one_of(tiles);
     }
 }
 

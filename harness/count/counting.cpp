@@ -127,13 +127,16 @@ Case telling_case(const Stage& stage) {
     if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime.ends_with("wide")) c.shape.d = 256;
     if (regime.ends_with("window")) c.features.window = {99, 0};
+    if (regime == "tiles") c.features.tiles = "diagonal_and_random";
+    if (regime == "dropout") c.features.dropout = {230, 1};
     if (regime == "column-bounds") c.features.columns = "documents";
-    if (regime == "packed") c.features.documents = "200,40,272";
-    if (regime == "ragged" || regime == "paged") {
+    if (regime.ends_with("packed")) c.features.documents = "200,40,272";
+    if (regime == "ragged" || regime == "paged" || regime == "prefix") {
         c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64};
         c.features.lengths = "100,2048,300,900";
     }
     if (regime == "paged") c.features.page_size = 16;
+    if (regime == "prefix") c.features = {.lengths = "1100,2048,1300,1900", .page_size = 16, .prefix = 1024};
     if (takes(stage, Feature::ranks)) c.features.ranks = 4, c.shape.Nq = c.shape.Nk = 1024;
     c.causal = regime == "causal" || regime.ends_with("wide") || c.features.ranks > 1;
     c.pass = stage.pass;

@@ -8,6 +8,7 @@
 #include "harness/problem/cache.h"
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
+#include "harness/problem/tiles.h"
 
 namespace ladder {
 namespace {
@@ -95,6 +96,7 @@ DeviceInputs::DeviceInputs(Device& device, const Case& c, const Inputs& inputs)
       O(uploaded(device, c, Tensor::O, inputs.O, "O")),
       L(uploaded(device, inputs.L, "L")),
       columns(uploaded_columns(device, c)),
+      tiles(uploaded(device, make_tile_lists(c), "tile lists")),
       documents(uploaded(device, document_bounds(c), "documents")),
       lengths(uploaded(device, lengths_of(c), "lengths")),
       block_table(uploaded(device, ladder::block_table(c), "block table")) {}
@@ -107,6 +109,7 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
       O(Room(device, c, true).of(Tensor::O, "O", is_backward(c))),
       L(Room(device, c, true).L(is_backward(c))),
       columns(uploaded_columns(device, c)),
+      tiles(uploaded(device, make_tile_lists(c), "tile lists")),
       documents(uploaded(device, document_bounds(c), "documents")),
       lengths(uploaded(device, lengths_of(c), "lengths")),
       block_table(uploaded(device, ladder::block_table(c), "block table")) {
@@ -153,6 +156,7 @@ Addresses DeviceInputs::addresses() const {
             .L = static_cast<float*>(L.data()),
             .dO = dO.data(),
             .columns = columns.data(),
+            .tiles = tiles.data(),
             .documents = documents.data(),
             .lengths = lengths.data(),
             .block_table = block_table.data()};

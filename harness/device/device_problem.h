@@ -28,6 +28,7 @@ struct DeviceInputs {
     Buffer Q, K, V;
     Buffer dO, O, L;     ///< of the backward pass alone; else empty
     Buffer columns;      ///< of column bounds; else empty
+    Buffer tiles;        ///< make_tile_lists(); else empty
     Buffer documents;    ///< document_bounds(); else empty
     Buffer lengths;      ///< lengths_of(); else empty
     Buffer block_table;  ///< block_table(); else empty

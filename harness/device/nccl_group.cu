@@ -3,12 +3,12 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "stages/launch.h"
 
@@ -93,9 +93,9 @@ struct NcclGroup::Member {
     Nccl::Comm comm = nullptr;
     cudaStream_t kernels = nullptr, messages = nullptr;
     cudaEvent_t computed = nullptr, sending = nullptr, arrived = nullptr;
-    float* number = nullptr;                             ///< what align() adds up
-    std::optional<std::array<Message, 2>> started = {};  ///< and not yet handed to NCCL
-    std::uint64_t rounds = 0;                            ///< of messages that have been handed to NCCL
+    float* number = nullptr;                           ///< what align() adds up
+    std::optional<std::vector<Message>> started = {};  ///< and not yet handed to NCCL
+    std::uint64_t rounds = 0;                          ///< of messages that have been handed to NCCL
 };
 
 /// Hands all ranks' messages of a round to NCCL together, once each has started its own: no rank is left to
@@ -110,13 +110,13 @@ class NcclRing final : public Ring {
     int Nq() const override { return whole_.Nq; }
     int Nk() const override { return whole_.Nk; }
 
-    void start(const std::array<Message, 2>& K_V) override {
+    void start(std::initializer_list<Message> messages) override {
         if (in_flight_) throw CheckFailed("it starts a message before it has waited for the last one");
-        own_.started = K_V;
+        own_.started = messages;
         in_flight_ = true;
         Traffic& traffic = group_.traffic_[rank_];
         traffic.messages += 1;
-        for (const Message& m : K_V) traffic.bytes += m.send_bytes;
+        for (const Message& m : messages) traffic.bytes += m.send_bytes;
         check(cudaEventRecord(own_.computed, own_.kernels), "record an event");
         const std::uint64_t round = own_.rounds + 1;
         if (all_have_started()) group_.send_all();
@@ -181,8 +181,7 @@ void NcclGroup::send_all() {
     const Nccl& nccl = Nccl::loaded();
     const int P = ranks();
     for (int rank = 0; rank < P; ++rank) {
-        const auto &sent = *members_[(rank + P - 1) % P]->started, &expected = *members_[rank]->started;
-        for (std::size_t k = 0; k < sent.size(); ++k) require_same_size(sent[k], expected[k], rank, P);
+        require_same_sizes(*members_[(rank + P - 1) % P]->started, *members_[rank]->started, rank, P);
     }
     for (const auto& m : members_) {
         const CurrentGpu current(m->gpu);
@@ -192,13 +191,15 @@ void NcclGroup::send_all() {
     nccl.check(nccl.group_start(), "start a group");
     for (int rank = 0; rank < P; ++rank) {
         const Member& m = *members_[rank];
-        for (const Message& message : *m.started) {
-            nccl.check(
-                nccl.send(message.send, message.send_bytes, Nccl::bytes, (rank + 1) % P, m.comm, m.messages),
-                "send");
-            nccl.check(nccl.receive(message.receive, message.receive_bytes, Nccl::bytes, (rank + P - 1) % P,
-                                    m.comm, m.messages),
-                       "receive");
+        for (const Message& message : *m.started) {  // an empty one is none
+            if (message.send_bytes > 0)
+                nccl.check(nccl.send(message.send, message.send_bytes, Nccl::bytes, (rank + 1) % P, m.comm,
+                                     m.messages),
+                           "send");
+            if (message.receive_bytes > 0)
+                nccl.check(nccl.receive(message.receive, message.receive_bytes, Nccl::bytes,
+                                        (rank + P - 1) % P, m.comm, m.messages),
+                           "receive");
         }
     }
     nccl.check(nccl.group_end(), "send and receive");

@@ -80,20 +80,24 @@ void Turns::rethrow() const {
     }
 }
 
-void require_same_size(const Message& sent, const Message& expected, int rank, int ranks) {
-    if (sent.send_bytes == expected.receive_bytes) return;
-    throw CheckFailed(fmt::format("rank {} sends {} bytes, and rank {} expects {}",
-                                  (rank + ranks - 1) % ranks, sent.send_bytes, rank, expected.receive_bytes));
+void require_same_sizes(const std::vector<Message>& sent, const std::vector<Message>& expected, int rank,
+                        int ranks) {
+    const auto require = [&](std::size_t sends, std::size_t expects, const char* what) {
+        if (sends == expects) return;
+        throw CheckFailed(fmt::format("rank {} sends {} {}, and rank {} expects {}",
+                                      (rank + ranks - 1) % ranks, sends, what, rank, expects));
+    };
+    require(sent.size(), expected.size(), "messages");
+    for (std::size_t k = 0; k < sent.size(); ++k)
+        require(sent[k].send_bytes, expected[k].receive_bytes, "bytes");
 }
 
 #ifdef LADDER_HAS_CPU
 namespace {
 
-using KV = std::array<Message, 2>;
-
 /// A rank, as its neighbours see it
 struct Seat {
-    std::optional<KV> sent = {};  ///< since start(), until the next rank took it
+    std::optional<std::vector<Message>> sent = {};  ///< since start(), until the next rank took it
     Traffic traffic = {};
 };
 
@@ -111,11 +115,11 @@ class MemoryRing final : public Ring {
     int Nq() const override { return whole_.Nq; }
     int Nk() const override { return whole_.Nk; }
 
-    void start(const KV& K_V) override {
+    void start(std::initializer_list<Message> messages) override {
         if (pending_) throw CheckFailed("it starts a message before it has waited for the last one");
-        pending_ = own_.sent = K_V;
+        pending_ = own_.sent = messages;
         const simt::DuringLaunch memory_is_accessible;
-        for (const Message& m : K_V) {
+        for (const Message& m : messages) {
             if (m.receive_bytes > 0) std::memset(m.receive, 0xff, m.receive_bytes);
             own_.traffic.bytes += m.send_bytes;
         }
@@ -132,9 +136,9 @@ class MemoryRing final : public Ring {
         wait_until([this] { return previous_.sent.has_value(); });
         {
             const simt::DuringLaunch memory_is_accessible;
+            require_same_sizes(*previous_.sent, *pending_, rank_, ranks());
             for (std::size_t k = 0; k < pending_->size(); ++k) {
                 const Message &to = (*pending_)[k], &from = (*previous_.sent)[k];
-                require_same_size(from, to, rank_, ranks());
                 if (from.send_bytes > 0) std::memcpy(to.receive, from.send, from.send_bytes);
             }
         }
@@ -165,7 +169,7 @@ class MemoryRing final : public Ring {
     const Shape& whole_;
     const int rank_;
     Seat &own_, &previous_;
-    std::optional<KV> pending_;
+    std::optional<std::vector<Message>> pending_;
     simt::Counters of_others_ = simt::counters();
     std::uint64_t launches_at_start_ = 0, products_before_ = 0;
 };

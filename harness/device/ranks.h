@@ -53,7 +53,8 @@ std::vector<Traffic> run_in_memory(const std::function<void(const Problem&)>& ru
                                    const std::vector<Problem>& problems, const Shape& whole,
                                    std::uint64_t seed);
 
-/// Throws CheckFailed unless what rank - 1 sends is as long as what this rank expects of it.
-void require_same_size(const Message& sent, const Message& expected, int rank, int ranks);
+/// Throws CheckFailed unless rank - 1 sends as many messages as this rank expects of it, each as long.
+void require_same_sizes(const std::vector<Message>& sent, const std::vector<Message>& expected, int rank,
+                        int ranks);
 
 }  // namespace ladder

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "harness/base/file.h"
+#include "harness/ladder/ladder.h"
 #include "stages/errors.h"
 
 namespace fs = std::filesystem;
@@ -82,9 +85,11 @@ bool read(std::string_view value, Pass& pass) {
 }
 
 bool read(std::string_view value, Products& products) {
-    products = value == "Products::of_8_bits"       ? Products::of_8_bits
-               : value == "Products::of_8_promoted" ? Products::of_8_promoted
-                                                    : Products::of_16_bits;
+    products = value == "Products::of_8_bits"        ? Products::of_8_bits
+               : value == "Products::of_8_promoted"  ? Products::of_8_promoted
+               : value == "Products::of_8_in_blocks" ? Products::of_8_in_blocks
+               : value == "Products::of_8_rotated"   ? Products::of_8_rotated
+                                                     : Products::of_16_bits;
     return products != Products::of_16_bits || value == "Products::of_16_bits";
 }
 
@@ -103,7 +108,10 @@ bool read(std::string_view value, std::vector<Feature>& features) {
         if (item == "Feature::documents") features.push_back(Feature::documents);
         if (item == "Feature::lengths") features.push_back(Feature::lengths);
         if (item == "Feature::pages") features.push_back(Feature::pages);
+        if (item == "Feature::prefix") features.push_back(Feature::prefix);
         if (item == "Feature::ranks") features.push_back(Feature::ranks);
+        if (item == "Feature::tiles") features.push_back(Feature::tiles);
+        if (item == "Feature::dropout") features.push_back(Feature::dropout);
     }
     return !list.empty() && features.size() == list.size();
 }
@@ -133,13 +141,28 @@ std::vector<int> head_dims(std::string_view source, std::string_view dims) {
 
 }  // namespace
 
+std::string kernel_text(const fs::path& kernel) {
+    static const std::regex include_of_a_stage("#include \"(stages/[0-9]{2}_\\w+/\\w+[.]cuh)\"");
+    std::istringstream lines(read_file(kernel));
+    std::string text;
+    std::smatch found;
+    for (std::string line; std::getline(lines, line);) {
+        const bool includes = std::regex_match(line, found, include_of_a_stage);
+        const fs::path file = includes ? source_folder() / found[1].str() : fs::path();
+        const std::string included = includes && fs::is_regular_file(file) ? read_file(file) : "";
+        const std::size_t code = included.find("\n\n");
+        text += code == included.npos ? line + "\n" : included.substr(code + 2);
+    }
+    return text;
+}
+
 int needed_capability(std::string_view source) {
     static constexpr std::string_view line = "\n#include \"stages/hopper.cuh\"";
     return source.starts_with(line.substr(1)) || source.find(line) != source.npos ? 90 : 0;
 }
 
 Stage read_declaration(const fs::path& path) {
-    const std::string source = read_file(path);
+    const std::string source = kernel_text(path);
     const auto fail = [&](const std::string& what) {
         throw CheckFailed(fmt::format("{}: LADDER_STAGE at the end {}", path.string(), what));
     };

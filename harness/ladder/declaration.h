@@ -3,11 +3,16 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "stages/stage.h"
 
 namespace ladder {
+
+/// A kernel.cu as the one text that it is: a kernel that several stages have stands in a file of one stage's
+/// folder, and that file, its first comment aside, is here in the place of the line that includes it.
+std::string kernel_text(const std::filesystem::path& kernel);
 
 /// What LADDER_STAGE declares at the end of a kernel.cu: numbers, texts and tiles, not the functions. Throws
 /// CheckFailed, naming `path`, if one of them is missing or is no literal.

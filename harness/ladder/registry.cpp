@@ -53,8 +53,14 @@ const char* name(Feature feature) {
             return "lengths of requests";
         case Feature::pages:
             return "K and V in pages";
-        default:
+        case Feature::prefix:
+            return "a shared prefix";
+        case Feature::ranks:
             return "several ranks";
+        case Feature::tiles:
+            return "lists of tiles";
+        default:
+            return "dropout";
     }
 }
 

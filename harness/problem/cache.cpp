@@ -35,6 +35,25 @@ int pages_of(int keys, int page_size) {
     return (keys + page_size - 1) / page_size;
 }
 
+void require_lengths(const Case& c) {
+    if (c.features.lengths.empty()) return;
+    const std::vector<int> lengths = parse_keys(c.features.lengths);
+    if (std::ssize(lengths) > c.shape.B)
+        throw BadUsage(fmt::format("lengths '{}' are of {} requests; the problem has B = {}",
+                                   c.features.lengths, lengths.size(), c.shape.B));
+    if (const int most = *std::max_element(lengths.begin(), lengths.end()); most > c.shape.Nk)
+        throw BadUsage(
+            fmt::format("a request has {} keys; the problem has room for Nk = {}", most, c.shape.Nk));
+}
+
+/// The most keys in whole pages that each row of each request sees; at least 0.
+int longest_prefix(const Case& c) {
+    int keys = c.shape.Nk;
+    for (const int length : lengths_of(c)) keys = std::min(keys, length);
+    if (c.causal) keys = std::max(0, keys - c.shape.Nq + 1);
+    return keys / c.features.page_size * c.features.page_size;
+}
+
 }  // namespace
 
 void require_cache(const Case& c) {
@@ -45,14 +64,15 @@ void require_cache(const Case& c) {
         throw BadUsage("packed documents do not go with lengths of requests or pages");
     if (c.features.page_size != 0 && c.layout == Layout::far)
         throw BadUsage("--layout far does not go with pages");
-    if (c.features.lengths.empty()) return;
-    const std::vector<int> lengths = parse_keys(c.features.lengths);
-    if (std::ssize(lengths) > c.shape.B)
-        throw BadUsage(fmt::format("lengths '{}' are of {} requests; the problem has B = {}",
-                                   c.features.lengths, lengths.size(), c.shape.B));
-    if (const int most = *std::max_element(lengths.begin(), lengths.end()); most > c.shape.Nk)
+    require_lengths(c);
+    const int prefix = c.features.prefix;
+    if (prefix == 0) return;
+    if (c.features.page_size == 0) throw BadUsage("a shared prefix needs pages: --page-size");
+    if (prefix < 0 || prefix % c.features.page_size != 0)
         throw BadUsage(
-            fmt::format("a request has {} keys; the problem has room for Nk = {}", most, c.shape.Nk));
+            fmt::format("a prefix of {} keys is not so many pages of {}", prefix, c.features.page_size));
+    if (const int most = longest_prefix(c); prefix > most)
+        throw BadUsage(fmt::format("each row must see the prefix of {} keys: at most {}", prefix, most));
 }
 
 std::vector<int> lengths_of(const Case& c) {
@@ -72,10 +92,12 @@ int pool_pages(const Case& c) {
 }
 
 int shared_keys(const Case& c, int b) {
-    if (c.features.page_size == 0 || c.seed % 2 != 0 || b == 0) return 0;
-    const int common = std::min(length_of(c, b - 1), length_of(c, b)) / c.features.page_size;
+    if (b == 0) return 0;
+    if (c.features.page_size == 0 || c.seed % 2 != 0) return c.features.prefix;
+    const int common = std::min(length_of(c, b - 1), length_of(c, b)) - c.features.prefix;
     std::mt19937_64 random(c.seed + static_cast<std::uint64_t>(b));
-    return static_cast<int>(random() % (static_cast<std::uint64_t>(common) + 1)) * c.features.page_size;
+    const auto pages = random() % (static_cast<std::uint64_t>(common / c.features.page_size) + 1);
+    return c.features.prefix + static_cast<int>(pages) * c.features.page_size;
 }
 
 std::vector<int> block_table(const Case& c) {
@@ -118,12 +140,14 @@ std::vector<std::uint16_t> in_slots(const Case& c, const std::vector<std::uint16
     return slots;
 }
 
-void fit_lengths(Case& c) {
-    if (c.features.lengths.empty()) return;
-    std::vector<int> lengths = parse_keys(c.features.lengths);
-    if (std::ssize(lengths) > c.shape.B) lengths.resize(c.shape.B);
-    for (int& length : lengths) length = std::min(length, c.shape.Nk);
-    c.features.lengths = fmt::format("{}", fmt::join(lengths, ","));
+void fit_cache(Case& c) {
+    if (!c.features.lengths.empty()) {
+        std::vector<int> lengths = parse_keys(c.features.lengths);
+        if (std::ssize(lengths) > c.shape.B) lengths.resize(c.shape.B);
+        for (int& length : lengths) length = std::min(length, c.shape.Nk);
+        c.features.lengths = fmt::format("{}", fmt::join(lengths, ","));
+    }
+    if (c.features.prefix != 0) c.features.prefix = std::min(c.features.prefix, longest_prefix(c));
 }
 
 void draw_lengths(std::mt19937_64& random, Case& c) {
@@ -141,6 +165,19 @@ void draw_lengths(std::mt19937_64& random, Case& c) {
 void draw_pages(std::mt19937_64& random, Case& c) {
     const auto power = random() % 10;
     if (power < 9 && c.layout != Layout::far) c.features.page_size = 1 << power;
+}
+
+void draw_prefix(std::mt19937_64& random, Case& c) {
+    if (c.features.page_size == 0 || random() % 4 == 0) return;
+    const Case with_room{
+        .shape = c.shape, .causal = c.causal, .features = {.page_size = c.features.page_size}};
+    const int pages = longest_prefix(with_room) / c.features.page_size;
+    c.features.prefix =
+        static_cast<int>(random() % (static_cast<std::uint64_t>(pages) + 1)) * c.features.page_size;
+    std::vector<int> lengths = lengths_of(c);
+    const int least = c.features.prefix + (c.causal ? c.shape.Nq - 1 : 0);
+    for (int& length : lengths) length = std::max(length, least);
+    if (c.features.prefix != 0) c.features.lengths = fmt::format("{}", fmt::join(lengths, ","));
 }
 
 }  // namespace ladder

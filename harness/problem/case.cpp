@@ -13,6 +13,7 @@
 #include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
 #include "harness/problem/shape.h"
+#include "harness/problem/tiles.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -158,6 +159,7 @@ Case parse_case(const std::string& options) {
     }
     if (!has_shape) throw BadUsage("the case has no --shape");
     require_documents(c);
+    require_tiles(c);
     require_cache(c);
     return c;
 }
@@ -216,10 +218,13 @@ Problem make_problem(const Case& c, const Addresses& at) {
         const int* bounds = static_cast<const int*>(at.documents);
         problem.documents = {bounds, bounds + count + 1, count};
     }
+    problem.tiles = tile_lists(c, at.tiles);
+    problem.dropout = c.features.dropout;
     if (!c.features.lengths.empty()) problem.lengths = static_cast<const int*>(at.lengths);
     if (c.features.page_size != 0) {
         problem.block_table = static_cast<const int*>(at.block_table);
         problem.page_size = c.features.page_size;
+        problem.prefix = c.features.prefix;
     }
     problem.dtype = c.dtype;
     return problem;

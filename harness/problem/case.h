@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/problem/features.h"
@@ -71,6 +72,8 @@ struct Case {
     std::optional<float> scale = std::nullopt;  ///< default 1 / sqrt(d)
     /// Of the machine that a CPU back-end plays, since schedules depend on it; 0 for what it plays anyway.
     int multiprocessors = 0;
+    /// Of a sample of a larger problem: which of its batch entries each is, and its first query head there.
+    std::vector<std::pair<int, int>> sampled = {};
 
     bool operator==(const Case&) const = default;
     float softmax_scale() const;
@@ -114,6 +117,7 @@ struct Addresses {
     void *Q = nullptr, *K = nullptr, *V = nullptr, *O = nullptr, *L = nullptr;
     void *dO = nullptr, *dQ = nullptr, *dK = nullptr, *dV = nullptr;  ///< of the backward pass alone
     const void* columns = nullptr;                                    ///< of column bounds
+    const void* tiles = nullptr;                                      ///< make_tile_lists()
     const void* documents = nullptr;                                  ///< document_bounds()
     const void* lengths = nullptr;                                    ///< lengths_of()
     const void* block_table = nullptr;                                ///< block_table()

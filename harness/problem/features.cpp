@@ -6,6 +6,7 @@
 
 #include "harness/problem/columns.h"
 #include "harness/problem/shape.h"
+#include "harness/problem/tiles.h"
 
 namespace ladder {
 namespace {
@@ -57,6 +58,15 @@ const std::vector<FeatureForm>& feature_forms() {
         number_form<&Features::page_size>(
             Feature::pages, "--page-size", "pages",
             "Store K and V in pages of N keys, a power of two, shuffled by the seed"),
+        {Feature::tiles, "--tiles", "tiles", [](const Features& f) { return f.tiles; },
+         [](Features& f, const std::string& text) { f.tiles = tile_pattern(text).name; }, "PATTERN",
+         "Lists of full and partial key tiles for each query tile, drawn by the seed: the whole mask"},
+        {Feature::dropout, "--dropout", "dropout",
+         [](const Features& f) { return f.dropout == Dropout() ? "" : to_string(f.dropout); },
+         [](Features& f, const std::string& text) { f.dropout = parse_dropout(text); }, "P,SEED",
+         "Dropout of the probabilities: the share that it takes, in 256ths, and a seed"},
+        number_form<&Features::prefix>(Feature::prefix, "--prefix", "prefix",
+                                       "The first N keys of all requests are the same, in the same pages"),
         number_form<&Features::ranks>(
             Feature::ranks, "--ranks", "ranks",
             "GPUs (without one, threads) that share the sequence, for stages that support several")};
@@ -96,6 +106,9 @@ void add_json(nlohmann::json& object, const Features& features) {
     if (!features.documents.empty()) object["documents"] = features.documents;
     if (!features.lengths.empty()) object["lengths"] = features.lengths;
     if (features.page_size != 0) object["pages"] = features.page_size;
+    if (!features.tiles.empty()) object["tiles"] = features.tiles;
+    if (features.dropout != Dropout()) object["dropout"] = to_string(features.dropout);
+    if (features.prefix != 0) object["prefix"] = features.prefix;
     if (features.ranks != 1) object["ranks"] = features.ranks;
 }
 
@@ -104,7 +117,10 @@ Features features_in(const nlohmann::json& object) {
                       .documents = object.value("documents", ""),
                       .lengths = object.value("lengths", ""),
                       .page_size = object.value("pages", 0),
+                      .tiles = object.value("tiles", ""),
+                      .prefix = object.value("prefix", 0),
                       .ranks = object.value("ranks", 1)};
+    if (object.contains("dropout")) features.dropout = parse_dropout(object["dropout"].get<std::string>());
     if (object.contains("window"))
         features.window = {object["window"].at(0).get<int>(), object["window"].at(1).get<int>()};
     return features;

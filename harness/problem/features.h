@@ -19,7 +19,10 @@ struct Features {
     std::string documents = {};
     std::string lengths = {};  ///< keys of the requests, "100,0,513", in turn if B is more; empty: all Nk
     int page_size = 0;         ///< keys of a page, in a pool whose table the seed shuffles; 0: no pages
-    int ranks = 1;             ///< that divide the sequence, each with its chunks: Stage::chunks
+    std::string tiles = {};    ///< one of tile_patterns(), drawn by the seed; empty for none
+    Dropout dropout = {};
+    int prefix = 0;  ///< first keys that all requests have in common, in the same pages
+    int ranks = 1;   ///< that divide the sequence, each with its chunks: Stage::chunks
 
     bool operator==(const Features&) const = default;
     /// Whether requests have lengths of their own, or K and V are in pages.
@@ -44,7 +47,8 @@ std::vector<Feature> features_of(const Features& features);
 /// {"--window", "1023,0", "--page-size", "16"}
 std::vector<std::string> options_of(const Features& features);
 
-/// " window=1023,0 columns=documents documents=512,300 lengths=512,300 pages=16 ranks=2"; empty for none
+/// " window=1023,0 columns=documents documents=512,300 lengths=512,300 pages=16 tiles=causal
+/// dropout=0.1015625,5 ranks=2"; empty for none
 std::string in_words(const Features& features);
 
 /// Adds those that a problem has to an object, each under its word.

@@ -118,13 +118,19 @@ Inputs make(const Case& c) {
                                        c.softmax_scale(), name(c.dtype)));
         }
     };
+    const auto drawn = [&](Random& random, int rows) {
+        Matrix X = random.normal(rows, s.d);
+        if (c.input != "outliers") return X;
+        for (double& x : X.reshaped()) x += random.below(1000) == 0 ? 10 * random.normal() : 0;
+        return X;
+    };
     const int group = s.H / s.Hkv;
     std::vector<Matrix> K_before(s.Hkv), V_before(s.Hkv);  // of the request before
     for (int b = 0; b < s.B; ++b) {
         for (int kv = 0; kv < s.Hkv; ++kv) {
-            Matrix K = random_k.normal(s.Nk, s.d);
+            Matrix K = drawn(random_k, s.Nk);
             shape_keys(c, scale, K);
-            Matrix V = random_v.normal(s.Nk, s.d);
+            Matrix V = drawn(random_v, s.Nk);
             if (c.input == "same_sign") V.array() += 4;
             if (const int shared = shared_keys(c, b); shared > 0) {
                 K.topRows(shared) = K_before[kv].topRows(shared);
@@ -133,7 +139,7 @@ Inputs make(const Case& c) {
             store(K_view, b, kv, K);
             store(V_view, b, kv, V);
             for (int h = kv * group; h < (kv + 1) * group; ++h) {
-                Matrix Q = random_q.normal(s.Nq, s.d);
+                Matrix Q = drawn(random_q, s.Nq);
                 shape_queries(c, scale, mask_of(c, b, h), K, random_q, Q);
                 store(Q_view, b, h, Q);
             }
@@ -163,6 +169,8 @@ const std::vector<InputKind>& input_kinds() {
         {"huge_constant",
          "every key is the same, with the scores of huge: in half of the rows all are far below 0"},
         {"same_sign", "V is N(4, 1): sums over the keys grow, and what each step cuts off does not cancel"},
+        {"outliers",
+         "N(0, 1), and to one element in a thousand N(0, 100) is added (FlashAttention-3's test)"},
     };
     return kinds;
 }

@@ -8,6 +8,7 @@
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
+#include "harness/problem/tiles.h"
 
 namespace ladder {
 namespace {
@@ -32,7 +33,7 @@ std::vector<Case> simpler(const Case& c) {
         for (const int smaller : {1, (c.shape.*size + 1) / 2, c.shape.*size - 1})
             add([&](Case& other) {
                 other.shape.*size = std::max(1, smaller);
-                fit_lengths(other);
+                fit_cache(other);
             });
     }
     const int group = c.shape.H / c.shape.Hkv;
@@ -49,9 +50,15 @@ std::vector<Case> simpler(const Case& c) {
     add([](Case& other) { other.causal = false; });
     add([](Case& other) { other.features.window = {}; });
     add([](Case& other) { other.features.columns.clear(); });
+    add([](Case& other) { other.features.tiles.clear(); });
+    add([](Case& other) { other.features.dropout = {}; });
+    if (!c.features.tiles.empty())
+        add([](Case& other) { other.features.tiles = tile_patterns().front().name; });
     add([](Case& other) { other.features.documents.clear(); });
     add([](Case& other) { other.features.lengths.clear(); });
-    add([](Case& other) { other.features.page_size = 0; });
+    add([](Case& other) { other.features.page_size = other.features.prefix = 0; });
+    for (const int pages : {0, c.features.prefix / std::max(1, c.features.page_size) / 2})
+        add([=](Case& other) { other.features.prefix = pages * other.features.page_size; });
     for (const Case& other : smaller_documents(c)) list.push_back(other);
     if (!c.features.columns.empty())
         add([](Case& other) { other.features.columns = column_patterns().front().name; });
@@ -136,6 +143,18 @@ void pack_at_random(std::mt19937_64& random, Case& c) {
 std::string random_columns(std::mt19937_64& random) {
     const std::size_t k = random() % (2 * column_patterns().size());  // half of the time the last, any bounds
     return k == 0 ? "" : column_patterns()[std::min(k, column_patterns().size()) - 1].name;
+}
+
+void draw_tiles(std::mt19937_64& random, Case& c) {
+    const std::size_t k = random() % (2 * tile_patterns().size());  // half of the time the last, any tiles
+    if (k == 0) return;
+    c.features.tiles = tile_patterns()[std::min(k, tile_patterns().size()) - 1].name;
+    c.causal = false;
+}
+
+Dropout random_dropout(std::mt19937_64& random) {
+    const int kept = 1 + static_cast<int>(random() % 256);
+    return kept == 256 ? Dropout() : Dropout{kept, random()};
 }
 
 Case shrink(Case c, const std::function<bool(const Case&)>& fails) {

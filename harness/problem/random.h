@@ -23,6 +23,12 @@ void pack_at_random(std::mt19937_64& random, Case& c);
 /// Column bounds for it, or none.
 std::string random_columns(std::mt19937_64& random);
 
+/// Tile lists for it, instead of a causal mask, or none.
+void draw_tiles(std::mt19937_64& random, Case& c);
+
+/// Any dropout, or none.
+Dropout random_dropout(std::mt19937_64& random);
+
 /// The smallest case like this one that still fails: nothing of it can be made smaller, plainer or less any
 /// more. `fails` is asked once for each try.
 Case shrink(Case c, const std::function<bool(const Case&)>& fails);

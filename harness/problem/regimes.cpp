@@ -180,6 +180,17 @@ Regime::Problem with_columns(Regime::Problem problem, const char* columns) {
     return problem;
 }
 
+Regime::Problem with_tiles(const char* tiles) {
+    Regime::Problem problem = self_attention(2, 16, 8192, false);
+    problem.features.tiles = tiles;
+    return problem;
+}
+
+Regime::Problem with_dropout(Regime::Problem problem) {
+    problem.features.dropout = {230, 1};
+    return problem;
+}
+
 // The masks of the FlashMask paper (arXiv 2410.01359) that are not a range of keys for each row.
 std::vector<Regime::Problem> column_problems() {
     std::vector<Regime::Problem> problems;
@@ -228,6 +239,13 @@ Regime::Problem ragged_requests(int page_size,
     return problem;
 }
 constexpr const char* mean_length = "7268";
+
+// 64 requests with the same first keys, of which pages are shared or not, and 256 keys of their own.
+Regime::Problem with_prefix(int keys, bool shared) {
+    Regime::Problem problem = decode(keys + 256, 64);
+    problem.features = {.lengths = std::to_string(keys + 256), .page_size = 16, .prefix = shared ? keys : 0};
+    return problem;
+}
 
 std::vector<Regime::Problem> page_problems() {
     std::vector<Regime::Problem> problems;
@@ -311,12 +329,29 @@ const std::vector<Regime>& regimes() {
         {"packed",
          "16k tokens under a causal mask: 16 documents with 16 heads of 128, 6 with 32 heads over 8",
          {packed(self_attention(1, 16, 16384, true), 16), packed(grouped_16k, 6)}},
+        {"backward-packed",
+         "the gradients of packed",
+         {packed(self_attention(1, 16, 16384, true), 16), packed(grouped_16k, 6)},
+         false,
+         Pass::backward},
         {"ragged",
          "decode for 64 requests: of 100 to 32k keys, and with as many keys in equal lengths",
          {ragged_requests(0), ragged_requests(0, mean_length)}},
         {"paged",
          "the first of ragged in pages of 256 and of 16 keys, and without pages",
          {ragged_requests(256), ragged_requests(16), ragged_requests(0)}},
+        {"tiles",
+         "two sequences of 8k, 16 heads of 128: masks by tile lists",
+         {with_tiles("quarter"), with_tiles("causal"), with_tiles("diagonal_and_random"),
+          with_tiles("dilated")}},
+        {"dropout",
+         "16 heads of 128: dropout of 0.1 in two sequences of 8k, and in one of 16k under a causal mask",
+         {with_dropout(self_attention(2, 16, 8192, false)),
+          with_dropout(self_attention(1, 16, 16384, true))}},
+        {"prefix",
+         "decode for 64 requests whose first 8k or 1k keys are the same, read once or not; 256 more for each",
+         {with_prefix(8 << 10, true), with_prefix(8 << 10, false), with_prefix(1 << 10, true),
+          with_prefix(1 << 10, false)}},
         {"prefill",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then 64 heads over 8; with and without a mask",
          prefill_problems(), true},
@@ -364,7 +399,7 @@ const Regime* regime_named(std::string_view name) {
 
 bool is_decoding(std::string_view regime) {
     return regime == "decode" || regime == "batch" || regime == "draft" || regime == "ragged" ||
-           regime == "paged" || regime == "pages";
+           regime == "paged" || regime == "pages" || regime == "prefix";
 }
 
 bool is_of_gradients(std::string_view regime) {

@@ -14,6 +14,7 @@
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
 #include "harness/problem/json.h"
+#include "harness/problem/tiles.h"
 #include "reference/attention.h"
 #include "stages/errors.h"
 
@@ -86,6 +87,26 @@ Window parse_window(std::string_view text) {
     return window;
 }
 
+Dropout parse_dropout(std::string_view text) {
+    double share = 0;
+    std::uint64_t seed = 0;
+    const std::size_t comma = text.find(',');
+    const auto read = [&](std::string_view word, auto& number) {
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+        return error == std::errc() && end == word.data() + word.size();
+    };
+    if (comma == text.npos || !read(text.substr(0, comma), share) || !read(text.substr(comma + 1), seed) ||
+        !(share >= 1.0 / 256 && share <= 255.0 / 256)) {
+        throw BadUsage(fmt::format(
+            "dropout '{}': expected P,SEED, P from 1/256 to 255/256 and SEED a whole number", text));
+    }
+    return {256 - static_cast<int>(std::lround(share * 256)), seed};
+}
+
+std::string to_string(const Dropout& dropout) {
+    return fmt::format("{},{}", (256 - dropout.kept) / 256.0, dropout.seed);
+}
+
 void validate(const Shape& shape) {
     for (const auto& [name, member, limit] : sizes) {
         const int value = shape.*member;
@@ -154,6 +175,7 @@ double flops(const Shape& shape, bool causal, Pass pass, const Features& feature
     }
     double forward = 4.0 * shape.B * shape.H * scores * shape.d;
     if (!features.columns.empty()) forward = 4.0 * visible_scores(c) * shape.d;
+    if (!features.tiles.empty()) forward = 4.0 * visible_scores_of_tiles(c) * shape.d;
     if (!features.lengths.empty()) {
         forward = 0;
         for (const int length : lengths_of(c)) {
@@ -169,7 +191,7 @@ double unavoidable_bytes(const Shape& shape, Pass pass, const Features& features
     const std::vector<int> lengths = lengths_of({.shape = shape, .features = features});
     const double keys =
         lengths.empty() ? double(shape.B) * shape.Nk : std::accumulate(lengths.begin(), lengths.end(), 0.0);
-    const double key_rows = shape.Hkv * keys;
+    const double key_rows = shape.Hkv * (keys - (shape.B - 1.0) * features.prefix);
     return (pass == Pass::forward ? 2 : 4) * (query_rows + key_rows) * shape.d * sizeof(std::uint16_t);
 }
 

@@ -33,6 +33,10 @@ Shape parse_shape(std::string_view text);
 /// BadUsage.
 Window parse_window(std::string_view text);
 
+/// Parses "P,SEED": the share that dropout takes, in 256ths, and a seed. Throws BadUsage if it takes none or
+/// all.
+Dropout parse_dropout(std::string_view text);
+
 /// Throws BadUsage unless every size is at least 1 and within what kernels can index, the key/value heads
 /// divide the query heads, some stage has the head dimension, and the tensors' bytes can be counted.
 void validate(const Shape& shape);
@@ -55,8 +59,8 @@ double problem_bytes(const Shape& shape, Pass pass = Pass::forward);
 
 /// Floating-point operations as the FlashAttention papers count them: 4 d for each score that a mask leaves,
 /// half of B H N N if it is causal; 2.5 times that in the backward pass, whose products are five and not two.
-/// In a window or in documents, or with column bounds as seed 1 draws them, the scores that are left are
-/// counted one by one.
+/// In a window or in documents, or with column bounds or tile lists as seed 1 draws them, the scores that are
+/// left are counted one by one.
 double flops(const Shape& shape, bool causal, Pass pass = Pass::forward, const Features& features = {});
 
 /// Bytes of Q, K, V and O, each once, of K and V those that requests have, and in the backward pass of their
@@ -69,6 +73,9 @@ bool counts_bytes(const Shape& shape);
 
 /// "B=1 H=8 Hkv=2 Nq=512 Nk=512 d=64"
 std::string to_string(const Shape& shape);
+
+/// "0.1015625,5": the share as it is
+std::string to_string(const Dropout& dropout);
 
 /// "1.5 GiB"
 std::string human_bytes(double bytes);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 #include <random>
@@ -15,6 +16,7 @@
 #include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
 #include "harness/problem/random.h"
+#include "harness/problem/tiles.h"
 
 namespace ladder {
 namespace {
@@ -126,10 +128,11 @@ Window window_of(const Tiling& t, std::size_t k) {
     return windows[k % std::size(windows)];
 }
 
-/// Of cases for a stage with products of 8 bits, every other of normal inputs shows what sums lose.
-void same_sign(std::vector<Case>& cases) {
-    for (std::size_t k = 0; k < cases.size(); ++k) {
-        if (k % 2 == 0 && cases[k].input == "normal") cases[k].input = "same_sign";
+/// Of cases for a stage with products of 8 bits, every other of normal inputs shows what sums lose, or what
+/// outliers cost.
+void hard_for_8_bits(std::vector<Case>& cases) {
+    for (std::size_t k = 0; k < cases.size(); k += 2) {
+        if (cases[k].input == "normal") cases[k].input = k % 4 == 0 ? "same_sign" : "outliers";
     }
 }
 
@@ -166,7 +169,7 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
                         3,
                         std::size(heads_of),
                         std::size(machines),
-                        static_cast<int>(inputs.size()) - 1,  // the last: see same_sign()
+                        static_cast<int>(inputs.size()) - 2,  // the last: see hard_for_8_bits()
                         std::size(scales),
                         std::size(layouts_of),
                         2};
@@ -230,7 +233,7 @@ Case many_bytes(int d, const Tiling& t) {
 
 /// Documents of lengths next to those of tiles, of one token and of none, at both ends and between others; of
 /// rows and keys that differ, more of either, and none of one. With and without a mask, and in a window.
-std::vector<Case> packed_corners(int d, const Tiling& t) {
+std::vector<Case> packed_corners(int d, const Tiling& t, Pass pass) {
     const int B = std::max(t.Br, t.Bc);
     const std::string edges = fmt::format("0,1,{},{},{},0,{},0", B - 1, B, B + 1, 2 * B + 1);
     const char* const lists[] = {edges.c_str(), "1,1,1,1,1,1", "5x0,70x3,0x7,3x70,1x300,0x0,0x1",
@@ -239,7 +242,10 @@ std::vector<Case> packed_corners(int d, const Tiling& t) {
     for (const char* documents : lists) {
         for (const Window& window : {Window{}, {t.Bc / 2, -1}, {3, 5}}) {
             for (const bool causal : {false, true}) {
-                Case c{.shape = {.H = 2, .Hkv = 1, .d = d}, .causal = causal, .features = {.window = window}};
+                Case c{.shape = {.H = 2, .Hkv = 1, .d = d},
+                       .pass = pass,
+                       .causal = causal,
+                       .features = {.window = window}};
                 c.features.documents = documents;
                 c.dtype = causal ? DType::bf16 : DType::fp16;
                 c.layout = layouts_of[cases.size() % std::size(layouts_of)];
@@ -279,6 +285,26 @@ std::vector<Case> cache_corners(int d, const Tiling& t, bool in_pages) {
     return cases;
 }
 
+/// Prefixes next to the ends of tiles, that a request has nothing after, or as much as its rows need, or
+/// tiles; with rows of several requests in a tile, and of one request in several.
+std::vector<Case> prefix_corners(int d, const Tiling& t) {
+    std::vector<Case> cases;
+    for (const int prefix : {1, t.Bc - 1, t.Bc, t.Bc + 1, 3 * t.Bc}) {
+        for (const auto& [B, Nq] : {std::pair{9, 1}, {3, 5}, {2, t.Br + 1}}) {
+            Case& c = cases.emplace_back();
+            c.shape = {.B = B, .H = 4, .Hkv = 2, .Nq = Nq, .Nk = 6 * t.Bc, .d = d};
+            c.causal = Nq > 1;
+            c.features = {.lengths = fmt::format("{},{}", prefix + Nq - 1, prefix + Nq + 2 * t.Bc),
+                          .page_size = prefix % t.Bc == 0 ? 16 : 1,
+                          .prefix = prefix};
+            c.layout = layouts_of[cases.size() % std::size(layouts_of)];
+            c.seed = cases.size();
+            c.multiprocessors = std::array{1, 3, 8, 132}[cases.size() % 4];
+        }
+    }
+    return cases;
+}
+
 /// Offsets of batch entries, heads and rows past 2^31 elements. Either two batch entries or two heads: a
 /// GPU's memory has to hold what lies between.
 std::vector<Case> far_apart(int d, Pass pass) {
@@ -311,9 +337,18 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
             for (Case& c : edges) c.features.columns = "random";
             add(edges);
         }
-        if (takes(stage, Feature::documents) && done.empty()) add(packed_corners(d, t));
+        if (takes(stage, Feature::documents) && done.empty()) add(packed_corners(d, t, stage.pass));
         if (takes(stage, Feature::lengths) && done.empty())
             add(cache_corners(d, t, takes(stage, Feature::pages)));
+        if (takes(stage, Feature::tiles) && done.empty()) {
+            std::vector<Case> edges = diagonals(d, t, stage.pass);
+            for (std::size_t n = 0; n < edges.size(); ++n) {
+                edges[n].features.tiles = tile_patterns()[n % tile_patterns().size()].name;
+                edges[n].causal = false;
+            }
+            add(edges);
+        }
+        if (takes(stage, Feature::prefix) && done.empty()) add(prefix_corners(d, t));
         if (takes_window && done.empty()) {
             std::vector<Case> edges = diagonals(d, t, stage.pass);
             for (Case& c : edges) c.features.window.left = modulus(t, stage.pass) / 2;
@@ -332,17 +367,19 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
 }
 
 /// A sequence that 2, 3, 4 and 8 ranks divide: chunks of a row each; ragged ones of grouped heads under a
-/// mask; of several tiles; and without a mask more keys than rows. Every kind of input and scale.
+/// mask; of several tiles; and without a mask more keys than rows. Every kind of input but the last, and
+/// scale.
 std::vector<Case> divided(const Stage& stage, Cover how) {
     std::vector<Case> cases;
     const auto& inputs = input_kinds();
     const auto add = [&](const Shape& shape, int ranks, bool causal) {
         const std::size_t k = cases.size();
         cases.push_back({.shape = shape,
+                         .pass = stage.pass,
                          .dtype = k % 2 == 0 ? DType::bf16 : DType::fp16,
                          .causal = causal,
                          .features = {.ranks = ranks},
-                         .input = inputs[k / 2 % inputs.size()].name,
+                         .input = inputs[k / 2 % (inputs.size() - 1)].name,
                          .seed = k + 1,
                          .scale = scales[k / 5 % std::size(scales)],
                          .multiprocessors = machines[k % std::size(machines)]});
@@ -390,7 +427,22 @@ std::vector<Case> verification_cases(const Stage& stage, Cover cover) {
         for (std::size_t k = 0; k < cases.size(); ++k)
             cases[k].features.columns = k % 8 == 0 ? "" : patterns[std::min(k % 8, patterns.size()) - 1].name;
     }
-    if (stage.products != Products::of_16_bits) same_sign(cases);
+    if (takes(stage, Feature::tiles)) {  // most of any tiles
+        const auto& patterns = tile_patterns();
+        for (std::size_t k = 0; k < cases.size(); ++k) {
+            if (k % 8 == 0) continue;
+            cases[k].features.tiles = patterns[std::min(k % 8, patterns.size()) - 1].name;
+            cases[k].causal = false;
+        }
+    }
+    if (takes(stage, Feature::dropout)) {
+        constexpr int kept[] = {230, 128, 1, 255, 256};
+        for (std::size_t k = 0; k < cases.size(); ++k) {
+            if (const int of_256 = kept[k % std::size(kept)]; of_256 < 256)
+                cases[k].features.dropout = {of_256, k * 0x123456789 + 1};
+        }
+    }
+    if (stage.products != Products::of_16_bits) hard_for_8_bits(cases);
     if (takes(stage, Feature::documents)) {
         for (Case& c : cases) {
             std::mt19937_64 random(c.seed);
@@ -401,6 +453,7 @@ std::vector<Case> verification_cases(const Stage& stage, Cover cover) {
         std::mt19937_64 random(c.seed);
         if (takes(stage, Feature::lengths)) draw_lengths(random, c);
         if (takes(stage, Feature::pages)) draw_pages(random, c);
+        if (takes(stage, Feature::prefix)) draw_prefix(random, c);
     }
     if (how != Cover::each) add(corners(stage, how));
     if (takes(stage, Feature::ranks)) add(divided(stage, cover));

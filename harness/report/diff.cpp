@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <sstream>
 #include <vector>
 
+#include "harness/base/file.h"
 #include "harness/base/process.h"
+#include "harness/ladder/declaration.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -31,23 +34,27 @@ Line classify(const std::string& line, int index) {
 
 }  // namespace
 
-std::filesystem::path kernel_path(const Stage& stage) {
+std::string kernel_text(const Stage& stage) {
     if (!std::filesystem::exists(stage.source))
         throw CannotRun(fmt::format("{} is gone: a moment ago it existed", stage.source));
-    return stage.source;
+    return kernel_text(std::filesystem::path(stage.source));
 }
 
-std::string diff_files(const std::filesystem::path& from, const std::string& from_name,
-                       const std::filesystem::path& to, const std::string& to_name, const char* options) {
+std::string diff_texts(const std::string& from, const std::string& from_name, const std::string& to,
+                       const std::string& to_name, const char* options) {
+    const TemporaryFolder folder("ladder-");
+    const std::string before = folder.path() / "from", after = folder.path() / "to";
+    OutputFile(before).write(from);
+    OutputFile(after).write(to);
     const auto result =
-        run_process({"diff", options, "--label", from_name, "--label", to_name, from.string(), to.string()});
+        run_process({"diff", options, "--label", from_name, "--label", to_name, before, after});
     if (result.status == 127) throw CannotRun("there is no diff command: install diffutils");
     if (result.status > 1) throw CannotRun(fmt::format("diff failed: {}", result.err));
     return result.out;
 }
 
 std::string diff_kernels(const Stage& from, const Stage& to) {
-    return diff_files(kernel_path(from), from.folder() + "/kernel.cu", kernel_path(to),
+    return diff_texts(kernel_text(from), from.folder() + "/kernel.cu", kernel_text(to),
                       to.folder() + "/kernel.cu");
 }
 
@@ -59,7 +66,7 @@ int count_changed_lines(const std::string& unified_diff) {
 }
 
 int count_changed_lines(const Stage& parent, const Stage& stage) {
-    return count_changed_lines(diff_files(kernel_path(parent), "", kernel_path(stage), "", "-uw"));
+    return count_changed_lines(diff_texts(kernel_text(parent), "", kernel_text(stage), "", "-uw"));
 }
 
 std::string colour_diff(const std::string& unified_diff) {

@@ -2,20 +2,19 @@
 /// The difference between two stages' sources: what a reader studies, and what the line budgets bound.
 #pragma once
 
-#include <filesystem>
 #include <string>
 
 #include "stages/stage.h"
 
 namespace ladder {
 
-/// The stage's kernel.cu. Throws CannotRun if the source folder that this program was built from is gone.
-std::filesystem::path kernel_path(const Stage& stage);
+/// kernel_text() of its kernel.cu. Throws CannotRun if the source folder that this program was built from is
+/// gone.
+std::string kernel_text(const Stage& stage);
 
-/// `diff` of two files under other names, with these options. Throws CannotRun if it cannot be had.
-std::string diff_files(const std::filesystem::path& from, const std::string& from_name,
-                       const std::filesystem::path& to, const std::string& to_name,
-                       const char* options = "-u");
+/// `diff` of two texts under these names, with these options. Throws CannotRun if it cannot be had.
+std::string diff_texts(const std::string& from, const std::string& from_name, const std::string& to,
+                       const std::string& to_name, const char* options = "-u");
 
 /// The same of two kernels. Throws CannotRun if it cannot be had.
 std::string diff_kernels(const Stage& from, const Stage& to);

@@ -29,6 +29,7 @@ std::string ProblemRows::short_name() const {
         if (!list.empty()) seen += fmt::format("{} in ", std::count(list.begin(), list.end(), ',') + 1);
     }
     if (features.page_size != 0) seen += fmt::format("{}s of ", features.page_size);
+    if (features.prefix != 0) seen += fmt::format("{} in ", short_size(features.prefix));
     return fmt::format("{} {}{}{}", first->regime, seen, short_size(first->shape.Nk),
                        features.ranks == 1 ? "" : fmt::format(" on {}", features.ranks));
 }

@@ -13,6 +13,7 @@
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
 #include "harness/problem/shape.h"
+#include "harness/problem/tiles.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -37,6 +38,15 @@ nlohmann::json bounds_of_a_head(const Case& c) {
     for (const auto& [begin, end] : hidden_rows(c, 0, 0))
         bounds.push_back({begin[0], end[0], begin[1], end[1]});
     return bounds;
+}
+
+/// The kind of each tile, row by row of tiles, and the words of partial ones as halves of 32 bits; of all
+/// heads.
+nlohmann::json tiles_of_a_head(const Case& c) {
+    const reference::Tiles tiles = tiles_of(c, 0, 0);
+    auto halves = nlohmann::json::array();
+    for (const std::uint64_t word : tiles.bits) halves.push_back({word & 0xffffffff, word >> 32});
+    return {{"kinds", tiles.kinds}, {"bits", halves}};
 }
 
 }  // namespace
@@ -96,7 +106,10 @@ std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::st
     if (!c.features.documents.empty()) request["documents"] = document_bounds(c);
     if (!c.features.lengths.empty()) request["lengths"] = lengths_of(c);
     if (c.features.page_size != 0) request["page_size"] = c.features.page_size;
+    if (c.features.prefix != 0) request["prefix"] = c.features.prefix;
     if (!c.features.columns.empty()) request["columns"] = bounds_of_a_head(c);
+    if (!c.features.tiles.empty()) request["tiles"] = tiles_of_a_head(c);
+    if (c.features.dropout != Dropout()) request["dropout"] = (256 - c.features.dropout.kept) / 256.0;
     program_.write_line(request.dump());
     return answer(program_, limit_s_, [&](const nlohmann::json& json) {
         std::vector<std::string> why_not;

@@ -117,7 +117,8 @@ class Peers:
             self.release()
             return {name: out_of_memory(error) for name in request["peers"]}
         window = tuple(None if keys < 0 else keys for keys in request.get("window", (-1, -1)))
-        lists = {key: request[key] for key in ("columns", "documents", "lengths", "page_size") if key in request}
+        lists = {key: request[key] for key in ("columns", "documents", "lengths", "page_size", "prefix", "tiles", "dropout")
+                 if key in request}
         return {name: self.warm_up(name, request["causal"], window, lists) for name in request["peers"]}
 
     def warm_up(self, name, causal, window, lists):
@@ -180,19 +181,29 @@ def only(name):
 # and then their keys.
 
 
-def chosen(query, key, value, causal, window):
+def chosen(query, key, value, causal, window, dropout=0.0):
     """The back-end that only() leaves."""
     if window != (None, None):
         raise ValueError("has no sliding window")
     if causal and query.shape[2] != key.shape[2]:
         raise ValueError("aligns a causal mask top-left, not bottom-right")
-    options = {"is_causal": causal}
+    options = {"is_causal": causal} | ({"dropout_p": dropout} if dropout else {})
     if query.shape[1] != key.shape[1]:
         options["enable_gqa"] = True
     return lambda: torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
 
 
-def flex(query, key, value, causal, window, columns=None, documents=None):
+def dense_mask(tiles, rows, keys):
+    """(rows, keys): whether a row sees a key, by tiles of 64 x 64 with a word of 64 bits for each row of a partial one."""
+    kinds = torch.tensor(tiles["kinds"], device="cuda").reshape(-(-rows // 64), -(-keys // 64))
+    halves = torch.tensor(tiles["bits"] or [[0, 0]], device="cuda")  # (rows of partial tiles, 2)
+    bits = (halves[:, :, None] >> torch.arange(32, device="cuda") & 1).reshape(-1, 64)
+    partial_tiles = (bits if tiles["bits"] else bits.expand(64, 64)).reshape(-1, 64, 64).bool()
+    seen = torch.where((kinds >= 0)[..., None, None], partial_tiles[kinds.clamp(min=0)], (kinds == -1)[..., None, None])
+    return seen.transpose(1, 2).reshape(kinds.shape[0] * 64, -1)[:rows, :keys].contiguous()
+
+
+def flex(query, key, value, causal, window, columns=None, documents=None, tiles=None):
     """flex_attention as torch.compile makes it: one Triton kernel for these sizes, which takes seconds."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     config = importlib.import_module("torch._functorch.config")  # which nothing else may have loaded
@@ -220,7 +231,11 @@ def flex(query, key, value, causal, window, columns=None, documents=None):
         if columns:
             seen = seen & ~((row >= LTS[key]) & (row < LTE[key])) & ~((row >= UTS[key]) & (row < UTE[key]))
         return seen
-    if columns or documents or (left, right) != (None, None):
+    if tiles:
+        dense = dense_mask(tiles, rows, keys)
+        mask = create_block_mask(lambda batch, head, row, key: dense[row, key], None, None, rows, keys, device="cuda",
+                                 BLOCK_SIZE=64)  # as these tiles
+    elif columns or documents or (left, right) != (None, None):
         mask = create_block_mask(sees, None, None, rows, keys, device="cuda")
     compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
     gqa = query.shape[1] != key.shape[1]
@@ -237,7 +252,7 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
     if documents:
         bounds = torch.tensor(documents, dtype=torch.int32, device="cuda").reshape(2, -1)
         longest = bounds.diff().amax(1).tolist()
-        tensors = [tensor[0] for tensor in tensors]
+        tensors = [tensor.squeeze(0) for tensor in tensors]  # whose gradients take no copy
         attention = partial(library.flash_attn_varlen_func, cu_seqlens_q=bounds[0].contiguous(),
                             cu_seqlens_k=bounds[1].contiguous(), max_seqlen_q=longest[0], max_seqlen_k=longest[1])
     elif query.shape[2] < key.shape[2] and not query.requires_grad:
@@ -264,7 +279,8 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
 
 
 # What else than a causal mask and a window a peer is timed with
-LISTS = {"flex": {"columns", "documents"}, "FlashAttention-3": {"documents", "lengths", "page_size"},
+LISTS = {"flex": {"columns", "documents", "tiles"}, "FlashAttention-2": {"dropout"}, "cuDNN": {"dropout"},
+         "FlashAttention-3": {"documents", "lengths", "page_size"},
          "FlashAttention-4": {"documents"}}
 MAKERS = {"flex": flex, **{name: partial(flash_attention, name) for name in ("FlashAttention-3", "FlashAttention-4")}}
 

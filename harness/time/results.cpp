@@ -12,6 +12,7 @@
 #include "harness/base/json.h"
 #include "harness/base/process.h"
 #include "harness/device/device.h"
+#include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
@@ -217,7 +218,7 @@ std::string current_commit() {
 }
 
 std::string kernel_fingerprint(const std::string& stage_folder) {
-    const std::string source = read_file(source_folder() / "stages" / stage_folder / "kernel.cu");
+    const std::string source = kernel_text(source_folder() / "stages" / stage_folder / "kernel.cu");
     return code_fingerprint(source.substr(0, source.rfind("LADDER_STAGE(")));
 }
 

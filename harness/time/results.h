@@ -143,8 +143,8 @@ std::string utc_now();
 /// tree, plus "-dirty" if it has changes; else "unknown".
 std::string current_commit();
 
-/// Of a stage's kernel.cu, what it declares aside: a new number makes no other kernel. A test compares the
-/// recorded ones with the tree's, so that a table cannot outlive the kernels it measured.
+/// Of a stage's kernel_text(), what it declares aside: a new number makes no other kernel. A test compares
+/// the recorded ones with the tree's, so that a table cannot outlive the kernels it measured.
 std::string kernel_fingerprint(const std::string& stage_folder);
 
 }  // namespace ladder

@@ -38,7 +38,8 @@ std::vector<T> downloaded(Device& device, const Buffer& buffer) {
 
 Inputs downloaded_inputs(Device& device, const DeviceInputs& from) {
     return {downloaded<std::uint16_t>(device, from.Q), downloaded<std::uint16_t>(device, from.K),
-            downloaded<std::uint16_t>(device, from.V)};
+            downloaded<std::uint16_t>(device, from.V), downloaded<std::uint16_t>(device, from.dO),
+            downloaded<std::uint16_t>(device, from.O), downloaded<float>(device, from.L)};
 }
 
 /// The part of a problem that is compared with the reference: all of it, or some key/value heads with their
@@ -52,6 +53,10 @@ class Sample {
         const std::size_t fit = options.max_compared / (std::size_t(s.Nk) * s.d);
         const int heads = static_cast<int>(std::clamp<std::size_t>(fit, 2, std::max(all_heads_, 2)));
         s = {.B = std::min(heads, all_heads_), .H = s.H / s.Hkv, .Hkv = 1, .Nq = s.Nq, .Nk = s.Nk, .d = s.d};
+        for_each_piece([&](std::size_t, std::size_t head) {
+            const int whole = static_cast<int>(head);
+            problem.sampled.emplace_back(whole / c.shape.Hkv, whole % c.shape.Hkv * s.H);
+        });
         problem.features.lengths.clear();
         problem.features.page_size = 0;
         if (const std::vector<int> all = lengths_of(c); !all.empty()) {

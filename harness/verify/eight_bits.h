@@ -7,17 +7,28 @@
 
 namespace ladder {
 
-/// A head's rows in e4m3: each element is its number times the scale.
+/// Rows in e4m3: each element is its number times the scale of its row.
 struct EightBits {
     reference::Matrix numbers;
-    float scale;
+    reference::Vector scales;
 
-    /// Rounds X: its largest element becomes 448, all others the nearest number of e4m3. In fp32: scale =
-    /// max(|X|, 2^-100) / 448, and an element x is rounded from x (448 / max(|X|, 2^-100)).
-    static EightBits of(const reference::Matrix& X);
+    /// Rounds rows of X, of which each `together` share a scale: the largest element of these becomes 448,
+    /// all others the nearest number of e4m3. In fp32: scale = max(|X|, 2^-100) / 448, and an element x is
+    /// rounded from x (448 / max(|X|, 2^-100)).
+    static EightBits of(const reference::Matrix& X, const Eigen::VectorXi& rows, Eigen::Index together);
 
-    reference::Matrix values() const { return numbers * double(scale); }
+    reference::Matrix values() const { return scales.asDiagonal() * numbers; }
 };
+
+/// A head as stages with these products multiply it, and the softmax scale that goes with it.
+struct EightBitHead {
+    EightBits Q, K, V;
+    double scale;
+};
+
+/// Of Q the rows `rows`, each with the scale that all of Q gives it.
+EightBitHead round_head(const reference::Matrix& Q, const Eigen::VectorXi& rows, const reference::Matrix& K,
+                        const reference::Matrix& V, double scale, Products products);
 
 /// Attention of some rows of a head, as standard attention with products of 8 bits has it.
 struct EightBitAttention {
@@ -29,9 +40,9 @@ struct EightBitAttention {
 
     /// S = Q K^T in sums of 13 bits; P = exp(S - m) in units of 2^-8, rounded to e4m3; P V in sums of 13
     /// bits, of all keys or, if promoted, of each 128, which are added in full; O = P V / l, with l the sum
-    /// of P before it is rounded. Q has the rows `rows` of the whole problem.
-    EightBitAttention(const EightBits& Q, const Eigen::VectorXi& rows, const EightBits& K, const EightBits& V,
-                      double scale, const reference::Mask& mask, Products products);
+    /// of P before it is rounded. The head has the rows `rows` of the whole problem.
+    EightBitAttention(const EightBitHead& head, const Eigen::VectorXi& rows, const reference::Mask& mask,
+                      Products products);
 };
 
 }  // namespace ladder

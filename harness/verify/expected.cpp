@@ -165,13 +165,12 @@ template <class T>
 void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, Products products) {
     const bool quantized = products != Products::of_16_bits;
     const Shape& s = c.shape;
-    const double scale = c.softmax_scale();
     const Heads<T> heads(c, inputs);
     ExpectedTensor &O = expected.tensors[0], &L = expected.tensors[1];
 
     // Rows that one thread takes at a time: so many that K and V, which each converts for itself, cost
-    // little.
-    constexpr int piece_rows = 256;
+    // little. Products of 8 bits take longest.
+    const int piece_rows = quantized ? 64 : 256;
     const int rows = static_cast<int>(O.rows.size()), pieces = (rows + piece_rows - 1) / piece_rows;
     std::vector<double> errors(static_cast<std::size_t>(heads_of(c)) * pieces);
     std::vector<EightBitErrors> of_8_bits(quantized ? errors.size() : 0);
@@ -183,15 +182,15 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
         Matrix Q = heads.Q(i)(some, Eigen::all), K = heads.K(i), V = heads.V(i);
         const Mask mask = mask_of(c, i / s.H, i % s.H);
         const std::size_t row = static_cast<std::size_t>(i) * rows + first;
+        double scale = c.softmax_scale();
         std::optional<EightBitAttention> emulated;
         if (quantized) {
             const Matrix O_16 = reference::attention(Q, some, K, V, scale, mask).O;
             std::copy_n(O_16.data(), O_16.size(), expected.unquantized_O.data() + row * s.d);
-            EightBits q = EightBits::of(heads.Q(i));
-            const EightBits k = EightBits::of(K), v = EightBits::of(V);
-            q.numbers = q.numbers(some, Eigen::all).eval();
-            emulated.emplace(q, some, k, v, scale, mask, products);
-            Q = q.values(), K = k.values(), V = v.values();
+            const EightBitHead head = round_head(heads.Q(i), some, K, V, scale, products);
+            emulated.emplace(head, some, mask, products);
+            Q = head.Q.values(), K = head.K.values(), V = head.V.values();
+            scale = head.scale;
         }
         const auto exact = reference::attention(Q, some, K, V, scale, mask);
         if (emulated) {
@@ -204,9 +203,15 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
         std::copy_n(exact.O.data(), exact.O.size(), O.values.data() + row * s.d);
         std::copy_n(exact.L.data(), n, L.values.data() + row);
         std::copy_n(exact.peak.data(), n, expected.peak.data() + row);
+        // P is rounded before dropout takes any of it: of a row that loses its largest weights, relative to
+        // these.
+        Mask whole = mask;
+        whole.dropout = {};
+        const Matrix sized =
+            mask.dropout.is_none() ? exact.O : reference::attention(Q, some, K, V, scale, whole).O;
         const double largest_key = K.rowwise().norm().maxCoeff();
         for (int k = 0; k < n; ++k) {
-            O.size[row + k] = exact.O.row(k).norm();
+            O.size[row + k] = std::max(exact.O.row(k).norm(), sized.row(k).norm());
             L.size[row + k] = size_of_L(exact.L[k], std::abs(scale) * Q.row(k).norm() * largest_key);
             O.lost_in_rounding[row + k] = lost_in_rounding(exact.L[k], V.maxCoeff() - V.minCoeff());
         }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -43,16 +44,24 @@ void for_each_piece(int matrices, int N, int width, const Case& c, int chunks, i
 
 Inputs part_inputs(const Case& c, int chunks, int rank, const Inputs& all) {
     const Shape &s = c.shape, part = part_case(c, chunks, rank).shape;
-    const auto rows_of = [&](const std::vector<std::uint16_t>& from, int heads, int N, int part_N) {
-        std::vector<std::uint16_t> to(std::size_t(s.B) * heads * part_N * s.d);
-        for_each_piece(s.B * heads, N, s.d, c, chunks, rank,
+    const auto rows_of = [&](const auto& from, int heads, int N, int part_N, int width) {
+        std::remove_cvref_t<decltype(from)> to(from.empty() ? 0 : std::size_t(s.B) * heads * part_N * width);
+        if (from.empty()) return to;  // of the other pass
+        for_each_piece(s.B * heads, N, width, c, chunks, rank,
                        [&](std::size_t whole, std::size_t of_part, std::size_t count) {
                            std::copy_n(from.begin() + whole, count, to.begin() + of_part);
                        });
         return to;
     };
-    return {rows_of(all.Q, s.H, s.Nq, part.Nq), rows_of(all.K, s.Hkv, s.Nk, part.Nk),
-            rows_of(all.V, s.Hkv, s.Nk, part.Nk)};
+    const auto of_rows = [&](const auto& from, int width) {
+        return rows_of(from, s.H, s.Nq, part.Nq, width);
+    };
+    return {of_rows(all.Q, s.d),
+            rows_of(all.K, s.Hkv, s.Nk, part.Nk, s.d),
+            rows_of(all.V, s.Hkv, s.Nk, part.Nk, s.d),
+            of_rows(all.dO, s.d),
+            of_rows(all.O, s.d),
+            of_rows(all.L, 1)};
 }
 
 }  // namespace
@@ -94,15 +103,21 @@ void add_part(const Case& c, int chunks, int rank, Outputs part, Outputs& all) {
         return;
     }
     const Shape& s = c.shape;
-    const auto add = [&](const auto& from, auto& to, int width) {
-        to.resize(std::size_t(s.B) * s.H * s.Nq * width);
-        for_each_piece(s.B * s.H, s.Nq, width, c, chunks, rank,
-                       [&](std::size_t whole, std::size_t of_part, std::size_t count) {
-                           std::copy_n(from.begin() + of_part, count, to.begin() + whole);
-                       });
-    };
-    add(part.O, all.O, s.d);
-    add(part.L, all.L, 1);
+    for (const OutputTensor& tensor : output_tensors(c.pass)) {
+        const int matrices = s.B * tensor.heads(s), rows = tensor.rows(s), width = tensor.columns(s);
+        const auto add = [&](const auto& from, auto& to) {
+            to.resize(std::size_t(matrices) * rows * width);
+            for_each_piece(matrices, rows, width, c, chunks, rank,
+                           [&](std::size_t whole, std::size_t of_part, std::size_t count) {
+                               std::copy_n(from.begin() + of_part, count, to.begin() + whole);
+                           });
+        };
+        if (tensor.is_L()) {
+            add(part.L, all.L);
+        } else {
+            add(part.*tensor.elements, all.*tensor.elements);
+        }
+    }
 }
 
 }  // namespace ladder

@@ -6,8 +6,8 @@
 
 It takes transformers 4.54, since older ones make masks for attention that they do not know. Prefill, decoding with a
 cache, grouped heads and sliding windows run as they are. Of a static cache the keys that exist are read. A batch with
-padding is computed as packed documents, without its padding, where O is 0; no stage has gradients of it. Another mask
-is refused, and so is all else that a model asks of attention and no stage computes: softcap, sinks, a bias, dropout.
+padding is computed as packed documents, without its padding, where O is 0. Another mask is refused, and so is all else
+that a model asks of attention and no stage computes: softcap, sinks, a bias, dropout.
 """
 
 from typing import NamedTuple, Optional

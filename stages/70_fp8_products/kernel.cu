@@ -136,8 +136,8 @@ __device__ float block_max(float x) {
 /// Finds the largest element of a block's rows. A NaN is ignored here; rounding keeps it.
 template <class T, int d>
 __global__ void __launch_bounds__(threads_per_block) find_largest(const Problem p, const Quantized to) {
-    const auto head = Head<T>::at(p, to, blockIdx.y);
-    const int first = blockIdx.x * rows_per_block, end = min(head.N, first + rows_per_block);
+    const auto head = Head<T>::at(p, to, blockIdx.x);
+    const int first = blockIdx.y * rows_per_block, end = min(head.N, first + rows_per_block);
     float x = 0.0f;
     for (int i = threadIdx.x; i < (end - first) * (d / 8); i += threads_per_block) {
         const T* eight = head.rows + (first + i / (d / 8)) * head.stride + i % (d / 8) * 8;
@@ -150,22 +150,22 @@ __global__ void __launch_bounds__(threads_per_block) find_largest(const Problem 
         }
     }
     x = block_max(x);
-    if (threadIdx.x == 0) store(&to.largest[blockIdx.y * gridDim.x + blockIdx.x], x);
+    if (threadIdx.x == 0) store(&to.largest[blockIdx.x * gridDim.y + blockIdx.y], x);
 }
 
 /// Rounds a block's rows to e4m3, in units of the head's scale: its largest element becomes 448.
 template <class T, int d>
 __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, const Quantized to) {
-    const auto head = Head<T>::at(p, to, blockIdx.y);
-    const int first = blockIdx.x * rows_per_block, blocks = ceil_div(head.N, rows_per_block);
+    const auto head = Head<T>::at(p, to, blockIdx.x);
+    const int first = blockIdx.y * rows_per_block, blocks = ceil_div(head.N, rows_per_block);
     if (first >= head.N) return;
     float largest = 0x1p-100f;  // its reciprocal is finite in fp32
     for (int i = threadIdx.x; i < blocks; i += threads_per_block) {
-        largest = fmaxf(largest, load(&to.largest[blockIdx.y * gridDim.x + i]));
+        largest = fmaxf(largest, load(&to.largest[blockIdx.x * gridDim.y + i]));
     }
     largest = block_max(largest);
     const float inverse = divide(largest_e4m3, largest);
-    if (first == 0 && threadIdx.x == 0) store(&to.scales[blockIdx.y], divide(largest, largest_e4m3));
+    if (first == 0 && threadIdx.x == 0) store(&to.scales[blockIdx.x], divide(largest, largest_e4m3));
     if (!head.is_V) {
         for (int i = threadIdx.x; i < rows_per_block * (d / 16); i += threads_per_block) {
             const int row = first + i / (d / 16), column = i % (d / 16) * 16;
@@ -523,7 +523,7 @@ View pairs_view(std::uint8_t* X, int heads, int N, int columns) {
 template <class T, int d>
 void forward(const Problem& p) {
     const Quantized to(p, p.workspace);
-    const dim3 blocks(Quantized::blocks_of(p), p.B * (p.H + 2 * p.Hkv));
+    const dim3 blocks(p.B * (p.H + 2 * p.Hkv), Quantized::blocks_of(p));
     constexpr std::size_t shared_bytes = threads_per_block / 32 * sizeof(float);
     launch(find_largest<T, d>, blocks, threads_per_block, shared_bytes, p, to);
     launch(quantize<T, d>, blocks, threads_per_block, shared_bytes, p, to);
@@ -558,7 +558,7 @@ LADDER_STAGE(forward, Dims, .number = 70, .name = "fp8_products", .parent = 36,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 4},
                                      {128, 128, 2}),
              .change = "Q, K, V and P are rounded to e4m3, whose products take half the time",
-             .shows_in = "long", .products = Products::of_8_bits, .diff_budget = 0,
+             .shows_in = "wide", .products = Products::of_8_bits, .diff_budget = 0,
              .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

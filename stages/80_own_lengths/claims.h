@@ -3,6 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
+#include <string_view>
+#include <vector>
 
 #include "../06_flash_decoding/claims.h"
 #include "../11_keys_per_warp/claims.h"
@@ -15,24 +18,37 @@ struct ShareExtras {
     Count load_bytes = 0, shuffles = 0;
 };
 
-/// Claims of a stage with a block for each multiprocessor at most, which take even shares of tiles of Bc
-/// keys.
-template <class F>
-void claim_line(Claims& c, int Bc, F&& extras_of) {
-    const Counted& p = c.p;
-    const int group = p.group(), places = p.sm_count, Hkv = p.shape.Hkv, B = p.shape.B;
-    const int Tr = (group * p.shape.Nq + 15) / 16, most = (p.shape.Nk + Bc - 1) / Bc;
-    const int query_tiles = B * Hkv * Tr;
+using Counters = std::map<std::string_view, Count>;
+
+/// The blocks of the grid, one for each multiprocessor at most, for tiles of Bc keys.
+inline int grid_of(const Counted& p, int Bc) {
+    const int places = p.sm_count, most = (p.shape.Nk + Bc - 1) / Bc;
+    const int query_tiles = p.shape.B * p.shape.Hkv * ((p.group() * p.shape.Nq + 15) / 16);
     const int even = query_tiles > places ? places : query_tiles * std::min(most, places / query_tiles);
     const int long_share = 8 * even < 7 * places ? 16 : 256;
-    const int grid = query_tiles * most >= long_share * places ? places : even;
+    return query_tiles * most >= long_share * places ? places : even;
+}
 
+/// The keys of each request.
+inline std::vector<int> keys_of_requests(const Counted& p) {
+    std::vector<int> keys(p.B());
+    for (int b = 0; b < p.shape.B; ++b) keys[b] = length_of({.shape = p.shape, .features = p.features}, b);
+    return keys;
+}
+
+/// The work of one launch, whose blocks take even shares of the key tiles of requests with so many keys each.
+/// `goes_on`: each row of a query tile begins with a key before the first of these.
+template <class F>
+Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, int Bc, F&& extras_of,
+                      bool goes_on = false) {
+    const int group = p.group(), Hkv = p.shape.Hkv, B = p.shape.B;
+    const int Tr = (group * p.shape.Nq + 15) / 16;
     std::vector<Counted> requests(B, p);
     std::vector<int> Tc(B);
     Count total = 0;
     for (int b = 0; b < B; ++b) {
-        requests[b].shape.Nk = length_of({.shape = p.shape, .features = p.features}, b);
-        Tc[b] = std::max(1, (requests[b].shape.Nk + Bc - 1) / Bc);
+        requests[b].shape.Nk = keys[b];
+        Tc[b] = std::max(1, (keys[b] + Bc - 1) / Bc);
         total += Count(Hkv * Tr * Tc[b]);
     }
     const Count blocks = std::min<Count>(grid, total);
@@ -60,7 +76,7 @@ void claim_line(Claims& c, int Bc, F&& extras_of) {
                 while (total * (block + 1) / blocks <= t) ++block;
                 const int end =
                     static_cast<int>(std::min<Count>(Tc[b], begin + total * (block + 1) / blocks - t));
-                const Visit piece =
+                Visit piece =
                     visit(own, 16, Bc, group, first_row, begin, std::max(begin, std::min(end, seen)), true);
                 look(B);
                 look(b + 1);
@@ -69,6 +85,11 @@ void claim_line(Claims& c, int Bc, F&& extras_of) {
                 load_bytes += extras.load_bytes;
                 shuffles += extras.shuffles;
                 KV_bytes += KV_bytes_of({piece}, own);
+                if (goes_on && begin == 0) {  // with one warp, whose lanes each read O, m and l
+                    load_bytes += piece.queries * (p.d() + 2 * in_a_quad) * 4;
+                    piece.padded += piece.queries - piece.rows;
+                    piece.rows = piece.queries;
+                }
                 pieces.push_back(piece);
                 if (end - begin == Tc[b]) {
                     undivided.push_back(piece);
@@ -84,27 +105,41 @@ void claim_line(Claims& c, int Bc, F&& extras_of) {
             atomics += parts;
             merge_bytes += load_bytes_of_merge(p, whole.queries, parts);
             merge_exponentials += exponentials_of_merge(whole.queries, parts);
-            merge_divides += whole.rows * 32;
+            merge_divides += (goes_on ? whole.queries : whole.rows) * 32;
         }
     }
 
     const Count tiles = tiles_of(pieces);
-    c.is("blocks", grid);
-    c.is("tiles", tiles);
-    c.is("masked_tiles", masked_of(pieces));
-    c.is("mma", tiles * p.d() * Bc / 64);
-    c.is("barriers", 2 * tiles + 3 * pieces.size() + 2 * atomics);
-    c.is("atomics", atomics);
-    c.is("fences", 2 * atomics);
-    c.is("workspace_bytes", 2 * Count(grid) * 16 * (p.d() + 2) * 4 + Count(query_tiles) * 4);
-    c.is("shared_exchange_bytes", exchanged_by_warps(pieces, p) + atomics * (1 + warps * 32));
-    c.is("shuffles", tiles * warps * 2 * 4 + shuffles);
-    c.is("exponentials", exponentials_of_warps(pieces, Bc) + merge_exponentials);
-    c.is("divides", divides_of_warps(undivided) + merge_divides);
-    c.is("evict_first_bytes", KV_bytes);
     const Count queries = sum(pieces, [](auto& v) { return v.tiles > 0 ? v.queries : 0; });
-    c.is("global_load_bytes", KV_bytes + queries * p.d() * 2 + merge_bytes + load_bytes);
-    c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 2) * 4);
+    return {{"blocks", grid},
+            {"tiles", tiles},
+            {"masked_tiles", masked_of(pieces)},
+            {"mma", tiles * p.d() * Bc / 64},
+            {"barriers", 2 * tiles + 3 * pieces.size() + 2 * atomics},
+            {"atomics", atomics},
+            {"fences", 2 * atomics},
+            {"shared_exchange_bytes", exchanged_by_warps(pieces, p) + atomics * (1 + warps * 32)},
+            {"shuffles", tiles * warps * 2 * 4 + shuffles},
+            {"exponentials", exponentials_of_warps(pieces, Bc) + merge_exponentials},
+            {"divides", divides_of_warps(undivided) + merge_divides},
+            {"evict_first_bytes", KV_bytes},
+            {"global_load_bytes", KV_bytes + queries * p.d() * 2 + merge_bytes + load_bytes},
+            {"global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 2) * 4}};
+}
+
+/// The workspace of its parts and counters.
+inline Count line_bytes(const Counted& p, int grid) {
+    const Count query_tiles = p.B() * p.shape.Hkv * ((p.group() * p.Nq() + 15) / 16);
+    return 2 * Count(grid) * 16 * (p.d() + 2) * 4 + query_tiles * 4;
+}
+
+/// Claims of a stage with one such launch.
+template <class F>
+void claim_line(Claims& c, int Bc, F&& extras_of) {
+    const int grid = grid_of(c.p, Bc);
+    for (const auto& [counter, count] : work_of_line(c.p, keys_of_requests(c.p), grid, Bc, extras_of))
+        c.is(counter, count);
+    c.is("workspace_bytes", line_bytes(c.p, grid));
 }
 
 /// Requests of lengths at and next to those of tiles, without keys, and more of them than a warp has lanes.

@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext
 
 MODE = os.environ.get("FAKE_TORCH", "")
 __version__ = "2.11.0"
-float16, bfloat16, float32 = "float16", "bfloat16", "float32"
+float16, bfloat16, float32, int32 = "float16", "bfloat16", "float32", "int32"
 set_grad_enabled = nullcontext
 spent = 0  # milliseconds since the last event
 replayed = False  # since then
@@ -146,6 +146,37 @@ class Sizes:
         sizes = list(self.shape)
         sizes[a], sizes[b] = sizes[b], sizes[a]
         return Sizes(sizes, self.requires_grad, dtype=self.dtype)
+
+
+    def squeeze(self, axis):
+        assert axis == 0 and self.shape[0] == 1
+        return Sizes(self.shape[1:], self.requires_grad, dtype=self.dtype)
+
+
+class Integers(list):
+    """As many as are lists: where documents begin."""
+
+    def reshape(self, rows, _):
+        columns = len(self) // rows
+        return Integers(Integers(self[columns * row:columns * (row + 1)]) for row in range(rows))
+
+    def diff(self):
+        return Integers(Integers(end - begin for begin, end in zip(row, row[1:])) for row in self)
+
+    def amax(self, axis):
+        assert axis == 1
+        return Integers(map(max, self))
+
+    def tolist(self):
+        return list(self)
+
+    def contiguous(self):
+        return self
+
+
+def tensor(values, dtype, device):
+    assert dtype == int32 and device == "cuda"
+    return Integers(values)
 
 
 def attention_of(query, milliseconds, no_gradients=""):

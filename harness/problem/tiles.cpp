@@ -1,0 +1,207 @@
+#include "harness/problem/tiles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <random>
+
+#include "stages/errors.h"
+
+namespace ladder {
+namespace {
+
+constexpr int tile_side = 64;  // query rows and keys of a tile
+constexpr std::uint64_t all_bits = ~std::uint64_t{0};
+
+/// The lowest so many bits.
+std::uint64_t lowest_bits(std::int64_t count) {
+    return count <= 0 ? 0 : count >= tile_side ? all_bits : (std::uint64_t{1} << count) - 1;
+}
+
+/// The tiles of one head by pattern. Row i is at the position i + Nk - Nq of the keys, as under a causal
+/// mask.
+class TileDrawing {
+  public:
+    TileDrawing(const Case& c, std::uint64_t head)
+        : Nq_(c.shape.Nq), Nk_(c.shape.Nk), random_(c.seed + 1000003 * head) {}
+
+    reference::Tiles draw(std::string_view name) {
+        const int Tr = (Nq_ + tile_side - 1) / tile_side, Tc = (Nk_ + tile_side - 1) / tile_side;
+        for (int i = 0; i < Tr; ++i) {
+            const bool nothing = below(6) == 0;  // is seen by a random query tile
+            for (int j = 0; j < Tc; ++j) {
+                const std::uint64_t luck = random_();
+                const int key = j * tile_side;
+                if (name == "quarter") {
+                    add(i, j, [&](int) { return luck % 4 == 0 ? all_bits : 0; });
+                } else if (name == "causal") {
+                    add(i, j, [&](int row) { return lowest_bits(position(row) + 1 - key); });
+                } else if (name == "diagonal_and_random") {
+                    const bool before = key + tile_side <= position(i * tile_side),
+                               seen = !before || luck % 4 == 0;
+                    add(i, j, [&](int row) { return seen ? lowest_bits(position(row) + 1 - key) : 0; });
+                } else if (name ==
+                           "dilated") {  // every other key of the last eighth, the row's own among them
+                    add(i, j, [&](int row) {
+                        const std::uint64_t own = position(row) % 2 == 0 ? all_bits / 3 : all_bits / 3 * 2;
+                        const std::int64_t end = position(row) + 1 - key;
+                        return own & lowest_bits(end) & ~lowest_bits(end - std::max(1, Nk_ / 8));
+                    });
+                } else if (nothing || luck % 8 < 3) {
+                    add(i, j, [&](int) { return 0; });
+                } else if (luck % 8 < 5) {
+                    add(i, j, [&](int) { return all_bits; });
+                } else {  // a partial tile whose rows see all, none, one, a half, or any keys
+                    add(i, j, [&](int) {
+                        const std::uint64_t word = random_(), one = std::uint64_t{1} << below(tile_side);
+                        const std::uint64_t words[] = {all_bits,       0,   one, all_bits << 32,
+                                                       all_bits >> 32, word};
+                        return words[below(6)];
+                    });
+                }
+            }
+        }
+        return std::move(tiles_);
+    }
+
+  private:
+    int below(int n) { return static_cast<int>(random_() % static_cast<std::uint64_t>(n)); }
+    std::int64_t position(int row) const { return std::int64_t{row} + Nk_ - Nq_; }
+
+    /// The next tile, of which `keys` says what a row sees: hidden if that is nothing for all rows that
+    /// exist, full if it is all.
+    void add(int i, int j, const std::function<std::uint64_t(int row)>& keys) {
+        std::vector<std::uint64_t> words(tile_side);
+        bool hidden = true, full = true;
+        for (int row = i * tile_side; row < std::min(Nq_, i * tile_side + tile_side); ++row) {
+            const std::uint64_t seen = keys(row) & lowest_bits(Nk_ - j * tile_side);
+            words[row % tile_side] = seen;
+            hidden = hidden && seen == 0;
+            full = full && seen == all_bits;
+        }
+        const int number = static_cast<int>(tiles_.bits.size()) / tile_side;
+        tiles_.kinds.push_back(hidden ? reference::Tiles::hidden : full ? reference::Tiles::full : number);
+        if (!hidden && !full) tiles_.bits.insert(tiles_.bits.end(), words.begin(), words.end());
+    }
+
+    const int Nq_, Nk_;
+    std::mt19937_64 random_;
+    reference::Tiles tiles_;
+};
+
+reference::Tiles drawn_head(const Case& c, int head) {
+    return TileDrawing(c, static_cast<std::uint64_t>(head)).draw(c.features.tiles);
+}
+
+/// Batch entries and heads that have lists of their own.
+int list_batches(const Case& c) {
+    return tile_pattern(c.features.tiles).of_heads ? c.shape.B : 1;
+}
+int list_heads(const Case& c) {
+    return tile_pattern(c.features.tiles).of_heads ? c.shape.Hkv : 1;
+}
+
+/// The lists of a case, part by part.
+struct DrawnLists {
+    struct List {
+        std::vector<std::uint32_t> first{0}, tiles;
+    } full, partial;
+    std::vector<std::uint64_t> bits;
+
+    explicit DrawnLists(const Case& c) {
+        const int Tr = (c.shape.Nq + tile_side - 1) / tile_side,
+                  Tc = (c.shape.Nk + tile_side - 1) / tile_side;
+        for (int head = 0; head < list_batches(c) * list_heads(c); ++head) {
+            const reference::Tiles tiles = drawn_head(c, head);
+            bits.insert(bits.end(), tiles.bits.begin(), tiles.bits.end());
+            for (int i = 0; i < Tr; ++i) {
+                for (int j = 0; j < Tc; ++j) {
+                    const int kind = tiles.kinds[i * Tc + j];
+                    if (kind == reference::Tiles::full) full.tiles.push_back(j);
+                    if (kind >= 0) partial.tiles.push_back(j);
+                }
+                for (List* list : {&full, &partial})
+                    list->first.push_back(static_cast<std::uint32_t>(list->tiles.size()));
+            }
+        }
+    }
+};
+
+}  // namespace
+
+const std::vector<TilePattern>& tile_patterns() {
+    static const std::vector<TilePattern> patterns{
+        {"quarter", "a quarter of all tiles, drawn", false},
+        {"causal", "tiles up to the diagonal: a causal mask", false},
+        {"diagonal_and_random", "the tiles of the diagonal, and a quarter of those before it, drawn", false},
+        {"dilated", "every other key of the last eighth of them", false},
+        {"random", "any tiles with any bits, of each key/value head its own", true},
+    };
+    return patterns;
+}
+
+const TilePattern& tile_pattern(std::string_view name) {
+    std::string known;
+    for (const TilePattern& pattern : tile_patterns()) {
+        if (name == pattern.name) return pattern;
+        known += fmt::format("{}{}", known.empty() ? "" : ", ", pattern.name);
+    }
+    throw BadUsage(fmt::format("unknown tile lists '{}' (known: {})", name, known));
+}
+
+void require_tiles(const Case& c) {
+    if (c.features.tiles.empty()) return;
+    if (c.causal || c.features.window != Window() || !c.features.columns.empty() ||
+        !c.features.documents.empty() || c.features.has_cache())
+        throw BadUsage("tile lists are the whole mask: they do not go with another one");
+}
+
+reference::Tiles tiles_of(const Case& c, int b, int h) {
+    if (c.features.tiles.empty()) return {};
+    const int heads = list_heads(c);
+    return drawn_head(c, b % list_batches(c) * heads + h / (c.shape.H / heads));
+}
+
+std::vector<std::uint32_t> make_tile_lists(const Case& c) {
+    if (c.features.tiles.empty()) return {};
+    const DrawnLists lists(c);
+    std::vector<std::uint32_t> all;
+    for (const std::uint64_t word : lists.bits)
+        all.insert(all.end(), {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32)});
+    for (const auto& list : {lists.full, lists.partial}) {
+        all.insert(all.end(), list.first.begin(), list.first.end());
+        all.insert(all.end(), list.tiles.begin(), list.tiles.end());
+    }
+    return all;
+}
+
+TileLists tile_lists(const Case& c, const void* at) {
+    if (c.features.tiles.empty()) return {};
+    const DrawnLists lists(c);
+    const auto* bits = static_cast<const std::uint64_t*>(at);
+    const int* first = reinterpret_cast<const int*>(bits + lists.bits.size());
+    const int* partial = first + lists.full.first.size() + lists.full.tiles.size();
+    return {.full = {first, first + lists.full.first.size()},
+            .partial = {partial, partial + lists.partial.first.size()},
+            .bits = bits,
+            .batches = list_batches(c),
+            .heads = list_heads(c)};
+}
+
+double visible_scores_of_tiles(const Case& c) {
+    const int heads = list_batches(c) * list_heads(c), Tc = (c.shape.Nk + tile_side - 1) / tile_side;
+    double scores = 0;
+    for (int head = 0; head < heads; ++head) {
+        const reference::Tiles tiles = drawn_head(c, head);
+        for (std::size_t k = 0; k < tiles.kinds.size(); ++k) {
+            const int rows = std::min(tile_side, c.shape.Nq - static_cast<int>(k) / Tc * tile_side);
+            if (tiles.kinds[k] == reference::Tiles::full) scores += double(rows) * tile_side;
+        }
+        for (const std::uint64_t word : tiles.bits) scores += std::popcount(word);
+    }
+    return scores * (c.shape.B * c.shape.H / heads);
+}
+
+}  // namespace ladder
