@@ -99,10 +99,12 @@ TEST_CASE("regimes are those of the design", "[timing]") {
             CHECK((shape.Nq == 1 || shape.B * shape.Nq == 16384));
         }
     }
-    CHECK(names == std::vector<std::string>{"train", "long", "causal", "decode", "batch", "narrow", "wide",
-                                            "backward", "backward-narrow", "backward-wide", "window",
-                                            "backward-window", "column-bounds", "packed", "backward-packed",
-                                            "ragged", "paged", "tiles", "dropout", "prefix"});
+    CHECK(names ==
+          std::vector<std::string>{
+              "train",         "long",     "causal",          "decode",        "batch",  "narrow",
+              "wide",          "backward", "backward-narrow", "backward-wide", "window", "backward-window",
+              "column-bounds", "packed",   "backward-packed", "ragged",        "paged",  "tiles",
+              "dropout",       "prefix"});
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
     CHECK(timing_options(DType::bf16).cases.size() == 47);
     CHECK(timing_options(DType::bf16, "backward").cases[1].problem.pass == Pass::backward);
@@ -361,6 +363,10 @@ TEST_CASE("stages of the backward pass are timed on gradients, of an O and L com
     const Stage* forward = last_forward(gpu, {.shape = {.d = 64}});
     REQUIRE(forward != nullptr);
     CHECK((forward->pass == Pass::forward && !is_ablation(forward->number)));
+    CHECK((forward->takes.empty() && forward->products == Products::of_16_bits));
+    const Stage* packed = last_forward(gpu, {.shape = {.d = 64}, .features = {.documents = "32,32"}});
+    REQUIRE(packed != nullptr);  // of stages that take windows, too
+    CHECK((packed->pass == Pass::forward && takes(*packed, Feature::documents)));
     CHECK(std::count(gpu.ran.begin(), gpu.ran.end(), forward->number) == 1);
 
     const Folder folder;

@@ -163,12 +163,16 @@ Addresses DeviceInputs::addresses() const {
 }
 
 const Stage* last_forward(const Device& device, const Case& c) {
+    Case forward = c;
+    forward.pass = Pass::forward;
     const Stage* last = nullptr;
     for (const Stage& stage : stages()) {
-        if (stage.pass == Pass::forward && !is_ablation(stage.number) &&
-            stage.takes == features_of(c.features) && stage.has_head_dim(c.shape.d) &&
-            device.why_not(stage).empty())
-            last = &stage;
+        if (stage.pass != Pass::forward || is_ablation(stage.number) ||
+            stage.products != Products::of_16_bits || !stage.has_head_dim(c.shape.d) ||
+            !why_not_taken(stage, forward).empty() || !device.why_not(stage).empty())
+            continue;
+        // One made for this problem, and not for one with more features
+        if (last == nullptr || stage.takes.size() <= last->takes.size()) last = &stage;
     }
     return last;
 }

@@ -34,7 +34,8 @@ struct DeviceInputs {
     Buffer block_table;  ///< block_table(); else empty
 };
 
-/// The last rung that computes attention at this head dimension on the device, or null.
+/// The last rung that computes attention of the problem in 16 bits on the device, or null: of those with the
+/// fewest features that have all of the problem's.
 const Stage* last_forward(const Device& device, const Case& c);
 
 /// One stage's outputs and workspace, and the problem that points to them and to the inputs: to be timed or
