@@ -179,6 +179,20 @@ def test_softcap_of_gemma_2_is_refused():
         gemma(input_ids=torch.arange(16, device=DEVICE)[None])
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_dropout_in_training_is_refused(gradients):
+    """Also without gradients: nothing is ever left out silently."""
+    config = transformers.LlamaConfig(vocab_size=64, hidden_size=128, intermediate_size=128, num_hidden_layers=1,
+                                      num_attention_heads=2, num_key_value_heads=1, head_dim=64, attention_dropout=0.1,
+                                      attn_implementation="ladder")
+    llama = transformers.LlamaForCausalLM(config).to(DEVICE, torch.bfloat16)
+    tokens = torch.arange(16, device=DEVICE)[None]
+    with torch.set_grad_enabled(gradients):
+        llama.eval()(input_ids=tokens)
+        with pytest.raises(ValueError, match="ladder has no dropout, and the model asks for dropout=0.1"):
+            llama.train()(input_ids=tokens)
+
+
 @pytest.mark.parametrize("head_dim", [32, 80, 96])
 def test_other_head_dimensions(head_dim):
     config = transformers.LlamaConfig(vocab_size=256, hidden_size=128, intermediate_size=128, num_hidden_layers=2,
