@@ -134,8 +134,8 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, block_table: Any = None, sequs
         a request's last key mean nothing.
     seqused: (B,): the keys that each request has, 0 to N or n page_size; by default all. What lies past them may be
         anything, NaN as well.
-    prefix: how many keys all requests begin with, in the same pages, whole ones, which are read for all requests
-        together. Every row must see them. It changes no result.
+    prefix: how many keys all requests begin with, in the same pages, whole ones. Every row must see them. They are
+        read for all requests together.
     causal: of a draft of Nq rows, row i sees the keys j <= i + keys - Nq: the last row sees all.
     Otherwise as attention(), and so are integers: those on a GPU are not checked.
 

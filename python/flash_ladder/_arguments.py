@@ -126,8 +126,8 @@ class Features:
             numbers["block_table"] = numpy.zeros((Q[0], -(-K[2] // self.page_size)), numpy.int32)
             K = (1, K[1], self.page_size, K[3])
         places = {name: (x.ctypes.data, x.shape, True) for name, x in numbers.items()}
-        return _core.mask_of(flag("causal", causal), *window_of(window), self.dropout_p, self.seed, self.prefix,
-                             tile_axes, Q, K, **places)
+        return _core.mask_of(flag("causal", causal), *window_of(window), Q, K, self.dropout_p, self.seed, self.prefix,
+                             tile_axes, **places)
 
 
 def _lengths(name, x):

@@ -161,13 +161,13 @@ class Placed:
         checked; those on a GPU it would take a wait to read."""
         tile_axes, lists = _arguments.tiles_of(tiles)
         numbers = {name: self._integers(name, x) for name, x in {**numbers, **lists}.items() if x is not None}
-        flags = (_arguments.flag("causal", causal), *_arguments.window_of(window),
-                 *_arguments.dropout_of(dropout_p, seed), _arguments.whole("prefix", prefix), tile_axes)
+        flags = _arguments.flag("causal", causal), *_arguments.window_of(window)
+        options = *_arguments.dropout_of(dropout_p, seed), _arguments.whole("prefix", prefix), tile_axes
         Q, K = (self.places[name][1] for name in "QK")
         while True:
             self.numbers = {name: x for name, (x, _) in numbers.items()}  # which live as long as this
             places = {name: place for name, (_, place) in numbers.items()}
-            mask = _core.mask_of(*flags, Q, K, **places)
+            mask = _core.mask_of(*flags, Q, K, *options, **places)
             if not self.on_gpu or not any(on_host for *_, on_host in places.values()):
                 return mask
             numbers = {name: self._integers(name, self.library.uploaded(x, self.first))

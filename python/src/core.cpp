@@ -69,8 +69,8 @@ NB_MODULE(_core, m) {
     nb::class_<Mask>(m, "Mask").def("keys", &Mask::keys, "Q"_a, "K"_a);
     m.def(
         "mask_of",
-        [](bool causal, int left, int right, double dropout_p, std::uint64_t seed, std::int64_t prefix,
-           const std::vector<std::int64_t>& tile_axes, const Axes& Q, const Axes& K,
+        [](bool causal, int left, int right, const Axes& Q, const Axes& K, double dropout_p,
+           std::uint64_t seed, std::int64_t prefix, const std::vector<std::int64_t>& tile_axes,
            const Whole& cu_seqlens_q, const Whole& cu_seqlens_k, const Whole& columns, const Whole& seqused,
            const Whole& block_table, const Whole& full_first, const Whole& full_tiles,
            const Whole& partial_first, const Whole& partial_tiles, const Whole& bits) {
@@ -87,11 +87,11 @@ NB_MODULE(_core, m) {
                                   tile_axes};
             return mask_of({causal, {left, right}, dropout_p, seed, prefix}, numbers, Q, K);
         },
-        "causal"_a, "left"_a, "right"_a, "dropout_p"_a, "seed"_a, "prefix"_a, "tile_axes"_a, "Q"_a, "K"_a,
-        "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "columns"_a = nb::none(),
-        "seqused"_a = nb::none(), "block_table"_a = nb::none(), "full_first"_a = nb::none(),
-        "full_tiles"_a = nb::none(), "partial_first"_a = nb::none(), "partial_tiles"_a = nb::none(),
-        "bits"_a = nb::none());
+        "causal"_a, "left"_a, "right"_a, "Q"_a, "K"_a, "dropout_p"_a = 0.0, "seed"_a = 0, "prefix"_a = 0,
+        "tile_axes"_a = std::vector<std::int64_t>(), "cu_seqlens_q"_a = nb::none(),
+        "cu_seqlens_k"_a = nb::none(), "columns"_a = nb::none(), "seqused"_a = nb::none(),
+        "block_table"_a = nb::none(), "full_first"_a = nb::none(), "full_tiles"_a = nb::none(),
+        "partial_first"_a = nb::none(), "partial_tiles"_a = nb::none(), "bits"_a = nb::none());
     nb::class_<Kernel>(m, "Kernel")
         .def("workspace_bytes", &Kernel::workspace_bytes, "Q"_a, "K"_a)
         .def("folder", &Kernel::folder)
