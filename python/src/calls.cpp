@@ -417,8 +417,8 @@ TileLists tiles_of(const Numbers& numbers, const Axes& Q, std::int64_t Nk) {
     const auto& axes = numbers.tile_axes;
     if (axes.size() != 4 || (axes[0] != 1 && axes[0] != Q[0]) || axes[1] < 1 || Q[1] % axes[1] != 0 ||
         axes[2] != Q[2] || axes[3] != Nk) {
-        refuse("tiles", "they are of {}; expected (1 or {}, a divisor of {} heads, {}, {})", axes_text(axes),
-               Q[0], Q[1], Q[2], Nk);
+        refuse("tiles", "they are of {}; expected ({}{}, a divisor of {} heads, {}, {})", axes_text(axes),
+               Q[0] == 1 ? "" : "1 or ", Q[0], Q[1], Q[2], Nk);
     }
     const std::int64_t lists = axes[0] * axes[1] * ((Q[2] + tile_side - 1) / tile_side);
     TileLists tiles;

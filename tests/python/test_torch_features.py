@@ -161,3 +161,25 @@ def test_numbers_are_checked_and_gradients_that_no_stage_has_are_refused():
         attention(q, k, v, columns=np.zeros((1, 1, 90, 1), np.int32))
     with torch.no_grad(), pytest.raises(ValueError, match="has no head dimension 32, and decode copies no cache"):
         decode(*(x.transpose(1, 2)[..., :32] for x in (q, k, v)))
+
+
+@pytest.mark.skipif(not GPU, reason="there is no GPU")
+@pytest.mark.parametrize("feature", ["tiles", "dropout", "prefix"])
+def test_in_a_cuda_graph(feature):
+    """What is on the GPU is not read, and nothing waits."""
+    q, k, v = tensors(gradients=False)
+    tiles = flash_ladder.tile_lists(torch.ones(70, 90, dtype=torch.bool, device=DEVICE).tril())
+    pools = [torch.randn(5, 16, 2, 64, device=DEVICE).half() for _ in range(2)]
+    table = integers([[0, 1, 2], [0, 1, 4]])
+    call = {"tiles": lambda: attention(q, k, v, tiles=tiles),
+            "dropout": lambda: attention(q, k, v, dropout_p=0.1, seed=3),
+            "prefix": lambda: decode(q.transpose(1, 2)[:, :4], *pools, block_table=table, prefix=32)}[feature]
+    expected = call()  # also compiles and loads
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o = call()
+    for _ in range(2):
+        o.zero_()
+        graph.replay()
+        assert torch.equal(o, expected)
