@@ -38,10 +38,10 @@ def register(name: str = "ladder", stage: Optional[StageName] = None,
         """O (B, Nq, H, d) of query (B, H, Nq, d), key and value (B, Hkv, Nk, d)."""
         visible = _found(attention_mask)
         if attention_mask is not None:
-            B, heads, Nq, Nk = len(query), attention_mask.shape[1], query.shape[2], key.shape[2]
-            if visible is None or attention_mask.shape != (B, heads, Nq, Nk):
-                raise ValueError(f"{name} takes masks of bools that leave a key, ({B}, heads, {Nq}, {Nk}), and this one is "
-                                 f"{tuple(attention_mask.shape)} of {attention_mask.dtype}")
+            axes, expected = tuple(attention_mask.shape), (len(query), query.shape[2], key.shape[2])
+            if visible is None or (axes[0], *axes[2:]) != expected:
+                raise ValueError(f"{name} takes masks of bools that leave a key, ({expected[0]}, heads, {expected[1]}, "
+                                 f"{expected[2]}), and this one is {axes} of {attention_mask.dtype}")
         asked = kwargs.pop("sliding_window", None)
         if visible is None and asked is not None and asked < key.shape[2]:
             kwargs["sliding_window"] = asked  # which the mask would have
@@ -84,20 +84,25 @@ def _mask(sdpa_mask):
         if made is None and 1 < rows != options["kv_length"]:
             # SDPA's own causal mask is aligned top-left, which is right for the prompt in a static cache alone.
             made = sdpa_mask(*arguments, **options | {"allow_is_causal_skip": False})
-        visible = _found(made)
+        visible = _found(made, is_fresh=True)
         return None if visible is not None and visible.is_plain else made
 
     return mask
 
 
-def _found(mask):
-    """What a mask leaves, found when it is first asked for and kept with it; None without a mask, or if it is of another
-    type, or if no row sees a key."""
-    if mask is None or mask.dtype != torch.bool:
+def _found(mask, is_fresh=False):
+    """What a mask leaves, found when it is first asked for and kept with it until it changes, if that can be noticed, or
+    if it is fresh, and so no one else changes it. None without a mask, or if it is of another type, or if no row sees a
+    key."""
+    if mask is None or mask.dtype != torch.bool or mask.ndim != 4:
         return None
-    if not hasattr(mask, _VISIBLE):
-        setattr(mask, _VISIBLE, _visible(mask) if mask.shape[1] == 1 else _Tiles(mask))
-    return getattr(mask, _VISIBLE)
+    version = None if mask.is_inference() else mask._version
+    known = getattr(mask, _VISIBLE, None)
+    if known is None or known[0] != version:
+        known = version, _visible(mask) if mask.shape[1] == 1 else _Tiles(mask)
+        if is_fresh or version is not None:
+            setattr(mask, _VISIBLE, known)
+    return known[1]
 
 
 class _Packing(NamedTuple):
