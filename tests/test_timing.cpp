@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -99,12 +101,9 @@ TEST_CASE("regimes are those of the design", "[timing]") {
             CHECK((shape.Nq == 1 || shape.B * shape.Nq == 16384));
         }
     }
-    CHECK(names ==
-          std::vector<std::string>{
-              "train",         "long",     "causal",          "decode",        "batch",  "narrow",
-              "wide",          "backward", "backward-narrow", "backward-wide", "window", "backward-window",
-              "column-bounds", "packed",   "backward-packed", "ragged",        "paged",  "tiles",
-              "dropout",       "prefix"});
+    CHECK(fmt::format("{}", fmt::join(names, " ")) ==
+          "train long causal decode batch narrow wide backward backward-narrow backward-wide window "
+          "backward-window column-bounds packed backward-packed ragged paged tiles dropout prefix");
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
     CHECK(timing_options(DType::bf16).cases.size() == 47);
     CHECK(timing_options(DType::bf16, "backward").cases[1].problem.pass == Pass::backward);
@@ -357,16 +356,13 @@ TEST_CASE("stages of the backward pass are timed on gradients, of an O and L com
     }
     CHECK(results.rows[1].pass == Pass::backward);
     CHECK(near(results.rows[1].rate, flops(results.rows[1].shape, false, Pass::backward) / 4e-3 * 1e-12));
-    CHECK(near(results.rows[2].over_parent->value, 0.8));
-    CHECK_FALSE(same_problem(results.rows[0], results.rows[1]));
+    CHECK((near(results.rows[2].over_parent->value, 0.8) && !same_problem(results.rows[0], results.rows[1])));
     CHECK(long_name(results.rows[1]).ends_with("bf16 backward"));
     const Stage* forward = last_forward(gpu, {.shape = {.d = 64}});
-    REQUIRE(forward != nullptr);
-    CHECK((forward->pass == Pass::forward && !is_ablation(forward->number)));
+    REQUIRE((forward != nullptr && forward->pass == Pass::forward && !is_ablation(forward->number)));
     CHECK((forward->takes.empty() && forward->products == Products::of_16_bits));
     const Stage* packed = last_forward(gpu, {.shape = {.d = 64}, .features = {.documents = "32,32"}});
-    REQUIRE(packed != nullptr);  // of stages that take windows, too
-    CHECK((packed->pass == Pass::forward && takes(*packed, Feature::documents)));
+    CHECK((packed != nullptr && takes(*packed, Feature::documents)));  // of stages that take windows, too
     CHECK(std::count(gpu.ran.begin(), gpu.ran.end(), forward->number) == 1);
 
     const Folder folder;
