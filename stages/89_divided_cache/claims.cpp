@@ -1,8 +1,8 @@
 // All ranks together read each key as often as one GPU does. A rank sends its rows' O and L in fp32 to each
 // other one, once, however many keys it holds. On one rank merge_ranks() is added, and all else is the
 // parent's.
-#include "../85_ring/claims.h"
-#include "../16_stream_k/claims.h"
+#include "harness/count/claims.h"
+#include "stages/ring.h"
 
 using namespace ladder;
 using namespace ladder::formulas;
