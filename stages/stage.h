@@ -194,6 +194,7 @@ struct Stage {
     /// Chunks of the sequence that each of P ranks holds: 1, number r of P for rank r; or 2, numbers r and
     /// 2 P - 1 - r of 2 P. 0 if the stage is for one GPU alone. See stages/ring.h.
     int chunks = 0;
+    bool divides_rows = true;  ///< chunks are of keys and of query rows; otherwise each rank has all rows
     /// Bytes of global memory that the stage needs in addition to inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
     /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves

@@ -1218,6 +1218,32 @@ def gradients_come_home(f):
            "computes step 2, and rank 0 after that. dQ never travels.")
 
 
+@figure("89-cache", "A cache divided over four ranks: each attends to its own keys, and one all-gather gives every rank all results")
+def divided_cache(f):
+    ranks, width, left = 4, 86, 76
+    x_of = [left + width * rank for rank in range(ranks)]
+    for rank, x in enumerate(x_of):
+        f.text(x + (width - 6) / 2, 14, f"rank {rank}", anchor="middle", bold=True)
+        f.cell(x, 22, width - 6, 18, "Q", "text", 0.12, size=SMALL)
+        f.cell(x, 46, width - 6, 40, "", WARPS[rank], 0.4)
+        f.text(x + (width - 6) / 2, 63, "K, V", size=SMALL, anchor="middle")
+        f.text(x + (width - 6) / 2, 79, ("first", "second", "third", "last")[rank], size=SMALL, anchor="middle")
+        f.arrow((x + (width - 6) / 2, 88), (x + (width - 6) / 2, 108), color="text")
+        f.cell(x, 110, width - 6, 20, f"O_{rank}, L_{rank}", WARPS[rank], 0.4, size=SMALL)
+        f.arrow((x + (width - 6) / 2, 132), (x + (width - 6) / 2, 148), color="text")
+        f.arrow((x + (width - 6) / 2, 172), (x + (width - 6) / 2, 188), color="text")
+        for other in range(ranks):
+            f.cell(x + (width - 6) / ranks * other, 190, (width - 6) / ranks, 20, str(other), WARPS[other], 0.4, size=SMALL)
+        f.arrow((x + (width - 6) / 2, 212), (x + (width - 6) / 2, 228), color="text")
+        f.cell(x, 230, width - 6, 20, "O, L", "text", 0.12, size=SMALL)
+    f.cell(left, 150, width * ranks - 6, 20, "all-gather", "text", 0.12, size=SMALL)
+    for y, words in ((35, "all rows"), (63, "a fourth"), (79, "of all keys"), (124, "fp32"), (204, "of all ranks"),
+                     (244, "merged")):
+        f.text(0, y, words, size=SMALL)
+    f.note(276, "Every rank has the same rows of Q, and ends with the same O and L. The keys never travel: what does is a row "
+           "of O and its L for each query head, however many keys there are.")
+
+
 @figure("66-rows", "The query tiles of a key tile in a sliding window")
 def rows_of_keys(f):
     size, count, before, key = 24, 8, 3, 2

@@ -177,13 +177,14 @@ const Stage* last_forward(const Device& device, const Case& c) {
     return last;
 }
 
-DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs)
+DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs,
+                             int ranks)
     : O(Room(device, c, true).of(Tensor::O, "O", !is_backward(c))),
       L(Room(device, c, true).L(!is_backward(c))),
       dQ(Room(device, c, true).of(Tensor::dQ, "dQ", is_backward(c))),
       dK(Room(device, c, true).of(Tensor::dK, "dK", is_backward(c))),
       dV(Room(device, c, true).of(Tensor::dV, "dV", is_backward(c))),
-      workspace(device, stage, c.shape) {
+      workspace(device, stage, c.shape, ranks) {
     require_taken(stage, c);
     Addresses at = inputs.addresses();
     if (is_backward(c)) {

@@ -39,9 +39,10 @@ struct DeviceInputs {
 const Stage* last_forward(const Device& device, const Case& c);
 
 /// One stage's outputs and workspace, and the problem that points to them and to the inputs: to be timed or
-/// profiled. Throws CannotRun.
+/// profiled. Of several ranks, the case is the part of one. Throws CannotRun.
 struct DeviceProblem {
-    DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs);
+    DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs,
+                  int ranks = 1);
 
     Buffer O, L;        ///< of the forward pass, else empty
     Buffer dQ, dK, dV;  ///< of the backward pass, else empty

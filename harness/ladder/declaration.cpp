@@ -188,6 +188,7 @@ Stage read_declaration(const fs::path& path) {
                                 : key == ".pass"            ? read(value, stage.pass)
                                 : key == ".diff_budget"     ? read(value, stage.diff_budget)
                                 : key == ".chunks"          ? read(value, stage.chunks)
+                                : key == ".divides_rows"    ? read(value, stage.divides_rows)
                                 : key == ".repeats_exactly" ? read(value, stage.repeats_exactly)
                                 : key == ".tilings"         ? read(value, stage.tilings)
                                 : key == ".takes"           ? read(value, stage.takes)
