@@ -12,9 +12,9 @@ the ladder, with their choreography in Python and one call of flash_ladder.torch
 tensors in the CPU's memory, and on NCCL with a GPU for each process, on one host or on several.
 """
 
+from collections import Counter
 from contextlib import contextmanager
 from typing import Optional, Tuple, Union
-from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
@@ -45,8 +45,8 @@ def ring_attention(q: Tensor, k: Tensor, v: Tensor, group: Optional[dist.Process
     Returns this rank's part of O (B, H, Nq, d), or of O and L (B, H, Nq), fp32. No gradient flows through L.
 
     What a step's kernel returns is rounded to 16 bits. Steps are merged in fp32 by their L, and sums of dK and dV travel
-    in fp32. ValueError or TypeError: a part or a mask that no ring takes. Before each call ranks compare their sizes by
-    a message between hosts; where they differ, or one rank refuses its tensors, all ranks raise a ValueError.
+    in fp32. ValueError or TypeError: a part or a mask that no ring takes. Before each call the
+    ranks' hosts compare their sizes; where they differ, or one rank refuses its tensors, all ranks raise a ValueError.
     """
     ring = _Ring(group)
     try:
@@ -209,34 +209,26 @@ class _Ring:
 
     def agree(self, call):
         """`call` describes this rank's call, or is the exception that refuses it. Raises an error on all ranks if one of
-        them refuses its call, or if calls differ: otherwise some would wait for messages that never come."""
+        them refuses its call, or if calls differ: otherwise some would wait for messages that never come. Ranks compare
+        them in the store by which they have met, which waits for no GPU."""
         refused = isinstance(call, Exception)
         every = [call]
         if self.ranks > 1:
-            text = b"" if refused else call.encode()
-            mine = torch.tensor(list(text.ljust(256, b"\0")), dtype=torch.uint8)
-            every = [torch.empty_like(mine) for _ in range(self.ranks)]
-            dist.all_gather(every, mine, _host_group(self.group))
-            every = [bytes(x.tolist()).rstrip(b"\0").decode() for x in every]
+            store, name = dist.distributed_c10d._get_default_store(), f"flash_ladder/{self.group.group_name}"
+            number = _calls[name] = _calls[name] + 1
+            store.set(f"{name}/{number}/{self.rank}", "refused" if refused else call)
+            every = [store.get(f"{name}/{number}/{rank}").decode() for rank in range(self.ranks)]
+            store.delete_key(f"{name}/{number - 1}/{self.rank}")  # all ranks have read it: they have come to this one
         if refused:
             raise call
         for rank, other in enumerate(every):
-            if not other:
+            if other == "refused":
                 raise ValueError(f"rank {rank} refuses its call")
             if other != call:
                 raise ValueError(f"rank {self.rank} has {call}, and rank {rank} has {other}: they must agree")
 
 
-_host_groups = WeakValueDictionary()  # torch.distributed keeps them until destroy_process_group()
-
-
-def _host_group(group):
-    """A group of the same ranks for messages in the CPU's memory, which wait for no GPU."""
-    found = _host_groups.get(group)
-    if found is None:
-        ranks = dist.get_process_group_ranks(group)
-        _host_groups[group] = found = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
-    return found
+_calls = Counter()  # how many calls have been compared in a group of this name
 
 
 def _place(group):
