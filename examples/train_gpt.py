@@ -180,11 +180,11 @@ def main():
         stage, backward_stage = (flash_ladder.stages(name)[0].folder for name in (stage, backward_stage))
     flash_ladder.prepare([stage, backward_stage], "gpu" if device == "cuda" else "cpu")
 
-    attend, first = attention, True
+    ours, first = attention, True
     if ranks > 1:
         from flash_ladder.distributed import ring_attention
-        attend, first = ring_attention, torch.distributed.get_rank() == 0
-    runs = {"ladder": lambda q, k, v: attend(q, k, v, causal=True, stage=stage, backward_stage=backward_stage),
+        ours, first = ring_attention, torch.distributed.get_rank() == 0
+    runs = {"ladder": lambda q, k, v: ours(q, k, v, causal=True, stage=stage, backward_stage=backward_stage),
             "SDPA": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)}
     result = {"device": torch.cuda.get_device_name() if device == "cuda" else "CPU", "torch": torch.__version__,
               "stage": stage, "backward_stage": backward_stage, "size": size, "context_parallel": ranks, "runs": {}}
