@@ -5,7 +5,7 @@
     from flash_ladder.distributed import divide, gather, ring_attention
     q, k, v = (divide(x, causal=True) for x in (q, k, v))  # this rank's part of (B, H, N, d)
     o = ring_attention(q, k, v, causal=True)
-    whole = gather(o, causal=True)
+    whole = gather(o.detach(), causal=True)
 
 Each rank holds a part of the sequence, and K and V travel around a ring of ranks while kernels run: stages 86 to 88 of
 the ladder, with their choreography in Python and one call of flash_ladder.torch in each step. It runs on gloo with
@@ -45,8 +45,8 @@ def ring_attention(q: Tensor, k: Tensor, v: Tensor, group: Optional[dist.Process
     Returns this rank's part of O (B, H, Nq, d), or of O and L (B, H, Nq), fp32. No gradient flows through L.
 
     What a step's kernel returns is rounded to 16 bits. Steps are merged in fp32 by their L, and sums of dK and dV travel
-    in fp32. ValueError or TypeError: a part or a mask that no ring takes. Before each call the
-    ranks' hosts compare their sizes; where they differ, or one rank refuses its tensors, all ranks raise a ValueError.
+    in fp32. ValueError or TypeError: a part or a mask that no ring takes. The ranks' hosts compare their calls first:
+    where those differ, or one rank refuses its own, all ranks raise an error.
     """
     ring = _Ring(group)
     try:
@@ -72,6 +72,7 @@ def divide(x: Tensor, *, causal: bool, dim: int = 2, group: Optional[dist.Proces
     The positions of a part, which embeddings need, are divide(torch.arange(N), causal=causal, dim=0).
     ValueError: the axis does not divide into so many parts.
     """
+    _require_tensors(x=x)
     rank, ranks = _place(group)
     parts = 2 * ranks if _arguments.flag("causal", causal) else ranks
     if ranks == 1:
@@ -86,17 +87,19 @@ def divide(x: Tensor, *, causal: bool, dim: int = 2, group: Optional[dist.Proces
 def gather(x: Tensor, *, causal: bool, dim: int = 2, group: Optional[dist.ProcessGroup] = None) -> Tensor:
     """The whole of what divide() divides, from the parts x of all ranks. All ranks call it, and each gets the whole.
 
-    ValueError: parts differ in their sizes, or x requires a gradient, which gather() has not.
+    causal, dim, group: as in divide().
+    ValueError: parts differ in their sizes, or x requires a gradient, which gather() does not have.
     """
     ring = _Ring(group)
     try:
+        _require_tensors(x=x)
         zigzag = _arguments.flag("causal", causal) and ring.ranks > 1
         if torch.is_grad_enabled() and x.requires_grad:
             raise ValueError("gather has no gradients: call it under torch.no_grad()")
         if zigzag and x.shape[dim] % 2:
             raise ValueError(f"{x.shape[dim]} elements of axis {dim} do not divide into two chunks")
         call = f"{tuple(x.shape)}, {x.dtype}, {causal=}, {dim=}"
-    except (TypeError, ValueError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         call = error
     ring.agree(call)
     parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(ring.ranks)]

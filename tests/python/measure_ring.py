@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flash_ladder.distributed import divide, ring_attention
@@ -126,9 +127,10 @@ def main():
     parser.add_argument("--repeats", type=int, default=11, help="of each call; 5 from 200,000 tokens on [%(default)s]")
     options = parser.parse_args()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    os.environ.setdefault("TORCH_NCCL_HIGH_PRIORITY", "1")  # messages begin before a kernel fills the GPU
     dist.init_process_group("nccl")
     ranks, first = dist.get_world_size(), dist.get_rank() == 0
-    mesh = dist.device_mesh.init_device_mesh("cuda", (ranks,))
+    mesh = init_device_mesh("cuda", (ranks,))
     random.seed(1)
     result = {"kind": "ring", "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
               "commit": os.environ.get("LADDER_COMMIT", "unknown"), "gpu": torch.cuda.get_device_name(), "ranks": ranks,
