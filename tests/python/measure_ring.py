@@ -76,15 +76,14 @@ def measure(N, repeats, mesh):
              "ring": passes(lambda q, k, v: ring_attention(q, k, v, causal=True), q, k, v, do)}
     expected = [divide(x, causal=True) for x in (calls["one GPU"]["forward"](), *calls["one GPU"]["forward and backward"]())]
     names = ("O", "dQ", "dK", "dV")
-    rows, failed = {}, {}
+    rows, failed = {"one GPU": {"name": "one GPU", "N": N, "ranks": 1}}, {}
 
     def judge(name, ways):
         got = [ways["forward"](), *ways["forward and backward"]()]
-        rows[name] = {"name": name, "N": N, "ranks": 1 if name == "one GPU" else dist.get_world_size(),
+        rows[name] = {"name": name, "N": N, "ranks": dist.get_world_size(),
                       "difference": {x: difference(*pair) for x, pair in zip(names, zip(got, expected))}}
 
     judge("ring", calls["ring"])
-    rows["one GPU"] = {"name": "one GPU", "N": N, "ranks": 1}
 
     def peer(backend):
         def attend(q, k, v):

@@ -26,7 +26,7 @@ def torchrun(ranks, *program):
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *map(str, program)],
         env={**os.environ, "PYTHONPATH": f"{package}:{os.environ.get('PYTHONPATH', '')}", "OMP_NUM_THREADS": "1",
              "NCCL_NVLS_ENABLE": "0"},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
     assert done.returncode == 0, done.stdout[-6000:]
     return done.stdout
 
