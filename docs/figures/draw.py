@@ -1791,6 +1791,25 @@ def shared_prefix(f):
            "pass leaves O, m and l of each row in fp32; there the second pass begins, with the keys that a request has alone.")
 
 
+@figure("83-tiles", "One tile of the prefix's pass: 16 rows that the warps share by keys, and 64 rows, 16 for each warp")
+def prefix_tiles(f):
+    left, key, row, keys = 96, 60, 30, 128
+    f.text(left + 2 * key, 14, f"{keys} keys of a tile", "faint", SMALL, "middle")
+    f.text(0, 36, "82: 16 rows", bold=True)
+    for warp, color in enumerate(WARPS):
+        f.cell(left + key * warp, 22, key, row, f"warp {warp}", color, 0.35, size=SMALL, line="grid")
+    f.text(left + 4 * key + 10, 41, "merge", size=SMALL)
+    f.text(0, 88, "83: 64 rows", bold=True)
+    for warp, color in enumerate(WARPS):
+        f.cell(left, 74 + row * warp, 4 * key, row, f"warp {warp}: rows {16 * warp} to {16 * warp + 15}", color, 0.35, size=SMALL,
+               line="grid")
+    f.box(left, 22, 4 * key, row, None, line="text")
+    f.box(left, 74, 4 * key, 4 * row, None, line="text")
+    f.note(216, "Scores of one key tile. In both pictures the block reads the same 64 KB of K and V (d = 128). Above, each warp has "
+           "32 of the keys, and the warps' m, l and O merge after the last tile. Below, each warp has all keys for rows of its own, "
+           "and nothing merges in the block.")
+
+
 @figure("93-tiles", "The scores of a head in tiles of 64 and of 256 keys, and how often O leaves the block")
 def paper_tiles(f):
     size, count, top = 22, 8, 40
