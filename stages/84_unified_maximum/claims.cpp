@@ -22,9 +22,9 @@ void claim(Claims& c) {
     // In each warp a lane has two rows. Two shuffles find a row's maximum, and two add up its l.
     c.parent_is("shuffles", tiles * warps * 2 * (2 + 2));
     c.is("shuffles", (maxima + pieces.size()) * warps * 2 * 2);
-    // P alone; alpha where there is a maximum. Rows that see no key have phi as their m, too.
-    c.is("exponentials", tiles * 16 * Bc + maxima * 16 * in_a_quad * warps + merge_exponentials +
-                             begun * 16 * in_a_quad * warps * warps);
+    // P alone; alpha where there is a maximum; and the merges.
+    c.is("exponentials", tiles * 16 * Bc + maxima * 16 * in_a_quad * warps +
+                             exponentials_of_merged_warps(pieces) + merge_exponentials);
     c.only_moves({"votes", "shuffles", "exponentials"});
 }
 

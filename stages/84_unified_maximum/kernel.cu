@@ -191,6 +191,7 @@ __device__ void merge_warps(Shared<T, d>& shared, float (&O)[d / 8][4], float (&
     for (int r = 0; r < 2; ++r) {  // of a row, four lanes have a part of l
         l[r] += __shfl_xor_sync(~0u, l[r], 1);
         l[r] += __shfl_xor_sync(~0u, l[r], 2);
+        if (l[r] == 0.0f) m[r] = -inf;  // no key: phi must not hide smaller maxima of the others
     }
     __syncthreads();  // every warp has read its last K and V, whose memory this is
 #pragma unroll
