@@ -1817,6 +1817,49 @@ def shared_prefix(f):
            "pass leaves O, m and l of each row in fp32; there the second pass begins, with the keys that a request has alone.")
 
 
+@figure("83-tiles", "One tile of the prefix's pass: 16 rows that the warps share by keys, and 64 rows, 16 for each warp")
+def prefix_tiles(f):
+    left, key, row, keys = 96, 60, 30, 128
+    f.text(left + 2 * key, 14, f"{keys} keys of a tile", "faint", SMALL, "middle")
+    f.text(0, 36, "82: 16 rows", bold=True)
+    for warp, color in enumerate(WARPS):
+        f.cell(left + key * warp, 22, key, row, f"warp {warp}", color, 0.35, size=SMALL, line="grid")
+    f.text(left + 4 * key + 10, 41, "merge", size=SMALL)
+    f.text(0, 88, "83: 64 rows", bold=True)
+    for warp, color in enumerate(WARPS):
+        f.cell(left, 74 + row * warp, 4 * key, row, f"warp {warp}: rows {16 * warp} to {16 * warp + 15}", color, 0.35, size=SMALL,
+               line="grid")
+    f.box(left, 22, 4 * key, row, None, line="text")
+    f.box(left, 74, 4 * key, 4 * row, None, line="text")
+    f.note(216, "Scores of one key tile. In both pictures the block reads the same 64 KB of K and V (d = 128). Above, each warp has "
+           "32 of the keys, and the warps' m, l and O merge after the last tile. Below, each warp has all keys for rows of its own, "
+           "and nothing merges in the block.")
+
+
+@figure("84-band", "Scores of eight key tiles and the band around phi: m is phi until a score leaves the band")
+def band_of_scores(f):
+    left, size, middle, reach = 60, 42, 96, 42  # of a key tile; y of phi, and half of the band
+    far = 5  # the first tile with a score outside
+    f.box(left, middle - reach, size * 8, 2 * reach, "shared", 0.14, line=None)
+    f.line((left, middle), (left + size * 8, middle), color="shared", thick=1.6)
+    f.text(left - 8, middle + 5, "phi", "shared", anchor="end", bold=True)
+    f.text(left - 8, middle - reach + 9, "+ band", "shared", SMALL, "end")
+    f.text(left - 8, middle + reach, "- band", "shared", SMALL, "end")
+    heights = (8, -20, 26, -6, -28, 14, 30, -15, 3, -34, 21, -11, 18, -25, 6, 64, -9, 33, -18, 50, 12, -30, 24, 1)
+    for n, height in enumerate(heights):
+        out = abs(height) > reach
+        f.box(left + 7 + 14 * n - 3, middle - height - 3, 6, 6, "pink" if out else "own", 0.9, line=None)
+    for j in range(9):
+        f.line((left + size * j, 22), (left + size * j, 164), color="grid")
+    for j in range(8):
+        f.text(left + size * (j + 0.5), 16, str(j), "faint", SMALL, "middle")
+    f.text(left - 8, 16, "key tile", "faint", SMALL, "end")
+    f.cell(left, 172, size * far, 24, "m = phi: a vote for each tile", "shared", 0.25, size=SMALL)
+    f.cell(left + size * far, 172, size * (8 - far), 24, "m = running maximum", "pink", 0.3, size=SMALL)
+    f.note(220, "Scores of a warp. One of tile 5 lies outside of the band: there m rises from phi to it, and O and l so far are "
+           "rescaled, as in every online softmax. Nothing is computed anew.")
+
+
 @figure("93-tiles", "The scores of a head in tiles of 64 and of 256 keys, and how often O leaves the block")
 def paper_tiles(f):
     size, count, top = 22, 8, 40

@@ -9,8 +9,15 @@
 
 namespace ladder::formulas {
 
-/// Claims of a stage whose blocks, as many as there are places at most, take even shares of tiles of Bc keys.
-inline void claim_shares(Claims& c, int Bc, int places) {
+/// What blocks take, each a share of one query tile, and the exponentials of the merges of their parts.
+struct Taken {
+    std::vector<Visit> pieces;
+    Count merge_exponentials = 0;
+};
+
+/// Claims of a stage whose blocks, as many as there are places at most, take even shares of tiles of Bc keys;
+/// but for those of its softmax.
+inline Taken claim_taken(Claims& c, int Bc, int places) {
     const Counted& p = c.p;
     const int group = p.group(), Tc = (p.shape.Nk + Bc - 1) / Bc;
     const int Tr = (group * p.shape.Nq + 15) / 16, query_tiles = static_cast<int>(p.heads()) / group * Tr;
@@ -61,13 +68,19 @@ inline void claim_shares(Claims& c, int Bc, int places) {
     c.is("fences", 2 * atomics);
     c.is("workspace_bytes", rest == 0 ? 0 : 2 * blocks * 16 * (p.d() + 2) * 4 + rest * 4);
     c.is("shared_exchange_bytes", exchanged_by_warps(pieces, p) + atomics * (1 + warps * 32));
-    c.is("shuffles", tiles * warps * 2 * 4);
-    c.is("exponentials", exponentials_of_warps(pieces, Bc) + exponentials);
     c.is("divides", divides_of_warps(undivided) + divides);
     // Q is read for a share with a visible key, and for no other.
     const Count queries = sum(pieces, [](auto& v) { return v.tiles > 0 ? v.queries : 0; });
     c.is("global_load_bytes", KV_bytes_of(pieces, p) + queries * p.d() * 2 + load_bytes);
     c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 2) * 4);
+    return {pieces, exponentials};
+}
+
+/// The same of one that finds the maximum and the sum of each row in each key tile.
+inline void claim_shares(Claims& c, int Bc, int places) {
+    const auto [pieces, merge_exponentials] = claim_taken(c, Bc, places);
+    c.is("shuffles", tiles_of(pieces) * warps * 2 * 4);
+    c.is("exponentials", exponentials_of_warps(pieces, Bc) + merge_exponentials);
 }
 
 }  // namespace ladder::formulas
