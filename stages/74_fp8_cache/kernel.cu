@@ -384,8 +384,8 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Shares& share
         copy_commit();
     };
     for (int j = first; j < first + depth<d>; ++j) load(j);
-    load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);  // while the first copies are on their way
-    const Parts parts(p, shares, r);                   // its divisions, too
+    const Parts parts(p, shares, r);  // its divisions, while the first copies are on their way
+    if (first < last) load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);
     for (int j = first; j < last; ++j) {
         copy_wait<depth<d> - 1>();
         __syncthreads();  // Q is complete, and all copies of K and V of tile j have landed
