@@ -75,6 +75,7 @@ Description describe(const Stage& stage, const std::string& error) {
     description.repeats_exactly = stage.repeats_exactly;
     for (const Feature feature : stage.takes) description.takes |= 1u << static_cast<unsigned>(feature);
     description.chunks = stage.chunks;
+    description.products = static_cast<std::uint32_t>(stage.products);
     std::strncpy(description.stage_name, stage.name.c_str(), sizeof description.stage_name - 1);
     description.dims =
         static_cast<std::uint32_t>(std::min(stage.head_dims.size(), std::size(description.dim)));

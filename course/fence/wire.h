@@ -43,6 +43,7 @@ struct Description {
     bool repeats_exactly = true, has_workspace = false, has_counters = false;
     std::uint32_t takes = 0;  ///< bit k: Feature k
     std::int32_t chunks = 0;
+    std::uint32_t products = 0;  ///< Products
 };
 
 /// Follows the header of `workspace`. The answer is a WorkspaceBytes.
