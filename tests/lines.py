@@ -27,8 +27,8 @@ WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by o
 # and the 70s the error of products of 8 bits; simt/ adds these bit by bit. Several GPUs add ranks to harness/: threads, a
 # ring over NCCL, and the commands that they take. What a problem may have beyond its sizes stands in one place of harness/.
 # Several ranks' gradients, and kernels that stages share, add 53 lines to it.
-# K and V in 8 bits, which the harness rounds for a stage, add 97 lines to it, and conversions from them 12 to simt/.
-MOST_LINES = {"harness": 18634, "simt": 5785}
+# K and V in 8 bits, which the harness rounds for a stage, add 104 lines to it.
+MOST_LINES = {"harness": 18738, "simt": 5785}
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 
