@@ -174,6 +174,8 @@ Stage RemoteDevice::stage() {
     stage.repeats_exactly = description.repeats_exactly;
     stage.chunks = std::clamp(description.chunks, 0, 2);
     stage.divides_rows = description.divides_rows;
+    const auto last = static_cast<std::uint32_t>(Products::of_8_rotated);
+    stage.products = static_cast<Products>(std::min(description.products, last));
     for (unsigned k = 0; k < 32; ++k) {
         if (description.takes >> k & 1) stage.takes.push_back(static_cast<Feature>(k));
     }

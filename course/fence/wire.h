@@ -44,6 +44,7 @@ struct Description {
     std::uint32_t takes = 0;  ///< bit k: Feature k
     std::int32_t chunks = 0;
     bool divides_rows = true;
+    std::uint32_t products = 0;  ///< Products
 };
 
 /// Follows the header of `workspace`. The answer is a WorkspaceBytes.

@@ -1748,6 +1748,23 @@ def hadamard_steps(f):
            "root mean square of 10.3, where it was 10 of 3.7.")
 
 
+@figure("74-columns", "Which columns of K and of Q a lane takes")
+def columns_of_lanes(f):
+    size, left = 25, 20
+    f.text(0, 14, "16 columns of K in bytes, as ldmatrix deals them out", bold=True)
+    f.text(0, 110, "A row of Q in shared memory", bold=True)
+    for c in range(16):
+        lane, place = c // 4, c // 4 * 2 + c % 2 + c % 4 // 2 * 8
+        f.cell(left + size * c, 24, size, 26, str(c), WARPS[lane], 0.35)
+        f.cell(left + size * place, 120, size, 26, str(c), WARPS[lane], 0.35)
+    for lane in range(4):
+        f.text(left + size * (4 * lane + 2), 66, f"lane {lane}", "faint", SMALL, "middle")
+        for half in range(2):
+            f.text(left + size * (2 * lane + 8 * half + 1), 162, f"lane {lane}", "faint", SMALL, "middle")
+    f.note(186, "A lane of mma takes its pairs of Q from places 2t and 2t + 8 on. The columns that K gives it are stored "
+           "there, so each element of Q meets its own column of K, and the order of the sum is all that changes.")
+
+
 @figure("80-line", "The key tiles of four requests in one line, and the shares of three blocks")
 def line_of_tiles(f):
     cell, top, place = 42, 60, 0

@@ -588,6 +588,9 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
     if (!std::isfinite(p.scale)) throw BadUsage("scale must be a finite number");
     require_taken(*stage_, Case{.shape = sizes.shape, .features = features_of(mask)});
+    if (stage_->products == Products::of_8_bit_cache)
+        throw BadUsage(
+            fmt::format("{} takes K and V in e4m3 alone, and those not from here", stage_->folder()));
     if (L % sizeof(float) != 0) throw BadUsage("L: it must begin at a multiple of 4 bytes");
     const Device& device = device_of(backend_);
     if (dtype == DType::bf16 && device.compute_capability() < 80) {
