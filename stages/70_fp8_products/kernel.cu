@@ -9,7 +9,8 @@ namespace {
 using namespace ladder;
 
 constexpr float largest_e4m3 = 448.0f;
-constexpr float top = 8.0f;  // exponent of a row's largest P: e4m3 has few numbers below 1
+constexpr float top = 5.0f;    // exponent of a row's largest P when m is set: e4m3 has few numbers below 1
+constexpr float limit = 8.0f;  // O is rescaled only when P would exceed 2^8: e4m3 ends at 448
 
 using e4m3x2 = std::uint16_t;  // two elements: what tensor maps and descriptors count
 
@@ -455,7 +456,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             const bool masked = (j + 1) * Bc > unmasked;
             note_tile<Bc>(b, h, first_row, j, masked);
             shift<d>(p, p.scale * log2_e * scale_S, first_row, j, masked, S, m);  // in base 2
-            const bool above = (j == 0) | (positive_max(S) > top);
+            const bool above = (j == 0) | (positive_max(S) > limit);
             const bool rises = __any_sync(~0u, above);
             if (rises) rescale(j == 0, S, alpha, m, l);
             exponentiate(S, l);
