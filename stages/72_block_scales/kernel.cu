@@ -8,7 +8,8 @@ namespace {
 using namespace ladder;
 
 constexpr float largest_e4m3 = 448.0f;
-constexpr float top = 8.0f;  // exponent of a row's largest P: e4m3 has few numbers below 1
+constexpr float top = 5.0f;    // exponent of a row's largest P when m is set: e4m3 has few numbers below 1
+constexpr float limit = 8.0f;  // O is rescaled only when P would exceed 2^8: e4m3 ends at 448
 
 using e4m3x2 = std::uint16_t;  // two elements: what tensor maps and descriptors count
 
@@ -136,113 +137,127 @@ __device__ float block_max(float x) {
     return x;
 }
 
+/// A thread's share of a block's rows, in pairs of 16-bit elements: 16 columns of every step-th row. All of
+/// it is on its way before any is used. Rows past the end are 0.
+template <class T, int d>
+__device__ void load_rows(const Head<T>& head, int first, std::uint32_t (&pairs)[d / 4]) {
+    constexpr int step = threads_per_block / (d / 16);
+#pragma unroll
+    for (int k = 0; k < d / 4; k += 4) {
+        const int row = first + threadIdx.x / (d / 16) + k / 8 * step;
+        const T* eight = head.rows + row * head.stride + threadIdx.x % (d / 16) * 16 + k % 8 * 2;
+        const uint4 four = row < head.N ? load(reinterpret_cast<const uint4*>(eight)) : uint4{};
+        pairs[k] = four.x, pairs[k + 1] = four.y, pairs[k + 2] = four.z, pairs[k + 3] = four.w;
+    }
+}
+
+/// The largest absolute value of a thread's share.
+template <class T, int n>
+__device__ float largest_of(const std::uint32_t (&pairs)[n]) {
+    float x = 0.0f;
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+        const float2 both = unpack<T>(pairs[k]);
+        x = fmaxf(x, fmaxf(fabsf(both.x), fabsf(both.y)));
+    }
+    return x;
+}
+
 /// Finds the largest element of a block's rows of V. A NaN is ignored here; rounding keeps it.
 template <class T, int d>
 __global__ void __launch_bounds__(threads_per_block) find_largest(const Problem p, const Quantized to) {
-    const auto head = Head<T>::at(p, to, first_V(p) + blockIdx.x);
-    const int first = blockIdx.y * rows_per_block, end = min(head.N, first + rows_per_block);
-    float x = 0.0f;
-    for (int i = threadIdx.x; i < (end - first) * (d / 8); i += threads_per_block) {
-        const T* eight = head.rows + (first + i / (d / 8)) * head.stride + i % (d / 8) * 8;
-        const uint4 pairs = load(reinterpret_cast<const uint4*>(eight));
-        const std::uint32_t words[] = {pairs.x, pairs.y, pairs.z, pairs.w};
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-            const float2 both = unpack<T>(words[w]);
-            x = fmaxf(x, fmaxf(fabsf(both.x), fabsf(both.y)));
-        }
-    }
-    x = block_max(x);
+    std::uint32_t pairs[d / 4];
+    load_rows<T, d>(Head<T>::at(p, to, first_V(p) + blockIdx.x), blockIdx.y * rows_per_block, pairs);
+    const float x = block_max(largest_of<T>(pairs));
     if (threadIdx.x == 0) store(&to.largest[blockIdx.x * gridDim.y + blockIdx.y], x);
 }
 
-/// Sixteen elements from `row` on.
-template <class T>
-__device__ void load_row(const T* row, float (&x)[16]) {
+/// 16 keys of V and two columns, a thread's n-th. The lanes of a quad take 64 keys of the same columns: of a
+/// row of V^T they write 64 bytes together.
+struct Patch {
+    int key, column;
+
+    template <int d>
+    __device__ static Patch at(int n) {
+        const int i = threadIdx.x + n * threads_per_block;
+        return {i / (2 * d) * 64 + i % 4 * 16, i / 4 % (d / 2) * 2};
+    }
+};
+
+/// A thread's share of a block's rows of V: patches with their keys in the order of V^T.
+template <class T, int d>
+__device__ void load_patches(const Head<T>& head, int first, std::uint32_t (&pairs)[d / 4]) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const uint4 pairs = load(reinterpret_cast<const uint4*>(row + 8 * half));
-        const std::uint32_t words[] = {pairs.x, pairs.y, pairs.z, pairs.w};
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-            const float2 both = unpack<T>(words[w]);
-            x[8 * half + 2 * w] = both.x;
-            x[8 * half + 2 * w + 1] = both.y;
-        }
+    for (int k = 0; k < d / 4; ++k) {
+        const Patch patch = Patch::at<d>(k / 16);
+        const int row = first + patch.key + key_at(k % 16);
+        const T* pair = head.rows + row * head.stride + patch.column;
+        pairs[k] = row < head.N ? load(reinterpret_cast<const std::uint32_t*>(pair)) : 0;
     }
 }
 
 /// Rounds a block's rows to e4m3, in units of a scale: the largest element that shares it becomes 448. Rows
-/// of V share the head's, others their block's.
+/// of V share the head's, others their block's. Blocks take the last rows first: those of V are still in
+/// the L2 cache.
 template <class T, int d>
 __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, const Quantized to) {
-    const auto head = Head<T>::at(p, to, blockIdx.x);
-    const int first = blockIdx.y * rows_per_block, blocks = ceil_div(head.N, rows_per_block);
+    const int number = gridDim.x - 1 - blockIdx.x, first = (gridDim.y - 1 - blockIdx.y) * rows_per_block;
+    const auto head = Head<T>::at(p, to, number);
     if (first >= head.N) return;
+    std::uint32_t pairs[d / 4];
     float largest = 0x1p-100f;  // its reciprocal is finite in fp32
-    // A thread holds 16 elements of every step-th row of Q or K.
-    constexpr int step = threads_per_block / (d / 16), count = rows_per_block / step;
-    const int own_row = first + threadIdx.x / (d / 16), own_column = threadIdx.x % (d / 16) * 16;
-    float held[count][16] = {};
     if (head.is_V) {
+        load_patches<T, d>(head, first, pairs);
+        const int blocks = ceil_div(head.N, rows_per_block);
         for (int i = threadIdx.x; i < blocks; i += threads_per_block) {
-            largest = fmaxf(largest, load(&to.largest[(blockIdx.x - first_V(p)) * blocks + i]));
+            largest = fmaxf(largest, load(&to.largest[(number - first_V(p)) * blocks + i]));
         }
     } else {
-#pragma unroll
-        for (int k = 0; k < count; ++k) {
-            const int row = own_row + k * step;
-            if (row < head.N) load_row(head.rows + row * head.stride + own_column, held[k]);
-#pragma unroll
-            for (int c = 0; c < 16; ++c) largest = fmaxf(largest, fabsf(held[k][c]));
-        }
+        load_rows<T, d>(head, first, pairs);
+        largest = fmaxf(largest, largest_of<T>(pairs));
     }
     largest = block_max(largest);
     const float inverse = divide(largest_e4m3, largest);
-    if (threadIdx.x == 0)
-        store(&to.scales[blockIdx.x * gridDim.y + blockIdx.y], divide(largest, largest_e4m3));
-    if (!head.is_V) {
+    if (threadIdx.x == 0) {
+        store(&to.scales[number * gridDim.y + first / rows_per_block], divide(largest, largest_e4m3));
+    }
+    if (head.is_V) {
+        std::uint8_t* tile = head.to + std::int64_t{first} * d;  // (d, Bc)
 #pragma unroll
-        for (int k = 0; k < count; ++k) {
-            const int row = own_row + k * step;
-            if (row >= head.N) break;
-            std::uint32_t words[4];
+        for (int n = 0; n < d / 64; ++n) {
+            const Patch patch = Patch::at<d>(n);
+            std::uint32_t words[2][4];
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
-                const float* four = &held[k][4 * w];
-                words[w] =
-                    pack_e4m3(four[0] * inverse, four[1] * inverse, four[2] * inverse, four[3] * inverse);
+                float2 x[4];
+#pragma unroll
+                for (int e = 0; e < 4; ++e) x[e] = unpack<T>(pairs[16 * n + 4 * w + e]);
+                words[0][w] =
+                    pack_e4m3(x[0].x * inverse, x[1].x * inverse, x[2].x * inverse, x[3].x * inverse);
+                words[1][w] =
+                    pack_e4m3(x[0].y * inverse, x[1].y * inverse, x[2].y * inverse, x[3].y * inverse);
             }
-            store(reinterpret_cast<uint4*>(head.to + std::int64_t{row} * d + own_column),
-                  uint4{words[0], words[1], words[2], words[3]});
+#pragma unroll
+            for (int c = 0; c < 2; ++c) {
+                store(reinterpret_cast<uint4*>(tile + (patch.column + c) * rows_per_block + patch.key),
+                      uint4{words[c][0], words[c][1], words[c][2], words[c][3]});
+            }
         }
         return;
     }
-    // A thread takes two columns of 32 keys, and writes them as 32 bytes of two rows.
-    std::uint8_t* tile = head.to + std::int64_t{first} * d;  // (d, Bc)
-    for (int i = threadIdx.x; i < rows_per_block / 32 * (d / 2); i += threads_per_block) {
-        const int column = i % (d / 2) * 2, key = i / (d / 2) * 32;
-        std::uint32_t words[2][8];
+    constexpr int step = threads_per_block / (d / 16);
 #pragma unroll
-        for (int w = 0; w < 8; ++w) {
-            float2 x[4];
+    for (int k = 0; k < d / 4; k += 8) {
+        const int row = first + threadIdx.x / (d / 16) + k / 8 * step;
+        if (row >= head.N) break;
+        std::uint32_t words[4];
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const int row = first + key + w / 4 * 16 + key_at(w % 4 * 4 + e);
-                x[e] = row < head.N ? load_pair(head.rows + row * head.stride + column) : float2{};
-            }
-            words[0][w] = pack_e4m3(x[0].x * inverse, x[1].x * inverse, x[2].x * inverse, x[3].x * inverse);
-            words[1][w] = pack_e4m3(x[0].y * inverse, x[1].y * inverse, x[2].y * inverse, x[3].y * inverse);
+        for (int w = 0; w < 4; ++w) {
+            const float2 a = unpack<T>(pairs[k + 2 * w]), b = unpack<T>(pairs[k + 2 * w + 1]);
+            words[w] = pack_e4m3(a.x * inverse, a.y * inverse, b.x * inverse, b.y * inverse);
         }
-#pragma unroll
-        for (int w = 0; w < 8; w += 4) {
-#pragma unroll
-            for (int c = 0; c < 2; ++c) {
-                const auto& word = words[c];
-                store(reinterpret_cast<uint4*>(tile + (column + c) * rows_per_block + key + 4 * w),
-                      uint4{word[w], word[w + 1], word[w + 2], word[w + 3]});
-            }
-        }
+        store(reinterpret_cast<uint4*>(head.to + std::int64_t{row} * d + threadIdx.x % (d / 16) * 16),
+              uint4{words[0], words[1], words[2], words[3]});
     }
 }
 
@@ -497,7 +512,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             const bool masked = (j + 1) * Bc > unmasked;
             note_tile<Bc>(b, h, first_row, j, masked);
             shift<d>(p, scale_S, first_row, j, masked, S, m);  // in base 2
-            const bool above = (j == 0) | (positive_max(S) > top);
+            const bool above = (j == 0) | (positive_max(S) > limit);
             const bool rises = __any_sync(~0u, above);
             if (rises) rescale(j == 0, S, alpha, m, l);
             exponentiate(S, l);
