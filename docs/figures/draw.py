@@ -1346,6 +1346,34 @@ def document_columns(f):
            "documents, and each time the rows of the other are masked. The blue tile alone is not masked.")
 
 
+@figure("69-gaps", "The query tiles of a key tile under three masks: gaps, and the numbers of those that are visited")
+def gaps_of_columns(f):
+    left, top, height, count = 72, 42, 15, 16
+    masks = (("documents", range(count), ("upper", 0, 5), ("lower", 11, 16), {5, 10}),
+             ("the same, causal", range(6, count), None, ("lower", 11, 16), {6, 7, 10}),
+             ("global tokens", range(count), ("upper", 1, 5), ("lower", 11, 16), {0, 5, 6, 9, 10}))
+    f.text(0, top - 6, "query tile", "faint", SMALL)
+    for i in range(count):
+        f.text(left - 12, top + height * i + 12, str(i), "faint", SMALL, "end")
+    for panel, (title, tiles, upper, lower, masked) in enumerate(masks):
+        x = left + 118 * panel
+        f.text(x, 16, title, size=SMALL, bold=True)
+        gaps = [gap for gap in (upper, lower) if gap]
+        hidden = {i for _, begin, end in gaps for i in range(begin, end)}
+        visited = [i for i in tiles if i not in hidden]
+        for i in range(count):
+            y = top + height * i
+            if i in visited:
+                f.cell(x, y, 44, height, str(visited.index(i)), "own" if i in masked else "shared", 0.4, size=SMALL)
+            else:
+                f.box(x, y, 44, height, line="pink" if i in hidden else "grid", dashed=True)
+        for name, begin, end in gaps:
+            f.text(x + 48, top + height * (begin + end) / 2 + 4, f"{name} gap", "pink", SMALL)
+    f.note(304, "Each column is a key tile, from the first query tile to the last. Numbers are those that a block counts: it turns "
+           "a number into a tile by adding the sizes of the gaps that begin at or before it. Orange tiles are masked. Tiles "
+           "before the diagonal are no gap; the range of the loop begins after them.")
+
+
 # --- The backward pass -----------------------------------------------------------------------------------------------
 
 

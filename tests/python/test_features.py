@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import relative, visible
+from conftest import reference_gradients, relative, visible
 
 import flash_ladder
 
@@ -66,12 +66,12 @@ def test_documents_of_as_many_rows_as_keys_have_one_list(packed):
                     softmax(*narrow, in_documents((0, 33, 90), (0, 33, 90)))[0]) < 1e-3
 
 
-@pytest.mark.parametrize("count, causal", [(1, True), (1, False), (2, True), (2, False), (4, False)])
-def test_column_bounds(problem, count, causal):
+@pytest.mark.parametrize("count, causal, heads", [(1, True, 2), (1, False, 1), (2, True, 4), (2, False, 2), (4, False, 4)])
+def test_column_bounds(problem, count, causal, heads):
     q, k, v = problem
     random = np.random.default_rng(count)
-    columns = random.integers(0, 71, (2, 2, 90, count)).astype(np.int32)
-    bounds = np.moveaxis(columns.repeat(2, axis=1), -1, 0)
+    columns = random.integers(0, 71, (2, heads, 90, count)).astype(np.int32)
+    bounds = np.moveaxis(columns.repeat(4 // heads, axis=1), -1, 0)
     seen = np.broadcast_to(visible(70, 90, causal, None), (2, 4, 70, 90)).copy()
     rows = np.arange(70)[:, None]
     LTS, LTE, UTS, UTE = {1: (bounds[0], 70, 0, 0), 2: (bounds[0], bounds[-1], 0, 0) if causal else
@@ -79,8 +79,11 @@ def test_column_bounds(problem, count, causal):
     for first, end in ((LTS, LTE), (UTS, UTE)):
         first, end = (np.broadcast_to(x, (2, 4, 90))[:, :, None] for x in (first, end))
         seen &= ~((rows >= first) & (rows < end))
-    got = flash_ladder.attention(q, k, v, columns=columns, causal=causal, return_lse=True, backend="checked")
-    agrees(got, softmax(q, k, v, seen))
+    O, L = flash_ladder.attention(q, k, v, columns=columns, causal=causal, return_lse=True, backend="checked")
+    agrees((O, L), softmax(q, k, v, seen))
+    gradients = flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, causal=causal, stage=69)
+    for got, exact in zip(gradients, reference_gradients(q, k, v, O, seen=seen)):
+        assert relative(got, exact) < 2e-3
 
 
 def drawn_mask(batches, heads):
@@ -217,8 +220,8 @@ def test_questions_about_stages_with_features():
     assert flash_ladder.default_stage(shape, columns="prefix") == "62_column_bounds"
     assert flash_ladder.default_stage(shape, tiles="dilated") == "63_tile_lists"
     assert flash_ladder.default_stage(shape, causal=True, dropout_p=0.1) == "64_dropout"
-    for stage, features in ((61, documents), (62, {"columns": "random"}), (80, {"seqused": [70]}),
-                            (63, {"tiles": "random"}), (64, {"dropout_p": 0.3, "seed": 5}),
+    for stage, features in ((61, documents), (62, {"columns": "random"}), (69, {"columns": "random"}),
+                            (80, {"seqused": [70]}), (63, {"tiles": "random"}), (64, {"dropout_p": 0.3, "seed": 5}),
                             (81, {"seqused": [70], "page_size": 16}), (82, {"page_size": 16, "prefix": 64})):
         assert flash_ladder.verify(stage, shape=shape, **features)[0]["passed"] == 1
         with pytest.raises(ValueError, match="05_causal_skip does not take "):

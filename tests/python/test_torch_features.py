@@ -58,6 +58,14 @@ def test_packed_documents_and_column_bounds(given):
     columns = [[[[j % 71, 70 - j % 50] for j in range(90)]]]
     o = attention(q, k, v, columns=given(columns), causal=True)
     assert alike(o, q, k, v, columns=columns, causal=True)
+    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+    stage = {} if GPU else {"backward_stage": 69}
+    o, lse = attention(*inputs, columns=given(columns), causal=True, return_lse=True, **stage)
+    gradients = torch.autograd.grad(o, inputs, o.detach())
+    on_cpu = [x.detach().cpu().numpy() for x in (q, k, v, o, lse, o)]
+    expected = flash_ladder.attention_backward(*on_cpu, columns=columns, causal=True, stage=69)
+    for got, exact in zip(gradients, expected):
+        assert torch.allclose(got.cpu(), torch.from_numpy(exact), rtol=1e-2, atol=1e-2)
     compiled = torch.compile(lambda q, k, v: attention(2 * q, k, v, columns=given(columns)), fullgraph=True,
                              backend="aot_eager")
     assert alike(compiled(q, k, v), 2 * q, k, v, columns=columns)
