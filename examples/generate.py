@@ -9,7 +9,8 @@ Four ideas, each in a few lines:
 
 - Continuous batching: a request joins the batch when another one leaves it. None waits for the longest.
 - Pages: a request takes the next page of the pool when its last one is full, and gives all back in the end.
-- A shared prompt: what all requests begin with is computed once, and its pages are in every block table.
+- A shared prompt: what all requests begin with is computed once, its pages are in every block table, and they are read
+  for all requests together.
 - Drafts: a guess of the next tokens is computed along with the last one, in one pass over the weights and the cache.
   Right guesses are tokens that cost nothing. The keys of wrong ones stay where they are, past the request's length.
 """
@@ -123,8 +124,9 @@ class Pool:
                 self.free.append(page)
         request.pages = []
 
-    def forward(self, model, requests, rows):
-        """Logits of new tokens of some requests, `rows` (B, Nq), which follow those in the cache."""
+    def forward(self, model, requests, rows, prefix=0):
+        """Logits of new tokens of some requests, `rows` (B, Nq), which follow those in the cache. The first keys of all
+        requests, `prefix`, are in the same pages."""
         Nq = len(rows[0])
         for request in requests:
             while len(request.pages) < self.pages_for(request.keys + Nq):
@@ -140,7 +142,7 @@ class Pool:
         def attend(layer, q, k, v):
             K, V = self.K[layer], self.V[layer]
             K[pages, slots], V[pages, slots] = k, v
-            return flash_ladder.decode(q, K, V, block_table=table, seqused=used, causal=True)
+            return flash_ladder.decode(q, K, V, block_table=table, seqused=used, prefix=prefix, causal=True)
 
         return model(rows, positions, attend)
 
@@ -171,7 +173,8 @@ def serve(model, pool, prompt, requests, batch, draft):
             request.tokens.append(int(logits[0, -1].argmax()))
             running.append(request)
         drafts = [guess(request.tokens, draft) for request in running]
-        logits = pool.forward(model, running, [[r.tokens[-1], *rest] for r, rest in zip(running, drafts)])
+        rows = [[request.tokens[-1], *rest] for request, rest in zip(running, drafts)]
+        logits = pool.forward(model, running, rows, len(shared.tokens) if len(running) > 1 else 0)
         steps += 1
         for request, rest, best in zip(running, drafts, logits.argmax(-1).tolist()):
             same = 0  # guesses that are what the row before them asks for

@@ -5,13 +5,16 @@
     train_gpt.py --stage my/ --json out.json  a kernel of your own; losses and times as JSON
     train_gpt.py --context 2048 --batch 16    where a GPU's clock shows which stage it is: by default it does not
     train_gpt.py --tiny                       a smaller model, for the CPU back-end: the default without a GPU
+    torchrun --nproc-per-node 2 train_gpt.py --context-parallel 2
+                                              each of 2 processes holds half of each context, on a GPU of its own
 
 Both runs begin with the same weights and see the same text, so that their losses differ by rounding alone. The text is
-"As You Like It", which is in this folder.
+"As You Like It", which is in this folder. With a divided context, PyTorch's own attention has the whole one in each process.
 """
 
 import argparse
 import json
+import os
 import statistics
 import time
 from pathlib import Path
@@ -57,8 +60,8 @@ class GPT(nn.Module):
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
 
-    def forward(self, text):  # (B, N) of characters
-        x = self.characters(text) + self.places.weight[:text.shape[1]]
+    def forward(self, text, places):  # (B, N) of characters, and where in the context they are
+        x = self.characters(text) + self.places.weight[places]
         return self.head(self.norm(self.blocks(x)))
 
 
@@ -69,8 +72,15 @@ def read_text(device):
     return torch.tensor([alphabet.index(letter) for letter in letters], device=device), len(alphabet)
 
 
-def train(attend, size, steps, device, seed=1, clip=1.0):
-    """Trains a fresh model. Returns the loss of each step and a function that makes one more."""
+def average(tensors, ranks):
+    """Each becomes its average over all processes, which have parts of one size."""
+    for x in tensors:
+        torch.distributed.all_reduce(x.div_(ranks))
+
+
+def train(attend, size, steps, device, seed=1, clip=1.0, ranks=1):
+    """Trains a fresh model. Returns the loss of each step and a function that makes one more. Each of several ranks has
+    its part of the context, in the order of ring attention, and the same weights."""
     text, characters = read_text(device)
     size = dict(size)
     batch, context = size.pop("batch"), size["context"]
@@ -78,18 +88,24 @@ def train(attend, size, steps, device, seed=1, clip=1.0):
     model = GPT(characters, attend=attend, **size).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
     order = torch.Generator().manual_seed(seed)
+    places = torch.arange(context, device=device)
+    if ranks > 1:
+        from flash_ladder.distributed import divide
+        places = divide(places, causal=True, dim=0)
 
     def step():
         first = torch.randint(len(text) - context - 1, (batch, 1), generator=order).to(device)
-        here = text[first + torch.arange(context + 1, device=device)]
         with torch.autocast(device, torch.bfloat16):
-            logits = model(here[:, :-1])
-        loss = F.cross_entropy(logits.float().flatten(0, 1), here[:, 1:].flatten())
+            logits = model(text[first + places], places)
+        loss = F.cross_entropy(logits.float().flatten(0, 1), text[first + places + 1].flatten())
         optimizer.zero_grad()
         loss.backward()
+        loss = loss.detach()
+        if ranks > 1:
+            average([loss, *(parameter.grad for parameter in model.parameters())], ranks)
         nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
-        return loss.detach()
+        return loss
 
     losses = [step() for _ in range(steps)]
     return torch.stack(losses).tolist(), step
@@ -139,43 +155,60 @@ def main():
     parser.add_argument("--batch", type=int, help="sequences of a step [64, or 4 with --tiny]")
     parser.add_argument("--tiny", action="store_true", help="a model that the CPU back-end trains in a minute")
     parser.add_argument("--cpu", action="store_true", help="the CPU back-end, even if there is a GPU")
+    parser.add_argument("--context-parallel", type=int, default=1, metavar="P",
+                        help="divide the context over P processes, which torchrun starts [1]")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", help="losses and times, to this file")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() and not options.cpu else "cpu"
+    ranks = options.context_parallel
+    if int(os.environ.get("WORLD_SIZE", 1)) != ranks:
+        parser.error(f"--context-parallel {ranks}: start it as torchrun --nproc-per-node {ranks} {parser.prog} ...")
+    if ranks > 1:
+        torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+        if device == "cuda":
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     tiny = options.tiny or device == "cpu"
     size, steps = (dict(TINY), options.steps or 30) if tiny else (dict(SMALL), options.steps or 400)
     size.update({name: given for name in ("context", "batch") if (given := getattr(options, name)) is not None})
     problem = (size["batch"], size["heads"], size["heads"], size["context"], size["context"], 64)
-    # On a CPU by default what is quickest there
-    default = ["5", "40"] if device == "cpu" else [
+    # On a CPU by default what is quickest there; no ring takes 40
+    default = ["5", "40" if ranks == 1 else "41"] if device == "cpu" else [
         flash_ladder.default_stage(problem, causal=True, backward=backward, backend="gpu") for backward in (False, True)]
     stage, backward_stage = options.stage or default[0], options.backward_stage or default[1]
     if "/" not in stage + backward_stage:  # the ladder's by their whole names
         stage, backward_stage = (flash_ladder.stages(name)[0].folder for name in (stage, backward_stage))
     flash_ladder.prepare([stage, backward_stage], "gpu" if device == "cuda" else "cpu")
 
-    runs = {"ladder": lambda q, k, v: attention(q, k, v, causal=True, stage=stage, backward_stage=backward_stage),
+    ours, first = attention, True
+    if ranks > 1:
+        from flash_ladder.distributed import ring_attention
+        ours, first = ring_attention, torch.distributed.get_rank() == 0
+    runs = {"ladder": lambda q, k, v: ours(q, k, v, causal=True, stage=stage, backward_stage=backward_stage),
             "SDPA": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)}
     result = {"device": torch.cuda.get_device_name() if device == "cuda" else "CPU", "torch": torch.__version__,
-              "stage": stage, "backward_stage": backward_stage, "size": size, "runs": {}}
+              "stage": stage, "backward_stage": backward_stage, "size": size, "context_parallel": ranks, "runs": {}}
     step_of = {}
     for name, attend in runs.items():
         began = time.perf_counter()
-        losses, step_of[name] = train(attend, size, steps, device, options.seed)
+        losses, step_of[name] = train(attend, size, steps, device, options.seed, ranks=ranks if name == "ladder" else 1)
         result["runs"][name] = {"losses": losses, "seconds": time.perf_counter() - began}
     for name, ms in step_ms(step_of, device, 3 if tiny else 50).items():
         run = result["runs"][name]
         run["step_ms"] = ms
         if device == "cuda":
             run["gpu_ms"] = where_it_goes(step_of[name])
-        print(f"{name:7} loss {run['losses'][0]:.3f} -> {run['losses'][-1]:.3f} in {steps} steps, "
-              f"{run['seconds']:.0f} s; {ms:.1f} ms a step")
+        if first:
+            print(f"{name:7} loss {run['losses'][0]:.3f} -> {run['losses'][-1]:.3f} in {steps} steps, "
+                  f"{run['seconds']:.0f} s; {ms:.1f} ms a step")
     apart = [abs(a - b) for a, b in zip(*(run["losses"] for run in result["runs"].values()))]
     result["largest_difference"] = max(apart)
-    print(f"the losses differ by {max(apart):.4f} at most, by {statistics.mean(apart):.4f} on average")
-    if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    if first:
+        print(f"the losses differ by {max(apart):.4f} at most, by {statistics.mean(apart):.4f} on average")
+        if options.json:
+            Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    if ranks > 1:
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

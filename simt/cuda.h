@@ -88,6 +88,9 @@ struct alignas(16) float4 {
 struct alignas(16) uint4 {
     std::uint32_t x, y, z, w;
 };
+struct alignas(8) uint2 {
+    std::uint32_t x, y;
+};
 inline int min(int a, int b) {
     return a < b ? a : b;
 }
@@ -119,6 +122,14 @@ __forceinline__ unsigned __ballot_sync(std::uint32_t mask, int predicate,
 /// The lowest bit that is set, counted from 1; 0 if none is.
 __forceinline__ int __ffs(int bits) {
     return __builtin_ffs(bits);
+}
+
+/// Of the bytes x0 to x3, y0 to y3 those that the digits of `selector` number, the lowest first.
+__forceinline__ std::uint32_t __byte_perm(std::uint32_t x, std::uint32_t y, std::uint32_t selector) {
+    const std::uint64_t bytes = x | std::uint64_t{y} << 32;
+    std::uint32_t chosen = 0;
+    for (int k = 0; k < 4; ++k) chosen |= (bytes >> (selector >> 4 * k & 7) * 8 & 0xff) << 8 * k;
+    return chosen;
 }
 
 __forceinline__ void __threadfence() {

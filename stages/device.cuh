@@ -17,6 +17,7 @@
 #ifdef __CUDACC__
 #    include <cuda_bf16.h>
 #    include <cuda_fp16.h>
+#    include <cuda_fp8.h>
 
 #    include <string>
 
@@ -24,6 +25,7 @@
 #    define LADDER_SITE
 #else
 #    include "simt/cuda.h"
+#    include "simt/e4m3.h"
 // Warp instructions carry their line in the source, for reports.
 #    define LADDER_SITE , simt::Site site = simt::Site::here()
 #endif
@@ -447,6 +449,28 @@ __device__ __forceinline__ float2 unpack(std::uint32_t bits) {
     simt::unpack<T>(bits, &values.x, &values.y);
     return values;
 #endif
+}
+
+/// cvt.rn.f16x2.e4m3x2, twice: four e4m3 numbers as pairs of T, exactly; x from the two lower bytes. As bf16
+/// they pass through fp32. Before sm_89 CUDA computes the same in other instructions.
+template <class T>
+__device__ __forceinline__ uint2 unpack_e4m3(std::uint32_t four) {
+    const auto two = [](std::uint32_t bytes) {
+#ifdef __CUDACC__
+        const __half2_raw pair =
+            __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(bytes), __NV_E4M3);
+        const std::uint32_t halves = pair.x | std::uint32_t{pair.y} << 16;
+        if constexpr (std::is_same_v<T, fp16>) return halves;
+        const float2 both = unpack<fp16>(halves);
+        return pack<T>(both.x, both.y);
+#else
+        const auto value = [](std::uint32_t byte) {
+            return simt::value_of(simt::e4m3{static_cast<std::uint8_t>(byte)});
+        };
+        return pack<T>(value(bytes), value(bytes >> 8));
+#endif
+    };
+    return {two(four), two(four >> 16)};
 }
 
 /// Two adjacent elements of T or float, which one access reads and another writes: the first is at an even

@@ -32,9 +32,13 @@ class Ring {
     /// not change, and the contents of what is received are undefined.
     virtual void start(std::initializer_list<Message> messages) = 0;
     virtual void wait() = 0;
+    /// Parts of so many bytes, one for each rank: this rank's is sent to all others, and theirs arrive. A
+    /// kernel that starts after it reads all of them. No other message may be on its way.
+    virtual void all_gather(void* parts, std::size_t bytes) = 0;
 };
 
-/// The ring that the runs of this thread belong to; null for a single rank.
+/// The ring that the runs of this thread belong to; null for a single rank. Of that of a run to come,
+/// workspace_bytes() may ask how many ranks() it has.
 Ring*& ring();
 
 /// The first row of chunk c, if N rows are cut into `chunks` whose sizes differ by at most 1; N if c =

@@ -41,6 +41,7 @@ enum class Feature : std::uint8_t {
 /// What a stage multiplies, which determines the bounds that its outputs are held to.
 enum class Products : std::uint8_t {
     of_16_bits,      ///< Q, K and V as they are, P rounded to their type; sums in fp32
+    of_8_bit_cache,  ///< the same of K and V that come in e4m3, with a scale for each head
     of_8_bits,       ///< all of them rounded to e4m3, with a scale for each head; sums keep 13 bits
     of_8_promoted,   ///< and sums of P V over 128 keys are added in fp32
     of_8_in_blocks,  ///< and each 128 rows of Q and of K have a scale of their own
@@ -155,6 +156,9 @@ struct Problem : Shape {
     const int* block_table = nullptr;
     int page_size = 0;  ///< a power of two
     DType dtype = DType::fp16;
+    /// (B, Hkv): K and V are e4m3, whatever dtype is, and their elements are such numbers times the scale of
+    /// their head. Strides of theirs are then multiples of 16. Null: K and V are of dtype.
+    const float *K_scales = nullptr, *V_scales = nullptr;
     void* workspace = nullptr;  ///< the stage's workspace_bytes(); all but its counters is undefined
     int sm_count = 1;           ///< multiprocessors of the device
     /// The first keys of all requests, in whole pages, that lie in the same pages: each row sees all of them.
@@ -194,6 +198,7 @@ struct Stage {
     /// Chunks of the sequence that each of P ranks holds: 1, number r of P for rank r; or 2, numbers r and
     /// 2 P - 1 - r of 2 P. 0 if the stage is for one GPU alone. See stages/ring.h.
     int chunks = 0;
+    bool divides_rows = true;  ///< chunks are of keys and of query rows; otherwise each rank has all rows
     /// Bytes of global memory that the stage needs in addition to inputs and outputs; null for none.
     std::function<std::size_t(const Shape&, int sm_count)> workspace_bytes = nullptr;
     /// How many of these, at their end, are counters: 0 when a workspace is first used, and every run leaves

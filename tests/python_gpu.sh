@@ -2,7 +2,10 @@
 # What of the Python package needs a GPU, in one call of 360 seconds at most: builds it, trains, measures, tests.
 #
 #     tests/python_gpu.sh OUT [BUILD [STEP]...]       build compile train measure tests, or these steps; also triton,
-#                                                     which verifies and times examples/triton: OUT/triton.json
+#                                                     which verifies and times examples/triton: OUT/triton.json; and
+#                                                     ring, on all GPUs of a host: the tests of ring attention, a
+#                                                     training that divides its context, and times: OUT/ring.json;
+#                                                     it needs LIMIT=590 and what `compile` has compiled
 #
 # The Python is $PYTHON, or the first on PATH that has PyTorch. nanobind's wheel, if that Python has not nanobind, is
 # looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, and python.json, the record for
@@ -59,6 +62,11 @@ for pair in 36:57 26:46 5:43 4:41 0:40; do
 done
 wanted_step measure 80 "$python" "$root/tests/python/measure.py" "$out/python.json" "$@"
 wanted_step triton 420 "$python" "$root/examples/triton/time_triton.py" --json "$out/triton.json"
+set -- "$python" -m torch.distributed.run --standalone --nproc-per-node
+export NCCL_NVLS_ENABLE=0
+wanted_step ring-tests 240 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python/test_distributed.py"
+wanted_step ring-train 60 "$@" 2 "$root/examples/train_gpt.py" --context-parallel 2 --steps 200 --json "$out/ring-train.json"
+wanted_step ring-times 420 "$@" gpu "$root/tests/python/measure_ring.py" --json "$out/ring.json"
 wanted_step tests 80 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
 
 finish_steps

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "harness/ladder/ladder.h"
+#include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 #include "harness/verify/eight_bits.h"
 #include "harness/verify/expected.h"
@@ -315,6 +316,28 @@ TEST_CASE("with products of 8 bits what is expected is attention of rounded inpu
     Outputs exact = answer(c).outputs;
     CHECK(judge(c, plain, exact).passed);
     CHECK(!judge(c, promoted, exact).passed);
+}
+
+TEST_CASE("of a cache in 8 bits K and V alone are rounded, and the rule is that of 16 bits") {
+    const Case c = make_case({1, 2, 1, 20, 2000, 64});
+    const Inputs inputs = make_inputs(c);
+    const Expected plain(c, inputs), cached(c, inputs, 0, Products::of_8_bit_cache);
+    CHECK(cached.unquantized_O == plain.tensors[0].values);
+    CHECK(cached.tensors[0].standard_l2 == 0);
+    CHECK(cached.tensors[0].standard_error < 2 * plain.tensors[0].standard_error);
+    const Outputs exact = answer(c).outputs;  // of K and V in 16 bits
+    CHECK(judge(c, plain, exact).passed);
+    CHECK(!judge(c, cached, exact).passed);
+    // sqrt(2) x 2.7%; the judge's distance is that of outputs from what is not rounded.
+    double squared = 0, size_squared = 0;
+    for (std::size_t k = 0; k < plain.tensors[0].values.size(); ++k) {
+        squared += std::pow(cached.tensors[0].values[k] - plain.tensors[0].values[k], 2);
+        size_squared += std::pow(plain.tensors[0].values[k], 2);
+    }
+    CHECK(std::sqrt(squared / size_squared) > 0.03);
+    CHECK(std::sqrt(squared / size_squared) < 0.05);
+    CHECK(unavoidable_bytes(c.shape, Pass::forward, {}, Products::of_8_bit_cache) ==
+          2.0 * (2 * 20 * 2 + 2000) * 64);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 /// @file
 /// Ranks that are threads: what they send arrives, in any order of turns; who fails ends all.
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <vector>
@@ -125,6 +126,63 @@ TEST_CASE("ranks: one that sends more messages than the next one expects ends al
           }).find("messages, and rank") != std::string::npos);
 }
 
+/// The host side of a stage that gathers a number of each rank, twice in the same place.
+void gather(const Problem& p) {
+    auto* parts = static_cast<int*>(p.workspace);
+    auto& sum = *static_cast<int*>(p.O.data);
+    sum = 0;
+    for (int time = 0; time < 2; ++time) {
+        parts[ring()->rank()] = static_cast<int*>(p.K.data)[time] << time;
+        ring()->all_gather(parts, sizeof(int));
+        for (int r = 0; r < ring()->ranks(); ++r) sum += parts[r] * (r + 1);
+    }
+}
+
+TEST_CASE("ranks: every rank gathers the parts of all, whoever runs first") {
+    if (!ladder::test::available(Backend::cpu)) return;
+    const auto device = open_device(Backend::cpu);
+    const simt::KeptOptions kept;
+    for (const int ranks : {1, 2, 3, 4}) {
+        int expected = 0;
+        for (int r = 0; r < ranks; ++r) expected += (3 << r) * (r + 1);
+        for (const std::uint64_t seed : {0, 1, 2, 3, 4}) {
+            Numbers numbers(ranks);
+            simt::options().seed = seed;
+            device->run_ranks(stage_of(gather), numbers.problems, {});
+            const std::uint64_t bytes = 2 * (ranks - 1) * sizeof(int);
+            for (int r = 0; r < ranks; ++r) {
+                CHECK(numbers.sums[r] == expected);
+                CHECK(device->traffic()[r] == Traffic{2, bytes, bytes, {0, 0, 0}});
+            }
+        }
+    }
+}
+
+TEST_CASE("ranks: one that does not gather, or another size, or during a message, ends all") {
+    if (!ladder::test::available(Backend::cpu)) return;
+    CHECK(failure_of([](const Problem& p) {
+              if (ring()->rank() == 2) throw CheckFailed("no more paper");
+              gather(p);
+          }) == "rank 2 of 3: no more paper");
+    CHECK(failure_of([](const Problem& p) {
+              if (ring()->rank() != 1) gather(p);
+          }).find("waits for a message that no rank sends or takes") != std::string::npos);
+    CHECK(failure_of([](const Problem& p) {
+              ring()->all_gather(p.workspace, ring()->rank() == 1 ? 4 : 2);
+          }).find("rank 1 gives 4 bytes to all, and rank 0 gives 2") != std::string::npos);
+    CHECK(failure_of([](const Problem& p) {
+              ring()->start({Message{}});
+              gather(p);
+          }).find("gathers parts before it has waited") != std::string::npos);
+    CHECK(failure_of([](const Problem& p) {
+              if (ring()->rank() == 1) {
+                  gather(p);
+              } else {
+                  pass_around(p);
+              }
+          }).find("waits for a message that no rank sends or takes") != std::string::npos);
+}
+
 TEST_CASE("ranks: what is received is NaN until it has been waited for") {
     if (!ladder::test::available(Backend::cpu)) return;
     CHECK(failure_of([](const Problem& p) {
@@ -164,13 +222,52 @@ TEST_CASE("ranks: the parts of a case make the whole, and every rank has its dev
     }
 }
 
+TEST_CASE("ranks: a divided cache merges to the whole, on every rank alike", "[ranks]") {
+    if (!ladder::test::available(Backend::checked)) return;
+    const auto device = open_device(Backend::checked);
+    const Stage& stage = stage_for_ranks(89);
+    for (const int ranks : {1, 2, 3, 4, 8}) {
+        for (const int Nq : {1, 4, 16}) {
+            for (const bool causal : {false, true}) {
+                const Case c = divided({1, 8, 2, Nq, 137, 64}, ranks, causal);
+                INFO(c.description());
+                CHECK(verify(*device, stage, c).report == "");
+            }
+        }
+    }
+    // Rows without keys, and a mask that ends in the parts of several ranks
+    CHECK(verify(*device, stage, divided({2, 2, 1, 16, 11, 128}, 4, true)).report == "");
+    CHECK(verify(*device, stage, divided({1, 2, 1, 12, 17, 64}, 8, true)).report == "");
+    Stage apart = stage;
+    apart.run = [](const Problem& p) {
+        const std::vector<std::uint16_t> O(64, ring()->rank() == 2 ? 1 : 0);
+        std::copy(O.begin(), O.end(), static_cast<std::uint16_t*>(p.O.data));
+        *p.L = 0;
+    };
+    CHECK(verify(*device, apart, divided({1, 1, 1, 1, 3, 64}, 3, false)).report ==
+          "O of rank 2 is not that of rank 0");
+}
+
+TEST_CASE("ranks: a divided cache sends rows of O and L, and a ring sends keys", "[ranks]") {
+    if (!ladder::test::available(Backend::cpu)) return;
+    const auto device = open_device(Backend::cpu);
+    const auto sent = [&](int stage, int Nk) {
+        const Case c = divided({1, 8, 2, 4, Nk, 64}, 4, false);
+        return count_work(*device, stage_for_ranks(stage), c, make_inputs(c)).sent_bytes;
+    };
+    CHECK(sent(89, 512) == 3 * 8 * 4 * (64 + 1) * 4);
+    CHECK(sent(89, 1024) == sent(89, 512));
+    CHECK(sent(85, 512) == 3 * 128 * 2 * 64 * 4);
+    CHECK(sent(85, 1024) == 2 * sent(85, 512));
+}
+
 TEST_CASE("ranks: outputs and traffic are the same whichever rank runs first", "[ranks]") {
     if (!ladder::test::available(Backend::cpu)) return;
     const auto device = open_device(Backend::cpu);
     const simt::KeptOptions kept;
     const Case c = divided({1, 2, 2, 70, 70, 64}, 4, true);
     const Inputs inputs = make_inputs(c);
-    for (const int number : {85, 86, 87}) {
+    for (const int number : {85, 86, 87, 89}) {
         std::optional<Outputs> first;
         std::vector<Traffic> traffic;
         for (const std::uint64_t seed : {1, 2, 3}) {
@@ -210,6 +307,9 @@ TEST_CASE("ranks: what a stage cannot divide is refused by name", "[ranks]") {
           "86_zigzag cuts a sequence for 4 ranks into 8 chunks: 7 rows are too few");
     CHECK(why_not(85, divided({1, 1, 1, 64, 65, 64}, 2, true)) ==
           "85_ring takes a causal mask on several ranks for as many keys as query rows alone");
+    CHECK(why_not(89, divided({1, 1, 1, 1, 65, 64}, 2, true)).empty());
+    CHECK(why_not(89, divided({1, 1, 1, 9, 7, 64}, 8, true)) ==
+          "89_divided_cache cuts a sequence for 8 ranks into 8 chunks: 7 keys are too few");
     Case strided = divided({1, 1, 1, 64, 64, 64}, 2, true);
     strided.layout = Layout::bnhd;
     CHECK(why_not(87, strided) == "87_overlap takes K and V in one piece on several ranks: --layout bhnd");

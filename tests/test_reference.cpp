@@ -248,25 +248,39 @@ TEST_CASE("the gradients are what finite differences of the loss are") {
     }
 }
 
-TEST_CASE("the gradients of packed documents are what finite differences of the loss are") {
-    // Two have no keys or no rows, one has a row and a key.
-    const std::vector<Document> documents{
-        {0, 3, 0, 2}, {3, 5, 2, 2}, {5, 5, 2, 4}, {5, 6, 4, 5}, {6, 9, 5, 9}};
+/// The gradients under a mask of 9 x 9, held to finite differences of the loss.
+Gradients gradients_under(const Mask& mask) {
     const Matrix Q = random_matrix(9, 3, 1), K = random_matrix(9, 3, 2), V = random_matrix(9, 3, 3),
                  dO = random_matrix(9, 3, 4);
+    const auto loss = [&](const Matrix& Qs, const Matrix& Ks, const Matrix& Vs) {
+        return dO.cwiseProduct(attention(Qs, Ks, Vs, 0.5, mask).O).sum();
+    };
+    const Gradients all = attention_gradient(Q, K, V, dO, 0.5, mask);
+    CHECK(near(all.dQ, by_differences(Q, [&](const Matrix& X) { return loss(X, K, V); }), 1e-8));
+    CHECK(near(all.dK, by_differences(K, [&](const Matrix& X) { return loss(Q, X, V); }), 1e-8));
+    CHECK(near(all.dV, by_differences(V, [&](const Matrix& X) { return loss(Q, K, X); }), 1e-8));
+    return all;
+}
+
+TEST_CASE("the gradients of packed documents and under column bounds are what finite differences are") {
     for (const bool causal : {false, true}) {
         for (const int left : {-1, 1}) {
             CAPTURE(causal, left);
-            const Mask mask{causal, 9, 9, left, -1, documents};
-            const auto loss = [&](const Matrix& Qs, const Matrix& Ks, const Matrix& Vs) {
-                return dO.cwiseProduct(attention(Qs, Ks, Vs, 0.5, mask).O).sum();
-            };
-            const Gradients all = attention_gradient(Q, K, V, dO, 0.5, mask);
-            CHECK(near(all.dQ, by_differences(Q, [&](const Matrix& X) { return loss(X, K, V); }), 1e-8));
-            CHECK(near(all.dK, by_differences(K, [&](const Matrix& X) { return loss(Q, X, V); }), 1e-8));
-            CHECK(near(all.dV, by_differences(V, [&](const Matrix& X) { return loss(Q, K, X); }), 1e-8));
-            CHECK(all.dQ.middleRows(3, 2).isZero(0));
-            CHECK((all.dK.middleRows(2, 2).isZero(0) && all.dV.middleRows(2, 2).isZero(0)));
+            Mask mask{causal, 9, 9, left};
+            // Two have no keys or no rows, one has a row and a key.
+            mask.documents = {{0, 3, 0, 2}, {3, 5, 2, 2}, {5, 5, 2, 4}, {5, 6, 4, 5}, {6, 9, 5, 9}};
+            const Gradients packed = gradients_under(mask);
+            CHECK(packed.dQ.middleRows(3, 2).isZero(0));
+            CHECK((packed.dK.middleRows(2, 2).isZero(0) && packed.dV.middleRows(2, 2).isZero(0)));
+            mask.documents.clear();
+            // Row 5 sees no key, and no row sees key 4.
+            for (int key = 0; key < 9; ++key)
+                mask.hidden.push_back({{key % 3, 5}, {key % 4, key < 5 ? 9 : 6}});
+            mask.hidden[4] = {{0, 4}, {9, 4}};
+            const Gradients bounded = gradients_under(mask);
+            CHECK(bounded.dQ.row(5).isZero(0));
+            CHECK((bounded.dK.row(4).isZero(1e-99) &&
+                   bounded.dV.row(4).isZero(1e-99)));  // exp(-inf) may be 1e-308
         }
     }
 }

@@ -75,16 +75,16 @@ TEST_CASE("work is counted as the FlashAttention papers count it", "[timing]") {
 }
 
 TEST_CASE("regimes are those of the design", "[timing]") {
-    std::vector<std::string> names;
+    std::string names;
     for (const Regime& regime : regimes()) {
         if (regime.sweep) continue;
-        names.push_back(regime.name);
+        const std::string name = regime.name;
+        names += name + " ";
         for (const auto& [shape, causal, input, features] : regime.problems) {
             INFO(regime.name);
-            const std::string& name = names.back();
             CHECK(shape.d == (name.ends_with("narrow") ? 64 : name.ends_with("wide") ? 256 : 128));
             CHECK((features.window != Window()) == name.ends_with("window"));
-            CHECK(features.columns.empty() == (name != "column-bounds"));
+            CHECK(features.columns.empty() == !name.ends_with("column-bounds"));
             CHECK(features.documents.empty() != name.ends_with("packed"));
             CHECK(features.tiles.empty() == (name != "tiles"));
             CHECK((features.dropout == Dropout()) == (name != "dropout"));
@@ -92,24 +92,22 @@ TEST_CASE("regimes are those of the design", "[timing]") {
             CHECK((features.page_size == 0 || name == "paged" || name == "prefix"));
             CHECK((features.prefix == 0 || name == "prefix"));
             if (features == Features() || features.has_cache())
-                CHECK(causal == (names.back() == "causal" || shape.Nq == 512 || shape.Nq == 8192));
+                CHECK(causal == (name == "causal" || shape.Nq == 512 || shape.Nq == 8192));
             CHECK((regime.pass == Pass::backward) == name.starts_with("backward"));
             CHECK(input == std::string("normal"));
-            CHECK((shape.Nq == 1) == is_decoding(names.back()));
+            CHECK((shape.Nq == 1) == is_decoding(name));
             CHECK((shape.Nq == 1 || shape.B * shape.Nq == 16384));
         }
     }
     CHECK(names ==
-          std::vector<std::string>{
-              "train",         "long",     "causal",          "decode",        "batch",  "narrow",
-              "wide",          "backward", "backward-narrow", "backward-wide", "window", "backward-window",
-              "column-bounds", "packed",   "backward-packed", "ragged",        "paged",  "tiles",
-              "dropout",       "prefix"});
+          "train long causal decode batch narrow wide backward backward-narrow backward-wide window "
+          "backward-window column-bounds backward-column-bounds packed backward-packed ragged paged tiles "
+          "dropout prefix ");
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 47);
+    CHECK(timing_options(DType::bf16).cases.size() == 49);
     CHECK(timing_options(DType::bf16, "backward").cases[1].problem.pass == Pass::backward);
-    CHECK(timing_options(DType::fp16, "causal").cases.front().problem.causal);
-    CHECK(timing_options(DType::fp16, "causal").cases.front().problem.dtype == DType::fp16);
+    const Case causal = timing_options(DType::fp16, "causal").cases.front().problem;
+    CHECK((causal.causal && causal.dtype == DType::fp16));
     CHECK_THROWS_AS(timing_options(DType::bf16, "nonsense"), BadUsage);
 }
 
@@ -120,8 +118,7 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
         const Shape& s = timed.problem.shape;
         const bool of_16k_tokens = s.B * s.Nq == 16384 && s.H * s.d == 2048 && s.H == s.Hkv;
         const bool of_groups = s.B == 1 && s.H == 64 && s.Hkv == 8 && s.d == 128;
-        CHECK((of_16k_tokens || of_groups));
-        CHECK(s.Nq == s.Nk);
+        CHECK(((of_16k_tokens || of_groups) && s.Nq == s.Nk));
     }
     CHECK(prefill.peers ==
           std::vector<std::string>{"FlashAttention-2", "cuDNN", "FlashAttention-3", "FlashAttention-4"});
@@ -130,10 +127,8 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
 
     const TimingOptions serving = timing_options(DType::bf16, "serving");
     CHECK(serving.cases.size() == 36);
-    for (const TimedCase& timed : serving.cases) {
-        CHECK(counts_bytes(timed.problem.shape));
-        CHECK(unavoidable_bytes(timed.problem.shape) <= 40e9);
-    }
+    for (const TimedCase& timed : serving.cases)
+        CHECK((counts_bytes(timed.problem.shape) && unavoidable_bytes(timed.problem.shape) <= 40e9));
     // Nothing divides: neither keys into tiles, nor the group into a tile's rows.
     for (const TimedCase& timed : timing_options(DType::bf16, "serving-odd").cases) {
         const Shape& s = timed.problem.shape;
@@ -182,8 +177,7 @@ TEST_CASE("sweeps are many problems, timed briefly and only by name", "[timing]"
     CHECK(odd_gradients.cases.size() == 14);
     for (const TimedCase& timed : odd_gradients.cases) {
         const Shape& s = timed.problem.shape;
-        CHECK(timed.problem.pass == Pass::backward);
-        CHECK((s.Nq % 64 != 0 && s.Nk % 64 != 0));
+        CHECK((timed.problem.pass == Pass::backward && s.Nq % 64 != 0 && s.Nk % 64 != 0));
     }
     for (const char* name : {"gradients", "gradients-odd", "prefill", "prefill-odd", "serving", "serving-odd",
                              "draft", "few-rows", "papers", "standard", "rising", "causal-small"})
@@ -357,16 +351,13 @@ TEST_CASE("stages of the backward pass are timed on gradients, of an O and L com
     }
     CHECK(results.rows[1].pass == Pass::backward);
     CHECK(near(results.rows[1].rate, flops(results.rows[1].shape, false, Pass::backward) / 4e-3 * 1e-12));
-    CHECK(near(results.rows[2].over_parent->value, 0.8));
-    CHECK_FALSE(same_problem(results.rows[0], results.rows[1]));
+    CHECK((near(results.rows[2].over_parent->value, 0.8) && !same_problem(results.rows[0], results.rows[1])));
     CHECK(long_name(results.rows[1]).ends_with("bf16 backward"));
     const Stage* forward = last_forward(gpu, {.shape = {.d = 64}});
-    REQUIRE(forward != nullptr);
-    CHECK((forward->pass == Pass::forward && !is_ablation(forward->number)));
+    REQUIRE((forward != nullptr && forward->pass == Pass::forward && !is_ablation(forward->number)));
     CHECK((forward->takes.empty() && forward->products == Products::of_16_bits));
     const Stage* packed = last_forward(gpu, {.shape = {.d = 64}, .features = {.documents = "32,32"}});
-    REQUIRE(packed != nullptr);  // of stages that take windows, too
-    CHECK((packed->pass == Pass::forward && takes(*packed, Feature::documents)));
+    CHECK((packed != nullptr && takes(*packed, Feature::documents)));  // of stages that take windows, too
     CHECK(std::count(gpu.ran.begin(), gpu.ran.end(), forward->number) == 1);
 
     const Folder folder;

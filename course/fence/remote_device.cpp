@@ -17,6 +17,7 @@
 #include "course/fence/sandbox.h"
 #include "course/fence/wire.h"
 #include "harness/ladder/library.h"
+#include "stages/ring.h"
 
 namespace ladder {
 
@@ -172,6 +173,9 @@ Stage RemoteDevice::stage() {
     stage.pass = description.pass == Pass::backward ? Pass::backward : Pass::forward;
     stage.repeats_exactly = description.repeats_exactly;
     stage.chunks = std::clamp(description.chunks, 0, 2);
+    stage.divides_rows = description.divides_rows;
+    const auto last = static_cast<std::uint32_t>(Products::of_8_rotated);
+    stage.products = static_cast<Products>(std::min(description.products, last));
     for (unsigned k = 0; k < 32; ++k) {
         if (description.takes >> k & 1) stage.takes.push_back(static_cast<Feature>(k));
     }
@@ -180,7 +184,7 @@ Stage RemoteDevice::stage() {
     const auto ask = [this](const Shape& shape, int sm_count) {
         start();
         send_value(wire::Header{.request = wire::Request::workspace});
-        send_value(wire::WorkspaceOf{shape, sm_count});
+        send_value(wire::WorkspaceOf{shape, sm_count, ring() ? ring()->ranks() : 1});
         const auto bytes = receive_value<wire::WorkspaceBytes>();
         if (bytes.all > most_workspace)
             throw CheckFailed(fmt::format("workspace_bytes() asks for {} bytes", bytes.all));

@@ -21,6 +21,7 @@
 
 #include "course/fence/wire.h"
 #include "harness/device/device.h"
+#include "harness/device/ranks.h"
 #include "harness/ladder/library.h"
 #include "simt/fence.h"
 
@@ -75,6 +76,8 @@ Description describe(const Stage& stage, const std::string& error) {
     description.repeats_exactly = stage.repeats_exactly;
     for (const Feature feature : stage.takes) description.takes |= 1u << static_cast<unsigned>(feature);
     description.chunks = stage.chunks;
+    description.divides_rows = stage.divides_rows;
+    description.products = static_cast<std::uint32_t>(stage.products);
     std::strncpy(description.stage_name, stage.name.c_str(), sizeof description.stage_name - 1);
     description.dims =
         static_cast<std::uint32_t>(std::min(stage.head_dims.size(), std::size(description.dim)));
@@ -153,6 +156,7 @@ void run_ranks(Device& device, const Stage& stage) {
                 break;
             case Request::workspace: {
                 const auto of = receive<WorkspaceOf>();
+                const RingToCome of_ranks(of.ranks);
                 const auto ask = [&](const auto& bytes) {
                     std::uint64_t asked = 0;
                     simt::run_host_side(reinterpret_cast<const void*>(stage.run), [&] {

@@ -43,12 +43,14 @@ struct Description {
     bool repeats_exactly = true, has_workspace = false, has_counters = false;
     std::uint32_t takes = 0;  ///< bit k: Feature k
     std::int32_t chunks = 0;
+    bool divides_rows = true;
+    std::uint32_t products = 0;  ///< Products
 };
 
 /// Follows the header of `workspace`. The answer is a WorkspaceBytes.
 struct WorkspaceOf {
     Shape shape;
-    std::int32_t sm_count;
+    std::int32_t sm_count, ranks;
 };
 struct WorkspaceBytes {
     std::uint64_t all = 0, counters = 0;

@@ -1218,6 +1218,32 @@ def gradients_come_home(f):
            "computes step 2, and rank 0 after that. dQ never travels.")
 
 
+@figure("89-cache", "A cache divided over four ranks: each attends to its own keys, and one all-gather gives every rank all results")
+def divided_cache(f):
+    ranks, width, left = 4, 86, 76
+    x_of = [left + width * rank for rank in range(ranks)]
+    for rank, x in enumerate(x_of):
+        f.text(x + (width - 6) / 2, 14, f"rank {rank}", anchor="middle", bold=True)
+        f.cell(x, 22, width - 6, 18, "Q", "text", 0.12, size=SMALL)
+        f.cell(x, 46, width - 6, 40, "", WARPS[rank], 0.4)
+        f.text(x + (width - 6) / 2, 63, "K, V", size=SMALL, anchor="middle")
+        f.text(x + (width - 6) / 2, 79, ("first", "second", "third", "last")[rank], size=SMALL, anchor="middle")
+        f.arrow((x + (width - 6) / 2, 88), (x + (width - 6) / 2, 108), color="text")
+        f.cell(x, 110, width - 6, 20, f"O_{rank}, L_{rank}", WARPS[rank], 0.4, size=SMALL)
+        f.arrow((x + (width - 6) / 2, 132), (x + (width - 6) / 2, 148), color="text")
+        f.arrow((x + (width - 6) / 2, 172), (x + (width - 6) / 2, 188), color="text")
+        for other in range(ranks):
+            f.cell(x + (width - 6) / ranks * other, 190, (width - 6) / ranks, 20, str(other), WARPS[other], 0.4, size=SMALL)
+        f.arrow((x + (width - 6) / 2, 212), (x + (width - 6) / 2, 228), color="text")
+        f.cell(x, 230, width - 6, 20, "O, L", "text", 0.12, size=SMALL)
+    f.cell(left, 150, width * ranks - 6, 20, "all-gather", "text", 0.12, size=SMALL)
+    for y, words in ((35, "all rows"), (63, "a fourth"), (79, "of all keys"), (124, "fp32"), (204, "of all ranks"),
+                     (244, "merged")):
+        f.text(0, y, words, size=SMALL)
+    f.note(276, "Every rank has the same rows of Q, and ends with the same O and L. The keys never travel: what does is a row "
+           "of O and its L for each query head, however many keys there are.")
+
+
 @figure("66-rows", "The query tiles of a key tile in a sliding window")
 def rows_of_keys(f):
     size, count, before, key = 24, 8, 3, 2
@@ -1318,6 +1344,34 @@ def document_columns(f):
     f.note(282, "Rows are query tiles of 64, at multiples of 64 in the sequence; columns are key tiles of 128, which begin with "
            "their documents. Triangles are what is seen. Tile 1 of the queries, rows 64 to 127, is multiplied by keys of both "
            "documents, and each time the rows of the other are masked. The blue tile alone is not masked.")
+
+
+@figure("69-gaps", "The query tiles of a key tile under three masks: gaps, and the numbers of those that are visited")
+def gaps_of_columns(f):
+    left, top, height, count = 72, 42, 15, 16
+    masks = (("documents", range(count), ("upper", 0, 5), ("lower", 11, 16), {5, 10}),
+             ("the same, causal", range(6, count), None, ("lower", 11, 16), {6, 7, 10}),
+             ("global tokens", range(count), ("upper", 1, 5), ("lower", 11, 16), {0, 5, 6, 9, 10}))
+    f.text(0, top - 6, "query tile", "faint", SMALL)
+    for i in range(count):
+        f.text(left - 12, top + height * i + 12, str(i), "faint", SMALL, "end")
+    for panel, (title, tiles, upper, lower, masked) in enumerate(masks):
+        x = left + 118 * panel
+        f.text(x, 16, title, size=SMALL, bold=True)
+        gaps = [gap for gap in (upper, lower) if gap]
+        hidden = {i for _, begin, end in gaps for i in range(begin, end)}
+        visited = [i for i in tiles if i not in hidden]
+        for i in range(count):
+            y = top + height * i
+            if i in visited:
+                f.cell(x, y, 44, height, str(visited.index(i)), "own" if i in masked else "shared", 0.4, size=SMALL)
+            else:
+                f.box(x, y, 44, height, line="pink" if i in hidden else "grid", dashed=True)
+        for name, begin, end in gaps:
+            f.text(x + 48, top + height * (begin + end) / 2 + 4, f"{name} gap", "pink", SMALL)
+    f.note(304, "Each column is a key tile, from the first query tile to the last. Numbers are those that a block counts: it turns "
+           "a number into a tile by adding the sizes of the gaps that begin at or before it. Orange tiles are masked. Tiles "
+           "before the diagonal are no gap; the range of the loop begins after them.")
 
 
 # --- The backward pass -----------------------------------------------------------------------------------------------
@@ -1722,6 +1776,23 @@ def hadamard_steps(f):
            "root mean square of 10.3, where it was 10 of 3.7.")
 
 
+@figure("74-columns", "Which columns of K and of Q a lane takes")
+def columns_of_lanes(f):
+    size, left = 25, 20
+    f.text(0, 14, "16 columns of K in bytes, as ldmatrix deals them out", bold=True)
+    f.text(0, 110, "A row of Q in shared memory", bold=True)
+    for c in range(16):
+        lane, place = c // 4, c // 4 * 2 + c % 2 + c % 4 // 2 * 8
+        f.cell(left + size * c, 24, size, 26, str(c), WARPS[lane], 0.35)
+        f.cell(left + size * place, 120, size, 26, str(c), WARPS[lane], 0.35)
+    for lane in range(4):
+        f.text(left + size * (4 * lane + 2), 66, f"lane {lane}", "faint", SMALL, "middle")
+        for half in range(2):
+            f.text(left + size * (2 * lane + 8 * half + 1), 162, f"lane {lane}", "faint", SMALL, "middle")
+    f.note(186, "A lane of mma takes its pairs of Q from places 2t and 2t + 8 on. The columns that K gives it are stored "
+           "there, so each element of Q meets its own column of K, and the order of the sum is all that changes.")
+
+
 @figure("80-line", "The key tiles of four requests in one line, and the shares of three blocks")
 def line_of_tiles(f):
     cell, top, place = 42, 60, 0
@@ -1789,6 +1860,49 @@ def shared_prefix(f):
     f.text(left + cell * 6 + 17, 256, "O, m, l", anchor="middle", size=SMALL)
     f.note(280, "Four query heads share a key/value head, so a request has 4 rows, and 4 requests fill a tile of 16. The first "
            "pass leaves O, m and l of each row in fp32; there the second pass begins, with the keys that a request has alone.")
+
+
+@figure("83-tiles", "One tile of the prefix's pass: 16 rows that the warps share by keys, and 64 rows, 16 for each warp")
+def prefix_tiles(f):
+    left, key, row, keys = 96, 60, 30, 128
+    f.text(left + 2 * key, 14, f"{keys} keys of a tile", "faint", SMALL, "middle")
+    f.text(0, 36, "82: 16 rows", bold=True)
+    for warp, color in enumerate(WARPS):
+        f.cell(left + key * warp, 22, key, row, f"warp {warp}", color, 0.35, size=SMALL, line="grid")
+    f.text(left + 4 * key + 10, 41, "merge", size=SMALL)
+    f.text(0, 88, "83: 64 rows", bold=True)
+    for warp, color in enumerate(WARPS):
+        f.cell(left, 74 + row * warp, 4 * key, row, f"warp {warp}: rows {16 * warp} to {16 * warp + 15}", color, 0.35, size=SMALL,
+               line="grid")
+    f.box(left, 22, 4 * key, row, None, line="text")
+    f.box(left, 74, 4 * key, 4 * row, None, line="text")
+    f.note(216, "Scores of one key tile. In both pictures the block reads the same 64 KB of K and V (d = 128). Above, each warp has "
+           "32 of the keys, and the warps' m, l and O merge after the last tile. Below, each warp has all keys for rows of its own, "
+           "and nothing merges in the block.")
+
+
+@figure("84-band", "Scores of eight key tiles and the band around phi: m is phi until a score leaves the band")
+def band_of_scores(f):
+    left, size, middle, reach = 60, 42, 96, 42  # of a key tile; y of phi, and half of the band
+    far = 5  # the first tile with a score outside
+    f.box(left, middle - reach, size * 8, 2 * reach, "shared", 0.14, line=None)
+    f.line((left, middle), (left + size * 8, middle), color="shared", thick=1.6)
+    f.text(left - 8, middle + 5, "phi", "shared", anchor="end", bold=True)
+    f.text(left - 8, middle - reach + 9, "+ band", "shared", SMALL, "end")
+    f.text(left - 8, middle + reach, "- band", "shared", SMALL, "end")
+    heights = (8, -20, 26, -6, -28, 14, 30, -15, 3, -34, 21, -11, 18, -25, 6, 64, -9, 33, -18, 50, 12, -30, 24, 1)
+    for n, height in enumerate(heights):
+        out = abs(height) > reach
+        f.box(left + 7 + 14 * n - 3, middle - height - 3, 6, 6, "pink" if out else "own", 0.9, line=None)
+    for j in range(9):
+        f.line((left + size * j, 22), (left + size * j, 164), color="grid")
+    for j in range(8):
+        f.text(left + size * (j + 0.5), 16, str(j), "faint", SMALL, "middle")
+    f.text(left - 8, 16, "key tile", "faint", SMALL, "end")
+    f.cell(left, 172, size * far, 24, "m = phi: a vote for each tile", "shared", 0.25, size=SMALL)
+    f.cell(left + size * far, 172, size * (8 - far), 24, "m = running maximum", "pink", 0.3, size=SMALL)
+    f.note(220, "Scores of a warp. One of tile 5 lies outside of the band: there m rises from phi to it, and O and l so far are "
+           "rescaled, as in every online softmax. Nothing is computed anew.")
 
 
 @figure("93-tiles", "The scores of a head in tiles of 64 and of 256 keys, and how often O leaves the block")

@@ -1,4 +1,4 @@
-"""The Python package: what a call costs the host, and what a model and a training gain."""
+"""The Python package: what a call costs the host, what a model and a training gain, and ring attention on several GPUs."""
 
 from blocks import NOT_RECORDED, block
 from markdown import table, titled
@@ -55,3 +55,20 @@ def package(sources, *_):
     tables = [overheads(record.overhead_us), *([tokens(record.llama)] if "llama" in record else []),
               *trainings(record.training)]
     return f"{label(record)}, with PyTorch {record.torch}:\n" + "".join(titled(*each) for each in tables)
+
+
+@block("python-ring")
+def ring(sources, *_):
+    record = sources.record("h200-ring", "ring")
+    if not record:
+        return NOT_RECORDED
+    alone = {row.N: row for row in record.rows if row.name == "one GPU"}
+    rows = []
+    for row in record.rows:
+        speeds = [f"{row[what]:.2f} ({alone[row.N][what] / row[what]:.2f}x)" for what in ("forward", "forward and backward")]
+        apart = f"{max(row.difference.values()):.1e}" if "difference" in row else ""
+        rows.append([f"{row.N:,}", row.name, str(row.ranks), *speeds, apart])
+    columns = [">N", "attention", ">GPUs", ">forward", ">forward and backward", ">largest difference from one GPU"]
+    failed = "".join(f"\n{name} did not run: {why}\n" for name, why in record.failed.items())
+    return (f"{label(record)}, with PyTorch {record.torch}, in milliseconds, and in brackets the speedup over one GPU:\n\n"
+            f"{table(columns, rows)}{failed}")

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/results"
 WHAT = {"timing": "a timing measurement", "profile": "a profile", "verification": "a verification",
         "python": "of the Python package", "aarch64": "of the stages on aarch64",
-        "peer-tests": "of another project's tests", "triton": "of the kernels in Triton"}
+        "peer-tests": "of another project's tests", "triton": "of the kernels in Triton", "ring": "of ring attention"}
 # That a problem may have, in this order
 FEATURES = ("window", "columns", "documents", "lengths", "pages", "prefix", "tiles", "dropout", "ranks")
 

@@ -61,7 +61,7 @@ void take_turns([[maybe_unused]] Device& device, [[maybe_unused]] const Stage& s
 void note_work(Work& work, Device& device, const Stage& stage, const Case& c) {
     work.counters = device.counters();
     work.workspace_bytes =
-        Workspace::bytes(device, stage, part_case(c, stage.chunks, 0).shape);  // of the largest part
+        Workspace::bytes(device, stage, part_case(stage, c, 0).shape, c.features.ranks);  // the largest part
     if (c.features.ranks > 1) add_traffic(work, device.traffic());
 }
 
@@ -137,7 +137,10 @@ Case telling_case(const Stage& stage) {
     }
     if (regime == "paged") c.features.page_size = 16;
     if (regime == "prefix") c.features = {.lengths = "1100,2048,1300,1900", .page_size = 16, .prefix = 1024};
-    if (takes(stage, Feature::ranks)) c.features.ranks = 4, c.shape.Nq = c.shape.Nk = 1024;
+    if (takes(stage, Feature::ranks)) {
+        c.features.ranks = 4;
+        if (stage.divides_rows) c.shape.Nq = c.shape.Nk = 1024;
+    }
     c.causal = regime == "causal" || regime.ends_with("wide") || c.features.ranks > 1;
     c.pass = stage.pass;
     return c;

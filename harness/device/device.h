@@ -16,7 +16,7 @@ namespace ladder {
 
 /// What one of several ranks did.
 struct Traffic {
-    std::uint64_t messages = 0;                ///< that it sent, of K and V together
+    std::uint64_t messages = 0;                ///< that it sent: of K and V together, or to all others
     std::uint64_t bytes = 0;                   ///< of these
     std::uint64_t exposed_bytes = 0;           ///< of these, bytes of messages during which it ran no kernel
     std::vector<std::uint64_t> products = {};  ///< of its kernels in each step, as Counters::wgmma_columns

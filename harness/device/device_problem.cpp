@@ -2,18 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
+#include "harness/base/parallel.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/cache.h"
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
+#include "harness/problem/tensors.h"
 #include "harness/problem/tiles.h"
+#include "simt/e4m3.h"
 
 namespace ladder {
 namespace {
-
-constexpr std::uint16_t no_number = 0xffff;  // NaN in either type
 
 Buffer uploaded(Device& device, const Case& c, Tensor tensor, const std::vector<std::uint16_t>& dense,
                 const char* name) {
@@ -64,11 +67,27 @@ bool is_backward(const Case& c) {
     return c.pass == Pass::backward;
 }
 
+/// The opposite of upload().
+std::vector<std::uint16_t> downloaded(Device& device, const void* data, const Placement& placed) {
+    const auto* at = static_cast<const std::uint16_t*>(data);
+    std::vector<std::uint16_t> dense(placed.count()), image(placed.is_sparse() ? 0 : placed.span());
+    device.download(image.data(), at, image.size() * sizeof(image[0]));
+    auto to = dense.begin();
+    placed.for_each_row([&](std::size_t offset) {
+        if (image.empty()) device.download(&*to, at + offset, placed.d * sizeof(*to));
+        if (!image.empty()) std::copy_n(image.begin() + static_cast<std::ptrdiff_t>(offset), placed.d, to);
+        to += placed.d;
+    });
+    return dense;
+}
+
 }  // namespace
 
-void upload(Device& device, void* data, const Placement& placed, const std::uint16_t* dense) {
-    const std::size_t row_bytes = placed.d * sizeof(std::uint16_t);
-    auto* at = static_cast<std::uint16_t*>(data);
+template <class Element>
+void upload(Device& device, void* data, const Placement& placed, const Element* dense) {
+    constexpr auto no_number = static_cast<Element>(-1);  // NaN in each type
+    const std::size_t row_bytes = placed.d * sizeof(Element);
+    auto* at = static_cast<Element*>(data);
     if (placed.is_sparse()) {
         placed.for_each_row([&](std::size_t offset) {
             device.upload(at + offset, dense, row_bytes);
@@ -77,16 +96,18 @@ void upload(Device& device, void* data, const Placement& placed, const std::uint
         return;
     }
     if (placed.row == placed.d && placed.span() == placed.count()) {
-        device.upload(at, dense, placed.span() * sizeof(std::uint16_t));
+        device.upload(at, dense, placed.span() * sizeof(Element));
         return;
     }
-    std::vector<std::uint16_t> image(placed.span(), no_number);
+    std::vector<Element> image(placed.span(), no_number);
     placed.for_each_row([&](std::size_t offset) {
         std::memcpy(image.data() + offset, dense, row_bytes);
         dense += placed.d;
     });
-    device.upload(at, image.data(), image.size() * sizeof(std::uint16_t));
+    device.upload(at, image.data(), image.size() * sizeof(Element));
 }
+template void upload(Device&, void*, const Placement&, const std::uint16_t*);
+template void upload(Device&, void*, const Placement&, const std::uint8_t*);
 
 DeviceInputs::DeviceInputs(Device& device, const Case& c, const Inputs& inputs)
     : Q(uploaded(device, c, Tensor::Q, inputs.Q, "Q")),
@@ -162,6 +183,51 @@ Addresses DeviceInputs::addresses() const {
             .block_table = block_table.data()};
 }
 
+namespace {
+
+RoundedCache::Rounded in_e4m3(Device& device, const Case& c, Tensor tensor, const Buffer& of_16_bits) {
+    constexpr float largest_e4m3 = 448;
+    const Placement placed = placement(c, tensor);
+    const auto dense = downloaded(device, of_16_bits.data(), placed);
+    std::vector<std::uint8_t> numbers(dense.size());
+    std::vector<float> scale_of(std::size_t(placed.B) * placed.heads);
+    const std::size_t size = std::size_t(placed.N) * placed.d;  // of a head
+    with_type(c.dtype, [&](auto type) {
+        parallel_for(static_cast<int>(scale_of.size()), [&](int head) {
+            const auto* from = reinterpret_cast<const decltype(type)*>(dense.data() + head * size);
+            float largest = 0x1p-100f;  // its reciprocal is finite in fp32
+            for (std::size_t i = 0; i < size; ++i)
+                largest = std::max(largest, std::abs(static_cast<float>(from[i])));
+            scale_of[head] = largest / largest_e4m3;
+            const float inverse = largest_e4m3 / largest;
+            for (std::size_t i = 0; i < size; ++i) {
+                const auto number = simt::round_to<simt::e4m3>(static_cast<float>(from[i]) * inverse);
+                numbers[head * size + i] = number.bits;
+            }
+        });
+    });
+    const bool of_keys = tensor == Tensor::K;
+    Buffer placed_numbers(device, placed.span(), of_keys ? "K" : "V", false);
+    upload(device, placed_numbers.data(), placed, numbers.data());
+    return {std::move(placed_numbers), uploaded(device, scale_of, of_keys ? "scales of K" : "scales of V")};
+}
+
+}  // namespace
+
+RoundedCache::RoundedCache(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs) {
+    if (stage.products != Products::of_8_bit_cache) return;
+    K.emplace(in_e4m3(device, c, Tensor::K, inputs.K));
+    V.emplace(in_e4m3(device, c, Tensor::V, inputs.V));
+}
+
+void RoundedCache::put_into(Problem& problem) const {
+    if (!K) return;
+    problem.K.data = K->numbers.data();
+    problem.V.data = V->numbers.data();
+    problem.K_scales = static_cast<const float*>(K->scales.data());
+    problem.V_scales = static_cast<const float*>(V->scales.data());
+}
+
 const Stage* last_forward(const Device& device, const Case& c) {
     Case forward = c;
     forward.pass = Pass::forward;
@@ -177,13 +243,15 @@ const Stage* last_forward(const Device& device, const Case& c) {
     return last;
 }
 
-DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs)
+DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs,
+                             int ranks)
     : O(Room(device, c, true).of(Tensor::O, "O", !is_backward(c))),
       L(Room(device, c, true).L(!is_backward(c))),
       dQ(Room(device, c, true).of(Tensor::dQ, "dQ", is_backward(c))),
       dK(Room(device, c, true).of(Tensor::dK, "dK", is_backward(c))),
       dV(Room(device, c, true).of(Tensor::dV, "dV", is_backward(c))),
-      workspace(device, stage, c.shape) {
+      cache(device, stage, c, inputs),
+      workspace(device, stage, c.shape, ranks) {
     require_taken(stage, c);
     Addresses at = inputs.addresses();
     if (is_backward(c)) {
@@ -195,6 +263,7 @@ DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, 
         at.L = static_cast<float*>(L.data());
     }
     problem = make_problem(c, at);
+    cache.put_into(problem);
     problem.workspace = workspace.data();
     problem.sm_count = device.sm_count();
 }

@@ -2,6 +2,8 @@
 /// A stage's problem with all its memory on a device.
 #pragma once
 
+#include <optional>
+
 #include "harness/device/device.h"
 #include "harness/device/stopwatch.h"
 #include "harness/device/workspace.h"
@@ -11,7 +13,9 @@
 namespace ladder {
 
 /// Copies the (B, heads, N, d) tensor at `dense`, of the host, to where a placement at `data` has it.
-void upload(Device& device, void* data, const Placement& placement, const std::uint16_t* dense);
+/// Elements have 8 or 16 bits.
+template <class Element>
+void upload(Device& device, void* data, const Placement& placement, const Element* dense);
 
 /// The inputs of one case on the device, which stages can share. Between rows there is NaN, unless they are
 /// too far apart, and so there is where no request has a key. Throws CannotRun.
@@ -34,17 +38,32 @@ struct DeviceInputs {
     Buffer block_table;  ///< block_table(); else empty
 };
 
+/// K and V in e4m3 for a stage with Products::of_8_bit_cache, otherwise empty: rounded on the host from the
+/// 16 bits that the device has, at the same places. An element becomes the nearest number to it in units of
+/// its head's scale, in which the largest is 448. Throws CannotRun.
+struct RoundedCache {
+    RoundedCache(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs);
+    void put_into(Problem& problem) const;
+
+    struct Rounded {
+        Buffer numbers, scales;
+    };
+    std::optional<Rounded> K, V;
+};
+
 /// The last rung that computes attention of the problem in 16 bits on the device, or null: of those with the
 /// fewest features that have all of the problem's.
 const Stage* last_forward(const Device& device, const Case& c);
 
 /// One stage's outputs and workspace, and the problem that points to them and to the inputs: to be timed or
-/// profiled. Throws CannotRun.
+/// profiled. Of several ranks, the case is the part of one. Throws CannotRun.
 struct DeviceProblem {
-    DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs);
+    DeviceProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs,
+                  int ranks = 1);
 
     Buffer O, L;        ///< of the forward pass, else empty
     Buffer dQ, dK, dV;  ///< of the backward pass, else empty
+    RoundedCache cache;
     Workspace workspace;
     Problem problem;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -29,6 +30,7 @@ struct Nccl {
     int (*group_end)();
     int (*send)(const void*, std::size_t, int type, int peer, Comm, cudaStream_t);
     int (*receive)(void*, std::size_t, int type, int peer, Comm, cudaStream_t);
+    int (*all_gather)(const void*, void*, std::size_t, int type, Comm, cudaStream_t);
     int (*all_reduce)(const void*, void*, std::size_t, int type, int operation, Comm, cudaStream_t);
     const char* (*error_string)(int);
 
@@ -60,6 +62,7 @@ struct Nccl {
         find(group_end, "ncclGroupEnd");
         find(send, "ncclSend");
         find(receive, "ncclRecv");
+        find(all_gather, "ncclAllGather");
         find(all_reduce, "ncclAllReduce");
         find(error_string, "ncclGetErrorString");
     }
@@ -95,7 +98,12 @@ struct NcclGroup::Member {
     cudaEvent_t computed = nullptr, sending = nullptr, arrived = nullptr;
     float* number = nullptr;                           ///< what align() adds up
     std::optional<std::vector<Message>> started = {};  ///< and not yet handed to NCCL
-    std::uint64_t rounds = 0;                          ///< of messages that have been handed to NCCL
+    struct Parts {
+        std::byte* data;
+        std::size_t bytes;
+    };
+    std::optional<Parts> gathering = {};  ///< the same of parts of all ranks
+    std::uint64_t rounds = 0;             ///< of messages that have been handed to NCCL
 };
 
 /// Hands all ranks' messages of a round to NCCL together, once each has started its own: no rank is left to
@@ -119,7 +127,7 @@ class NcclRing final : public Ring {
         for (const Message& m : messages) traffic.bytes += m.send_bytes;
         check(cudaEventRecord(own_.computed, own_.kernels), "record an event");
         const std::uint64_t round = own_.rounds + 1;
-        if (all_have_started()) group_.send_all();
+        if (all_have(&NcclGroup::Member::started)) group_.send_all();
         turns_.wait_until(rank_, [this, round] { return own_.rounds == round; });
         // The message's kernel is to start before the next one, which would leave it no multiprocessor.
         check(cudaStreamWaitEvent(own_.kernels, own_.sending), "wait for an event");
@@ -131,14 +139,26 @@ class NcclRing final : public Ring {
         in_flight_ = false;
     }
 
+    // In the stream of the kernels: it needs no event, and a kernel leaves it the multiprocessors.
+    void all_gather(void* parts, std::size_t bytes) override {
+        if (in_flight_) throw CheckFailed("it gathers parts before it has waited for its last message");
+        own_.gathering = {static_cast<std::byte*>(parts), bytes};
+        Traffic& traffic = group_.traffic_[rank_];
+        traffic.messages += 1, traffic.bytes += bytes * (ranks() - 1);
+        const std::uint64_t round = own_.rounds + 1;
+        if (all_have(&NcclGroup::Member::gathering)) group_.gather_all();
+        turns_.wait_until(rank_, [this, round] { return own_.rounds == round; });
+    }
+
     void require_end() const {
         if (in_flight_) throw CheckFailed("it ends before it has waited for its last message");
     }
 
   private:
-    bool all_have_started() const {
+    template <class T>
+    bool all_have(std::optional<T> NcclGroup::Member::*what) const {
         return std::all_of(group_.members_.begin(), group_.members_.end(),
-                           [](const auto& member) { return member->started.has_value(); });
+                           [=](const auto& member) { return (*member.*what).has_value(); });
     }
 
     NcclGroup& group_;
@@ -211,10 +231,25 @@ void NcclGroup::send_all() {
     }
 }
 
+void NcclGroup::gather_all() {
+    const Nccl& nccl = Nccl::loaded();
+    std::vector<std::size_t> of_ranks;
+    for (const auto& m : members_) of_ranks.push_back(m->gathering->bytes);
+    require_same_parts(of_ranks);
+    nccl.check(nccl.group_start(), "start a group");
+    for (const auto& m : members_) {
+        const auto [data, bytes] = *m->gathering;  // in place: a rank's own part lies where it belongs
+        nccl.check(nccl.all_gather(data + m->gpu * bytes, data, bytes, Nccl::bytes, m->comm, m->kernels),
+                   "gather");
+    }
+    nccl.check(nccl.group_end(), "gather");
+    for (const auto& m : members_) m->gathering.reset(), m->rounds += 1;
+}
+
 void NcclGroup::start(const std::function<void(const Problem&)>& run_stage,
                       const std::vector<Problem>& problems, const Shape& whole) {
     traffic_.assign(ranks(), {});
-    for (const auto& m : members_) m->started.reset(), m->rounds = 0;
+    for (const auto& m : members_) m->started.reset(), m->gathering.reset(), m->rounds = 0;
     Turns turns(ranks(), 1);
     turns.run([&](int rank) {
         const CurrentGpu current(rank);

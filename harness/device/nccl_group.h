@@ -36,6 +36,7 @@ class NcclGroup {
     friend class NcclRing;
     struct Member;
     void send_all();
+    void gather_all();
     void abort();
 
     std::vector<std::unique_ptr<Member>> members_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <thread>
@@ -80,6 +82,14 @@ void Turns::rethrow() const {
     }
 }
 
+void require_same_parts(const std::vector<std::size_t>& bytes) {
+    for (std::size_t rank = 1; rank < bytes.size(); ++rank) {
+        if (bytes[rank] == bytes[0]) continue;
+        throw CheckFailed(
+            fmt::format("rank {} gives {} bytes to all, and rank 0 gives {}", rank, bytes[rank], bytes[0]));
+    }
+}
+
 void require_same_sizes(const std::vector<Message>& sent, const std::vector<Message>& expected, int rank,
                         int ranks) {
     const auto require = [&](std::size_t sends, std::size_t expects, const char* what) {
@@ -98,6 +108,9 @@ namespace {
 /// A rank, as its neighbours see it
 struct Seat {
     std::optional<std::vector<Message>> sent = {};  ///< since start(), until the next rank took it
+    const std::byte* part = nullptr;                ///< what it gives to all others, of so many bytes
+    std::size_t part_bytes = 0;
+    int given = 0, gathered = 0;  ///< all_gather() calls that it has started, and that have all parts
     Traffic traffic = {};
 };
 
@@ -107,6 +120,7 @@ class MemoryRing final : public Ring {
         : turns_(turns),
           whole_(whole),
           rank_(rank),
+          seats_(seats),
           own_(seats[rank]),
           previous_(seats[(rank + turns.ranks() - 1) % turns.ranks()]) {}
 
@@ -147,6 +161,31 @@ class MemoryRing final : public Ring {
         pending_.reset();
     }
 
+    void all_gather(void* parts, std::size_t bytes) override {
+        if (pending_) throw CheckFailed("it gathers parts before it has waited for its last message");
+        const std::uint64_t sent = bytes * (seats_.size() - 1);
+        own_.traffic.messages += 1, own_.traffic.bytes += sent, own_.traffic.exposed_bytes += sent;
+        own_.part = static_cast<std::byte*>(parts) + rank_ * bytes, own_.part_bytes = bytes;
+        own_.given += 1;
+        end_step();
+        const auto all = [this](int Seat::*calls) {
+            return std::all_of(seats_.begin(), seats_.end(),
+                               [&](const Seat& seat) { return seat.*calls >= own_.given; });
+        };
+        wait_until([&] { return all(&Seat::given); });
+        {
+            const simt::DuringLaunch memory_is_accessible;
+            std::vector<std::size_t> of_ranks;
+            for (const Seat& seat : seats_) of_ranks.push_back(seat.part_bytes);
+            require_same_parts(of_ranks);
+            for (std::size_t r = 0; r < seats_.size(); ++r)
+                if (&seats_[r] != &own_)
+                    std::memcpy(static_cast<std::byte*>(parts) + r * bytes, seats_[r].part, bytes);
+        }
+        own_.gathered += 1;
+        wait_until([&] { return all(&Seat::gathered); });  // until then the others read this rank's part
+    }
+
     void end() {
         end_step();
         if (pending_) throw CheckFailed("it ends before it has waited for its last message");
@@ -168,6 +207,7 @@ class MemoryRing final : public Ring {
     Turns& turns_;
     const Shape& whole_;
     const int rank_;
+    const std::vector<Seat>& seats_;
     Seat &own_, &previous_;
     std::optional<std::vector<Message>> pending_;
     simt::Counters of_others_ = simt::counters();

@@ -47,11 +47,36 @@ class Turns {
     int failed_rank_ = -1;
 };
 
+/// The ring that a stage sees until the end of this scope, while it is asked for its workspace: it has ranks,
+/// but sends nothing. None for a single rank.
+class RingToCome final : public Ring {
+  public:
+    explicit RingToCome(int ranks) : ranks_(ranks) {
+        if (ranks > 1) ring() = this;
+    }
+    ~RingToCome() override { ring() = nullptr; }
+    RingToCome(const RingToCome&) = delete;
+
+    int rank() const override { return 0; }
+    int ranks() const override { return ranks_; }
+    int Nq() const override { return 0; }
+    int Nk() const override { return 0; }
+    void start(std::initializer_list<Message>) override { wait(); }
+    void wait() override { throw CheckFailed("it sends a message before it runs"); }
+    void all_gather(void*, std::size_t) override { wait(); }
+
+  private:
+    const int ranks_;
+};
+
 /// A ring of ranks that share this process's memory. A message lands as late as it may: when it is waited
 /// for, and what is received is NaN until then. Throws as Turns::run().
 std::vector<Traffic> run_in_memory(const std::function<void(const Problem&)>& run_stage,
                                    const std::vector<Problem>& problems, const Shape& whole,
                                    std::uint64_t seed);
+
+/// Throws CheckFailed unless each rank gives as many bytes as rank 0.
+void require_same_parts(const std::vector<std::size_t>& bytes);
 
 /// Throws CheckFailed unless rank - 1 sends as many messages as this rank expects of it, each as long.
 void require_same_sizes(const std::vector<Message>& sent, const std::vector<Message>& expected, int rank,

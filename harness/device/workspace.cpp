@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "harness/device/ranks.h"
+
 namespace ladder {
 namespace {
 
@@ -15,7 +17,8 @@ std::size_t ask(const std::function<std::size_t(const Shape&, int)>& bytes, cons
 
 }  // namespace
 
-std::size_t Workspace::bytes(const Device& device, const Stage& stage, const Shape& shape) {
+std::size_t Workspace::bytes(const Device& device, const Stage& stage, const Shape& shape, int ranks) {
+    const RingToCome of_ranks(ranks);
     return ask(device.ready(stage).workspace_bytes, device, shape);
 }
 
@@ -23,9 +26,9 @@ std::size_t Workspace::counter_bytes(const Device& device, const Stage& stage, c
     return ask(device.ready(stage).counter_bytes, device, shape);
 }
 
-Workspace::Workspace(Device& device, const Stage& stage, const Shape& shape)
+Workspace::Workspace(Device& device, const Stage& stage, const Shape& shape, int ranks)
     : device_(device),
-      buffer_(device, bytes(device, stage, shape), "workspace", true),
+      buffer_(device, bytes(device, stage, shape, ranks), "workspace", true),
       counters_(buffer_.bytes() - counter_bytes(device, stage, shape)) {
     fill(counters_, buffer_.bytes(), 0);
 }

@@ -13,10 +13,10 @@ namespace ladder {
 class Workspace {
   public:
     /// The counters are 0, the rest is undefined. Throws CannotRun.
-    Workspace(Device& device, const Stage& stage, const Shape& shape);
+    Workspace(Device& device, const Stage& stage, const Shape& shape, int ranks = 1);
 
-    /// What it takes.
-    static std::size_t bytes(const Device& device, const Stage& stage, const Shape& shape);
+    /// What it takes. The shape is that of a rank's part, if there are several.
+    static std::size_t bytes(const Device& device, const Stage& stage, const Shape& shape, int ranks = 1);
     /// How many of these, at the end, are counters.
     static std::size_t counter_bytes(const Device& device, const Stage& stage, const Shape& shape);
 

@@ -85,7 +85,8 @@ bool read(std::string_view value, Pass& pass) {
 }
 
 bool read(std::string_view value, Products& products) {
-    products = value == "Products::of_8_bits"        ? Products::of_8_bits
+    products = value == "Products::of_8_bit_cache"   ? Products::of_8_bit_cache
+               : value == "Products::of_8_bits"      ? Products::of_8_bits
                : value == "Products::of_8_promoted"  ? Products::of_8_promoted
                : value == "Products::of_8_in_blocks" ? Products::of_8_in_blocks
                : value == "Products::of_8_rotated"   ? Products::of_8_rotated
@@ -188,6 +189,7 @@ Stage read_declaration(const fs::path& path) {
                                 : key == ".pass"            ? read(value, stage.pass)
                                 : key == ".diff_budget"     ? read(value, stage.diff_budget)
                                 : key == ".chunks"          ? read(value, stage.chunks)
+                                : key == ".divides_rows"    ? read(value, stage.divides_rows)
                                 : key == ".repeats_exactly" ? read(value, stage.repeats_exactly)
                                 : key == ".tilings"         ? read(value, stage.tilings)
                                 : key == ".takes"           ? read(value, stage.takes)

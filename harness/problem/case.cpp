@@ -176,13 +176,15 @@ std::string why_not_taken(const Stage& stage, const Case& c) {
     const auto [Nq, Nk] = std::pair(c.shape.Nq, c.shape.Nk);
     if (c.layout != Layout::bhnd)
         return fmt::format("{} takes K and V in one piece on several ranks: --layout bhnd", stage.folder());
-    if (c.causal && Nq != Nk) {
+    if (c.causal && Nq != Nk && stage.divides_rows) {
         return fmt::format("{} takes a causal mask on several ranks for as many keys as query rows alone",
                            stage.folder());
     }
-    if (const int chunks = stage.chunks * c.features.ranks; std::min(Nq, Nk) < chunks) {
-        return fmt::format("{} cuts a sequence for {} ranks into {} chunks: {} rows are too few",
-                           stage.folder(), c.features.ranks, chunks, std::min(Nq, Nk));
+    const int chunks = stage.chunks * c.features.ranks, rows = stage.divides_rows ? std::min(Nq, Nk) : Nk;
+    if (rows < chunks) {
+        return fmt::format("{} cuts a sequence for {} ranks into {} chunks: {} {} are too few",
+                           stage.folder(), c.features.ranks, chunks, rows,
+                           stage.divides_rows ? "rows" : "keys");
     }
     return "";
 }

@@ -186,13 +186,14 @@ double flops(const Shape& shape, bool causal, Pass pass, const Features& feature
     return pass == Pass::forward ? forward : 2.5 * forward;
 }
 
-double unavoidable_bytes(const Shape& shape, Pass pass, const Features& features) {
+double unavoidable_bytes(const Shape& shape, Pass pass, const Features& features, Products products) {
     const double query_rows = double(shape.B) * shape.H * shape.Nq;
     const std::vector<int> lengths = lengths_of({.shape = shape, .features = features});
     const double keys =
         lengths.empty() ? double(shape.B) * shape.Nk : std::accumulate(lengths.begin(), lengths.end(), 0.0);
     const double key_rows = shape.Hkv * (keys - (shape.B - 1.0) * features.prefix);
-    return (pass == Pass::forward ? 2 : 4) * (query_rows + key_rows) * shape.d * sizeof(std::uint16_t);
+    const double words = query_rows + (products == Products::of_8_bit_cache ? key_rows / 2 : key_rows);
+    return (pass == Pass::forward ? 2 : 4) * words * shape.d * sizeof(std::uint16_t);
 }
 
 bool counts_bytes(const Shape& shape) {

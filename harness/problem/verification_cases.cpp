@@ -367,8 +367,9 @@ std::vector<Case> corners(const Stage& stage, Cover how) {
 }
 
 /// A sequence that 2, 3, 4 and 8 ranks divide: chunks of a row each; ragged ones of grouped heads under a
-/// mask; of several tiles; and without a mask more keys than rows. Every kind of input but the last, and
-/// scale.
+/// mask; of several tiles; and without a mask more keys than rows. Or a cache of as many parts: with less
+/// than a key for each of 16 rows, with a tile and more, and under a mask that crosses several parts. Every
+/// kind of input but the last, and scale.
 std::vector<Case> divided(const Stage& stage, Cover how) {
     std::vector<Case> cases;
     const auto& inputs = input_kinds();
@@ -385,9 +386,18 @@ std::vector<Case> divided(const Stage& stage, Cover how) {
                          .multiprocessors = machines[k % std::size(machines)]});
     };
     for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
-        const int d = stage.head_dims[k], Br = stage.tilings[k].Br;
+        const int d = stage.head_dims[k], Br = stage.tilings[k].Br, Bc = stage.tilings[k].Bc;
         for (const int P : {2, 3, 4, 8}) {
             if (k > 0 && P > 3) continue;
+            if (!stage.divides_rows) {
+                add({1, 8, 2, 1, 70 * P + 5, d}, P, true);
+                add({2, 4, 1, 16, 2 * P + 1, d}, P, true);
+                if (how == Cover::each) continue;
+                add({1, 3, 3, 5, P, d}, P, false);
+                add({1, 6, 2, 7, (Bc + 9) * P + 1, d}, P, true);
+                add({2, 4, 1, 33, 17 * P + 3, d}, P, false);
+                continue;
+            }
             add({2, 2, 1, 2 * P, 2 * P, d}, P, true);
             add({1, 3, 1, 45 * P - 2, 45 * P - 2, d}, P, true);
             if (how == Cover::each) continue;

@@ -69,12 +69,12 @@ std::optional<Ratio> speedup(const std::vector<Row>& rows, int over_stage, const
     return speedup(*before->timing, *row.timing);
 }
 
-void derive_rate(Measurement& m, const Ceilings& ceilings) {
+void derive_rate(Measurement& m, const Ceilings& ceilings, Products products = Products::of_16_bits) {
     if (!m.timing) return;
     const bool bytes = counts_bytes(m.shape);
     const double seconds = m.timing->median_ms * 1e-3;
     m.unit = bytes ? "GB/s" : "TFLOP/s";
-    m.rate = bytes ? unavoidable_bytes(m.shape, m.pass, m.features) / seconds * 1e-9
+    m.rate = bytes ? unavoidable_bytes(m.shape, m.pass, m.features, products) / seconds * 1e-9
                    : flops(m.shape, m.causal, m.pass, m.features) / seconds * 1e-12;
     const auto gemm = m.dtype == DType::fp16 ? ceilings.fp16_tflops : ceilings.bf16_tflops;
     const auto ceiling = bytes ? ceilings.copy_gbs : gemm;
@@ -142,7 +142,8 @@ std::string long_name(const ProblemLabel& problem) {
 
 void derive(Results& results) {
     for (Row& row : results.rows) {
-        derive_rate(row, results.ceilings);
+        const Stage* known = find_stage(row.stage);
+        derive_rate(row, results.ceilings, known != nullptr ? known->products : Products::of_16_bits);
         const bool valid = row.timing && row.verified;
         row.over_parent = valid ? speedup(results.rows, row.parent, row) : std::nullopt;
         row.over_baseline = valid ? speedup(results.rows, 0, row) : std::nullopt;

@@ -182,8 +182,9 @@ class Contestant {
             of_ranks_ = inputs_of_ranks(device, stage, c, downloaded_inputs(device, whole.front()));
         for (const DeviceInputs& inputs : inputs_of(whole)) {
             const auto rank = static_cast<int>(runs_.size());
-            const DeviceProblem& run = runs_.emplace_back(device.of_rank(rank, c.features.ranks), stage,
-                                                          part_case(c, stage.chunks, rank), inputs);
+            const DeviceProblem& run =
+                runs_.emplace_back(device.of_rank(rank, c.features.ranks), stage, part_case(stage, c, rank),
+                                   inputs, c.features.ranks);
             problems_.push_back(run.problem);
             for (const auto* output : {&run.O, &run.L, &run.dQ, &run.dK, &run.dV}) {
                 if (output->bytes() == 0) continue;
@@ -205,7 +206,7 @@ class Contestant {
     void fetch() {
         int rank = 0;
         for (const DeviceProblem& run : runs_) {
-            add_part(case_, stage_.chunks, rank++,
+            add_part(stage_, case_, rank++,
                      {downloaded<std::uint16_t>(device_, run.O), downloaded<float>(device_, run.L),
                       downloaded<std::uint16_t>(device_, run.dQ), downloaded<std::uint16_t>(device_, run.dK),
                       downloaded<std::uint16_t>(device_, run.dV)},

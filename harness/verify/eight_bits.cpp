@@ -100,6 +100,10 @@ EightBits EightBits::of(const Matrix& X, const Eigen::VectorXi& rows, Eigen::Ind
     return rounded;
 }
 
+EightBits EightBits::of(const Matrix& X) {
+    return of(X, Eigen::VectorXi::LinSpaced(X.rows(), 0, static_cast<int>(X.rows()) - 1), X.rows());
+}
+
 EightBitHead round_head(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V,
                         double scale, Products products) {
     const bool rotates = products >= Products::of_8_rotated;
@@ -107,7 +111,7 @@ EightBitHead round_head(const Matrix& Q, const Eigen::VectorXi& rows, const Matr
         products >= Products::of_8_in_blocks ? block_rows : std::max(Q.rows(), K.rows());
     const Eigen::VectorXi keys = Eigen::VectorXi::LinSpaced(K.rows(), 0, static_cast<int>(K.rows()) - 1);
     return {EightBits::of(rotates ? rotated(Q) : Q, rows, together),
-            EightBits::of(rotates ? rotated(K) : K, keys, together), EightBits::of(V, keys, V.rows()),
+            EightBits::of(rotates ? rotated(K) : K, keys, together), EightBits::of(V),
             rotates ? scale / static_cast<double>(Q.cols()) : scale};
 }
 

@@ -17,6 +17,9 @@ struct EightBits {
     /// rounded from x (448 / max(|X|, 2^-100)).
     static EightBits of(const reference::Matrix& X, const Eigen::VectorXi& rows, Eigen::Index together);
 
+    /// The same of all rows, with one scale.
+    static EightBits of(const reference::Matrix& X);
+
     reference::Matrix values() const { return scales.asDiagonal() * numbers; }
 };
 

@@ -163,7 +163,8 @@ struct EightBitErrors {
 /// Fills in O and L.
 template <class T>
 void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, Products products) {
-    const bool quantized = products != Products::of_16_bits;
+    const bool rounds = products != Products::of_16_bits, of_cache = products == Products::of_8_bit_cache;
+    const bool quantized = rounds && !of_cache;  // all that it multiplies
     const Shape& s = c.shape;
     const Heads<T> heads(c, inputs);
     ExpectedTensor &O = expected.tensors[0], &L = expected.tensors[1];
@@ -174,7 +175,7 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
     const int rows = static_cast<int>(O.rows.size()), pieces = (rows + piece_rows - 1) / piece_rows;
     std::vector<double> errors(static_cast<std::size_t>(heads_of(c)) * pieces);
     std::vector<EightBitErrors> of_8_bits(quantized ? errors.size() : 0);
-    if (quantized) expected.unquantized_O.resize(O.values.size());
+    if (rounds) expected.unquantized_O.resize(O.values.size());
     parallel_for(heads_of(c) * pieces, [&](int item) {
         const int i = item / pieces;
         const int first = item % pieces * piece_rows, n = std::min(piece_rows, rows - first);
@@ -184,9 +185,12 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
         const std::size_t row = static_cast<std::size_t>(i) * rows + first;
         double scale = c.softmax_scale();
         std::optional<EightBitAttention> emulated;
-        if (quantized) {
+        if (rounds) {
             const Matrix O_16 = reference::attention(Q, some, K, V, scale, mask).O;
             std::copy_n(O_16.data(), O_16.size(), expected.unquantized_O.data() + row * s.d);
+        }
+        if (of_cache) K = EightBits::of(K).values(), V = EightBits::of(V).values();
+        if (quantized) {
             const EightBitHead head = round_head(heads.Q(i), some, K, V, scale, products);
             emulated.emplace(head, some, mask, products);
             Q = head.Q.values(), K = head.K.values(), V = head.V.values();

@@ -31,14 +31,14 @@ struct Expected {
     /// takes only that many query rows per head and batch entry at most, and of dK and dV so many keys
     /// (first, last, tile edges, then seeded ones), for sizes where all would take minutes.
     /// `products`: a stage's. If they are of 8 bits, O and L are attention of Q, K and V rounded to those,
-    /// and standard attention is that by such products.
+    /// and standard attention is that by such products. Of a cache in 8 bits only K and V are rounded.
     Expected(const Case& c, const Inputs& inputs, int sampled_rows = 0,
              Products products = Products::of_16_bits);
 
     std::vector<ExpectedTensor> tensors;  ///< in the order of output_tensors()
     /// The key with a row's largest score, or -1: (B, H, rows). Empty in the backward pass.
     std::vector<int> peak;
-    /// O of the inputs as they are, if products are of 8 bits; otherwise empty.
+    /// O of the inputs as they are, if any are rounded to 8 bits; otherwise empty.
     std::vector<double> unquantized_O;
 };
 

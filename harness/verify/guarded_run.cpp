@@ -143,15 +143,17 @@ std::vector<Tensor> input_tensors(Pass pass) {
     return {Tensor::Q, Tensor::K, Tensor::V, Tensor::O, Tensor::dO};
 }
 
-/// Throws CannotRun if it does not fit so many times.
-void require_room_of(const Device& device, const Stage& stage, const Case& c, int times) {
+/// Throws CannotRun if the part of one of so many ranks does not fit so many times.
+void require_room_of(const Device& device, const Stage& stage, const Case& c, int ranks, int times) {
     const Multiprocessors kept(device, c);
-    const std::size_t workspace = Workspace::bytes(device, stage, c.shape);
+    const std::size_t workspace = Workspace::bytes(device, stage, c.shape, ranks);
     std::size_t inputs = 0, written = workspace;
     const std::size_t L = std::size_t(c.shape.B) * c.shape.H * c.shape.Nq * sizeof(float);
     for (const OutputTensor& tensor : output_tensors(c.pass))
         written += tensor.is_L() ? L : bytes_of(device, tensor.placement(c)) + 2 * canary_bytes;
     for (const Tensor tensor : input_tensors(c.pass)) inputs += bytes_of(device, placement(c, tensor));
+    if (stage.products == Products::of_8_bit_cache)
+        inputs += (bytes_of(device, placement(c, Tensor::K)) + bytes_of(device, placement(c, Tensor::V))) / 2;
     if (c.pass == Pass::backward) inputs += L;
     const std::size_t needed = times * (inputs + written * (1 + device.shadow_bytes()));
     if (const std::size_t there = device.free_memory(); needed > there) {
@@ -166,13 +168,14 @@ void require_room_of(const Device& device, const Stage& stage, const Case& c, in
 /// A run of one rank: its outputs between canaries, its workspace, and its problem.
 class GuardedProblem {
   public:
-    GuardedProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs)
-        : workspace_(device, stage, c.shape) {
+    GuardedProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs, int ranks)
+        : cache_(device, stage, c, inputs), workspace_(device, stage, c.shape, ranks) {
         Addresses at = inputs.addresses();
         for (const OutputTensor& tensor : output_tensors(c.pass))
             at.*tensor.address = tensors_.emplace_back(device, c, tensor).data();
         workspace_.poison();
         problem = make_problem(c, at);
+        cache_.put_into(problem);
         problem.workspace = workspace_.data();
         problem.sm_count = device.sm_count();
     }
@@ -189,14 +192,24 @@ class GuardedProblem {
 
   private:
     std::list<Guarded> tensors_;
+    RoundedCache cache_;
     Workspace workspace_;
 };
+
+/// Throws CheckFailed unless a rank wrote what rank 0 wrote, bit for bit.
+void require_same(const Case& c, const Outputs& of_0, const Outputs& own, int rank) {
+    for (const OutputTensor& tensor : output_tensors(c.pass)) {
+        if (std::ranges::equal(tensor.bytes(of_0), tensor.bytes(own))) continue;
+        throw CheckFailed(fmt::format("{} of rank {} is not that of rank 0", tensor.name, rank));
+    }
+}
 
 }  // namespace
 
 void require_room(Device& device, const Stage& stage, const Case& c) {
     Device& last = device.of_rank(c.features.ranks - 1, c.features.ranks);
-    require_room_of(last, stage, part_case(c, stage.chunks, 0), &last == &device ? c.features.ranks : 1);
+    const int ranks = c.features.ranks;
+    require_room_of(last, stage, part_case(stage, c, 0), ranks, &last == &device ? ranks : 1);
 }
 
 Outputs run_guarded(Device& device, const Stage& stage, const Case& c,
@@ -206,14 +219,18 @@ Outputs run_guarded(Device& device, const Stage& stage, const Case& c,
     std::vector<Problem> problems;
     for (const DeviceInputs& inputs : inputs_of_ranks) {
         const auto rank = static_cast<int>(problems.size());
-        const Case part = part_case(c, stage.chunks, rank);
-        problems.push_back(
-            ranks.emplace_back(device.of_rank(rank, c.features.ranks), stage, part, inputs).problem);
+        const Case part = part_case(stage, c, rank);
+        Device& own = device.of_rank(rank, c.features.ranks);
+        problems.push_back(ranks.emplace_back(own, stage, part, inputs, c.features.ranks).problem);
     }
     run_parts(device, stage, problems, c.shape);
     Outputs outputs;
     int rank = 0;
-    for (const GuardedProblem& part : ranks) add_part(c, stage.chunks, rank++, part.outputs(), outputs);
+    for (const GuardedProblem& part : ranks) {
+        Outputs own = part.outputs();
+        if (rank > 0 && !stage.divides_rows) require_same(c, outputs, own, rank);
+        add_part(stage, c, rank++, std::move(own), outputs);
+    }
     return outputs;
 }
 

@@ -42,19 +42,19 @@ void for_each_piece(int matrices, int N, int width, const Case& c, int chunks, i
     }
 }
 
-Inputs part_inputs(const Case& c, int chunks, int rank, const Inputs& all) {
-    const Shape &s = c.shape, part = part_case(c, chunks, rank).shape;
+Inputs part_inputs(const Stage& stage, const Case& c, int rank, const Inputs& all) {
+    const Shape &s = c.shape, part = part_case(stage, c, rank).shape;
     const auto rows_of = [&](const auto& from, int heads, int N, int part_N, int width) {
         std::remove_cvref_t<decltype(from)> to(from.empty() ? 0 : std::size_t(s.B) * heads * part_N * width);
         if (from.empty()) return to;  // of the other pass
-        for_each_piece(s.B * heads, N, width, c, chunks, rank,
+        for_each_piece(s.B * heads, N, width, c, stage.chunks, rank,
                        [&](std::size_t whole, std::size_t of_part, std::size_t count) {
                            std::copy_n(from.begin() + whole, count, to.begin() + of_part);
                        });
         return to;
     };
     const auto of_rows = [&](const auto& from, int width) {
-        return rows_of(from, s.H, s.Nq, part.Nq, width);
+        return stage.divides_rows ? rows_of(from, s.H, s.Nq, part.Nq, width) : from;
     };
     return {of_rows(all.Q, s.d),
             rows_of(all.K, s.Hkv, s.Nk, part.Nk, s.d),
@@ -66,11 +66,11 @@ Inputs part_inputs(const Case& c, int chunks, int rank, const Inputs& all) {
 
 }  // namespace
 
-Case part_case(const Case& c, int chunks, int rank) {
+Case part_case(const Stage& stage, const Case& c, int rank) {
     if (c.features.ranks == 1) return c;
     Case part = c;
-    part.shape.Nq = rows_of_part(c.shape.Nq, chunks, c.features.ranks, rank);
-    part.shape.Nk = rows_of_part(c.shape.Nk, chunks, c.features.ranks, rank);
+    if (stage.divides_rows) part.shape.Nq = rows_of_part(c.shape.Nq, stage.chunks, c.features.ranks, rank);
+    part.shape.Nk = rows_of_part(c.shape.Nk, stage.chunks, c.features.ranks, rank);
     part.features.ranks = 1;
     return part;
 }
@@ -83,8 +83,8 @@ std::list<DeviceInputs> inputs_of_ranks(Device& device, const Stage& stage, cons
         return of_ranks;
     }
     for (int rank = 0; rank < c.features.ranks; ++rank) {
-        of_ranks.emplace_back(device.of_rank(rank, c.features.ranks), part_case(c, stage.chunks, rank),
-                              part_inputs(c, stage.chunks, rank, inputs));
+        of_ranks.emplace_back(device.of_rank(rank, c.features.ranks), part_case(stage, c, rank),
+                              part_inputs(stage, c, rank, inputs));
     }
     return of_ranks;
 }
@@ -97,9 +97,9 @@ void run_parts(Device& device, const Stage& stage, const std::vector<Problem>& p
     }
 }
 
-void add_part(const Case& c, int chunks, int rank, Outputs part, Outputs& all) {
-    if (c.features.ranks == 1) {
-        all = std::move(part);
+void add_part(const Stage& stage, const Case& c, int rank, Outputs part, Outputs& all) {
+    if (c.features.ranks == 1 || !stage.divides_rows) {
+        if (rank == 0) all = std::move(part);
         return;
     }
     const Shape& s = c.shape;
@@ -107,7 +107,7 @@ void add_part(const Case& c, int chunks, int rank, Outputs part, Outputs& all) {
         const int matrices = s.B * tensor.heads(s), rows = tensor.rows(s), width = tensor.columns(s);
         const auto add = [&](const auto& from, auto& to) {
             to.resize(std::size_t(matrices) * rows * width);
-            for_each_piece(matrices, rows, width, c, chunks, rank,
+            for_each_piece(matrices, rows, width, c, stage.chunks, rank,
                            [&](std::size_t whole, std::size_t of_part, std::size_t count) {
                                std::copy_n(from.begin() + of_part, count, to.begin() + whole);
                            });

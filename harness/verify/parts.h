@@ -12,7 +12,7 @@
 namespace ladder {
 
 /// The part of a rank as a case of its own. A causal mask is on the case as a whole.
-Case part_case(const Case& c, int chunks, int rank);
+Case part_case(const Stage& stage, const Case& c, int rank);
 
 /// What the ranks hold of the inputs, each on its device; all of them for one rank.
 std::list<DeviceInputs> inputs_of_ranks(Device& device, const Stage& stage, const Case& c,
@@ -21,7 +21,7 @@ std::list<DeviceInputs> inputs_of_ranks(Device& device, const Stage& stage, cons
 /// Runs the problem of each rank.
 void run_parts(Device& device, const Stage& stage, const std::vector<Problem>& problems, const Shape& whole);
 
-/// Puts what a rank wrote to where it belongs.
-void add_part(const Case& c, int chunks, int rank, Outputs part, Outputs& all);
+/// Puts what a rank wrote to where it belongs. Of ranks that each write all, those of rank 0 count.
+void add_part(const Stage& stage, const Case& c, int rank, Outputs part, Outputs& all);
 
 }  // namespace ladder

@@ -21,7 +21,7 @@ struct Verdict {
     double max_L_error = 0;  ///< of L, relative; 0 in the backward pass
     std::string report;  ///< why it failed: where, the tile, expected and got, the pattern; empty if passed
     std::string tensor = "O";   ///< which the errors are of
-    double unquantized_l2 = 0;  ///< of products of 8 bits: relative L2 against attention of 16-bit inputs
+    double unquantized_l2 = 0;  ///< with inputs in 8 bits: relative L2 against attention of 16-bit inputs
 };
 
 /// Compares by the design's pass rule, tensor by tensor. Elements in rows that are not compared must be

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple, Optional, Sequence, Union
 
 from . import _arguments, _arrays, _core, _home
 from ._core import CannotRun, CheckFailed
+from ._tiles import TileLists, tile_lists
 
-__all__ = ["attention", "attention_backward", "decode", "default_stage", "stages", "prepare", "verify", "count", "time",
-           "Stage", "CannotRun", "CheckFailed"]
+__all__ = ["attention", "attention_backward", "decode", "tile_lists", "dropout_mask", "default_stage", "stages",
+           "prepare", "verify", "count", "time", "Stage", "TileLists", "CannotRun", "CheckFailed"]
 
 StageName = Union[int, str]
 
@@ -40,8 +41,10 @@ class Stage(NamedTuple):
 
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[Sequence[int]] = None,
-              cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, columns: Any = None, scale: Optional[float] = None,
-              stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Any:
+              cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, columns: Any = None,
+              tiles: Optional[TileLists] = None, dropout_p: float = 0.0, seed: Optional[int] = None,
+              scale: Optional[float] = None, stage: Optional[StageName] = None, return_lse: bool = False,
+              backend: str = "cpu") -> Any:
     """O = softmax(scale Q K^T + mask) V.
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d): arrays of one library, fp16 or bf16, with rows of adjacent elements and
@@ -57,9 +60,13 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
     columns: (B, heads, Nk, bounds): for each key, query rows that do not see it, whatever else the mask leaves; `heads`
         divides H. Bounds are 0 to Nq, and of a key there are 1, 2 or 4: LTS (rows from LTS on do not see it); LTS and
         LTE under a causal mask (rows LTS to LTE - 1), else LTS and UTE (nor those before UTE); LTS, LTE, UTS, UTE.
+    tiles: the whole mask, whatever it is: tile_lists(mask).
+    dropout_p, seed: the share of the elements of P = softmax(...) that are dropped, in 256ths: 0.1 is rounded to
+        26 / 256. The others are multiplied by 256 / 230, so that the mean remains. L is of all elements. What is
+        dropped follows from the seed, 0 to 2^64 - 1, and the element's place: dropout_mask().
     scale: 1 / sqrt(d) by default.
     stage: a number (5), a name ("split_q") or a folder with a kernel.cu of your own ("my/"). By default a fast one
-        for the problem: default_stage(). A stage that does not take a window, documents or bounds refuses them.
+        for the problem: default_stage(). A stage refuses by name what it does not take.
     return_lse: also return L (B, H, Nq), fp32: log(sum(exp(scale Q K^T + mask))).
     backend: of arrays in the CPU's memory "cpu" or "checked", which also finds races.
 
@@ -69,7 +76,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
     Returns O, of q's library, type, axes and strides; or (O, L). PyTorch's tensors take flash_ladder.torch.attention,
     and gradients flow through it.
     """
-    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns)
+    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
+                tiles=tiles, dropout_p=dropout_p, seed=seed)
     if _arrays.is_torch(q):
         from . import torch
         return torch.attention(q, k, v, **mask, scale=scale, stage=stage, return_lse=return_lse, backend=backend)
@@ -85,7 +93,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
 
 def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, causal: bool = False,
                        window: Optional[Sequence[int]] = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
-                       columns: Any = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
+                       columns: Any = None, tiles: Optional[TileLists] = None, dropout_p: float = 0.0,
+                       seed: Optional[int] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
                        backend: str = "cpu") -> Any:
     """dQ, dK and dV: the gradients of a loss by Q, K and V, from its gradient by O.
 
@@ -95,7 +104,8 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
 
     Returns (dQ, dK, dV), of the axes and strides of q, k and v.
     """
-    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns)
+    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
+                tiles=tiles, dropout_p=dropout_p, seed=seed)
     if _arrays.is_torch(q):
         from . import torch
         return torch.attention_backward(q, k, v, o, lse, do, **mask, scale=scale, stage=stage, backend=backend)
@@ -111,9 +121,9 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
     return call.backward((q, k, v), lse, scale)
 
 
-def decode(q: Any, k_cache: Any, v_cache: Any, *, block_table: Any = None, seqused: Any = None, causal: bool = False,
-           scale: Optional[float] = None, stage: Optional[StageName] = None, return_lse: bool = False,
-           backend: str = "cpu") -> Any:
+def decode(q: Any, k_cache: Any, v_cache: Any, *, block_table: Any = None, seqused: Any = None, prefix: int = 0,
+           causal: bool = False, scale: Optional[float] = None, stage: Optional[StageName] = None,
+           return_lse: bool = False, backend: str = "cpu") -> Any:
     """Attention of a few new rows of each request to its cache of keys and values.
 
     q: (B, Nq, H, d): 1 row of each request, or those of a draft.
@@ -124,6 +134,8 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, block_table: Any = None, sequs
         a request's last key mean nothing.
     seqused: (B,): the keys that each request has, 0 to N or n page_size; by default all. What lies past them may be
         anything, NaN as well.
+    prefix: how many keys all requests begin with, in the same pages, whole ones. Every row must see them. They are
+        read for all requests together.
     causal: of a draft of Nq rows, row i sees the keys j <= i + keys - Nq: the last row sees all.
     Otherwise as attention(), and so are integers: those on a GPU are not checked.
 
@@ -131,8 +143,8 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, block_table: Any = None, sequs
     """
     if _arrays.is_torch(q):
         from . import torch
-        return torch.decode(q, k_cache, v_cache, block_table=block_table, seqused=seqused, causal=causal, scale=scale,
-                            stage=stage, return_lse=return_lse, backend=backend)
+        return torch.decode(q, k_cache, v_cache, block_table=block_table, seqused=seqused, prefix=prefix,
+                            causal=causal, scale=scale, stage=stage, return_lse=return_lse, backend=backend)
     caches = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
     for name, x in caches.items():
         if _arrays.is_torch(x):
@@ -140,13 +152,25 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, block_table: Any = None, sequs
         _arrays.library_of(name, x)
     _arguments.require_cache(*(tuple(x.shape) for x in caches.values()), block_table is not None)
     heads_first = [x.transpose(0, 2, 1, 3) for x in caches.values()]
-    call = _Call(True, stage, backend, dict(zip("QKV", heads_first)), causal=causal, window=None,
-                 block_table=block_table, seqused=seqused)
+    call = _Call(True, stage, backend, dict(zip("QKV", heads_first)), causal=causal,
+                 block_table=block_table, seqused=seqused, prefix=prefix)
     if call.width != q.shape[3]:
         raise ValueError(f"{call.kernel.folder()} has no head dimension {q.shape[3]}, and decode copies no cache")
     O, L = call.forward(heads_first[0], _arguments.scale_of(scale))
     O = O.transpose(0, 2, 1, 3)
     return (O, L) if return_lse else O
+
+
+def dropout_mask(shape: Sequence[int], dropout_p: float, seed: int) -> Any:
+    """Which elements of P (B, H, Nq, Nk), the shape, attention(..., dropout_p=, seed=) keeps: NumPy's array of bools.
+    For tests: it is computed on the CPU, element by element."""
+    import numpy
+    axes = tuple(_arguments.whole("a size", size) for size in shape)
+    if len(axes) != 4 or min(axes) < 1:
+        raise ValueError(f"shape is {shape!r}; expected (B, H, Nq, Nk)")
+    kept = numpy.empty(axes, bool)
+    _core.dropout_mask(axes, *_arguments.dropout_of(dropout_p, seed), kept.ctypes.data)
+    return kept
 
 
 def stages(words: Union[StageName, Sequence[StageName]] = "all") -> "list[Stage]":
@@ -180,8 +204,9 @@ def verify(words: Union[StageName, Sequence[StageName]] = "all", *, shape: Optio
     shape: (B, H, Hkv, Nq, Nk, d), with causal, window, dtype ("fp16" or "bf16") and features; by default each stage's
         own cases, of which `quick` takes one for each idea.
     backend: "cpu", "checked" (also finds races) or "gpu".
-    features: cu_seqlens_q and cu_seqlens_k, as attention() takes them; columns, the name of a pattern of
-        `lab verify --columns`; seqused, the keys of requests; page_size, of pages that are drawn.
+    features: cu_seqlens_q, cu_seqlens_k, dropout_p and seed, as attention() takes them; columns and tiles, names of
+        patterns of `lab verify --columns` and `--tiles`; seqused, the keys of requests; page_size, of pages that
+        are drawn; prefix, the keys that all requests begin with.
 
     Returns for each stage what passed, the largest errors, and in "reports" where and how it is wrong.
     """

@@ -33,6 +33,28 @@ def window_of(x):
     return left, right
 
 
+def dropout_of(p, seed):
+    """(share, seed) of dropout"""
+    p = number("dropout_p", p)
+    if seed is None:
+        if p != 0:
+            raise ValueError(f"dropout_p is {p} and seed is None: dropout needs a seed, from 0 to 2^64 - 1")
+        seed = 0
+    seed = whole("seed", seed)
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed is {seed}; expected 0 to 2^64 - 1")
+    return p, seed
+
+
+def tiles_of(x):
+    """(axes, arrays by name) of lists of tiles"""
+    if x is None:
+        return (), {}
+    if not hasattr(x, "_asdict") or "full_first" not in (lists := x._asdict()):
+        raise TypeError(f"tiles is {type(x).__name__}; expected TileLists, which tile_lists() makes of a mask")
+    return tuple(whole("an axis of tiles", axis) for axis in lists.pop("axes")), lists
+
+
 def integers(name, x):
     """Whole numbers in the CPU's memory, a list or an array of NumPy's, as kernels read them."""
     import numpy
@@ -55,12 +77,16 @@ def integers(name, x):
 class Features:
     """What a problem has besides its shape and the masks that every shape can have."""
 
-    def __init__(self, cu_seqlens_q=None, cu_seqlens_k=None, columns=None, seqused=None, page_size=None):
-        if columns is not None and not isinstance(columns, str):
-            raise TypeError(f"columns is {columns!r}; expected the name of a pattern, such as 'documents'")
+    def __init__(self, cu_seqlens_q=None, cu_seqlens_k=None, columns=None, tiles=None, dropout_p=0.0, seed=0,
+                 seqused=None, page_size=None, prefix=0):
+        for name, x, example in ("columns", columns, "documents"), ("tiles", tiles, "quarter"):
+            if x is not None and not isinstance(x, str):
+                raise TypeError(f"{name} is {x!r}; expected the name of a pattern, such as '{example}'")
         self.cu_seqlens_q, self.cu_seqlens_k = cu_seqlens_q, cu_seqlens_k
-        self.columns, self.seqused = columns, seqused
+        self.columns, self.tiles, self.seqused = columns, tiles, seqused
+        self.dropout_p, self.seed = dropout_of(dropout_p, seed)
         self.page_size = 0 if page_size is None else whole("page_size", page_size)
+        self.prefix = whole("prefix", prefix)
 
     def options(self):
         """As `lab verify` takes them."""
@@ -72,10 +98,16 @@ class Features:
             yield "--documents " + ",".join(f"{n}x{m}" for n, m in zip(rows, keys))
         if self.columns is not None:
             yield f"--columns {self.columns}"
+        if self.tiles is not None:
+            yield f"--tiles {self.tiles}"
+        if self.dropout_p:
+            yield f"--dropout {self.dropout_p},{self.seed}"
         if self.seqused is not None:
             yield "--lengths " + ",".join(map(str, integers("seqused", self.seqused)))
         if self.page_size:
             yield f"--page-size {self.page_size}"
+        if self.prefix:
+            yield f"--prefix {self.prefix}"
 
     def mask(self, causal, window, Q, K):
         """Such a mask for Q and K of these axes, for a question about stages: no kernel runs with it."""
@@ -84,11 +116,18 @@ class Features:
                    if (x := getattr(self, name)) is not None}
         if self.columns is not None:
             numbers["columns"] = numpy.zeros((Q[0], 1, K[2], 1), numpy.int32)
+        tile_axes = ()
+        if self.tiles is not None:
+            tile_axes, none = (1, 1, Q[2], K[2]), numpy.zeros(0, numpy.int32)
+            first = numpy.zeros(-(-Q[2] // 64) + 1, numpy.int32)
+            numbers |= dict(full_first=first, full_tiles=none, partial_first=first, partial_tiles=none,
+                            bits=none.reshape(0, 64, 2))
         if self.page_size:
             numbers["block_table"] = numpy.zeros((Q[0], -(-K[2] // self.page_size)), numpy.int32)
             K = (1, K[1], self.page_size, K[3])
         places = {name: (x.ctypes.data, x.shape, True) for name, x in numbers.items()}
-        return _core.mask_of(flag("causal", causal), *window_of(window), Q, K, **places)
+        return _core.mask_of(flag("causal", causal), *window_of(window), Q, K, self.dropout_p, self.seed, self.prefix,
+                             tile_axes, **places)
 
 
 def _lengths(name, x):
@@ -132,20 +171,26 @@ def require_cache(q, k, v, paged):
 
 def scale_of(x):
     """The scale as a number, or None for the default."""
-    if x is None or type(x) in (float, int) or type(x).__name__ in ("SymFloat", "SymInt"):  # torch.compile's
+    return None if x is None else number("scale", x)
+
+
+def number(name, x):
+    if type(x) in (float, int) or type(x).__name__ in ("SymFloat", "SymInt"):  # torch.compile's
         return x
     if getattr(x, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
-        raise TypeError("scale requires a gradient, and none flows to it; give a number, such as scale.item()")
+        raise TypeError(f"{name} requires a gradient, and none flows to it; give a number, such as {name}.item()")
     is_number = isinstance(x, Real) or (hasattr(x, "dtype") and getattr(x, "ndim", 1) == 0)
     if isinstance(x, bool) or not is_number or is_tracer(x):
-        raise TypeError(f"scale is {x!r}; expected a number")
+        raise TypeError(f"{name} is {x!r}; expected a number")
     try:
         return float(x)
     except (TypeError, ValueError):
-        raise TypeError(f"scale is {x!r}; expected a number") from None
+        raise TypeError(f"{name} is {x!r}; expected a number") from None
 
 
 def whole(name, x):
+    if type(x) is int:  # also one that torch.compile knows nothing of
+        return x
     try:
         return operator.index(x)
     except TypeError:

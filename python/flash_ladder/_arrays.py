@@ -156,16 +156,18 @@ class Placed:
             raise ValueError("the arrays are on different devices: they must agree")
         self.on_gpu = devices.pop()[0]
 
-    def mask(self, causal, window, **numbers):
+    def mask(self, causal, window=None, tiles=None, dropout_p=0.0, seed=None, prefix=0, **numbers):
         """Which keys a row of Q sees, and where they lie, as the C++ side takes it. Numbers in the CPU's memory are
         checked; those on a GPU it would take a wait to read."""
-        numbers = {name: self._integers(name, x) for name, x in numbers.items() if x is not None}
+        tile_axes, lists = _arguments.tiles_of(tiles)
+        numbers = {name: self._integers(name, x) for name, x in {**numbers, **lists}.items() if x is not None}
         flags = _arguments.flag("causal", causal), *_arguments.window_of(window)
+        options = *_arguments.dropout_of(dropout_p, seed), _arguments.whole("prefix", prefix), tile_axes
         Q, K = (self.places[name][1] for name in "QK")
         while True:
             self.numbers = {name: x for name, (x, _) in numbers.items()}  # which live as long as this
             places = {name: place for name, (_, place) in numbers.items()}
-            mask = _core.mask_of(*flags, Q, K, **places)
+            mask = _core.mask_of(*flags, Q, K, *options, **places)
             if not self.on_gpu or not any(on_host for *_, on_host in places.values()):
                 return mask
             numbers = {name: self._integers(name, self.library.uploaded(x, self.first))
@@ -194,6 +196,13 @@ class Placed:
         if any(stride % array.dtype.itemsize != 0 for stride in strides):
             raise ValueError(f"{name}: its strides in bytes, {strides}, must be multiples of 16")
         return _core.place_of(self.library.shared(array))
+
+
+def uploaded(numbers, like):
+    """NumPy's array `numbers`, as one of the library and on the device of `like`."""
+    if is_torch(like):
+        return sys.modules["torch"].from_numpy(numbers).to(like.device)
+    return library_of("mask", like).uploaded(numbers, like)
 
 
 def kind(x):

@@ -16,7 +16,7 @@ from typing import Callable, Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor
 
-from . import CannotRun, CheckFailed, StageName, _arguments, _arrays, _core, _home
+from . import CannotRun, CheckFailed, StageName, TileLists, _arguments, _arrays, _core, _home
 
 Integers = Union[Tensor, Sequence]
 
@@ -47,30 +47,34 @@ def _empty_as(x):
 
 
 @torch.library.register_fake("flash_ladder::attention")
-def _(q, k, v, causal, window, cu_seqlens_q, cu_seqlens_k, columns, scale, stage, backward_stage, backend):
+def _(q, k, v, causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, tile_axes, dropout_p, seed, scale, stage,
+      backward_stage, backend):
     return _empty_as(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake("flash_ladder::decode")
-def _(q, k, v, block_table, seqused, causal, scale, stage, backend):
+def _(q, k, v, block_table, seqused, prefix, causal, scale, stage, backend):
     return _empty_as(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake("flash_ladder::attention_backward")
-def _(q, k, v, o, lse, do, causal, window, cu_seqlens_q, cu_seqlens_k, columns, scale, stage, backend):
+def _(q, k, v, o, lse, do, causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, tile_axes, dropout_p, seed,
+      scale, stage, backend):
     return _empty_as(q), _empty_as(k), _empty_as(v)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: Optional[Sequence[int]] = None,
               cu_seqlens_q: Optional[Integers] = None, cu_seqlens_k: Optional[Integers] = None,
-              columns: Optional[Integers] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
+              columns: Optional[Integers] = None, tiles: Optional[TileLists] = None, dropout_p: float = 0.0,
+              seed: Optional[int] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
               backward_stage: Optional[StageName] = None, return_lse: bool = False,
               backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """flash_ladder.attention of tensors, with gradients by q, k and v.
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), fp16 or bf16; in an autocast region they are cast to its type first.
-    cu_seqlens_q, cu_seqlens_k, columns: int32, on q's device or in the CPU's memory, or lists. A call checks those that
-        are not on a GPU, and copies them there. Their gradients are refused where no stage computes them.
+    cu_seqlens_q, cu_seqlens_k, columns, tiles: int32, on q's device or in the CPU's memory, or lists. A call checks those
+        that are not on a GPU, and copies them there. Gradients are refused where no stage computes them, as with
+        dropout.
     stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
     Returns O (B, H, Nq, d), or O and L (B, H, Nq), fp32. No gradient flows through L. With
     torch.use_deterministic_algorithms(True) the default is a stage whose results are the same bits each time; one that
@@ -79,7 +83,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
     _require_tensors(Q=q, K=k, V=v)
     q, k, v = _autocast(q, k, v)
     try:
-        o, lse = _attention(q, k, v, *_mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns),
+        o, lse = _attention(q, k, v, *_mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, dropout_p, seed),
                             _arguments.scale_of(scale), _word(stage), _word(backward_stage),
                             _arguments.backend_of(backend))
     except RuntimeError as error:
@@ -90,20 +94,22 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
 def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, *, causal: bool = False,
                        window: Optional[Sequence[int]] = None, cu_seqlens_q: Optional[Integers] = None,
                        cu_seqlens_k: Optional[Integers] = None, columns: Optional[Integers] = None,
+                       tiles: Optional[TileLists] = None, dropout_p: float = 0.0, seed: Optional[int] = None,
                        scale: Optional[float] = None, stage: Optional[StageName] = None,
                        backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV of tensors: see flash_ladder.attention_backward."""
     _require_tensors(Q=q, K=k, V=v, O=o, L=lse, dO=do)
     try:
-        return _attention_backward(q, k, v, o, lse, do, *_mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns),
-                                   _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
+        return _attention_backward(
+            q, k, v, o, lse, do, *_mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, dropout_p, seed),
+            _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
 
 
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, block_table: Optional[Integers] = None,
-           seqused: Optional[Integers] = None, causal: bool = False, scale: Optional[float] = None,
-           stage: Optional[StageName] = None, return_lse: bool = False,
+           seqused: Optional[Integers] = None, prefix: int = 0, causal: bool = False,
+           scale: Optional[float] = None, stage: Optional[StageName] = None, return_lse: bool = False,
            backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """flash_ladder.decode of tensors. Integers are as in attention(). A call that would need gradients is refused."""
     _require_tensors(Q=q, K=k_cache, V=v_cache)
@@ -113,8 +119,8 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, block_table: Optional
     q, k, v = (x.transpose(1, 2) for x in _autocast(q, k_cache, v_cache))
     try:
         o, lse = _decode(q, k, v, _integers("block_table", block_table), _integers("seqused", seqused),
-                         _arguments.flag("causal", causal), _arguments.scale_of(scale), _word(stage),
-                         _arguments.backend_of(backend))
+                         _arguments.whole("prefix", prefix), _arguments.flag("causal", causal),
+                         _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
     o = o.transpose(1, 2)
@@ -172,9 +178,13 @@ def _autocast(*tensors):
     return [x.to(torch.get_autocast_dtype(device)) for x in tensors]
 
 
-def _mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns):
+def _mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, dropout_p, seed):
+    axes, lists = _arguments.tiles_of(tiles)
+    dropout_p, seed = _arguments.dropout_of(dropout_p, seed)
     return (_arguments.flag("causal", causal), _arguments.window_of(window), _integers("cu_seqlens_q", cu_seqlens_q),
-            _integers("cu_seqlens_k", cu_seqlens_k), _integers("columns", columns))
+            _integers("cu_seqlens_k", cu_seqlens_k), _integers("columns", columns),
+            [_integers(name, x) for name, x in lists.items()], axes, dropout_p,
+            seed if seed < 2**63 else seed - 2**64)  # an operator's integers have a sign
 
 
 def _integers(name, x):

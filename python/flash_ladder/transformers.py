@@ -6,14 +6,16 @@
 
 It takes transformers 4.54, since older ones make masks for attention that they do not know. Prefill, decoding with a
 cache, grouped heads and sliding windows run as they are. Of a static cache the keys that exist are read. A batch with
-padding is computed as packed documents, without its padding, where O is 0. Another mask is refused, and so is all else
-that a model asks of attention and no stage computes: softcap, sinks, a bias, dropout.
+padding is computed as packed documents, without its padding, where O is 0. Any other mask of bools is computed as lists
+of tiles, without gradients. All else that a model asks of attention and no stage computes is refused: softcap, sinks, a
+bias, dropout.
 """
 
 from typing import NamedTuple, Optional
 
 import torch
 
+from . import tile_lists
 from .torch import StageName, attention
 
 __all__ = ["register"]
@@ -34,9 +36,12 @@ def register(name: str = "ladder", stage: Optional[StageName] = None,
 
     def forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None, **kwargs):
         """O (B, Nq, H, d) of query (B, H, Nq, d), key and value (B, Hkv, Nk, d)."""
-        visible = getattr(attention_mask, _VISIBLE, None)
-        if attention_mask is not None and visible is None:
-            raise ValueError(f"{name} takes no attention mask but the causal one, a window and padding")
+        visible = _found(attention_mask)
+        if attention_mask is not None:
+            axes, expected = tuple(attention_mask.shape), (len(query), query.shape[2], key.shape[2])
+            if visible is None or (axes[0], *axes[2:]) != expected:
+                raise ValueError(f"{name} takes masks of bools that leave a key, ({expected[0]}, heads, {expected[1]}, "
+                                 f"{expected[2]}), and this one is {axes} of {attention_mask.dtype}")
         asked = kwargs.pop("sliding_window", None)
         if visible is None and asked is not None and asked < key.shape[2]:
             kwargs["sliding_window"] = asked  # which the mask would have
@@ -79,14 +84,25 @@ def _mask(sdpa_mask):
         if made is None and 1 < rows != options["kv_length"]:
             # SDPA's own causal mask is aligned top-left, which is right for the prompt in a static cache alone.
             made = sdpa_mask(*arguments, **options | {"allow_is_causal_skip": False})
-        visible = None if made is None else _visible(made)
-        if visible is None or not visible.is_plain:
-            if visible is not None:
-                setattr(made, _VISIBLE, visible)
-            return made
-        return None
+        visible = _found(made, is_fresh=True)
+        return None if visible is not None and visible.is_plain else made
 
     return mask
+
+
+def _found(mask, is_fresh=False):
+    """What a mask leaves, found when it is first asked for and kept with it until it changes, if that can be noticed, or
+    if it is fresh, and so no one else changes it. None without a mask, or if it is of another type, or if no row sees a
+    key."""
+    if mask is None or mask.dtype != torch.bool or mask.ndim != 4:
+        return None
+    version = None if mask.is_inference() else mask._version
+    known = getattr(mask, _VISIBLE, None)
+    if known is None or known[0] != version:
+        known = version, _visible(mask) if mask.shape[1] == 1 else _Tiles(mask)
+        if is_fresh or version is not None:
+            setattr(mask, _VISIBLE, known)
+    return known[1]
 
 
 class _Packing(NamedTuple):
@@ -129,14 +145,27 @@ class _Visible:
         return o.view(B, N, H, d).transpose(1, 2)
 
 
+class _Tiles:
+    """What any other mask leaves, (B, heads, Nq, Nk)"""
+
+    is_plain = False
+
+    def __init__(self, mask):
+        self.lists = tile_lists(mask)
+
+    def attend(self, query, key, value, **options):
+        return attention(query, key, value, tiles=self.lists, **options)
+
+
 def _packed(x, tokens):
     """(1, heads, tokens, d) of x (B, heads, N, d)"""
     return x.transpose(1, 2).flatten(0, 1)[tokens].transpose(0, 1)[None]
 
 
 def _visible(made):
-    """What a mask (B, 1, Nq, Nk) leaves; None if it is no range of keys for each sequence, seen by all rows or up to
-    their own key, or from so many tokens before it. What rows of padding see does not matter."""
+    """What a mask (B, 1, Nq, Nk) leaves: _Visible if it is a range of keys for each sequence, seen by all rows or up to
+    their own key, or from so many tokens before it, where rows of padding may see anything; else _Tiles, or None if no
+    row sees a key."""
     seen = made[:, 0]
     Nq, Nk = seen.shape[1:]
     row, key = torch.arange(Nq, device=made.device), torch.arange(Nk, device=made.device)
@@ -157,4 +186,4 @@ def _visible(made):
         expected = causal if window is None else causal & (key > own[:, None] - window)
         if bool(((seen == expected).all(2) | ~rows).all()):
             return _Visible(rows, keys, True, window)
-    return None
+    return _Tiles(made)

@@ -37,6 +37,7 @@
 #include "harness/time/timing.h"
 #include "harness/verify/all_cases.h"
 #include "harness/verify/verdict.h"
+#include "reference/dropout.h"
 #include "stages/errors.h"
 #include "stages/launch.h"
 #ifdef LADDER_HAS_CPU
@@ -162,6 +163,15 @@ class Registered {
         add(p.K, entries, p.Hkv, rows, p.d, "K", false);
         add(p.V, entries, p.Hkv, rows, p.d, "V", false);
         add(p.columns.bounds, std::size_t(p.B) * p.columns.heads * p.Nk * p.columns.count, "column bounds");
+        if (p.tiles.heads > 0) {
+            const std::size_t lists = std::size_t(p.tiles.batches) * p.tiles.heads * ((p.Nq + 63) / 64);
+            for (const TileList* list : {&p.tiles.full, &p.tiles.partial}) {
+                add(list->first, lists + 1, "first tiles of lists");
+                add(list->tiles, list->first[lists], "tiles of lists");
+            }
+            add(reinterpret_cast<const int*>(p.tiles.bits), std::size_t(p.tiles.partial.first[lists]) * 128,
+                "bits of tiles");
+        }
         add(p.documents.rows, std::size_t(p.documents.count) + 1, "rows of documents");
         add(p.documents.keys, std::size_t(p.documents.count) + 1, "keys of documents");
         add(p.lengths, std::size_t(p.B), "lengths");
@@ -189,7 +199,7 @@ class Registered {
     }
 
     void add(const int* numbers, std::size_t count, const char* name) {
-        if (numbers == nullptr) return;
+        if (numbers == nullptr || count == 0) return;
         known_.push_back(const_cast<int*>(numbers));
         simt::register_allocation(known_.back(), count * sizeof(int), name, false);
     }
@@ -221,6 +231,9 @@ Features features_of(const Mask& mask) {
     if (mask.documents.count > 0) features.documents = some;
     if (mask.lengths != nullptr) features.lengths = some;
     features.page_size = mask.page_size;
+    if (mask.tiles.heads > 0) features.tiles = some;
+    features.dropout = mask.dropout;
+    features.prefix = mask.prefix;
     return features;
 }
 
@@ -353,13 +366,120 @@ const int* documents_of(const char* name, const Integers& numbers, const char* w
     return reinterpret_cast<const int*>(numbers.data);
 }
 
+constexpr std::int64_t tile_side = 64;  // query rows and keys of a tile of lists
+
+/// Lists for `count` query tiles: where each begins, and key tiles that ascend and end at `Nk` keys at most.
+TileList tile_list(const char* name, const Integers& first, const Integers& tiles, std::int64_t count,
+                   std::int64_t Nk) {
+    require_axes(name, first, {count + 1});
+    if (tiles.axes.size() != 1) refuse(name, "its tiles are {}; expected one axis", axes_text(tiles.axes));
+    const auto begin = readable(first), listed = readable(tiles);
+    if (first.on_host && tiles.on_host) {
+        if (begin.front() != 0 || begin.back() != tiles.axes[0])
+            refuse(name, "the lists are from {} to {}; expected 0 to {}", begin.front(), begin.back(),
+                   tiles.axes[0]);
+        const auto fall = std::adjacent_find(begin.begin(), begin.end(), std::greater());
+        if (fall != begin.end())
+            refuse(name, "{} comes after {}: no list has a negative length", fall[1], fall[0]);
+        for (std::size_t r = 0; r + 1 < begin.size(); ++r) {
+            for (int k = begin[r], least = 0; k < begin[r + 1]; least = listed[k++] + 1) {
+                if (listed[k] < least || listed[k] * tile_side >= Nk)
+                    refuse(name, "query tile {} has key tile {}; expected {} to {}", r, listed[k], least,
+                           (Nk - 1) / tile_side);
+            }
+        }
+    }
+    return {reinterpret_cast<const int*>(first.data), reinterpret_cast<const int*>(tiles.data)};
+}
+
+/// That no query tile has a key tile in both lists, and that no row sees a key past Nk.
+void require_tiles(const Numbers& numbers, std::int64_t Nk) {
+    const auto first = readable(numbers.full_first), full = readable(numbers.full_tiles),
+               partial_first = readable(numbers.partial_first), partial = readable(numbers.partial_tiles),
+               bits = readable(numbers.bits);
+    for (std::size_t r = 0; r + 1 < first.size(); ++r) {
+        for (int k = first[r]; k < first[r + 1]; ++k) {
+            if ((full[k] + 1) * tile_side > Nk)
+                refuse("full_tiles", "tile {} ends past Nk = {}: it must be a partial one", full[k], Nk);
+            if (const auto own = partial.subspan(partial_first[r], partial_first[r + 1] - partial_first[r]);
+                std::binary_search(own.begin(), own.end(), full[k]))
+                refuse("full_tiles", "query tile {} has key tile {} in both lists", r, full[k]);
+        }
+    }
+    for (std::size_t k = 0; k < bits.size(); ++k) {
+        const std::int64_t keys = Nk - partial[k / 128] * tile_side - k % 2 * 32;  // of these 32
+        if (keys < 32 && static_cast<unsigned>(bits[k]) >> std::max<std::int64_t>(keys, 0) != 0)
+            refuse("bits", "row {} of partial tile {} sees a key past Nk = {}", k / 2 % 64, k / 128, Nk);
+    }
+}
+
+TileLists tiles_of(const Numbers& numbers, const Axes& Q, std::int64_t Nk) {
+    const auto& axes = numbers.tile_axes;
+    if (axes.size() != 4 || (axes[0] != 1 && axes[0] != Q[0]) || axes[1] < 1 || Q[1] % axes[1] != 0 ||
+        axes[2] != Q[2] || axes[3] != Nk) {
+        refuse("tiles", "they are of {}; expected ({}{}, a divisor of {} heads, {}, {})", axes_text(axes),
+               Q[0] == 1 ? "" : "1 or ", Q[0], Q[1], Q[2], Nk);
+    }
+    const std::int64_t lists = axes[0] * axes[1] * ((Q[2] + tile_side - 1) / tile_side);
+    TileLists tiles;
+    tiles.full = tile_list("full_tiles", numbers.full_first, numbers.full_tiles, lists, Nk);
+    tiles.partial = tile_list("partial_tiles", numbers.partial_first, numbers.partial_tiles, lists, Nk);
+    require_axes("bits", numbers.bits, {numbers.partial_tiles.axes[0], tile_side, 2});
+    if (numbers.bits.data % 8 != 0) refuse("bits", "they must begin at a multiple of 8 bytes");
+    const auto all = {&numbers.full_first, &numbers.full_tiles, &numbers.partial_first,
+                      &numbers.partial_tiles, &numbers.bits};
+    if (std::all_of(all.begin(), all.end(), [](const Integers* x) { return x->on_host; }))
+        require_tiles(numbers, Nk);
+    tiles.bits = reinterpret_cast<const std::uint64_t*>(numbers.bits.data);
+    tiles.batches = static_cast<int>(axes[0]);
+    tiles.heads = static_cast<int>(axes[1]);
+    return tiles;
+}
+
+/// The share p in 256ths.
+Dropout dropout_of(double p, std::uint64_t seed) {
+    if (p == 0) return {};
+    if (!(p >= 1.0 / 256 && p <= 255.0 / 256))
+        throw BadUsage(fmt::format("dropout_p is {}; expected 0, or 1/256 to 255/256", p));
+    return {256 - static_cast<int>(std::lround(p * 256)), seed};
+}
+
+/// Keys that all requests have in common. Throws BadUsage unless they are whole pages that every row sees; of
+/// lengths and pages that are on a GPU nothing is known.
+int prefix_of(const Options& options, const Mask& mask, const Axes& Q, std::span<const int> lengths,
+              std::span<const int> table) {
+    const std::int64_t prefix = options.prefix, size = mask.page_size;
+    if (prefix == 0) return 0;
+    if (size == 0) refuse("prefix", "it needs pages: block_table");
+    if (prefix < 0 || prefix % size != 0)
+        refuse("prefix", "{} keys are not so many pages of {}", prefix, size);
+    std::int64_t keys = mask.request_pages * size;
+    for (const int length : lengths) keys = std::min<std::int64_t>(keys, length);
+    if (options.causal) keys -= Q[2] - 1;
+    if (prefix > keys)
+        refuse("prefix", "each row must see its {} keys; one sees {}", prefix,
+               std::max<std::int64_t>(keys, 0));
+    for (std::size_t i = mask.request_pages; i < table.size(); ++i) {
+        if (const std::size_t page = i % mask.request_pages;
+            page < static_cast<std::size_t>(prefix / size) && table[i] != table[page])
+            refuse("prefix", "request {} has its page {} elsewhere than request 0", i / mask.request_pages,
+                   page);
+    }
+    return static_cast<int>(prefix);
+}
+
 }  // namespace
 
-Mask mask_of(bool causal, Window window, const Numbers& numbers, const Axes& Q, const Axes& K) {
-    const auto& [rows, keys, columns, lengths, table] = numbers;
+Mask mask_of(const Options& options, const Numbers& numbers, const Axes& Q, const Axes& K) {
+    const auto& rows = numbers.cu_seqlens_q;
+    const auto& keys = numbers.cu_seqlens_k;
+    const auto& columns = numbers.columns;
+    const auto& lengths = numbers.seqused;
+    const auto& table = numbers.block_table;
     Mask mask;
-    mask.causal = causal;
-    mask.window = window;
+    mask.causal = options.causal;
+    mask.window = options.window;
+    mask.dropout = dropout_of(options.dropout_p, options.seed);
     if (!table.axes.empty()) {
         if (table.axes.size() != 2 || table.axes[0] != Q[0] || table.axes[1] < 1)
             refuse("block_table", "it is {}; expected ({}, pages of a request)", axes_text(table.axes), Q[0]);
@@ -383,6 +503,12 @@ Mask mask_of(bool causal, Window window, const Numbers& numbers, const Axes& Q, 
             const bool used = keys_of.empty() || first_key < static_cast<std::size_t>(keys_of[b]);
             if (used) require_range("block_table", pages.subspan(i, 1), "a page", K[0] - 1);
         }
+    }
+    mask.prefix = prefix_of(options, mask, Q, readable(lengths), readable(table));
+    if (!numbers.tile_axes.empty()) {
+        if (mask.causal || mask.window != Window() || !rows.axes.empty() || !columns.axes.empty())
+            refuse("tiles", "lists of tiles are the whole mask: they do not go with another one");
+        mask.tiles = tiles_of(numbers, Q, Nk);
     }
     if (!keys.axes.empty() && rows.axes.empty())
         refuse("cu_seqlens_k", "they are given without cu_seqlens_q");
@@ -462,6 +588,9 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
     if (!std::isfinite(p.scale)) throw BadUsage("scale must be a finite number");
     require_taken(*stage_, Case{.shape = sizes.shape, .features = features_of(mask)});
+    if (stage_->products == Products::of_8_bit_cache)
+        throw BadUsage(
+            fmt::format("{} takes K and V in e4m3 alone, and those not from here", stage_->folder()));
     if (L % sizeof(float) != 0) throw BadUsage("L: it must begin at a multiple of 4 bytes");
     const Device& device = device_of(backend_);
     if (dtype == DType::bf16 && device.compute_capability() < 80) {
@@ -480,6 +609,9 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     p.lengths = mask.lengths;
     p.block_table = mask.block_table;
     p.page_size = mask.page_size;
+    p.tiles = mask.tiles;
+    p.dropout = mask.dropout;
+    p.prefix = mask.prefix;
     p.dtype = dtype;
     p.workspace = reinterpret_cast<void*>(workspace);
     p.sm_count = device.sm_count();
@@ -573,6 +705,19 @@ std::string why_not(const std::string& backend) {
     std::string why;
     has_device(backend_of(backend), &why);
     return why;
+}
+
+void dropout_mask(const Axes& P, double dropout_p, std::uint64_t seed, std::uintptr_t kept) {
+    const Dropout dropout = dropout_of(dropout_p, seed);
+    auto* element = reinterpret_cast<bool*>(kept);
+    for (int b = 0; b < P[0]; ++b) {
+        for (int h = 0; h < P[1]; ++h) {
+            const reference::Dropout of_head{dropout.kept, dropout.seed, b, h};
+            for (int i = 0; i < P[2]; ++i) {
+                for (int j = 0; j < P[3]; ++j) *element++ = of_head.keeps(i, j);
+            }
+        }
+    }
 }
 
 void synchronize() {

@@ -37,6 +37,19 @@ struct Numbers {
     Integers columns;                     ///< Columns: (B, heads, Nk, bounds)
     Integers seqused;                     ///< Problem::lengths: (B)
     Integers block_table;                 ///< (B, pages of a request)
+    // TileLists: (batches heads Tr + 1) and (tiles) of each list; (partial tiles, 64, 2), the lower half of a
+    // row's bits first.
+    Integers full_first, full_tiles, partial_first, partial_tiles, bits;
+    std::vector<std::int64_t> tile_axes;  ///< (batches, heads, Nq, Nk) that they are made for
+};
+
+/// What a call is given of a problem besides tensors and numbers.
+struct Options {
+    bool causal = false;
+    Window window;
+    double dropout_p = 0;  ///< is rounded to 256ths
+    std::uint64_t seed = 0;
+    std::int64_t prefix = 0;
 };
 
 /// Which keys a row sees, and where they lie: of a Problem, all but its tensors.
@@ -45,6 +58,9 @@ struct Mask {
     Window window;
     Columns columns;
     Documents documents;
+    TileLists tiles;
+    Dropout dropout;
+    int prefix = 0;
     const int* lengths = nullptr;
     const int* block_table = nullptr;
     int request_pages = 0, page_size = 0;
@@ -57,7 +73,7 @@ struct Mask {
 
 /// The mask of a call. Throws BadUsage if numbers do not fit Q and K of these axes, or each other. Every one
 /// that lies in the host's memory is looked at here, and nowhere later.
-Mask mask_of(bool causal, Window window, const Numbers& numbers, const Axes& Q, const Axes& K);
+Mask mask_of(const Options& options, const Numbers& numbers, const Axes& Q, const Axes& K);
 
 /// A stage, compiled and loaded for one back-end.
 class Kernel {
@@ -124,6 +140,9 @@ void start(const std::string& sources, const std::string& build);
 
 /// Why stages cannot run on a back-end here; empty if they can.
 std::string why_not(const std::string& backend);
+
+/// Whether dropout keeps each element of P, (B, H, Nq, Nk) in the CPU's memory.
+void dropout_mask(const Axes& P, double dropout_p, std::uint64_t seed, std::uintptr_t kept);
 
 /// Waits for all that this process has queued on the GPU.
 void synchronize();

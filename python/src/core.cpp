@@ -69,15 +69,29 @@ NB_MODULE(_core, m) {
     nb::class_<Mask>(m, "Mask").def("keys", &Mask::keys, "Q"_a, "K"_a);
     m.def(
         "mask_of",
-        [](bool causal, int left, int right, const Axes& Q, const Axes& K, const Whole& cu_seqlens_q,
-           const Whole& cu_seqlens_k, const Whole& columns, const Whole& seqused, const Whole& block_table) {
-            const Numbers numbers{integers(cu_seqlens_q), integers(cu_seqlens_k), integers(columns),
-                                  integers(seqused), integers(block_table)};
-            return mask_of(causal, {left, right}, numbers, Q, K);
+        [](bool causal, int left, int right, const Axes& Q, const Axes& K, double dropout_p,
+           std::uint64_t seed, std::int64_t prefix, const std::vector<std::int64_t>& tile_axes,
+           const Whole& cu_seqlens_q, const Whole& cu_seqlens_k, const Whole& columns, const Whole& seqused,
+           const Whole& block_table, const Whole& full_first, const Whole& full_tiles,
+           const Whole& partial_first, const Whole& partial_tiles, const Whole& bits) {
+            const Numbers numbers{integers(cu_seqlens_q),
+                                  integers(cu_seqlens_k),
+                                  integers(columns),
+                                  integers(seqused),
+                                  integers(block_table),
+                                  integers(full_first),
+                                  integers(full_tiles),
+                                  integers(partial_first),
+                                  integers(partial_tiles),
+                                  integers(bits),
+                                  tile_axes};
+            return mask_of({causal, {left, right}, dropout_p, seed, prefix}, numbers, Q, K);
         },
-        "causal"_a, "left"_a, "right"_a, "Q"_a, "K"_a, "cu_seqlens_q"_a = nb::none(),
+        "causal"_a, "left"_a, "right"_a, "Q"_a, "K"_a, "dropout_p"_a = 0.0, "seed"_a = 0, "prefix"_a = 0,
+        "tile_axes"_a = std::vector<std::int64_t>(), "cu_seqlens_q"_a = nb::none(),
         "cu_seqlens_k"_a = nb::none(), "columns"_a = nb::none(), "seqused"_a = nb::none(),
-        "block_table"_a = nb::none());
+        "block_table"_a = nb::none(), "full_first"_a = nb::none(), "full_tiles"_a = nb::none(),
+        "partial_first"_a = nb::none(), "partial_tiles"_a = nb::none(), "bits"_a = nb::none());
     nb::class_<Kernel>(m, "Kernel")
         .def("workspace_bytes", &Kernel::workspace_bytes, "Q"_a, "K"_a)
         .def("folder", &Kernel::folder)
@@ -125,5 +139,6 @@ NB_MODULE(_core, m) {
     m.def("fill_inputs", &fill_inputs, Free());
     m.def("judge", &judge, Free());
     m.def("prepare", &prepare, Free());
+    m.def("dropout_mask", &dropout_mask, "P"_a, "dropout_p"_a, "seed"_a, "kept"_a, Free());
     m.def("synchronize", &synchronize, Free());
 }

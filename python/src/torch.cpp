@@ -123,45 +123,68 @@ Tensor narrowed(const Tensor& x, const Tensor& like) {
 struct Masking {
     bool causal;
     std::vector<std::int64_t> window;
-    Optional cu_seqlens_q = {}, cu_seqlens_k = {}, columns = {}, seqused = {}, block_table = {};
+    Optional cu_seqlens_q = {}, cu_seqlens_k = {}, columns = {};
+    std::vector<Tensor> tiles = {};            // tile_names, or none
+    std::vector<std::int64_t> tile_axes = {};  // (batches, heads, Nq, Nk)
+    double dropout_p = 0;
+    std::int64_t seed = 0;
+    Optional seqused = {}, block_table = {};
+    std::int64_t prefix = 0;
 
     /// As stages take it. Numbers in the host's memory are checked first, and then copied to where Q is;
     /// those on a GPU are not read, as that would wait for it.
     Mask on_device_of(const Tensor& Q, const Tensor& K) {
         TORCH_CHECK_VALUE(window.size() == 2, "window has ", window.size(),
                           " numbers; expected left and right");
-        prepare("cu_seqlens_q", cu_seqlens_q, Q);
-        prepare("cu_seqlens_k", cu_seqlens_k, Q);
-        prepare("columns", columns, Q);
-        prepare("seqused", seqused, Q);
-        prepare("block_table", block_table, Q);
+        TORCH_CHECK_VALUE(tiles.size() == (tile_axes.empty() ? 0 : tile_names.size()), "tiles are ",
+                          tiles.size(), " tensors; expected ", tile_names.size(), " and axes, or none");
+        std::vector<std::pair<const char*, Tensor*>> given;
+        using Named = std::pair<const char*, Optional*>;
+        for (const auto& [name, x] :
+             {Named{"cu_seqlens_q", &cu_seqlens_q}, Named{"cu_seqlens_k", &cu_seqlens_k},
+              Named{"columns", &columns}, Named{"seqused", &seqused}, Named{"block_table", &block_table}}) {
+            if (*x) given.emplace_back(name, &**x);
+        }
+        for (std::size_t i = 0; i < tiles.size(); ++i) given.emplace_back(tile_names[i], &tiles[i]);
+        for (const auto& [name, x] : given) {
+            TORCH_CHECK_TYPE(x->scalar_type() == at::kInt, name, " is ", dtype_name(*x), "; expected int32");
+            TORCH_CHECK_VALUE(x->is_cpu() || x->device() == Q.device(), name, " is on ", x->device(),
+                              " and Q on ", Q.device(), ": they must agree");
+            *x = x->contiguous();
+        }
         const Mask mask = as_they_are(Q, K);
         bool moved = false;
-        for (Optional* x : {&cu_seqlens_q, &cu_seqlens_k, &columns, &seqused, &block_table}) {
-            if (!*x || (*x)->device() == Q.device()) continue;
-            *x = (*x)->to(Q.device(), /*non_blocking=*/true);
+        for (const auto& [name, x] : given) {
+            if (x->device() == Q.device()) continue;
+            *x = x->to(Q.device(), /*non_blocking=*/true);
             moved = true;
         }
         return moved ? as_they_are(Q, K) : mask;
     }
 
   private:
-    static void prepare(const char* name, Optional& x, const Tensor& Q) {
-        if (!x) return;
-        TORCH_CHECK_TYPE(x->scalar_type() == at::kInt, name, " is ", dtype_name(*x), "; expected int32");
-        TORCH_CHECK_VALUE(x->is_cpu() || x->device() == Q.device(), name, " is on ", x->device(),
-                          " and Q on ", Q.device(), ": they must agree");
-        x = x->contiguous();
-    }
+    static constexpr std::array tile_names{"full_first", "full_tiles", "partial_first", "partial_tiles",
+                                           "bits"};
+
     static ladder::python::Integers integers(const Optional& x) {
         if (!x) return {};
         return {address(*x), x->sizes().vec(), x->is_cpu()};
     }
     Mask as_they_are(const Tensor& Q, const Tensor& K) const {
-        return ladder::python::mask_of(causal, {static_cast<int>(window[0]), static_cast<int>(window[1])},
-                                       {integers(cu_seqlens_q), integers(cu_seqlens_k), integers(columns),
-                                        integers(seqused), integers(block_table)},
-                                       four(Q.sizes()), four(K.sizes()));
+        ladder::python::Numbers numbers{integers(cu_seqlens_q), integers(cu_seqlens_k), integers(columns),
+                                        integers(seqused), integers(block_table)};
+        if (!tiles.empty()) {
+            numbers.full_first = integers(tiles[0]), numbers.full_tiles = integers(tiles[1]);
+            numbers.partial_first = integers(tiles[2]), numbers.partial_tiles = integers(tiles[3]);
+            numbers.bits = integers(tiles[4]);
+            numbers.tile_axes = tile_axes;
+        }
+        return ladder::python::mask_of({causal,
+                                        {static_cast<int>(window[0]), static_cast<int>(window[1])},
+                                        dropout_p,
+                                        static_cast<std::uint64_t>(seed),
+                                        prefix},
+                                       numbers, four(Q.sizes()), four(K.sizes()));
     }
 };
 
@@ -238,17 +261,22 @@ std::tuple<Tensor, Tensor> computed(const Tensor& Q, const Tensor& K, const Tens
 
 std::tuple<Tensor, Tensor> attention(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
                                      at::IntArrayRef window, const Optional& cu_seqlens_q,
-                                     const Optional& cu_seqlens_k, const Optional& columns, Scale scale,
-                                     Word stage, Word, c10::string_view backend) {
-    return computed(Q, K, V, {causal, window.vec(), cu_seqlens_q, cu_seqlens_k, columns}, scale, stage,
-                    backend, true);
+                                     const Optional& cu_seqlens_k, const Optional& columns,
+                                     at::TensorList tiles, at::IntArrayRef tile_axes, double dropout_p,
+                                     c10::SymInt seed, Scale scale, Word stage, Word,
+                                     c10::string_view backend) {
+    return computed(Q, K, V,
+                    {causal, window.vec(), cu_seqlens_q, cu_seqlens_k, columns, tiles.vec(), tile_axes.vec(),
+                     dropout_p, seed.guard_int(__FILE__, __LINE__)},
+                    scale, stage, backend, true);
 }
 
 /// Of Q (B, H, Nq, d), and K and V (B, Hkv, N, d) or (pages, Hkv, page_size, d).
 std::tuple<Tensor, Tensor> decode(const Tensor& Q, const Tensor& K, const Tensor& V,
-                                  const Optional& block_table, const Optional& seqused, bool causal,
-                                  Scale scale, Word stage, c10::string_view backend) {
+                                  const Optional& block_table, const Optional& seqused, std::int64_t prefix,
+                                  bool causal, Scale scale, Word stage, c10::string_view backend) {
     Masking masking{causal, {-1, -1}};
+    masking.prefix = prefix;
     masking.seqused = seqused;
     masking.block_table = block_table;
     return computed(Q, K, V, masking, scale, stage, backend, false);
@@ -264,12 +292,11 @@ Tensor readable(const Tensor& x) {
     return is ? x : x.clone(at::MemoryFormat::Contiguous);
 }
 
-std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Tensor& K, const Tensor& V,
-                                                      const Tensor& O, const Tensor& L, const Tensor& dO,
-                                                      bool causal, at::IntArrayRef window,
-                                                      const Optional& cu_seqlens_q,
-                                                      const Optional& cu_seqlens_k, const Optional& columns,
-                                                      Scale scale, Word stage, c10::string_view backend) {
+std::tuple<Tensor, Tensor, Tensor> attention_backward(
+    const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, const Tensor& L, const Tensor& dO,
+    bool causal, at::IntArrayRef window, const Optional& cu_seqlens_q, const Optional& cu_seqlens_k,
+    const Optional& columns, at::TensorList tiles, at::IntArrayRef tile_axes, double dropout_p,
+    c10::SymInt seed, Scale scale, Word stage, c10::string_view backend) {
     require_agreement({{"Q", Q}, {"K", K}, {"V", V}, {"O", O}, {"dO", dO}});
     TORCH_CHECK_TYPE(L.scalar_type() == at::kFloat, "L is ", dtype_name(L), "; expected float32");
     TORCH_CHECK_VALUE(L.sizes() == Q.sizes().slice(0, 3), "L is ", axes_text(L.sizes()), "; expected ",
@@ -282,7 +309,10 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Ten
     }
     Tensor dQ, dK, dV;
     const Tensor l = L.contiguous();
-    with_kernel(false, stage, backend, Q, K, V, {causal, window.vec(), cu_seqlens_q, cu_seqlens_k, columns},
+    const Masking masking{causal,          window.vec(), cu_seqlens_q,
+                          cu_seqlens_k,    columns,      tiles.vec(),
+                          tile_axes.vec(), dropout_p,    seed.guard_int(__FILE__, __LINE__)};
+    with_kernel(false, stage, backend, Q, K, V, masking,
                 [&](auto& kernel, std::int64_t width, const Mask& mask, std::uintptr_t workspace,
                     std::uintptr_t stream) {
                     const Tensor q = widened(Q, width), k = widened(K, width), v = widened(V, width),
@@ -307,29 +337,44 @@ const auto& dispatched(const char* name) {
 /// attention() without gradients.
 std::tuple<Tensor, Tensor> below_autograd(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
                                           at::IntArrayRef window, const Optional& cu_seqlens_q,
-                                          const Optional& cu_seqlens_k, const Optional& columns, Scale scale,
-                                          Word stage, Word backward_stage, c10::string_view backend) {
+                                          const Optional& cu_seqlens_k, const Optional& columns,
+                                          at::TensorList tiles, at::IntArrayRef tile_axes, double dropout_p,
+                                          c10::SymInt seed, Scale scale, Word stage, Word backward_stage,
+                                          c10::string_view backend) {
     const at::AutoDispatchBelowADInplaceOrView below;
     return dispatched<decltype(attention)>("flash_ladder::attention")
-        .call(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns, scale, stage, backward_stage,
-              backend);
+        .call(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, tile_axes, dropout_p, seed,
+              scale, stage, backward_stage, backend);
 }
 
 struct Attention : torch::autograd::Function<Attention> {
-    using Rest = std::tuple<bool, std::vector<std::int64_t>, Scale, std::optional<std::string>, std::string>;
+    using Rest = std::tuple<bool, std::vector<std::int64_t>, std::vector<std::int64_t>, double, c10::SymInt,
+                            Scale, std::optional<std::string>, std::string>;
+    static constexpr std::size_t most_arguments = 20;  // each tensor of tiles counts as one
+    static constexpr std::size_t first_of_tiles = 8;   // of those that are saved
 
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const Tensor& Q,
                                                   const Tensor& K, const Tensor& V, bool causal,
                                                   at::IntArrayRef window, const Optional& cu_seqlens_q,
                                                   const Optional& cu_seqlens_k, const Optional& columns,
-                                                  Scale scale, Word stage, Word backward_stage,
-                                                  c10::string_view backend) {
-        const auto [O, L] = below_autograd(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns,
-                                           scale, stage, backward_stage, backend);
-        ctx->save_for_backward({Q, K, V, O, L, cu_seqlens_q.value_or(Tensor()),
-                                cu_seqlens_k.value_or(Tensor()), columns.value_or(Tensor())});
-        ctx->saved_data["rest"] =
-            Rest(causal, window.vec(), scale, text(backward_stage), std::string(backend));
+                                                  at::TensorList tiles, at::IntArrayRef tile_axes,
+                                                  double dropout_p, c10::SymInt seed, Scale scale, Word stage,
+                                                  Word backward_stage, c10::string_view backend) {
+        const auto [O, L] =
+            below_autograd(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, tile_axes,
+                           dropout_p, seed, scale, stage, backward_stage, backend);
+        torch::autograd::variable_list saved{Q,
+                                             K,
+                                             V,
+                                             O,
+                                             L,
+                                             cu_seqlens_q.value_or(Tensor()),
+                                             cu_seqlens_k.value_or(Tensor()),
+                                             columns.value_or(Tensor())};
+        saved.insert(saved.end(), tiles.begin(), tiles.end());
+        ctx->save_for_backward(std::move(saved));
+        ctx->saved_data["rest"] = Rest(causal, window.vec(), tile_axes.vec(), dropout_p, seed, scale,
+                                       text(backward_stage), std::string(backend));
         ctx->mark_non_differentiable({L});
         ctx->set_materialize_grads(false);  // no kernel that fills a gradient of L with zeros
         return {O, L};
@@ -337,31 +382,36 @@ struct Attention : torch::autograd::Function<Attention> {
 
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                    const torch::autograd::variable_list& gradients) {
-        torch::autograd::variable_list of_arguments(12);
+        torch::autograd::variable_list of_arguments(most_arguments);
         if (!gradients[0].defined()) return of_arguments;
         const auto saved = ctx->get_saved_variables();
         const auto given = [&](int i) { return saved[i].defined() ? Optional(saved[i]) : Optional(); };
-        const auto [causal, window, scale, stage, backend] = ctx->saved_data["rest"].to<Rest>();
+        const at::TensorList tiles = at::TensorList(saved).slice(first_of_tiles);
+        const auto [causal, window, tile_axes, dropout_p, seed, scale, stage, backend] =
+            ctx->saved_data["rest"].to<Rest>();
         std::tie(of_arguments[0], of_arguments[1], of_arguments[2]) =
             dispatched<decltype(attention_backward)>("flash_ladder::attention_backward")
                 .call(saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0], causal, window,
-                      given(5), given(6), given(7), scale, stage ? Word(*stage) : Word(), backend);
+                      given(5), given(6), given(7), tiles, tile_axes, dropout_p, seed, scale,
+                      stage ? Word(*stage) : Word(), backend);
         return of_arguments;
     }
 };
 
 std::tuple<Tensor, Tensor> with_gradients(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
                                           at::IntArrayRef window, const Optional& cu_seqlens_q,
-                                          const Optional& cu_seqlens_k, const Optional& columns, Scale scale,
-                                          Word stage, Word backward_stage, c10::string_view backend) {
+                                          const Optional& cu_seqlens_k, const Optional& columns,
+                                          at::TensorList tiles, at::IntArrayRef tile_axes, double dropout_p,
+                                          c10::SymInt seed, Scale scale, Word stage, Word backward_stage,
+                                          c10::string_view backend) {
     for (const Tensor& x : {Q, K, V}) {
         TORCH_CHECK_NOT_IMPLEMENTED(!x._fw_grad(0).defined(),
                                     "flash_ladder::attention has no derivatives in "
                                     "forward mode");
     }
     const auto call = [&](const auto& f) {
-        return f(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns, scale, stage, backward_stage,
-                 backend);
+        return f(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, tile_axes, dropout_p,
+                 seed, scale, stage, backward_stage, backend);
     };
     if (!at::GradMode::is_enabled() || !(Q.requires_grad() || K.requires_grad() || V.requires_grad()))
         return call(below_autograd);
@@ -373,16 +423,17 @@ TORCH_LIBRARY(flash_ladder, m) {
     m.set_python_module("flash_ladder.torch");  // which has what they return, without running them
     m.def(
         "attention(Tensor q, Tensor k, Tensor v, bool causal, int[] window, Tensor? cu_seqlens_q, "
-        "Tensor? cu_seqlens_k, Tensor? columns, float? scale, str? stage, str? backward_stage, str backend) "
-        "-> (Tensor, Tensor)",
+        "Tensor? cu_seqlens_k, Tensor? columns, Tensor[] tiles, int[] tile_axes, float dropout_p, "
+        "SymInt seed, float? scale, str? stage, str? backward_stage, str backend) -> (Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});
     m.def(
         "attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, bool causal, "
-        "int[] window, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? columns, float? scale, "
-        "str? stage, str backend) -> (Tensor, Tensor, Tensor)",
+        "int[] window, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? columns, Tensor[] tiles, "
+        "int[] tile_axes, float dropout_p, SymInt seed, float? scale, str? stage, str backend) "
+        "-> (Tensor, Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});
     m.def(
-        "decode(Tensor q, Tensor k, Tensor v, Tensor? block_table, Tensor? seqused, bool causal, "
+        "decode(Tensor q, Tensor k, Tensor v, Tensor? block_table, Tensor? seqused, int prefix, bool causal, "
         "float? scale, str? stage, str backend) -> (Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});
 }

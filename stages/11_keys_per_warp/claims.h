@@ -11,12 +11,14 @@ inline Count exchanged_by_warps(const std::vector<Visit>& blocks, const Counted&
     return blocks.size() * warps * 32 * 16 * (p.d() / 8 + 1 + 2 * warps + p.d() / 8);
 }
 
-/// Each warp has a maximum of its own for each tile, of Bc keys; and it weighs the four for each row that has
-/// keys.
+/// Each warp weighs the four of them for each row that has keys.
+inline Count exponentials_of_merged_warps(const std::vector<Visit>& blocks) {
+    return sum(blocks, [](auto& v) { return v.padded * in_a_quad * warps * warps; });
+}
+
+/// Each warp has a maximum of its own for each tile, of Bc keys; and then they merge.
 inline Count exponentials_of_warps(const std::vector<Visit>& blocks, Count Bc) {
-    return sum(blocks, [=](auto& v) {
-        return v.tiles * 16 * (Bc + in_a_quad * warps) + v.padded * in_a_quad * warps * warps;
-    });
+    return tiles_of(blocks) * 16 * (Bc + in_a_quad * warps) + exponentials_of_merged_warps(blocks);
 }
 
 /// Each lane of each warp works out 1 / l of its rows.

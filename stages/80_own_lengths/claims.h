@@ -37,12 +37,15 @@ inline std::vector<int> keys_of_requests(const Counted& p) {
 }
 
 /// The work of one launch, whose blocks take even shares of the key tiles of requests with so many keys each.
-/// `goes_on`: each row of a query tile begins with a key before the first of these.
+/// `goes_on`: each row of a query tile begins with a key before the first of these. Query tiles have Br rows:
+/// 16, which the warps share, or 64, of which each has its own.
 template <class F>
 Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, int Bc, F&& extras_of,
-                      bool goes_on = false) {
+                      bool goes_on = false, int Br = 16) {
     const int group = p.group(), Hkv = p.shape.Hkv, B = p.shape.B;
-    const int Tr = (group * p.shape.Nq + 15) / 16;
+    const int Tr = (group * p.shape.Nq + Br - 1) / Br;
+    const bool share = Br == 16;
+    const Count sharing = share ? warps : 1;
     std::vector<Counted> requests(B, p);
     std::vector<int> Tc(B);
     Count total = 0;
@@ -70,14 +73,14 @@ Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, 
     for (int b = 0; b < B; ++b) {
         const Counted& own = requests[b];
         for (int r = 0; r < Hkv * Tr; ++r) {
-            const int first_row = r % Tr * 16, seen = (seen_by(own, group, first_row + 15) + Bc - 1) / Bc;
+            const int first_row = r % Tr * Br, seen = (seen_by(own, group, first_row + Br - 1) + Bc - 1) / Bc;
             Count parts = 0;
             for (int begin = 0; begin < Tc[b];) {
                 while (total * (block + 1) / blocks <= t) ++block;
                 const int end =
                     static_cast<int>(std::min<Count>(Tc[b], begin + total * (block + 1) / blocks - t));
                 Visit piece =
-                    visit(own, 16, Bc, group, first_row, begin, std::max(begin, std::min(end, seen)), true);
+                    visit(own, Br, Bc, group, first_row, begin, std::max(begin, std::min(end, seen)), true);
                 look(B);
                 look(b + 1);
                 if (has_lengths) load_bytes += 128 * 4;  // each thread reads the length of the request
@@ -101,7 +104,7 @@ Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, 
                 begin = end;
             }
             if (parts == 0) continue;
-            const Visit whole = visit(own, 16, Bc, group, first_row, 0, Tc[b], true);
+            const Visit whole = visit(own, Br, Bc, group, first_row, 0, Tc[b], true);
             atomics += parts;
             merge_bytes += load_bytes_of_merge(p, whole.queries, parts);
             merge_exponentials += exponentials_of_merge(whole.queries, parts);
@@ -111,26 +114,28 @@ Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, 
 
     const Count tiles = tiles_of(pieces);
     const Count queries = sum(pieces, [](auto& v) { return v.tiles > 0 ? v.queries : 0; });
-    return {{"blocks", grid},
-            {"tiles", tiles},
-            {"masked_tiles", masked_of(pieces)},
-            {"mma", tiles * p.d() * Bc / 64},
-            {"barriers", 2 * tiles + 3 * pieces.size() + 2 * atomics},
-            {"atomics", atomics},
-            {"fences", 2 * atomics},
-            {"shared_exchange_bytes", exchanged_by_warps(pieces, p) + atomics * (1 + warps * 32)},
-            {"shuffles", tiles * warps * 2 * 4 + shuffles},
-            {"exponentials", exponentials_of_warps(pieces, Bc) + merge_exponentials},
-            {"divides", divides_of_warps(undivided) + merge_divides},
-            {"evict_first_bytes", KV_bytes},
-            {"global_load_bytes", KV_bytes + queries * p.d() * 2 + merge_bytes + load_bytes},
-            {"global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 2) * 4}};
+    return {
+        {"blocks", grid},
+        {"tiles", tiles},
+        {"masked_tiles", masked_of(pieces)},
+        {"mma", tiles * p.d() * Bc / 64 * Br / 16},
+        {"barriers", 2 * tiles + (share ? 3 : 1) * pieces.size() + 2 * atomics},
+        {"atomics", atomics},
+        {"fences", 2 * atomics},
+        {"shared_exchange_bytes", (share ? exchanged_by_warps(pieces, p) : 0) + atomics * (1 + warps * 32)},
+        {"shuffles", tiles * warps * 2 * 4 + shuffles},
+        {"exponentials", tiles * Br * (Bc + in_a_quad * sharing) + merge_exponentials +
+                             (share ? exponentials_of_merged_warps(pieces) : 0)},
+        {"divides", divides_of_warps(undivided) / warps * sharing + merge_divides},
+        {"evict_first_bytes", KV_bytes},
+        {"global_load_bytes", KV_bytes + queries * p.d() * 2 + merge_bytes + load_bytes},
+        {"global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 2) * 4}};
 }
 
-/// The workspace of its parts and counters.
-inline Count line_bytes(const Counted& p, int grid) {
+/// The workspace of its parts, which have room for so many rows, and counters.
+inline Count line_bytes(const Counted& p, int grid, int rows = 16) {
     const Count query_tiles = p.B() * p.shape.Hkv * ((p.group() * p.Nq() + 15) / 16);
-    return 2 * Count(grid) * 16 * (p.d() + 2) * 4 + query_tiles * 4;
+    return 2 * Count(grid) * rows * (p.d() + 2) * 4 + query_tiles * 4;
 }
 
 /// Claims of a stage with one such launch.

@@ -33,12 +33,13 @@ def visible(rows, keys, causal, window):
     return ((offset <= 0) | (not causal)) & ((offset >= -left) | (left < 0)) & ((offset <= right) | (right < 0))
 
 
-def reference(q, k, v, causal=False, scale=None, window=None):
-    """O and L of NumPy arrays (B, H, N, d), in double precision; K and V may have fewer heads."""
+def reference(q, k, v, causal=False, scale=None, window=None, seen=None):
+    """O and L of NumPy arrays (B, H, N, d), in double precision; K and V may have fewer heads. `seen`, if given, is the
+    mask."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     k, v = (x.repeat(q.shape[1] // k.shape[1], axis=1) for x in (k, v))
     S = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    S = np.where(visible(*S.shape[-2:], causal, window), S, -np.inf)
+    S = np.where(visible(*S.shape[-2:], causal, window) if seen is None else seen, S, -np.inf)
     m = S.max(-1, keepdims=True)
     m[np.isinf(m)] = 0
     P = np.exp(S - m)
@@ -48,13 +49,15 @@ def reference(q, k, v, causal=False, scale=None, window=None):
     return P / np.where(l == 0, 1, l) @ v, L
 
 
-def reference_gradients(q, k, v, do, causal=False, window=None):
+def reference_gradients(q, k, v, do, causal=False, window=None, seen=None):
     """dQ, dK and dV in double precision, by the formulas of standard attention."""
-    O, L = reference(q, k, v, causal, window=window)
+    if seen is None:
+        seen = visible(q.shape[2], k.shape[2], causal, window)
+    O, L = reference(q, k, v, seen=seen)
     q, k, v, do = (x.astype(np.float64) for x in (q, k, v, do))
     heads, group, scale = k.shape[1], q.shape[1] // k.shape[1], q.shape[-1] ** -0.5
     k, v = (x.repeat(group, axis=1) for x in (k, v))
-    P = np.exp(q @ k.swapaxes(-1, -2) * scale - L[..., None]) * visible(*map(len, (q[0, 0], k[0, 0])), causal, window)
+    P = np.exp(np.where(seen, q @ k.swapaxes(-1, -2) * scale - L[..., None], -np.inf))
     dS = P * (do @ v.swapaxes(-1, -2) - (do * O).sum(-1, keepdims=True)) * scale
     of_group = lambda x: x.reshape(x.shape[0], heads, group, *x.shape[2:]).sum(2)
     return dS @ k, of_group(dS.swapaxes(-1, -2) @ q), of_group(P.swapaxes(-1, -2) @ do)

@@ -1,10 +1,10 @@
-"""Packed documents, column bounds and caches, on NumPy's arrays and the CPU back-end."""
+"""Packed documents, column bounds, lists of tiles, dropout and caches, on NumPy's arrays and the CPU back-end."""
 
 import re
 
 import numpy as np
 import pytest
-from conftest import relative, visible
+from conftest import reference_gradients, relative, visible
 
 import flash_ladder
 
@@ -12,15 +12,16 @@ if why := flash_ladder._core.why_not("cpu"):
     pytest.skip(why, allow_module_level=True)
 
 
-def softmax(q, k, v, seen):
-    """O and L in double precision of Q (B, H, Nq, d), and K and V with as many heads or fewer; seen (B, H, Nq, Nk)."""
+def softmax(q, k, v, seen, kept=1.0):
+    """O and L in double precision of Q (B, H, Nq, d), and K and V with as many heads or fewer; seen (B, H, Nq, Nk). P is
+    multiplied by `kept`."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     k, v = (x.repeat(q.shape[1] // k.shape[1], axis=1) for x in (k, v))
     S = np.where(seen, q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5, -np.inf)
     m = np.maximum(S.max(-1, keepdims=True), -1e300)
     l = np.exp(S - m).sum(-1, keepdims=True)
     with np.errstate(divide="ignore"):
-        return np.exp(S - m) / np.maximum(l, 1e-300) @ v, (m + np.log(l))[..., 0]
+        return np.exp(S - m) / np.maximum(l, 1e-300) * kept @ v, (m + np.log(l))[..., 0]
 
 
 def agrees(got, expected):
@@ -65,12 +66,12 @@ def test_documents_of_as_many_rows_as_keys_have_one_list(packed):
                     softmax(*narrow, in_documents((0, 33, 90), (0, 33, 90)))[0]) < 1e-3
 
 
-@pytest.mark.parametrize("count, causal", [(1, True), (1, False), (2, True), (2, False), (4, False)])
-def test_column_bounds(problem, count, causal):
+@pytest.mark.parametrize("count, causal, heads", [(1, True, 2), (1, False, 1), (2, True, 4), (2, False, 2), (4, False, 4)])
+def test_column_bounds(problem, count, causal, heads):
     q, k, v = problem
     random = np.random.default_rng(count)
-    columns = random.integers(0, 71, (2, 2, 90, count)).astype(np.int32)
-    bounds = np.moveaxis(columns.repeat(2, axis=1), -1, 0)
+    columns = random.integers(0, 71, (2, heads, 90, count)).astype(np.int32)
+    bounds = np.moveaxis(columns.repeat(4 // heads, axis=1), -1, 0)
     seen = np.broadcast_to(visible(70, 90, causal, None), (2, 4, 70, 90)).copy()
     rows = np.arange(70)[:, None]
     LTS, LTE, UTS, UTE = {1: (bounds[0], 70, 0, 0), 2: (bounds[0], bounds[-1], 0, 0) if causal else
@@ -78,8 +79,64 @@ def test_column_bounds(problem, count, causal):
     for first, end in ((LTS, LTE), (UTS, UTE)):
         first, end = (np.broadcast_to(x, (2, 4, 90))[:, :, None] for x in (first, end))
         seen &= ~((rows >= first) & (rows < end))
-    got = flash_ladder.attention(q, k, v, columns=columns, causal=causal, return_lse=True, backend="checked")
-    agrees(got, softmax(q, k, v, seen))
+    O, L = flash_ladder.attention(q, k, v, columns=columns, causal=causal, return_lse=True, backend="checked")
+    agrees((O, L), softmax(q, k, v, seen))
+    gradients = flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, causal=causal, stage=69)
+    for got, exact in zip(gradients, reference_gradients(q, k, v, O, seen=seen)):
+        assert relative(got, exact) < 2e-3
+
+
+def drawn_mask(batches, heads):
+    """What 70 rows see of 190 keys: the first key tile is hidden, the second one full for the rows of the first."""
+    seen = np.random.default_rng(heads).random((batches, heads, 70, 190)) < 0.5
+    seen[..., :64] = False
+    seen[:, :, :64, 64:128] = True
+    seen[0, 0, 65:] = False
+    return seen
+
+
+@pytest.mark.parametrize("batches, heads", [(1, 1), (2, 1), (1, 4), (2, 2)])
+def test_any_mask_by_lists_of_tiles(problem, batches, heads):
+    q, k, v = (np.tile(x, (1, 1, 3, 1))[:, :, :n] for x, n in zip(problem, (70, 190, 190)))
+    seen = drawn_mask(batches, heads)
+    lists = flash_ladder.tile_lists(seen)
+    assert lists.axes == seen.shape and all(x.dtype == np.int32 for x in lists[1:])
+    first, last = slice(*lists.full_first[:2]), slice(*lists.partial_first[1:3])
+    assert list(lists.full_tiles[first]) == [1] and list(lists.partial_tiles[last]) == [1, 2]
+    bits = np.unpackbits(lists.bits.view(np.uint8), axis=-1, bitorder="little").reshape(-1, 64, 64)
+    assert (bits[0, :, :62] == seen[0, 0, :64, 128:]).all() and not bits[0, :, 62:].any()
+    got = flash_ladder.attention(q, k, v, tiles=lists, return_lse=True, backend="checked")
+    agrees(got, softmax(q, k, v, seen.repeat(4 // heads, axis=1)))
+
+
+def test_a_mask_of_all_heads_needs_no_further_axes(packed):
+    seen = visible(70, 90, True, (20, -1))
+    tiles = flash_ladder.tile_lists(seen)
+    assert tiles.axes == (1, 1, 70, 90)
+    for inputs in packed, [x[..., :40] for x in packed]:  # the second by columns of zeros
+        agrees(flash_ladder.attention(*inputs, tiles=tiles, return_lse=True), softmax(*inputs, seen))
+    nothing = flash_ladder.tile_lists(np.zeros((70, 90), bool))
+    assert nothing.bits.shape == (0, 64, 2)
+    O, L = flash_ladder.attention(*packed, tiles=nothing, return_lse=True)
+    assert (O == 0).all() and np.isneginf(L).all()
+
+
+@pytest.mark.parametrize("share, causal, seed", [(0.1, True, 7), (0.5, False, 2**64 - 1), (255 / 256, False, 0)])
+def test_dropout(problem, share, causal, seed):
+    q, k, v = problem
+    kept = flash_ladder.dropout_mask((2, 4, 70, 90), share, seed)
+    rate = 1 - round(256 * share) / 256
+    assert kept.shape == (2, 4, 70, 90) and abs(kept.mean() - rate) < 5 * (rate * (1 - rate) / kept.size) ** 0.5
+    got = flash_ladder.attention(q, k, v, causal=causal, dropout_p=share, seed=seed, return_lse=True, backend="checked")
+    agrees(got, softmax(q, k, v, visible(70, 90, causal, None), kept / rate))
+    # An element's place is all that counts, next to the seed.
+    assert (flash_ladder.dropout_mask((1, 2, 9, 33), share, seed) == kept[:1, :2, :9, :33]).all()
+    assert (flash_ladder.dropout_mask((2, 4, 70, 90), share, seed ^ 1) != kept).any()
+
+
+def test_without_dropout_a_seed_changes_nothing(problem):
+    assert (flash_ladder.attention(*problem, dropout_p=0, seed=3) == flash_ladder.attention(*problem)).all()
+    assert flash_ladder.dropout_mask((1, 1, 2, 3), 0, 3).all()
 
 
 @pytest.fixture
@@ -128,11 +185,25 @@ def test_decoding_with_lengths_and_pages(requests, causal):
         assert O.shape == q.shape and O.strides == q.strides
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_prefix_that_requests_share(requests, causal):
+    q, k, v, _ = requests
+    table = np.array([[0, 1, 2], [0, 1, 5], [0, 1, 8]], np.int32)
+    pools = [x.reshape(9, 16, 2, 64) for x in (k, v)]
+    options = dict(block_table=table, seqused=[48, 35, 36], causal=causal, return_lse=True)
+    expected = flash_ladder.decode(q, *pools, **options, stage=81)
+    for prefix in 16, 32:
+        got = flash_ladder.decode(q, *pools, **options, prefix=prefix, backend="checked")
+        agree_by_request(got, expected)
+    assert (flash_ladder.decode(q, *pools, **options, prefix=0)[0] == expected[0]).all()
+
+
 def test_decoding_takes_the_last_rung_that_takes_it(requests):
     q, k, v, lengths = requests
     shape = (3, 4, 2, 4, 48, 64)
     assert flash_ladder.default_stage(shape, seqused=lengths) == "80_own_lengths"
     assert flash_ladder.default_stage(shape, page_size=16) == "81_pages"
+    assert flash_ladder.default_stage(shape, page_size=16, seqused=[48, 40, 39], prefix=32) == "82_shared_prefix"
     dense = flash_ladder.decode(q, k, v, causal=True)
     heads_first = [x.swapaxes(1, 2) for x in (q, k, v)]
     assert (dense.swapaxes(1, 2) == flash_ladder.attention(*heads_first, causal=True)).all()
@@ -147,8 +218,11 @@ def test_questions_about_stages_with_features():
     shape = (1, 4, 2, 70, 90, 64)
     assert flash_ladder.default_stage(shape, **documents) == "61_packed_sequences"
     assert flash_ladder.default_stage(shape, columns="prefix") == "62_column_bounds"
-    for stage, features in ((61, documents), (62, {"columns": "random"}), (80, {"seqused": [70]}),
-                            (81, {"seqused": [70], "page_size": 16})):
+    assert flash_ladder.default_stage(shape, tiles="dilated") == "63_tile_lists"
+    assert flash_ladder.default_stage(shape, causal=True, dropout_p=0.1) == "64_dropout"
+    for stage, features in ((61, documents), (62, {"columns": "random"}), (69, {"columns": "random"}),
+                            (80, {"seqused": [70]}), (63, {"tiles": "random"}), (64, {"dropout_p": 0.3, "seed": 5}),
+                            (81, {"seqused": [70], "page_size": 16}), (82, {"page_size": 16, "prefix": 64})):
         assert flash_ladder.verify(stage, shape=shape, **features)[0]["passed"] == 1
         with pytest.raises(ValueError, match="05_causal_skip does not take "):
             flash_ladder.count(5, shape, **features)
@@ -164,7 +238,23 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
     O, L = flash_ladder.attention(*packed, cu_seqlens_q=ROWS, cu_seqlens_k=KEYS, return_lse=True)
     columns = np.zeros((1, 1, 90, 1), np.int32)
     documents = {"cu_seqlens_q": ROWS, "cu_seqlens_k": KEYS}
+    tiles, dropout = flash_ladder.tile_lists(np.ones((70, 90), bool)), {"dropout_p": 0.1, "seed": 1}
+    pages = lambda **options: flash_ladder.decode(*(x.swapaxes(1, 2)[:, :64] for x in packed), block_table=[[0, 0]],
+                                                  **options)
     refused = [
+        ("05_causal_skip does not take lists of tiles", lambda: flash_ladder.attention(q, k, v, stage=5, tiles=tiles)),
+        ("05_causal_skip does not take dropout", lambda: flash_ladder.attention(q, k, v, stage=5, **dropout)),
+        ("no stage computes attention with lists of tiles, dropout",
+         lambda: flash_ladder.attention(q, k, v, tiles=tiles, **dropout)),
+        ("64_dropout does not take a sliding window",
+         lambda: flash_ladder.attention(q, k, v, window=(3, -1), stage=64, **dropout)),
+        ("no stage computes its gradients with dropout at head dimension 64",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, **dropout)),
+        ("no stage computes its gradients with lists of tiles at head dimension 64",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, tiles=tiles)),
+        ("no stage computes attention with dropout at head dimension 256",
+         lambda: flash_ladder.attention(*(np.tile(x, 4) for x in packed), **dropout)),
+        ("81_pages does not take a shared prefix", lambda: pages(prefix=64, stage=81)),
         ("no stage computes its gradients with column bounds, packed documents at head dimension 64",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, **documents)),
         ("66_window_gradients does not take column bounds",
@@ -200,7 +290,59 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
     decode = lambda **options: lambda: flash_ladder.decode(new, *cache, **options)
     paged = lambda table, **options: lambda: flash_ladder.decode(new, *pools, block_table=table, **options)
     table = np.arange(9, dtype=np.int32).reshape(3, 3)
+    lists = flash_ladder.tile_lists(visible(70, 90, True, None))  # partial tiles 0, 1; 1
+    tiles = lambda **others: lambda: attend(tiles=lists._replace(**others))
+    whole = flash_ladder.tile_lists(np.arange(90)[None] < np.full(70, 64)[:, None])  # full tile 0, twice
+    numbers = lambda *x: np.array(x, np.int32)
+    dropout = lambda p, seed=1: lambda: attend(dropout_p=p, seed=seed)
+    shared = np.array([[0, 1, 2]] * 3, np.int32)
     refused = [
+        (TypeError, "tiles is ndarray; expected TileLists", lambda: attend(tiles=np.ones((70, 90), bool))),
+        (ValueError, "tiles: they are of (1, 3, 70, 90); expected (1, a divisor of 4 heads, 70, 90)",
+         tiles(axes=(1, 3, 70, 90))),
+        (ValueError, "tiles: they are of (1, 1, 70, 91)", tiles(axes=(1, 1, 70, 91))),
+        (ValueError, "tiles: lists of tiles are the whole mask", lambda: attend(tiles=lists, causal=True)),
+        (ValueError, "tiles: lists of tiles are the whole mask", lambda: attend(tiles=lists, window=(1, 1))),
+        (ValueError, "full_tiles: they are (2); expected (3)", tiles(full_first=numbers(0, 0))),
+        (ValueError, "full_tiles: the lists are from 0 to 2; expected 0 to 1", tiles(full_first=numbers(0, 0, 2))),
+        (ValueError, "partial_tiles: 3 comes after 4: no list has a negative length",
+         tiles(partial_first=numbers(0, 4, 3))),
+        (ValueError, "partial_tiles: query tile 0 has key tile 2; expected 1 to 1", tiles(partial_tiles=numbers(0, 2, 1))),
+        (ValueError, "partial_tiles: query tile 1 has key tile 1; expected 2 to 1",
+         tiles(partial_first=numbers(0, 1, 3), partial_tiles=numbers(0, 1, 1))),
+        (ValueError, "bits: they are (2, 64, 2); expected (3, 64, 2)", tiles(bits=lists.bits[:2])),
+        (ValueError, "bits: row 5 of partial tile 2 sees a key past Nk = 90",
+         tiles(bits=np.where(np.arange(384).reshape(3, 64, 2) == 266, 1 << 26, lists.bits).astype(np.int32))),
+        (ValueError, "bits: row 5 of partial tile 2 sees a key past Nk = 90",
+         tiles(bits=np.where(np.arange(384).reshape(3, 64, 2) == 267, 1, lists.bits).astype(np.int32))),
+        (ValueError, "full_tiles: tile 1 ends past Nk = 90: it must be a partial one",
+         lambda: attend(tiles=whole._replace(full_tiles=numbers(0, 1)))),
+        (ValueError, "full_tiles: query tile 0 has key tile 0 in both lists",
+         tiles(full_first=numbers(0, 1, 1), full_tiles=numbers(0))),
+        (TypeError, "full_first is int64; expected int32", tiles(full_first=np.zeros(3, int))),
+        (TypeError, "mask is float64; expected bool", lambda: flash_ladder.tile_lists(np.ones((2, 2)))),
+        (ValueError, "mask is (1, 2, 2); expected (Nq, Nk) or (batches, heads, Nq, Nk)",
+         lambda: flash_ladder.tile_lists(np.ones((1, 2, 2), bool))),
+        (TypeError, "builtins.list is not an array", lambda: flash_ladder.tile_lists([[True]])),
+        (ValueError, "dropout_p is 0.001; expected 0, or 1/256 to 255/256", dropout(0.001)),
+        (ValueError, "dropout_p is 1; expected 0, or 1/256 to 255/256", dropout(1)),
+        (ValueError, "dropout_p is -0.1; expected 0, or", dropout(-0.1)),
+        (ValueError, "dropout_p is nan; expected 0, or", dropout(float("nan"))),
+        (TypeError, "dropout_p is 'some'; expected a number", dropout("some")),
+        (ValueError, "dropout_p is 0.1 and seed is None: dropout needs a seed", dropout(0.1, None)),
+        (ValueError, "seed is -1; expected 0 to 2^64 - 1", dropout(0.1, -1)),
+        (ValueError, "seed is 18446744073709551616; expected 0 to 2^64 - 1", dropout(0.1, 2**64)),
+        (TypeError, "seed is 1.5; expected a whole number", dropout(0.1, 1.5)),
+        (ValueError, "shape is (2, 2); expected (B, H, Nq, Nk)", lambda: flash_ladder.dropout_mask((2, 2), 0.1, 1)),
+        (ValueError, "prefix: it needs pages: block_table", decode(prefix=16)),
+        (ValueError, "prefix: 17 keys are not so many pages of 16", paged(shared, prefix=17)),
+        (ValueError, "prefix: -16 keys are not so many pages of 16", paged(shared, prefix=-16)),
+        (ValueError, "prefix: each row must see its 48 keys; one sees 45", paged(shared, prefix=48, causal=True)),
+        (ValueError, "prefix: each row must see its 16 keys; one sees 0",
+         paged(shared, prefix=16, causal=True, seqused=[48, 2, 48])),
+        (ValueError, "prefix: request 2 has its page 1 elsewhere than request 0",
+         paged(np.array([[0, 1, 2], [0, 1, 5], [0, 3, 2]], np.int32), prefix=32)),
+        (TypeError, "prefix is 16.0; expected a whole number", paged(shared, prefix=16.0)),
         (ValueError, "cu_seqlens_k: they are given without cu_seqlens_q", lambda: attend(cu_seqlens_k=KEYS)),
         (ValueError, "cu_seqlens_q: the first is 1; expected 0", documents([1, 70])),
         (ValueError, "cu_seqlens_q: the last is 69; expected Nq = 70", documents([0, 69])),
@@ -246,6 +388,11 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
         (ValueError, "H = 3 is not a multiple of Hkv = 2", lambda: flash_ladder.decode(new[:, :, :3], *cache)),
         (TypeError, "builtins.list is not an array of NumPy", lambda: flash_ladder.decode([1], *cache)),
         (TypeError, "columns is 3; expected the name of a pattern", lambda: flash_ladder.count(62, columns=3)),
+        (TypeError, "tiles is True; expected the name of a pattern, such as 'quarter'",
+         lambda: flash_ladder.count(63, tiles=True)),
+        (ValueError, "unknown tile lists 'stripes'", lambda: flash_ladder.count(63, tiles="stripes")),
+        (ValueError, "dropout '0.001,0': expected P,SEED", lambda: flash_ladder.count(64, dropout_p=0.001)),
+        (ValueError, "a shared prefix needs pages", lambda: flash_ladder.count(82, prefix=16)),
         (ValueError, "unknown column bounds 'stripes'", lambda: flash_ladder.count(62, columns="stripes")),
         (ValueError, "cu_seqlens_q is [1, 512]; expected 0 and the end",
          lambda: flash_ladder.count(61, cu_seqlens_q=[1, 512])),
@@ -265,6 +412,11 @@ def test_jax_has_features_too(packed, requests):
     here = lambda x: jax.numpy.asarray(x, device=jax.devices("cpu")[0])
     O = flash_ladder.attention(*map(here, packed), cu_seqlens_q=here(np.array(ROWS, np.int32)), cu_seqlens_k=KEYS)
     assert (np.asarray(O) == flash_ladder.attention(*packed, cu_seqlens_q=ROWS, cu_seqlens_k=KEYS)).all()
+    seen = visible(70, 90, True, (9, -1))
+    tiles = flash_ladder.tile_lists(here(seen))
+    assert all(isinstance(x, jax.Array) for x in tiles[1:])
+    O = flash_ladder.attention(*map(here, packed), tiles=tiles)
+    assert (np.asarray(O) == flash_ladder.attention(*packed, tiles=flash_ladder.tile_lists(seen))).all()
     q, k, v, lengths = requests
     O = flash_ladder.decode(*map(here, (q, k, v)), seqused=here(lengths))
     assert isinstance(O, jax.Array) and (np.asarray(O) == flash_ladder.decode(q, k, v, seqused=lengths)).all()

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from conftest import reference, reference_gradients, relative
+from conftest import reference, reference_gradients, relative, visible
 
 import flash_ladder
 
@@ -23,6 +23,13 @@ def check(problem, to_gpu, to_numpy):
     gradients = flash_ladder.attention_backward(q, k, v, O, L, O, causal=True, stage=40)
     for got, exact in zip(gradients, reference_gradients(*problem, to_numpy(O), causal=True)):
         assert relative(to_numpy(got), exact) < 2e-3
+    seen = visible(*(x.shape[2] for x in problem[:2]), True, None)
+    for mask in seen, to_gpu(seen):
+        O = flash_ladder.attention(q, k, v, tiles=flash_ladder.tile_lists(mask), stage=63)
+        assert relative(to_numpy(O), expected) < 1e-3
+    kept = dict(dropout_p=0.3, seed=2**64 - 1)
+    O = to_numpy(flash_ladder.attention(q, k, v, **kept, stage=64))
+    assert relative(O, flash_ladder.attention(*problem, **kept, stage=64).astype(float)) < 1e-3
     for given in list, lambda x: np.array(x, np.int32), lambda x: to_gpu(np.array(x, np.int32)):
         O = flash_ladder.attention(k[:1], k[:1], v[:1], cu_seqlens_q=given([0, 33, 90]), stage=61)
         alone, _ = reference(*(x[:1, :, 33:] for x in (problem[1], *problem[1:])))

@@ -1,6 +1,5 @@
 """The package in PyTorch: on a CPU by the stages of the algorithm, on a GPU by the last rungs."""
 
-import re
 import threading
 from pathlib import Path
 
@@ -12,7 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F
 
 import flash_ladder
-from flash_ladder.torch import attention, attention_backward, decode
+from flash_ladder.torch import attention, attention_backward
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -181,91 +180,6 @@ def test_derivatives_that_there_are_not_are_refused():
         dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
         with pytest.raises(NotImplementedError, match="no derivatives in forward mode"):
             attention(dual, k, v, stage=5)
-
-
-MASK = (True, (-1, -1), None, None, None)  # causal alone
-
-
-def test_operators_pass_opcheck():
-    q, k, v = tensors()
-    stage, backward = (str(x) if x else None for x in (STAGES.get("stage"), STAGES.get("backward_stage")))
-    options = (*MASK, None, stage, backward, "cpu")
-    torch.library.opcheck(torch.ops.flash_ladder.attention.default, (q, k, v, *options))
-    o, lse = attention(q, k, v, causal=True, return_lse=True, **STAGES)
-    inputs = [x.detach() for x in (q, k, v, o, lse, torch.randn_like(o))]
-    torch.library.opcheck(torch.ops.flash_ladder.attention_backward.default, (*inputs, *MASK, None, backward, "cpu"))
-    for inputs in (tensors(d=40, gradients=False), [x[:1].expand(2, -1, -1, -1) for x in (q, k, v)]):
-        inputs = [x.detach() for x in inputs]
-        torch.library.opcheck(torch.ops.flash_ladder.attention.default, (*inputs, *options), test_utils="test_faketensor")
-    q, k, v = (x.detach()[:1] for x in (q, k, v))
-    begin = integers([0, 20, 70]), integers([0, 40, 90])
-    torch.library.opcheck(torch.ops.flash_ladder.attention.default,
-                          (q, k, v, False, (-1, -1), *begin, None, None, None, None, "cpu"))
-    torch.library.opcheck(torch.ops.flash_ladder.decode.default,
-                          (q, k, v, None, integers([77]), True, None, None, "cpu"))
-
-
-def integers(x):
-    return torch.tensor(x, dtype=torch.int32, device=DEVICE)
-
-
-def alike(got, *arrays, call=flash_ladder.attention, **options):
-    """What NumPy's arrays get on the CPU, whose numbers test_features.py checks."""
-    expected = call(*(x.detach().cpu().numpy() for x in arrays), **options)
-    return torch.allclose(got.detach().cpu(), torch.from_numpy(expected), rtol=1e-2, atol=1e-2 if GPU else 0)
-
-
-@pytest.mark.parametrize("given", [list, lambda x: torch.tensor(x, dtype=torch.int32), integers])
-def test_packed_documents_and_column_bounds(given):
-    q, k, v = (x[:1] for x in tensors(gradients=False))
-    rows, keys = [0, 20, 31, 70], [0, 33, 40, 90]
-    o = attention(q, k, v, cu_seqlens_q=given(rows), cu_seqlens_k=given(keys), causal=True)
-    assert alike(o, q, k, v, cu_seqlens_q=rows, cu_seqlens_k=keys, causal=True)
-    columns = [[[[j % 71, 70 - j % 50] for j in range(90)]]]
-    o = attention(q, k, v, columns=given(columns), causal=True)
-    assert alike(o, q, k, v, columns=columns, causal=True)
-    compiled = torch.compile(lambda q, k, v: attention(2 * q, k, v, columns=given(columns)), fullgraph=True,
-                             backend="aot_eager")
-    assert alike(compiled(q, k, v), 2 * q, k, v, columns=columns)
-
-
-@pytest.mark.parametrize("given", [list, integers])
-def test_decoding(given):
-    torch.manual_seed(3)
-    q, k, v = (torch.randn(3, n, heads, 64, device=DEVICE).half() for n, heads in ((4, 4), (48, 2), (48, 2)))
-    lengths, table = [37, 0, 16], [[0, 1, 2], [-1, -1, -1], [6, 7, 8]]
-    pools = [x.reshape(9, 16, 2, 64) for x in (k, v)]
-    for arrays, options in (((q, k, v), {}), ((q, k, v), {"seqused": lengths}),
-                            ((q, *pools), {"seqused": lengths, "block_table": table})):
-        o, lse = decode(*arrays, **{name: given(x) for name, x in options.items()}, causal=True, return_lse=True)
-        assert o.shape == q.shape and lse.shape == (3, 4, 4)
-        assert alike(o, *arrays, call=flash_ladder.decode, causal=True, **options)
-        assert torch.equal(flash_ladder.decode(*arrays, **options, causal=True), o)
-    compiled = torch.compile(lambda q, k, v: decode(q + 0, k, v, seqused=given(lengths), causal=True), fullgraph=True,
-                             backend="aot_eager")
-    assert alike(compiled(q, k, v), q, k, v, call=flash_ladder.decode, seqused=lengths, causal=True)
-
-
-def test_numbers_are_checked_and_gradients_that_no_stage_has_are_refused():
-    q, k, v = (x[:1] for x in tensors())
-    documents = {"cu_seqlens_q": [0, 20, 70], "cu_seqlens_k": [0, 20, 90]}
-    o = attention(q, k, v, **documents, backward_stage=40)
-    with pytest.raises(ValueError, match="40_standard_gradient does not take packed documents"):
-        o.sum().backward()
-    with pytest.raises(ValueError, match="decode has no gradients: call it under torch.no_grad()"):
-        decode(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
-    with pytest.raises(ValueError, match="cu_seqlens_q: the last is 69; expected Nq = 70"):
-        attention(q, k, v, cu_seqlens_q=torch.tensor([0, 69], dtype=torch.int32))
-    with pytest.raises(TypeError, match="cu_seqlens_q is Long; expected int32"):
-        attention(q, k, v, cu_seqlens_q=torch.tensor([0, 70]))
-    for wrong, kind, expected in (([0, 7.5], TypeError, "whole numbers"), ([0, [1, 2]], TypeError, "whole numbers"),
-                                  ([0, 2**32 + 70], ValueError, "numbers below 2^31")):
-        with pytest.raises(kind, match="^" + re.escape(f"cu_seqlens_q is {wrong}; expected {expected}")):
-            attention(q, k, v, cu_seqlens_q=wrong)
-    with pytest.raises(TypeError, match="columns is numpy.ndarray; expected torch.Tensor or a list"):
-        attention(q, k, v, columns=np.zeros((1, 1, 90, 1), np.int32))
-    with torch.no_grad(), pytest.raises(ValueError, match="has no head dimension 32, and decode copies no cache"):
-        decode(*(x.transpose(1, 2)[..., :32] for x in (q, k, v)))
 
 
 @pytest.mark.parametrize("d", [64, 40])

@@ -1,6 +1,7 @@
 """The package in a Llama of Hugging Face transformers, with random weights: nothing is downloaded."""
 
 import os
+import re
 
 import pytest
 
@@ -117,13 +118,36 @@ def test_a_static_cache(model):
     check(torch.cat(steps, dim=1), model, tokens)
 
 
-def test_other_masks_are_refused():
-    mask = torch.ones(1, 1, 20, 20, dtype=torch.bool, device=DEVICE).tril()
-    mask[0, 0, 9, 3] = False
+def test_any_other_mask_is_lists_of_tiles(model):
+    """Two sequences packed in one, which position_ids describe; and a mask of one's own."""
+    register("ladder_any")
+    tokens = torch.randint(256, (2, 90), device=DEVICE)
+    places = torch.cat([torch.arange(33), torch.arange(57)]).expand(2, -1).to(DEVICE)
+    packed = logits(model, "ladder_any", input_ids=tokens, position_ids=places, use_cache=False).logits
+    check(packed[:, :33], model, tokens[:, :33])
+    check(packed[:, 33:], model, tokens[:, 33:])
+    mask = torch.ones(2, 1, 90, 90, dtype=torch.bool, device=DEVICE).tril()
+    mask[1, 0, 60:, 3:70] = False
+    for _ in range(2):
+        got, exact = (logits(model, name, input_ids=tokens, attention_mask=mask).logits for name in ("ladder_any", "sdpa"))
+        assert (got - exact).abs().max() < 0.05 * exact.abs().max()
+        mask[0, 0, 20:, :10] = False  # is noticed
+    with pytest.raises(ValueError, match="no stage computes its gradients with lists of tiles"):
+        model.set_attn_implementation("ladder_any")
+        model(input_ids=tokens, attention_mask=mask, labels=tokens).loss.backward()
+
+
+def test_masks_of_other_types_and_sizes_are_refused():
     function = transformers.AttentionInterface()["ladder"]
     q, k, v = (torch.randn(1, heads, 20, 64, device=DEVICE, dtype=torch.bfloat16) for heads in (4, 2, 2))
-    with pytest.raises(ValueError, match="takes no attention mask but the causal one, a window and padding"):
-        function(torch.nn.Module(), q, k, v, mask)
+    mask = torch.ones(1, 1, 20, 20, dtype=torch.bool, device=DEVICE).tril()
+    for wrong in mask.float(), mask & False, mask[:, :, :10], mask.expand(2, -1, -1, -1), mask[0, 0]:
+        said = f"ladder takes masks of bools that leave a key, (1, heads, 20, 20), and this one is {tuple(wrong.shape)}"
+        with pytest.raises(ValueError, match="^" + re.escape(said)):
+            function(torch.nn.Module(), q, k, v, wrong)
+    mask[0, 0, 9, 3] = False
+    with pytest.raises(ValueError, match="05_causal_skip does not take lists of tiles"):
+        transformers.AttentionInterface()[register("ladder_five", stage=5)](torch.nn.Module(), q, k, v, mask)
 
 
 def test_sliding_windows_of_mistral():
@@ -177,6 +201,20 @@ def test_softcap_of_gemma_2_is_refused():
     gemma = transformers.Gemma2ForCausalLM(config).to(DEVICE, torch.bfloat16).eval()
     with torch.no_grad(), pytest.raises(ValueError, match="ladder has no softcap, and the model asks for softcap=50"):
         gemma(input_ids=torch.arange(16, device=DEVICE)[None])
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_dropout_in_training_is_refused(gradients):
+    """Also without gradients: nothing is ever left out silently."""
+    config = transformers.LlamaConfig(vocab_size=64, hidden_size=128, intermediate_size=128, num_hidden_layers=1,
+                                      num_attention_heads=2, num_key_value_heads=1, head_dim=64, attention_dropout=0.1,
+                                      attn_implementation="ladder")
+    llama = transformers.LlamaForCausalLM(config).to(DEVICE, torch.bfloat16)
+    tokens = torch.arange(16, device=DEVICE)[None]
+    with torch.set_grad_enabled(gradients):
+        llama.eval()(input_ids=tokens)
+        with pytest.raises(ValueError, match="ladder has no dropout, and the model asks for dropout=0.1"):
+            llama.train()(input_ids=tokens)
 
 
 @pytest.mark.parametrize("head_dim", [32, 80, 96])

@@ -1,0 +1,265 @@
+"""One sequence on several processes: ring attention over torch.distributed, with gradients.
+
+    torchrun --nproc-per-node 2 program.py
+
+    from flash_ladder.distributed import divide, gather, ring_attention
+    q, k, v = (divide(x, causal=True) for x in (q, k, v))  # this rank's part of (B, H, N, d)
+    o = ring_attention(q, k, v, causal=True)
+    whole = gather(o.detach(), causal=True)
+
+Each rank holds a part of the sequence, and K and V travel around a ring of ranks while kernels run: stages 86 to 88 of
+the ladder, with their choreography in Python and one call of flash_ladder.torch in each step. It runs on gloo with
+tensors in the CPU's memory, and on NCCL with a GPU for each process, on one host or on several.
+"""
+
+from collections import Counter
+from contextlib import contextmanager
+from typing import Optional, Tuple, Union
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from . import StageName, _arguments, stages
+from .torch import _autocast, _require_tensors, attention, attention_backward
+
+__all__ = ["divide", "gather", "ring_attention"]
+
+
+@torch.compiler.disable
+def ring_attention(q: Tensor, k: Tensor, v: Tensor, group: Optional[dist.ProcessGroup] = None, *, causal: bool = False,
+                   scale: Optional[float] = None, stage: Optional[StageName] = None,
+                   backward_stage: Optional[StageName] = None, return_lse: bool = False,
+                   backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """attention() of a sequence that the ranks of `group` divide, with gradients by q, k and v. All ranks call it.
+
+    q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d): this rank's part of P parts of one size, fp16 or bf16, as divide() gives it;
+        in an autocast region they are cast to its type first. Strides are as in attention(); K and V are copied.
+    group: a process group with P ranks, by default all processes. The backend is gloo for tensors in the CPU's memory
+        and NCCL for those on a GPU, where each process has called torch.cuda.set_device().
+    causal: parts are in zigzag order: rank r holds chunks r and 2P - 1 - r of 2P chunks, which gives all ranks equal
+        work. Nq = Nk. Otherwise rank r holds the r-th of P parts, and Nq may differ from Nk.
+    scale, stage, backward_stage, backend: as in attention(), for each step's kernel. The backward stage computes D from O,
+        as all but 40 do.
+    Returns this rank's part of O (B, H, Nq, d), or of O and L (B, H, Nq), fp32. No gradient flows through L.
+
+    What a step's kernel returns is rounded to 16 bits. Steps are merged in fp32 by their L, and sums of dK and dV travel
+    in fp32. ValueError or TypeError: a part or a mask that no ring takes. The ranks' hosts compare their calls first:
+    where those differ, or one rank refuses its own, all ranks raise an error.
+    """
+    ring = _Ring(group)
+    try:
+        causal, scale = _arguments.flag("causal", causal), _arguments.scale_of(scale)
+        _require_tensors(Q=q, K=k, V=v)
+        q, k, v = _autocast(q, k, v)
+        _require_parts(q, k, v, causal, ring.ranks)
+        gradients = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+        if gradients and ring.ranks > 1:
+            _require_D_from_O(backward_stage)
+        call = f"Q {tuple(q.shape)}, K {tuple(k.shape)}, {q.dtype}, {causal=}, {scale=}, {gradients=}"
+    except (TypeError, ValueError) as error:
+        call = error
+    ring.agree(call)
+    o, lse = _RingAttention.apply(q, k, v, ring, causal, {"scale": scale, "backend": backend}, stage, backward_stage)
+    return (o, lse) if return_lse else o
+
+
+def divide(x: Tensor, *, causal: bool, dim: int = 2, group: Optional[dist.ProcessGroup] = None) -> Tensor:
+    """This rank's part of x, which all ranks hold whole, along axis `dim`; gradients flow to this part of x.
+
+    causal: in zigzag order, chunks r and 2P - 1 - r of 2P in one tensor; otherwise the r-th of P parts, a view of x.
+    The positions of a part, which embeddings need, are divide(torch.arange(N), causal=causal, dim=0).
+    ValueError: the axis does not divide into so many parts.
+    """
+    _require_tensors(x=x)
+    rank, ranks = _place(group)
+    parts = 2 * ranks if _arguments.flag("causal", causal) else ranks
+    if ranks == 1:
+        return x
+    if x.shape[dim] % parts:
+        raise ValueError(f"{x.shape[dim]} elements of axis {dim} do not divide into {parts} parts"
+                         + (f", two for each of {ranks} ranks" if causal else ""))
+    chunks = x.chunk(parts, dim)
+    return torch.cat((chunks[rank], chunks[-1 - rank]), dim) if causal else chunks[rank]
+
+
+def gather(x: Tensor, *, causal: bool, dim: int = 2, group: Optional[dist.ProcessGroup] = None) -> Tensor:
+    """The whole of what divide() divides, from the parts x of all ranks. All ranks call it, and each gets the whole.
+
+    causal, dim, group: as in divide().
+    ValueError: parts differ in their sizes, or x requires a gradient, which gather() does not have.
+    """
+    ring = _Ring(group)
+    try:
+        _require_tensors(x=x)
+        zigzag = _arguments.flag("causal", causal) and ring.ranks > 1
+        if torch.is_grad_enabled() and x.requires_grad:
+            raise ValueError("gather has no gradients: call it under torch.no_grad()")
+        if zigzag and x.shape[dim] % 2:
+            raise ValueError(f"{x.shape[dim]} elements of axis {dim} do not divide into two chunks")
+        call = f"{tuple(x.shape)}, {x.dtype}, {causal=}, {dim=}"
+    except (IndexError, TypeError, ValueError) as error:
+        call = error
+    ring.agree(call)
+    parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(ring.ranks)]
+    dist.all_gather(parts, x.contiguous(), ring.group)
+    if zigzag:
+        early, late = zip(*(part.chunk(2, dim) for part in parts))
+        parts = early + late[::-1]
+    return torch.cat(parts, dim)
+
+
+class _RingAttention(torch.autograd.Function):
+    """In step t a rank computes with the keys of rank - t. The next ones arrive meanwhile."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, ring, causal, options, stage, backward_stage):
+        kv = torch.stack((k, v))  # one message
+        for t in range(ring.ranks):
+            rows, keys, diagonal = _square(t, ring.rank, causal, q.shape[2])
+            with ring.exchange(*[kv] * (t + 1 < ring.ranks)) as arriving:
+                part = attention(q[:, :, rows], *kv[:, :, :, keys], causal=diagonal, stage=stage, return_lse=True,
+                                 **options)
+                if t == 0:
+                    o, lse = _sums(part[0], ring.ranks), part[1]
+                else:
+                    _merge(o[:, :, rows], lse[:, :, rows], *part)
+            kv, = arriving or [kv]
+        o = o.to(q.dtype)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.mark_non_differentiable(lse)
+        ctx.ring, ctx.causal, ctx.options = ring, causal, {**options, "stage": backward_stage}
+        return o, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, do, _):
+        """By O and L of all keys, each step's dQ, dK and dV are summands of the whole ones. Sums of dK and dV follow
+        their keys around the ring one step later; those for a rank's own keys do not travel."""
+        (q, k, v, o, lse), ring = ctx.saved_tensors, ctx.ring
+        kv, sums = torch.stack((k, v)), None
+        for t in range(ring.ranks):
+            rows, keys, diagonal = _square(t, ring.rank, ctx.causal, q.shape[2])
+            sends_keys, sends_sums = t + 1 < ring.ranks, t > 1
+            with ring.exchange(*[kv] * sends_keys, *[sums] * sends_sums) as arriving:
+                dq_part, *dkv = attention_backward(q[:, :, rows], *kv[:, :, :, keys], o[:, :, rows], lse[:, :, rows],
+                                                   do[:, :, rows], causal=diagonal, **ctx.options)
+                if t == 0:
+                    dq, own = _sums(dq_part, ring.ranks), torch.stack([x.float() for x in dkv])
+                else:
+                    dq[:, :, rows] += dq_part
+            if t > 0:
+                sums = arriving.pop() if sends_sums else torch.zeros_like(own)  # of this step's keys
+                for x, part in zip(sums, dkv):
+                    x[:, :, keys] += part
+            kv, = arriving or [kv]
+        if ring.ranks > 1:
+            with ring.exchange(sums) as arriving:
+                pass
+            own += arriving[0]
+        return dq.to(q.dtype), *own.to(k.dtype), None, None, None, None, None
+
+
+def _square(t, rank, causal, N):
+    """What a rank computes in step t: its rows, those keys that they see, and whether there is a diagonal.
+
+    Under a causal mask both are an early chunk and a late one. Those of the rank itself are in the order of their
+    positions, so they are an ordinary causal problem. All of its rows see the early keys of an earlier rank, and its
+    late rows all keys of a later one; no other row sees any.
+    """
+    everything, early, late = slice(None), slice(N // 2), slice(N // 2, None)
+    if not causal or t == 0:
+        return everything, everything, causal
+    return (everything, early, False) if t <= rank else (late, everything, False)
+
+
+def _sums(first, ranks):
+    """Where results of several steps are added: in fp32, if there is anything between the first and the last of them."""
+    return first.float() if ranks > 2 else first
+
+
+def _merge(o, lse, part, part_lse):
+    """O and L of two sets of keys, of O and L of each, in place. The products and their sum are in fp32."""
+    both = torch.logaddexp(lse, part_lse)
+    weight, part_weight = ((x - both).exp_().unsqueeze(-1) for x in (lse, part_lse))
+    torch.addcmul(o * weight, part, part_weight, out=o)
+    lse.copy_(both)
+
+
+class _Ring:
+    """This rank's messages: to the next rank, while those of the previous one arrive."""
+
+    def __init__(self, group):
+        self.rank, self.ranks = _place(group)
+        self.group = dist.group.WORLD if group is None else group
+        self.following, self.previous = (dist.get_global_rank(self.group, (self.rank + step) % self.ranks)
+                                         for step in (1, -1))
+
+    @contextmanager
+    def exchange(self, *tensors):
+        """Sends tensors during the block. Yields tensors like these, which have arrived after it. On a GPU, messages follow
+        what is queued in the current stream before, and what the block queues does not wait for them."""
+        arriving = [torch.empty_like(x) for x in tensors]
+        messages = [dist.P2POp(dist.isend, x, self.following, self.group) for x in tensors]
+        messages += [dist.P2POp(dist.irecv, x, self.previous, self.group) for x in arriving]
+        works = dist.batch_isend_irecv(messages) if messages else []
+        try:
+            yield arriving
+        finally:  # also after an error, which is the same on all ranks
+            for work in works:
+                work.wait()
+
+    def agree(self, call):
+        """`call` describes this rank's call, or is the exception that refuses it. Raises an error on all ranks if one of
+        them refuses its call, or if calls differ: otherwise some would wait for messages that never come. Ranks compare
+        them in the store by which they have met, which waits for no GPU."""
+        refused = isinstance(call, Exception)
+        every = [call]
+        if self.ranks > 1:
+            store, name = dist.distributed_c10d._get_default_store(), f"flash_ladder/{self.group.group_name}"
+            number = _calls[name] = _calls[name] + 1
+            store.set(f"{name}/{number}/{self.rank}", "refused" if refused else call)
+            every = [store.get(f"{name}/{number}/{rank}").decode() for rank in range(self.ranks)]
+            store.delete_key(f"{name}/{number - 1}/{self.rank}")  # all ranks have read it: they have come to this one
+        if refused:
+            raise call
+        for rank, other in enumerate(every):
+            if other == "refused":
+                raise ValueError(f"rank {rank} refuses its call")
+            if other != call:
+                raise ValueError(f"rank {self.rank} has {call}, and rank {rank} has {other}: they must agree")
+
+
+_calls = Counter()  # how many calls have been compared in a group of this name
+
+
+def _place(group):
+    """This rank, and how many there are."""
+    rank = dist.get_rank(group)  # PyTorch's error says what to call where torch.distributed is not initialized
+    if rank < 0:
+        raise ValueError("this process is not in the group")
+    return rank, dist.get_world_size(group)
+
+
+def _require_D_from_O(stage):
+    if stage is not None and stages(str(stage))[0].number == 40:
+        raise ValueError("40_standard_gradient computes D from a step's keys alone; a ring needs a stage, such as 41, that "
+                         "computes it from O")
+
+
+def _require_parts(q, k, v, causal, ranks):
+    """What a ring needs besides what each step's operator requires, which is the same on all ranks."""
+    for name, x in (("Q", q), ("K", k), ("V", v)):
+        if x.dtype not in (torch.float16, torch.bfloat16):
+            raise TypeError(f"{name} is {str(x.dtype).removeprefix('torch.')}; expected float16 or bfloat16")
+        if x.dtype != q.dtype or x.device != q.device:
+            raise ValueError(f"Q is {q.dtype} on {q.device} and {name} {x.dtype} on {x.device}: they must agree")
+        if x.dim() != 4:
+            raise ValueError(f"{name} is {tuple(x.shape)}, of rank {x.dim()}; expected (B, H, N, d)")
+    if k.shape != v.shape:
+        raise ValueError(f"K is {tuple(k.shape)} and V is {tuple(v.shape)}: they must agree")
+    if causal and q.shape[2] != k.shape[2]:
+        raise ValueError(f"Nq is {q.shape[2]} and Nk is {k.shape[2]}: under a causal mask a ring needs the same")
+    if causal and ranks > 1 and q.shape[2] % 2:
+        raise ValueError(f"a part has {q.shape[2]} rows: under a causal mask it is two chunks of one size")

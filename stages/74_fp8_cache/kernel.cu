@@ -1,0 +1,447 @@
+// Stage 74: FP8 cache. K and V are e4m3, with a scale per head; warps convert them to 16 bits before mma.
+
+#include "stages/device.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr int Br = 16;                          // query rows of a tile
+constexpr int warps = 4, threads = 32 * warps;  // of a block
+
+using e4m3 = std::uint8_t;
+
+/// Keys of a tile, and tiles of the ring: what fills a multiprocessor's shared memory.
+template <int d>
+constexpr int Bc = d > 128 ? 128 : 256;
+template <int d>
+constexpr int slice = Bc<d> / warps;  // keys of a tile that a warp takes
+template <int d>
+constexpr int depth = d > 64 ? 3 : 6;
+
+template <class T, int d>
+struct Shared {
+    T Q[Br][d];
+    e4m3 K[depth<d>][Bc<d>][d];  // tile j is in slot j % depth
+    e4m3 V[depth<d>][Bc<d>][d];
+    bool is_last;  // of the blocks that share a query tile
+};
+
+/// Where a tile keeps the 16 bytes at this column of a row. Eight rows keep them at eight positions of a
+/// line, so ldmatrix has no bank conflicts; and a line of memory fills one line here.
+template <class T, int rows, int d>
+__device__ T* at(T (&tile)[rows][d], int row, int column) {
+    constexpr int rows_per_line = sizeof(T) * d < 128 ? 2 : 1;  // of 128 bytes
+    return &tile[row][column ^ row / rows_per_line % (8 / rows_per_line) * int(16 / sizeof(T))];
+}
+
+/// Row r of the queries of key/value head h_kv: query i of head h. The heads of its group alternate.
+struct PackedRow {
+    int h, i;
+
+    __device__ PackedRow(const Problem& p, int h_kv, int r) {
+        const int group = p.H / p.Hkv;
+        h = h_kv * group + r % group;
+        i = r / group;
+    }
+    static __host__ __device__ int count(const Shape& s) { return s.H / s.Hkv * s.Nq; }
+};
+
+/// Copies packed rows first .. first + 15 of Q into a tile. Rows past the last become 0. Of each
+/// 16 columns of K, ldmatrix gives lane t bytes 4t to 4t + 3. The same columns of Q go where lane t finds its
+/// own: 2t, 2t + 1, 2t + 8 and 2t + 9. A sum over columns may take them in any order.
+template <class T, int d>
+__device__ void load_queries(T (&tile)[Br][d], const Problem& p, int b, int h_kv, int first) {
+#pragma unroll
+    for (int n = 0; n < Br * d / 4; n += threads) {
+        const int row = (n + threadIdx.x) / (d / 4), column = (n + threadIdx.x) % (d / 4) * 4;
+        const bool valid = first + row < PackedRow::count(p);
+        const auto [h, i] = PackedRow(p, h_kv, valid ? first + row : 0);
+        const T* four = matrix<T>(p.Q, b, h) + i * p.Q.row + column;
+        const uint2 pairs = valid ? load(reinterpret_cast<const uint2*>(four)) : uint2{};
+        const int to = column / 16 * 16 + column % 16 / 2;
+        store(reinterpret_cast<std::uint32_t*>(at(tile, row, to)), pairs.x);
+        store(reinterpret_cast<std::uint32_t*>(at(tile, row, to + 8)), pairs.y);
+    }
+}
+
+/// Starts copying rows first .. first + Bc - 1 of X (N, d) into a tile. Rows from N on become 0.
+template <int d>
+__device__ void load_tile(e4m3 (&tile)[Bc<d>][d], const e4m3* X, std::int64_t stride, int first, int N) {
+    const int row = threadIdx.x / (d / 16), column = threadIdx.x % (d / 16) * 16;
+    const e4m3* source = X + (first + row) * stride + column;
+#pragma unroll
+    for (int n = 0; n < Bc<d>; n += threads * 16 / d) {
+        copy_async<Reads::once>(at(tile, row + n, column), source + n * stride, first + row + n < N);
+    }
+}
+
+__device__ bool visible(const Problem& p, int row, int key) {
+    return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
+}
+
+/// S = Q K^T, (16, slice): the rows of the tile and this warp's keys of it (algorithm 1, line 8).
+template <class T, int d>
+__device__ void score(Shared<T, d>& shared, int j, float (&S)[slice<d> / 8][4]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < d; k += 32) {
+        std::uint32_t q[2][4], kt[4];
+        for (int half = 0; half < 2; ++half)
+            ldmatrix(q[half], at(shared.Q, a_row(lane), k + 16 * half + a_column(lane)));
+#pragma unroll
+        for (int n = 0; n < slice<d>; n += 16) {
+            ldmatrix(kt,
+                     at(shared.K[j % depth<d>], slice<d> * warp + n + b_row(lane), k + 2 * b_column(lane)));
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {  // 8 keys, 16 columns
+                const uint2 pairs = unpack_e4m3<T>(kt[c]);
+                mma<T>(S[n / 8 + c / 2], q[c % 2], pairs.x, pairs.y);
+            }
+        }
+    }
+}
+
+/// Turns the scores S (16, slice) with key tile j into P, and rescales O to the new m (algorithm 1, line 9).
+/// Lanes hold rows g and g + 8.
+template <int d>
+__device__ void softmax(const Problem& p, float K_scale, int first_row, int j, bool masked,
+                        float (&S)[slice<d> / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float scale = p.scale * K_scale * log2_e;  // scores and m are in base 2
+#pragma unroll
+    for (int c = 0; c < slice<d> / 2; ++c) S[c / 4][c % 4] *= scale;
+    if (masked) {
+        const int row = first_row + g, key = j * Bc<d> + slice<d> * warp + 2 * t, group = p.H / p.Hkv;
+        const int query[2] = {row / group, (row + 8) / group};
+#pragma unroll
+        for (int c = 0; c < slice<d> / 2; ++c) {
+            if (!visible(p, query[row_of(c)], key + column_of(c))) S[c / 4][c % 4] = -inf;
+        }
+    }
+
+    // m = max(m, rowmax(S))
+    float alpha[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float row_max = -inf;
+#pragma unroll
+        for (int n = 0; n < slice<d> / 8; ++n) row_max = fmaxf(row_max, fmaxf(S[n][2 * r], S[n][2 * r + 1]));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 1));
+        row_max = fmaxf(row_max, __shfl_xor_sync(~0u, row_max, 2));
+        const float m_old = m[r];
+        m[r] = fmaxf(m[r], row_max);
+        const float m_used = m[r] == -inf ? 0.0f : m[r];  // no key yet: exp(-inf - 0) = 0, not NaN
+        alpha[r] = fast_exp2(m_old - m_used);
+
+        // P = exp(S - m), in place of S
+        float row_sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < slice<d> / 8; ++n) {
+            S[n][2 * r] = fast_exp2(S[n][2 * r] - m_used);
+            S[n][2 * r + 1] = fast_exp2(S[n][2 * r + 1] - m_used);
+            row_sum += S[n][2 * r] + S[n][2 * r + 1];
+        }
+        row_sum += __shfl_xor_sync(~0u, row_sum, 1);
+        row_sum += __shfl_xor_sync(~0u, row_sum, 2);
+
+        // l = alpha l + rowsum(P) and O = alpha O + P V
+        l[r] = alpha[r] * l[r] + row_sum;
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) {
+            O[n][2 * r] *= alpha[r];
+            O[n][2 * r + 1] *= alpha[r];
+        }
+    }
+}
+
+/// Folds key tile j, given its S, into this warp's m, l and O (16, d), which are of its own keys (algorithm
+/// 1, lines 9 and 10). P and V become fp16 whatever T is, since it holds both. ldmatrix transposes pairs of
+/// bytes, so of 16 columns the even ones are one product, the odd ones another.
+template <class T, int d>
+__device__ void fold(Shared<T, d>& shared, const Problem& p, float K_scale, int first_row, int j, bool masked,
+                     float (&S)[slice<d> / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    softmax<d>(p, K_scale, first_row, j, masked, S, O, m, l);
+#pragma unroll
+    for (int k = 0; k < slice<d> / 8; k += 2) {
+        std::uint32_t P[4];
+        pack_operand<fp16>(P, S[k], S[k + 1]);
+#pragma unroll
+        for (int n = 0; n < d; n += 32) {
+            std::uint32_t v[4];
+            ldmatrix_transposed(
+                v, at(shared.V[j % depth<d>], slice<d> * warp + 8 * k + a_row(lane), n + 2 * a_column(lane)));
+#pragma unroll
+            for (int c = 0; c < 4; c += 2) {  // 16 keys, 16 columns
+                // Two keys of a column side by side: of the even one in the low half, of the odd one above
+                const uint2 upper = unpack_e4m3<fp16>(__byte_perm(v[c], 0, 0x3120));
+                const uint2 lower = unpack_e4m3<fp16>(__byte_perm(v[c + 1], 0, 0x3120));
+                mma<fp16>(O[n / 8 + c], P, upper.x, lower.x);
+                mma<fp16>(O[n / 8 + c + 1], P, upper.y, lower.y);
+            }
+        }
+    }
+}
+
+/// Merges the warps' m, l and O, each of its own keys. Of O each warp gets d / warps columns, first in its O.
+template <class T, int d>
+__device__ void merge_warps(Shared<T, d>& shared, float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    static_assert(warps * (d / 8 + 1) * 32 * sizeof(float4) <= sizeof shared.K + sizeof shared.V);
+    const auto place = [&](int w, int n) {  // lane by lane: O in d / 8 pieces, then m and l
+        return reinterpret_cast<float4*>(shared.K) + (w * (d / 8 + 1) + n) * 32 + lane;
+    };
+    __syncthreads();  // every warp has read its last K and V, whose memory this is
+#pragma unroll
+    for (int n = 0; n < d / 8; ++n) store(place(warp, n), {O[n][0], O[n][1], O[n][2], O[n][3]});
+    store(place(warp, d / 8), {m[0], m[1], l[0], l[1]});
+    __syncthreads();  // every warp's results are complete
+    for (int w = 0; w < warps; ++w) {
+        const float4 found = load(place(w, d / 8));
+        m[0] = fmaxf(m[0], found.x);
+        m[1] = fmaxf(m[1], found.y);
+    }
+    l[0] = l[1] = 0.0f;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) {
+        const float4 found = load(place(w, d / 8));
+        const float alpha[2] = {m[0] == -inf ? 0.0f : fast_exp2(found.x - m[0]),
+                                m[1] == -inf ? 0.0f : fast_exp2(found.y - m[1])};
+        l[0] += alpha[0] * found.z;
+        l[1] += alpha[1] * found.w;
+#pragma unroll
+        for (int n = 0; n < d / 8 / warps; ++n) {
+            const float4 O_w = load(place(w, d / 8 / warps * warp + n));
+            O[n][0] = alpha[0] * O_w.x + (w > 0 ? O[n][0] : 0.0f);
+            O[n][1] = alpha[0] * O_w.y + (w > 0 ? O[n][1] : 0.0f);
+            O[n][2] = alpha[1] * O_w.z + (w > 0 ? O[n][2] : 0.0f);
+            O[n][3] = alpha[1] * O_w.w + (w > 0 ? O[n][3] : 0.0f);
+        }
+    }
+}
+
+/// Row r of a lane's O in 16 columns, even and odd ones: four side by side, from column 4t on.
+template <class T>
+__device__ void store_columns(T* first, const float (&even)[4], const float (&odd)[4], int r, float factor) {
+    store_pair(first, even[2 * r] * factor, odd[2 * r] * factor);
+    store_pair(first + 2, even[2 * r + 1] * factor, odd[2 * r + 1] * factor);
+}
+
+/// Writes O V_scale / l (rows g and g + 8, this warp's columns) and L = m + log(l).
+template <class T, int d>
+__device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, const float (&O)[d / 8][4],
+                           const float (&m)[2], const float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int row = first_row + g + 8 * r;
+        if (row >= PackedRow::count(p)) continue;
+        const auto [h, i] = PackedRow(p, h_kv, row);
+        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(load(p.V_scales + b * p.Hkv + h_kv), l[r]);
+        T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + d / warps * warp + 4 * t;
+#pragma unroll
+        for (int n = 0; n < d / 8 / warps; n += 2) store_columns(O_row + 8 * n, O[n], O[n + 1], r, inverse_l);
+        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + i;
+        if (warp == 0 && t == 0) store(L, (m[r] + log2f(l[r])) * ln_2);
+    }
+}
+
+/// What the blocks take of the query tiles, which are numbered through all heads: an even share of the key
+/// tiles (Tc for each) of the first `rest`, then tiles rest + block, rest + block + blocks, ...
+struct Shares {
+    int Tr, Tc, tiles, blocks, rest, least, more;
+
+    /// Even blocks are as many for one query tile as for another. Sharing keeps all resident blocks busy, for
+    /// one more part to merge wherever a share spans two query tiles.
+    Shares(const Shape& s, int resident)
+        : Tr(ceil_div(PackedRow::count(s), Br)), Tc(ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>)) {
+        tiles = s.B * s.Hkv * Tr;
+        const int even_blocks = tiles > resident ? resident : tiles * min(Tc, resident / tiles);
+        const int worth_sharing = 8 * even_blocks < 7 * resident ? 16 : 256;  // key tiles of a share
+        blocks = tiles * Tc / worth_sharing >= resident ? resident : even_blocks;
+        rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;  // too few to share
+        least = rest * Tc / blocks, more = rest * Tc % blocks;
+    }
+    /// The first key tile of a block's share: rest Tc block / blocks. Key tile j of query tile r is r Tc + j.
+    __device__ int begin(int block) const { return least * block + more * block / blocks; }
+    /// The query tile that a block takes after r: the next in its share, or of those that are not shared.
+    __device__ int next_tile(int block, int r) const {
+        if (r >= rest) return r + blocks;
+        return (r + 1) * Tc < begin(block + 1) ? r + 1 : rest + block;
+    }
+};
+
+/// The parts of query tile r < rest: a block's second is of a tile that begins in its share. Workspace: O (2
+/// blocks, 16, d), not divided by l, m and l (2 blocks, 16, 2), and a counter for each of these tiles, 0
+/// between launches.
+struct Parts {
+    float *O, *m_l;
+    unsigned* counter;
+    int block, splits;  // the first of the blocks, and their number
+
+    __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
+        m_l = O + 2 * shares.blocks * Br * p.d;
+        counter = reinterpret_cast<unsigned*>(m_l + 4 * shares.blocks * Br) + r;
+        const std::int64_t t = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
+        block = ((t + 1) * shares.blocks - 1) / all;
+        splits = ((t + shares.Tc) * shares.blocks - 1) / all - block + 1;
+    }
+};
+
+/// Writes O, m and l to a part, in fp32.
+template <int d>
+__device__ void write_part(const Problem& p, const Parts& parts, int part, int first_row,
+                           const float (&O)[d / 8][4], const float (&m)[2], const float (&l)[2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        if (first_row + g + 8 * r >= PackedRow::count(p)) continue;
+        const int row = part * Br + g + 8 * r;
+#pragma unroll
+        for (int n = 0; n < d / 8 / warps; n += 2) {
+            store_columns(parts.O + row * d + d / warps * warp + 8 * n + 4 * t, O[n], O[n + 1], r, 1.0f);
+        }
+        if (warp == 0 && t == 0) store_pair(parts.m_l + 2 * row, m[r], l[r]);
+    }
+}
+
+/// Counts this block, whose part is written. Was it the last one of the query tile? Then it sees every part.
+template <class T, int d>
+__device__ bool count_block(Shared<T, d>& shared, const Parts& parts) {
+    const unsigned last = parts.splits - 1;
+    __syncthreads();  // the part is written, by whichever thread
+    if (threadIdx.x == 0) {
+        // A thread that sees the count sees the part. From `last` it returns to 0, for the next launch.
+        store(&shared.is_last, atomic_inc_acq_rel(parts.counter, last) == last);
+    }
+    __syncthreads();  // all threads know, and see what thread 0 sees
+    return load(&shared.is_last);
+}
+
+/// Merges the parts of row k of a tile, query i of head h, as if each were a key tile: m is the largest m_s,
+/// l the sum of exp(m_s - m) l_s, and O likewise. A warp per row, a lane for d / 32 columns. Parts come 16 at
+/// a time: none of their loads waits for another.
+template <class T, int d>
+__device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h, int i) {
+    const int lane = threadIdx.x % 32;
+    float m = -inf, l = 0.0f;
+    float2 O[d / 64] = {};  // columns 2 lane and 2 lane + 1 of each 64
+    for (int first = 0; first < parts.splits; first += 16) {
+        float2 m_l[16], O_s[16][d / 64];
+        const float m_old = m;
+#pragma unroll
+        for (int s = 0; s < 16; ++s) {
+            const bool valid = first + s < parts.splits;
+            const int part = (2 * (parts.block + first + s) + (first + s == 0)) * Br + k;
+            m_l[s] = valid ? load_pair(parts.m_l + 2 * part) : float2{-inf, 0.0f};
+            m = fmaxf(m, m_l[s].x);
+#pragma unroll
+            for (int n = 0; n < d / 64; ++n) {
+                O_s[s][n] = valid ? load_pair(parts.O + part * d + 64 * n + 2 * lane) : float2{};
+            }
+        }
+        const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
+        const float alpha = fast_exp2(m_old - m_used);
+        l *= alpha;
+        for (float2& pair : O) pair = {alpha * pair.x, alpha * pair.y};
+#pragma unroll
+        for (int s = 0; s < 16; ++s) {
+            const float alpha_s = fast_exp2(m_l[s].x - m_used);
+            l += alpha_s * m_l[s].y;
+#pragma unroll
+            for (int n = 0; n < d / 64; ++n)
+                O[n] = {O[n].x + alpha_s * O_s[s][n].x, O[n].y + alpha_s * O_s[s][n].y};
+        }
+    }
+    const float* V_scale = p.V_scales + b * p.Hkv + h / (p.H / p.Hkv);
+    const float inverse_l = l == 0.0f ? 0.0f : divide(load(V_scale), l);
+    T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + 2 * lane;
+#pragma unroll
+    for (int n = 0; n < d / 64; ++n) {
+        store_pair(O_row + 64 * n, O[n].x * inverse_l, O[n].y * inverse_l);
+    }
+    if (lane == 0) store(p.L + (std::int64_t{b} * p.H + h) * p.Nq + i, (m + log2f(l)) * ln_2);
+}
+
+/// Folds key tiles first .. end - 1 into query tile r.
+template <class T, int d>
+__device__ void take(Shared<T, d>& shared, const Problem& p, const Shares& shares, int r, int first,
+                     int end) {
+    const int i = r % shares.Tr, h_kv = r / shares.Tr % p.Hkv, b = r / shares.Tr / p.Hkv, group = p.H / p.Hkv;
+    // The last keys that the tile's first and last rows see
+    const int reach = p.causal ? i * Br / group + p.Nk - p.Nq : p.Nk;
+    const int last_reach = p.causal ? (i * Br + Br - 1) / group + p.Nk - p.Nq : p.Nk;
+    const int last = min(end, ceil_div(min(p.Nk, last_reach + 1), Bc<d>));
+    float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
+    __syncthreads();  // what the warps found for another query tile has been read
+    const float K_scale = load(p.K_scales + b * p.Hkv + h_kv);
+    const auto load = [&](int j) {  // one group of copies, empty past the last tile
+        if (j < last) {
+            load_tile<d>(shared.K[j % depth<d>], matrix<e4m3>(p.K, b, h_kv), p.K.row, j * Bc<d>, p.Nk);
+            load_tile<d>(shared.V[j % depth<d>], matrix<e4m3>(p.V, b, h_kv), p.V.row, j * Bc<d>, p.Nk);
+        }
+        copy_commit();
+    };
+    for (int j = first; j < first + depth<d>; ++j) load(j);
+    const Parts parts(p, shares, r);  // its divisions, while the first copies are on their way
+    if (first < last) load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);
+    for (int j = first; j < last; ++j) {
+        copy_wait<depth<d> - 1>();
+        __syncthreads();  // Q is complete, and all copies of K and V of tile j have landed
+        const bool masked = (j + 1) * Bc<d> > min(p.Nk, reach + 1);
+        note_tile(shared, b, h_kv, i, j, masked, group);
+        float S[slice<d> / 8][4] = {};
+        score<T, d>(shared, j, S);
+        fold<T, d>(shared, p, K_scale, i * Br, j, masked, S, O, m, l);
+        note_rows(i * Br, m, l);
+        __syncthreads();  // K and V of tile j have been read: their slot is free
+        load(j + depth<d>);
+    }
+    merge_warps<T, d>(shared, O, m, l);
+    if (threadIdx.x < 32 && first < last) note_rows(i * Br, m, l);
+    if (end - first == shares.Tc) return write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
+    write_part<d>(p, parts, 2 * blockIdx.x + (first == 0), i * Br, O, m, l);
+    if (!count_block(shared, parts)) return;
+    for (int k = threadIdx.x / 32; k < min(Br, PackedRow::count(p) - i * Br); k += warps) {
+        const auto [h, query] = PackedRow(p, h_kv, i * Br + k);
+        merge<T, d>(p, parts, k, b, h, query);
+    }
+}
+
+template <class T, int d>
+__global__ void __launch_bounds__(threads, 1) attention(const Problem p, const Shares shares) {
+    const int block = blockIdx.x, rest = shares.rest, Tc = shares.Tc;
+    const int begin = shares.begin(block), end = shares.begin(block + 1);
+    for (int r = begin < end ? begin / Tc : rest + block; r < shares.tiles;) {
+        const bool whole = r >= rest;
+        const int first = whole ? 0 : max(begin - r * Tc, 0), last = whole ? Tc : min(end - r * Tc, Tc);
+        take<T, d>(shared_memory<Shared<T, d>>(), p, shares, r, first, last);
+        r = shares.next_tile(block, r);
+    }
+}
+
+std::size_t counter_bytes(const Shape& s, int sm_count) {
+    return Shares(s, sm_count).rest * sizeof(unsigned);
+}
+
+std::size_t workspace_bytes(const Shape& s, int sm_count) {
+    const Shares shares(s, sm_count);
+    const int rows = shares.rest > 0 ? 2 * shares.blocks * Br : 0;
+    return rows * (s.d + 2) * sizeof(float) + counter_bytes(s, sm_count);
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    const Shares shares(p, p.sm_count);
+    launch(attention<T, d>, dim3(shares.blocks), threads, sizeof(Shared<T, d>), p, shares);
+}
+
+using Dims = HeadDims<64, 128, 256>;
+LADDER_STAGE(forward, Dims, .number = 74, .name = "fp8_cache", .parent = 17,
+             .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 256, 6}, {16, 256, 3}, {16, 128, 3}),
+             .change = "K and V are e4m3 in memory, one scale per head, and become 16 bits before mma",
+             .shows_in = "decode", .products = Products::of_8_bit_cache, .workspace_bytes = workspace_bytes,
+             .counter_bytes = counter_bytes);
+
+}  // namespace

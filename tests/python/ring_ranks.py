@@ -1,0 +1,132 @@
+"""What each rank of test_distributed.py does, started by torchrun: ring attention beside that of the whole sequence.
+
+All ranks take part in rings of 1, 2, 3 ... of them. A check that fails on any rank fails the whole run.
+"""
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from conftest import reference, reference_gradients, relative
+
+from flash_ladder.distributed import divide, gather, ring_attention
+
+GPU = torch.cuda.is_available() and torch.cuda.device_count() > 1
+DEVICE = "cuda" if GPU else "cpu"
+STAGES = {} if GPU else {"stage": 5, "backward_stage": 41}
+BOUND = {torch.float16: 1e-3, torch.bfloat16: 8e-3}
+
+
+def whole(dtype, rows, keys, heads=(4, 2)):
+    """The same Q, K, V and dO on all ranks."""
+    random = torch.Generator().manual_seed(1)
+    return [torch.randn(2, h, n, 64, generator=random).to(DEVICE, dtype)
+            for h, n in ((heads[0], rows), (heads[1], keys), (heads[1], keys), (heads[0], rows))]
+
+
+def array(x):
+    return x.detach().float().cpu().numpy()
+
+
+def ring(tensors, causal, group, **options):
+    """O, L, dQ, dK and dV of the whole sequence, from all ranks' parts."""
+    q, k, v, do = (divide(x, causal=causal, group=group).detach() for x in tensors)
+    for x in (q, k, v):
+        x.requires_grad_()
+    o, lse = ring_attention(q, k, v, group, causal=causal, return_lse=True, **STAGES, **options)
+    assert o.shape == q.shape and o.dtype == q.dtype and lse.dtype == torch.float32
+    gradients = torch.autograd.grad(o, (q, k, v), do)
+    return [gather(x.detach(), causal=causal, group=group) for x in (o, lse, *gradients)]
+
+
+def matches(dtype, rows, keys, causal, group, heads=(4, 2)):
+    tensors = whole(dtype, rows, keys, heads)
+    got = ring(tensors, causal, group)
+    q, k, v, do = map(array, tensors)
+    O, L = reference(q, k, v, causal)
+    assert relative(array(got[0]), O) < BOUND[dtype] and abs(array(got[1]) - L).max() < 1e-4
+    for x, exact in zip(got[2:], reference_gradients(q, k, v, do, causal)):
+        assert relative(array(x), exact) < 2 * BOUND[dtype]
+    if dist.get_world_size(group) < 3:
+        return
+    again = ring(tensors, causal, group)
+    assert all(torch.equal(x, y) for x, y in zip(got[:2] if GPU else got, again))  # default gradients vary in the last bits
+
+
+def is_the_sequence(group):
+    """divide() and gather() are inverse, and zigzag order is what stage 86 says."""
+    P, rank = dist.get_world_size(group), dist.get_rank(group)
+    positions = torch.arange(4 * P, device=DEVICE)
+    zigzag, plain = (divide(positions, causal=causal, dim=0, group=group) for causal in (True, False))
+    assert plain.tolist() == list(range(4 * rank, 4 * rank + 4))
+    late = 2 * (2 * P - 1 - rank)
+    assert P == 1 or zigzag.tolist() == [2 * rank, 2 * rank + 1, late, late + 1]
+    x = torch.randn(3, 4 * P, 2, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(1))
+    for causal in (True, False):
+        assert torch.equal(gather(divide(x, causal=causal, dim=1, group=group), causal=causal, dim=1, group=group), x)
+
+
+def refuses(group):
+    """What differs between ranks ends with an error on all of them, and what no ring takes is named."""
+    rank = dist.get_rank(group)
+    q, k, v, _ = (divide(x, causal=True, group=group) for x in whole(torch.float16, 64, 64))
+    cut = [x[:, :, :16 + 16 * rank] for x in (q, k, v)]
+    with pytest.raises(ValueError, match=rf"rank {rank} has Q \(2, 4, {16 + 16 * rank}, 64\).*, and rank {1 - rank} has "
+                                         rf"Q \(2, 4, {32 - 16 * rank}, 64\), .*: they must agree"):
+        ring_attention(*cut, group, causal=True, **STAGES)
+    with pytest.raises(ValueError, match="scale=.*they must agree"):
+        ring_attention(q, k, v, group, scale=0.1 + rank, **STAGES)
+    with pytest.raises(TypeError if rank else ValueError,
+                       match="K is float32; expected float16 or bfloat16" if rank else "rank 1 refuses its call"):
+        ring_attention(q, k.float() if rank else k, v, group, **STAGES)
+    with pytest.raises(ValueError, match="40_standard_gradient computes D from a step's keys alone"):
+        ring_attention(q.detach().requires_grad_(), k, v, group, stage=5, backward_stage=40)
+    for (x, y, z), options, error, text in (
+            ((q, k, v), {"causal": "no"}, TypeError, "causal is 'no'; expected True or False"),
+            ((q[0], k, v), {}, ValueError, r"Q is \(4, 32, 64\), of rank 3; expected \(B, H, N, d\)"),
+            ((q, k.bfloat16(), v), {}, ValueError, "Q is torch.float16 on .* and K torch.bfloat16 on .*: they must agree"),
+            ((q, k[:, :1], v), {}, ValueError, r"K is \(2, 1, 32, 64\) and V is \(2, 2, 32, 64\): they must agree"),
+            ((q, k[:, :, 1:], v[:, :, 1:]), {"causal": True}, ValueError, "Nq is 32 and Nk is 31: under a causal mask"),
+            ([x[:, :, :31] for x in (q, k, v)], {"causal": True}, ValueError, "a part has 31 rows: under a causal mask"),
+            ((q[:, :3], k, v), {}, ValueError, "H = 3 is not a multiple of Hkv = 2"),
+            ((q, k, array(v)), {}, TypeError, "V is numpy.ndarray; expected torch.Tensor")):
+        with pytest.raises(error, match=text):
+            ring_attention(x, y, z, group, **options, **STAGES)
+    with pytest.raises(ValueError, match="66 elements of axis 2 do not divide into 4 parts, two for each of 2 ranks"):
+        divide(torch.zeros(1, 1, 66, 64), causal=True, group=group)
+    with pytest.raises(ValueError, match="gather has no gradients: call it under torch.no_grad()"):
+        gather(q.float().requires_grad_(), causal=True, group=group)
+    with pytest.raises(ValueError, match="they must agree"):
+        gather(q[:, :, :2 + 2 * rank], causal=True, group=group)
+
+
+def refuses_strangers(group):
+    with pytest.raises(ValueError, match="this process is not in the group"):
+        ring_attention(*whole(torch.float16, 64, 64)[:3], group)
+
+
+def main():
+    dist.init_process_group("nccl" if GPU else "gloo")
+    if GPU:
+        torch.cuda.set_device(dist.get_node_local_rank())
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    groups = {P: None if P == ranks else dist.new_group(list(range(P))) for P in range(1, ranks + 1)}
+    for P, group in groups.items():
+        if rank >= P:
+            if P == 2:
+                refuses_strangers(group)
+            continue
+        is_the_sequence(group)
+        matches(torch.float16, 24 * P, 24 * P, True, group)
+        matches(torch.bfloat16, 20 * P, 40 * P, False, group)
+        if P == 2:
+            refuses(group)
+            matches(torch.float16, 300, 300, True, group, (2, 2))  # a chunk is more than one tile
+    dist.barrier()
+    if rank == 0:
+        print(f"rings of {', '.join(map(str, groups))} ranks on {DEVICE}: ok")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Masks, dropout and caches in PyTorch. What they mean is checked in test_features.py, on NumPy's arrays."""
+
+import re
+
+import numpy as np
+import pytest
+from conftest import relative
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F
+from test_torch import DEVICE, GPU, STAGES, tensors
+
+import flash_ladder
+from flash_ladder.torch import attention, decode
+
+
+def mask(causal=False, begin=(None, None), columns=None, tiles=(), axes=(), dropout_p=0.0, seed=0):
+    """As the operators take it."""
+    return causal, (-1, -1), *begin, columns, list(tiles), axes, dropout_p, seed
+
+
+def test_operators_pass_opcheck():
+    q, k, v = tensors()
+    stage, backward = (str(x) if x else None for x in (STAGES.get("stage"), STAGES.get("backward_stage")))
+    options = (*mask(True), None, stage, backward, "cpu")
+    torch.library.opcheck(torch.ops.flash_ladder.attention.default, (q, k, v, *options))
+    o, lse = attention(q, k, v, causal=True, return_lse=True, **STAGES)
+    inputs = [x.detach() for x in (q, k, v, o, lse, torch.randn_like(o))]
+    torch.library.opcheck(torch.ops.flash_ladder.attention_backward.default, (*inputs, *mask(True), None, backward, "cpu"))
+    for inputs in (tensors(d=40, gradients=False), [x[:1].expand(2, -1, -1, -1) for x in (q, k, v)]):
+        inputs = [x.detach() for x in inputs]
+        torch.library.opcheck(torch.ops.flash_ladder.attention.default, (*inputs, *options), test_utils="test_faketensor")
+    q, k, v = (x.detach()[:1] for x in (q, k, v))
+    begin = integers([0, 20, 70]), integers([0, 40, 90])
+    axes, *tiles = flash_ladder.tile_lists(torch.ones(70, 90, dtype=torch.bool, device=DEVICE).tril())
+    for masked in mask(begin=begin), mask(tiles=tiles, axes=axes), mask(True, dropout_p=0.1, seed=-5):
+        torch.library.opcheck(torch.ops.flash_ladder.attention.default, (q, k, v, *masked, None, None, None, "cpu"))
+    torch.library.opcheck(torch.ops.flash_ladder.decode.default,
+                          (q, k, v, None, integers([77]), 0, True, None, None, "cpu"))
+
+
+def integers(x):
+    return torch.tensor(x, dtype=torch.int32, device=DEVICE)
+
+
+def alike(got, *arrays, call=flash_ladder.attention, **options):
+    """What NumPy's arrays get on the CPU, whose numbers test_features.py checks."""
+    expected = call(*(x.detach().cpu().numpy() for x in arrays), **options)
+    return torch.allclose(got.detach().cpu(), torch.from_numpy(expected), rtol=1e-2, atol=1e-2 if GPU else 0)
+
+
+@pytest.mark.parametrize("given", [list, lambda x: torch.tensor(x, dtype=torch.int32), integers])
+def test_packed_documents_and_column_bounds(given):
+    q, k, v = (x[:1] for x in tensors(gradients=False))
+    rows, keys = [0, 20, 31, 70], [0, 33, 40, 90]
+    o = attention(q, k, v, cu_seqlens_q=given(rows), cu_seqlens_k=given(keys), causal=True)
+    assert alike(o, q, k, v, cu_seqlens_q=rows, cu_seqlens_k=keys, causal=True)
+    columns = [[[[j % 71, 70 - j % 50] for j in range(90)]]]
+    o = attention(q, k, v, columns=given(columns), causal=True)
+    assert alike(o, q, k, v, columns=columns, causal=True)
+    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+    stage = {} if GPU else {"backward_stage": 69}
+    o, lse = attention(*inputs, columns=given(columns), causal=True, return_lse=True, **stage)
+    gradients = torch.autograd.grad(o, inputs, o.detach())
+    on_cpu = [x.detach().cpu().numpy() for x in (q, k, v, o, lse, o)]
+    expected = flash_ladder.attention_backward(*on_cpu, columns=columns, causal=True, stage=69)
+    for got, exact in zip(gradients, expected):
+        assert torch.allclose(got.cpu(), torch.from_numpy(exact), rtol=1e-2, atol=1e-2)
+    compiled = torch.compile(lambda q, k, v: attention(2 * q, k, v, columns=given(columns)), fullgraph=True,
+                             backend="aot_eager")
+    assert alike(compiled(q, k, v), 2 * q, k, v, columns=columns)
+
+
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+def test_lists_of_tiles(device):
+    q, k, v = tensors(gradients=False)
+    seen = torch.from_numpy(np.random.default_rng(5).random((2, 2, 70, 90)) < 0.5).to(device)
+    tiles = flash_ladder.tile_lists(seen)
+    assert all(x.device.type == device and x.dtype == torch.int32 for x in tiles[1:])
+    o = attention(q, k, v, tiles=tiles)
+    assert alike(o, q, k, v, tiles=flash_ladder.tile_lists(seen.cpu().numpy()))
+    compiled = torch.compile(lambda q, k, v, tiles: attention(q + 0, k, v, tiles=tiles), fullgraph=True,
+                             backend="aot_eager")
+    assert torch.equal(compiled(q, k, v, tiles), o)
+
+
+@pytest.mark.parametrize("heads, block", [(None, 128), (4, 64), (2, (64, 192))])
+def test_the_lists_of_a_block_mask(heads, block):
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    document = torch.arange(330, device=DEVICE) // 70
+    mod = lambda b, h, i, j: ((i + 30 >= j) & (document[i] == document[j])) | (j < 64 * (h + 1))
+    lists = flash_ladder.tile_lists(flex.create_block_mask(mod, None, heads, 300, 330, device=DEVICE, BLOCK_SIZE=block))
+    seen = flex.create_mask(mod, 1, heads or 1, 300, 330, device=DEVICE)
+    expected = flash_ladder.tile_lists(seen)
+    assert tuple(lists.axes) == tuple(expected.axes) == (1, heads or 1, 300, 330)
+    for got, exact in zip(lists[1:], expected[1:]):
+        assert torch.equal(got, exact) and got.device == exact.device
+    q, k, v = (torch.randn(1, n, rows, 64, device=DEVICE).half() for n, rows in ((4, 300), (2, 330), (2, 330)))
+    exact = F.scaled_dot_product_attention(q.float(), *(x.float().repeat_interleave(2, 1) for x in (k, v)),
+                                           attn_mask=seen.repeat_interleave(4 // seen.shape[1], 1))
+    assert relative(attention(q, k, v, tiles=lists).cpu(), exact.cpu().double().numpy()) < 1e-3
+    with pytest.raises(ValueError, match=r"the mask's blocks are \(32, 32\); expected multiples of 64"):
+        flash_ladder.tile_lists(flex.create_block_mask(mod, None, None, 300, 330, device=DEVICE, BLOCK_SIZE=32))
+
+
+def test_dropout():
+    q, k, v = tensors(gradients=False)
+    for seed in 3, 2**64 - 2:
+        o, lse = attention(q, k, v, causal=True, dropout_p=0.1, seed=seed, return_lse=True)
+        assert alike(o, q, k, v, causal=True, dropout_p=0.1, seed=seed)
+        assert torch.equal(lse, attention(q, k, v, causal=True, return_lse=True, stage=64)[1])
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(lambda q, seed: attention(q + 0, k, v, dropout_p=0.5, seed=seed), fullgraph=True,
+                             backend="aot_eager")
+    for seed in range(5, 9):
+        assert torch.equal(compiled(q, seed), attention(q, k, v, dropout_p=0.5, seed=seed))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2  # another seed is no other graph
+
+
+@pytest.mark.parametrize("given", [list, integers])
+def test_decoding(given):
+    torch.manual_seed(3)
+    q, k, v = (torch.randn(3, n, heads, 64, device=DEVICE).half() for n, heads in ((4, 4), (48, 2), (48, 2)))
+    lengths, table = [37, 0, 16], [[0, 1, 2], [-1, -1, -1], [6, 7, 8]]
+    pools = [x.reshape(9, 16, 2, 64) for x in (k, v)]
+    for arrays, options in (((q, k, v), {}), ((q, k, v), {"seqused": lengths}),
+                            ((q, *pools), {"seqused": lengths, "block_table": table})):
+        o, lse = decode(*arrays, **{name: given(x) for name, x in options.items()}, causal=True, return_lse=True)
+        assert o.shape == q.shape and lse.shape == (3, 4, 4)
+        assert alike(o, *arrays, call=flash_ladder.decode, causal=True, **options)
+        assert torch.equal(flash_ladder.decode(*arrays, **options, causal=True), o)
+    shared = {"block_table": [[0, 1, 2], [0, 1, 3], [0, 1, 4]], "seqused": [48, 40, 37]}
+    o = decode(q, *pools, **{name: given(x) for name, x in shared.items()}, prefix=32, causal=True)
+    assert alike(o, q, *pools, call=flash_ladder.decode, causal=True, prefix=32, **shared)
+    compiled = torch.compile(lambda q, k, v: decode(q + 0, k, v, seqused=given(lengths), causal=True), fullgraph=True,
+                             backend="aot_eager")
+    assert alike(compiled(q, k, v), q, k, v, call=flash_ladder.decode, seqused=lengths, causal=True)
+
+
+def test_numbers_are_checked_and_gradients_that_no_stage_has_are_refused():
+    q, k, v = (x[:1] for x in tensors())
+    documents = {"cu_seqlens_q": [0, 20, 70], "cu_seqlens_k": [0, 20, 90]}
+    o = attention(q, k, v, **documents, backward_stage=40)
+    with pytest.raises(ValueError, match="40_standard_gradient does not take packed documents"):
+        o.sum().backward()
+    tiles = flash_ladder.tile_lists(torch.ones(70, 90, dtype=torch.bool))
+    for masked, what in ({"tiles": tiles}, "lists of tiles"), ({"dropout_p": 0.1, "seed": 1}, "dropout"):
+        with pytest.raises(ValueError, match=f"no stage computes its gradients with {what} at head dimension 64"):
+            attention(q, k, v, **masked).sum().backward()
+    with torch.no_grad(), pytest.raises(TypeError, match="bits is numpy.ndarray; expected torch.Tensor or a list"):
+        attention(q, k, v, tiles=tiles._replace(bits=tiles.bits.numpy()))
+    with pytest.raises(TypeError, match="tiles is Tensor; expected TileLists"):
+        attention(q, k, v, tiles=tiles.bits)
+    with pytest.raises(ValueError, match="dropout_p is 0.1 and seed is None: dropout needs a seed"):
+        attention(q, k, v, dropout_p=0.1)
+    with pytest.raises(ValueError, match="tiles are 4 tensors; expected 5 and axes, or none"):
+        torch.ops.flash_ladder.attention(q, k, v, *mask(tiles=tiles[1:5], axes=tiles[0]), None, None, None, "cpu")
+    with pytest.raises(ValueError, match="decode has no gradients: call it under torch.no_grad()"):
+        decode(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+    with pytest.raises(ValueError, match="cu_seqlens_q: the last is 69; expected Nq = 70"):
+        attention(q, k, v, cu_seqlens_q=torch.tensor([0, 69], dtype=torch.int32))
+    with pytest.raises(TypeError, match="cu_seqlens_q is Long; expected int32"):
+        attention(q, k, v, cu_seqlens_q=torch.tensor([0, 70]))
+    for wrong, kind, expected in (([0, 7.5], TypeError, "whole numbers"), ([0, [1, 2]], TypeError, "whole numbers"),
+                                  ([0, 2**32 + 70], ValueError, "numbers below 2^31")):
+        with pytest.raises(kind, match="^" + re.escape(f"cu_seqlens_q is {wrong}; expected {expected}")):
+            attention(q, k, v, cu_seqlens_q=wrong)
+    with pytest.raises(TypeError, match="columns is numpy.ndarray; expected torch.Tensor or a list"):
+        attention(q, k, v, columns=np.zeros((1, 1, 90, 1), np.int32))
+    with torch.no_grad(), pytest.raises(ValueError, match="has no head dimension 32, and decode copies no cache"):
+        decode(*(x.transpose(1, 2)[..., :32] for x in (q, k, v)))
+
+
+@pytest.mark.skipif(not GPU, reason="there is no GPU")
+@pytest.mark.parametrize("feature", ["tiles", "dropout", "prefix"])
+def test_in_a_cuda_graph(feature):
+    """What is on the GPU is not read, and nothing waits."""
+    q, k, v = tensors(gradients=False)
+    tiles = flash_ladder.tile_lists(torch.ones(70, 90, dtype=torch.bool, device=DEVICE).tril())
+    pools = [torch.randn(5, 16, 2, 64, device=DEVICE).half() for _ in range(2)]
+    table = integers([[0, 1, 2], [0, 1, 4]])
+    call = {"tiles": lambda: attention(q, k, v, tiles=tiles),
+            "dropout": lambda: attention(q, k, v, dropout_p=0.1, seed=3),
+            "prefix": lambda: decode(q.transpose(1, 2)[:, :4], *pools, block_table=table, prefix=32)}[feature]
+    expected = call()  # also compiles and loads
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o = call()
+    for _ in range(2):
+        o.zero_()
+        graph.replay()
+        assert torch.equal(o, expected)
