@@ -152,18 +152,15 @@ EightBitAttention::EightBitAttention(const EightBitHead& head, const Eigen::Vect
                                        ? -std::numeric_limits<double>::infinity()
                                        : scale * Q.scales[row] * K.scales[j] * s[j - firsts[i]];
             }
-            Eigen::Index peak = 0;
-            const double m = s.maxCoeff(&peak);
+            const double m = s.maxCoeff();
             s = (s.array() - m).exp();
             l[i] = s.sum();
             L[row] = m + std::log(l[i]);
             for (int j = firsts[i]; j < ends[i]; ++j)
                 p.set(i, j, to_e4m3(static_cast<float>(s[j - firsts[i]] * 0x1p8)));
-            s[peak] = 0;
             P.row(i).setZero();
             P.row(i).segment(firsts[i], s.size()) = s;
         }
-        // P has the keys but the peaks.
         auto squares = spread.middleRows(first_row, n);
         for (int j = 0; j < end; ++j) {
             for (Eigen::Index i = 0; i < n; ++i) squares.row(i) += (P(i, j) * V.numbers.row(j)).cwiseAbs2();

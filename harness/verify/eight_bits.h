@@ -37,8 +37,9 @@ EightBitHead round_head(const reference::Matrix& Q, const Eigen::VectorXi& rows,
 struct EightBitAttention {
     reference::Matrix O;
     reference::Vector L;
-    /// Of an element of O, the root of the sum of (P V)^2 over the keys but the one with the largest score:
-    /// if each P is off by a share e of it, all by chance, the element is off by e times that.
+    /// Of an element of O, the root of the sum of (P V)^2 over the keys: if each P is off by a share e of it,
+    /// all by chance, the element is off by e times that. The largest P is no exception: its 2^8 is exact
+    /// here, but a kernel may have set m by an earlier maximum.
     reference::Matrix spread;
 
     /// S = Q K^T in sums of 13 bits; P = exp(S - m) in units of 2^-8, rounded to e4m3; P V in sums of 13
