@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "simt/e4m3.h"
 #include "simt/half.h"
 #include "simt/launch.h"
 

@@ -25,7 +25,6 @@
 #    define LADDER_SITE
 #else
 #    include "simt/cuda.h"
-#    include "simt/e4m3.h"
 // Warp instructions carry their line in the source, for reports.
 #    define LADDER_SITE , simt::Site site = simt::Site::here()
 #endif
