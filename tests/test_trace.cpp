@@ -407,10 +407,13 @@ TEST_CASE("trace: m never falls, and the last m + log l of a row are its L", "[t
                 std::map<int, double> end_of_phase;  // of the first warp that has the row
                 for (std::size_t w = 0; w < phase.warps.size(); ++w) {
                     for (const auto& [row, state] : phase.warps[w].rows) {
-                        const auto [m, first] =
-                            m_before.try_emplace({tile.batch, tile.head, w, row}, state.m);
-                        fell |= !(state.m >= m->second) || !(state.l() >= 0);
-                        m->second = state.m;
+                        fell |= !(state.l() >= 0);
+                        if (state.l() > 0) {  // a row without keys so far has no m that says anything
+                            const auto [m, first] =
+                                m_before.try_emplace({tile.batch, tile.head, w, row}, state.m);
+                            fell |= !(state.m >= m->second);
+                            m->second = state.m;
+                        }
                         end_of_phase.try_emplace(row, log2_sum_of(state));
                     }
                 }

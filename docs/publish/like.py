@@ -104,10 +104,10 @@ def work_of(row, counted):
     return work | {"launches": both[0][COUNTED.index("launches")]}
 
 
-def bounds(gpu, row, work, splits_keys):
-    """By resource how many milliseconds a stage's work takes of it at least."""
+def bounds(gpu, row, work, splits_keys, key_bytes=2):
+    """By resource how many milliseconds a stage's work takes of it at least. key_bytes: of an element of K and V."""
     s, gradients = row.shape, records.pass_of(row) == "backward"
-    queries, keys = s.B * s.H * s.Nq * s.d * 2, s.B * s.Hkv * s.Nk * s.d * 2
+    queries, keys = s.B * s.H * s.Nq * s.d * 2, s.B * s.Hkv * s.Nk * s.d * key_bytes
     inputs, outputs = (3 * queries + 2 * keys, queries + 2 * keys) if gradients else (queries + 2 * keys, queries)
     # What goes through the workspace is written once and read once, though L2 adds to it more often. It stays in L2 if
     # all of it fits.
@@ -157,7 +157,8 @@ class Model:
         if not work:
             return None
         splits_keys = self.sources.decodes(self.sources.stages[row.stage].shows_in)
-        return bounds(gpu, row, work, splits_keys), work["launches"] * LAUNCH_MS
+        key_bytes = 1 if splits_keys and row.stage in self.sources.of_8_bits else 2  # only a cache comes in 8 bits
+        return bounds(gpu, row, work, splits_keys, key_bytes), work["launches"] * LAUNCH_MS
 
     def bound(self, gpu, row):
         """Milliseconds from counts alone, and the resource that binds; None if the problem was not counted."""
