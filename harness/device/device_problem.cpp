@@ -186,7 +186,6 @@ Addresses DeviceInputs::addresses() const {
 namespace {
 
 RoundedCache::Rounded in_e4m3(Device& device, const Case& c, Tensor tensor, const Buffer& of_16_bits) {
-    constexpr float largest_e4m3 = 448;
     const Placement placed = placement(c, tensor);
     const auto dense = downloaded(device, of_16_bits.data(), placed);
     std::vector<std::uint8_t> numbers(dense.size());
@@ -195,13 +194,13 @@ RoundedCache::Rounded in_e4m3(Device& device, const Case& c, Tensor tensor, cons
     with_type(c.dtype, [&](auto type) {
         parallel_for(static_cast<int>(scale_of.size()), [&](int head) {
             const auto* from = reinterpret_cast<const decltype(type)*>(dense.data() + head * size);
-            float largest = 0x1p-100f;  // its reciprocal is finite in fp32
+            float largest = 0;
             for (std::size_t i = 0; i < size; ++i)
                 largest = std::max(largest, std::abs(static_cast<float>(from[i])));
-            scale_of[head] = largest / largest_e4m3;
-            const float inverse = largest_e4m3 / largest;
+            const E4m3Scale scale(largest);
+            scale_of[head] = scale.scale;
             for (std::size_t i = 0; i < size; ++i) {
-                const auto number = simt::round_to<simt::e4m3>(static_cast<float>(from[i]) * inverse);
+                const auto number = simt::round_to<simt::e4m3>(static_cast<float>(from[i]) * scale.inverse);
                 numbers[head * size + i] = number.bits;
             }
         });

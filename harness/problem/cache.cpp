@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
+#include "harness/problem/shape.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -22,8 +22,7 @@ std::vector<int> parse_keys(std::string_view text) {
     for (std::string_view rest = text;;) {
         const std::string_view word = rest.substr(0, rest.find(','));
         int length = -1;
-        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), length);
-        if (error != std::errc() || end != word.data() + word.size() || length < 0)
+        if (!read_number(word, length) || length < 0)
             throw BadUsage(fmt::format("lengths '{}': expected A,B,..., each a number of keys", text));
         lengths.push_back(length);
         if (word.size() == rest.size()) return lengths;

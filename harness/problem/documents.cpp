@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <string_view>
 
+#include "harness/problem/shape.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -23,8 +23,7 @@ std::vector<Length> parse_lengths(std::string_view text) {
         const std::string_view word = rest.substr(0, rest.find(','));
         const auto read = [&](std::string_view digits) {
             int length = -1;
-            const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), length);
-            if (error != std::errc() || end != digits.data() + digits.size() || length < 0) {
+            if (!read_number(digits, length) || length < 0) {
                 throw BadUsage(fmt::format(
                     "documents '{}': expected lengths A,B,..., each a number of tokens or ROWSxKEYS", text));
             }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <climits>
 #include <set>
 
@@ -76,8 +75,7 @@ Window parse_window(std::string_view text) {
     Window window;
     const std::size_t comma = text.find(',');
     const auto read = [&](std::string_view word, int& keys) {
-        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), keys);
-        return error == std::errc() && end == word.data() + word.size() && keys >= -1 && keys < row_limit;
+        return read_number(word, keys) && keys >= -1 && keys < row_limit;
     };
     if (comma == text.npos || !read(text.substr(0, comma), window.left) ||
         !read(text.substr(comma + 1), window.right)) {
@@ -91,12 +89,8 @@ Dropout parse_dropout(std::string_view text) {
     double share = 0;
     std::uint64_t seed = 0;
     const std::size_t comma = text.find(',');
-    const auto read = [&](std::string_view word, auto& number) {
-        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-        return error == std::errc() && end == word.data() + word.size();
-    };
-    if (comma == text.npos || !read(text.substr(0, comma), share) || !read(text.substr(comma + 1), seed) ||
-        !(share >= 1.0 / 256 && share <= 255.0 / 256)) {
+    if (comma == text.npos || !read_number(text.substr(0, comma), share) ||
+        !read_number(text.substr(comma + 1), seed) || !(share >= 1.0 / 256 && share <= 255.0 / 256)) {
         throw BadUsage(fmt::format(
             "dropout '{}': expected P,SEED, P from 1/256 to 255/256 and SEED a whole number", text));
     }

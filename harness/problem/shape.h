@@ -16,13 +16,18 @@
 
 namespace ladder {
 
+/// Whether all of a word is a number that its type holds, which is then in `number`.
+template <class T>
+bool read_number(std::string_view word, T& number) {
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    return error == std::errc() && end == word.data() + word.size();
+}
+
 /// The number that a word is. Throws BadUsage.
 template <class T>
 T number_in(const std::string& word) {
     T value{};
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc() || end != word.data() + word.size())
-        throw BadUsage("'" + word + "' is not a number");
+    if (!read_number(word, value)) throw BadUsage("'" + word + "' is not a number");
     return value;
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "harness/problem/tensors.h"
 #include "simt/e4m3.h"
 
 namespace ladder {
@@ -16,7 +17,6 @@ using simt::AlignedColumns;
 using simt::AlignedRow;
 
 constexpr int depth = AlignedRow::depth, panel = AlignedColumns::columns;
-constexpr float largest_e4m3 = 448;
 constexpr int rows_together = 8;  // that read K and V at a time, since these are larger than a cache
 
 // What a kernel's key tiles, and the blocks that share a scale, have.
@@ -85,17 +85,16 @@ void add_products(const RowPieces& A, Eigen::Index i, const ColumnPieces& B, Eig
 EightBits EightBits::of(const Matrix& X, const Eigen::VectorXi& rows, Eigen::Index together) {
     EightBits rounded{Matrix(rows.size(), X.cols()), reference::Vector(rows.size())};
     Eigen::Index block = -1;
-    float amax = 0;
+    E4m3Scale scale(0);
     for (Eigen::Index i = 0; i < rows.size(); ++i) {
         if (const Eigen::Index own = rows[i] / together; own != block) {
             block = own;
             const Eigen::Index first = block * together, n = std::min(together, X.rows() - first);
-            amax = std::max(static_cast<float>(X.middleRows(first, n).cwiseAbs().maxCoeff()), 0x1p-100f);
+            scale = E4m3Scale(static_cast<float>(X.middleRows(first, n).cwiseAbs().maxCoeff()));
         }
-        const float inverse = largest_e4m3 / amax;
         for (Eigen::Index c = 0; c < X.cols(); ++c)
-            rounded.numbers(i, c) = to_e4m3(static_cast<float>(X(rows[i], c)) * inverse);
-        rounded.scales[i] = amax / largest_e4m3;
+            rounded.numbers(i, c) = to_e4m3(static_cast<float>(X(rows[i], c)) * scale.inverse);
+        rounded.scales[i] = scale.scale;
     }
     return rounded;
 }
