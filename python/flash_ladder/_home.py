@@ -102,8 +102,8 @@ def compiled(source, flags, made_for):
     compiler = next(_program(recipe["link"]) for recipe in recipes.values() if isinstance(recipe, dict))
     # libstdc++ before the package's library, which has one of its own where the compiler links it statically: streams
     # that are half of one and half of the other print no numbers, or crash.
-    command = [*compiler, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{SOURCES}", str(source), "-l:libstdc++.so.6",
-               str(library), f"-Wl,-rpath,{PACKAGE}", *flags]
+    command = [*compiler, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{SOURCES}", str(source),
+               "-Wl,-Bsymbolic-functions", "-l:libstdc++.so.6", str(library), f"-Wl,-rpath,{PACKAGE}", *flags]
     state = library.stat()
     key = "\n".join([*command, made_for, source.read_text(), f"{state.st_mtime_ns} {state.st_size}"])
     product = BUILD / f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.so"

@@ -383,6 +383,21 @@ def test_without_a_place_for_kernels_the_variable_is_named():
         assert re.search("CannotRun: no place for compiled kernels: .*FLASH_LADDER_CACHE names another folder", said), said
 
 
+def test_templates_that_another_library_has_shown_to_all(tmp_path):
+    """PyTorch's libraries have std::regex's functions, of another compiler, and may be loaded for all."""
+    package = Path(flash_ladder.__file__).parent
+    said = subprocess.run(["nm", "-D", "--defined-only", package / "libflash_ladder.so"], stdout=subprocess.PIPE, text=True)
+    functions = re.findall(r" W (\w*regex\w*)$", said.stdout, re.MULTILINE)
+    assert functions
+    source, library = tmp_path / "other.s", tmp_path / "libother.so"
+    source.write_text("\n".join(f".globl {name}\n{name}:" for name in functions) +
+                      "\nud2\n.section .note.GNU-stack,\"\",@progbits\n")
+    subprocess.run(["g++", "-shared", "-o", library, source], check=True)
+    said = python(f"import ctypes; ctypes.CDLL({str(library)!r}, ctypes.RTLD_GLOBAL)\n"
+                  "import flash_ladder; print(len(flash_ladder.stages()))")
+    assert said.split() == [str(len(flash_ladder.stages()))], said
+
+
 @pytest.mark.parametrize("compiler", ["launcher g++", "clang++"])
 def test_another_compiler(problem, compiler, tmp_path):
     """In a program such as ccache, and of a family with other options."""
