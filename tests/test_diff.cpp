@@ -50,13 +50,13 @@ TEST_CASE(
         const int part = part_of(stage.number);
         // 16 and 17 share out key tiles and merge parts, in one kernel; 68 and 69 have 55's parts, windows,
         // and documents or column bounds.
-        const int most = stage.number == 68 || stage.number == 69   ? 550
-                         : part == 0 || part == 20                  ? 300
-                         : part == 50 || part == 60 || part == 85   ? 500
-                         : part == 80                               ? 550
-                         : part == 70                               ? 680
-                         : stage.number == 16 || stage.number == 17 ? 420
-                                                                    : 400;
+        const int most = stage.number == 68 || stage.number == 69               ? 550
+                         : part == 0 || part == 20                              ? 300
+                         : part == 50 || part == 60 || part == 85 || part == 95 ? 500
+                         : part == 80                                           ? 550
+                         : part == 70                                           ? 680
+                         : stage.number == 16 || stage.number == 17             ? 420
+                                                                                : 400;
         const std::string own = read_file(stage.source);  // what another stage's folder has counts there
         const bool has_all = own.find("#include \"stages/" + stage.folder()) != own.npos;
         CHECK(count_lines(has_all ? kernel_text(stage) : own) <= most);

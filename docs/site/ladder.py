@@ -80,7 +80,7 @@ class Ladder:
                  if re.fullmatch(r"stages/\d[05]s_\w+\.md", path)}
         firsts = {path[7:9]: part for path, part in parts.items()}
         for stage in self.stages.values():
-            first = "85" if "85" <= stage.number < "90" else stage.number[0] + "0"
+            first = stage.number[0] + ("5" if stage.number[0] >= "8" and stage.number[1] >= "5" else "0")
             if first not in firsts:
                 raise Failure(f"{stage.folder} belongs to no part: there is no stages/{first}s_....md")
             firsts[first].stages.append(stage)

@@ -100,7 +100,7 @@ const Stage& stage_in(const fs::path& folder) {
 }
 
 int part_of(int number) {
-    return number >= 85 && number < 90 ? 85 : number / 10 * 10;
+    return number < 80 ? number / 10 * 10 : number / 5 * 5;
 }
 
 bool is_core(const Stage& stage) {

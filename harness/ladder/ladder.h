@@ -42,8 +42,8 @@ const Stage* parent_at(const Stage& stage, int d);
 /// The stage whose folder this is; only the folder's name counts. Throws BadUsage if there is none.
 const Stage& stage_in(const std::filesystem::path& folder);
 
-/// The first number of the part that a stage with this number is in: tens are parts, 23 is in part 20; but
-/// 85 to 89, several GPUs, are a part of their own.
+/// The first number of the part that a stage with this number is in: tens are parts, 23 is in part 20, and
+/// from 80 on fives are, 88 is in part 85.
 int part_of(int number);
 
 /// Whether it is one of the seven stages that derive the algorithm, 00 to 06.
