@@ -100,8 +100,7 @@ def compiled(source, flags, made_for):
     source, library = SOURCES / "python" / "src" / source, PACKAGE / "libflash_ladder.so"
     recipes = json.loads((BUILD / "kernels.json").read_text())
     compiler = next(_program(recipe["link"]) for recipe in recipes.values() if isinstance(recipe, dict))
-    # libstdc++ before the package's library, which has one of its own where the compiler links it statically: streams
-    # that are half of one and half of the other print no numbers, or crash.
+    # Where the compiler links libstdc++ statically, this names the one that the package's library and PyTorch have.
     command = [*compiler, "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{SOURCES}", str(source),
                "-Wl,-Bsymbolic-functions", "-l:libstdc++.so.6", str(library), f"-Wl,-rpath,{PACKAGE}", *flags]
     state = library.stat()
