@@ -54,7 +54,7 @@ wanted_step train 40 "$python" "$root/examples/train_gpt.py" --steps 200 --json 
 wanted_step train-5 40 "$python" "$root/examples/train_gpt.py" --steps 200 --stage 5 --backward-stage 43 \
     --json "$out/train-5.json"
 # Where the time of a step shows the stage: the last rungs, the last ones of mma.sync, down to standard attention
-for pair in 36:57 26:46 5:43 4:41 0:40; do
+for pair in 36:55 26:46 5:43 4:41 0:40; do
     stage=${pair%:*}
     wanted_step "train-long-$stage" 30 "$python" "$root/examples/train_gpt.py" --context 2048 --batch 16 --steps 5 \
         --stage "$stage" --backward-stage "${pair#*:}" --json "$out/train-long-$stage.json"

@@ -6,12 +6,14 @@ from blocks import block
 
 def sentence(record):
     """How many tests passed of those of problems that a stage takes, and how many were left out, by reason."""
-    reasons = sorted(((count, why) for why, count in record.left_out.items()), reverse=True)
+    not_drawn = record.left_out.get("not drawn", 0)
+    reasons = sorted(((count, why) for why, count in record.left_out.items() if why != "not drawn"), reverse=True)
     left_out = ", ".join(f"{why} ({count:,})" for count, why in reasons)
+    drawn = f", drawn from {record.passed + record.failed + not_drawn:,}" if not_drawn else ""
     return (f"The {record.project} project's own tests (at {record.project_commit[:7]}) pass with the default stages, "
-            f"{record.passed:,} of {record.passed + record.failed:,}, on {record.gpu} ({record.date[:10]}, commit "
+            f"{record.passed:,} of {record.passed + record.failed:,}{drawn}, on {record.gpu} ({record.date[:10]}, commit "
             f"{record.commit[:7]}, PyTorch {record.torch}; `tests/peer_tests.sh CHECKOUT`). Of its "
-            f"{record.collected:,} tests, the others need what no stage takes: {left_out}.\n")
+            f"{record.collected:,} tests, the others need what no stage took then: {left_out}.\n")
 
 
 @block("peer_tests")
