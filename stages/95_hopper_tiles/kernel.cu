@@ -111,8 +111,8 @@ struct TileOrder {
     }
 };
 
-/// Turns the scores S (64, Bc) of a warpgroup into exponents S scale - m, with -inf where masked: in hidden
-/// tiles everywhere, in partial ones where this lane's `keys` of rows g and g + 8 say so.
+/// Turns the scores S (64, Bc) of a warpgroup into exponents S scale - m, with -inf where masked: in tiles
+/// that are not full, where this lane's `keys` of rows g and g + 8 are not set.
 template <int d, int tiles = Tile<d>::tiles>
 __device__ void shift(const Problem& p, int b, int h, int first_row, const Visit (&visit)[tiles],
                       const std::uint64_t (&keys)[tiles][2], float (&S)[32 * tiles], const float (&m)[2]) {
@@ -121,17 +121,13 @@ __device__ void shift(const Problem& p, int b, int h, int first_row, const Visit
     for (int c = 0; c < 32 * tiles; ++c) S[c] = S[c] * scale - m[row_of(c)];
 #pragma unroll
     for (int n = 0; n < tiles; ++n) {
-        const bool masked = visit[n].kind >= 0;
-        if (visit[n].kind == Visit::hidden) {
-#pragma unroll
-            for (int c = 0; c < 32; ++c) S[32 * n + c] = -inf;
-            continue;
-        }
+        const bool masked = visit[n].kind != Visit::full;
         note_tile<64>(b, h, first_row, visit[n].tile, masked);
-        if (!masked) continue;
+        if (masked) {
 #pragma unroll
-        for (int c = 0; c < 32; ++c) {
-            if ((keys[n][row_of(c)] >> column_of(c)) % 2 == 0) S[32 * n + c] = -inf;
+            for (int c = 0; c < 32; ++c) {
+                if ((keys[n][row_of(c)] >> column_of(c)) % 2 == 0) S[32 * n + c] = -inf;
+            }
         }
     }
 }
@@ -378,10 +374,11 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         bool seen[2] = {};  // have rows g and g + 8 seen a key?
         int last;
         Visit visit[tiles];
-        std::uint64_t keys[tiles][2] = {};
+        std::uint64_t keys[tiles][2];
         const auto load_keys = [&] {  // while Q K^T runs: of partial tiles, from this lane's first column on
 #pragma unroll
             for (int n = 0; n < 2 * tiles; ++n) {
+                keys[n / 2][n % 2] = 0;
                 if (visit[n / 2].kind < 0) continue;
                 keys[n / 2][n % 2] = visible_keys(p, visit[n / 2], row + n % 2 * 8) >> lane % 4 * 2;
             }
