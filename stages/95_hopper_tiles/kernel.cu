@@ -12,15 +12,15 @@ constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
 /// The constants that depend on d.
 template <int d>
 struct Tile {
-    static constexpr int groups = 2;  // warpgroups that multiply, each a row of tiles
+    static constexpr int groups = 2;  // warpgroups that multiply, of 64 rows each: a row of tiles
     static constexpr int threads = 128 * (1 + groups);
     static constexpr int producer_registers = 40;
     static constexpr int consumer_registers = 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;  // keys of a slot
-    static constexpr int tiles = Bc / 64;           // and key tiles: any, not only neighbours
-    static constexpr bool turns = d <= 128;        // at d = 256 exponentials take a small part of the time
-    static constexpr int depth = d == 64 ? 4 : 2;  // slots of K and V: stages of the pipeline
+    static constexpr int tiles = Bc / 64;           // key tiles of a slot, not only neighbours: a pair
+    static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
+    static constexpr int depth = d == 64 ? 4 : 2;   // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
     static constexpr int O_panels = d == 64 ? 1 : 2;  // panels that a warp stores at a time
 };
@@ -29,10 +29,10 @@ struct alignas(16) TileIndex {
     int batch, head, tile;
 };
 
-/// What a warpgroup does with a key tile of its block
+/// What a key tile of the block is for a warpgroup: full, hidden, or the partial tile with this number
 struct alignas(8) Visit {
     static constexpr int full = -1, hidden = -2;
-    int tile, kind;  // one of these, or the number of a partial tile
+    int tile, kind;
 };
 
 /// A list as the producer walks it: entry `at` is key tile `tile`, or past the last tile at the end. Without
@@ -49,13 +49,11 @@ struct Walk {
 /// The full or the partial key tiles of query rows first_row .. first_row + 63, from the first one on
 __device__ Walk walk_of(const Problem& p, const TileList& list, int b, int h, int first_row, bool partial) {
     Walk walk = {};
-    if (first_row >= p.Nq) {
-        walk.end = 0;
-    } else if (p.tiles.heads > 0) {
+    if (first_row < p.Nq && p.tiles.heads > 0) {
         const int head = b % p.tiles.batches * p.tiles.heads + h / (p.H / p.tiles.heads);
         const int* first = list.first + std::int64_t{head} * ceil_div(p.Nq, 64) + first_row / 64;
         walk.at = load(first), walk.end = load(first + 1);
-    } else {
+    } else if (first_row < p.Nq) {
         const int reach = p.causal ? first_row + p.Nk - p.Nq : p.Nk;  // row first_row sees no key past it
         walk.end = max(0, min(p.Nk, reach + 1) / 64);
         if (partial) walk.at = walk.end, walk.end = ceil_div(min(p.Nk, reach + 64), 64);
@@ -79,11 +77,11 @@ struct Shared {
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
     alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // rows that a warp is about to store
     TileIndex tile[Tile<d>::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
-    Visit visit[Tile<d>::depth][Tile<d>::groups][Tile<d>::tiles];  // with K; the last slot of a query tile
-    int last[Tile<d>::depth];                                      // is the one where this is not 0
+    Visit visit[Tile<d>::depth][Tile<d>::groups][Tile<d>::tiles];  // before K_full, until K_empty
+    int last[Tile<d>::depth];                                      // 1 if the query tile has no further pair
     Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
-    Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
-    Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
+    Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: pair k has arrived
+    Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read pair k
 };
 
 template <int d>
@@ -150,8 +148,8 @@ __device__ float positive_max(const float (&S)[n]) {
     return fmaxf(row_max[0], row_max[1]);
 }
 
-/// Raises m to the maximum of its row, and rescales S and l to it; the caller multiplies O by alpha. The first
-/// key that a row has seen sets m, even to less than 0.
+/// Raises m to the maximum of its row, and rescales S and l to it; the caller multiplies O by alpha. The
+/// first key that a row has seen sets m, even to less than 0.
 template <int n>
 __device__ void rescale(bool (&seen)[2], float (&S)[n], float (&alpha)[2], float (&m)[2], float (&l)[2]) {
 #pragma unroll
@@ -315,7 +313,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                     const int next = next_tile();
 #pragma unroll
                     for (int g = 0; g < groups; ++g) {
-                        visit[t][g] = {next, Visit::hidden};
+                        // Without rows there is nothing to hide. Past the last tile all keys are 0.
+                        visit[t][g] = {next, i * Br + 64 * g < p.Nq ? Visit::hidden : Visit::full};
                         if (full[g].at < full[g].end && full[g].tile == next) {
                             visit[t][g].kind = Visit::full;
                             full[g].go_to(p, p.tiles.full.tiles, full[g].at + 1);
@@ -327,7 +326,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 }
                 last = next_tile() == ceil_div(p.Nk, 64);
                 const int slot = k % depth;
-                const auto copy = [&](auto& ring, const TensorMap (&map)[d / 64], Mbarrier* arrived) {
+                const auto copy = [&](auto& ring, const TensorMap(&map)[d / 64], Mbarrier* arrived) {
                     mbarrier_expect(&arrived[slot], sizeof ring[slot]);
                     for (int t = 0; t < tiles; ++t) {
                         for (int c = 0; c < d / 64; ++c) {
@@ -465,11 +464,13 @@ std::size_t counter_bytes(const Shape&, int) {
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 95, .name = "hopper_tiles", .parent = 35,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 4}, {128, 128, 2},
-                                     {128, 64, 2}),
-             .change = "the producer unites the lists of a block's rows of tiles, and gathers key tiles in pairs",
-             .shows_in = "tiles", .takes = {Feature::tiles}, .workspace_bytes = counter_bytes,
-             .counter_bytes = counter_bytes);
+LADDER_STAGE(
+    forward, Dims, .number = 95, .name = "hopper_tiles", .parent = 35,
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 4}, {128, 128, 2},
+                            {128, 64, 2}),
+    .diff_budget = 0,
+    .change = "the producer unites the lists of a block's rows of tiles, and gathers key tiles in pairs",
+    .shows_in = "tiles", .takes = {Feature::tiles}, .workspace_bytes = counter_bytes,
+    .counter_bytes = counter_bytes);
 
 }  // namespace
