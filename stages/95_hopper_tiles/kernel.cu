@@ -468,9 +468,8 @@ LADDER_STAGE(
     forward, Dims, .number = 95, .name = "hopper_tiles", .parent = 35,
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 4}, {128, 128, 2},
                             {128, 64, 2}),
-    .diff_budget = 0,
     .change = "the producer unites the lists of a block's rows of tiles, and gathers key tiles in pairs",
-    .shows_in = "tiles", .takes = {Feature::tiles}, .workspace_bytes = counter_bytes,
+    .shows_in = "tiles", .takes = {Feature::tiles}, .diff_budget = 0, .workspace_bytes = counter_bytes,
     .counter_bytes = counter_bytes);
 
 }  // namespace
