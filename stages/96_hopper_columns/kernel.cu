@@ -100,12 +100,8 @@ __global__ void __launch_bounds__(96) find_rows(const Problem p) {
     if (threadIdx.x % 32 == 0) store(&tile->all[k], {hull, common});
 }
 
-/// A key tile that the block computes; whether some of its rows may be outside of a key's interval 0, or in a
-/// gap.
-struct alignas(8) Visit {
-    int j;
-    bool cut, gaps;
-};
+/// Of a key tile that a block visits: whether some of its rows may be outside of interval 0, or in a gap.
+enum { cut = 1, gaps = 2, classes = 4 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
 template <class T, int d>
@@ -115,7 +111,7 @@ struct Shared {
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
     alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // rows that a warp is about to store
     alignas(16) Range rows[Tile<d>::depth][Tile<d>::Bc];  // interval 0 of the keys, if the tile is cut
-    Visit visit[Tile<d>::depth];                          // which tile K is
+    int visit[Tile<d>::depth];                            // the number of K's key tile * classes + its class
     TileIndex tile[Tile<d>::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
     Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
     Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
@@ -309,16 +305,11 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         mbarrier_fence_init();
     }
     __syncthreads();  // the mbarriers are set up
-    // Key tiles that these rows see by the window and the causal mask alone
-    const auto key_tiles = [&](int first_row, int rows) -> Range {
-        if (first_row >= p.Nq) return {0, 0};
-        const int begin = keys_of(p, first_row).begin / Bc;
-        return {begin, max(begin + 1, ceil_div(keys_of(p, min(p.Nq, first_row + rows) - 1).end, Bc))};
-    };
-    const int group = uniform(threadIdx.x / 128), lane = threadIdx.x % 32;
+    const int group = uniform(threadIdx.x / 128);
     if (group == 0) {
         release_registers<Tile<d>::producer_registers>();
-        if (threadIdx.x >= 32) return;
+        const int lane = threadIdx.x;
+        if (lane >= 32) return;
         // Query tile q of this block is number n of all, and k key tiles come before its own.
         for (int k = 0, q = 0, n = blockIdx.x;; ++q) {
             const int Q_slot = q % Q_slots;
@@ -331,26 +322,24 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             }
             TileIndex tile = order.at<causal>(p, n);
             const int b = tile.batch, h = tile.head, i = tile.tile, h_kv = h / (p.H / p.Hkv);
-            const Range all = key_tiles(i * Br, Br);
             const Range rows = {i * Br, min(p.Nq, i * Br + Br)};
+            const int end =
+                ceil_div(keys_of(p, rows.end - 1).end, Bc);  // of key tiles, without column bounds
             const KeyTile* of_keys = key_tiles_of(p, b, h);
-            const auto for_each_visit = [&](auto act) {  // to key tiles that some row may see
-                for (int first = all.begin; first < all.end; first += 32) {  // a lane classifies one of 32
-                    const auto& of = of_keys[min(first + lane, all.end - 1)].all;
-                    const auto own = load(&of[0]), lower = load(&of[1]), upper = load(&of[2]);
-                    const bool seen =
-                        own.hull.meets(rows) && !lower.common.holds(rows) && !upper.common.holds(rows);
-                    unsigned left = __ballot_sync(~0u, first + lane < all.end && seen);
-                    const unsigned cut = __ballot_sync(~0u, !own.common.holds(rows));
-                    const unsigned gaps =
-                        __ballot_sync(~0u, lower.hull.meets(rows) || upper.hull.meets(rows));
-                    for (; left != 0; left &= left - 1) {
-                        const int next = __ffs(left) - 1;
-                        act({first + next, (cut >> next & 1) == 1, (gaps >> next & 1) == 1});
-                    }
+            const auto for_each_visit = [&](auto act) {  // to a key tile that some row may see
+                for (int first = keys_of(p, rows.begin).begin / Bc; first < end; first += 32) {
+                    const int own = min(first + lane, end - 1);  // a lane classifies one of 32
+                    const auto seen = load(&of_keys[own].all[0]);
+                    const auto lower = load(&of_keys[own].all[1]), upper = load(&of_keys[own].all[2]);
+                    const int visit = own * classes + (seen.common.holds(rows) ? 0 : cut) +
+                                      (lower.hull.meets(rows) || upper.hull.meets(rows) ? gaps : 0);
+                    const bool hidden = lower.common.holds(rows) || upper.common.holds(rows);
+                    unsigned left =
+                        __ballot_sync(~0u, first + lane < end && seen.hull.meets(rows) && !hidden);
+                    for (; left != 0; left &= left - 1) act(__shfl_sync(~0u, visit, __ffs(left) - 1));
                 }
             };
-            for_each_visit([&](Visit) { tile.key_tiles += 1; });
+            for_each_visit([&](int) { tile.key_tiles += 1; });
             if (lane == 0) {
                 store(&shared.tile[Q_slot], tile);
                 mbarrier_expect(&shared.Q_full[Q_slot], sizeof shared.Q[Q_slot]);
@@ -358,20 +347,19 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                     bulk_load(shared.Q[Q_slot][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full[Q_slot]);
                 }
             }
-            for_each_visit([&](Visit next) {
-                const int slot = k % depth, phase = k / depth - 1,
-                          bytes = next.cut ? sizeof shared.rows[slot] : 0;
+            for_each_visit([&](int visit) {
+                const int slot = k % depth, phase = k / depth - 1, j = visit / classes;
+                const int bytes = (visit & cut) != 0 ? sizeof shared.rows[slot] : 0;
                 k += 1;
                 if (lane > 0) return;
                 mbarrier_try_wait(&shared.K_empty[slot], phase);  // tile k - depth has been read
-                store(&shared.visit[slot], next);
+                store(&shared.visit[slot], visit);
                 mbarrier_expect(&shared.K_full[slot], sizeof shared.K[slot] + bytes);
-                bulk_load(shared.K[slot], &maps.K, next.j * Bc, h_kv, b, &shared.K_full[slot]);
-                if (bytes > 0)
-                    bulk_load(shared.rows[slot], of_keys[next.j].rows[0], bytes, &shared.K_full[slot]);
+                bulk_load(shared.K[slot], &maps.K, j * Bc, h_kv, b, &shared.K_full[slot]);
+                if (bytes > 0) bulk_load(shared.rows[slot], of_keys[j].rows[0], bytes, &shared.K_full[slot]);
                 mbarrier_try_wait(&shared.V_empty[slot], phase);
                 mbarrier_expect(&shared.V_full[slot], sizeof shared.V[slot]);
-                bulk_load(shared.V[slot], &maps.V, next.j * Bc, h_kv, b, &shared.V_full[slot]);
+                bulk_load(shared.V[slot], &maps.V, j * Bc, h_kv, b, &shared.V_full[slot]);
             });
             if (lane == 0)
                 n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last one wraps to 0
@@ -380,7 +368,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     }
 
     claim_registers<Tile<d>::consumer_registers>();
-    const int g = group - 1;
+    const int g = group - 1, lane = threadIdx.x % 32;
     const auto wait_turn = [&] { named_barrier_sync(1 + g, 256); };
     const auto pass_turn = [&] {  // the next warpgroup's
         named_barrier_arrive(1 + (g + 1) % groups, 256);
@@ -401,13 +389,13 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 4];
         const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
-            const Visit now = load(&shared.visit[(k + j) % depth]);
-            note_tile<Bc>(b, h, first_row, now.j, now.cut || now.gaps);
+            const int visit = load(&shared.visit[(k + j) % depth]);
+            note_tile<Bc>(b, h, first_row, visit / classes, visit % classes != 0);
             shift(p, S, m);
-            if (now.cut) mask(shared.rows[(k + j) % depth], false, first_row, S);
+            if (visit & cut) mask(shared.rows[(k + j) % depth], false, first_row, S);
             release(j, shared.K_empty);
-            if (now.gaps) {
-                const KeyTile& of_keys = key_tiles_of(p, b, h)[now.j];
+            if (visit & gaps) {
+                const KeyTile& of_keys = key_tiles_of(p, b, h)[visit / classes];
 #pragma unroll 1
                 for (int n = 1; n < 3; ++n) mask(of_keys.rows[n], true, first_row, S);
             }
@@ -473,13 +461,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     if (lane == 0) bulk_wait_read<0>();
 }
 
-std::size_t counter_bytes(const Shape&, int) {
-    return sizeof(unsigned);
-}
-
-std::size_t workspace_bytes(const Shape& s, int sm_count) {
-    return std::size_t(s.B) * s.H * ceil_div(s.Nk, KeyTile::Bc) * sizeof(KeyTile) +
-           counter_bytes(s, sm_count);
+std::size_t workspace_bytes(const Shape& s, int) {
+    return std::size_t(s.B) * s.H * ceil_div(s.Nk, KeyTile::Bc) * sizeof(KeyTile) + sizeof(unsigned);
 }
 
 template <class T, int d>
@@ -501,12 +484,16 @@ void forward(const Problem& p) {
     launch(kernel, grid, Tile<d>::threads, sizeof(Shared<T, d>), p, maps, order);
 }
 
+std::size_t counter_bytes(const Shape&, int) {
+    return sizeof(unsigned);
+}
+
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(
     forward, Dims, .number = 96, .name = "hopper_columns", .parent = 65,
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 4}, {128, 128, 2}),
     .change = "the producer classifies key tiles by their column bounds, and copies those that rows see",
-    .shows_in = "column-bounds", .takes = {Feature::window, Feature::columns}, .diff_budget = 0,
+    .shows_in = "column-bounds", .takes = {Feature::window, Feature::columns}, .diff_budget = 175,
     .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace
