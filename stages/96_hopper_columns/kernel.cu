@@ -45,15 +45,15 @@ __device__ Range keys_of(const Problem& p, int row) {
     return {left < 0 ? 0 : max(0, position - left), right < 0 ? p.Nk : min(p.Nk, position + right + 1)};
 }
 
-/// Query rows that see the keys of a tile: for each key those of interval 0 that are in neither of its gaps,
-/// intervals 1 and 2. One without rows begins at Nq and ends at 0: it adds nothing to the hull of them, and
-/// leaves nothing common to all.
+/// Query rows that see the keys of a tile: for each key, those of interval 0 except its gaps, intervals 1 and
+/// 2. An interval without rows begins at Nq and ends at 0: it adds nothing to a hull, and has nothing in
+/// common.
 struct alignas(16) KeyTile {
     static constexpr int Bc = 128;
     Range rows[3][Bc];
     struct alignas(16) {
         Range hull, common;
-    } all[3];  // of the keys
+    } all[3];  // of the intervals of all keys
 };
 
 /// In the workspace: (B, heads that have bounds, Tc).
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         for (int slot = 0; slot < depth; ++slot) {
             mbarrier_init(&shared.K_full[slot], 1);
             mbarrier_init(&shared.V_full[slot], 1);
-            mbarrier_init(&shared.K_empty[slot], 4 * groups);  // warps: each reads `rows`
+            mbarrier_init(&shared.K_empty[slot], 4 * groups);  // warps, since each reads `rows`
             mbarrier_init(&shared.V_empty[slot], 4 * groups);
         }
         mbarrier_fence_init();
@@ -323,19 +323,18 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             TileIndex tile = order.at<causal>(p, n);
             const int b = tile.batch, h = tile.head, i = tile.tile, h_kv = h / (p.H / p.Hkv);
             const Range rows = {i * Br, min(p.Nq, i * Br + Br)};
-            const int end =
-                ceil_div(keys_of(p, rows.end - 1).end, Bc);  // of key tiles, without column bounds
             const KeyTile* of_keys = key_tiles_of(p, b, h);
             const auto for_each_visit = [&](auto act) {  // to a key tile that some row may see
+                const int end = ceil_div(keys_of(p, rows.end - 1).end, Bc);
                 for (int first = keys_of(p, rows.begin).begin / Bc; first < end; first += 32) {
-                    const int own = min(first + lane, end - 1);  // a lane classifies one of 32
+                    const int own = min(first + lane, end - 1);  // a lane classifies one of 32 key tiles
                     const auto seen = load(&of_keys[own].all[0]);
                     const auto lower = load(&of_keys[own].all[1]), upper = load(&of_keys[own].all[2]);
                     const int visit = own * classes + (seen.common.holds(rows) ? 0 : cut) +
                                       (lower.hull.meets(rows) || upper.hull.meets(rows) ? gaps : 0);
-                    const bool hidden = lower.common.holds(rows) || upper.common.holds(rows);
-                    unsigned left =
-                        __ballot_sync(~0u, first + lane < end && seen.hull.meets(rows) && !hidden);
+                    const bool hidden =
+                        !seen.hull.meets(rows) || lower.common.holds(rows) || upper.common.holds(rows);
+                    unsigned left = __ballot_sync(~0u, first + lane < end && !hidden);
                     for (; left != 0; left &= left - 1) act(__shfl_sync(~0u, visit, __ffs(left) - 1));
                 }
             };
@@ -361,9 +360,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 mbarrier_expect(&shared.V_full[slot], sizeof shared.V[slot]);
                 bulk_load(shared.V[slot], &maps.V, j * Bc, h_kv, b, &shared.V_full[slot]);
             });
-            if (lane == 0)
-                n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last one wraps to 0
-            n = uniform(n);
+            if (lane == 0) n = gridDim.x + atomicInc(order.taken, order.total - 1);
+            n = uniform(n);  // the last block's request wraps to 0
         }
     }
 
