@@ -142,15 +142,15 @@ __device__ Words philox(Words counter, std::uint64_t key) {
     return counter;
 }
 
-/// Writes which elements of a tile, Br queries and Bc keys, dropout keeps. Two warps call it. A lane's
-/// counters have queries 2 q and 2 q + 1 of every 16, and keys 2 t of 32: all that four lanes need.
-template <int parts>
+/// Writes which elements of a tile, 64 count queries and Bc keys, dropout keeps. Two warps call it. A lane's
+/// counters are those of queries 2 q and 2 q + 1 of every 16, and of key 2 t of 32: what four lanes need.
+template <int count>
 __device__ void draw(const Problem& p, int b, int h, int first_key, int first_row,
-                     std::uint32_t (&kept)[parts][128 * groups]) {
+                     std::uint32_t (&kept)[count][128 * groups]) {
     const int lane = threadIdx.x % 64, keys = lane / 16, t = lane / 4 % 4, q = lane % 4;
     const std::uint32_t most = (std::uint32_t(p.dropout.kept) << 24) - 1;  // the top byte is below `kept`
     std::uint32_t bits[4] = {};                                            // of two warps, two lanes each
-    for (int m = 0; m < parts; ++m) {
+    for (int m = 0; m < count; ++m) {
 #pragma unroll 1
         for (int n = 8 * m; n < 8 * m + 8; ++n) {
             const int row = first_row + n / 2 * 16 + 2 * q + n % 2;
