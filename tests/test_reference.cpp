@@ -285,12 +285,31 @@ TEST_CASE("the gradients of packed documents and under column bounds are what fi
     }
 }
 
+TEST_CASE(
+    "the gradients under dropout are what finite differences are, and a dropped key has no part in dV") {
+    for (const bool causal : {false, true}) {
+        for (const int kept : {1, 128, 230}) {
+            CAPTURE(causal, kept);
+            Mask mask{causal, 9, 9};
+            mask.dropout = {kept, 5, 2, 1};
+            const Gradients all = gradients_under(mask);
+            for (int key = 0; key < 9; ++key) {
+                bool drops = true;
+                for (int row = 0; row < 9; ++row)
+                    drops = drops && (!mask.dropout.keeps(row, key) || key >= mask.end(row));
+                CHECK(all.dV.row(key).isZero(0) == drops);
+            }
+        }
+    }
+}
+
 TEST_CASE("gradients from O and L are the same, as parts of rows and keys too") {
     const bool causal = GENERATE(false, true);
     const int Nq = 70, Nk = 66;
     const Matrix Q = random_matrix(Nq, 4, 1, 2), K = random_matrix(Nk, 4, 2, 2), V = random_matrix(Nk, 4, 3),
                  dO = random_matrix(Nq, 4, 4);
-    const Mask mask{causal, Nq, Nk};
+    Mask mask{causal, Nq, Nk};
+    mask.dropout.kept = GENERATE(256, 200);
     const Result forward = attention(Q, K, V, 0.5, mask);
     const Gradients all = attention_gradient(Q, K, V, dO, 0.5, mask);
     const Eigen::VectorXi rows = Eigen::VectorXi::LinSpaced(Nq, 0, Nq - 1),
