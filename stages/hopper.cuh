@@ -390,9 +390,9 @@ __device__ __forceinline__ float power_of_two(float x) {
     return x;
 }
 
-/// x >= 0, and all that it is computed from, is known before what follows begins. A wait reads no registers,
-/// so ptxas would place it ahead of arithmetic that is meant to be done meanwhile; but it moves nothing
-/// across a branch. This one is never taken.
+/// Has x >= 0, and all that it is computed from, computed before what follows. A wait reads no registers, so
+/// ptxas would place it ahead of arithmetic that is meant to be done meanwhile. It keeps a wait after a
+/// branch, and before the branch what that depends on. This one is never taken.
 __device__ __forceinline__ void finish([[maybe_unused]] float x) {
 #ifdef __CUDACC__
     if (x < 0.0f) __trap();
