@@ -1,4 +1,4 @@
-"""One sequence on several processes: ring attention over torch.distributed, with gradients.
+"""One sequence on several processes: attention over torch.distributed, with gradients.
 
     torchrun --nproc-per-node 2 program.py
 
@@ -7,14 +7,16 @@
     o = ring_attention(q, k, v, causal=True)
     whole = gather(o.detach(), causal=True)
 
-Each rank holds a part of the sequence, and K and V travel around a ring of ranks while kernels run: stages 86 to 88 of
-the ladder, with their choreography in Python and one call of flash_ladder.torch in each step. It runs on gloo with
-tensors in the CPU's memory, and on NCCL with a GPU for each process, on one host or on several.
+Each rank holds a part of the sequence. In ring_attention() K and V travel around a ring of ranks while kernels run: stages
+86 to 88 of the ladder, with their choreography in Python and one call of flash_ladder.torch in each step. In
+all_to_all_attention() ranks exchange rows for heads, and each computes some heads of the whole sequence. Both run on gloo
+with tensors in the CPU's memory, and on NCCL with a GPU for each process, on one host or on several.
 """
 
+import math
 from collections import Counter
 from contextlib import contextmanager
-from typing import Optional, Tuple, Union
+from typing import Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -22,9 +24,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import StageName, _arguments, stages
-from .torch import _autocast, _require_tensors, attention, attention_backward
+from .torch import Integers, _autocast, _integers, _require_tensors, attention, attention_backward
 
-__all__ = ["divide", "gather", "ring_attention"]
+__all__ = ["all_to_all_attention", "divide", "gather", "ring_attention"]
 
 
 @torch.compiler.disable
@@ -53,7 +55,11 @@ def ring_attention(q: Tensor, k: Tensor, v: Tensor, group: Optional[dist.Process
         causal, scale = _arguments.flag("causal", causal), _arguments.scale_of(scale)
         _require_tensors(Q=q, K=k, V=v)
         q, k, v = _autocast(q, k, v)
-        _require_parts(q, k, v, causal, ring.ranks)
+        _require_parts(q, k, v)
+        if causal and q.shape[2] != k.shape[2]:
+            raise ValueError(f"Nq is {q.shape[2]} and Nk is {k.shape[2]}: under a causal mask a ring needs the same")
+        if causal:
+            _require_chunks(q.shape[2], ring.ranks)
         gradients = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
         if gradients and ring.ranks > 1:
             _require_D_from_O(backward_stage)
@@ -62,6 +68,58 @@ def ring_attention(q: Tensor, k: Tensor, v: Tensor, group: Optional[dist.Process
         call = error
     ring.agree(call)
     o, lse = _RingAttention.apply(q, k, v, ring, causal, {"scale": scale, "backend": backend}, stage, backward_stage)
+    return (o, lse) if return_lse else o
+
+
+@torch.compiler.disable
+def all_to_all_attention(q: Tensor, k: Tensor, v: Tensor, group: Optional[dist.ProcessGroup] = None, *,
+                         causal: bool = False, window: Optional[Sequence[int]] = None,
+                         cu_seqlens_q: Optional[Integers] = None, cu_seqlens_k: Optional[Integers] = None,
+                         scale: Optional[float] = None, stage: Optional[StageName] = None,
+                         backward_stage: Optional[StageName] = None, return_lse: bool = False,
+                         backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """The same as ring_attention(), with two exchanges and one kernel (DeepSpeed-Ulysses). All ranks call it.
+
+    An all-to-all turns a rank's rows of all heads into all rows of H / P heads, which the rank computes; another one turns
+    O back. P must divide Hkv, so that each rank has whole groups of heads. A gradient takes the same two ways back. What
+    travels is of 16 bits, and nothing is rounded more often than on one GPU.
+
+    q, k, v, group: as in ring_attention(), and in the same order: zigzag under a causal mask. Nq may differ from Nk.
+    causal, window, cu_seqlens_q, cu_seqlens_k, scale, stage, backward_stage, backend: as in attention(), of the whole
+        sequence.
+    Returns this rank's part of O (B, H, Nq, d), or of O and L (B, H, Nq), fp32. No gradient flows through L.
+
+    ValueError or TypeError, on all ranks, as ring_attention() raises them.
+    """
+    ring = _Ring(group)
+    try:
+        causal, window, scale = (_arguments.flag("causal", causal), _arguments.window_of(window),
+                                 _arguments.scale_of(scale))
+        documents = {name: _integers(name, x)
+                     for name, x in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k))}
+        _require_tensors(Q=q, K=k, V=v)
+        q, k, v = _autocast(q, k, v)
+        _require_parts(q, k, v)
+        if k.shape[1] % ring.ranks:
+            raise ValueError(f"Hkv = {k.shape[1]} does not divide over {ring.ranks} ranks: each computes whole groups of "
+                             "heads")
+        if causal:
+            _require_chunks(q.shape[2], ring.ranks)
+            _require_chunks(k.shape[2], ring.ranks)
+        gradients = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+        said = ", ".join(f"{name} {_brief(x)}" for name, x in documents.items())
+        call = (f"Q {tuple(q.shape)}, K {tuple(k.shape)}, {q.dtype}, {causal=}, {window=}, {said}, {scale=}, "
+                f"{stage=}, {backward_stage=}, {gradients=}")
+    except (TypeError, ValueError) as error:
+        call = error
+    ring.agree(call)
+    if ring.ranks > 1:
+        q, k, v = _ToHeads.apply(ring, causal, q, k, v)
+    o, lse = attention(q, k, v, causal=causal, window=window, **documents, scale=scale, stage=stage,
+                       backward_stage=backward_stage, return_lse=True, backend=backend)
+    if ring.ranks > 1:
+        o, = _ToRows.apply(ring, causal, o)
+        lse = _to_rows(ring, causal, lse)[0] if return_lse else lse
     return (o, lse) if return_lse else o
 
 
@@ -80,8 +138,8 @@ def divide(x: Tensor, *, causal: bool, dim: int = 2, group: Optional[dist.Proces
     if x.shape[dim] % parts:
         raise ValueError(f"{x.shape[dim]} elements of axis {dim} do not divide into {parts} parts"
                          + (f", two for each of {ranks} ranks" if causal else ""))
-    chunks = x.chunk(parts, dim)
-    return torch.cat((chunks[rank], chunks[-1 - rank]), dim) if causal else chunks[rank]
+    part = _chunks(x, rank, ranks, causal, dim)
+    return torch.cat(part, dim) if causal else part[0]
 
 
 def gather(x: Tensor, *, causal: bool, dim: int = 2, group: Optional[dist.ProcessGroup] = None) -> Tensor:
@@ -104,10 +162,7 @@ def gather(x: Tensor, *, causal: bool, dim: int = 2, group: Optional[dist.Proces
     ring.agree(call)
     parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(ring.ranks)]
     dist.all_gather(parts, x.contiguous(), ring.group)
-    if zigzag:
-        early, late = zip(*(part.chunk(2, dim) for part in parts))
-        parts = early + late[::-1]
-    return torch.cat(parts, dim)
+    return _whole(parts, zigzag, dim)
 
 
 class _RingAttention(torch.autograd.Function):
@@ -187,6 +242,56 @@ def _merge(o, lse, part, part_lse):
     lse.copy_(both)
 
 
+class _ToHeads(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, ring, causal, *tensors):
+        ctx.places = ring, causal
+        return tuple(_to_heads(ring, causal, *tensors))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *gradients):
+        return None, None, *_to_rows(*ctx.places, *gradients)
+
+
+class _ToRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, ring, causal, *tensors):
+        ctx.places = ring, causal
+        return tuple(_to_rows(ring, causal, *tensors))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *gradients):
+        return None, None, *_to_heads(*ctx.places, *gradients)
+
+
+def _to_heads(ring, causal, *tensors):
+    """All rows of this rank's heads (B, heads / P, N, ...) of its rows of all heads (B, heads, N / P, ...)."""
+    arrived = ring.all_to_all(*([[heads] for heads in x.chunk(ring.ranks, 1)] for x in tensors))
+    return [_whole(parts, causal, 2) for parts in arrived]
+
+
+def _to_rows(ring, causal, *tensors):
+    """The inverse of _to_heads()"""
+    arrived = ring.all_to_all(*([_chunks(x, rank, ring.ranks, causal, 2) for rank in range(ring.ranks)] for x in tensors))
+    return [parts.transpose(0, 1).flatten(1, 2) for parts in arrived]
+
+
+def _chunks(x, rank, ranks, zigzag, dim):
+    """Those that a rank holds of x, in their order."""
+    chunks = x.chunk(2 * ranks if zigzag else ranks, dim)
+    return [chunks[rank], chunks[-1 - rank]] if zigzag else [chunks[rank]]
+
+
+def _whole(parts, zigzag, dim):
+    """What the ranks' parts are parts of."""
+    if zigzag:
+        early, late = zip(*(part.chunk(2, dim) for part in parts))
+        parts = early + late[::-1]
+    return torch.cat(tuple(parts), dim)
+
+
 class _Ring:
     """This rank's messages: to the next rank, while those of the previous one arrive."""
 
@@ -209,6 +314,20 @@ class _Ring:
         finally:  # also after an error, which is the same on all ranks
             for work in works:
                 work.wait()
+
+    def all_to_all(self, *tensors):
+        """Of each tensor sends chunks[r], joined along axis 2, to rank r: all of them in one message to each rank, of one
+        size. Returns what has arrived of each tensor, (P, ...)."""
+        axes = [(*(first := chunks[0])[0].shape[:2], sum(x.shape[2] for x in first), *first[0].shape[3:])
+                for chunks in tensors]
+        sizes = [math.prod(x) for x in axes]
+        leaving = tensors[0][0][0].new_empty(self.ranks, sum(sizes))
+        arriving = torch.empty_like(leaving)
+        for chunks, places, shape in zip(tensors, leaving.split(sizes, 1), axes):
+            for part, place in zip(chunks, places):
+                torch.cat(part, 2, out=place.view(shape))
+        dist.all_to_all_single(arriving, leaving, group=self.group)
+        return [x.unflatten(1, shape) for x, shape in zip(arriving.split(sizes, 1), axes)]
 
     def agree(self, call):
         """`call` describes this rank's call, or is the exception that refuses it. Raises an error on all ranks if one of
@@ -248,8 +367,8 @@ def _require_D_from_O(stage):
                          "computes it from O")
 
 
-def _require_parts(q, k, v, causal, ranks):
-    """What a ring needs besides what each step's operator requires, which is the same on all ranks."""
+def _require_parts(q, k, v):
+    """What several ranks need besides what the operator requires, which is the same on all of them."""
     for name, x in (("Q", q), ("K", k), ("V", v)):
         if x.dtype not in (torch.float16, torch.bfloat16):
             raise TypeError(f"{name} is {str(x.dtype).removeprefix('torch.')}; expected float16 or bfloat16")
@@ -259,7 +378,15 @@ def _require_parts(q, k, v, causal, ranks):
             raise ValueError(f"{name} is {tuple(x.shape)}, of rank {x.dim()}; expected (B, H, N, d)")
     if k.shape != v.shape:
         raise ValueError(f"K is {tuple(k.shape)} and V is {tuple(v.shape)}: they must agree")
-    if causal and q.shape[2] != k.shape[2]:
-        raise ValueError(f"Nq is {q.shape[2]} and Nk is {k.shape[2]}: under a causal mask a ring needs the same")
-    if causal and ranks > 1 and q.shape[2] % 2:
-        raise ValueError(f"a part has {q.shape[2]} rows: under a causal mask it is two chunks of one size")
+    if q.shape[1] % max(1, k.shape[1]):
+        raise ValueError(f"H = {q.shape[1]} is not a multiple of Hkv = {k.shape[1]}")
+
+
+def _require_chunks(rows, ranks):
+    if ranks > 1 and rows % 2:
+        raise ValueError(f"a part has {rows} rows: under a causal mask it is two chunks of one size")
+
+
+def _brief(numbers):
+    """As far as ranks can compare them without a wait for a GPU."""
+    return numbers if numbers is None else f"{numbers.dtype} {'on a GPU' if numbers.is_cuda else numbers.tolist()}"

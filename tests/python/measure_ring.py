@@ -1,4 +1,4 @@
-"""Ring attention beside one GPU and PyTorch's context_parallel, causal, 32 query heads over 8 of 128, bf16:
+"""A ring and an all-to-all over heads beside one GPU and PyTorch's context_parallel, causal, 32 query heads over 8 of 128, bf16:
 
     NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2 measure_ring.py [--json FILE] [--lengths 16384,65536,262144]
 
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from flash_ladder.distributed import divide, ring_attention
+from flash_ladder.distributed import all_to_all_attention, divide, ring_attention
 from flash_ladder.torch import attention
 
 HEADS, KEY_HEADS, D = 32, 8, 128
@@ -74,6 +74,8 @@ def measure(N, repeats, mesh):
     q, k, v, do = (divide(x, causal=True) for x in whole)
     calls = {"one GPU": passes(lambda q, k, v: attention(q, k, v, causal=True), *whole),
              "ring": passes(lambda q, k, v: ring_attention(q, k, v, causal=True), q, k, v, do)}
+    if KEY_HEADS % dist.get_world_size() == 0:
+        calls["all-to-all"] = passes(lambda q, k, v: all_to_all_attention(q, k, v, causal=True), q, k, v, do)
     expected = [divide(x, causal=True) for x in (calls["one GPU"]["forward"](), *calls["one GPU"]["forward and backward"]())]
     names = ("O", "dQ", "dK", "dV")
     rows, failed = {"one GPU": {"name": "one GPU", "N": N, "ranks": 1}}, {}
@@ -83,7 +85,8 @@ def measure(N, repeats, mesh):
         rows[name] = {"name": name, "N": N, "ranks": dist.get_world_size(),
                       "difference": {x: difference(*pair) for x, pair in zip(names, zip(got, expected))}}
 
-    judge("ring", calls["ring"])
+    for name in list(calls)[1:]:
+        judge(name, calls[name])
 
     def peer(backend):
         def attend(q, k, v):

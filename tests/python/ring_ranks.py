@@ -1,6 +1,6 @@
-"""What each rank of test_distributed.py does, started by torchrun: ring attention beside that of the whole sequence.
+"""What each rank of test_distributed.py does, started by torchrun: attention of divided sequences beside that of the whole.
 
-All ranks take part in rings of 1, 2, 3 ... of them. A check that fails on any rank fails the whole run.
+All ranks take part in groups of 1, 2, 3 ... of them. A check that fails on any rank fails the whole run.
 """
 
 import numpy as np
@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 from conftest import reference, reference_gradients, relative
 
-from flash_ladder.distributed import divide, gather, ring_attention
+from flash_ladder.distributed import all_to_all_attention, divide, gather, ring_attention
+from flash_ladder.torch import attention
 
 GPU = torch.cuda.is_available() and torch.cuda.device_count() > 1
 DEVICE = "cuda" if GPU else "cpu"
@@ -28,20 +29,20 @@ def array(x):
     return x.detach().float().cpu().numpy()
 
 
-def ring(tensors, causal, group, **options):
+def divided(attend, tensors, causal, group, **options):
     """O, L, dQ, dK and dV of the whole sequence, from all ranks' parts."""
     q, k, v, do = (divide(x, causal=causal, group=group).detach() for x in tensors)
     for x in (q, k, v):
         x.requires_grad_()
-    o, lse = ring_attention(q, k, v, group, causal=causal, return_lse=True, **STAGES, **options)
+    o, lse = attend(q, k, v, group, causal=causal, return_lse=True, **{**STAGES, **options})
     assert o.shape == q.shape and o.dtype == q.dtype and lse.dtype == torch.float32
     gradients = torch.autograd.grad(o, (q, k, v), do)
     return [gather(x.detach(), causal=causal, group=group) for x in (o, lse, *gradients)]
 
 
-def matches(dtype, rows, keys, causal, group, heads=(4, 2)):
+def matches(dtype, rows, keys, causal, group, heads=(4, 2), attend=ring_attention):
     tensors = whole(dtype, rows, keys, heads)
-    got = ring(tensors, causal, group)
+    got = divided(attend, tensors, causal, group)
     q, k, v, do = map(array, tensors)
     O, L = reference(q, k, v, causal)
     assert relative(array(got[0]), O) < BOUND[dtype] and abs(array(got[1]) - L).max() < 1e-4
@@ -49,7 +50,7 @@ def matches(dtype, rows, keys, causal, group, heads=(4, 2)):
         assert relative(array(x), exact) < 2 * BOUND[dtype]
     if dist.get_world_size(group) < 3:
         return
-    again = ring(tensors, causal, group)
+    again = divided(attend, tensors, causal, group)
     assert all(torch.equal(x, y) for x, y in zip(got[:2] if GPU else got, again))  # default gradients vary in the last bits
 
 
@@ -100,6 +101,38 @@ def refuses(group):
         gather(q[:, :, :2 + 2 * rank], causal=True, group=group)
 
 
+def has_masks(group):
+    """An all-to-all takes a window and documents of the whole sequence. On the CPU back-end O is that of one rank, bit for
+    bit; on a GPU the stage that is fast for all heads may be another one than for a part of them."""
+    P = dist.get_world_size(group)
+    q, k, v = (x[:1] for x in whole(torch.float16, 40 * P, 40 * P, (2 * P, P))[:3])
+    stages = (None, None) if GPU else (60, 61)
+    for stage, causal, options in ((stages[0], True, {"window": (17, -1)}), (stages[0], False, {"window": (30, 9)}),
+                                   (stages[1], True, {"cu_seqlens_q": [0, 31, 31, 40 * P]})):
+        o, L = attention(q, k, v, causal=causal, stage=stage, return_lse=True, **options)
+        parts = all_to_all_attention(*(divide(x, causal=causal, group=group) for x in (q, k, v)), group, causal=causal,
+                                     stage=stage, return_lse=True, **options)
+        for part, x in zip(parts, (o, L)):
+            got = gather(part, causal=causal, group=group)
+            assert relative(array(got), array(x)) < BOUND[q.dtype] if GPU else torch.equal(got, x)
+
+
+def refuses_heads(group):
+    """What an all-to-all refuses besides what a ring does, on all ranks."""
+    rank = dist.get_rank(group)
+    q, k, v, _ = (divide(x, causal=True, group=group) for x in whole(torch.float16, 64, 64))
+    for (x, y, z), options, error, text in (
+            ((q, k[:, :1], v[:, :1]), {}, ValueError, "Hkv = 1 does not divide over 2 ranks: each computes whole groups"),
+            ((q[:, :3], k, v), {}, ValueError, "H = 3 is not a multiple of Hkv = 2"),
+            ((q, k[:, :, 1:], v[:, :, 1:]), {"causal": True}, ValueError, "a part has 31 rows: under a causal mask"),
+            ((q, k, v), {"window": 3}, ValueError, r"window is 3; expected \(left, right\)"),
+            ((q, k, v), {"window": (3 + rank, 0)}, ValueError, "window=.*they must agree"),
+            ((q, k, v), {"cu_seqlens_q": [0, 10 + rank, 64]}, ValueError, "cu_seqlens_q torch.int32 .*they must agree"),
+            ((q, k.float() if rank else k, v), {}, TypeError if rank else ValueError, "float32|rank 1 refuses its call")):
+        with pytest.raises(error, match=text):
+            all_to_all_attention(x, y, z, group, **options, **STAGES)
+
+
 def refuses_strangers(group):
     with pytest.raises(ValueError, match="this process is not in the group"):
         ring_attention(*whole(torch.float16, 64, 64)[:3], group)
@@ -119,12 +152,16 @@ def main():
         is_the_sequence(group)
         matches(torch.float16, 24 * P, 24 * P, True, group)
         matches(torch.bfloat16, 20 * P, 40 * P, False, group)
+        matches(torch.float16, 24 * P, 32 * P, True, group, (2 * P, P), all_to_all_attention)
+        matches(torch.bfloat16, 15 * P, 20 * P, False, group, (2 * P, P), all_to_all_attention)
+        has_masks(group)
         if P == 2:
             refuses(group)
+            refuses_heads(group)
             matches(torch.float16, 300, 300, True, group, (2, 2))  # a chunk is more than one tile
     dist.barrier()
     if rank == 0:
-        print(f"rings of {', '.join(map(str, groups))} ranks on {DEVICE}: ok")
+        print(f"groups of {', '.join(map(str, groups))} ranks on {DEVICE}: ok")
     dist.destroy_process_group()
 
 
