@@ -14,11 +14,11 @@ kernel raced, hung or does not compile; both are RuntimeErrors.
 import json
 from typing import Any, NamedTuple, Optional, Sequence, Union
 
-from . import _arguments, _arrays, _core, _home
+from . import _arguments, _arrays, _core, _eight_bits, _home
 from ._core import CannotRun, CheckFailed
 from ._tiles import TileLists, tile_lists
 
-__all__ = ["attention", "attention_backward", "decode", "tile_lists", "dropout_mask", "default_stage", "stages",
+__all__ = ["attention", "attention_backward", "decode", "quantize", "tile_lists", "dropout_mask", "default_stage", "stages",
            "prepare", "verify", "count", "time", "Stage", "TileLists", "CannotRun", "CheckFailed"]
 
 StageName = Union[int, str]
@@ -37,14 +37,15 @@ class Stage(NamedTuple):
     head_dims: Sequence[int]
     compute_capability: int  #: the one that it needs of a GPU, 90 for Hopper's; 0 for any
     repeats_exactly: bool  #: whether two runs agree bit for bit
+    products: str  #: what it multiplies: "16 bits"; "8 bits", in which it rounds Q, K and V; "8-bit cache" of K and V
     source: str  #: path of its kernel.cu
 
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[Sequence[int]] = None,
               cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, columns: Any = None,
-              tiles: Optional[TileLists] = None, dropout_p: float = 0.0, seed: Optional[int] = None,
-              scale: Optional[float] = None, stage: Optional[StageName] = None, return_lse: bool = False,
-              backend: str = "cpu") -> Any:
+              tiles: Optional[TileLists] = None, dropout_p: float = 0.0, seed: Optional[int] = None, q_scale: Any = None,
+              k_scale: Any = None, v_scale: Any = None, scale: Optional[float] = None,
+              stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Any:
     """O = softmax(scale Q K^T + mask) V.
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d): arrays of one library, fp16 or bf16, with rows of adjacent elements and
@@ -64,6 +65,9 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
     dropout_p, seed: the share of the elements of P = softmax(...) that are dropped, in 256ths: 0.1 is rounded to
         26 / 256. The others are multiplied by 256 / 230, so that the mean remains. L is of all elements. What is
         dropped follows from the seed, 0 to 2^64 - 1, and the element's place: dropout_mask().
+    q_scale, k_scale, v_scale: what q, k and v are multiplied by if they are float8_e4m3fn, which stages 70 to 73 take:
+        powers of two, each a number or (B, heads) of them. The products are exact in bf16, the type of O. These stages
+        round what they get by scales of their own, as they round bf16.
     scale: 1 / sqrt(d) by default.
     stage: a number (5), a name ("split_q") or a folder with a kernel.cu of your own ("my/"). By default a fast one
         for the problem: default_stage(). A stage refuses by name what it does not take.
@@ -80,7 +84,11 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
                 tiles=tiles, dropout_p=dropout_p, seed=seed)
     if _arrays.is_torch(q):
         from . import torch
-        return torch.attention(q, k, v, **mask, scale=scale, stage=stage, return_lse=return_lse, backend=backend)
+        return torch.attention(q, k, v, **mask, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale=scale,
+                               stage=stage, return_lse=return_lse, backend=backend)
+    scales = dict(q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
+    if any(x is not None for x in scales.values()):
+        q, k, v = _eight_bits.in_bf16({"Q": q, "K": k, "V": v}, scales, stage)
     scale = _arguments.scale_of(scale)
     call = _Call(True, stage, backend, {"Q": q, "K": k, "V": v}, **mask)
     if call.width != q.shape[3]:
@@ -121,15 +129,17 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
     return call.backward((q, k, v), lse, scale)
 
 
-def decode(q: Any, k_cache: Any, v_cache: Any, *, block_table: Any = None, seqused: Any = None, prefix: int = 0,
-           causal: bool = False, scale: Optional[float] = None, stage: Optional[StageName] = None,
+def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: Any = None, block_table: Any = None,
+           seqused: Any = None, prefix: int = 0, causal: bool = False, scale: Optional[float] = None, stage: Optional[StageName] = None,
            return_lse: bool = False, backend: str = "cpu") -> Any:
     """Attention of a few new rows of each request to its cache of keys and values.
 
     q: (B, Nq, H, d): 1 row of each request, or those of a draft.
-    k_cache, v_cache: (B, N, Hkv, d), with the new rows' own keys and values; or with block_table pools of pages,
+    k_cache, v_cache: (B, N, Hkv, d), of q's type, or float8_e4m3fn with scales, with the new rows' own keys and values; or with block_table pools of pages,
         (pages, page_size, Hkv, d), where page_size is a power of two. They are read where they lie, whatever their
         strides, so d must be one of the stage's own.
+    k_scale, v_scale: what the numbers of caches in float8_e4m3fn are multiplied by, as quantize(cache, axis=2) gives them:
+        (B, Hkv), fp32, or one number for all.
     block_table: (B, n): in which pages a request's keys are, in their order. Requests may share pages. Entries past
         a request's last key mean nothing.
     seqused: (B,): the keys that each request has, 0 to N or n page_size; by default all. What lies past them may be
@@ -143,7 +153,7 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, block_table: Any = None, sequs
     """
     if _arrays.is_torch(q):
         from . import torch
-        return torch.decode(q, k_cache, v_cache, block_table=block_table, seqused=seqused, prefix=prefix,
+        return torch.decode(q, k_cache, v_cache, k_scale=k_scale, v_scale=v_scale, block_table=block_table, seqused=seqused, prefix=prefix,
                             causal=causal, scale=scale, stage=stage, return_lse=return_lse, backend=backend)
     caches = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
     for name, x in caches.items():
@@ -151,14 +161,31 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, block_table: Any = None, sequs
             raise TypeError(f"q is {_arrays.kind(q)} and {name} is {_arrays.kind(x)}: they must agree")
         _arrays.library_of(name, x)
     _arguments.require_cache(*(tuple(x.shape) for x in caches.values()), block_table is not None)
+    scales = dict(k_scale=k_scale, v_scale=v_scale)
+    _eight_bits.require_cache({"k_cache": k_cache, "v_cache": v_cache}, scales)
+    if k_scale is not None:  # DLPack knows uint8
+        caches.update(k_cache=k_cache.view("uint8"), v_cache=v_cache.view("uint8"))
     heads_first = [x.transpose(0, 2, 1, 3) for x in caches.values()]
     call = _Call(True, stage, backend, dict(zip("QKV", heads_first)), causal=causal,
-                 block_table=block_table, seqused=seqused, prefix=prefix)
+                 block_table=block_table, seqused=seqused, prefix=prefix, **scales)
     if call.width != q.shape[3]:
         raise ValueError(f"{call.kernel.folder()} has no head dimension {q.shape[3]}, and decode copies no cache")
     O, L = call.forward(heads_first[0], _arguments.scale_of(scale))
     O = O.transpose(0, 2, 1, 3)
     return (O, L) if return_lse else O
+
+
+def quantize(x: Any, *, axis: int = 1, power_of_two: bool = False) -> "tuple[Any, Any]":
+    """x in float8_e4m3fn, laid out as x is, and the scale of each head (B, heads), fp32: x is about numbers * scale.
+
+    x: fp16, bf16 or fp32: (B, heads, N, d), or with axis=2 (B, N, heads, d), as caches are. NumPy's need ml_dtypes.
+    axis: that of heads.
+    power_of_two: whether scales are powers of two, by which the numbers are exact in 16 bits.
+
+    The largest element of a head becomes 448, the largest number of e4m3, or with power_of_two at least 224. A head with
+    NaN or infinity becomes NaN.
+    """
+    return _eight_bits.quantize(x, axis, power_of_two)
 
 
 def dropout_mask(shape: Sequence[int], dropout_p: float, seed: int) -> Any:
@@ -235,7 +262,7 @@ class _Call:
     """A stage and the arrays that it reads, where they lie: Q, K, V and those of the backward pass."""
 
     def __init__(self, forward, stage, backend, tensors, others=None, **mask):
-        self.at = at = _arrays.Placed({**tensors, **(others or {})})
+        self.at = at = _arrays.Placed({**tensors, **(others or {})}, in_e4m3=mask.get("k_scale") is not None)
         backend = _arguments.backend_of(backend)
         if at.on_gpu:
             backend = "gpu"

@@ -74,6 +74,21 @@ def integers(name, x):
     return small
 
 
+def scales(name, x, axes):
+    """NumPy's fp32 array of scales, of a list, an array of NumPy's, or a number for all of these axes."""
+    import numpy
+    if isinstance(x, (list, tuple)):
+        try:
+            x = numpy.array(x, numpy.float32)
+        except (TypeError, ValueError):  # lists of several lengths, or of something else
+            raise TypeError(f"{name} is {x!r}; expected numbers") from None
+    elif not isinstance(x, numpy.ndarray) or x.ndim == 0:
+        x = numpy.full(axes, number(name, x), numpy.float32)
+    if x.dtype != numpy.float32:
+        raise TypeError(f"{name} is {x.dtype}; expected float32")
+    return numpy.require(x, requirements=["C", "ALIGNED"])
+
+
 class Features:
     """What a problem has besides its shape and the masks that every shape can have."""
 

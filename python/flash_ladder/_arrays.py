@@ -133,9 +133,9 @@ def readable_lse(library, lse, q):
 
 
 class Placed:
-    """Some arrays of one library, type and device, where they lie."""
+    """Some arrays of one library, type and device, where they lie; K and V of a cache in e4m3 are bytes."""
 
-    def __init__(self, arrays):
+    def __init__(self, arrays, in_e4m3=False):
         first, x = next(iter(arrays.items()))
         self.first = x
         self.library = library_of(first, x)
@@ -143,9 +143,10 @@ class Placed:
         for name, array in arrays.items():
             if is_torch(array) or library_of(name, array) is not self.library:
                 raise TypeError(f"{first} is {kind(x)} and {name} is {kind(array)}: they must agree")
-            if array.dtype != x.dtype:
+            is_e4m3 = in_e4m3 and name in "KV"
+            if not is_e4m3 and array.dtype != x.dtype:
                 raise TypeError(f"{first} is {x.dtype} and {name} is {array.dtype}: they must agree")
-            if str(array.dtype) not in DTYPES:
+            if not is_e4m3 and str(array.dtype) not in DTYPES:
                 raise TypeError(f"{name} is {array.dtype}; expected float16 or bfloat16")
             if array.ndim != 4:
                 raise ValueError(f"{name} is {tuple(array.shape)}, of rank {array.ndim}; expected (B, H, N, d)")
@@ -160,7 +161,7 @@ class Placed:
         """Which keys a row of Q sees, and where they lie, as the C++ side takes it. Numbers in the CPU's memory are
         checked; those on a GPU it would take a wait to read."""
         tile_axes, lists = _arguments.tiles_of(tiles)
-        numbers = {name: self._integers(name, x) for name, x in {**numbers, **lists}.items() if x is not None}
+        numbers = {name: self._numbers(name, x) for name, x in {**numbers, **lists}.items() if x is not None}
         flags = _arguments.flag("causal", causal), *_arguments.window_of(window)
         options = *_arguments.dropout_of(dropout_p, seed), _arguments.whole("prefix", prefix), tile_axes
         Q, K = (self.places[name][1] for name in "QK")
@@ -170,21 +171,24 @@ class Placed:
             mask = _core.mask_of(*flags, Q, K, *options, **places)
             if not self.on_gpu or not any(on_host for *_, on_host in places.values()):
                 return mask
-            numbers = {name: self._integers(name, self.library.uploaded(x, self.first))
+            numbers = {name: self._numbers(name, self.library.uploaded(x, self.first))
                        for name, x in self.numbers.items()}
 
-    def _integers(self, name, x):
-        """(x, where it is) of numbers: a list, an array of NumPy's, or one of Q's library and device."""
+    def _numbers(self, name, x):
+        """(x, where it is) of integers or scales: a list, an array of NumPy's, or one of Q's library and device; or a
+        number, of which scales of all heads are made."""
         import numpy
         if is_torch(x):
             raise TypeError(f"Q is {kind(self.first)} and {name} is {kind(x)}: they must agree")
-        if isinstance(x, (list, tuple, numpy.ndarray)):
-            x = _arguments.integers(name, x)
+        is_scale = name.endswith("_scale")
+        if isinstance(x, (list, tuple, numpy.ndarray)) or (is_scale and getattr(x, "ndim", 0) == 0):
+            Q, K = (self.places[tensor][1] for tensor in "QK")
+            x = _arguments.scales(name, x, (Q[0], K[1])) if is_scale else _arguments.integers(name, x)
             return x, (*_core.place_of(x)[:2], True)
         if library_of(name, x) is not self.library:
             raise TypeError(f"Q is {kind(self.first)} and {name} is {kind(x)}: they must agree")
-        if str(x.dtype) != "int32":
-            raise TypeError(f"{name} is {x.dtype}; expected int32")
+        if str(x.dtype) != (dtype := "float32" if is_scale else "int32"):
+            raise TypeError(f"{name} is {x.dtype}; expected {dtype}")
         x = self.library.contiguous(x)
         place = self.place(name, x)
         if place[4:] != self.places["Q"][4:]:

@@ -16,9 +16,10 @@ from typing import Callable, Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor
 
-from . import CannotRun, CheckFailed, StageName, TileLists, _arguments, _arrays, _core, _home
+from . import CannotRun, CheckFailed, StageName, TileLists, _arguments, _arrays, _core, _eight_bits, _home
 
 Integers = Union[Tensor, Sequence]
+Scales = Union[Tensor, Sequence, float]
 
 __all__ = ["attention", "attention_backward", "decode", "judge", "verdict"]
 
@@ -53,7 +54,7 @@ def _(q, k, v, causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, tile_
 
 
 @torch.library.register_fake("flash_ladder::decode")
-def _(q, k, v, block_table, seqused, prefix, causal, scale, stage, backend):
+def _(q, k, v, k_scale, v_scale, block_table, seqused, prefix, causal, scale, stage, backend):
     return _empty_as(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
@@ -66,7 +67,8 @@ def _(q, k, v, o, lse, do, causal, window, cu_seqlens_q, cu_seqlens_k, columns, 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: Optional[Sequence[int]] = None,
               cu_seqlens_q: Optional[Integers] = None, cu_seqlens_k: Optional[Integers] = None,
               columns: Optional[Integers] = None, tiles: Optional[TileLists] = None, dropout_p: float = 0.0,
-              seed: Optional[int] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
+              seed: Optional[int] = None, q_scale: Optional[Scales] = None, k_scale: Optional[Scales] = None,
+              v_scale: Optional[Scales] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
               backward_stage: Optional[StageName] = None, return_lse: bool = False,
               backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """flash_ladder.attention of tensors, with gradients by q, k and v.
@@ -75,13 +77,19 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
     cu_seqlens_q, cu_seqlens_k, columns, tiles: int32, on q's device or in the CPU's memory, or lists. A call checks those
         that are not on a GPU, and copies them there. Gradients are refused where no stage computes them, as with
         dropout.
+    q_scale, k_scale, v_scale: of q, k and v in float8_e4m3fn, as in flash_ladder.attention. Scales are checked, which waits
+        for those on a GPU.
     stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
     Returns O (B, H, Nq, d), or O and L (B, H, Nq), fp32. No gradient flows through L. With
     torch.use_deterministic_algorithms(True) the default is a stage whose results are the same bits each time; one that
     is not so and is asked for by name raises, or warns, as PyTorch's own operators do.
     """
     _require_tensors(Q=q, K=k, V=v)
-    q, k, v = _autocast(q, k, v)
+    if q_scale is None and k_scale is None and v_scale is None:
+        q, k, v = _autocast(q, k, v)
+    else:
+        q, k, v = _eight_bits.in_bf16({"Q": q, "K": k, "V": v},
+                                      {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}, stage)
     try:
         o, lse = _attention(q, k, v, *_mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, dropout_p, seed),
                             _arguments.scale_of(scale), _word(stage), _word(backward_stage),
@@ -107,18 +115,22 @@ def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, 
         raise _as_said(error) from None
 
 
-def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, block_table: Optional[Integers] = None,
-           seqused: Optional[Integers] = None, prefix: int = 0, causal: bool = False,
+def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Scales] = None,
+           v_scale: Optional[Scales] = None, block_table: Optional[Integers] = None, seqused: Optional[Integers] = None, prefix: int = 0, causal: bool = False,
            scale: Optional[float] = None, stage: Optional[StageName] = None, return_lse: bool = False,
            backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """flash_ladder.decode of tensors. Integers are as in attention(). A call that would need gradients is refused."""
+    """flash_ladder.decode of tensors. Integers, and lists of scales, are as in attention(). A call that would need
+    gradients is refused."""
     _require_tensors(Q=q, K=k_cache, V=v_cache)
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k_cache, v_cache)):
         raise ValueError("decode has no gradients: call it under torch.no_grad()")
     _arguments.require_cache(*(tuple(x.shape) for x in (q, k_cache, v_cache)), block_table is not None)
-    q, k, v = (x.transpose(1, 2) for x in _autocast(q, k_cache, v_cache))
+    _eight_bits.require_cache({"k_cache": k_cache, "v_cache": v_cache}, {"k_scale": k_scale, "v_scale": v_scale})
+    tensors = _autocast(q, k_cache, v_cache) if k_scale is None else (*_autocast(q), k_cache, v_cache)
+    q, k, v = (x.transpose(1, 2) for x in tensors)
+    heads = q.shape[0], k.shape[1]
     try:
-        o, lse = _decode(q, k, v, _integers("block_table", block_table), _integers("seqused", seqused),
+        o, lse = _decode(q, k, v, _scales("k_scale", k_scale, heads, q), _scales("v_scale", v_scale, heads, q), _integers("block_table", block_table), _integers("seqused", seqused),
                          _arguments.whole("prefix", prefix), _arguments.flag("causal", causal),
                          _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
     except RuntimeError as error:
@@ -203,6 +215,17 @@ def _integers(name, x):
         return torch.tensor(x, dtype=torch.int32)
     except RuntimeError:
         raise ValueError(f"{name} is {x!r}; expected numbers below 2^31") from None
+
+
+def _scales(name, x, axes, q):
+    """As the operators take them: fp32 of these axes, those of a number where q is; or None."""
+    if x is None or (isinstance(x, Tensor) and x.dim() > 0):
+        return x
+    if isinstance(x, Tensor) and x.dtype == torch.float32:
+        return x.expand(axes)
+    if isinstance(x, (list, tuple)):
+        return torch.from_numpy(_arguments.scales(name, x, axes))
+    return torch.full(axes, _arguments.number(name, x), dtype=torch.float32, device=q.device)
 
 
 def _word(stage):

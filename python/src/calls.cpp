@@ -125,8 +125,8 @@ std::vector<std::int64_t> list(const Axes& axes) {
     return {axes.begin(), axes.end()};
 }
 
-/// Such tensors as kernels take: see View.
-View view_of(const char* tensor, const Tensor& x) {
+/// Such tensors as kernels take: see View. `step` elements are 16 bytes, which kernels read at once.
+View view_of(const char* tensor, const Tensor& x, int step = 8) {
     const auto [B, heads, N, d] = x.axes;
     const auto fail = [&](const std::string& what) { throw BadUsage(fmt::format("{}: {}", tensor, what)); };
     if (x.data % 16 != 0) fail("it must begin at a multiple of 16 bytes");
@@ -138,9 +138,9 @@ View view_of(const char* tensor, const Tensor& x) {
     if (heads == 1) view.head = N * view.row;
     if (B == 1) view.batch = heads * view.head;
     for (const std::int64_t stride : {view.batch, view.head, view.row}) {
-        if (stride < 0 || stride % 8 != 0) {
-            fail(fmt::format("its strides in elements, {}, must be multiples of 8",
-                             axes_text(list(x.strides))));
+        if (stride < 0 || stride % step != 0) {
+            fail(fmt::format("its strides in elements, {}, must be multiples of {}",
+                             axes_text(list(x.strides)), step));
         }
     }
     return view;
@@ -160,9 +160,12 @@ class Registered {
     Registered(const Problem& p, const Axes& slots) {
         const bool forward = p.dO.data == nullptr;
         const int entries = static_cast<int>(slots[0]), rows = static_cast<int>(slots[2]);
+        const int bytes = p.K_scales != nullptr ? 1 : 2;
         add(p.Q, p.B, p.H, p.Nq, p.d, "Q", false);
-        add(p.K, entries, p.Hkv, rows, p.d, "K", false);
-        add(p.V, entries, p.Hkv, rows, p.d, "V", false);
+        add(p.K, entries, p.Hkv, rows, p.d, "K", false, bytes);
+        add(p.V, entries, p.Hkv, rows, p.d, "V", false, bytes);
+        add(reinterpret_cast<const int*>(p.K_scales), std::size_t(p.B) * p.Hkv, "scales of K");
+        add(reinterpret_cast<const int*>(p.V_scales), std::size_t(p.B) * p.Hkv, "scales of V");
         add(p.columns.bounds, std::size_t(p.B) * p.columns.heads * p.Nk * p.columns.count, "column bounds");
         if (p.tiles.heads > 0) {
             const std::size_t lists = std::size_t(p.tiles.batches) * p.tiles.heads * ((p.Nq + 63) / 64);
@@ -192,10 +195,11 @@ class Registered {
     }
 
   private:
-    /// All from the first to the last element, in units of 2 bytes.
-    void add(const View& x, int B, int heads, int N, int d, const char* tensor, bool writable) {
+    /// All from the first to the last element, of so many bytes each.
+    void add(const View& x, int B, int heads, int N, int d, const char* tensor, bool writable,
+             int bytes = 2) {
         const std::int64_t last = (B - 1) * x.batch + (heads - 1) * x.head + (N - 1) * x.row + d;
-        simt::register_allocation(x.data, static_cast<std::size_t>(last) * 2, tensor, writable);
+        simt::register_allocation(x.data, static_cast<std::size_t>(last) * bytes, tensor, writable);
         known_.push_back(x.data);
     }
 
@@ -242,7 +246,20 @@ Features features_of(const Mask& mask) {
 std::string features_text(const Mask& mask) {
     std::vector<const char*> names;
     for (const Feature feature : features_of(features_of(mask))) names.push_back(name(feature));
+    if (mask.K_scales != nullptr) names.push_back("K and V in e4m3");
     return names.empty() ? "" : fmt::format(" with {}", fmt::join(names, ", "));
+}
+
+/// What it multiplies, in the package's words.
+const char* products_of(const Stage& stage) {
+    switch (stage.products) {
+        case Products::of_16_bits:
+            return "16 bits";
+        case Products::of_8_bit_cache:
+            return "8-bit cache";
+        default:
+            return "8 bits";
+    }
 }
 
 /// Case `options`, for a stage that takes it.
@@ -299,6 +316,18 @@ std::string current(const std::string& word) {
     return known.path;
 }
 
+/// The last stage that takes K and V in e4m3 and these features; null if none runs here.
+const Stage* last_of_8_bit_cache(const ProblemLabel& problem, const Device& device) {
+    const Case c{.shape = problem.shape, .features = problem.features};
+    const Stage* last = nullptr;
+    for (const Stage& stage : stages()) {
+        if (stage.products == Products::of_8_bit_cache && stage.has_head_dim(problem.shape.d) &&
+            why_not_taken(stage, c).empty() && device.why_not(stage).empty())
+            last = &stage;
+    }
+    return last;
+}
+
 /// What runs on a back-end where no stage is named; on a CPU one of those that run on any GPU. `exactly`: one
 /// of those whose results are the same bits each time. The next call is often for the same problem, and to
 /// search all recorded ones for its nearest takes longer than to queue it.
@@ -306,7 +335,7 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
                          const std::string& backend, bool exactly) {
     struct Found {
         Axes Q, K;
-        bool causal;
+        bool causal, in_e4m3;
         Features features;
         const Stage* stage;
     };
@@ -315,9 +344,10 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     const Features features = features_of(mask);
+    const bool in_e4m3 = mask.K_scales != nullptr;
     Found& answer = last[{forward, backend, exactly}];
     if (answer.stage != nullptr && answer.Q == Q && answer.K == K && answer.causal == mask.causal &&
-        answer.features == features)
+        answer.in_e4m3 == in_e4m3 && answer.features == features)
         return *answer.stage;
     const Device& device = device_of(backend_of(backend));
     ProblemLabel problem;
@@ -334,13 +364,13 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
         };
         found = known.try_emplace({device.backend(), exactly}, recorded_times(), runs).first;
     }
-    const Stage* stage = found->second.find(problem);
+    const Stage* stage = in_e4m3 ? last_of_8_bit_cache(problem, device) : found->second.find(problem);
     if (stage == nullptr) {
         throw BadUsage(fmt::format("no stage computes {}{} at head dimension {} on {}",
                                    forward ? "attention" : "its gradients", features_text(mask),
                                    problem.shape.d, device.description()));
     }
-    answer = {Q, K, mask.causal, features, stage};
+    answer = {Q, K, mask.causal, in_e4m3, features, stage};
     return *stage;
 }
 
@@ -382,6 +412,17 @@ const int* documents_of(const char* name, const Integers& numbers, const char* w
         if (fall != begin.end()) refuse(name, "{} comes after {}: no length is negative", fall[1], fall[0]);
     }
     return reinterpret_cast<const int*>(numbers.data);
+}
+
+/// A scale of each key/value head.
+const float* scales_of(const char* name, const Integers& scales, const Axes& Q, const Axes& K) {
+    require_axes(name, scales, {Q[0], K[1]});
+    if (scales.data % sizeof(float) != 0) refuse(name, "they must begin at a multiple of 4 bytes");
+    for (const int bits : readable(scales)) {
+        if (const auto scale = std::bit_cast<float>(bits); !std::isfinite(scale))
+            refuse(name, "one is {}; expected finite numbers", scale);
+    }
+    return reinterpret_cast<const float*>(scales.data);
 }
 
 constexpr std::int64_t tile_side = 64;  // query rows and keys of a tile of lists
@@ -523,6 +564,10 @@ Mask mask_of(const Options& options, const Numbers& numbers, const Axes& Q, cons
         }
     }
     mask.prefix = prefix_of(options, mask, Q, readable(lengths), readable(table));
+    if (!numbers.k_scale.axes.empty()) {
+        mask.K_scales = scales_of("k_scale", numbers.k_scale, Q, K);
+        mask.V_scales = scales_of("v_scale", numbers.v_scale, Q, K);
+    }
     if (!numbers.tile_axes.empty()) {
         if (mask.causal || mask.window != Window() || !rows.axes.empty() || !columns.axes.empty())
             refuse("tiles", "lists of tiles are the whole mask: they do not go with another one");
@@ -606,9 +651,12 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
     if (!std::isfinite(p.scale)) throw BadUsage("scale must be a finite number");
     require_taken(*stage_, Case{.shape = sizes.shape, .features = features_of(mask)});
-    if (stage_->products == Products::of_8_bit_cache)
+    const bool of_8_bit_cache = stage_->products == Products::of_8_bit_cache;
+    if (of_8_bit_cache && mask.K_scales == nullptr)
         throw BadUsage(
-            fmt::format("{} takes K and V in e4m3 alone, and those not from here", stage_->folder()));
+            fmt::format("{} takes K and V in e4m3 alone: decode has k_scale and v_scale", stage_->folder()));
+    if (!of_8_bit_cache && mask.K_scales != nullptr)
+        throw BadUsage(fmt::format("{} does not take K and V in e4m3", stage_->folder()));
     if (L % sizeof(float) != 0) throw BadUsage("L: it must begin at a multiple of 4 bytes");
     const Device& device = device_of(backend_);
     if (dtype == DType::bf16 && device.compute_capability() < 80) {
@@ -616,8 +664,10 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
                                     dotted(device.compute_capability())));
     }
     p.Q = view_of("Q", Q);
-    p.K = view_of("K", K);
-    p.V = view_of("V", V);
+    p.K = view_of("K", K, of_8_bit_cache ? 16 : 8);
+    p.V = view_of("V", V, of_8_bit_cache ? 16 : 8);
+    p.K_scales = mask.K_scales;
+    p.V_scales = mask.V_scales;
     p.O = view_of("O", O);
     p.L = reinterpret_cast<float*>(L);
     p.causal = mask.causal;
@@ -771,6 +821,7 @@ std::string list_stages(const std::vector<std::string>& words) {
                         {"head_dims", stage->head_dims},
                         {"compute_capability", stage->compute_capability},
                         {"repeats_exactly", stage->repeats_exactly},
+                        {"products", products_of(*stage)},
                         {"source", stage->source}});
     }
     return list.dump();

@@ -24,7 +24,7 @@ struct Tensor {
 
 using Axes = std::array<std::int64_t, 4>;
 
-/// int32 numbers of the caller's, next to each other.
+/// int32 numbers of the caller's, next to each other; scales are fp32.
 struct Integers {
     std::uintptr_t data = 0;
     std::vector<std::int64_t> axes;  ///< empty for none
@@ -41,6 +41,7 @@ struct Numbers {
     // row's bits first.
     Integers full_first, full_tiles, partial_first, partial_tiles, bits;
     std::vector<std::int64_t> tile_axes;  ///< (batches, heads, Nq, Nk) that they are made for
+    Integers k_scale, v_scale;            ///< Problem::K_scales, V_scales: (B, Hkv)
 };
 
 /// What a call is given of a problem besides tensors and numbers.
@@ -64,6 +65,7 @@ struct Mask {
     const int* lengths = nullptr;
     const int* block_table = nullptr;
     int request_pages = 0, page_size = 0;
+    const float *K_scales = nullptr, *V_scales = nullptr;  ///< of K and V in e4m3
 
     /// (B, Hkv, Nk, d) of such K, which may be a pool: (pages, Hkv, page_size, d).
     Axes keys(const Axes& Q, const Axes& K) const {

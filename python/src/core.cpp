@@ -73,7 +73,8 @@ NB_MODULE(_core, m) {
            std::uint64_t seed, std::int64_t prefix, const std::vector<std::int64_t>& tile_axes,
            const Whole& cu_seqlens_q, const Whole& cu_seqlens_k, const Whole& columns, const Whole& seqused,
            const Whole& block_table, const Whole& full_first, const Whole& full_tiles,
-           const Whole& partial_first, const Whole& partial_tiles, const Whole& bits) {
+           const Whole& partial_first, const Whole& partial_tiles, const Whole& bits, const Whole& k_scale,
+           const Whole& v_scale) {
             const Numbers numbers{integers(cu_seqlens_q),
                                   integers(cu_seqlens_k),
                                   integers(columns),
@@ -84,14 +85,17 @@ NB_MODULE(_core, m) {
                                   integers(partial_first),
                                   integers(partial_tiles),
                                   integers(bits),
-                                  tile_axes};
+                                  tile_axes,
+                                  integers(k_scale),
+                                  integers(v_scale)};
             return mask_of({causal, {left, right}, dropout_p, seed, prefix}, numbers, Q, K);
         },
         "causal"_a, "left"_a, "right"_a, "Q"_a, "K"_a, "dropout_p"_a = 0.0, "seed"_a = 0, "prefix"_a = 0,
         "tile_axes"_a = std::vector<std::int64_t>(), "cu_seqlens_q"_a = nb::none(),
         "cu_seqlens_k"_a = nb::none(), "columns"_a = nb::none(), "seqused"_a = nb::none(),
         "block_table"_a = nb::none(), "full_first"_a = nb::none(), "full_tiles"_a = nb::none(),
-        "partial_first"_a = nb::none(), "partial_tiles"_a = nb::none(), "bits"_a = nb::none());
+        "partial_first"_a = nb::none(), "partial_tiles"_a = nb::none(), "bits"_a = nb::none(),
+        "k_scale"_a = nb::none(), "v_scale"_a = nb::none());
     nb::class_<Kernel>(m, "Kernel")
         .def("workspace_bytes", &Kernel::workspace_bytes, "Q"_a, "K"_a)
         .def("folder", &Kernel::folder)

@@ -43,8 +43,8 @@ std::optional<std::string> text(Word word) {
     return word ? std::optional(std::string(*word)) : std::nullopt;
 }
 
-const char* dtype_name(const Tensor& x) {
-    switch (x.scalar_type()) {
+const char* dtype_name(at::ScalarType type) {
+    switch (type) {
         case at::kHalf:
             return "float16";
         case at::kBFloat16:
@@ -53,21 +53,32 @@ const char* dtype_name(const Tensor& x) {
             return "float32";
         case at::kDouble:
             return "float64";
+        case at::kFloat8_e4m3fn:
+            return "float8_e4m3fn";
+        case at::kInt:
+            return "int32";
         default:
-            return c10::toString(x.scalar_type());
+            return c10::toString(type);
     }
+}
+const char* dtype_name(const Tensor& x) {
+    return dtype_name(x.scalar_type());
 }
 
 std::string axes_text(at::IntArrayRef axes) {
     return "(" + c10::Join(", ", axes) + ")";
 }
 
-/// One 16-bit type, one device, and (B, H, N, d) each.
-void require_agreement(std::initializer_list<std::pair<const char*, const Tensor&>> tensors) {
+/// One 16-bit type, one device, and (B, H, N, d) each. K and V `in_e4m3` have that type.
+void require_agreement(std::initializer_list<std::pair<const char*, const Tensor&>> tensors,
+                       bool in_e4m3 = false) {
     const Tensor& Q = tensors.begin()->second;
     for (const auto& [name, x] : tensors) {
-        TORCH_CHECK_TYPE(x.scalar_type() == Q.scalar_type(), "Q is ", dtype_name(Q), " and ", name, " is ",
-                         dtype_name(x), ": they must agree");
+        const bool of_8_bits = in_e4m3 && &x != &Q;
+        TORCH_CHECK_TYPE(!of_8_bits || x.scalar_type() == at::kFloat8_e4m3fn, name, " is ", dtype_name(x),
+                         " and has scales; expected float8_e4m3fn");
+        TORCH_CHECK_TYPE(of_8_bits || x.scalar_type() == Q.scalar_type(), "Q is ", dtype_name(Q), " and ",
+                         name, " is ", dtype_name(x), ": they must agree");
         TORCH_CHECK_VALUE(x.device() == Q.device(), "Q is on ", Q.device(), " and ", name, " on ", x.device(),
                           ": they must agree");
         TORCH_CHECK_VALUE(x.dim() == 4, name, " is ", axes_text(x.sizes()), ", of rank ", x.dim(),
@@ -130,6 +141,7 @@ struct Masking {
     std::int64_t seed = 0;
     Optional seqused = {}, block_table = {};
     std::int64_t prefix = 0;
+    Optional k_scale = {}, v_scale = {};  // of K and V in e4m3
 
     /// As stages take it. Numbers in the host's memory are checked first, and then copied to where Q is;
     /// those on a GPU are not read, as that would wait for it.
@@ -138,23 +150,26 @@ struct Masking {
                           " numbers; expected left and right");
         TORCH_CHECK_VALUE(tiles.size() == (tile_axes.empty() ? 0 : tile_names.size()), "tiles are ",
                           tiles.size(), " tensors; expected ", tile_names.size(), " and axes, or none");
-        std::vector<std::pair<const char*, Tensor*>> given;
-        using Named = std::pair<const char*, Optional*>;
-        for (const auto& [name, x] :
-             {Named{"cu_seqlens_q", &cu_seqlens_q}, Named{"cu_seqlens_k", &cu_seqlens_k},
-              Named{"columns", &columns}, Named{"seqused", &seqused}, Named{"block_table", &block_table}}) {
-            if (*x) given.emplace_back(name, &**x);
+        std::vector<std::tuple<const char*, Tensor*, at::ScalarType>> given;
+        using Named = std::tuple<const char*, Optional*, at::ScalarType>;
+        for (const auto& [name, x, type] :
+             {Named{"cu_seqlens_q", &cu_seqlens_q, at::kInt}, Named{"cu_seqlens_k", &cu_seqlens_k, at::kInt},
+              Named{"columns", &columns, at::kInt}, Named{"seqused", &seqused, at::kInt},
+              Named{"block_table", &block_table, at::kInt}, Named{"k_scale", &k_scale, at::kFloat},
+              Named{"v_scale", &v_scale, at::kFloat}}) {
+            if (*x) given.emplace_back(name, &**x, type);
         }
-        for (std::size_t i = 0; i < tiles.size(); ++i) given.emplace_back(tile_names[i], &tiles[i]);
-        for (const auto& [name, x] : given) {
-            TORCH_CHECK_TYPE(x->scalar_type() == at::kInt, name, " is ", dtype_name(*x), "; expected int32");
+        for (std::size_t i = 0; i < tiles.size(); ++i) given.emplace_back(tile_names[i], &tiles[i], at::kInt);
+        for (const auto& [name, x, type] : given) {
+            TORCH_CHECK_TYPE(x->scalar_type() == type, name, " is ", dtype_name(*x), "; expected ",
+                             dtype_name(type));
             TORCH_CHECK_VALUE(x->is_cpu() || x->device() == Q.device(), name, " is on ", x->device(),
                               " and Q on ", Q.device(), ": they must agree");
             *x = x->contiguous();
         }
         const Mask mask = as_they_are(Q, K);
         bool moved = false;
-        for (const auto& [name, x] : given) {
+        for (const auto& [name, x, type] : given) {
             if (x->device() == Q.device()) continue;
             *x = x->to(Q.device(), /*non_blocking=*/true);
             moved = true;
@@ -179,6 +194,7 @@ struct Masking {
             numbers.bits = integers(tiles[4]);
             numbers.tile_axes = tile_axes;
         }
+        numbers.k_scale = integers(k_scale), numbers.v_scale = integers(v_scale);
         return ladder::python::mask_of({causal,
                                         {static_cast<int>(window[0]), static_cast<int>(window[1])},
                                         dropout_p,
@@ -242,7 +258,9 @@ double default_scale(const Tensor& Q) {
 /// O, as Q is laid out, and L.
 std::tuple<Tensor, Tensor> computed(const Tensor& Q, const Tensor& K, const Tensor& V, const Masking& masking,
                                     Scale scale, Word stage, c10::string_view backend, bool may_copy) {
-    require_agreement({{"Q", Q}, {"K", K}, {"V", V}});
+    TORCH_CHECK_VALUE(masking.k_scale.has_value() == masking.v_scale.has_value(),
+                      "k_scale and v_scale go together");
+    require_agreement({{"Q", Q}, {"K", K}, {"V", V}}, masking.k_scale.has_value());
     Tensor O;
     const Tensor L = at::empty(Q.sizes().slice(0, 3), Q.options().dtype(at::kFloat));
     with_kernel(true, stage, backend, Q, K, V, masking,
@@ -271,14 +289,17 @@ std::tuple<Tensor, Tensor> attention(const Tensor& Q, const Tensor& K, const Ten
                     scale, stage, backend, true);
 }
 
-/// Of Q (B, H, Nq, d), and K and V (B, Hkv, N, d) or (pages, Hkv, page_size, d).
-std::tuple<Tensor, Tensor> decode(const Tensor& Q, const Tensor& K, const Tensor& V,
-                                  const Optional& block_table, const Optional& seqused, std::int64_t prefix,
-                                  bool causal, Scale scale, Word stage, c10::string_view backend) {
+/// Of Q (B, H, Nq, d), and K and V (B, Hkv, N, d) or (pages, Hkv, page_size, d); these in e4m3 with scales.
+std::tuple<Tensor, Tensor> decode(const Tensor& Q, const Tensor& K, const Tensor& V, const Optional& k_scale,
+                                  const Optional& v_scale, const Optional& block_table,
+                                  const Optional& seqused, std::int64_t prefix, bool causal, Scale scale,
+                                  Word stage, c10::string_view backend) {
     Masking masking{causal, {-1, -1}};
     masking.prefix = prefix;
     masking.seqused = seqused;
     masking.block_table = block_table;
+    masking.k_scale = k_scale;
+    masking.v_scale = v_scale;
     return computed(Q, K, V, masking, scale, stage, backend, false);
 }
 
@@ -433,8 +454,9 @@ TORCH_LIBRARY(flash_ladder, m) {
         "-> (Tensor, Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});
     m.def(
-        "decode(Tensor q, Tensor k, Tensor v, Tensor? block_table, Tensor? seqused, int prefix, bool causal, "
-        "float? scale, str? stage, str backend) -> (Tensor, Tensor)",
+        "decode(Tensor q, Tensor k, Tensor v, Tensor? k_scale, Tensor? v_scale, Tensor? block_table, "
+        "Tensor? seqused, int prefix, bool causal, float? scale, str? stage, str backend) -> (Tensor, "
+        "Tensor)",
         {at::Tag::pt2_compliant_tag});
 }
 TORCH_LIBRARY_IMPL(flash_ladder, CPU, m) {

@@ -1,0 +1,97 @@
+"""Arrays of e4m3, which NumPy has from ml_dtypes, and the scales that their numbers are multiplied by."""
+
+import sys
+
+from . import _arguments, _arrays
+
+E4M3 = "float8_e4m3fn"
+FRACTION = (1 << 23) - 1  # of fp32's bits
+
+
+def name_of(dtype):
+    """"float16" of NumPy's type and of PyTorch's"""
+    return str(dtype).removeprefix("torch.")
+
+
+def quantize(x, axis, power_of_two):
+    """See flash_ladder.quantize."""
+    is_torch = _arrays.is_torch(x)
+    library = None if is_torch else _arrays.library_of("x", x)
+    axis, power_of_two = _arguments.whole("axis", axis), _arguments.flag("power_of_two", power_of_two)
+    if name_of(x.dtype) not in ("float16", "bfloat16", "float32"):
+        raise TypeError(f"x is {name_of(x.dtype)}; expected float16, bfloat16 or float32")
+    if x.ndim != 4:
+        raise ValueError(f"x is {tuple(x.shape)}, of rank {x.ndim}; expected (B, heads, N, d) or (B, N, heads, d)")
+    if axis not in (1, 2):
+        raise ValueError(f"axis is {axis}; expected 1 or 2, that of heads")
+    of_head = 3 - axis, 3
+    if is_torch:
+        import torch as types
+        wide = x.detach().float()
+        largest = wide.abs().amax(of_head, True)
+    else:
+        import ml_dtypes
+        types = library.module
+        wide = x.astype("float32")
+        largest = abs(wide).max(of_head, keepdims=True)
+    largest = largest.clip(2.0**-100)
+    most = types.full_like(largest, 448)  # an array, since PyTorch divides by numbers in two steps
+    scale, inverse = largest / most, most / largest
+    if power_of_two:  # a fraction that is not 0 carries into the exponent
+        scale = ((scale.view(types.int32) + FRACTION) & ~FRACTION).view(types.float32)
+        inverse = 1 / scale
+    numbers = wide * inverse
+    numbers = numbers.to(types.float8_e4m3fn) if is_torch else numbers.astype(ml_dtypes.float8_e4m3fn)
+    return numbers, scale.reshape(x.shape[0], x.shape[axis])
+
+
+def require_cache(caches, scales):
+    """That a cache in e4m3, and no other one, has scales. Both by their names."""
+    types = {name: name_of(x.dtype) for name, x in caches.items()}
+    for (name, dtype), (scale_name, scale) in zip(types.items(), scales.items()):
+        if dtype == E4M3 and scale is None:
+            raise ValueError(f"{name} is {E4M3} and {scale_name} is None; expected a number, or (B, Hkv) of them")
+        if dtype != E4M3 and scale is not None:
+            raise TypeError(f"{scale_name} is given and {name} is {dtype}; expected {E4M3}")
+    (first, dtype), (second, other) = types.items()
+    if dtype != other:
+        raise TypeError(f"{first} is {dtype} and {second} is {other}: they must agree")
+
+
+def in_bf16(tensors, scales, stage):
+    """Q, K and V of attention(), which are given in e4m3 with scales, as the same numbers in bf16."""
+    from . import stages
+    chosen = None if stage is None else stages(str(stage))[0]
+    if chosen is None or chosen.products != "8 bits":
+        raise ValueError(f"{chosen.folder if chosen else 'the default stage'} takes no {E4M3}; stages 70 to 73, which "
+                         "multiply 8 bits, do")
+    return [_exact(*tensor, *scale) for tensor, scale in zip(tensors.items(), scales.items())]
+
+
+def _exact(name, x, scale_name, scale):
+    dtype = name_of(x.dtype) if hasattr(x, "dtype") else _arrays.kind(x)
+    if dtype != E4M3:
+        raise TypeError(f"{name} is {dtype} and others are {E4M3} or have scales: they must agree")
+    if x.ndim != 4:
+        raise ValueError(f"{name} is {tuple(x.shape)}, of rank {x.ndim}; expected (B, H, N, d)")
+    axes = tuple(x.shape[:2])
+    if scale is None:
+        raise ValueError(f"{name} is {E4M3} and {scale_name} is None; expected a number, or {axes} of them")
+    if _arrays.is_torch(scale):
+        scale = scale.detach().cpu().numpy()
+    elif hasattr(scale, "__array__") or hasattr(scale, "get"):  # JAX's; CuPy's
+        scale = scale.get() if hasattr(scale, "get") else scale.__array__()
+    factor = _arguments.scales(scale_name, scale, axes)
+    if factor.shape != axes:
+        raise ValueError(f"{scale_name} is {factor.shape}; expected {axes}")
+    is_power = (factor.view("int32") & FRACTION) == 0
+    if not (is_power & (factor > 2.0**-110) & (factor < 2.0**110)).all():
+        raise ValueError(f"{scale_name} must be powers of two: by these alone bf16 holds {name} exactly")
+    factor = factor[..., None, None]
+    if _arrays.is_torch(x):
+        import torch
+        if x.requires_grad:
+            raise ValueError(f"{name} requires a gradient, and no stage computes gradients in 8 bits")
+        return x.to(torch.bfloat16) * torch.from_numpy(factor).to(x.device, torch.bfloat16)
+    from ml_dtypes import bfloat16
+    return x.astype(bfloat16) * _arrays.uploaded(factor.astype(bfloat16), x)
