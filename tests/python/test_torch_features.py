@@ -36,7 +36,7 @@ def test_operators_pass_opcheck():
     for masked in mask(begin=begin), mask(tiles=tiles, axes=axes), mask(True, dropout_p=0.1, seed=-5):
         torch.library.opcheck(torch.ops.flash_ladder.attention.default, (q, k, v, *masked, None, None, None, "cpu"))
     torch.library.opcheck(torch.ops.flash_ladder.decode.default,
-                          (q, k, v, None, integers([77]), 0, True, None, None, "cpu"))
+                          (q, k, v, None, None, None, integers([77]), 0, True, None, None, "cpu"))
 
 
 def integers(x):

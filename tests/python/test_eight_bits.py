@@ -1,0 +1,264 @@
+"""float8_e4m3fn with scales: caches (74), Q, K and V (70 to 73), and quantize(), for each library's arrays."""
+
+import re
+
+import numpy as np
+import pytest
+from conftest import reference, relative
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+import flash_ladder
+from flash_ladder import attention, decode, quantize
+
+E4M3 = ml_dtypes.float8_e4m3fn
+ON_CPU = not flash_ladder._core.why_not("cpu")
+GPU = not flash_ladder._core.why_not("gpu")
+
+
+class OfNumPy:
+    make = staticmethod(np.array)
+    read = staticmethod(lambda x: np.asarray(x).astype(np.float64))
+    in_bf16 = staticmethod(lambda x: x.astype(ml_dtypes.bfloat16))
+    bf16, e4m3 = ml_dtypes.bfloat16, E4M3
+
+
+class OfPyTorch:
+    def __init__(self):
+        self.torch = pytest.importorskip("torch")
+        self.device = "cuda" if GPU else "cpu"
+        self.bf16, self.e4m3 = self.torch.bfloat16, self.torch.float8_e4m3fn
+
+    def make(self, x):
+        return self.torch.from_numpy(x).to(self.device)
+
+    def in_bf16(self, x):
+        return x.bfloat16()
+
+    def read(self, x):
+        return x.cpu().double().numpy()
+
+
+class OfJax(OfNumPy):
+    def __init__(self):
+        self.jax = pytest.importorskip("jax")
+
+    def make(self, x):
+        return self.jax.numpy.asarray(x, device=self.jax.devices("cpu")[0])
+
+
+@pytest.fixture(params=[OfNumPy, OfPyTorch, OfJax])
+def library(request):
+    if not ON_CPU and request.param is not OfPyTorch:
+        pytest.skip(flash_ladder._core.why_not("cpu"))
+    return request.param()
+
+
+def drawn(*axes, seed=1):
+    """With outliers in one head, by which scales differ."""
+    x = np.random.default_rng(seed).standard_normal(axes).astype(np.float16)
+    x[0, :, 0] *= 7
+    return x
+
+
+def caches(d=64, keys=300):
+    """q (B, Nq, H, d), k_cache and v_cache (B, N, Hkv, d)"""
+    return drawn(2, 5, 4, d), drawn(2, keys, 2, d, seed=2), drawn(2, keys, 2, d, seed=3)
+
+
+def rounded(x):
+    """Numbers in e4m3 and scales of a cache, as the harness rounds them."""
+    largest = np.abs(x.astype(np.float32)).max((1, 3), keepdims=True)
+    return (x.astype(np.float32) * (np.float32(448) / largest)).astype(E4M3), (largest / np.float32(448))[:, 0, :, 0]
+
+
+def of_cache(q, k, v, scales, causal=False):
+    """O and L in double precision, of numbers in e4m3."""
+    k, v = (x.astype(np.float64) * scale[:, None, :, None] for x, scale in zip((k, v), scales))
+    O, L = reference(*(x.swapaxes(1, 2) for x in (q, k, v)), causal=causal)
+    return O.swapaxes(1, 2), L
+
+
+def test_quantize_rounds_as_the_harness_does(library):
+    cache = caches()[1]
+    exact, exact_scale = rounded(cache)
+    for axis, x in (2, cache), (1, cache.swapaxes(1, 2)):
+        given = library.make(x)
+        numbers, scale = quantize(given, axis=axis)
+        expected = exact if axis == 2 else exact.swapaxes(1, 2)
+        assert numbers.dtype == library.e4m3 and (library.read(numbers) == expected.astype(float)).all()
+        assert "float32" in str(scale.dtype) and (library.read(scale) == exact_scale).all()
+        assert (library.read(given) == x).all()  # is only read
+    numbers, scale = (library.read(x) for x in quantize(library.make(cache), axis=2, power_of_two=True))
+    assert (np.frexp(scale)[0] == 0.5).all()
+    largest = np.abs(numbers).max((1, 3))
+    assert ((largest >= 224) & (largest <= 448)).all()
+    assert relative(numbers * scale[:, None, :, None], cache.astype(float)) < 0.03
+    for x in np.zeros((1, 2, 3, 4), np.float32), np.full((1, 2, 3, 4), 448 / 64, np.float32):
+        numbers, scale = (library.read(part) for part in quantize(library.make(x), power_of_two=True))
+        assert np.isfinite(scale).all() and (numbers * scale[..., None, None] == x).all()
+
+
+@pytest.mark.parametrize("d, causal, bf16", [(64, False, False), (128, True, True)])
+def test_a_cache_in_8_bits(library, d, causal, bf16):
+    q, k, v = caches(d)
+    q = library.make(q)
+    if bf16:
+        q = library.in_bf16(q)
+    (k, k_scale), (v, v_scale) = (quantize(library.make(x), axis=2) for x in (k, v))
+    O, L = decode(q, k, v, k_scale=k_scale, v_scale=v_scale, causal=causal, return_lse=True, backend="checked")
+    assert O.shape == q.shape and O.dtype == q.dtype
+    exact_O, exact_L = of_cache(*(library.read(x) for x in (q, k, v)), [library.read(x) for x in (k_scale, v_scale)],
+                                causal)
+    assert relative(library.read(O), exact_O) < (8e-3 if bf16 else 1e-3)
+    assert abs(library.read(L) - exact_L).max() < 1e-4
+    same = decode(q, k, v, k_scale=k_scale, v_scale=v_scale, causal=causal, stage=74)
+    assert (library.read(same) == library.read(O)).all()
+
+
+def test_scales_are_numbers_lists_or_arrays(library):
+    q, k, v = map(library.make, caches())
+    k, v = (quantize(x, axis=2)[0] for x in (k, v))
+    each = [[0.5, 0.5], [0.5, 0.5]]
+    expected = library.read(decode(q, k, v, k_scale=each, v_scale=0.25))
+    for given in 0.5, np.float32(0.5), library.make(np.array(0.5, np.float32)), library.make(np.array(each, np.float32)):
+        assert (library.read(decode(q, k, v, k_scale=given, v_scale=0.25)) == expected).all()
+    pair = np.stack([library.read(x) for x in (k, v)], 2).astype(E4M3)  # interleaved, so rows of K are 2 Hkv d apart
+    if type(library) is OfNumPy:
+        assert (decode(q, *(pair[:, :, i] for i in (0, 1)), k_scale=0.5, v_scale=0.25) == expected).all()
+
+
+def needs_stage(number):
+    """Skips where a stage cannot run: 70 to 73 need Hopper's instructions, or the CPU back-end."""
+    if GPU:
+        torch = pytest.importorskip("torch")
+        if torch.cuda.get_device_capability()[0] * 10 < flash_ladder.stages(number)[0].compute_capability:
+            pytest.skip(f"stage {number} does not run on this GPU")
+
+
+@pytest.mark.parametrize("stage", [70, 73])
+def test_q_k_and_v_in_8_bits_are_exactly_those_in_bf16(library, stage):
+    needs_stage(stage)
+    problem = [drawn(1, heads, rows, 64, seed=rows) for heads, rows in ((2, 70), (1, 90), (1, 91))]
+    problem[2] = problem[2][:, :, :90]
+    numbers, scales = zip(*(quantize(library.make(x), power_of_two=True) for x in problem))
+    names = dict(zip(("q_scale", "k_scale", "v_scale"), scales))
+    O, L = attention(*numbers, **names, causal=True, stage=stage, return_lse=True)
+    assert O.dtype == library.bf16 and O.shape == problem[0].shape
+    wide = [library.read(x) * library.read(scale)[..., None, None] for x, scale in zip(numbers, scales)]
+    in_bf16 = [x.astype(ml_dtypes.bfloat16) for x in wide]
+    assert all((x.astype(float) == y).all() for x, y in zip(in_bf16, wide))
+    if ON_CPU and not GPU:
+        same = attention(*in_bf16, causal=True, stage=stage)
+        assert (library.read(O) == same.astype(float)).all()
+    assert relative(library.read(O), reference(*wide, causal=True)[0]) < 0.08
+
+
+@pytest.mark.skipif(not ON_CPU, reason="there is no CPU back-end")
+def test_what_no_stage_takes_is_refused_by_name():
+    q, k, v = caches()
+    (k8, k_scale), (v8, v_scale) = quantize(k, axis=2), quantize(v, axis=2)
+    scales = {"k_scale": k_scale, "v_scale": v_scale}
+    first = [x.swapaxes(1, 2) for x in (q, k, v)]
+    Q8 = [quantize(x)[0] for x in first]
+    apart = np.zeros((2, 300, 2, 72), np.uint8).view(E4M3)[..., :64]
+    own = dict(q_scale=1, k_scale=1, v_scale=1)
+    refused = [
+        (ValueError, "17_full_ring does not take K and V in e4m3", lambda: decode(q, k8, v8, **scales, stage=17)),
+        (ValueError, "74_fp8_cache takes K and V in e4m3 alone", lambda: decode(q, k, v, stage=74)),
+        (ValueError, "74_fp8_cache takes K and V in e4m3 alone", lambda: attention(*first, stage=74)),
+        (ValueError, "74_fp8_cache does not take ", lambda: decode(q, k8, v8, **scales, seqused=[3, 4], stage=74)),
+        (ValueError, "no stage computes attention with .*K and V in e4m3 at head dimension 64",
+         lambda: decode(q, k8, v8, **scales, seqused=[3, 4])),
+        (ValueError, r"k_cache is float8_e4m3fn and k_scale is None; expected a number, or \(B, Hkv\) of them",
+         lambda: decode(q, k8, v8)),
+        (ValueError, "v_cache is float8_e4m3fn and v_scale is None", lambda: decode(q, k8, v8, k_scale=1)),
+        (TypeError, "k_scale is given and k_cache is float16; expected float8_e4m3fn", lambda: decode(q, k, v, **scales)),
+        (TypeError, "k_cache is float8_e4m3fn and v_cache is float16", lambda: decode(q, k8, v, k_scale=1)),
+        (TypeError, "k_scale is given and k_cache is uint8", lambda: decode(q, k8.view("uint8"), v8, **scales)),
+        (TypeError, "Q is float8_e4m3fn; expected float16 or bfloat16", lambda: decode(Q8[0], k8, v8, **scales)),
+        (TypeError, "Q is float16 and K is float8_e5m2: they must agree", lambda: decode(*(x.astype(ml_dtypes.float8_e5m2) if x is not q else x
+                                                         for x in (q, k, v)))),
+        (ValueError, r"k_scale: they are \(2\); expected \(2, 2\)",
+         lambda: decode(q, k8, v8, k_scale=k_scale[0], v_scale=v_scale)),
+        (ValueError, "v_scale: one is nan; expected finite numbers",
+         lambda: decode(q, k8, v8, k_scale=1, v_scale=float("nan"))),
+        (TypeError, "k_scale is float64; expected float32",
+         lambda: decode(q, k8, v8, k_scale=k_scale.astype(float), v_scale=1)),
+        (TypeError, "k_scale is 'x'; expected a number", lambda: decode(q, k8, v8, k_scale="x", v_scale=1)),
+        (ValueError, r"K: its strides in elements, .*72.*, must be multiples of 16", lambda: decode(q, apart, apart, **scales)),
+        (TypeError, "Q is float8_e4m3fn; expected float16 or bfloat16", lambda: attention(*Q8, stage=70)),
+        (ValueError, "36_own_diagonal takes no float8_e4m3fn; stages 70 to 73",
+         lambda: attention(*Q8, stage=36, **own)),
+        (ValueError, "the default stage takes no float8_e4m3fn", lambda: attention(*Q8, **own)),
+        (ValueError, "k_scale must be powers of two: by these alone bf16 holds K exactly",
+         lambda: attention(*Q8, stage=70, q_scale=1, k_scale=0.3, v_scale=1)),
+        (ValueError, "q_scale must be powers of two", lambda: attention(*Q8, stage=70, q_scale=-1, k_scale=1, v_scale=1)),
+        (ValueError, "V is float8_e4m3fn and v_scale is None", lambda: attention(*Q8, stage=70, q_scale=1, k_scale=1)),
+        (TypeError, "V is float16 and others are float8_e4m3fn", lambda: attention(*Q8[:2], first[2], stage=70, **own)),
+        (ValueError, r"q_scale is \(2, 2\); expected \(2, 4\)",
+         lambda: attention(*Q8, stage=70, q_scale=k_scale, k_scale=1, v_scale=1)),
+        (TypeError, "Q is float8_e4m3fn; expected float16 or bfloat16",
+         lambda: flash_ladder.attention_backward(*Q8, Q8[0], np.zeros((2, 4, 5), np.float32), Q8[0])),
+        (TypeError, "x is float64; expected float16, bfloat16 or float32", lambda: quantize(q.astype(float))),
+        (ValueError, r"x is \(5, 4, 64\), of rank 3", lambda: quantize(q[0])),
+        (ValueError, "axis is 3; expected 1 or 2, that of heads", lambda: quantize(q, axis=3)),
+        (TypeError, "power_of_two is 2; expected True or False", lambda: quantize(q, power_of_two=2)),
+    ]
+    for error, text, call in refused:
+        with pytest.raises(error, match="^" + text):
+            call()
+
+
+def test_the_operator():
+    torch = pytest.importorskip("torch")
+    of = OfPyTorch()
+    q, k, v = map(of.make, caches())
+    (k, k_scale), (v, v_scale) = (quantize(x, axis=2) for x in (k, v))
+    scales = {"k_scale": k_scale, "v_scale": v_scale}
+    expected = decode(q, k, v, **scales)  # also loads the operators
+    first = [x.transpose(1, 2) for x in (q, k, v)]
+    # Not test_schema: it multiplies the inputs, and PyTorch multiplies none of this type
+    tests = "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
+    torch.library.opcheck(torch.ops.flash_ladder.decode.default,
+                          (*first, k_scale, v_scale, None, None, 0, True, None, None, "cpu"), test_utils=tests)
+    compiled = torch.compile(lambda q, k, v, scale: decode(q + 0, k, v, k_scale=scale, v_scale=v_scale), fullgraph=True,
+                             backend="aot_eager")
+    assert torch.equal(compiled(q, k, v, k_scale), expected)
+    with torch.autocast(of.device, torch.bfloat16):
+        assert decode(q.float(), k, v, **scales).dtype == torch.bfloat16
+    refused = [
+        (TypeError, "k_scale is float64; expected float32", lambda: decode(q, k, v, k_scale=k_scale.double(), v_scale=1)),
+        (ValueError, r"k_scale: they are \(2\); expected \(2, 2\)", lambda: decode(q, k, v, k_scale=k_scale[0], v_scale=1)),
+        (ValueError, "k_cache is float8_e4m3fn and k_scale is None", lambda: decode(q, k, v)),
+        (TypeError, "k_scale is given and k_cache is float16", lambda: decode(q, k.half(), v.half(), **scales)),
+        (ValueError, "17_full_ring does not take K and V in e4m3", lambda: decode(q, k, v, **scales, stage=17)),
+        (TypeError, "Q is float8_e4m3fn; expected", lambda: decode(k, k, v, **scales)),
+        (TypeError, "Q is float8_e4m3fn; expected", lambda: attention(*(x.transpose(1, 2) for x in (k, k, v)), stage=70)),
+        (TypeError, "K is float16 and has scales; expected float8_e4m3fn",
+         lambda: torch.ops.flash_ladder.decode(*(x.half() for x in first), k_scale, v_scale, None, None, 0, False, None,
+                                               None, "cpu")),
+        (ValueError, "k_scale and v_scale go together",
+         lambda: torch.ops.flash_ladder.decode(*first, k_scale, None, None, None, 0, False, None, None, "cpu")),
+        (ValueError, "K requires a gradient, and no stage computes gradients in 8 bits",
+         lambda: attention(first[1], first[1].detach().requires_grad_(), first[2], q_scale=1, k_scale=1, v_scale=1,
+                           stage=70)),
+    ]
+    for error, text, call in refused:
+        with pytest.raises(error, match=text):
+            call()
+
+
+@pytest.mark.skipif(not GPU, reason="there is no GPU")
+def test_in_a_cuda_graph():
+    torch = pytest.importorskip("torch")
+    q, k, v = map(OfPyTorch().make, caches(128))
+    (k, k_scale), (v, v_scale) = (quantize(x, axis=2) for x in (k, v))
+    for scales in {"k_scale": k_scale, "v_scale": v_scale}, {"k_scale": 0.5, "v_scale": 0.25}:
+        expected = decode(q, k, v, **scales)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            o = decode(q, k, v, **scales)
+        o.zero_()
+        graph.replay()
+        assert torch.equal(o, expected)
