@@ -5,7 +5,8 @@
 #                                                     which verifies and times examples/triton: OUT/triton.json; and
 #                                                     ring, on all GPUs of a host: the tests of ring attention, a
 #                                                     training that divides its context, and times: OUT/ring.json;
-#                                                     it needs LIMIT=590 and what `compile` has compiled
+#                                                     it needs LIMIT=590 and what `compile` has compiled; and fp8, a
+#                                                     prefill in 8 bits: OUT/fp8-prefill.json
 #
 # The Python is $PYTHON, or the first on PATH that has PyTorch. nanobind's wheel, if that Python has not nanobind, is
 # looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, and python.json, the record for
@@ -62,6 +63,7 @@ for pair in 36:55 26:46 5:43 4:41 0:40; do
 done
 wanted_step measure 80 "$python" "$root/tests/python/measure.py" "$out/python.json" "$@"
 wanted_step triton 420 "$python" "$root/examples/triton/time_triton.py" --json "$out/triton.json"
+wanted_step fp8-prefill 240 "$python" "$root/examples/fp8_prefill.py" --json "$out/fp8-prefill.json"
 set -- "$python" -m torch.distributed.run --standalone --nproc-per-node
 export NCCL_NVLS_ENABLE=0
 wanted_step ring-tests 240 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python/test_distributed.py"

@@ -57,6 +57,18 @@ def package(sources, *_):
     return f"{label(record)}, with PyTorch {record.torch}:\n" + "".join(titled(*each) for each in tables)
 
 
+@block("python-fp8")
+def fp8_prefill(sources, *_):
+    record = sources.record("h200-fp8-prefill", "fp8-prefill")
+    if not record:
+        return NOT_RECORDED
+    rows = [[row.name, row.products, f"{row.relative_l2:.2%}", f"{row.largest:.3f}", f"{row.same_token:.1%}",
+             f"{row.milliseconds:.2f} ms"] for row in record.rows]
+    columns = ["attention", "products", ">error of the logits", ">largest difference", ">same next token", ">prefill"]
+    return (f"{label(record)}, with PyTorch {record.torch}: {record.parameters * 1e-9:.1f} billion weights, a prompt of "
+            f"{record.tokens} tokens, logits of at most {record.largest_logit:.2f}:\n\n{table(columns, rows)}")
+
+
 @block("python-ring")
 def ring(sources, *_):
     record = sources.record("h200-ring", "ring")

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs/results"
 WHAT = {"timing": "a timing measurement", "profile": "a profile", "verification": "a verification",
         "python": "of the Python package", "aarch64": "of the stages on aarch64",
-        "peer-tests": "of another project's tests", "triton": "of the kernels in Triton", "ring": "of ring attention"}
+        "peer-tests": "of another project's tests", "triton": "of the kernels in Triton", "ring": "of ring attention",
+        "fp8-prefill": "of a prefill in 8 bits"}
 # That a problem may have, in this order
 FEATURES = ("window", "columns", "documents", "lengths", "pages", "prefix", "tiles", "dropout", "ranks")
 
