@@ -1,7 +1,5 @@
 """Arrays of e4m3, which NumPy has from ml_dtypes, and the scales that their numbers are multiplied by."""
 
-import sys
-
 from . import _arguments, _arrays
 
 E4M3 = "float8_e4m3fn"
@@ -27,7 +25,9 @@ def quantize(x, axis, power_of_two):
     of_head = 3 - axis, 3
     if is_torch:
         import torch as types
-        wide = x.detach().float()
+        if x.requires_grad and types.is_grad_enabled():
+            raise ValueError("quantize has no gradients: call it under torch.no_grad()")
+        wide = x.float()
         largest = wide.abs().amax(of_head, True)
     else:
         import ml_dtypes
@@ -68,6 +68,15 @@ def in_bf16(tensors, scales, stage):
     return [_exact(*tensor, *scale) for tensor, scale in zip(tensors.items(), scales.items())]
 
 
+def _on_host(scale):
+    """An array of any library as NumPy's. This waits for a GPU."""
+    if _arrays.is_torch(scale):
+        return scale.detach().cpu().numpy()
+    if hasattr(scale, "get"):  # CuPy's
+        return scale.get()
+    return scale.__array__() if hasattr(scale, "__array__") else scale
+
+
 def _exact(name, x, scale_name, scale):
     dtype = name_of(x.dtype) if hasattr(x, "dtype") else _arrays.kind(x)
     if dtype != E4M3:
@@ -77,11 +86,7 @@ def _exact(name, x, scale_name, scale):
     axes = tuple(x.shape[:2])
     if scale is None:
         raise ValueError(f"{name} is {E4M3} and {scale_name} is None; expected a number, or {axes} of them")
-    if _arrays.is_torch(scale):
-        scale = scale.detach().cpu().numpy()
-    elif hasattr(scale, "__array__") or hasattr(scale, "get"):  # JAX's; CuPy's
-        scale = scale.get() if hasattr(scale, "get") else scale.__array__()
-    factor = _arguments.scales(scale_name, scale, axes)
+    factor = _arguments.scales(scale_name, _on_host(scale), axes)
     if factor.shape != axes:
         raise ValueError(f"{scale_name} is {factor.shape}; expected {axes}")
     is_power = (factor.view("int32") & FRACTION) == 0

@@ -109,7 +109,7 @@ def all_to_all_attention(q: Tensor, k: Tensor, v: Tensor, group: Optional[dist.P
         gradients = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
         said = ", ".join(f"{name} {_brief(x)}" for name, x in documents.items())
         call = (f"Q {tuple(q.shape)}, K {tuple(k.shape)}, {q.dtype}, {causal=}, {window=}, {said}, {scale=}, "
-                f"{stage=}, {backward_stage=}, {gradients=}")
+                f"{stage=}, {backward_stage=}, {gradients=}, return_lse={bool(return_lse)}")
     except (TypeError, ValueError) as error:
         call = error
     ring.agree(call)
@@ -318,16 +318,18 @@ class _Ring:
     def all_to_all(self, *tensors):
         """Of each tensor sends chunks[r], joined along axis 2, to rank r: all of them in one message to each rank, of one
         size. Returns what has arrived of each tensor, (P, ...)."""
-        axes = [(*(first := chunks[0])[0].shape[:2], sum(x.shape[2] for x in first), *first[0].shape[3:])
-                for chunks in tensors]
-        sizes = [math.prod(x) for x in axes]
+        shapes = []  # of what one rank is sent
+        for chunks in tensors:
+            B, heads, rows, *rest = chunks[0][0].shape
+            shapes.append((B, heads, rows * len(chunks[0]), *rest))
+        sizes = [math.prod(shape) for shape in shapes]
         leaving = tensors[0][0][0].new_empty(self.ranks, sum(sizes))
         arriving = torch.empty_like(leaving)
-        for chunks, places, shape in zip(tensors, leaving.split(sizes, 1), axes):
+        for chunks, places, shape in zip(tensors, leaving.split(sizes, 1), shapes):
             for part, place in zip(chunks, places):
                 torch.cat(part, 2, out=place.view(shape))
         dist.all_to_all_single(arriving, leaving, group=self.group)
-        return [x.unflatten(1, shape) for x, shape in zip(arriving.split(sizes, 1), axes)]
+        return [x.unflatten(1, shape) for x, shape in zip(arriving.split(sizes, 1), shapes)]
 
     def agree(self, call):
         """`call` describes this rank's call, or is the exception that refuses it. Raises an error on all ranks if one of

@@ -224,7 +224,10 @@ def _scales(name, x, axes, q):
     if isinstance(x, Tensor) and x.dtype == torch.float32:
         return x.expand(axes)
     if isinstance(x, (list, tuple)):
-        return torch.from_numpy(_arguments.scales(name, x, axes))
+        try:
+            return torch.tensor(x, dtype=torch.float32)
+        except (TypeError, ValueError):  # lists of several lengths, or of something else
+            raise TypeError(f"{name} is {x!r}; expected numbers") from None
     return torch.full(axes, _arguments.number(name, x), dtype=torch.float32, device=q.device)
 
 

@@ -127,6 +127,7 @@ def refuses_heads(group):
             ((q, k[:, :, 1:], v[:, :, 1:]), {"causal": True}, ValueError, "a part has 31 rows: under a causal mask"),
             ((q, k, v), {"window": 3}, ValueError, r"window is 3; expected \(left, right\)"),
             ((q, k, v), {"window": (3 + rank, 0)}, ValueError, "window=.*they must agree"),
+            ((q, k, v), {"return_lse": bool(rank)}, ValueError, "return_lse=.*they must agree"),
             ((q, k, v), {"cu_seqlens_q": [0, 10 + rank, 64]}, ValueError, "cu_seqlens_q torch.int32 .*they must agree"),
             ((q, k.float() if rank else k, v), {}, TypeError if rank else ValueError, "float32|rank 1 refuses its call")):
         with pytest.raises(error, match=text):

@@ -239,6 +239,8 @@ def test_the_operator():
                                                None, "cpu")),
         (ValueError, "k_scale and v_scale go together",
          lambda: torch.ops.flash_ladder.decode(*first, k_scale, None, None, None, 0, False, None, None, "cpu")),
+        (TypeError, r"k_scale is \[\[0.5\], 1\]; expected numbers", lambda: decode(q, k, v, k_scale=[[0.5], 1], v_scale=1)),
+        (ValueError, "quantize has no gradients", lambda: quantize(q.detach().requires_grad_())),
         (ValueError, "K requires a gradient, and no stage computes gradients in 8 bits",
          lambda: attention(first[1], first[1].detach().requires_grad_(), first[2], q_scale=1, k_scale=1, v_scale=1,
                            stage=70)),
