@@ -4,7 +4,7 @@ values in pages.
 
     generate.py                          with PyTorch, on a GPU if one exists; without PyTorch with NumPy, on the CPU
     generate.py --arrays numpy --check   and each request once more, alone, without pages and drafts: the same tokens
-    generate.py --beside transformers    and once more by transformers' continuous batching, with the same weights
+    generate.py --compare transformers   and once more by transformers' continuous batching, with the same weights
 
 Four ideas, each in a few lines:
 
@@ -259,16 +259,16 @@ def main(arguments=None):
     has_torch = importlib.util.find_spec("torch") is not None
     parser.add_argument("--arrays", choices=["numpy", "torch"], default="torch" if has_torch else "numpy")
     parser.add_argument("--check", action="store_true", help="compare with a contiguous cache, request by request")
-    parser.add_argument("--beside", choices=["transformers"], help="also serve them with this library, by PyTorch")
+    parser.add_argument("--compare", choices=["transformers"], help="also serve them with this library, by PyTorch")
     parser.add_argument("--draft", type=int, default=3, help="tokens guessed in each step")
     parser.add_argument("--page-size", type=int, default=16, choices=[2**n for n in range(9)], help="keys of a page")
     for name, what in ("requests", "all"), ("batch", "at a time"), ("answer", "longest, in tokens"):
         parser.add_argument(f"--{name}", type=int, help=f"{what}: {TINY[name]} on the CPU, {SMALL[name]} on a GPU")
     options = parser.parse_args(arguments)
-    if options.beside and options.arrays != "torch":
-        parser.error("--beside transformers needs --arrays torch")
-    if options.beside and importlib.util.find_spec("transformers") is None:
-        parser.error("--beside transformers: the package transformers is not installed")
+    if options.compare and options.arrays != "torch":
+        parser.error("--compare transformers needs --arrays torch")
+    if options.compare and importlib.util.find_spec("transformers") is None:
+        parser.error("--compare transformers: the package transformers is not installed")
 
     arrays = Arrays(options.arrays)
     size = SMALL if arrays.device == "cuda" else TINY
@@ -282,7 +282,7 @@ def main(arguments=None):
     longest = -(-(max(request.end for request in requests) + options.draft) // options.page_size)
     pool = Pool(model, longest * (batch + 1) // 2 + 1, options.page_size)
 
-    if options.beside:  # what is loaded and compiled at the first call is not theirs to wait for, and not ours
+    if options.compare:  # what is loaded and compiled at the first call is not theirs to wait for, and not ours
         serve(model, pool, prompt, [Request(list(own), len(own) + 2) for own in prompts[:batch]], batch, options.draft)
     began = time.perf_counter()
     steps, right, guesses = serve(model, pool, prompt, requests, batch, options.draft)
@@ -291,7 +291,7 @@ def main(arguments=None):
     print(f"{count} requests, {tokens} tokens in {steps} steps with {options.arrays} on {arrays.device}: "
           f"{tokens / seconds:.0f} tokens per second; {right} of {guesses} guesses were right")
     assert len(pool.free) == len(pool.holders), "a page was not given back"
-    if options.beside:
+    if options.compare:
         seconds, answers = in_transformers(model, prompts, requests, batch)
         same = sum(request.tokens[len(own):] == answer for own, request, answer in zip(prompts, requests, answers))
         print(f"transformers: {tokens / seconds:.0f} tokens per second; {same} of {count} answers have the same tokens")

@@ -306,8 +306,7 @@ TEST_CASE("peers.py times caches: lengths, pages and a shared prefix", "[timing]
     c.features.window = {5, 0};
     CHECK(peers.prepare(c, {"FlashInfer"}) == Names{"is not timed with a window"});
     c.features = {.lengths = "48,16,48", .page_size = 8, .prefix = 16};
-    CHECK(peers.prepare(c, {"FlashInfer"}) ==
-          Names{"is not timed with requests without keys of their own"});
+    CHECK(peers.prepare(c, {"FlashInfer"}) == Names{"is not timed with requests without keys of their own"});
     c.features = {};
     c.shape.Nq = 17;
     CHECK(peers.prepare(c, {"FlashInfer"}) == Names{"is timed with 16 query rows at most"});
@@ -315,7 +314,8 @@ TEST_CASE("peers.py times caches: lengths, pages and a shared prefix", "[timing]
 
 TEST_CASE("peers are asked for by name", "[timing][peers]") {
     const Names sweep{"FlashAttention-2", "cuDNN"};
-    CHECK(Peers::named("all", sweep) == Names{"FlashAttention-2", "cuDNN", "efficient", "flex", "FlashInfer"});
+    CHECK(Peers::named("all", sweep) ==
+          Names{"FlashAttention-2", "cuDNN", "efficient", "flex", "FlashInfer"});
     CHECK(Peers::named("flex,FlashAttention-4", sweep) == Names{"flex", "FlashAttention-4"});
     CHECK_THROWS_AS(Peers::named("flex,", sweep), BadUsage);
     CHECK_THROWS_AS(Peers::named("cudnn", sweep), BadUsage);

@@ -105,9 +105,8 @@ DefaultStages::DefaultStages(const std::vector<RecordedTimes>& recorded,
     std::stable_sort(with_features_.begin(), with_features_.end(), preferred);
     for (const RecordedTimes& times : recorded) {
         const std::vector<Feature> features = features_of(times.features);
-        choices_.push_back(
-            {times.pass, times.shape.d, features, position_of(times),
-             first_of_the_fastest(features.empty() ? candidates_ : with_features_, times)});
+        choices_.push_back({times.pass, times.shape.d, features, position_of(times),
+                            first_of_the_fastest(features.empty() ? candidates_ : with_features_, times)});
     }
 }
 

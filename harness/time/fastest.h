@@ -34,8 +34,8 @@ using Position = std::array<double, 5>;
 /// scores that the mask leaves, and half that of the key/value heads of the whole batch.
 Position position_of(const ProblemLabel& problem);
 
-/// The recorded problems of the same pass, head dimension and kinds of features, the nearest first; of equally
-/// near ones the first recorded. `count` at most.
+/// The recorded problems of the same pass, head dimension and kinds of features, the nearest first; of
+/// equally near ones the first recorded. `count` at most.
 std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
                                              const std::vector<RecordedTimes>& recorded, std::size_t count);
 

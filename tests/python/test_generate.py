@@ -43,15 +43,15 @@ def test_transformers_answers_with_the_same_tokens(example, capsys):
     transformers = pytest.importorskip("transformers")
     if not hasattr(transformers, "ContinuousBatchingConfig"):
         pytest.skip("this version of transformers has no settings of continuous batching")
-    example.main(["--requests", "3", "--batch", "2", "--answer", "6", "--beside", "transformers"])
+    example.main(["--requests", "3", "--batch", "2", "--answer", "6", "--compare", "transformers"])
     said = capsys.readouterr().out
     rate, same, of = re.search(r"transformers: (\d+) tokens per second; (\d) of (\d) answers", said).groups()
     assert int(rate) > 0 and same == of == "3"
 
 
-def test_a_library_beside_needs_its_arrays(example, capsys):
+def test_a_library_to_compare_with_needs_its_arrays(example, capsys):
     with pytest.raises(SystemExit):
-        example.main(["--arrays", "numpy", "--beside", "transformers"])
+        example.main(["--arrays", "numpy", "--compare", "transformers"])
     assert "needs --arrays torch" in capsys.readouterr().err
 
 
