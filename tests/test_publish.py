@@ -290,7 +290,7 @@ class FastestTest(unittest.TestCase):
                   row_of("few-rows", 17, 3.0, Nq=4))
             write("y-few-rows.json", "2026-02-04", row_of("few-rows", 17, 2.0))
             write("x-serving-odd.json", "2026-02-05", row_of("serving-odd", 17, 3.0))
-            write("x-prefix.json", "2026-02-05", row_of("prefix", 83, 3.0) | {"pages": 16, "prefix": 64})
+            write("x-prefix.json", "2026-02-05", row_of("prefix", 83, 3.0, pages=16, prefix=64))
             write("x-prefill.json", "2026-02-06", row_of("prefill", 26, 0.1))  # none that decides
             made = json.loads(fastest.fastest(Sources(LAB, folder)))
         self.assertEqual([each["file"] for each in made["recordings"]],
