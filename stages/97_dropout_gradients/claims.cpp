@@ -25,7 +25,8 @@ void claim(Claims& c) {
     c.is("mbarrier_arrivals", blocks + visited * (1 + of.threads + drawing));
     c.is("mbarrier_waits", blocks * of.threads + visited * (of.threads + 1 + drawing));
     if (p.features.dropout != Dropout()) return;                // the parent does not take it
-    c.is("shuffles", c.parent.counters.shuffles + 4 * blocks);  // uniform(), of each warp with another role
+    // uniform(), of the role and both halves of the seed, in four warps
+    c.is("shuffles", c.parent.counters.shuffles + 3 * 4 * blocks);
     c.only_moves({"shared_exchange_bytes", "mbarrier_arrivals", "mbarrier_waits", "shuffles",
                   // By the model of time:
                   "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",

@@ -127,9 +127,8 @@ struct Words {
     std::uint32_t of[4];
 };
 
-/// Philox4x32-10: four random words of a counter and a key.
-__device__ Words philox(Words counter, std::uint64_t key) {
-    auto x = std::uint32_t(key), y = std::uint32_t(key >> 32);
+/// Philox4x32-10: four random words of a counter and the halves of a key.
+__device__ Words philox(Words counter, std::uint32_t x, std::uint32_t y) {
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
         const std::uint64_t even = std::uint64_t{0xD2511F53} * counter.of[0],
@@ -145,7 +144,7 @@ __device__ Words philox(Words counter, std::uint64_t key) {
 /// Writes which elements of a tile, 64 count queries and Bc keys, dropout keeps. Two warps call it. A lane's
 /// counters are those of queries 2 q and 2 q + 1 of every 16, and of key 2 t of 32: what four lanes need.
 template <int count>
-__device__ void draw(const Problem& p, int b, int h, int first_key, int first_row,
+__device__ void draw(const Problem& p, int x, int y, int b, int h, int first_key, int first_row,
                      std::uint32_t (&kept)[count][128 * groups]) {
     const int lane = threadIdx.x % 64, keys = lane / 16, t = lane / 4 % 4, q = lane % 4;
     const std::uint32_t most = (std::uint32_t(p.dropout.kept) << 24) - 1;  // the top byte is below `kept`
@@ -156,15 +155,15 @@ __device__ void draw(const Problem& p, int b, int h, int first_key, int first_ro
             const int row = first_row + n / 2 * 16 + 2 * q + n % 2;
             const Words random = philox({{std::uint32_t(first_key + 32 * keys + 2 * t), std::uint32_t(row),
                                           std::uint32_t(h), std::uint32_t(b)}},
-                                        p.dropout.seed);
+                                        x, y);
 #pragma unroll
             for (int c = 0; c < 16; ++c) {
-                std::uint32_t& x = bits[c / 8 * 2 + c % 2];
-                if (c % 8 < 2) x <<= 4;
-                if (random.of[c / 4] << 8 * (3 - c % 4) <= most) x |= 1u << (c / 2 % 4);
+                std::uint32_t& own = bits[c / 8 * 2 + c % 2];
+                if (c % 8 < 2) own <<= 4;
+                if (random.of[c / 4] << 8 * (3 - c % 4) <= most) own |= 1u << (c / 2 % 4);
             }
         }
-        for (int x = 0; x < 4; ++x) store(&kept[m][64 * keys + x / 2 * 32 + 8 * t + x % 2 * 4 + q], bits[x]);
+        for (int n = 0; n < 4; ++n) store(&kept[m][64 * keys + n / 2 * 32 + 8 * t + n % 2 * 4 + q], bits[n]);
     }
 }
 
@@ -315,11 +314,13 @@ __global__ void __launch_bounds__(threads, 1)
     if (group == 0) {
         release_registers<24>();
         const int role = uniform(threadIdx.x / 32);
+        const int x = uniform(int(p.dropout.seed)),
+                  y = uniform(int(p.dropout.seed >> 32));  // in 32 bits each
         if (role == 1) send_dQ<T, d>(shared, p, b, h, i, first, total);
 #pragma unroll 1
         for (int k = 0; k < total && role > 1; ++k) {
             mbarrier_try_wait(&shared.empty[k % depth], k / depth - 1);  // bits of tile k - depth were read
-            draw(p, b, h, j * Bc, i * Br, shared.kept[k % depth]);
+            draw(p, x, y, b, h, j * Bc, i * Br, shared.kept[k % depth]);
             mbarrier_arrive(&shared.full[k % depth]);
             if (++i == Tr) i = first, ++h;
         }
