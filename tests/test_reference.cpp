@@ -326,7 +326,7 @@ TEST_CASE("gradients from O and L are the same, as parts of rows and keys too") 
     CHECK(near(of_keys.dK, all.dK(some, Eigen::all)));
     CHECK(near(of_keys.dV, all.dV(some, Eigen::all)));
 
-    // The sizes of their terms: one by one.
+    // The sizes of their terms: one by one, and as large as without dropout where it takes them.
     const Vector S = 0.5 * Q * K.row(9).transpose();
     double dV = 0, dK = 0;
     for (int i = 0; i < Nq; ++i) {
@@ -334,8 +334,9 @@ TEST_CASE("gradients from O and L are the same, as parts of rows and keys too") 
         const double P = std::exp(S[i] - forward.L[i]);
         const double dP = std::abs(dO.row(i).dot(V.row(9))),
                      D = dO.row(i).cwiseProduct(forward.O.row(i)).norm();
-        dV += std::pow(P * dO.row(i).norm(), 2);
-        dK += std::pow(0.5 * P * (dP + D) * Q.row(i).norm(), 2);
+        const double weight = mask.dropout.keeps(i, 9) ? 256.0 / mask.dropout.kept : 1;
+        dV += std::pow(P * weight * dO.row(i).norm(), 2);
+        dK += std::pow(0.5 * P * (weight * dP + D) * Q.row(i).norm(), 2);
     }
     CHECK(near(whole.dV_terms[9], std::sqrt(dV)));
     CHECK(near(whole.dK_terms[9], std::sqrt(dK)));
