@@ -1106,6 +1106,28 @@ def counters_of_elements(f):
            "Each element has one byte of one of the four words that Philox makes of it.")
 
 
+@figure("97-lanes", "The lanes of S transposed that need the bytes of a counter")
+def lanes_of_a_counter(f):
+    size, left, top, g, t = 12.3, 26, 34, 2, 1
+    f.text(left, 14, "keys 0 to 15: warp 0", bold=True)
+    f.text(left + size * 16, 14, "keys 16 to 31: warp 1", bold=True)
+    for row in range(17):
+        f.line((left, top + size * row), (left + size * 32, top + size * row), color="grid")
+    for key in range(33):
+        f.line((left + size * key, top), (left + size * key, top + size * 16), color="grid" if key % 16 else "faint")
+    for row in (g, g + 1, g + 8, g + 9):
+        f.text(left - 4, top + size * row + 10, str(row), size=SMALL, anchor="end")
+        for key in range(32):
+            if key % 8 // 2 == t:
+                f.cell(left + size * key, top + size * row, size, size, str(4 * (key % 8) + row % 8 // 2),
+                       WARPS[key // 16 * 2 + key % 2], 0.45 if row % 8 == g else 0.15, size=SMALL)
+    for key in (2, 10, 18, 26):
+        f.text(left + size * key + size / 2, top - 4, str(key), "faint", SMALL, "middle")
+    f.note(top + size * 16 + 22, "Queries are rows here. The 16 strong cells share the counter (key 2, row 2), the 16 pale ones the "
+           "counter (key 2, row 3). Each has the number of the lane that holds it in S transposed. These two counters of every "
+           "16 rows are all that the four lanes need.")
+
+
 @figure("61-packed", "The tiles and blocks of three documents in one sequence")
 def packed_documents(f):
     tile, left, top, scale, begin = 64, 96, 22, 0.9, 0
