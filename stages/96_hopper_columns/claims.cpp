@@ -95,8 +95,7 @@ void claim(Claims& c) {
     c.is("global_store_bytes", output_bytes(p) + p.shape.B * heads * key_tiles * tile_bytes);
     c.is("named_waits", 128 * turns);
     c.is("named_barriers", 128 * (2 * turns + blocks));
-    c.is("mbarrier_waits",
-         32 * (query_tiles + blocks) + 2 * copied + 256 * (query_tiles + blocks + 2 * copied));
+    c.is("mbarrier_waits", query_tiles + blocks + 2 * copied + 256 * (query_tiles + blocks + 2 * copied));
     c.is("launches", 2);
     c.is("atomics", query_tiles);
     c.is("workspace_bytes", p.heads() * key_tiles * tile_bytes + 4);

@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         // Query tile q of this block is number n of all, and k key tiles come before its own.
         for (int k = 0, q = 0, n = blockIdx.x;; ++q) {
             const int Q_slot = q % Q_slots;
-            mbarrier_try_wait(&shared.Q_empty[Q_slot], q / Q_slots - 1);
+            if (lane == 0) mbarrier_try_wait(&shared.Q_empty[Q_slot], q / Q_slots - 1);
             if (n >= order.total) {
                 if (lane > 0) return;
                 store(&shared.tile[Q_slot], TileIndex{-1, 0, 0});
