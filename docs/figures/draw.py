@@ -1396,6 +1396,37 @@ def gaps_of_columns(f):
            "before the diagonal are no gap; the range of the loop begins after them.")
 
 
+@figure("96-intervals", "A key tile's intervals of rows, what they have in common, and the class of four query tiles")
+def intervals_of_keys(f):
+    left, top, width, height, count = 40, 42, 26, 15, 16
+    keys = [((2 if key < 3 else 3, 12), (9, 11) if key > 3 else None) for key in range(6)]
+    f.text(0, 16, "row", "faint", SMALL)
+    f.text(left, 16, "six keys of a tile", size=SMALL, bold=True)
+    for row in range(count):
+        f.text(left - 10, top + height * row + 12, str(row), "faint", SMALL, "end")
+    for key, ((begin, end), gap) in enumerate(keys):
+        for row in range(count):
+            x, y = left + width * key, top + height * row
+            in_gap = gap is not None and gap[0] <= row < gap[1]
+            seen = begin <= row < end and not in_gap
+            f.box(x, y, width, height, "pink" if in_gap else "shared" if seen else None, 0.4, line="grid")
+    x = left + width * 6 + 18
+    for n, (name, (begin, end), color) in enumerate((("hull", (2, 12), "shared"), ("common", (3, 12), "own"),
+                                                     ("gaps", (9, 11), "pink"))):
+        f.text(x + 44 * n + 13, top - 8, name, color, SMALL, "middle")
+        f.box(x + 44 * n + 6, top + height * begin, 14, height * (end - begin), color, 0.5)
+    x += 138
+    f.text(x, 16, "query tile", size=SMALL, bold=True)
+    for tile, words in enumerate(("0: cut", "1: full", "2: gaps", "3: skipped")):
+        y = top + height * 4 * tile
+        f.line((left, y), (x + 66, y), color="text", thick=1.6)
+        f.text(x, y + 34, words, "faint" if tile == 3 else "text", SMALL, bold=tile < 3)
+    f.line((left, top + height * count), (x + 66, top + height * count), color="text", thick=1.6)
+    f.note(top + height * count + 22, "Blue rows see the key, pink ones are its gap. Query tile 0 is not within what the six intervals have in "
+           "common, so its scores are tested; tile 1 is. Tile 2 is, too, but meets the hull of the gaps. Tile 3 does not "
+           "meet the hull of the intervals: its block never copies these keys.")
+
+
 # --- The backward pass -----------------------------------------------------------------------------------------------
 
 

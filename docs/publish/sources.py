@@ -216,7 +216,7 @@ class Sources:
         was timed there."""
         if 90 <= number < 95:
             return self.ablations
-        own = self.of_part(number // 5 * 5 if number >= 80 else self.stage(number).part)
+        own = self.of_part(records.part_of(number))
         part = own + [self.stages[stage.parent] for stage in own if stage.parent >= 0]
         found = self.recorded
         if found and self.changed_since(found, part):

@@ -224,6 +224,7 @@ def test_questions_about_stages_with_features():
     assert flash_ladder.default_stage(shape, tiles="dilated") == "63_tile_lists"
     assert flash_ladder.default_stage(shape, causal=True, dropout_p=0.1) == "64_dropout"
     for stage, features in ((61, documents), (62, {"columns": "random"}), (69, {"columns": "random"}),
+                            (96, {"columns": "random"}),
                             (80, {"seqused": [70]}), (63, {"tiles": "random"}), (64, {"dropout_p": 0.3, "seed": 5}),
                             (97, {"dropout_p": 0.3, "seed": 5}),
                             (81, {"seqused": [70], "page_size": 16}), (82, {"page_size": 16, "prefix": 64})):
