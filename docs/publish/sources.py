@@ -214,7 +214,7 @@ class Sources:
         """Where the stages of a part were timed, all in one run: in the newest recording of all stages, unless one of
         them was changed afterwards and a newer whole one has them and their parents as they are. None if none of them
         was timed there."""
-        if number >= 90:
+        if 90 <= number < 95:
             return self.ablations
         own = self.of_part(self.stage(number).part)
         part = own + [self.stages[stage.parent] for stage in own if stage.parent >= 0]
