@@ -1425,6 +1425,35 @@ def intervals_of_keys(f):
     f.note(top + height * count + 22, "Blue rows see the key, pink ones are its gap. Query tile 0 is not within what the six intervals have in "
            "common, so its scores are tested; tile 1 is. Tile 2 is, too, but meets the hull of the gaps. Tile 3 does not "
            "meet the hull of the intervals: its block never copies these keys.")
+@figure("95-union", "The lists of two rows of tiles, and the pairs of key tiles that their block copies")
+def union_of_lists(f):
+    size, left, top = 26, 96, 22
+    rows = ("f....f..p.", "..f..f...p")
+    colors = {"f": "shared", "p": "own"}
+    f.text(left, 14, "key tiles", bold=True)
+    for i, row in enumerate(rows):
+        f.text(0, top + size * i + 18, f"warpgroup {i}")
+        for j, kind in enumerate(row):
+            f.cell(left + size * j, top + size * i, size, size, str(j), colors.get(kind), 0.35, "text" if kind != "." else "faint",
+                   SMALL, line="faint" if kind != "." else "grid", dashed=kind == ".")
+    union = [j for j in range(len(rows[0])) if any(row[j] != "." for row in rows)]
+    y = top + size * 2 + 34
+    f.text(left, y - 8, "slots", bold=True)
+    for n in range(0, len(union) + 1, 2):
+        x = left + 78 * n / 2
+        for t, j in enumerate((union + [None])[n:n + 2]):
+            for i, row in enumerate(rows):
+                kind = "." if j is None else row[j]
+                f.cell(x + size * t, y + size * i, size, size, "0" if j is None else str(j), colors.get(kind),
+                       0.35 if kind != "." else 0.25, "text" if kind != "." else "faint", SMALL, line="faint", dashed=kind == ".")
+    for i in range(2):
+        f.text(0, y + size * i + 18, f"warpgroup {i}")
+    for x, color, words in ((0, "shared", "full, no test"), (122, "own", "partial, bits"), (240, None, "hidden, no bit set")):
+        f.box(x, y + 66, 13, 13, color, 0.35, dashed=not color, line="faint")
+        f.text(x + 18, y + 77, words, size=SMALL)
+    f.note(y + 102, "The producer copies the tiles that either row lists, in the order of their numbers, two to a slot. Both "
+           "warpgroups compute both tiles of each slot; what a warpgroup does not list is hidden from its rows. An odd number "
+           "of tiles leaves half a slot, which a copy past the last key fills with zeros.")
 
 
 # --- The backward pass -----------------------------------------------------------------------------------------------
