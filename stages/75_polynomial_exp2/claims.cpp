@@ -1,4 +1,5 @@
-// A quarter of the exponentials of P are cubics, in every key tile of every warpgroup. No other count changes.
+// A quarter of the exponentials of P are cubics, in every key tile of every warpgroup. No other count
+// changes.
 #include "../70_fp8_products/claims.h"
 
 using namespace ladder;
