@@ -390,15 +390,6 @@ __device__ __forceinline__ float power_of_two(float x) {
     return x;
 }
 
-/// Has x >= 0, and all that it is computed from, computed before what follows. A wait reads no registers, so
-/// ptxas would place it ahead of arithmetic that is meant to be done meanwhile. It keeps a wait after a
-/// branch, and before the branch what that depends on. This one is never taken.
-__device__ __forceinline__ void finish([[maybe_unused]] float x) {
-#ifdef __CUDACC__
-    if (x < 0.0f) __trap();
-#endif
-}
-
 /// After a wait for a product: tells the compiler that the registers of its operands were in use until
 /// here, so that it neither reuses nor changes them before (warpgroup_fence_operand in CUTLASS).
 template <class Register, int n>

@@ -1,5 +1,5 @@
 // Stage 75: polynomial exp2. A quarter of the exponentials of P are cubics, which the FMA units compute while
-// the unit for exponentials computes the others. All of P is rounded before the wait for the previous P V.
+// the unit for exponentials computes the others.
 
 #include "stages/hopper.cuh"
 
@@ -517,8 +517,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[(k + j) % depth]);
         };
         float S[Bc / 2], PV[d / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {}, scale_S;
-        std::uint32_t even_P[Bc / 8], odd_P[Bc / 8];  // P of even and of odd key tiles
-        const auto softmax = [&](int j, auto& P) {    // turns S into P; returns whether O must be rescaled
+        std::uint32_t P[Bc / 8];
+        const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
             const bool masked = (j + 1) * Bc > unmasked;
             note_tile<Bc>(b, h, first_row, j, masked);
             shift<d>(p, scale_S, first_row, j, masked, S, m);  // in base 2
@@ -526,7 +526,6 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             const bool rises = __any_sync(~0u, above);
             if (rises) rescale(j == 0, S, alpha, m, l);
             exponentiate(S, l);
-            convert(S, P);
             note_lane_sums(first_row + threadIdx.x / 32 % 4 * 16, m, l);
             return rises;
         };
@@ -535,7 +534,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             mbarrier_try_wait(&shared.K_full[(k + j) % depth], (k + j) / depth);
             score<d>(shared.Q[Q_slot][g], shared.K[(k + j) % depth], S);
         };
-        const auto start_product = [&](int j, auto& P) {
+        const auto start_product = [&](int j) {
             mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
             add_product<d>(P, shared.V[(k + j) % depth], PV);
         };
@@ -548,43 +547,34 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         start_scores(0);
         wgmma_wait<0>(S);
         release(0, shared.K_empty);
-        softmax(0, even_P);
-        const auto step = [&](int j, auto& previous_P, auto& P) {
+        softmax(0);
+        convert(S, P);
+#pragma unroll 1
+        for (int j = 1; j < Tc; ++j) {
             wait_turn();
             start_scores(j);
-            start_product(j - 1, previous_P);
+            start_product(j - 1);
             pass_turn();
             wgmma_wait<1>(S);
             release(j, shared.K_empty);
-            const bool rises = softmax(j, P);  // while P V of the previous tile runs
-            fence_operand(P);
-            finish(l[0] + l[1]);  // the sums of P
+            const bool rises = softmax(j);  // while P V of the previous tile runs
             wgmma_wait<0>(PV);
-            fence_operand(previous_P);
+            fence_operand(P);
             release(j - 1, shared.V_empty);
             promote(PV, O);
+            convert(S, P);
             if (rises) {
 #pragma unroll
                 for (int c = 0; c < d / 2; ++c) O[c] *= alpha[row_of(c)];
             }
-        };
-#pragma unroll 1
-        for (int j = 1; j + 1 < Tc; j += 2) {
-            step(j, even_P, odd_P);
-            step(j + 1, odd_P, even_P);
         }
-        if (Tc % 2 == 0) {
-            step(Tc - 1, even_P, odd_P);
-#pragma unroll
-            for (int c = 0; c < Bc / 8; ++c) even_P[c] = odd_P[c];
-        }
-        start_product(Tc - 1, even_P);
+        start_product(Tc - 1);
         // After the last V has arrived: a warpgroup that leaves tiles out waits for none of their phases
         // itself. With its next Q it must know that all of them are complete, since it waits by parity.
         mbarrier_arrive(&shared.Q_empty[Q_slot]);
         for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that only others see
         wgmma_wait<0>(PV);
-        fence_operand(even_P);
+        fence_operand(P);
         release(Tc - 1, shared.V_empty);
         promote(PV, O);
         write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l,
@@ -638,8 +628,8 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 75, .name = "polynomial_exp2", .parent = 72,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 4},
                                      {128, 128, 4}),
-             .change = "a quarter of the exponentials are cubics, and P is rounded while P V runs",
-             .shows_in = "long", .products = Products::of_8_in_blocks, .workspace_bytes = workspace_bytes,
+             .change = "a quarter of the exponentials are cubics, on the units for multiply-add",
+             .shows_in = "narrow", .products = Products::of_8_in_blocks, .workspace_bytes = workspace_bytes,
              .counter_bytes = counter_bytes);
 
 }  // namespace
