@@ -1,6 +1,6 @@
 /// @file
-/// The 8-bit type e4m3 and the sums of its products. A matrix product of Hopper keeps fewer bits of them than
-/// fp32 has.
+/// The 8-bit type e4m3 and the sums of its products. A product of a warpgroup (wgmma) keeps fewer bits of
+/// them than fp32 has; one of a warp (mma.sync) keeps more.
 #pragma once
 
 #include <algorithm>
@@ -74,6 +74,12 @@ struct AlignedColumns {
     }
 };
 
+/// The bits of each x that the mask has.
+inline AlignedColumns::Numbers masked(AlignedColumns::Numbers x, std::int32_t mask) {
+    return std::bit_cast<AlignedColumns::Numbers>(std::bit_cast<AlignedColumns::Integers>(x) & mask);
+}
+constexpr std::int32_t exponent_mask = 0x7f80'0000;
+
 /// C += A B, or C = A B if not `add`, as wgmma computes it. All terms are aligned to the largest exponent
 /// among them, and what is then below 13 bits of fraction is cut off. The sum of these is exact, and is cut
 /// off in turn at 13 bits of its own fraction. So an addend below 2^-13 of the largest one is lost, and a sum
@@ -82,16 +88,13 @@ inline void add_products(const AlignedRow& A, const AlignedColumns& B, float* C,
     using Numbers = AlignedColumns::Numbers;
     using Integers = AlignedColumns::Integers;
     constexpr float least = 0x1p-12f, most = 0x1p16f;  // powers of products of two numbers
-    const auto masked = [](Numbers x, std::int32_t mask) {
-        return std::bit_cast<Numbers>(std::bit_cast<Integers>(x) & mask);
-    };
     Numbers before = {}, largest = {};
     if (add) std::memcpy(&before, C, sizeof before);
     for (int k = 0; k < AlignedRow::depth; ++k) {
         const Numbers power = A.power[k] * B.power[k];
         largest = power > largest ? power : largest;
     }
-    const Numbers own = masked(before, 0x7f80'0000);
+    const Numbers own = masked(before, exponent_mask);
     const Numbers scale = 0x1p13f / (own > largest ? own : largest);
     Integers sum = __builtin_convertvector(before * scale, Integers);
     for (int k = 0; k < AlignedRow::depth; ++k)
@@ -101,6 +104,44 @@ inline void add_products(const AlignedRow& A, const AlignedColumns& B, float* C,
     after = largest < least ? masked(before, ~0x3ff) + 0.0f : after;    // no product but 0
     after = own == std::numeric_limits<float>::infinity() ? before : after;
     after = largest > most || before != before ? std::bit_cast<Numbers>(Integers{} + 0x7fff'ffff) : after;
+    std::memcpy(C, &after, sizeof after);
+}
+
+/// C += A B as Hopper computes mma.sync of e4m3, for which it has no unit: the elements become fp16, which
+/// holds them exactly, and are multiplied by two products of 16. The first one takes two of every four
+/// elements, the second one adds the others. Either aligns its terms as above, but cuts them off at 25 bits,
+/// and its sum at 23, the fraction of fp32. An addition in fp32 then adds the sum of all 32 to C, and rounds.
+inline void add_products_in_halves(const AlignedRow& A, const AlignedColumns& B, float* C) {
+    using Numbers = AlignedColumns::Numbers;
+    using Integers = AlignedColumns::Integers;
+    constexpr float finest = 0x1p-18f, most = 0x1p16f;  // every product is a multiple of `finest`
+    Numbers sum = {}, highest = {};
+    for (int half = 0; half < 2; ++half) {
+        const auto for_each = [half](auto f) {
+            for (int four = 2 * half; four < AlignedRow::depth; four += 4) f(four), f(four + 1);
+        };
+        Numbers largest = Numbers{} + finest;
+        for_each([&](int k) {
+            const Numbers power = A.power[k] * B.power[k];
+            largest = power > largest ? power : largest;
+        });
+        highest = largest > highest ? largest : highest;
+        const Numbers own = masked(sum, exponent_mask);
+        largest = own > largest ? own : largest;
+        // 16 products below 3.52 and a sum below 2, in units of 2^25: less than 2^31
+        const Numbers scale = 0x1p25f / largest;
+        Integers fixed = __builtin_convertvector(sum * scale, Integers);
+        for_each([&](int k) { fixed += __builtin_convertvector(A.value[k] * B.value[k] * scale, Integers); });
+        for (int c = 0; c < AlignedColumns::columns; ++c) {
+            const auto exact = std::bit_cast<std::uint64_t>(static_cast<double>(fixed[c]));
+            sum[c] = static_cast<float>(std::bit_cast<double>(exact & ~0x1fff'ffffull));  // towards 0
+        }
+        sum /= scale;
+    }
+    Numbers after;
+    std::memcpy(&after, C, sizeof after);
+    after += sum;
+    after = highest > most || after != after ? std::bit_cast<Numbers>(Integers{} + 0x7fff'ffff) : after;
     std::memcpy(C, &after, sizeof after);
 }
 

@@ -70,6 +70,8 @@ struct Wgmma {
     ElementType type;
 };
 void wgmma(const Wgmma& operands, Site site);
+/// A product of a warp, of e4m3 elements.
+void mma_e4m3(float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Site site);
 void stmatrix(const void* row, const std::uint32_t (&r)[4], bool transposed, Site site);
 
 }  // namespace simt

@@ -131,6 +131,34 @@ void mma_body(void* const (&operands)[32], std::uint32_t) {
     running_block->context.tally.mma_during_copies += running_block->copies.warp_has_some_in_flight();
 }
 
+/// Element i of those that a lane has in registers, four in each.
+float e4m3_of(const std::uint32_t* r, int i) {
+    return value_of(e4m3{static_cast<std::uint8_t>(r[i / 4] >> 8 * (i % 4))});
+}
+
+void mma_e4m3_body(void* const (&operands)[32], std::uint32_t) {
+    constexpr int columns = AlignedColumns::columns;
+    std::array<AlignedRow, 16> A;
+    std::array<AlignedColumns, 8 / columns> B;
+    float D[16][8];
+    for (int lane = 0; lane < 32; ++lane) {
+        const auto& [d, a, b] = *static_cast<const MmaOperands*>(operands[lane]);
+        const int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 16; ++i) A[g + i / 4 % 2 * 8].set(4 * t + i % 4 + i / 8 * 16, e4m3_of(a, i));
+        for (int i = 0; i < 8; ++i)
+            B[g / columns].set(4 * t + i % 4 + i / 4 * 16, g % columns, e4m3_of(b, i));
+        for (int i = 0; i < 4; ++i) D[row_of(lane, i)][column_of(lane, i)] = d[i];
+    }
+    for (int row = 0; row < 16; ++row) {
+        for (int j = 0; j < 8; j += columns) add_products_in_halves(A[row], B[j / columns], &D[row][j]);
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+        float* d = static_cast<MmaOperands*>(operands[lane])->d;
+        for (int i = 0; i < 4; ++i) d[i] = D[row_of(lane, i)][column_of(lane, i)];
+    }
+    running_block->context.tally.mma += 1;
+}
+
 // Each is one object, whose address says which instruction a lane executes.
 constexpr WarpInstruction ldmatrix_instruction[]{{"ldmatrix", ldmatrix_body<false>},
                                                  {"ldmatrix_transposed", ldmatrix_body<true>}};
@@ -138,6 +166,7 @@ constexpr WarpInstruction stmatrix_instruction[]{{"stmatrix", stmatrix_body<fals
                                                  {"stmatrix_transposed", stmatrix_body<true>}};
 template <class T>
 constexpr WarpInstruction mma_instruction{"mma", mma_body<T>};
+constexpr WarpInstruction mma_e4m3_instruction{"mma_e4m3", mma_e4m3_body};
 
 /// What load() and store() have in common: they are checked, recorded and counted.
 void access(const char* what, const void* address, std::size_t bytes, bool write,
@@ -200,6 +229,11 @@ void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint
 }
 template void mma<fp16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t, Site);
 template void mma<bf16>(float (&)[4], const std::uint32_t (&)[4], std::uint32_t, std::uint32_t, Site);
+
+void mma_e4m3(float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Site site) {
+    MmaOperands operands{d, a, {b0, b1}};
+    running_block->meetings.meet(mma_e4m3_instruction, full_warp, &operands, site);
+}
 
 template <class T>
 std::uint32_t pack(float low, float high) {

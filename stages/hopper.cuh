@@ -568,6 +568,26 @@ __device__ __forceinline__ void wgmma_e4m3(float (&D)[columns / 2], const std::u
 #endif
 }
 
+/// mma.m16n8k32 of e4m3, by a warp: D += A B. A (16 x 32): a[0] (g, 4t..), a[1] (g + 8, 4t..), a[2] (g, 4t +
+/// 16..), a[3] (g + 8, 4t + 16..); B (32 x 8): b0 (4t.., g), b1 (4t + 16.., g); D: as of mma() of device.cuh.
+/// Hopper has no unit for it. The compiler makes it of conversions to fp16, two m16n8k16 with a sum of their
+/// own, and an addition of this sum to D in fp32. nvcc knows it from CUDA 12.4 on; an older one makes a trap.
+__device__ __forceinline__ void mma_e4m3(float* D, const std::uint32_t* a, std::uint32_t b0,
+                                         std::uint32_t b1 LADDER_SITE) {
+#ifdef __CUDACC__
+#    if __CUDA_ARCH__ >= 890 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1204
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+        : "+f"(D[0]), "+f"(D[1]), "+f"(D[2]), "+f"(D[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#    else
+    __trap();
+#    endif
+#else
+    simt::mma_e4m3(D, a, b0, b1, site);
+#endif
+}
+
 /// Which key of each 16 lies at a position, 0 to 15, of the keys of V^T, if P is to be the next product's A
 /// as it is: lane 4 g + t holds columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of S, and gives columns 4 t to 4 t + 3
 /// of A.

@@ -43,7 +43,7 @@ enum class Products : std::uint8_t {
     of_16_bits,      ///< Q, K and V as they are, P rounded to their type; sums in fp32
     of_8_bit_cache,  ///< the same of K and V that come in e4m3, with a scale for each head
     of_8_bits,       ///< all of them rounded to e4m3, with a scale for each head; sums keep 13 bits
-    of_8_promoted,   ///< and sums of P V over 128 keys are added in fp32
+    of_8_promoted,   ///< and sums of P V over at most 128 keys are added in fp32
     of_8_in_blocks,  ///< and each 128 rows of Q and of K have a scale of their own
     of_8_rotated     ///< and rows of Q and K are first multiplied by random signs and a Hadamard matrix
 };

@@ -1,5 +1,5 @@
 /// @file
-/// primitives.h of 8-bit elements: their products by a warpgroup, and the conversion to them.
+/// primitives.h of 8-bit elements: their products by a warpgroup and by a warp, and the conversion to them.
 
 #include "tests/primitives.h"
 
@@ -32,7 +32,8 @@ struct ByteOperands {
 
 enum class A_in { memory, registers };
 
-/// What a product of 8-bit elements is tried on. It keeps 13 bits of fraction, and each of these shows which.
+/// What a product of 8-bit elements is tried on. wgmma keeps 13 bits of fraction, and each of these shows
+/// which; mma keeps more.
 enum class E4m3Case {
     random,      ///< normal and subnormal numbers of all exponents, added to 0 and to `before`
     zero,        ///< 0 + (1 + 2^-14): what becomes of an accumulator to which nothing is added
@@ -102,6 +103,23 @@ __global__ void wgmma_e4m3_kernel(float* out) {
     for (int i = 0; i < N / 2; ++i) store(&out[thread * (N / 2) + i], D[i]);
 }
 
+/// The warp's A (16 x 32) and B (32 x 8) are the first rows and columns of the warpgroup's.
+template <E4m3Case what>
+__global__ void mma_e4m3_kernel(float* out) {
+    const int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4;
+    const auto four_of = [&](int which, int row, int k) {
+        std::uint32_t word = 0;
+        for (int e = 0; e < 4; ++e) word |= operand_e4m3(what, which, row, k + e) << 8 * e;
+        return word;
+    };
+    std::uint32_t a[4];
+    for (int r = 0; r < 4; ++r) a[r] = four_of(0, g + 8 * (r % 2), 4 * t + 16 * (r / 2));
+    float D[4];
+    for (int i = 0; i < 4; ++i) D[i] = before_e4m3(what, g + 8 * row_of(i), 2 * t + column_of(i));
+    mma_e4m3(D, a, four_of(1, g, 4 * t), four_of(1, g, 4 * t + 16));
+    for (int i = 0; i < 4; ++i) store(&out[4 * lane + i], D[i]);
+}
+
 /// Numbers of all exponents that e4m3 has and beyond, halfway between two of it and next to that; infinities,
 /// NaN.
 __host__ __device__ float hard_for_e4m3(int i) {
@@ -123,10 +141,19 @@ __global__ void pack_e4m3_kernel(std::uint32_t* out) {
     }
 }
 
-/// Calls f<N, A_place, what>(name) for each product of 8-bit elements.
+/// Calls f<what>(name) for each case.
+template <class F>
+void each_case(F f) {
+    f.template operator()<E4m3Case::random>("random");
+    f.template operator()<E4m3Case::zero>("zero");
+    f.template operator()<E4m3Case::cancelling>("cancelling");
+    f.template operator()<E4m3Case::growing>("growing");
+}
+
+/// Calls f<N, A_place, what>(name) for each product of 8-bit elements by a warpgroup.
 template <class F>
 void each_wgmma_e4m3(F f) {
-    const auto of_case = [&]<E4m3Case what>(const std::string& name) {
+    each_case([&]<E4m3Case what>(const std::string& name) {
         const auto of_width = [&]<int N>() {
             const std::string end = "_e4m3_" + name + "_" + std::to_string(N);
             f.template operator()<N, A_in::memory, what>("wgmma_ss" + end);
@@ -138,11 +165,7 @@ void each_wgmma_e4m3(F f) {
             of_width.template operator()<128>();
             of_width.template operator()<256>();
         }
-    };
-    of_case.template operator()<E4m3Case::random>("random");
-    of_case.template operator()<E4m3Case::zero>("zero");
-    of_case.template operator()<E4m3Case::cancelling>("cancelling");
-    of_case.template operator()<E4m3Case::growing>("growing");
+    });
 }
 
 /// Runs f(address) with memory for so many words, and returns these.
@@ -166,6 +189,11 @@ Results run_e4m3<Backend::LADDER_BACKEND>(Device& device) {
         results[name] = words_of(device, 64 * N, [](void* out) {
             launch(wgmma_e4m3_kernel<N, A_place, what>, dim3(1), 128, sizeof(ByteOperands<N>),
                    static_cast<float*>(out));
+        });
+    });
+    each_case([&]<E4m3Case what>(const std::string& name) {
+        results["mma_e4m3_" + name] = words_of(device, 4 * 32, [](void* out) {
+            launch(mma_e4m3_kernel<what>, dim3(1), 32, 0, static_cast<float*>(out));
         });
     });
     results["pack_e4m3"] = words_of(device, 4 * 32, [](void* out) {
@@ -219,6 +247,29 @@ double add_e4m3(const std::array<std::uint32_t, 32>& A, const std::array<std::ui
     return cut(sum, exponent_of(sum) - 13);
 }
 
+/// C + A B by mma.sync: two sums of 16 products as of fp16, each cut at 25 bits below its largest exponent
+/// and then at 23 of its own, the first of elements 0, 1, 4, 5, 8 ..., the second of that and the others;
+/// and an addition in fp32.
+float add_e4m3_by_mma(const std::array<std::uint32_t, 32>& A, const std::array<std::uint32_t, 32>& B,
+                      float C) {
+    double sum = 0;
+    for (int half = 0; half < 2; ++half) {
+        std::array<double, 17> terms{sum};
+        for (int k = 0; k < 32; ++k) {
+            if (k / 2 % 2 == half) terms[1 + k / 4 * 2 + k % 2] = e4m3_value(A[k]) * e4m3_value(B[k]);
+        }
+        int largest = exponent_of(sum);
+        for (int k = 0; k < 32; ++k) {
+            const double a = e4m3_value(A[k]), b = e4m3_value(B[k]);
+            if (k / 2 % 2 == half && a * b != 0) largest = std::max(largest, exponent_of(a) + exponent_of(b));
+        }
+        sum = 0;
+        for (const double term : terms) sum += cut(term, largest - 25);
+        sum = cut(sum, exponent_of(sum) - 23);
+    }
+    return C + static_cast<float>(sum);
+}
+
 }  // namespace
 
 Results e4m3_by_formula() {
@@ -239,6 +290,19 @@ Results e4m3_by_formula() {
                 const auto value = static_cast<float>(D);
                 std::memcpy(&words.emplace_back(), &value, 4);
             }
+        }
+    });
+    each_case([&]<E4m3Case what>(const std::string& name) {
+        Words& words = results["mma_e4m3_" + name];
+        for (int i = 0; i < 4 * 32; ++i) {
+            const int lane = i / 4, row = lane / 4 + i % 4 / 2 * 8, column = lane % 4 * 2 + i % 2;
+            std::array<std::uint32_t, 32> A, B;
+            for (int k = 0; k < 32; ++k) {
+                A[k] = operand_e4m3(what, 0, row, k);
+                B[k] = operand_e4m3(what, 1, column, k);
+            }
+            const float value = add_e4m3_by_mma(A, B, before_e4m3(what, row, column));
+            std::memcpy(&words.emplace_back(), &value, 4);
         }
     });
     Words& packed = results["pack_e4m3"];

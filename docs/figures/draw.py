@@ -1793,6 +1793,36 @@ def columns_of_lanes(f):
            "there, so each element of Q meets its own column of K, and the order of the sum is all that changes.")
 
 
+@figure("76-halves", "What Hopper makes of one mma of 32 elements of e4m3: two products in fp16 and an addition in fp32")
+def halves_of_mma(f):
+    size, left = 13, 2
+    f.text(0, 14, "32 elements of a row of A and of a column of B, in e4m3", bold=True)
+    for k in range(32):
+        half = k // 2 % 2
+        f.cell(left + size * k, 24, size, 22, "", WARPS[half], 0.5 if half else 0.3)
+    for k in range(0, 32, 4):
+        f.text(left + size * k + 1, 60, str(k), "faint", SMALL)
+    f.text(0, 86, "16 of each in fp16, and the others", bold=True)
+    for half, x in ((0, left), (1, left + size * 16 + 4)):
+        for n in range(16):
+            f.cell(x + 12.6 * n, 96, 12.6, 22, "", WARPS[half], 0.5 if half else 0.3)
+    f.cell(2, 146, 40, 26, "0", line="grid")
+    f.cell(82, 146, 100, 26, "16 products", "shared", 0.3)
+    f.cell(222, 146, 100, 26, "16 products", "own", 0.5)
+    f.arrow((42, 159), (80, 159))
+    f.arrow((182, 159), (220, 159))
+    f.arrow((130, 120), (130, 144), color="shared")
+    f.arrow((290, 120), (278, 144), color="own")
+    f.cell(222, 198, 100, 26, "D + the sum", "green", 0.3)
+    f.arrow((272, 172), (272, 196))
+    f.cell(82, 198, 100, 26, "D, in fp32", line="grid")
+    f.arrow((182, 211), (220, 211))
+    f.text(330, 163, "25 bits", "faint", SMALL)
+    f.text(330, 215, "24, rounded", "faint", SMALL)
+    f.note(246, "The sum of 32 products begins at 0 and is added to the accumulator by an ordinary addition, which rounds to "
+           "the nearest. A long sum loses no more than any sum in fp32 does.")
+
+
 @figure("80-line", "The key tiles of four requests in one line, and the shares of three blocks")
 def line_of_tiles(f):
     cell, top, place = 42, 60, 0
