@@ -4,6 +4,7 @@ values in pages.
 
     generate.py                          with PyTorch, on a GPU if one exists; without PyTorch with NumPy, on the CPU
     generate.py --arrays numpy --check   and each request once more, alone, without pages and drafts: the same tokens
+    generate.py --compare transformers   and once more by transformers' continuous batching, with the same weights
 
 Four ideas, each in a few lines:
 
@@ -17,6 +18,7 @@ Four ideas, each in a few lines:
 
 import argparse
 import importlib.util
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -214,16 +216,59 @@ def check(model, prompts, requests):
     return compared
 
 
+def in_transformers(model, prompts, requests, batch):
+    """The same requests, as many at a time, by transformers' continuous batching of a model with the same weights.
+    Returns (seconds, answers)."""
+    import torch
+    import transformers
+    width = model.heads * D
+    config = transformers.LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=len(model.layers),
+        num_attention_heads=model.heads, num_key_value_heads=model.kv_heads, head_dim=D, rms_norm_eps=1e-5,
+        bos_token_id=None, eos_token_id=None)
+    names = {"out": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
+    weights = {"model.embed_tokens": model.embedding, "lm_head": model.head.T}
+    for i, layer in enumerate(model.layers):
+        columns = [model.heads * D, model.kv_heads * D, model.kv_heads * D]
+        for name, part in zip("qkv", layer["qkv"].split(columns, dim=1)):
+            weights[f"model.layers.{i}.self_attn.{name}_proj"] = part.T
+        weights |= {f"model.layers.{i}.{theirs}": layer[ours].T for ours, theirs in names.items()}
+    theirs = transformers.LlamaForCausalLM(config).to(model.arrays.device).eval()
+    left = theirs.load_state_dict({f"{name}.weight": x for name, x in weights.items()}, strict=False)
+    assert not left.unexpected_keys and all("norm" in key for key in left.missing_keys)  # whose weights are 1
+    pages = batch * -(-max(request.end for request in requests) // 256)  # of 256 keys, as it has them
+    with torch.no_grad(), theirs.continuous_batching_context_manager(
+            generation_config=transformers.GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0),
+            continuous_batching_config=transformers.ContinuousBatchingConfig(
+                num_blocks=pages, max_batch_tokens=1024, max_requests_per_batch=batch)) as manager:
+        began = time.perf_counter()
+        for i, (own, request) in enumerate(zip(prompts, requests)):
+            manager.add_request(own, request_id=str(i), max_new_tokens=request.end - len(own))
+        answers = {}
+        while len(answers) < len(requests):
+            result = manager.get_result(timeout=1)
+            if result is None and not manager.is_running():
+                sys.exit("generate.py: transformers' continuous batching ended early")
+            if result is not None and result.is_finished():
+                answers[int(result.request_id)] = list(result.generated_tokens)
+        return time.perf_counter() - began, [answers[i] for i in range(len(requests))]
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     has_torch = importlib.util.find_spec("torch") is not None
     parser.add_argument("--arrays", choices=["numpy", "torch"], default="torch" if has_torch else "numpy")
     parser.add_argument("--check", action="store_true", help="compare with a contiguous cache, request by request")
+    parser.add_argument("--compare", choices=["transformers"], help="also serve them with this library, by PyTorch")
     parser.add_argument("--draft", type=int, default=3, help="tokens guessed in each step")
     parser.add_argument("--page-size", type=int, default=16, choices=[2**n for n in range(9)], help="keys of a page")
     for name, what in ("requests", "all"), ("batch", "at a time"), ("answer", "longest, in tokens"):
         parser.add_argument(f"--{name}", type=int, help=f"{what}: {TINY[name]} on the CPU, {SMALL[name]} on a GPU")
     options = parser.parse_args(arguments)
+    if options.compare and options.arrays != "torch":
+        parser.error("--compare transformers needs --arrays torch")
+    if options.compare and importlib.util.find_spec("transformers") is None:
+        parser.error("--compare transformers: the package transformers is not installed")
 
     arrays = Arrays(options.arrays)
     size = SMALL if arrays.device == "cuda" else TINY
@@ -237,6 +282,8 @@ def main(arguments=None):
     longest = -(-(max(request.end for request in requests) + options.draft) // options.page_size)
     pool = Pool(model, longest * (batch + 1) // 2 + 1, options.page_size)
 
+    if options.compare:  # what is loaded and compiled at the first call is not theirs to wait for, and not ours
+        serve(model, pool, prompt, [Request(list(own), len(own) + 2) for own in prompts[:batch]], batch, options.draft)
     began = time.perf_counter()
     steps, right, guesses = serve(model, pool, prompt, requests, batch, options.draft)
     seconds = time.perf_counter() - began
@@ -244,6 +291,10 @@ def main(arguments=None):
     print(f"{count} requests, {tokens} tokens in {steps} steps with {options.arrays} on {arrays.device}: "
           f"{tokens / seconds:.0f} tokens per second; {right} of {guesses} guesses were right")
     assert len(pool.free) == len(pool.holders), "a page was not given back"
+    if options.compare:
+        seconds, answers = in_transformers(model, prompts, requests, batch)
+        same = sum(request.tokens[len(own):] == answer for own, request, answer in zip(prompts, requests, answers))
+        print(f"transformers: {tokens / seconds:.0f} tokens per second; {same} of {count} answers have the same tokens")
     if options.check:
         compared = check(model, prompts, requests)
         print(f"check: {compared} of {tokens} tokens are those of a contiguous cache; the others were ties")

@@ -249,7 +249,7 @@ TEST_CASE("peers.py times further peers where they are asked for", "[timing][pee
         peers.release();
     }
     c.causal = false;
-    CHECK(peers.prepare(c, Peers::further()) == Names{"It has no groups of heads.", ""});
+    CHECK(peers.prepare(c, {"efficient", "flex"}) == Names{"It has no groups of heads.", ""});
     peers.release();
     c.pass = Pass::backward;
     CHECK(peers.prepare(c, {"flex"}) == Names{""});
@@ -275,9 +275,47 @@ TEST_CASE("peers.py times FlashAttention-4 with documents, forward and backward"
     }
 }
 
+TEST_CASE("peers.py times caches: lengths, pages and a shared prefix", "[timing][peers]") {
+    if (!has_python()) return;
+    Peers peers = python_peers("", with_packages);
+    const Names names{"cuDNN", "FlashAttention-3", "FlashAttention-4", "FlashInfer"};
+    Case c;
+    c.shape = {.B = 3, .H = 2, .Hkv = 1, .Nq = 2, .Nk = 40, .d = 64};
+    c.dtype = DType::bf16;
+    c.features.lengths = "40,20,30";
+    CHECK(peers.prepare(c, names) ==
+          Names{"is not timed with lengths", "", "", "is not timed with a rest of 8 keys in pages of 16"});
+    CHECK(peers.time("FlashAttention-3") == 0.5);
+    CHECK(peers.time("FlashAttention-4") == 0.75);
+    peers.release();
+    c.features.page_size = 8;
+    const std::string no_pages = "This flash attention build does not support paged KV.";
+    CHECK(peers.prepare(c, names) == Names{"is not timed with lengths and page size", no_pages, "", ""});
+    CHECK(peers.time("FlashAttention-4") == 1.0);
+    CHECK(peers.time("FlashInfer") == 1.0);
+    peers.release();
+    c.features.prefix = 16;
+    CHECK(peers.prepare(c, names) ==
+          Names{"is not timed with lengths and page size and prefix", no_pages, "", ""});
+    CHECK(peers.time("FlashAttention-4") == 0.875);
+    CHECK(peers.time("FlashInfer") == 1.0 + 0.125 + 0.25);
+    peers.release();
+    c.features = {};
+    c.shape.Nk = 48;
+    CHECK(peers.prepare(c, {"FlashInfer"}) == Names{""});  // in pages of 16, one after the other
+    c.features.window = {5, 0};
+    CHECK(peers.prepare(c, {"FlashInfer"}) == Names{"is not timed with a window"});
+    c.features = {.lengths = "48,16,48", .page_size = 8, .prefix = 16};
+    CHECK(peers.prepare(c, {"FlashInfer"}) == Names{"is not timed with requests without keys of their own"});
+    c.features = {};
+    c.shape.Nq = 17;
+    CHECK(peers.prepare(c, {"FlashInfer"}) == Names{"is timed with 16 query rows at most"});
+}
+
 TEST_CASE("peers are asked for by name", "[timing][peers]") {
     const Names sweep{"FlashAttention-2", "cuDNN"};
-    CHECK(Peers::named("all", sweep) == Names{"FlashAttention-2", "cuDNN", "efficient", "flex"});
+    CHECK(Peers::named("all", sweep) ==
+          Names{"FlashAttention-2", "cuDNN", "efficient", "flex", "FlashInfer"});
     CHECK(Peers::named("flex,FlashAttention-4", sweep) == Names{"flex", "FlashAttention-4"});
     CHECK_THROWS_AS(Peers::named("flex,", sweep), BadUsage);
     CHECK_THROWS_AS(Peers::named("cudnn", sweep), BadUsage);
@@ -292,7 +330,8 @@ TEST_CASE("peers.py says what is missing", "[timing][peers]") {
     CHECK(python_peers().missing() ==
           Missing{{"flex", "the package triton or pytorch-triton is not installed"},
                   {"FlashAttention-3", "the package flash-attn-3 or fa3-fwd is not installed"},
-                  {"FlashAttention-4", "the package flash-attn-4 is not installed"}});
+                  {"FlashAttention-4", "the package flash-attn-4 is not installed"},
+                  {"FlashInfer", "the package flashinfer-python is not installed"}});
     Peers peers = python_peers("crash");
     contains(failure([&] { peers.prepare(small_options().cases[0].problem, {"cuDNN"}); }),
              "an illegal memory access was encountered");

@@ -290,16 +290,18 @@ class FastestTest(unittest.TestCase):
                   row_of("few-rows", 17, 3.0, Nq=4))
             write("y-few-rows.json", "2026-02-04", row_of("few-rows", 17, 2.0))
             write("x-serving-odd.json", "2026-02-05", row_of("serving-odd", 17, 3.0))
+            write("x-prefix.json", "2026-02-05", row_of("prefix", 83, 3.0, pages=16, prefix=64))
             write("x-prefill.json", "2026-02-06", row_of("prefill", 26, 0.1))  # none that decides
             made = json.loads(fastest.fastest(Sources(LAB, folder)))
         self.assertEqual([each["file"] for each in made["recordings"]],
-                         ["y-few-rows.json", "x-few-rows.json", "x-serving-odd.json"])
+                         ["y-few-rows.json", "x-few-rows.json", "x-serving-odd.json", "x-prefix.json"])
         self.assertEqual(made["recordings"][1], {"file": "x-few-rows.json", "gpu": "Test GPU", "date": "2026-02-03"})
         self.assertEqual([(each["recording"], each["shape"][3]) for each in made["problems"]],
-                         [(0, 2048), (1, 2048), (1, 4), (2, 2048)])
+                         [(0, 2048), (1, 2048), (1, 4), (2, 2048), (3, 2048)])
         self.assertEqual(made["problems"][1], {
             "recording": 1, "shape": [8, 16, 16, 2048, 2048, 128], "pass": "forward", "dtype": "bf16", "causal": False,
             "median_ms": {"17_stage": 1.0, "36_stage": 1.02}})
+        self.assertEqual((made["problems"][4]["pages"], made["problems"][4]["prefix"]), (16, 64))
 
 
 class PeerTestsTest(unittest.TestCase):

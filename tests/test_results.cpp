@@ -174,13 +174,14 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     const auto read = load_fastest(folder.write("fastest.json", R"({"kind": "fastest", "recordings": [
         {"file": "x-few-rows.json", "gpu": "a GPU", "date": "2026-02-03"}], "problems": [
         {"recording": 0, "shape": [1, 32, 8, 4, 8192, 128], "pass": "backward", "dtype": "fp16",
-         "causal": true, "median_ms": {"17_full_ring": 1.0}}]})"));
+         "causal": true, "pages": 16, "prefix": 64, "median_ms": {"17_full_ring": 1.0}}]})"));
     REQUIRE(read.size() == 1);
     CHECK(read[0].file == "x-few-rows.json");
     CHECK(read[0].gpu == "a GPU");
     CHECK(read[0].date == "2026-02-03");
     CHECK(read[0].shape == Shape{.B = 1, .H = 32, .Hkv = 8, .Nq = 4, .Nk = 8192, .d = 128});
     CHECK((read[0].pass == Pass::backward && read[0].dtype == DType::fp16 && read[0].causal));
+    CHECK(read[0].features == Features{.page_size = 16, .prefix = 64});
     CHECK(read[0].median_ms == std::map<std::string, double>{{"17_full_ring", 1.0}});
     CHECK(load_fastest(folder / "none.json").empty());
     CHECK_THROWS_AS(load_fastest(folder.write("other.json", R"({"kind": "timing"})")), BadUsage);
@@ -254,6 +255,21 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     CHECK(number(hopper, requests) == 80);
     requests.features.page_size = 16;
     CHECK(number(hopper, requests) == 81);
+    // Of those that take a shared prefix the fastest on the nearest recorded problem that has one
+    ProblemLabel prefix = requests;
+    prefix.features.prefix = 64;
+    CHECK(number(hopper, prefix) == 83);
+    record(requests, {{81, 1.02}, {82, 1.0}});
+    record(prefix, {{82, 1.1}, {83, 1.0}});
+    prefix.shape.Nk = 1024;
+    record(prefix, {{82, 1.0}, {83, 1.1}});
+    const DefaultStages served(recorded, [](const Stage&) { return true; });
+    CHECK(number(served, problem_of(4, 8192)) == 36);
+    CHECK(number(served, requests) == 81);  // which takes less than 82
+    CHECK(number(served, prefix) == 82);
+    prefix.shape.Nk = 5000;
+    CHECK(number(served, prefix) == 83);
+    CHECK(nearest_to(prefix, recorded, 5).size() == 2);
 }
 
 TEST_CASE("the default reaches 95% of the fastest stage on every recorded problem", "[timing]") {

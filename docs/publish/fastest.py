@@ -6,7 +6,7 @@ from blocks import generated_file
 from pictures import line_of
 
 # Of docs/results/GPU-NAME.json. Where two have the same problem, the first one counts.
-RECORDINGS = ("few-rows", "serving", "serving-odd", "prefill-hopper", "gradients")
+RECORDINGS = ("few-rows", "serving", "serving-odd", "prefill-hopper", "gradients", "ragged", "paged", "prefix", "pages")
 
 
 def times_in(results):
@@ -37,6 +37,7 @@ def fastest(sources):
                 problems.append(line_of({
                     "recording": len(recordings) - 1, "shape": [s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d],
                     "pass": records.pass_of(row), "dtype": row.dtype, "causal": row.causal,
+                    **{name: row[name] for name in records.FEATURES if name in row},
                     "median_ms": dict(sorted(ms.items()))}))
     listed = (",\n".join(lines) for lines in (recordings, problems))
     return '{{"kind": "fastest",\n"recordings": [\n{}\n],\n"problems": [\n{}\n]}}\n'.format(*listed)

@@ -29,7 +29,7 @@ struct TimeOptions {
             "--peers", peers,
             "Also time PyTorch's FlashAttention-2, cuDNN and unfused attention, and FlashAttention-3 "
             "and -4 if installed, interleaved with the stages; --peers=all adds PyTorch's "
-            "memory-efficient and flex attention; or a list: --peers=cuDNN,flex");
+            "memory-efficient and flex attention and FlashInfer; or a list: --peers=cuDNN,flex");
         command.flag("--all", all,
                      "All stages, unless some are named, in all regimes. Without it: the algorithm's and the "
                      "last of each part, or a named stage and its parent, where the change should show");

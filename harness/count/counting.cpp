@@ -111,8 +111,13 @@ std::vector<Change> count_changes(Device& device, const std::vector<const Stage*
                 static_cast<int>(stages.size()));
         Change change{stage, nullptr, problem_of(*stage), {}, {}};
         change.problem.pass = stage->pass;
-        change.parent = counted_parent(*stage, change.problem);
-        if (change.parent != nullptr) change.before = work_of(*change.parent, change.problem);
+        Case before = change.problem;
+        change.parent = counted_parent(*stage, before);
+        if (change.parent == nullptr) {
+            before.features.page_size = 0;
+            change.parent = counted_parent(*stage, before);
+        }
+        if (change.parent != nullptr) change.before = work_of(*change.parent, before);
         change.after = work_of(*stage, change.problem);
         changes.push_back(std::move(change));
     }

@@ -25,7 +25,8 @@ void note_work(Work& work, Device& device, const Stage& stage, const Case& c);
 /// Runs a stage once on a case of its pass, whose blocks take their work in turns.
 Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);
 
-/// A stage's work and its parent's on the same problem.
+/// A stage's work and its parent's on the same problem; a parent that takes no pages has the keys of each
+/// request one after the other.
 struct Change {
     const Stage* stage = nullptr;
     /// Null for the first stage of a pass, whose `before` is all zeros.

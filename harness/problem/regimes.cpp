@@ -44,14 +44,32 @@ std::vector<Regime::Problem> papers_problems() {
     return problems;
 }
 
-// Many requests at once, up to 40 GB of keys and values, with Nq query rows each.
-std::vector<Regime::Problem> serving_problems(int Nq) {
+// Many requests at once, up to 40 GB of keys and values.
+std::vector<Regime::Problem> serving_problems() {
     std::vector<Regime::Problem> problems;
     for (const int Hkv : {8, 32}) {
         for (const int B : {1, 4, 16, 64}) {
             for (const int N : {2 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10}) {
-                const Regime::Problem problem = decode(N, B, Hkv, Nq);
+                const Regime::Problem problem = decode(N, B, Hkv);
                 if (unavoidable_bytes(problem.shape) <= 40e9) problems.push_back(problem);
+            }
+        }
+    }
+    return problems;
+}
+
+// The rows of a draft, 2 to 16, for groups of 4, 1 and 8 query heads. Up to 10 GB of keys and values, since
+// libraries copy them into pages.
+std::vector<Regime::Problem> draft_problems() {
+    std::vector<Regime::Problem> problems;
+    const std::vector<int> all{2, 4, 8, 16}, some{4, 16};
+    for (const int group : {4, 1, 8}) {
+        for (const int B : {1, 4, 16, 64}) {
+            for (const int N : {2 << 10, 16 << 10, 64 << 10}) {
+                for (const int Nq : group == 4 ? all : some) {
+                    const Shape shape{.B = B, .H = 8 * group, .Hkv = 8, .Nq = Nq, .Nk = N, .d = 128};
+                    if (unavoidable_bytes(shape) <= 10e9) problems.push_back({shape, false});
+                }
             }
         }
     }
@@ -354,11 +372,12 @@ const std::vector<Regime>& regimes() {
         {"papers",
          "those of prefill that the FlashAttention papers time: d = 64 and 128, as many heads of K and V",
          papers_problems(), true},
-        {"serving", "decode for 1 to 64 requests, 32 heads over 8 and over 32", serving_problems(1), true},
+        {"serving", "decode for 1 to 64 requests, 32 heads over 8 and over 32", serving_problems(), true},
         {"serving-odd", "decode for 1 to 40 requests of 1500 to 100000 keys, 24 heads over 8",
          odd_serving_problems(), true},
-        {"draft", "serving with the 4 query rows of a draft: speculative decoding", serving_problems(4),
-         true},
+        {"draft",
+         "2 to 16 query rows of a draft: 1 to 64 requests of 2k to 64k keys, groups of 4, 1 and 8 heads",
+         draft_problems(), true},
         {"few-rows", "1 to 512 query rows, up to 64k keys, groups of 1, 4 and 8 heads, few and many of them",
          few_rows_problems(), true},
         {"standard", "16 sequences of 64 to 16k, 8 heads of 64 and of 128", standard_problems(), true},

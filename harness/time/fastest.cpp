@@ -62,6 +62,7 @@ std::vector<RecordedTimes> load_fastest(const fs::path& path) {
             times.pass = problem.at("pass") == name(Pass::backward) ? Pass::backward : Pass::forward;
             problem.at("dtype").get_to(times.dtype);
             problem.at("causal").get_to(times.causal);
+            times.features = features_in(problem);
             problem.at("median_ms").get_to(times.median_ms);
         }
         return all;
@@ -78,7 +79,9 @@ std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
                                              const std::vector<RecordedTimes>& recorded, std::size_t count) {
     std::vector<const RecordedTimes*> near;
     for (const RecordedTimes& times : recorded) {
-        if (times.pass == problem.pass && times.shape.d == problem.shape.d) near.push_back(&times);
+        if (times.pass == problem.pass && times.shape.d == problem.shape.d &&
+            features_of(times.features) == features_of(problem.features))
+            near.push_back(&times);
     }
     const Position here = position_of(problem);
     std::stable_sort(near.begin(), near.end(), [&](const RecordedTimes* a, const RecordedTimes* b) {
@@ -100,9 +103,11 @@ DefaultStages::DefaultStages(const std::vector<RecordedTimes>& recorded,
     };
     std::stable_sort(candidates_.begin(), candidates_.end(), preferred);
     std::stable_sort(with_features_.begin(), with_features_.end(), preferred);
-    for (const RecordedTimes& times : recorded)
-        choices_.push_back(
-            {times.pass, times.shape.d, position_of(times), first_of_the_fastest(candidates_, times)});
+    for (const RecordedTimes& times : recorded) {
+        const std::vector<Feature> features = features_of(times.features);
+        choices_.push_back({times.pass, times.shape.d, features, position_of(times),
+                            first_of_the_fastest(features.empty() ? candidates_ : with_features_, times)});
+    }
 }
 
 const Stage* DefaultStages::find(const ProblemLabel& problem) const {
@@ -113,22 +118,25 @@ const Stage* DefaultStages::find(const ProblemLabel& problem) const {
     const auto computes = [&](const Stage* stage) {
         return stage->pass == problem.pass && stage->has_head_dim(problem.shape.d);
     };
-    if (problem.features != Features()) {
-        const Case c{.shape = problem.shape, .features = problem.features};
-        return first(with_features_,
-                     [&](const Stage* stage) { return computes(stage) && why_not_taken(*stage, c).empty(); });
-    }
+    const Case c{.shape = problem.shape, .features = problem.features};
+    const std::vector<Feature> features = features_of(problem.features);
     const Position here = position_of(problem);
     const DefaultChoice* nearest = nullptr;
     double least = std::numeric_limits<double>::infinity();
     for (const DefaultChoice& choice : choices_) {
-        if (choice.pass != problem.pass || choice.d != problem.shape.d) continue;
+        if (choice.pass != problem.pass || choice.d != problem.shape.d || choice.features != features)
+            continue;
         const double distance = square_of_distance(choice.position, here);
         if (distance >= least) continue;
         least = distance;
         nearest = &choice;
     }
-    if (nearest != nullptr && nearest->stage != nullptr) return nearest->stage;
+    if (nearest != nullptr && nearest->stage != nullptr && why_not_taken(*nearest->stage, c).empty())
+        return nearest->stage;
+    if (!features.empty()) {
+        return first(with_features_,
+                     [&](const Stage* stage) { return computes(stage) && why_not_taken(*stage, c).empty(); });
+    }
     return first(candidates_, [&](const Stage* stage) {
         const bool in_its_field =
             stage->pass == Pass::backward || is_decoding(stage->shows_in) == (problem.shape.Nq == 1);

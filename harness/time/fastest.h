@@ -34,8 +34,8 @@ using Position = std::array<double, 5>;
 /// scores that the mask leaves, and half that of the key/value heads of the whole batch.
 Position position_of(const ProblemLabel& problem);
 
-/// The recorded problems of the same pass and head dimension, the nearest first; of equally near ones the
-/// first recorded. `count` at most.
+/// The recorded problems of the same pass, head dimension and kinds of features, the nearest first; of
+/// equally near ones the first recorded. `count` at most.
 std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
                                              const std::vector<RecordedTimes>& recorded, std::size_t count);
 
@@ -43,15 +43,16 @@ std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
 struct DefaultChoice {
     Pass pass;
     int d;
+    std::vector<Feature> features;
     Position position;
     const Stage* stage;  ///< null if none that was timed runs here
 };
 
-/// The stages that run where none is named. Where a problem has a Feature, the last rung of those that take
-/// it and as little else as can be. On the nearest recorded problem, the last rung of those that were timed
-/// there and run here, but for rungs that are slower than another one by more than two runs differ. If none
-/// of them runs here, or nothing is recorded, the last rung that does: of decoding for one query row, else of
-/// long queries.
+/// The stages that run where none is named: on the nearest recorded problem, the last rung of those that were
+/// timed there and run here, but for rungs that are slower than another one by more than two runs differ. If
+/// none of them runs here, or nothing is recorded, the last rung that does: of decoding for one query row,
+/// else of long queries. Where a problem has a Feature, a rung that takes as little else as can be comes
+/// before a later one.
 class DefaultStages {
   public:
     /// Two stages are equally fast if one reaches this share of the other's speed.
@@ -65,7 +66,7 @@ class DefaultStages {
     const Stage* find(const ProblemLabel& problem) const;
 
   private:
-    std::vector<const Stage*> candidates_;     ///< in the order of preference
+    std::vector<const Stage*> candidates_;     ///< that take no features, in the order of preference
     std::vector<const Stage*> with_features_;  ///< those that take some, in that order, fewer first
     std::vector<DefaultChoice> choices_;       ///< one for each recorded problem
 };

@@ -58,7 +58,7 @@ const std::vector<std::string>& Peers::usual() {
 }
 
 const std::vector<std::string>& Peers::further() {
-    static const std::vector<std::string> list{"efficient", "flex"};
+    static const std::vector<std::string> list{"efficient", "flex", "FlashInfer"};
     return list;
 }
 

@@ -18,8 +18,9 @@ class Peers {
     /// Back-ends of PyTorch's scaled_dot_product_attention: "FlashAttention-2", "cuDNN", "unfused"; and
     /// "FlashAttention-3" and "FlashAttention-4", which have packages of their own.
     static const std::vector<std::string>& usual();
-    /// Those that are timed only if they are asked for: "efficient", the memory-efficient back-end, and
-    /// "flex", flex_attention compiled to a Triton kernel, which takes seconds for each problem.
+    /// Those that are timed only if they are asked for: "efficient", the memory-efficient back-end, "flex",
+    /// flex_attention compiled to a Triton kernel, which takes seconds for each problem, and "FlashInfer",
+    /// which has a package of its own, with a few query rows.
     static const std::vector<std::string>& further();
     /// What a user asks for: "all" for `usual` and further(), "cuDNN,flex" for these. Throws BadUsage.
     static std::vector<std::string> named(const std::string& words, const std::vector<std::string>& usual);

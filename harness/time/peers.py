@@ -23,6 +23,7 @@ import sys
 import warnings
 from contextlib import nullcontext
 from functools import partial
+from itertools import accumulate
 
 # Standard output carries answers only. What else is printed, by a library say, goes to standard error.
 answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -66,7 +67,8 @@ BACKENDS = {"FlashAttention-2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "
 # What others need in addition: one of these packages, each with its module.
 PACKAGES = {"flex": {"triton": "triton", "pytorch-triton": "triton"},
             "FlashAttention-3": {"flash-attn-3": "flash_attn_interface", "fa3-fwd": "fa3_fwd_interface"},
-            "FlashAttention-4": {"flash-attn-4": "flash_attn.cute"}}
+            "FlashAttention-4": {"flash-attn-4": "flash_attn.cute"},
+            "FlashInfer": {"flashinfer-python": "flashinfer"}}
 FOUND = {name: next(((package, found.version) for package in packages
                      for found in importlib.metadata.distributions(name=package)), None)
          for name, packages in PACKAGES.items()}
@@ -178,7 +180,8 @@ def only(name):
 # Each takes Q, K, V (B, heads, N, d), whether there is a causal mask, and the keys that a row sees on the left and on
 # the right of its own, None for all. It returns a call without arguments. flex takes column bounds, too: for each key
 # LTS, LTE, UTS and UTE, query rows that do not see it. It and FlashAttention take documents, by where their rows begin,
-# and then their keys.
+# and then their keys. FlashAttention and FlashInfer take requests with so many keys each, in pages of so many, of which the
+# first ones may be the same for all: the prefix.
 
 
 def chosen(query, key, value, causal, window, dropout=0.0):
@@ -242,15 +245,34 @@ def flex(query, key, value, causal, window, columns=None, documents=None, tiles=
     return lambda: compiled(query, key, value, block_mask=mask, enable_gqa=gqa)
 
 
-def flash_attention(name, query, key, value, causal, window, documents=None, lengths=None, page_size=None):
+def pool_of(keys, page_size):
+    """K or V (B, heads, N, d) in pages (pages, page_size, heads, d)."""
+    if keys.shape[2] % page_size:
+        raise ValueError(f"is not timed with a rest of {keys.shape[2] % page_size} keys in pages of {page_size}")
+    return keys.transpose(1, 2).reshape(-1, page_size, keys.shape[1], keys.shape[3])
+
+
+def block_table(batch, columns, shared):
+    """The pages of each request, in a random order; of the first of them as many are shared."""
+    pages = torch.randperm(batch * columns).tolist()
+    rows = [pages[columns * b:columns * (b + 1)] for b in range(batch)]
+    return [rows[0][:shared] + row[shared:] for row in rows]
+
+
+def integers(values):
+    return torch.tensor(values, dtype=torch.int32, device="cuda")
+
+
+def flash_attention(name, query, key, value, causal, window, documents=None, lengths=None, page_size=None, prefix=0):
     """The FlashAttention project's own, of tensors (B, N, heads, d); of documents (N, heads, d). FlashAttention-4 is
     compiled, which takes seconds. FlashAttention-3 has another call for more keys than query rows, a cache: it splits
-    them where blocks are few, and takes lengths and pages, here in a random order."""
+    them where blocks are few. Both take lengths and pages, here in a random order; a prefix that requests share is in
+    the block tables of all."""
     library = importlib.import_module(PACKAGES[name][FOUND[name][0]])
     tensors = [tensor.transpose(1, 2) for tensor in (query, key, value)]
     attention = library.flash_attn_func
     if documents:
-        bounds = torch.tensor(documents, dtype=torch.int32, device="cuda").reshape(2, -1)
+        bounds = integers(documents).reshape(2, -1)
         longest = bounds.diff().amax(1).tolist()
         tensors = [tensor.squeeze(0) for tensor in tensors]  # whose gradients take no copy
         attention = partial(library.flash_attn_varlen_func, cu_seqlens_q=bounds[0].contiguous(),
@@ -258,16 +280,16 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
     elif query.shape[2] < key.shape[2] and not query.requires_grad:
         attention = getattr(library, "flash_attn_with_kvcache", attention)
     options = {}
+    batch, keys = tensors[1].shape[:2]
     if lengths or page_size:
-        batch, keys = tensors[1].shape[:2]
-        attention = library.flash_attn_with_kvcache
-        options["cache_seqlens"] = torch.tensor(lengths or [keys] * batch, dtype=torch.int32, device="cuda")
+        of_cache = "flash_attn_varlen_func", "seqused_k"
+        if name == "FlashAttention-3":
+            of_cache = "flash_attn_with_kvcache", "cache_seqlens"
+        attention = getattr(library, of_cache[0])
+        options[of_cache[1]] = integers(lengths or [keys] * batch)
     if page_size:
-        if keys % page_size:
-            raise ValueError(f"is not timed with a rest of {keys % page_size} keys in pages of {page_size}")
-        tensors[1:] = [tensor.reshape(-1, page_size, *tensor.shape[2:]) for tensor in tensors[1:]]
-        pages = torch.randperm(tensors[1].shape[0], dtype=torch.int32, device="cuda")
-        options["page_table"] = pages.reshape(batch, -1)
+        tensors[1:] = pool_of(key, page_size), pool_of(value, page_size)
+        options["page_table"] = integers(block_table(batch, keys // page_size, prefix // page_size))
     if window != (None, None):  # FlashAttention-3 takes -1 for all
         all_keys = None if name == "FlashAttention-4" else -1
         options["window_size"] = tuple(all_keys if side is None else side for side in window)
@@ -278,11 +300,60 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
     return call
 
 
+MOST_ROWS = 16  # of a request that FlashInfer is timed with
+
+
+def flash_infer(query, key, value, causal, window, lengths=None, page_size=None, prefix=0):
+    """FlashInfer's kernel for decoding on tensor cores, "fa2", which divides the keys of a request among blocks as a plan
+    says; the plan is made once. It takes no cache without pages, so such a one is given in pages of 16 keys, one after
+    the other. The keys of a prefix are another pass, for the rows of all requests, merged as in FlashInfer's cascade."""
+    library = importlib.import_module("flashinfer")
+    (batch, heads, rows, d), (kv_heads, keys) = query.shape, key.shape[1:3]
+    if window != (None, None):
+        raise ValueError("is not timed with a window")
+    if rows > MOST_ROWS:
+        raise ValueError(f"is timed with {MOST_ROWS} query rows at most")
+    lengths = lengths or [keys] * batch
+    if min(lengths) <= prefix:
+        raise ValueError("is not timed with requests without keys of their own")
+    size = page_size or 16
+    Q = query.transpose(1, 2).reshape(-1, heads, d)
+    cache = pool_of(key, size), pool_of(value, size)
+    columns, shared = keys // size, prefix // size
+    table = block_table(batch, columns, shared) if page_size else [
+        list(range(columns * b, columns * (b + 1))) for b in range(batch)]
+    workspace = torch.zeros(512 << 20, dtype=torch.uint8, device="cuda")
+
+    def planned(row_counts, pages, lengths, causal, **options):
+        """A call for requests of so many rows and keys, which are in these pages."""
+        wrapper = library.BatchPrefillWithPagedKVCacheWrapper(workspace, "NHD", backend="fa2")
+        counts = [-(-n // size) for n in lengths]
+        row_bounds, page_bounds = (integers(list(accumulate(each, initial=0))) for each in (row_counts, counts))
+        used = [page for row, count in zip(pages, counts) for page in row[:count]]
+        wrapper.plan(row_bounds, page_bounds, integers(used),
+                     integers([n - size * (count - 1) for n, count in zip(lengths, counts)]),
+                     heads, kv_heads, d, size, causal=causal, q_data_type=query.dtype)
+        return partial(wrapper.run, Q, cache, **options)
+
+    of_each = [rows] * batch, [row[shared:] for row in table], [n - prefix for n in lengths], causal
+    if not prefix:
+        return planned(*of_each)
+    of_all = planned([rows * batch], table, [prefix], False, return_lse=True)
+    of_each = planned(*of_each, return_lse=True)
+
+    def call():
+        O, L = of_each()
+        library.merge_state_in_place(O, L, *of_all())
+        return O
+    return call
+
+
 # What else than a causal mask and a window a peer is timed with
 LISTS = {"flex": {"columns", "documents", "tiles"}, "FlashAttention-2": {"dropout"}, "cuDNN": {"dropout"},
-         "FlashAttention-3": {"documents", "lengths", "page_size"},
-         "FlashAttention-4": {"documents"}}
-MAKERS = {"flex": flex, **{name: partial(flash_attention, name) for name in ("FlashAttention-3", "FlashAttention-4")}}
+         **{name: {"documents", "lengths", "page_size", "prefix"} for name in ("FlashAttention-3", "FlashAttention-4")},
+         "FlashInfer": {"lengths", "page_size", "prefix"}}
+MAKERS = {"flex": flex, "FlashInfer": flash_infer,
+          **{name: partial(flash_attention, name) for name in ("FlashAttention-3", "FlashAttention-4")}}
 
 
 def refusal(name, warned):

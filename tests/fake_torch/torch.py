@@ -2,12 +2,13 @@
 
 FlashAttention-2 takes 1.5 ms, cuDNN refuses, and the unfused back-end runs out of memory. The memory-efficient one
 refuses groups of heads, and flex_attention compiles. Gradients take twice as long. A call takes 0.5 ms longer than its
-graph. The folder packages/ holds what Triton, FlashAttention-3 and -4 have of their own.
+graph. The folder packages/ holds what Triton, FlashAttention-3 and -4 and FlashInfer have of their own.
 
 FAKE_TORCH makes PyTorch "old" or "blind" (without a GPU), lets the device "crash", makes "slow graphs", or keeps calls
 "uncaptured".
 """
 
+import math
 import os
 import sys
 import types
@@ -17,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 
 MODE = os.environ.get("FAKE_TORCH", "")
 __version__ = "2.11.0"
-float16, bfloat16, float32, int32 = "float16", "bfloat16", "float32", "int32"
+float16, bfloat16, float32, int32, uint8 = "float16", "bfloat16", "float32", "int32", "uint8"
 set_grad_enabled = nullcontext
 spent = 0  # milliseconds since the last event
 replayed = False  # since then
@@ -112,8 +113,12 @@ def manual_seed(_):
 
 
 def zeros(size, dtype, device):
-    assert size * 4 == 256 << 20 and dtype == float32 and device == "cuda"
+    assert (size, dtype) in ((64 << 20, float32), (512 << 20, uint8)) and device == "cuda"
     return Tensor()
+
+
+def randperm(count):
+    return Integers(range(count))
 
 
 def randn(*sizes, dtype, device, requires_grad):
@@ -147,6 +152,9 @@ class Sizes:
         sizes[a], sizes[b] = sizes[b], sizes[a]
         return Sizes(sizes, self.requires_grad, dtype=self.dtype)
 
+    def reshape(self, *sizes):
+        rest = math.prod(self.shape) // -math.prod(sizes)
+        return Sizes([rest if size == -1 else size for size in sizes], self.requires_grad, dtype=self.dtype)
 
     def squeeze(self, axis):
         assert axis == 0 and self.shape[0] == 1

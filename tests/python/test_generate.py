@@ -38,6 +38,23 @@ def test_a_draft_that_sees_what_comes_after_it_is_noticed(example, monkeypatch):
         example.main([*FEW, "--arrays", "numpy"])
 
 
+def test_transformers_answers_with_the_same_tokens(example, capsys):
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    if not hasattr(transformers, "ContinuousBatchingConfig"):
+        pytest.skip("this version of transformers has no settings of continuous batching")
+    example.main(["--requests", "3", "--batch", "2", "--answer", "6", "--compare", "transformers"])
+    said = capsys.readouterr().out
+    rate, same, of = re.search(r"transformers: (\d+) tokens per second; (\d) of (\d) answers", said).groups()
+    assert int(rate) > 0 and same == of == "3"
+
+
+def test_a_library_to_compare_with_needs_its_arrays(example, capsys):
+    with pytest.raises(SystemExit):
+        example.main(["--arrays", "numpy", "--compare", "transformers"])
+    assert "needs --arrays torch" in capsys.readouterr().err
+
+
 def test_a_guess_is_what_followed_before(example):
     assert example.guess([5, 1, 2, 3, 9, 1, 7, 1], 3) == [7, 1, 0]
     assert example.guess([5, 1, 2, 3, 1], 2) == [2, 3]
