@@ -370,6 +370,26 @@ __device__ __forceinline__ float max3(float a, float b, float c) {
 #endif
 }
 
+/// max.NaN: the larger of two numbers, NaN if one of them is (fmaxf returns the other).
+__device__ __forceinline__ float max_nan(float a, float b) {
+#ifdef __CUDACC__
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;\n" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+#else
+    return a != a || a > b ? a : b;
+#endif
+}
+
+/// 2^n, where the last 8 bits of a number x are n + 127: they become its exponent. 0 for n = -127.
+__device__ __forceinline__ float power_of_two(float x) {
+    std::uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits <<= 23;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /// After a wait for a product: tells the compiler that the registers of its operands were in use until
 /// here, so that it neither reuses nor changes them before (warpgroup_fence_operand in CUTLASS).
 template <class Register, int n>

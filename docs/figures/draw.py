@@ -1821,6 +1821,26 @@ def halves_of_mma(f):
     f.text(330, 215, "24, rounded", "faint", SMALL)
     f.note(246, "The sum of 32 products begins at 0 and is added to the accumulator by an ordinary addition, which rounds to "
            "the nearest. A long sum loses no more than any sum in fp32 does.")
+@figure("75-exponent", "How an addition rounds x to an integer, and how its bits become a power of two")
+def exponent_by_a_shift(f):
+    size, left = 12, 18
+    total, power = f"{0x4B400000 + 125:032b}", f"{125 << 23:032b}"
+
+    def number_of(y, bits, low):
+        for n, bit in enumerate(bits):
+            moved = n >= 23 if low else n < 9
+            f.cell(left + size * n, y, size, 20, bit, "own" if moved else "shared", 0.55 if moved else 0.15, line="grid", size=SMALL)
+
+    f.text(left, 14, "x + 1.5 2^{23} + 127 for x = -2.3", bold=True)
+    number_of(24, total, True)
+    f.text(left + size * 27.5, 60, "n + 127 = 125", anchor="middle", size=SMALL)
+    f.arrow((left + size * 23, 70), (left + size * 9, 104), color="own")
+    f.text(left, 92, "shifted left by 23", bold=True)
+    number_of(110, power, False)
+    f.text(left, 146, "sign and exponent", size=SMALL)
+    f.text(left + size * 32, 146, "no fraction: 2^{n} = 2^{-2}", anchor="end", size=SMALL)
+    f.note(172, "fp32 numbers between 2^{23} and 2^{24} are integers, so the addition rounds x to n = -2 and leaves n + 127 in "
+           "the last bits. These are the exponent's bits of 2^{n}. A cubic of f = x - n = -0.3 gives 2^{f}.")
 
 
 @figure("80-line", "The key tiles of four requests in one line, and the shares of three blocks")
