@@ -132,8 +132,9 @@ class TimesTest(unittest.TestCase):
         self.assertEqual(times.over(sources, None, ["0", "3", "5"]), NOT_RECORDED)
 
     def test_the_newest_timing_of_a_kernel_as_it_is_shows_where_its_change_should(self):
-        def recorded(ms, shows_here=True, **kernels):
-            return derived([row_of("train", 4, ms, shows_here=shows_here)]) | {"kernels": kernels}
+        def recorded(ms, shows_here=True, parent=None, **kernels):
+            rows = [row_of("train", 4, ms, shows_here=shows_here)] + ([row_of("train", parent, 9.0)] if parent else [])
+            return derived(rows) | {"kernels": kernels}
 
         stage, sources = HERE.stage(4), Sources("", folder=None)
         now = HERE.fingerprint(stage.folder)
@@ -141,6 +142,7 @@ class TimesTest(unittest.TestCase):
                             ([recorded(3.0, **{stage.folder: now}), recorded(2.0, **{stage.folder: "an older one"})], 3.0),
                             ([recorded(3.0, **{stage.folder: now}), recorded(2.0, False, **{stage.folder: now})], 3.0),
                             ([recorded(2.0, False, **{stage.folder: now})], 2.0),
+                            ([recorded(3.0, parent=3, **{stage.folder: now}), recorded(2.0, **{stage.folder: now})], 3.0),
                             ([recorded(2.0)], None)):
             sources.timings = [Fields(each) for each in timings]
             found = sources.newest_with(stage)
