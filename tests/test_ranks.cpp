@@ -1,20 +1,21 @@
 /// @file
 /// Ranks that are threads: what they send arrives, in any order of turns; who fails ends all.
 
-#include <algorithm>
-#include <array>
-#include <optional>
-#include <vector>
+#ifdef LADDER_HAS_CPU
+#    include <algorithm>
+#    include <array>
+#    include <optional>
+#    include <vector>
 
-#include "harness/count/counting.h"
-#include "harness/device/ranks.h"
-#include "harness/ladder/ladder.h"
-#include "harness/verify/guarded_run.h"
-#include "harness/verify/one_case.h"
-#include "simt/simt.h"
-#include "tests/answers.h"
-#include "tests/catch.h"
-#include "tests/skip.h"
+#    include "harness/count/counting.h"
+#    include "harness/device/ranks.h"
+#    include "harness/ladder/ladder.h"
+#    include "harness/verify/guarded_run.h"
+#    include "harness/verify/one_case.h"
+#    include "simt/simt.h"
+#    include "tests/answers.h"
+#    include "tests/catch.h"
+#    include "tests/skip.h"
 
 namespace {
 
@@ -316,3 +317,5 @@ TEST_CASE("ranks: what a stage cannot divide is refused by name", "[ranks]") {
 }
 
 }  // namespace
+
+#endif

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The rooms of harness/ and of course/ are in one order: a room includes only itself and those before it.
+"""The rooms of harness/ and of course/ are in one order: a room includes only itself and those before it. Tests of simt/
+say so, since a build for GPUs alone has it not.
 
     test_rooms.py [ROOT]    prints what breaks the rules; exit code 1 if anything does
 """
@@ -72,6 +73,10 @@ def main():
                     if not allowed(file, other)]
         if around := cycle(includes):
             problems.append("a cycle: " + " -> ".join(map(str, around)))
+        for test in sorted((root / "tests").glob("test_*.cpp")):
+            text = test.read_text()
+            if any(name.startswith("simt/") for name in INCLUDE.findall(text)) and "ifdef LADDER_HAS_CPU" not in text:
+                problems.append(f"{test.relative_to(root)} includes simt/ where LADDER_HAS_CPU is not asked for")
     print("\n".join(problems) or f"{len(includes)} files keep the order")
     return bool(problems)
 
