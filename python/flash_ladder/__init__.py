@@ -130,14 +130,14 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
 
 
 def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: Any = None, block_table: Any = None,
-           seqused: Any = None, prefix: int = 0, causal: bool = False, scale: Optional[float] = None, stage: Optional[StageName] = None,
-           return_lse: bool = False, backend: str = "cpu") -> Any:
+           seqused: Any = None, prefix: int = 0, causal: bool = False, scale: Optional[float] = None,
+           stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Any:
     """Attention of a few new rows of each request to its cache of keys and values.
 
     q: (B, Nq, H, d): 1 row of each request, or those of a draft.
-    k_cache, v_cache: (B, N, Hkv, d), of q's type, or float8_e4m3fn with scales, with the new rows' own keys and values; or with block_table pools of pages,
-        (pages, page_size, Hkv, d), where page_size is a power of two. They are read where they lie, whatever their
-        strides, so d must be one of the stage's own.
+    k_cache, v_cache: (B, N, Hkv, d), of q's type, or float8_e4m3fn with scales, with the new rows' own keys and values;
+        or with block_table pools of pages, (pages, page_size, Hkv, d), where page_size is a power of two. They are read
+        where they lie, whatever their strides, so d must be one of the stage's own.
     k_scale, v_scale: what the numbers of caches in float8_e4m3fn are multiplied by, as quantize(cache, axis=2) gives them:
         (B, Hkv), fp32, or one number for all.
     block_table: (B, n): in which pages a request's keys are, in their order. Requests may share pages. Entries past
@@ -153,8 +153,9 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: 
     """
     if _arrays.is_torch(q):
         from . import torch
-        return torch.decode(q, k_cache, v_cache, k_scale=k_scale, v_scale=v_scale, block_table=block_table, seqused=seqused, prefix=prefix,
-                            causal=causal, scale=scale, stage=stage, return_lse=return_lse, backend=backend)
+        return torch.decode(q, k_cache, v_cache, k_scale=k_scale, v_scale=v_scale, block_table=block_table,
+                            seqused=seqused, prefix=prefix, causal=causal, scale=scale, stage=stage,
+                            return_lse=return_lse, backend=backend)
     caches = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
     for name, x in caches.items():
         if _arrays.is_torch(x):

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import StageName, _arguments, stages
+from . import StageName, _arguments, _eight_bits, stages
 from .torch import Integers, _autocast, _integers, _require_tensors, attention, attention_backward
 
 __all__ = ["all_to_all_attention", "divide", "gather", "ring_attention"]
@@ -373,7 +373,7 @@ def _require_parts(q, k, v):
     """What several ranks need besides what the operator requires, which is the same on all of them."""
     for name, x in (("Q", q), ("K", k), ("V", v)):
         if x.dtype not in (torch.float16, torch.bfloat16):
-            raise TypeError(f"{name} is {str(x.dtype).removeprefix('torch.')}; expected float16 or bfloat16")
+            raise TypeError(f"{name} is {_eight_bits.name_of(x.dtype)}; expected float16 or bfloat16")
         if x.dtype != q.dtype or x.device != q.device:
             raise ValueError(f"Q is {q.dtype} on {q.device} and {name} {x.dtype} on {x.device}: they must agree")
         if x.dim() != 4:

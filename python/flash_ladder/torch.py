@@ -116,9 +116,9 @@ def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, 
 
 
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Scales] = None,
-           v_scale: Optional[Scales] = None, block_table: Optional[Integers] = None, seqused: Optional[Integers] = None, prefix: int = 0, causal: bool = False,
-           scale: Optional[float] = None, stage: Optional[StageName] = None, return_lse: bool = False,
-           backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
+           v_scale: Optional[Scales] = None, block_table: Optional[Integers] = None,
+           seqused: Optional[Integers] = None, prefix: int = 0, causal: bool = False, scale: Optional[float] = None,
+           stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """flash_ladder.decode of tensors. Integers, and lists of scales, are as in attention(). A call that would need
     gradients is refused."""
     _require_tensors(Q=q, K=k_cache, V=v_cache)
@@ -130,7 +130,8 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Sca
     q, k, v = (x.transpose(1, 2) for x in tensors)
     heads = q.shape[0], k.shape[1]
     try:
-        o, lse = _decode(q, k, v, _scales("k_scale", k_scale, heads, q), _scales("v_scale", v_scale, heads, q), _integers("block_table", block_table), _integers("seqused", seqused),
+        o, lse = _decode(q, k, v, _scales("k_scale", k_scale, heads, q), _scales("v_scale", v_scale, heads, q),
+                         _integers("block_table", block_table), _integers("seqused", seqused),
                          _arguments.whole("prefix", prefix), _arguments.flag("causal", causal),
                          _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
     except RuntimeError as error:
@@ -224,10 +225,7 @@ def _scales(name, x, axes, q):
     if isinstance(x, Tensor) and x.dtype == torch.float32:
         return x.expand(axes)
     if isinstance(x, (list, tuple)):
-        try:
-            return torch.tensor(x, dtype=torch.float32)
-        except (TypeError, ValueError):  # lists of several lengths, or of something else
-            raise TypeError(f"{name} is {x!r}; expected numbers") from None
+        return torch.from_numpy(_arguments.scales(name, x, axes))
     return torch.full(axes, _arguments.number(name, x), dtype=torch.float32, device=q.device)
 
 
