@@ -118,7 +118,8 @@ def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, 
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Scales] = None,
            v_scale: Optional[Scales] = None, block_table: Optional[Integers] = None,
            seqused: Optional[Integers] = None, prefix: int = 0, causal: bool = False, scale: Optional[float] = None,
-           stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
+           stage: Optional[StageName] = None, return_lse: bool = False,
+           backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """flash_ladder.decode of tensors. Integers, and lists of scales, are as in attention(). A call that would need
     gradients is refused."""
     _require_tensors(Q=q, K=k_cache, V=v_cache)
