@@ -107,15 +107,23 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
         };
         const auto from = [&](Eigen::Index i) { return before(mask.first(part.rows[first + i])); };
         const auto seen = [&](Eigen::Index i) { return before(mask.end(part.rows[first + i])) - from(i); };
+        // What dropout multiplies these probabilities of a row with.
+        const auto kept_of = [&](int row, Eigen::Index begin, Eigen::Index count) {
+            Block kept = Block::Ones(1, count);
+            for (Eigen::Index k = 0; k < (mask.dropout.is_none() ? 0 : count); ++k)
+                kept(k) = mask.dropout.keeps(row, part.keys[begin + k]) ? Real(256) / mask.dropout.kept : 0;
+            return kept;
+        };
         Eigen::Index most = 0;
         for (Eigen::Index i = 0; i < n; ++i) most = std::max(most, seen(i) == 0 ? 0 : from(i) + seen(i));
         if (most == 0) continue;
 
         const Block dO_block = dOs.middleRows(first, n);
         Block S = Qs.middleRows(first, n) * Ks.topRows(most).transpose();  // (n, most)
-        const Block dP = stored((dO_block * Vs.topRows(most).transpose()).eval());
+        Block dP = stored((dO_block * Vs.topRows(most).transpose()).eval());
         Block P = Block::Zero(n, most), dS = Block::Zero(n, most);
-        Matrix terms = Matrix::Zero(given ? n : 0, given ? most : 0);
+        // Terms of dS and P, as large as without dropout if it takes them: they are rounded before it.
+        Matrix terms = Matrix::Zero(given ? n : 0, given ? most : 0), weights = terms;
         for (Eigen::Index i = 0; i < n; ++i) {
             const Eigen::Index begin = from(i), count = seen(i);
             const int row = part.rows[first + i];
@@ -126,22 +134,28 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
             for (Eigen::Index k = 0; k < count; ++k) {
                 if (mask.hides(row, part.keys[begin + k])) s[k] = -static_cast<Real>(infinity);
             }
+            auto dp = dP.row(i).segment(begin, count);
+            const Block kept = kept_of(row, begin, count);
             Real D = 0;
             if (given) {
                 p = stored((s.array() - static_cast<Real>(part.forward->L[first + i])).exp().matrix().eval());
                 D = dO_block.row(i).dot(part.forward->O.row(first + i).template cast<Real>());
                 const double D_size = dO.row(first + i).cwiseProduct(part.forward->O.row(first + i)).norm();
+                const Matrix at_least = kept.template cast<double>().cwiseMax(1);
+                auto weight = weights.row(i).segment(begin, count);
+                weight = p.template cast<double>().cwiseProduct(at_least);
                 terms.row(i).segment(begin, count) =
-                    p.template cast<double>().array() *
-                    (dP.row(i).segment(begin, count).template cast<double>().array().abs() + D_size);
+                    weight.array() * dp.template cast<double>().array().abs() +
+                    p.template cast<double>().array() * D_size;
             } else {
                 s = stored(s.eval());
                 s = (s.array() - s.maxCoeff()).exp();
                 p = stored((s / s.sum()).eval());
-                D = p.dot(dP.row(i).segment(begin, count));
+                D = p.dot(dp.cwiseProduct(kept));
             }
-            dS.row(i).segment(begin, count) =
-                stored((p.array() * (dP.row(i).segment(begin, count).array() - D)).matrix().eval());
+            dp = stored(dp.cwiseProduct(kept).eval());  // of the probabilities before dropout
+            dS.row(i).segment(begin, count) = stored((p.array() * (dp.array() - D)).matrix().eval());
+            p = stored(p.cwiseProduct(kept).eval());  // as in O
         }
         const auto factor = static_cast<Real>(scale);
         dQ.middleRows(first, n) = stored((factor * (dS * Ks.topRows(most))).eval()).template cast<double>();
@@ -151,8 +165,7 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
         const Matrix squares = scale * scale * terms.cwiseAbs2();
         dQ_squares.segment(first, n) = squares * K_norms.head(most);
         dK_squares.head(most) += squares.transpose() * Q_norms.segment(first, n);
-        dV_squares.head(most) +=
-            P.template cast<double>().cwiseAbs2().transpose() * dO_norms.segment(first, n);
+        dV_squares.head(most) += weights.cwiseAbs2().transpose() * dO_norms.segment(first, n);
     }
     return {dQ,
             stored((static_cast<Real>(scale) * dK).eval()).template cast<double>(),

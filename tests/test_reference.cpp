@@ -285,12 +285,31 @@ TEST_CASE("the gradients of packed documents and under column bounds are what fi
     }
 }
 
+TEST_CASE(
+    "the gradients under dropout are what finite differences are, and a dropped key has no part in dV") {
+    for (const bool causal : {false, true}) {
+        for (const int kept : {1, 128, 230}) {
+            CAPTURE(causal, kept);
+            Mask mask{causal, 9, 9};
+            mask.dropout = {kept, 5, 2, 1};
+            const Gradients all = gradients_under(mask);
+            for (int key = 0; key < 9; ++key) {
+                bool drops = true;
+                for (int row = 0; row < 9; ++row)
+                    drops = drops && (!mask.dropout.keeps(row, key) || key >= mask.end(row));
+                CHECK(all.dV.row(key).isZero(0) == drops);
+            }
+        }
+    }
+}
+
 TEST_CASE("gradients from O and L are the same, as parts of rows and keys too") {
     const bool causal = GENERATE(false, true);
     const int Nq = 70, Nk = 66;
     const Matrix Q = random_matrix(Nq, 4, 1, 2), K = random_matrix(Nk, 4, 2, 2), V = random_matrix(Nk, 4, 3),
                  dO = random_matrix(Nq, 4, 4);
-    const Mask mask{causal, Nq, Nk};
+    Mask mask{causal, Nq, Nk};
+    mask.dropout.kept = GENERATE(256, 200);
     const Result forward = attention(Q, K, V, 0.5, mask);
     const Gradients all = attention_gradient(Q, K, V, dO, 0.5, mask);
     const Eigen::VectorXi rows = Eigen::VectorXi::LinSpaced(Nq, 0, Nq - 1),
@@ -307,7 +326,7 @@ TEST_CASE("gradients from O and L are the same, as parts of rows and keys too") 
     CHECK(near(of_keys.dK, all.dK(some, Eigen::all)));
     CHECK(near(of_keys.dV, all.dV(some, Eigen::all)));
 
-    // The sizes of their terms: one by one.
+    // The sizes of their terms: one by one, and as large as without dropout where it takes them.
     const Vector S = 0.5 * Q * K.row(9).transpose();
     double dV = 0, dK = 0;
     for (int i = 0; i < Nq; ++i) {
@@ -315,8 +334,9 @@ TEST_CASE("gradients from O and L are the same, as parts of rows and keys too") 
         const double P = std::exp(S[i] - forward.L[i]);
         const double dP = std::abs(dO.row(i).dot(V.row(9))),
                      D = dO.row(i).cwiseProduct(forward.O.row(i)).norm();
-        dV += std::pow(P * dO.row(i).norm(), 2);
-        dK += std::pow(0.5 * P * (dP + D) * Q.row(i).norm(), 2);
+        const double weight = mask.dropout.keeps(i, 9) ? 256.0 / mask.dropout.kept : 1;
+        dV += std::pow(P * weight * dO.row(i).norm(), 2);
+        dK += std::pow(0.5 * P * (weight * dP + D) * Q.row(i).norm(), 2);
     }
     CHECK(near(whole.dV_terms[9], std::sqrt(dV)));
     CHECK(near(whole.dK_terms[9], std::sqrt(dK)));

@@ -247,9 +247,16 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     CHECK(number(hopper, documents) == 68);
     ProblemLabel columns = problem_of(256, 8192);
     columns.features.columns = "prefix";
-    CHECK(number(hopper, columns) == 62);
+    CHECK(number(hopper, columns) == 96);
+    CHECK(number(elsewhere, columns) == 62);
     columns.pass = Pass::backward;
     CHECK(number(hopper, columns) == 69);
+    ProblemLabel dropout = problem_of(256, 8192);
+    dropout.features.dropout = {230, 1};
+    CHECK(number(hopper, dropout) == 64);
+    dropout.pass = Pass::backward;
+    CHECK(number(hopper, dropout) == 97);
+    CHECK(number(elsewhere, dropout) == -1);
     ProblemLabel requests = problem_of(1, 8192);
     requests.features.lengths = "100,8192";
     CHECK(number(hopper, requests) == 80);

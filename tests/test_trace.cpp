@@ -168,7 +168,7 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
         CHECK(static_cast<std::uint64_t>(std::count_if(visits.begin(), visits.end(), [](const Visit& v) {
                   return v.tile.masked;
               })) == trace.counters.masked_tiles);
-        if (stage.pass == Pass::backward) return;  // below
+        if (stage.pass == Pass::backward || stage.number == 95) return;  // below; tiles in pairs
 
         const simt::Tile size = visits.front().tile;
         const bool packed = stage.number >= 7 && is_decoding(stage.shows_in);
@@ -239,8 +239,8 @@ TEST_CASE("trace: kernels of gradients visit each tile that sees a key, and mask
 
 TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[trace][ladder]") {
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
-        // Of rounded copies in the workspace a trace does not know the rows.
-        if (stage.products != Products::of_16_bits) return;
+        // Of rounded copies in the workspace a trace does not know the rows. 95's products are of two tiles.
+        if (stage.products != Products::of_16_bits || stage.number == 95) return;
         // 00 multiplies by V in another kernel; of gradients no product is P V
         const bool multiplies_elsewhere = stage.number == 0 || stage.pass == Pass::backward;
         bool rows_and_keys_once = true, all_values = true;

@@ -1106,6 +1106,28 @@ def counters_of_elements(f):
            "Each element has one byte of one of the four words that Philox makes of it.")
 
 
+@figure("97-lanes", "The lanes of S transposed that need the bytes of a counter")
+def lanes_of_a_counter(f):
+    size, left, top, g, t = 12.3, 26, 34, 2, 1
+    f.text(left, 14, "keys 0 to 15: warp 0", bold=True)
+    f.text(left + size * 16, 14, "keys 16 to 31: warp 1", bold=True)
+    for row in range(17):
+        f.line((left, top + size * row), (left + size * 32, top + size * row), color="grid")
+    for key in range(33):
+        f.line((left + size * key, top), (left + size * key, top + size * 16), color="grid" if key % 16 else "faint")
+    for row in (g, g + 1, g + 8, g + 9):
+        f.text(left - 4, top + size * row + 10, str(row), size=SMALL, anchor="end")
+        for key in range(32):
+            if key % 8 // 2 == t:
+                f.cell(left + size * key, top + size * row, size, size, str(4 * (key % 8) + row % 8 // 2),
+                       WARPS[key // 16 * 2 + key % 2], 0.45 if row % 8 == g else 0.15, size=SMALL)
+    for key in (2, 10, 18, 26):
+        f.text(left + size * key + size / 2, top - 4, str(key), "faint", SMALL, "middle")
+    f.note(top + size * 16 + 22, "Queries are rows here. The 16 strong cells share the counter (key 2, row 2), the 16 pale ones the "
+           "counter (key 2, row 3). Each has the number of the lane that holds it in S transposed. These two counters of every "
+           "16 rows are all that the four lanes need.")
+
+
 @figure("61-packed", "The tiles and blocks of three documents in one sequence")
 def packed_documents(f):
     tile, left, top, scale, begin = 64, 96, 22, 0.9, 0
@@ -1372,6 +1394,66 @@ def gaps_of_columns(f):
     f.note(304, "Each column is a key tile, from the first query tile to the last. Numbers are those that a block counts: it turns "
            "a number into a tile by adding the sizes of the gaps that begin at or before it. Orange tiles are masked. Tiles "
            "before the diagonal are no gap; the range of the loop begins after them.")
+
+
+@figure("95-union", "The lists of two rows of tiles, and the pairs of key tiles that their block copies")
+def union_of_lists(f):
+    size, left, top = 26, 96, 22
+    rows = ("f....f..p.", "..f..f...p")
+    colors = {"f": "shared", "p": "own"}
+    f.text(left, 14, "key tiles", bold=True)
+    for i, row in enumerate(rows):
+        f.text(0, top + size * i + 18, f"warpgroup {i}")
+        for j, kind in enumerate(row):
+            f.cell(left + size * j, top + size * i, size, size, str(j), colors.get(kind), 0.35, "text" if kind != "." else "faint",
+                   SMALL, line="faint" if kind != "." else "grid", dashed=kind == ".")
+    union = [j for j in range(len(rows[0])) if any(row[j] != "." for row in rows)]
+    y = top + size * 2 + 34
+    f.text(left, y - 8, "slots", bold=True)
+    for n in range(0, len(union) + 1, 2):
+        x = left + 78 * n / 2
+        for t, j in enumerate((union + [None])[n:n + 2]):
+            for i, row in enumerate(rows):
+                kind = "." if j is None else row[j]
+                f.cell(x + size * t, y + size * i, size, size, "0" if j is None else str(j), colors.get(kind),
+                       0.35 if kind != "." else 0.25, "text" if kind != "." else "faint", SMALL, line="faint", dashed=kind == ".")
+    for i in range(2):
+        f.text(0, y + size * i + 18, f"warpgroup {i}")
+    for x, color, words in ((0, "shared", "full, no test"), (122, "own", "partial, bits"), (240, None, "hidden, no bit set")):
+        f.box(x, y + 66, 13, 13, color, 0.35, dashed=not color, line="faint")
+        f.text(x + 18, y + 77, words, size=SMALL)
+    f.note(y + 102, "The producer copies the tiles that either row lists, in the order of their numbers, two to a slot. Both "
+           "warpgroups compute both tiles of each slot; what a warpgroup does not list is hidden from its rows. An odd number "
+           "of tiles leaves half a slot, which a copy past the last key fills with zeros.")
+@figure("96-intervals", "A key tile's intervals of rows, what they have in common, and the class of four query tiles")
+def intervals_of_keys(f):
+    left, top, width, height, count = 40, 42, 26, 15, 16
+    keys = [((2 if key < 3 else 3, 12), (9, 11) if key > 3 else None) for key in range(6)]
+    f.text(0, 16, "row", "faint", SMALL)
+    f.text(left, 16, "six keys of a tile", size=SMALL, bold=True)
+    for row in range(count):
+        f.text(left - 10, top + height * row + 12, str(row), "faint", SMALL, "end")
+    for key, ((begin, end), gap) in enumerate(keys):
+        for row in range(count):
+            x, y = left + width * key, top + height * row
+            in_gap = gap is not None and gap[0] <= row < gap[1]
+            seen = begin <= row < end and not in_gap
+            f.box(x, y, width, height, "pink" if in_gap else "shared" if seen else None, 0.4, line="grid")
+    x = left + width * 6 + 18
+    for n, (name, (begin, end), color) in enumerate((("hull", (2, 12), "shared"), ("common", (3, 12), "own"),
+                                                     ("gaps", (9, 11), "pink"))):
+        f.text(x + 44 * n + 13, top - 8, name, color, SMALL, "middle")
+        f.box(x + 44 * n + 6, top + height * begin, 14, height * (end - begin), color, 0.5)
+    x += 138
+    f.text(x, 16, "query tile", size=SMALL, bold=True)
+    for tile, words in enumerate(("0: cut", "1: full", "2: gaps", "3: skipped")):
+        y = top + height * 4 * tile
+        f.line((left, y), (x + 66, y), color="text", thick=1.6)
+        f.text(x, y + 34, words, "faint" if tile == 3 else "text", SMALL, bold=tile < 3)
+    f.line((left, top + height * count), (x + 66, top + height * count), color="text", thick=1.6)
+    f.note(top + height * count + 22, "Blue rows see the key, pink ones are its gap. Query tile 0 is not within what the six intervals have in "
+           "common, so its scores are tested; tile 1 is. Tile 2 is, too, but meets the hull of the gaps. Tile 3 does not "
+           "meet the hull of the intervals: its block never copies these keys.")
 
 
 # --- The backward pass -----------------------------------------------------------------------------------------------

@@ -180,8 +180,8 @@ def by_problem(results):
 
 
 def part_of(number):
-    """The first number of a stage's part: tens are parts, but for 85 to 89."""
-    return 85 if 85 <= number < 90 else number // 10 * 10
+    """The first number of a stage's part: tens are parts, and from 80 on fives are."""
+    return number // 10 * 10 if number < 80 else number // 5 * 5
 
 
 def telling_problem(problems, regime):

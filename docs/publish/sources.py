@@ -215,9 +215,9 @@ class Sources:
         """Where the stages of a part were timed, all in one run: in the newest recording of all stages, unless one of
         them was changed afterwards and a newer whole one has them and their parents as they are. None if none of them
         was timed there."""
-        if number >= 90:
+        if 90 <= number < 95:
             return self.ablations
-        own = self.of_part(self.stage(number).part)
+        own = self.of_part(records.part_of(number))
         part = own + [self.stages[stage.parent] for stage in own if stage.parent >= 0]
         found = self.recorded
         if found and self.changed_since(found, part):

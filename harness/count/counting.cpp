@@ -133,7 +133,7 @@ Case telling_case(const Stage& stage) {
     if (regime.ends_with("wide")) c.shape.d = 256;
     if (regime.ends_with("window")) c.features.window = {99, 0};
     if (regime == "tiles") c.features.tiles = "diagonal_and_random";
-    if (regime == "dropout") c.features.dropout = {230, 1};
+    if (regime.ends_with("dropout")) c.features.dropout = {230, 1};
     if (regime == "column-bounds") c.features.columns = "documents";
     if (regime.ends_with("packed")) c.features.documents = "200,40,272";
     if (regime == "ragged" || regime == "paged" || regime == "prefix") {

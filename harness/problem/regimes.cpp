@@ -300,7 +300,9 @@ const std::vector<Regime>& regimes() {
                                                          in_window(self_attention(2, 16, 8192, false), 4096)},
         by_columns{with_columns(self_attention(2, 16, 8192, false), "documents"),
                    with_columns(self_attention(2, 16, 8192, false), "shared_question")},
-        in_documents{packed(self_attention(1, 16, 16384, true), 16), packed(grouped_16k, 6)};
+        in_documents{packed(self_attention(1, 16, 16384, true), 16), packed(grouped_16k, 6)},
+        with_dropped{with_dropout(self_attention(2, 16, 8192, false)),
+                     with_dropout(self_attention(1, 16, 16384, true))};
     static const std::vector<Regime> list{
         {"train", "16k tokens in sequences of 2k, 16 heads of 128", {self_attention(8, 16, 2048, false)}},
         {"long", "one sequence of 16k, 4 heads of 128", {self_attention(1, 4, 16384, false)}},
@@ -358,8 +360,8 @@ const std::vector<Regime>& regimes() {
           with_tiles("dilated")}},
         {"dropout",
          "16 heads of 128: dropout of 0.1 in two sequences of 8k, and in one of 16k under a causal mask",
-         {with_dropout(self_attention(2, 16, 8192, false)),
-          with_dropout(self_attention(1, 16, 16384, true))}},
+         with_dropped},
+        {"backward-dropout", "the gradients of dropout", with_dropped, false, Pass::backward},
         {"prefix",
          "decode for 64 requests whose first 8k or 1k keys are the same, read once or not; 256 more for each",
          {with_prefix(8 << 10, true), with_prefix(8 << 10, false), with_prefix(1 << 10, true),

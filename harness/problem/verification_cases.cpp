@@ -261,13 +261,13 @@ std::vector<Case> packed_corners(int d, const Tiling& t, Pass pass) {
 
 /// Requests of lengths next to those of tiles, of one key and of none, first, last and between others; and
 /// rows of a draft that see none of its keys. On machines whose blocks take one tile, several requests or a
-/// part of one; in pages below, at and above the size of a tile.
+/// part of one, also in long shares; in pages below, at and above the size of a tile.
 std::vector<Case> cache_corners(int d, const Tiling& t, bool in_pages) {
     const std::string edges = fmt::format("0,1,{},{},0,{},{},2", t.Bc - 1, t.Bc, t.Bc + 1, 2 * t.Bc),
-                      one_long = fmt::format("0,1,{},0", 9 * t.Bc + 5), none = "0,0,0";
+                      one_long = fmt::format("0,1,{},0", 9 * t.Bc + 5), all_long = std::to_string(9 * t.Bc);
     constexpr int page_sizes[] = {16, 1, 256, 64, 2, 128};
     std::vector<Case> cases;
-    for (const auto& [B, lengths] : {std::pair{8, edges}, {4, one_long}, {3, none}}) {
+    for (const auto& [B, lengths] : {std::pair{8, edges}, {4, one_long}, {3, "0,0,0"}, {4, all_long}}) {
         for (const int multiprocessors : {1, 3, 8, 132}) {
             for (const int Nq : {1, 5}) {
                 Case& c = cases.emplace_back();

@@ -1,5 +1,5 @@
 /// @file
-/// Even shares of the key tiles of all requests, each of which has its own number of keys.
+/// Even shares of the work of all requests, each of which has its own number of keys.
 #pragma once
 
 #include <algorithm>
@@ -36,9 +36,10 @@ inline std::vector<int> keys_of_requests(const Counted& p) {
     return keys;
 }
 
-/// The work of one launch, whose blocks take even shares of the key tiles of requests with so many keys each.
-/// `goes_on`: each row of a query tile begins with a key before the first of these. Query tiles have Br rows:
-/// 16, which the warps share, or 64, of which each has its own.
+/// The work of one launch, whose blocks take even shares of the query tiles of requests with so many keys
+/// each: of a place for each key tile and, in long shares, two for beginning with a query tile. `goes_on`:
+/// each row of a query tile begins with a key before the first of these. Query tiles have Br rows: 16, which
+/// the warps share, or 64, of which each has its own.
 template <class F>
 Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, int Bc, F&& extras_of,
                       bool goes_on = false, int Br = 16) {
@@ -55,6 +56,8 @@ Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, 
         total += Count(Hkv * Tr * Tc[b]);
     }
     const Count blocks = std::min<Count>(grid, total);
+    const int start = total < 16 * blocks ? 0 : 2;
+    total += Count(start * Hkv * Tr * B);
 
     // A look at the first n requests: a lane for each, 32 at a time, whose prefix sum takes five shuffles.
     // One more tells all lanes the sum of all, or of those before the request that is found.
@@ -75,15 +78,18 @@ Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, 
         for (int r = 0; r < Hkv * Tr; ++r) {
             const int first_row = r % Tr * Br, seen = (seen_by(own, group, first_row + Br - 1) + Bc - 1) / Bc;
             Count parts = 0;
-            for (int begin = 0; begin < Tc[b];) {
+            for (int place = 0; place < start + Tc[b];) {
                 while (total * (block + 1) / blocks <= t) ++block;
-                const int end =
-                    static_cast<int>(std::min<Count>(Tc[b], begin + total * (block + 1) / blocks - t));
-                Visit piece =
-                    visit(own, Br, Bc, group, first_row, begin, std::max(begin, std::min(end, seen)), true);
+                const int left = static_cast<int>(total * (block + 1) / blocks - t);  // of the share
+                const int begin = std::max(0, place - start), end = std::min(Tc[b], place + left - start);
                 look(B);
                 look(b + 1);
                 if (has_lengths) load_bytes += 128 * 4;  // each thread reads the length of the request
+                t += Count(end + start - place);
+                place = end + start;
+                if (end <= begin) continue;  // the share ends before a key tile
+                Visit piece =
+                    visit(own, Br, Bc, group, first_row, begin, std::max(begin, std::min(end, seen)), true);
                 const ShareExtras extras = extras_of(own, piece, begin);
                 load_bytes += extras.load_bytes;
                 shuffles += extras.shuffles;
@@ -100,8 +106,6 @@ Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, 
                     parts += 1;
                     rows_of_parts += piece.queries;
                 }
-                t += Count(end - begin);
-                begin = end;
             }
             if (parts == 0) continue;
             const Visit whole = visit(own, Br, Bc, group, first_row, 0, Tc[b], true);
@@ -157,7 +161,8 @@ inline std::vector<Case> cases_with_lengths() {
                     {{2, 6, 2, 9, 500, 128}, "500,5"},
                     {{2, 4, 1, 1, 640, 256}, "0,640"},
                     {{70, 2, 1, 1, 200, 64}, "200,0,130,3,64"},
-                    {{3, 2, 2, 1, 400, 64}, "0,0,0"}};
+                    {{3, 2, 2, 1, 400, 64}, "0,0,0"},
+                    {{15, 2, 2, 1, 2048, 64}, "2048,0,700,1,129"}};  // long shares
     std::vector<Case> cases;
     for (const bool causal : {false, true}) {
         for (const auto& [shape, lengths] : problems)

@@ -239,29 +239,34 @@ struct QueryTile {
 
 constexpr int past_all = std::numeric_limits<int>::max();  // past every key tile
 
-/// All key tiles in one line: request by request, head by head, query tile by query tile. Each block takes
-/// an equal share of it.
+/// All query tiles in one line: request by request, head by head. Each has `start` places, for what it costs
+/// a block to begin and end with one, and then a place for each key tile. Each block takes an equal share.
 template <int d>
 struct Line {
-    int Tr, total, blocks;  // query tiles of a head, all key tiles, and the blocks that take some of them
+    int start = 0;          // places of a query tile before its key tiles
+    int Tr, total, blocks;  // query tiles of a head, all places, and the blocks that take some of them
 
     __device__ explicit Line(const Problem& p)
         : Tr(ceil_div(PackedRow::count(p), Br)), total(find(p, past_all).begin) {
         blocks = min(static_cast<int>(gridDim.x), total);
+        if (total < 16 * blocks) return;  // short shares end where query tiles do
+        start = 2;
+        total += start * p.B * p.Hkv * Tr;
     }
-    /// The first key tile of a block's share: total block / blocks
+    /// The first place of a block's share: total block / blocks
     __device__ int begin(int block) const { return total / blocks * block + total % blocks * block / blocks; }
 
     struct Request {
-        int b, begin;  // of its key tiles
+        int b, begin;  // of its places
     };
-    /// The request that tile t of the line belongs to; the end of the line if t is past it. A lane counts the
-    /// key tiles of one request, and adds those of the lanes before it.
+    /// The request that place t of the line belongs to; the end of the line if t is past it. A lane counts
+    /// the places of one request, and adds those of the lanes before it.
     __device__ Request find(const Problem& p, int t) const {
         const int lane = threadIdx.x % 32;
         int begin = 0;
         for (int first = 0; first < p.B; first += 32) {
-            const int b = first + lane, own = b < p.B ? p.Hkv * Tr * key_tiles<d>(keys_of(p, b)) : 0;
+            const int b = first + lane;
+            const int own = b < p.B ? p.Hkv * Tr * (start + key_tiles<d>(keys_of(p, b))) : 0;
             int end = begin + own;
             for (int n = 1; n < 32; n *= 2) {
                 const int before = __shfl_up_sync(~0u, end, n) - begin;
@@ -274,11 +279,11 @@ struct Line {
         return {p.B, begin};
     }
 
-    /// The query tile that tile t of the line belongs to
+    /// The query tile that place t of the line belongs to
     __device__ QueryTile tile(const Problem& p, int t) const {
         const auto [b, first] = find(p, t);
-        const int Nk = keys_of(p, b), Tc = key_tiles<d>(Nk), r = (t - first) / Tc;
-        return {b, r / Tr, r % Tr, Nk, Tc, first + r * Tc};
+        const int Nk = keys_of(p, b), Tc = key_tiles<d>(Nk), places = start + Tc, r = (t - first) / places;
+        return {b, r / Tr, r % Tr, Nk, Tc, first + r * places + start};
     }
 };
 
@@ -427,9 +432,9 @@ __global__ void __launch_bounds__(threads, 1) attention(const Problem p) {
         const int t = line.begin(blockIdx.x) + done, end = min(line.total, line.begin(blockIdx.x + 1));
         if (t >= end) return;
         const QueryTile tile = line.tile(p, t);
-        const int first = t - tile.begin, last = min(tile.Tc, end - tile.begin);
-        take<T, d>(shared_memory<Shared<T, d>>(), p, line, tile, first, last);
-        done += last - first;
+        const int first = max(0, t - tile.begin), last = min(tile.Tc, end - tile.begin);
+        if (first < last) take<T, d>(shared_memory<Shared<T, d>>(), p, line, tile, first, last);
+        done += min(tile.begin + tile.Tc, end) - t;
     }
 }
 

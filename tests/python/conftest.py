@@ -49,18 +49,19 @@ def reference(q, k, v, causal=False, scale=None, window=None, seen=None):
     return P / np.where(l == 0, 1, l) @ v, L
 
 
-def reference_gradients(q, k, v, do, causal=False, window=None, seen=None):
-    """dQ, dK and dV in double precision, by the formulas of standard attention."""
+def reference_gradients(q, k, v, do, causal=False, window=None, seen=None, weights=1):
+    """dQ, dK and dV in double precision, by the formulas of standard attention; `weights` multiply P, as dropout does."""
     if seen is None:
         seen = visible(q.shape[2], k.shape[2], causal, window)
-    O, L = reference(q, k, v, seen=seen)
+    _, L = reference(q, k, v, seen=seen)
     q, k, v, do = (x.astype(np.float64) for x in (q, k, v, do))
     heads, group, scale = k.shape[1], q.shape[1] // k.shape[1], q.shape[-1] ** -0.5
     k, v = (x.repeat(group, axis=1) for x in (k, v))
     P = np.exp(np.where(seen, q @ k.swapaxes(-1, -2) * scale - L[..., None], -np.inf))
-    dS = P * (do @ v.swapaxes(-1, -2) - (do * O).sum(-1, keepdims=True)) * scale
+    dP, P_V = weights * (do @ v.swapaxes(-1, -2)), weights * P
+    dS = P * (dP - (do * (P_V @ v)).sum(-1, keepdims=True)) * scale
     of_group = lambda x: x.reshape(x.shape[0], heads, group, *x.shape[2:]).sum(2)
-    return dS @ k, of_group(dS.swapaxes(-1, -2) @ q), of_group(P.swapaxes(-1, -2) @ do)
+    return dS @ k, of_group(dS.swapaxes(-1, -2) @ q), of_group(P_V.swapaxes(-1, -2) @ do)
 
 
 def relative(got, expected):

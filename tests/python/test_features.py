@@ -129,6 +129,9 @@ def test_dropout(problem, share, causal, seed):
     assert kept.shape == (2, 4, 70, 90) and abs(kept.mean() - rate) < 5 * (rate * (1 - rate) / kept.size) ** 0.5
     got = flash_ladder.attention(q, k, v, causal=causal, dropout_p=share, seed=seed, return_lse=True, backend="checked")
     agrees(got, softmax(q, k, v, visible(70, 90, causal, None), kept / rate))
+    gradients = flash_ladder.attention_backward(q, k, v, *got, q, causal=causal, dropout_p=share, seed=seed, stage=97)
+    for result, exact in zip(gradients, reference_gradients(q, k, v, q, causal, weights=kept / rate)):
+        assert relative(result, exact) < 2e-3
     # An element's place is all that counts, next to the seed.
     assert (flash_ladder.dropout_mask((1, 2, 9, 33), share, seed) == kept[:1, :2, :9, :33]).all()
     assert (flash_ladder.dropout_mask((2, 4, 70, 90), share, seed ^ 1) != kept).any()
@@ -221,7 +224,9 @@ def test_questions_about_stages_with_features():
     assert flash_ladder.default_stage(shape, tiles="dilated") == "63_tile_lists"
     assert flash_ladder.default_stage(shape, causal=True, dropout_p=0.1) == "64_dropout"
     for stage, features in ((61, documents), (62, {"columns": "random"}), (69, {"columns": "random"}),
+                            (96, {"columns": "random"}),
                             (80, {"seqused": [70]}), (63, {"tiles": "random"}), (64, {"dropout_p": 0.3, "seed": 5}),
+                            (97, {"dropout_p": 0.3, "seed": 5}),
                             (81, {"seqused": [70], "page_size": 16}), (82, {"page_size": 16, "prefix": 64})):
         assert flash_ladder.verify(stage, shape=shape, **features)[0]["passed"] == 1
         with pytest.raises(ValueError, match="05_causal_skip does not take "):
@@ -248,8 +253,10 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
          lambda: flash_ladder.attention(q, k, v, tiles=tiles, **dropout)),
         ("64_dropout does not take a sliding window",
          lambda: flash_ladder.attention(q, k, v, window=(3, -1), stage=64, **dropout)),
-        ("no stage computes its gradients with dropout at head dimension 64",
-         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, **dropout)),
+        ("55_split_queries does not take dropout",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=55, **dropout)),
+        ("97_dropout_gradients does not take a sliding window",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=97, window=(3, -1), **dropout)),
         ("no stage computes its gradients with lists of tiles at head dimension 64",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, tiles=tiles)),
         ("no stage computes attention with dropout at head dimension 256",

@@ -93,11 +93,11 @@ def test_what_no_stage_takes_is_left_out_and_counted(run, tmp_path):
     counts = {name: record[name] for name in ("kind", "commit", "gpu", "collected", "passed", "failed", "skipped")}
     assert counts == {"kind": "peer-tests", "commit": "abc", "gpu": "a GPU", "collected": 18, "passed": 3, "failed": 0,
                       "skipped": 2}
-    assert record["left_out"] == {"gradients with dropout": 6, "head dimension 59": 2, "rotary embedding": 2,
+    assert record["left_out"] == {"a dropout mask as output": 6, "head dimension 59": 2, "rotary embedding": 2,
                                   "gradients of packed sequences at head dimension 64": 1,
                                   "gradients of windows at head dimension 64": 1, "a cache of head dimension 32": 1}
     assert "18 tests collected: 3 passed, 0 failed, 2 skipped" in done.stdout
-    assert "left out:       6 for gradients with dropout" in done.stdout
+    assert "left out:       6 for a dropout mask as output" in done.stdout
 
 
 def test_a_failure_fails_and_a_sample_is_a_part(run, tmp_path):

@@ -6,9 +6,9 @@ What no stage takes is refused and never ignored; conftest.py leaves its tests o
 import flash_ladder
 from flash_ladder import torch as ladder
 
-#: What a test may ask for that no function here has, by the name of its parameter. Each test with dropout also computes
-#: gradients, and takes the mask of that project's own layout from its output.
-MISSING = {"dropout_p": "gradients with dropout", "alibi": "ALiBi", "softcap": "softcap", "rotary_fraction": "rotary embedding",
+#: What a test may ask for that no function here has, by the name of its parameter. Each test with dropout takes
+#: the mask, in that project's own layout, from its output.
+MISSING = {"dropout_p": "a dropout mask as output", "alibi": "ALiBi", "softcap": "softcap", "rotary_fraction": "rotary embedding",
            "has_leftpad": "a cache that begins with padding"}
 #: and by a word in the test's name
 MISSING_IN_NAME = {"generator": "arguments of their extension", "num_splits": "arguments of their extension",
