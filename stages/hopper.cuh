@@ -662,14 +662,16 @@ __device__ __forceinline__ void stmatrix_transposed(T* row, const std::uint32_t 
 // What the CPU counts, and `lab trace` shows.
 
 /// note_tile() of device.cuh by one warpgroup of several: it folds key tile j, of so many keys, into `rows`
-/// query rows from first_row on. All of its threads execute it.
+/// query rows from first_row on, in which those of `group` heads may alternate. All of its threads execute
+/// it.
 template <int keys, int rows = 64>
 __device__ __forceinline__ void note_tile([[maybe_unused]] int b, [[maybe_unused]] int h,
                                           [[maybe_unused]] int first_row, [[maybe_unused]] int j,
-                                          [[maybe_unused]] bool masked) {
+                                          [[maybe_unused]] bool masked, [[maybe_unused]] int group = 1) {
 #ifndef __CUDACC__
     simt::note_tile({.batch = b,
                      .head = h,
+                     .group = group,
                      .query_tile = first_row / rows,
                      .key_tile = j,
                      .rows = rows,

@@ -212,7 +212,7 @@ def flex(query, key, value, causal, window, columns=None, documents=None, tiles=
     config = importlib.import_module("torch._functorch.config")  # which nothing else may have loaded
     config.donated_buffer = False  # gradients are computed again and again of one graph
     torch._dynamo.reset()  # after a few sizes it would compile no more, and run PyTorch's unfused form instead
-    mask = None
+    mask, options = None, {}
     rows, keys = query.shape[2], key.shape[2]
     left, right = window[0], 0 if causal else window[1]
     if columns:
@@ -237,12 +237,13 @@ def flex(query, key, value, causal, window, columns=None, documents=None, tiles=
     if tiles:
         dense = dense_mask(tiles, rows, keys)
         mask = create_block_mask(lambda batch, head, row, key: dense[row, key], None, None, rows, keys, device="cuda",
-                                 BLOCK_SIZE=64)  # as these tiles
+                                 BLOCK_SIZE=64)  # as these tiles, which its own tiles may not exceed
+        options = {"BLOCK_M": 64, "BLOCK_N": 64}
     elif columns or documents or (left, right) != (None, None):
         mask = create_block_mask(sees, None, None, rows, keys, device="cuda")
     compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
     gqa = query.shape[1] != key.shape[1]
-    return lambda: compiled(query, key, value, block_mask=mask, enable_gqa=gqa)
+    return lambda: compiled(query, key, value, block_mask=mask, enable_gqa=gqa, kernel_options=options)
 
 
 def pool_of(keys, page_size):
