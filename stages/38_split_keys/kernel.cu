@@ -18,9 +18,8 @@ struct Tile {
     static constexpr int producer_registers = groups == 3 ? 32 : 40;
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
-    static constexpr int Bc = d <= 128 ? 128 : 64;
-    static constexpr bool turns = d <= 128;        // at d = 256 exponentials take a small part of the time
-    static constexpr int depth = d == 64 ? 4 : 2;  // slots of K and V: stages of the pipeline
+    static constexpr int Bc = 128;
+    static constexpr int depth = d == 64 ? 6 : 3;  // slots of K and V, also where 36 has another Q, and O
 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
@@ -317,12 +316,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
 
     claim_registers<Tile<d>::consumer_registers>();
     const int g = group - 1;
-    const auto wait_turn = [&] {
-        if (Tile<d>::turns) named_barrier_sync(1 + g, 256);
-    };
-    const auto pass_turn = [&] {  // the next warpgroup's
-        if (Tile<d>::turns) named_barrier_arrive(1 + (g + 1) % groups, 256);
-    };
+    const auto wait_turn = [&] { named_barrier_sync(1 + g, 256); };
+    const auto pass_turn = [&] { named_barrier_arrive(1 + (g + 1) % groups, 256); };  // the next warpgroup's
     if (g == groups - 1) pass_turn();  // the first turn is warpgroup 0's
     int k = 0;
     for_each_tile([&](int tile, int b, int h_kv, int i, int first, int last) {
@@ -467,7 +462,7 @@ std::size_t workspace_bytes(const Shape& s, int sm_count) {
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(
     forward, Dims, .number = 38, .name = "split_keys", .parent = 37,
-    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2}),
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 6}, {128, 128, 3}),
     .change = "even shares of the keys for all blocks; a second kernel merges the parts of a query tile",
     .shows_in = "draft", .diff_budget = 180, .workspace_bytes = workspace_bytes);
 
