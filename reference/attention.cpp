@@ -52,7 +52,7 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, con
         Block P = Block::Zero(n, keys);
         for (Eigen::Index i = 0; i < n; ++i) {
             const int row = rows[first + i], from = mask.first(row) - begin;
-            if (mask.visible(row) == 0) continue;
+            if (!mask.sees_keys(row)) continue;
             const int count = mask.end(row) - mask.first(row);
             auto s = S.row(i).segment(from, count);
             s = stored((static_cast<Real>(scale) * s).eval());
@@ -127,7 +127,7 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
         for (Eigen::Index i = 0; i < n; ++i) {
             const Eigen::Index begin = from(i), count = seen(i);
             const int row = part.rows[first + i];
-            if (count == 0 || mask.visible(row) == 0) continue;
+            if (count == 0 || !mask.sees_keys(row)) continue;
             auto s = S.row(i).segment(begin, count);
             auto p = P.row(i).segment(begin, count);
             s *= static_cast<Real>(scale);
@@ -213,6 +213,13 @@ int Mask::visible(int row) const {
     const bool some_hide = !hidden.empty() || !tiles.empty();
     for (int key = first(row); some_hide && key < end(row); ++key) seen -= hides(row, key);
     return seen;
+}
+
+bool Mask::sees_keys(int row) const {
+    for (int key = first(row), last = end(row); key < last; ++key) {
+        if (!hides(row, key)) return true;
+    }
+    return false;
 }
 
 Result attention(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V, double scale,

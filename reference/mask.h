@@ -58,6 +58,8 @@ struct Mask {
     }
     /// How many keys it sees.
     int visible(int row) const;
+    /// Does it see any? Found at the first one, where counting them all would take Nk steps.
+    bool sees_keys(int row) const;
 };
 
 }  // namespace reference

@@ -133,6 +133,7 @@ TEST_CASE(
             O += weight(key) * V.row(key).transpose();
         }
         CHECK(mask.visible(row) == seen);
+        CHECK(mask.sees_keys(row) == (seen > 0));
         CHECK((seen == 0) == (row == 3));
         for (int key = 0; key < Nk && seen > 0; ++key) dV.row(key) += weight(key) / l * dO.row(row);
         CHECK(near(result.L[row], std::log(l)));

@@ -130,7 +130,7 @@ EightBitAttention::EightBitAttention(const EightBitHead& head, const Eigen::Vect
         std::vector<int> firsts(n), ends(n);  // of the keys that a row sees
         for (Eigen::Index i = 0; i < n; ++i) {
             const int row = rows[first_row + i];
-            if (mask.visible(row) > 0) firsts[i] = mask.first(row), ends[i] = mask.end(row);
+            if (mask.sees_keys(row)) firsts[i] = mask.first(row), ends[i] = mask.end(row);
             for (Eigen::Index c = 0; c < d; ++c) q.set(i, c, static_cast<float>(Q.numbers(first_row + i, c)));
         }
         const int end = *std::max_element(ends.begin(), ends.end());

@@ -41,7 +41,7 @@ std::string report_impossible(const Case& c, const Outputs& outputs) {
     std::vector<bool> row_sees_keys;  // (B, H, Nq)
     for (int head = 0; head < c.shape.B * c.shape.H; ++head) {
         const reference::Mask mask = mask_of(c, head / c.shape.H, head % c.shape.H);
-        for (int row = 0; row < c.shape.Nq; ++row) row_sees_keys.push_back(mask.visible(row) > 0);
+        for (int row = 0; row < c.shape.Nq; ++row) row_sees_keys.push_back(mask.sees_keys(row));
     }
     std::vector<std::string> reports;
     for (const WrittenTensor& written : written_tensors(c, outputs)) {
