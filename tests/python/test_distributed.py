@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,41 @@ def torchrun(ranks, *program):
 def test_rings_are_the_attention_of_the_whole_sequence():
     ranks = min(GPUS, 8) if GPUS > 1 else 4
     assert "ok" in torchrun(ranks, TESTS / "ring_ranks.py")
+
+
+def test_the_example_of_the_page_runs(tmp_path):
+    section = (TESTS.parents[1] / "docs" / "python.md").read_text(encoding="utf-8").partition("\n## Several GPUs\n")[2]
+    example = textwrap.dedent(re.findall("(?:^    .*\n)+", section, re.M)[1])
+    assert example.startswith("from flash_ladder.distributed import")
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(f"""\
+        import os, torch, torch.distributed as dist
+        on_gpus = torch.cuda.device_count() > 1
+        dist.init_process_group("nccl" if on_gpus else "gloo")
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpus else torch.device("cpu")
+        if on_gpus:
+            torch.cuda.set_device(device)
+        random = torch.Generator(device).manual_seed(1)
+        q, k, v = (torch.randn(1, 2, 128, 64, device=device, generator=random).half() for _ in range(3))
+        """) + example + textwrap.dedent("""\
+        assert whole.shape == (1, 2, 128, 64)
+        dist.destroy_process_group()
+        """))
+    torchrun(2, program)
+
+
+def test_a_record_of_rings_keeps_its_other_lengths(tmp_path):
+    from measure_ring import merged, write
+    record = {"kind": "ring", "commit": "a", "gpu": "b", "ranks": 2, "torch": "c", "heads": [4, 2], "d": 64}
+    old = {**record, "date": "1", "rows": [{"name": "ring", "N": 64}, {"name": "ring", "N": 16}], "failed": {"x": "y"}}
+    new = {**record, "date": "2", "rows": [{"name": "ring", "N": 32}, {"name": "one GPU", "N": 64}], "failed": {}}
+    both = merged(old, new)
+    assert [(row["name"], row["N"]) for row in both["rows"]] == [("ring", 16), ("ring", 32), ("one GPU", 64)]
+    assert both["date"] == "2" and both["failed"] == {"x": "y"}
+    with pytest.raises(ValueError, match="commit is a in the file and z here: they must agree"):
+        merged(old, {**new, "commit": "z"})
+    write(both, tmp_path / "ring.json")
+    assert json.loads((tmp_path / "ring.json").read_text()) == both and len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_divided_context_trains_with_the_loss_of_one_device(tmp_path):
