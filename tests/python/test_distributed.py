@@ -73,12 +73,13 @@ def test_a_record_of_rings_keeps_its_other_lengths(tmp_path):
     assert json.loads((tmp_path / "ring.json").read_text()) == both and len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_divided_context_trains_with_the_loss_of_one_device(tmp_path):
+@pytest.mark.parametrize("ranks, context", [(2, 64), (3, 48)])
+def test_a_divided_context_trains_with_the_loss_of_one_device(tmp_path, ranks, context):
     out = tmp_path / "train.json"
-    said = torchrun(2, TESTS.parents[1] / "examples" / "train_gpt.py", "--tiny", *["--cpu"] * (GPUS < 2), "--steps", 4,
-                    "--context-parallel", 2, "--json", out)
+    said = torchrun(ranks, TESTS.parents[1] / "examples" / "train_gpt.py", "--tiny", *["--cpu"] * (GPUS < ranks),
+                    "--steps", 4, "--context", context, "--context-parallel", ranks, "--json", out)
     result = json.loads(out.read_text())
-    assert result["context_parallel"] == 2 and said.count("the losses differ") == 1
+    assert result["context_parallel"] == ranks and said.count("the losses differ") == 1
     assert result["largest_difference"] < 5e-3
     losses = result["runs"]["ladder"]["losses"]
     assert losses[0] - losses[-1] > 0.2  # it learns
@@ -91,8 +92,11 @@ def test_without_process_group_pytorch_says_what_to_call():
         ring_attention(x, x, x)
 
 
-def test_context_parallel_without_torchrun_is_refused():
-    done = subprocess.run([sys.executable, TESTS.parents[1] / "examples" / "train_gpt.py", "--context-parallel", "2"],
-                          env={**os.environ, "PYTHONPATH": str(Path(flash_ladder.__file__).parents[1])},
+@pytest.mark.parametrize("ranks, world, said", [(2, {}, "torchrun --nproc-per-node 2"), (
+    3, {"WORLD_SIZE": "3"}, "--context 64 does not divide into 6 chunks, two for each of 3 ranks")])
+def test_context_parallel_that_cannot_be_is_refused(ranks, world, said):
+    done = subprocess.run([sys.executable, TESTS.parents[1] / "examples" / "train_gpt.py", "--tiny", "--context-parallel",
+                           str(ranks)],
+                          env={**os.environ, **world, "PYTHONPATH": str(Path(flash_ladder.__file__).parents[1])},
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
-    assert done.returncode == 2 and "torchrun --nproc-per-node 2" in done.stdout
+    assert done.returncode == 2 and said in done.stdout
