@@ -164,13 +164,15 @@ def main():
     ranks = options.context_parallel
     if int(os.environ.get("WORLD_SIZE", 1)) != ranks:
         parser.error(f"--context-parallel {ranks}: start it as torchrun --nproc-per-node {ranks} {parser.prog} ...")
-    if ranks > 1:
-        torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
-        if device == "cuda":
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     tiny = options.tiny or device == "cpu"
     size, steps = (dict(TINY), options.steps or 30) if tiny else (dict(SMALL), options.steps or 400)
     size.update({name: given for name in ("context", "batch") if (given := getattr(options, name)) is not None})
+    if ranks > 1:
+        if size["context"] % (2 * ranks):
+            parser.error(f"--context {size['context']} does not divide into {2 * ranks} chunks, two for each of {ranks} ranks")
+        torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+        if device == "cuda":
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     problem = (size["batch"], size["heads"], size["heads"], size["context"], size["context"], 64)
     # On a CPU by default what is quickest there; no ring takes 40
     default = ["5", "40" if ranks == 1 else "41"] if device == "cpu" else [

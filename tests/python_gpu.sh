@@ -6,14 +6,15 @@
 #                                                     ring, on all GPUs of a host: the tests of ring attention, a
 #                                                     training that divides its context, and times: OUT/ring.json;
 #                                                     it needs LIMIT=590 and what `compile` has compiled; and fp8, a
-#                                                     prefill in 8 bits: OUT/fp8-prefill.json
+#                                                     prefill in 8 bits: OUT/fp8-prefill.json; or the name of one step
+#                                                     as the log has it: ring-times
 #
 # The Python is $PYTHON, or the first on PATH that has PyTorch. nanobind's wheel, if that Python has not nanobind, is
 # looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, and python.json, the record for
 # docs/results: the training of stages from the naive ones to the last rungs, the overhead of a call, tokens per second of
 # a Llama. A step that fails, or takes too long, does not keep the others from running, as long as some of $LIMIT [360]
 # seconds is left. Exits with 1 if one did. With the same BUILD a second call begins where the first one ended. LADDER_COMMIT
-# names the commit.
+# names the commit. LENGTHS=65536 times rings of these tokens alone; OUT/ring.json keeps its other lengths.
 set -u
 
 if [ $# -lt 1 ]; then
@@ -38,9 +39,9 @@ export PYTHONPATH="$build/python:$build/wheels${PYTHONPATH:+:$PYTHONPATH}"
 # shellcheck source=tests/steps.sh
 . "$root/tests/steps.sh"
 
-# A step, if it is wanted
+# A step, if it is wanted, by its name or its group's
 wanted_step() {
-    case $wanted in *" ${1%%-*} "*) step "$@" ;; esac
+    case $wanted in *" ${1%%-*} "* | *" $1 "*) step "$@" ;; esac
 }
 
 generator=
@@ -68,7 +69,8 @@ set -- "$python" -m torch.distributed.run --standalone --nproc-per-node
 export NCCL_NVLS_ENABLE=0
 wanted_step ring-tests 240 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python/test_distributed.py"
 wanted_step ring-train 60 "$@" 2 "$root/examples/train_gpt.py" --context-parallel 2 --steps 200 --json "$out/ring-train.json"
-wanted_step ring-times 420 "$@" gpu "$root/tests/python/measure_ring.py" --json "$out/ring.json"
+wanted_step ring-times 420 "$@" gpu "$root/tests/python/measure_ring.py" --json "$out/ring.json" \
+    ${LENGTHS:+--lengths "$LENGTHS"}
 wanted_step tests 80 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
 
 finish_steps

@@ -88,10 +88,14 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                   {"for_order", false},
                                                   {"last_of_part", false},
                                                   {"eight_bits", false},
+                                                  {"takes", ""},
                                                   {"counted_on", "--shape 1,2,2,512,512,64"},
                                                   {"counted_parent", nullptr}});
     CHECK(json["properties"][5]["counted_on"] == "--shape 1,2,2,512,512,64 --causal");
     CHECK(json["properties"][5]["counted_parent"] == "04_split_q");
+    CHECK(std::any_of(json["properties"].begin(), json["properties"].end(), [](const auto& stage) {
+        return stage["stage"] == "62_column_bounds" && stage["takes"] == "window columns";
+    }));
     REQUIRE(json["regimes"].size() == regimes().size());
     CHECK(json["regimes"][0] == nlohmann::json{{"regime", "train"},
                                                {"pass", "forward"},

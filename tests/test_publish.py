@@ -16,6 +16,7 @@ sys.dont_write_bytecode = True
 import counters  # noqa: E402
 import errors  # noqa: E402
 import fastest  # noqa: E402
+import package  # noqa: E402
 import parts  # noqa: E402
 import peer_tests  # noqa: E402
 import peers  # noqa: E402
@@ -39,6 +40,14 @@ class MarkdownTest(unittest.TestCase):
 
     def test_bytes(self):
         self.assertEqual([human_bytes(n) for n in (0, 1023, 1536, 50331648)], ["0 B", "1023 B", "1.5 KiB", "48 MiB"])
+
+
+class PackageTest(unittest.TestCase):
+    def test_what_combines_is_what_stages_take(self):
+        shown = package.features(HERE, Page("docs/python.md"))
+        self.assertIn("| `window`, `columns` | [62](../stages/62_column_bounds/README.md) (64, 128), [96](", shown)
+        self.assertIn("README.md) (64, 128) | [97](../stages/97_dropout_gradients/README.md) (64, 128) |", shown)
+        self.assertNotIn("[85]", shown)
 
 
 class PageTest(unittest.TestCase):

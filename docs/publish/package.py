@@ -1,8 +1,32 @@
-"""The Python package: what a call costs the host, what a model and a training gain, and ring attention on several GPUs."""
+"""The Python package: what combines in a call, what it costs the host, what a model and a training gain, and ring attention
+on several GPUs."""
 
 from blocks import NOT_RECORDED, block
 from markdown import table, titled
 from records import label
+
+# What `lab` calls it, as arguments of a call
+ARGUMENTS = {"window": ["window"], "columns": ["columns"], "documents": ["cu_seqlens_q", "cu_seqlens_k"], "tiles": ["tiles"],
+             "dropout": ["dropout_p", "seed"], "lengths": ["seqused"], "pages": ["block_table"], "prefix": ["prefix"]}
+
+
+@block("python-features")
+def features(sources, page, *_):
+    """Which arguments one call may have, as stages declare it."""
+    kept = {}
+    for stage in sources.stages.values():
+        if stage.takes and "ranks" not in stage.takes:
+            kept.setdefault(stage.takes, []).append(stage)
+
+    def linked(stages):
+        links = (f"[{stage.number}]({page.link(f'stages/{stage.folder}/README.md')}) "
+                 f"({', '.join(map(str, stage.head_dims))})" for stage in stages)
+        return ", ".join(links) or "no stage"
+
+    rows = [[", ".join(f"`{name}`" for word in takes for name in ARGUMENTS[word]),
+             linked(stage for stage in stages if not stage.backward), linked(stage for stage in stages if stage.backward)]
+            for takes, stages in kept.items()]
+    return table(["arguments of one call", "O by (head dimensions)", "gradients by"], rows)
 
 
 PASSES = {"inference": "not wanted", "training": "wanted", "and_backward": "computed as well"}

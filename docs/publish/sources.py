@@ -27,6 +27,7 @@ class Stage:
         self.backward = properties["pass"] == "backward"
         self.ablation, self.for_order = properties["ablation"], properties["for_order"]
         self.capability = properties["compute_capability"]  # the only one it runs on, if it is one
+        self.takes = tuple(properties["takes"].split())
         self.last_of_part, self.eight_bits = properties["last_of_part"], properties["eight_bits"]
         self.counted_on, self.counted_parent = properties["counted_on"], properties["counted_parent"]
 

@@ -4,12 +4,16 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
 #include "harness/ladder/ladder.h"
+#include "harness/problem/case.h"
+#include "harness/problem/features.h"
 #include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 #include "harness/time/fastest.h"
@@ -117,6 +121,7 @@ Document run(const ListOptions& options) {
                       {"for_order", "exists for the order of its sums"},
                       {"last_of_part", "last of its part"},
                       {"eight_bits", "multiplies in 8 bits"},
+                      {"takes", "takes besides a causal mask"},
                       {"counted_on", "where its change shows in counted work"},
                       {"counted_parent", "what it is compared with in counted work"}});
     std::map<std::string, std::vector<std::string>> bound;  // numbers, by the one compute capability
@@ -132,10 +137,14 @@ Document run(const ListOptions& options) {
         if (stage.pass == Pass::backward) of_gradients.push_back(fmt::format("{:02}", stage.number));
         const Case counted = telling_case(stage);
         const Stage* compared = counted_parent(stage, counted);
+        std::vector<std::string_view> taken;
+        for (const FeatureForm& form : feature_forms())
+            if (takes(stage, form.feature)) taken.emplace_back(form.word);
         properties.add_row({stage.folder(), name(stage.pass), anywhere ? Cell() : Cell(needed),
                             yes_or_no(is_ablation(stage.number)), yes_or_no(is_for_order(stage)),
                             yes_or_no(is_last_of_part(stage)),
-                            yes_or_no(stage.products != Products::of_16_bits), counted.options(),
+                            yes_or_no(stage.products != Products::of_16_bits),
+                            fmt::format("{}", fmt::join(taken, " ")), counted.options(),
                             compared != nullptr ? Cell(compared->folder()) : Cell()});
     }
     Table families("regimes", "",

@@ -25,6 +25,7 @@
 #include "harness/base/file.h"
 #include "harness/base/json.h"
 #include "harness/base/limited_process.h"
+#include "harness/base/parallel.h"
 #include "harness/count/counting.h"
 #include "harness/device/device.h"
 #include "harness/device/workspace.h"
@@ -777,15 +778,14 @@ std::string why_not(const std::string& backend) {
 
 void dropout_mask(const Axes& P, double dropout_p, std::uint64_t seed, std::uintptr_t kept) {
     const Dropout dropout = dropout_of(dropout_p, seed);
-    auto* element = reinterpret_cast<bool*>(kept);
-    for (int b = 0; b < P[0]; ++b) {
-        for (int h = 0; h < P[1]; ++h) {
-            const reference::Dropout of_head{dropout.kept, dropout.seed, b, h};
-            for (int i = 0; i < P[2]; ++i) {
-                for (int j = 0; j < P[3]; ++j) *element++ = of_head.keeps(i, j);
-            }
+    parallel_for(static_cast<int>(P[0] * P[1]), [&](int head) {
+        const reference::Dropout of_head{dropout.kept, dropout.seed, static_cast<int>(head / P[1]),
+                                         static_cast<int>(head % P[1])};
+        auto* element = reinterpret_cast<bool*>(kept) + head * P[2] * P[3];
+        for (int i = 0; i < P[2]; ++i) {
+            for (int j = 0; j < P[3]; ++j) *element++ = of_head.keeps(i, j);
         }
-    }
+    });
 }
 
 void synchronize() {

@@ -18,11 +18,13 @@ collected = 0
 
 
 @functools.lru_cache(None)
-def has_gradients(d, window=None, packed=False):
-    """Whether the package has them for this head dimension, in a window or not, packed or not: it is asked."""
+def has_gradients(d, window=None, packed=False, dropout_p=0.0):
+    """Whether the package has them for this head dimension, in a window or not, packed or not, with dropout or without:
+    it is asked."""
     q, k, v = (torch.zeros(1, 1, 1, d, device="cuda", dtype=torch.float16, requires_grad=True) for _ in range(3))
     try:
-        ladder.attention(q, k, v, window=window, cu_seqlens_q=[0, 1] if packed else None).sum().backward()
+        ladder.attention(q, k, v, window=window, cu_seqlens_q=[0, 1] if packed else None, dropout_p=dropout_p,
+                         seed=1 if dropout_p else None).sum().backward()
     except ValueError:
         return False
     return True
@@ -54,10 +56,14 @@ def why_not(item):
         return "a window in a cache" if window else "" if decodes(d) else f"a cache of head dimension {d}"
     if packed and parameters.get("paged_kv_block_size"):
         return "packed sequences in pages"
-    special = "packed sequences" if packed else "windows" if window else ""
+    dropout_p = parameters.get("dropout_p", 0.0)
+    features = [name for name, asked in (("packed sequences", packed), ("windows", window), ("dropout", dropout_p)) if asked]
+    special = " and ".join(features)
+    if len(features) > 1 and not has_gradients(64, window, packed, dropout_p):
+        return special
     if special and parameters.get("deterministic", "deterministic" in test):
         return f"gradients of {special} that repeat exactly"
-    if has_gradients(d, window, packed):
+    if has_gradients(d, window, packed, dropout_p):
         return ""
     return f"gradients of {special} at head dimension {d}" if has_gradients(d) else f"head dimension {d}"
 

@@ -5,6 +5,9 @@
 Each call is timed by events on all GPUs, which start together; its time is that of the slowest. Calls take turns in a
 drawn order, and the table has medians in milliseconds. One GPU computes the whole sequence, each for itself. Results are
 first compared with those of one GPU.
+
+FILE is written after each length. Rows of other lengths that it has are kept, if they are of the same commit, GPUs and
+PyTorch: several calls, each with a part of the lengths, make one record.
 """
 
 import argparse
@@ -122,9 +125,26 @@ def measure(N, repeats, mesh):
     return list(rows.values()), failed
 
 
+def merged(old, new):
+    """A record with the rows of both, by their lengths. ValueError if they are not of the same code and machine."""
+    for name in ("kind", "commit", "gpu", "ranks", "torch", "heads", "d"):
+        if old.get(name) != new[name]:
+            raise ValueError(f"{name} is {old.get(name)} in the file and {new[name]} here: they must agree")
+    measured = {row["N"] for row in new["rows"]}
+    rows = [row for row in old["rows"] if row["N"] not in measured] + new["rows"]
+    return {**new, "rows": sorted(rows, key=lambda row: row["N"]), "failed": {**old["failed"], **new["failed"]}}
+
+
+def write(result, file):
+    """Whole or not at all: a run may be cut off at any time."""
+    half = file.with_name(f"{file.name}.part")
+    half.write_text(json.dumps(result, indent=1) + "\n")
+    half.replace(file)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", help="write the table to this file, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table to this file, too, or add to it")
     parser.add_argument("--lengths", default="16384,65536,262144", help="tokens of the whole sequences [%(default)s]")
     parser.add_argument("--repeats", type=int, default=11, help="of each call; 5 from 200,000 tokens on [%(default)s]")
     options = parser.parse_args()
@@ -137,6 +157,12 @@ def main():
     result = {"kind": "ring", "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
               "commit": os.environ.get("LADDER_COMMIT", "unknown"), "gpu": torch.cuda.get_device_name(), "ranks": ranks,
               "torch": torch.__version__, "heads": [HEADS, KEY_HEADS], "d": D, "rows": [], "failed": {}}
+    try:
+        before = json.loads(options.json.read_text()) if options.json and options.json.exists() else None
+        if before:
+            merged(before, result)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # on all ranks, before anything is measured
+        parser.error(f"{options.json}: {error}")
     for N in map(int, options.lengths.split(",")):
         rows, failed = measure(N, options.repeats if N < 200_000 else min(5, options.repeats), mesh)
         result["rows"] += rows
@@ -153,7 +179,7 @@ def main():
         for name, why in failed.items():
             print(f"  {name}: {why}")
         if options.json:
-            Path(options.json).write_text(json.dumps(result, indent=1) + "\n")  # what has been measured is worth keeping
+            write(merged(before, result) if before else result, options.json)  # what has been measured is worth keeping
     dist.destroy_process_group()
 
 

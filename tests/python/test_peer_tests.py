@@ -15,9 +15,14 @@ float16, __version__ = "float16", "2.11"
 class Tensor:
     def __init__(self, *shape): self.shape = shape
     def transpose(self, *_): return self
+    def __mul__(self, factor):  # from a share that is kept to one that is not dropped
+        assert abs(factor - 212 / 256 / 0.83) < 1e-12
+        return self
     def sum(self): return self
     def backward(self): pass
 def zeros(*shape, **_): return Tensor(*shape)
+def randint(*_): return types.SimpleNamespace(item=lambda: 1)
+def no_grad(): return lambda function: function
 cuda = types.SimpleNamespace(is_available=lambda: not {blind}, get_device_name=lambda: "a GPU",
                              get_device_capability=lambda: (9, 0))
 """
@@ -29,8 +34,9 @@ def stages():
 """
 # Gradients of even head dimensions, by the stage that was asked for
 ATTENTION = """
-def attention(q, k, v, window=None, backward_stage=None, return_lse=False, cu_seqlens_q=None, **_):
-    if window not in (None, (-1, -1)) and q.shape[-1] > 32: raise ValueError("no window")
+def attention(q, k, v, window=None, backward_stage=None, return_lse=False, cu_seqlens_q=None, dropout_p=0, seed=None, **_):
+    if window not in (None, (-1, -1)) and (q.shape[-1] > 32 or dropout_p): raise ValueError("no window")
+    assert (seed is not None) == (dropout_p > 0)
     if cu_seqlens_q and q.shape[-1] > 32: raise ValueError("no documents")
     if q.shape[-1] % 2: raise ValueError("no such head dimension")
     return (q, backward_stage) if return_lse else q
@@ -91,21 +97,21 @@ def test_what_no_stage_takes_is_left_out_and_counted(run, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / "record.json").read_text())
     counts = {name: record[name] for name in ("kind", "commit", "gpu", "collected", "passed", "failed", "skipped")}
-    assert counts == {"kind": "peer-tests", "commit": "abc", "gpu": "a GPU", "collected": 18, "passed": 3, "failed": 0,
-                      "skipped": 2}
-    assert record["left_out"] == {"a dropout mask as output": 6, "head dimension 59": 2, "rotary embedding": 2,
+    assert counts == {"kind": "peer-tests", "commit": "abc", "gpu": "a GPU", "collected": 18, "passed": 4, "failed": 0,
+                      "skipped": 3}
+    assert record["left_out"] == {"windows and dropout": 3, "head dimension 59": 3, "rotary embedding": 2,
                                   "gradients of packed sequences at head dimension 64": 1,
                                   "gradients of windows at head dimension 64": 1, "a cache of head dimension 32": 1}
-    assert "18 tests collected: 3 passed, 0 failed, 2 skipped" in done.stdout
-    assert "left out:       6 for a dropout mask as output" in done.stdout
+    assert "18 tests collected: 4 passed, 0 failed, 3 skipped" in done.stdout
+    assert "left out:       3 for windows and dropout" in done.stdout
 
 
 def test_a_failure_fails_and_a_sample_is_a_part(run, tmp_path):
     done = run("checkout", "--json", "record.json", wrong=64)
     assert done.returncode == 1
-    assert json.loads((tmp_path / "record.json").read_text())["failed"] == 1
+    assert json.loads((tmp_path / "record.json").read_text())["failed"] == 2
     done = run("checkout", "--json", "record.json", "--sample", "1")
-    assert json.loads((tmp_path / "record.json").read_text())["left_out"]["not drawn"] == 4
+    assert json.loads((tmp_path / "record.json").read_text())["left_out"]["not drawn"] == 6
 
 
 @pytest.mark.parametrize("arguments, blind, code, words", [
@@ -116,3 +122,28 @@ def test_what_cannot_run_says_why_in_one_line(run, arguments, blind, code, words
     done = run(*arguments, blind=blind)
     assert (done.returncode, done.stdout) == (code, "")
     assert words in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_dropout_is_what_their_tests_read(monkeypatch):
+    """The sign of the third output, its size by their maximum, and O divided by 1 - p."""
+    torch = pytest.importorskip("torch")
+    import flash_ladder
+    if flash_ladder._core.why_not("cpu"):
+        pytest.skip("there is no CPU back-end")
+    monkeypatch.syspath_prepend(str(SCRIPT.with_name("peer_tests")))
+    import flash_attn
+    q, k, v = (torch.randn(2, rows, heads, 64, generator=torch.Generator().manual_seed(rows)).half()
+               for rows, heads in ((33, 4), (50, 2), (50, 2)))
+    torch.manual_seed(5)
+    seed = torch.randint(2**63 - 1, ()).item()
+    torch.manual_seed(5)
+    o, _, signed = flash_attn.flash_attn_func(q, k, v, 0.17, causal=True, return_attn_probs=True)
+    kept = torch.from_numpy(flash_ladder.dropout_mask((2, 4, 33, 50), 0.17, seed))
+    k, v = (x.double().repeat_interleave(2, 2) for x in (k, v))
+    S = torch.einsum("bihd,bjhd->bhij", q.double(), k) / 8
+    seen = torch.ones(33, 50, dtype=torch.bool).tril(17)
+    S.masked_fill_(~seen, -torch.inf)
+    assert torch.equal((signed >= 0)[..., seen], kept[..., seen])
+    assert torch.allclose(signed.abs().double(), torch.exp(S - S.amax(-1, keepdim=True)), atol=1e-4)
+    exact = torch.einsum("bhij,bjhd->bihd", S.softmax(-1) * kept, v) / 0.83
+    assert ((o - exact).norm() / exact.norm()).item() < 1e-3
