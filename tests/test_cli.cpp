@@ -89,9 +89,19 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                   {"last_of_part", false},
                                                   {"eight_bits", false},
                                                   {"counted_on", "--shape 1,2,2,512,512,64"},
-                                                  {"counted_parent", nullptr}});
-    CHECK(json["properties"][5]["counted_on"] == "--shape 1,2,2,512,512,64 --causal");
-    CHECK(json["properties"][5]["counted_parent"] == "04_split_q");
+                                                  {"counted_parent", nullptr},
+                                                  {"parent_counted_on", nullptr}});
+    const auto properties_of = [&](const char* folder) {
+        return *std::find_if(json["properties"].begin(), json["properties"].end(),
+                             [&](const auto& properties) { return properties["stage"] == folder; });
+    };
+    const auto causal = properties_of("05_causal_skip"), pages = properties_of("81_pages");
+    CHECK(causal["counted_on"] == "--shape 1,2,2,512,512,64 --causal");
+    CHECK(causal["counted_parent"] == "04_split_q");
+    CHECK(causal["parent_counted_on"] == causal["counted_on"]);
+    // 80 takes no pages, and is counted without.
+    CHECK(pages["counted_parent"] == "80_own_lengths");
+    CHECK(pages["counted_on"] == pages["parent_counted_on"].get<std::string>() + " --page-size 16");
     REQUIRE(json["regimes"].size() == regimes().size());
     CHECK(json["regimes"][0] == nlohmann::json{{"regime", "train"},
                                                {"pass", "forward"},

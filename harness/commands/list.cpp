@@ -118,7 +118,8 @@ Document run(const ListOptions& options) {
                       {"last_of_part", "last of its part"},
                       {"eight_bits", "multiplies in 8 bits"},
                       {"counted_on", "where its change shows in counted work"},
-                      {"counted_parent", "what it is compared with in counted work"}});
+                      {"counted_parent", "what it is compared with in counted work"},
+                      {"parent_counted_on", "and that where"}});
     std::map<std::string, std::vector<std::string>> bound;  // numbers, by the one compute capability
     std::vector<std::string> of_gradients;
     for (const Stage& stage : stages()) {
@@ -131,12 +132,13 @@ Document run(const ListOptions& options) {
         if (!anywhere) bound[needed].push_back(fmt::format("{:02}", stage.number));
         if (stage.pass == Pass::backward) of_gradients.push_back(fmt::format("{:02}", stage.number));
         const Case counted = telling_case(stage);
-        const Stage* compared = counted_parent(stage, counted);
+        const auto [compared, problem] = counted_parent(stage, counted);
         properties.add_row({stage.folder(), name(stage.pass), anywhere ? Cell() : Cell(needed),
                             yes_or_no(is_ablation(stage.number)), yes_or_no(is_for_order(stage)),
                             yes_or_no(is_last_of_part(stage)),
                             yes_or_no(stage.products != Products::of_16_bits), counted.options(),
-                            compared != nullptr ? Cell(compared->folder()) : Cell()});
+                            compared != nullptr ? Cell(compared->folder()) : Cell(),
+                            compared != nullptr ? Cell(problem.options()) : Cell()});
     }
     Table families("regimes", "",
                    {{"regime", "regime"},
