@@ -91,9 +91,9 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                   {"counted_on", "--shape 1,2,2,512,512,64"},
                                                   {"counted_parent", nullptr},
                                                   {"parent_counted_on", nullptr}});
-    const auto properties_of = [&](const char* folder) {
+    const auto properties_of = [&](const char* stage) {
         return *std::find_if(json["properties"].begin(), json["properties"].end(),
-                             [&](const auto& properties) { return properties["stage"] == folder; });
+                             [&](const auto& properties) { return properties["stage"] == stage; });
     };
     const auto causal = properties_of("05_causal_skip"), pages = properties_of("81_pages");
     CHECK(causal["counted_on"] == "--shape 1,2,2,512,512,64 --causal");
