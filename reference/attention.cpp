@@ -48,8 +48,9 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Rows& K, const
               const Mask& mask, const Stored& stored) {
     using Block = MatrixOf<Real>;
     const Block Qs = Q.cast<Real>();
+    const Eigen::Index d = V(0, 0).cols();
 
-    Result result{Matrix::Zero(Q.rows(), Q.cols()), Vector::Constant(Q.rows(), -infinity),
+    Result result{Matrix::Zero(Q.rows(), d), Vector::Constant(Q.rows(), -infinity),
                   Eigen::VectorXi::Constant(Q.rows(), -1)};
     for (Eigen::Index first = 0; first < Q.rows(); first += block_rows) {
         const Eigen::Index n = std::min(block_rows, Q.rows() - first);
@@ -87,7 +88,7 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Rows& K, const
             P.row(i).segment(from, count) = stored((s / l).eval());
             result.L[first + i] = m + std::log(l);
         }
-        Block O = Block::Zero(n, Q.cols());
+        Block O = Block::Zero(n, d);
         for_each_block(begin, end, [&](int key, int count) {
             O.noalias() += P.middleCols(key - begin, count) * as<Real>(V(key, count));
         });

@@ -322,7 +322,7 @@ TEST_CASE("ranks: they are timed and verified, and their inputs are fetched once
     gpu.milliseconds = {{89, 1.0}};
     TimingOptions options = test::small_options(1);
     Case& c = options.cases[0].problem;
-    c.shape.Nk = 1000, c.shape.Hkv = 2;
+    c.shape.Nk = 4000, c.shape.Hkv = 2;  // more bytes than between canaries
     c.features.ranks = 3;
     const Row row = time_stages(gpu, {*find_stage(89)}, options).rows[0];
     CAPTURE(row.why_not);

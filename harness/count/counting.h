@@ -25,9 +25,9 @@ void note_work(Work& work, Device& device, const Stage& stage, const Case& c);
 /// Runs a stage once on a case of its pass, whose blocks take their work in turns.
 Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);
 
-/// What a stage's work on a problem is compared with: that of parent_at(), if it is of the same pass and takes
-/// the problem, or takes it without pages, with the keys of each request one after the other. What computes
-/// gradients does other work than what computes attention.
+/// What a stage's work on a problem is compared with: that of parent_at(), if it is of the same pass and
+/// takes the problem, or takes it without pages, with the keys of each request one after the other. What
+/// computes gradients does other work than what computes attention.
 struct CountedParent {
     const Stage* stage = nullptr;  ///< null if there is none
     Case problem;
