@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 namespace reference {
 namespace {
@@ -28,18 +29,32 @@ struct Rounded {
     }
 };
 
+template <class Real>
+using MatrixOf = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+/// In this type, without a copy where it has it already.
+template <class Real>
+MatrixOf<Real> as(Matrix X) {
+    if constexpr (std::is_same_v<Real, double>) {
+        return X;
+    } else {
+        return X.cast<Real>();
+    }
+}
+
 /// Attention in the arithmetic of Real. S, P and O pass through `stored`.
 template <class Real, class Stored>
-Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V, double scale,
+Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Rows& K, const Rows& V, double scale,
               const Mask& mask, const Stored& stored) {
-    using Block = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-    const Block Qs = Q.cast<Real>(), Ks = K.cast<Real>(), Vs = V.cast<Real>();
+    using Block = MatrixOf<Real>;
+    const Block Qs = Q.cast<Real>();
+    const Eigen::Index d = V(0, 0).cols();
 
-    Result result{Matrix::Zero(Q.rows(), V.cols()), Vector::Constant(Q.rows(), -infinity),
+    Result result{Matrix::Zero(Q.rows(), d), Vector::Constant(Q.rows(), -infinity),
                   Eigen::VectorXi::Constant(Q.rows(), -1)};
     for (Eigen::Index first = 0; first < Q.rows(); first += block_rows) {
         const Eigen::Index n = std::min(block_rows, Q.rows() - first);
-        int begin = static_cast<int>(K.rows()), end = 0;  // of the keys that any of these rows sees
+        int begin = mask.Nk, end = 0;  // of the keys that any of these rows sees
         for (Eigen::Index i = first; i < first + n; ++i) {
             if (mask.first(rows[i]) >= mask.end(rows[i])) continue;
             begin = std::min(begin, mask.first(rows[i]));
@@ -48,8 +63,11 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, con
         if (begin >= end) continue;
         const int keys = end - begin;
 
-        Block S = Qs.middleRows(first, n) * Ks.middleRows(begin, keys).transpose();  // (n, keys)
-        Block P = Block::Zero(n, keys);
+        Block S(n, keys), P = Block::Zero(n, keys);
+        for_each_block(begin, end, [&](int key, int count) {
+            S.middleCols(key - begin, count).noalias() =
+                Qs.middleRows(first, n) * as<Real>(K(key, count)).transpose();
+        });
         for (Eigen::Index i = 0; i < n; ++i) {
             const int row = rows[first + i], from = mask.first(row) - begin;
             if (!mask.sees_keys(row)) continue;
@@ -70,8 +88,11 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, con
             P.row(i).segment(from, count) = stored((s / l).eval());
             result.L[first + i] = m + std::log(l);
         }
-        result.O.middleRows(first, n) =
-            stored((P * Vs.middleRows(begin, keys)).eval()).template cast<double>();
+        Block O = Block::Zero(n, d);
+        for_each_block(begin, end, [&](int key, int count) {
+            O.noalias() += P.middleCols(key - begin, count) * as<Real>(V(key, count));
+        });
+        result.O.middleRows(first, n) = stored(O).template cast<double>();
     }
     return result;
 }
@@ -87,7 +108,7 @@ struct Part {
 template <class Real, class Stored>
 Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const Matrix& dO, double scale,
                         const Mask& mask, const Part& part, const Stored& stored) {
-    using Block = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    using Block = MatrixOf<Real>;
     const Block Qs = Q.cast<Real>(), Ks = K.cast<Real>(), Vs = V.cast<Real>(), dOs = dO.cast<Real>();
     const Eigen::Index Nq = Q.rows(), Nk = K.rows();
     const bool given = part.forward != nullptr;
@@ -222,7 +243,7 @@ bool Mask::sees_keys(int row) const {
     return false;
 }
 
-Result attention(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V, double scale,
+Result attention(const Matrix& Q, const Eigen::VectorXi& rows, const Rows& K, const Rows& V, double scale,
                  const Mask& mask) {
     return attend<double>(Q, rows, K, V, scale, mask, AsItIs());
 }
@@ -233,7 +254,7 @@ Result attention(const Matrix& Q, const Matrix& K, const Matrix& V, double scale
 }
 
 template <class T>
-Result standard_attention(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V,
+Result standard_attention(const Matrix& Q, const Eigen::VectorXi& rows, const Rows& K, const Rows& V,
                           double scale, const Mask& mask) {
     return attend<float>(Q, rows, K, V, scale, mask, Rounded<T>());
 }
@@ -262,10 +283,10 @@ Gradients standard_attention_gradient(const Matrix& Q, const Eigen::VectorXi& ro
     return differentiate<float>(Q, K, V, dO, scale, mask, {rows, keys, &forward}, Rounded<T>());
 }
 
-template Result standard_attention<Eigen::half>(const Matrix&, const Eigen::VectorXi&, const Matrix&,
-                                                const Matrix&, double, const Mask&);
-template Result standard_attention<Eigen::bfloat16>(const Matrix&, const Eigen::VectorXi&, const Matrix&,
-                                                    const Matrix&, double, const Mask&);
+template Result standard_attention<Eigen::half>(const Matrix&, const Eigen::VectorXi&, const Rows&,
+                                                const Rows&, double, const Mask&);
+template Result standard_attention<Eigen::bfloat16>(const Matrix&, const Eigen::VectorXi&, const Rows&,
+                                                    const Rows&, double, const Mask&);
 
 template Gradients standard_attention_gradient<Eigen::half>(const Matrix&, const Matrix&, const Matrix&,
                                                             const Matrix&, double, const Mask&);

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <Eigen/Core>
+#include <algorithm>
+#include <functional>
 #include <limits>
+#include <utility>
 
 #include "reference/mask.h"
 
@@ -22,10 +25,34 @@ struct Result {
     Eigen::VectorXi peak = {};
 };
 
+/// K or V of one head, (Nk, d), of which attention() asks for some rows at a time: a million keys need not be
+/// in memory in double precision.
+class Rows {
+  public:
+    using Some = std::function<Matrix(Eigen::Index first, Eigen::Index count)>;
+    Rows(Matrix all)
+        : some_([all = std::move(all)](Eigen::Index first, Eigen::Index count) -> Matrix {
+              return all.middleRows(first, count);
+          }) {}
+    explicit Rows(Some some) : some_(std::move(some)) {}
+
+    Matrix operator()(Eigen::Index first, Eigen::Index count) const { return some_(first, count); }
+
+  private:
+    Some some_;
+};
+
+/// Calls f(first, count) for blocks of the keys begin .. end - 1, so large that few long products are left.
+template <class F>
+void for_each_block(int begin, int end, F&& f) {
+    constexpr int block_keys = 4096;
+    for (int first = begin; first < end; first += block_keys) f(first, std::min(block_keys, end - first));
+}
+
 /// One head's attention in double precision: softmax(scale Q K^T + mask) V.
 /// Q is (n, d), the query rows `rows` of the whole problem (rows[i] is the index of row i of Q, for the
 /// mask); K and V are (Nk, d).
-Result attention(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V, double scale,
+Result attention(const Matrix& Q, const Eigen::VectorXi& rows, const Rows& K, const Rows& V, double scale,
                  const Mask& mask);
 
 /// The same with every row of the problem: rows = 0 .. Nq - 1.
@@ -35,7 +62,7 @@ Result attention(const Matrix& Q, const Matrix& K, const Matrix& V, double scale
 /// (Eigen::half or Eigen::bfloat16). The pass rule of the FlashAttention project's tests compares with its
 /// error.
 template <class T>
-Result standard_attention(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V,
+Result standard_attention(const Matrix& Q, const Eigen::VectorXi& rows, const Rows& K, const Rows& V,
                           double scale, const Mask& mask);
 
 /// What a loss changes with its inputs, given dO, its gradient by O: the gradients by one head's Q (n, d), K

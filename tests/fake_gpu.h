@@ -27,6 +27,7 @@ class FakeGpu final : public Device, public Stopwatch {
     int wrong_stage = -1;                                               ///< writes zeros
     std::function<void(const Problem&)> spoil = [](const Problem&) {};  ///< called at the end of a run
     std::vector<int> timed, ran;
+    std::size_t downloaded = 0;             ///< bytes
     std::function<void()> on_time = [] {};  ///< called at every timing
 
     Backend backend() const override { return Backend::gpu; }
@@ -43,6 +44,7 @@ class FakeGpu final : public Device, public Stopwatch {
         std::memcpy(device, host, bytes);
     }
     void download(void* host, const void* device, std::size_t bytes) override {
+        downloaded += bytes;
         std::memcpy(host, device, bytes);
     }
 
@@ -107,6 +109,34 @@ class FakeGpu final : public Device, public Stopwatch {
             head(p.dV, kv, p.Nk) = dV.cast<Eigen::bfloat16>();
         }
         spoil(p);
+    }
+
+    /// Of ranks among which the keys are divided, and nothing else: each computes with all of them.
+    void run_ranks(const Stage& stage, const std::vector<Problem>& problems, const Shape& whole) override {
+        using Rows = Eigen::Matrix<Eigen::bfloat16, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+        const auto gathered = [&](View Problem::*tensor) {
+            Rows all(whole.B * whole.Hkv * whole.Nk, whole.d);
+            int row = 0;
+            for (int i = 0; i < whole.B * whole.Hkv; ++i) {
+                for (const Problem& p : problems) {
+                    all.middleRows(row, p.Nk) =
+                        head_of<Eigen::bfloat16>(p.*tensor, i / whole.Hkv, i % whole.Hkv, p.Nk, p.d);
+                    row += p.Nk;
+                }
+            }
+            return all;
+        };
+        Rows K = gathered(&Problem::K), V = gathered(&Problem::V);
+        for (Problem p : problems) {
+            p.Nk = whole.Nk;
+            p.K = dense_view(K.data(), whole.Hkv, whole.Nk, whole.d);
+            p.V = dense_view(V.data(), whole.Hkv, whole.Nk, whole.d);
+            run(stage, p);
+        }
+    }
+    double time_ranks(const Stage& stage, const std::vector<Problem>& problems, const Shape& whole) override {
+        run_ranks(stage, problems, whole);
+        return milliseconds.at(stage.number);
     }
 
     Hardware hardware() const override { return {"fake GPU", 4, 90, 90, 90, "1", "13.0"}; }

@@ -90,12 +90,20 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                   {"eight_bits", false},
                                                   {"takes", ""},
                                                   {"counted_on", "--shape 1,2,2,512,512,64"},
-                                                  {"counted_parent", nullptr}});
-    CHECK(json["properties"][5]["counted_on"] == "--shape 1,2,2,512,512,64 --causal");
-    CHECK(json["properties"][5]["counted_parent"] == "04_split_q");
-    CHECK(std::any_of(json["properties"].begin(), json["properties"].end(), [](const auto& stage) {
-        return stage["stage"] == "62_column_bounds" && stage["takes"] == "window columns";
-    }));
+                                                  {"counted_parent", nullptr},
+                                                  {"parent_counted_on", nullptr}});
+    const auto properties_of = [&](const char* stage) {
+        return *std::find_if(json["properties"].begin(), json["properties"].end(),
+                             [&](const auto& properties) { return properties["stage"] == stage; });
+    };
+    const auto causal = properties_of("05_causal_skip"), pages = properties_of("81_pages");
+    CHECK(causal["counted_on"] == "--shape 1,2,2,512,512,64 --causal");
+    CHECK(causal["counted_parent"] == "04_split_q");
+    CHECK(causal["parent_counted_on"] == causal["counted_on"]);
+    // 80 takes no pages, and is counted without.
+    CHECK(pages["counted_parent"] == "80_own_lengths");
+    CHECK(pages["counted_on"] == pages["parent_counted_on"].get<std::string>() + " --page-size 16");
+    CHECK(properties_of("62_column_bounds")["takes"] == "window columns");
     REQUIRE(json["regimes"].size() == regimes().size());
     CHECK(json["regimes"][0] == nlohmann::json{{"regime", "train"},
                                                {"pass", "forward"},

@@ -15,6 +15,7 @@
 #    include "simt/simt.h"
 #    include "tests/answers.h"
 #    include "tests/catch.h"
+#    include "tests/fake_gpu.h"
 #    include "tests/skip.h"
 
 namespace {
@@ -314,6 +315,28 @@ TEST_CASE("ranks: what a stage cannot divide is refused by name", "[ranks]") {
     Case strided = divided({1, 1, 1, 64, 64, 64}, 2, true);
     strided.layout = Layout::bnhd;
     CHECK(why_not(87, strided) == "87_overlap takes K and V in one piece on several ranks: --layout bhnd");
+}
+
+TEST_CASE("ranks: they are timed and verified, and their inputs are fetched once", "[timing]") {
+    test::FakeGpu gpu;
+    gpu.milliseconds = {{89, 1.0}};
+    TimingOptions options = test::small_options(1);
+    Case& c = options.cases[0].problem;
+    c.shape.Nk = 4000, c.shape.Hkv = 2;  // more bytes than between canaries
+    c.features.ranks = 3;
+    const Row row = time_stages(gpu, {*find_stage(89)}, options).rows[0];
+    CAPTURE(row.why_not);
+    CHECK(row.verified);
+    const std::size_t K_and_V = 2 * 2 * std::size_t(c.shape.Hkv) * c.shape.Nk * c.shape.d;
+    CHECK(gpu.downloaded > K_and_V);
+    CHECK(gpu.downloaded < 2 * K_and_V);
+    SECTION("a wrong value of one of them") {
+        int runs = 0;
+        gpu.spoil = [&](const Problem& p) { p.L[0] += ++runs % 3 == 0; };
+        const Row wrong = time_stages(gpu, {*find_stage(89)}, options).rows[0];
+        CHECK_FALSE(wrong.verified);
+        CHECK(wrong.why_not == "L of rank 2 is not that of rank 0");
+    }
 }
 
 }  // namespace

@@ -96,6 +96,35 @@ TEST_CASE("attention of some rows is those rows of attention") {
     CHECK(near(some.L[1], all.L[4]));
 }
 
+TEST_CASE("K and V are read a block of keys at a time", "[reference]") {
+    const int Nk = 9000;  // two blocks and a piece
+    const Matrix Q = random_matrix(3, 5, 1), K = random_matrix(Nk, 5, 2), V = random_matrix(Nk, 5, 3);
+    const Eigen::VectorXi rows = Eigen::VectorXi::LinSpaced(3, 0, 2);
+    Eigen::Index most = 0;
+    const auto some_of = [&](const Matrix& all) {
+        return Rows([&](Eigen::Index first, Eigen::Index count) -> Matrix {
+            most = std::max(most, count);
+            return all.middleRows(first, count);
+        });
+    };
+    for (const bool causal : {false, true}) {
+        const Mask mask{causal, 3, Nk};
+        const Result expected = brute_force(Q, K, V, 0.5, mask),
+                     got = attention(Q, rows, some_of(K), some_of(V), 0.5, mask);
+        CHECK(near(got.O, expected.O));
+        CHECK(near(Matrix(got.L), Matrix(expected.L)));
+        const Matrix scores = Q * K.transpose();
+        for (int i = 0; i < 3; ++i) {
+            const double largest = scores.row(i).head(causal ? Nk - 2 + i : Nk).maxCoeff();
+            CHECK(near(scores(i, got.peak[i]), largest));
+        }
+        const Result in_bfloat16 =
+            standard_attention<Eigen::bfloat16>(Q, rows, some_of(K), some_of(V), 0.5, mask);
+        CHECK(near(in_bfloat16.O, expected.O, 0.01));
+    }
+    CHECK(most < Nk / 2);
+}
+
 TEST_CASE("a causal mask is aligned bottom-right, and rows without keys give 0 and -inf") {
     CHECK(Mask{true, 4, 6}.visible(0) == 3);
     CHECK(Mask{true, 4, 6}.visible(3) == 6);

@@ -279,6 +279,18 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     CHECK(nearest_to(prefix, recorded, 5).size() == 2);
 }
 
+TEST_CASE("the default is that of the nearest recorded problem", "[timing]") {
+    const DefaultStages defaults(recorded_times(), [](const Stage&) { return true; });
+    for (std::size_t i = 0; i < recorded_times().size(); i += 3) {
+        ProblemLabel problem = recorded_times()[i];
+        problem.shape.Nq += problem.shape.Nq / 3;
+        problem.shape.Nk += problem.shape.Nk / 3;
+        const RecordedTimes& nearest = *nearest_to(problem, recorded_times(), 1).front();
+        INFO(long_name(problem) << ", nearest: " << nearest.file << " " << long_name(nearest));
+        CHECK(defaults.find(problem) == defaults.find(nearest));
+    }
+}
+
 TEST_CASE("the default reaches 95% of the fastest stage on every recorded problem", "[timing]") {
     CHECK(fs::exists(stages_folder() / "fastest.json"));
     for (const bool hopper : {true, false}) {

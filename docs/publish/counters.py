@@ -20,17 +20,21 @@ def counters(sources, page, words):
     the problem of the second."""
     if words:
         stages = [sources.stage(number) for number in numbers(words)]
-        stage = stages[1]
+        case, work = sources.work(stages, stages[1].counted_on)
     elif page.stage:
-        stage = page.stage
-        parent = stage.counted_parent
-        stages = [*([sources.stage(int(parent[:2]))] if parent else []), stage]
+        stages = [page.stage]
+        case, work = sources.work(stages, page.stage.counted_on)
+        if page.stage.counted_parent:
+            stages = [sources.stage(int(page.stage.counted_parent[:2])), page.stage]
+            parents_case, parents = sources.work(stages[:1], page.stage.parent_counted_on)
+            work = [*parents, *work]
+            if parents_case != case:
+                case += f", and {stages[0].folder} on {parents_case}"
     else:
         return None
-    case, work = sources.work(stages, stage.counted_on)
     if len(work) == 2:
         shown = change_table([*(s.folder for s in stages), "factor"], *work)
     else:
         rows = [[in_words(counter), f"{n:,}"] for counter, n in work[0].items() if n]
-        shown = table(["", f">{stage.folder}"], rows)
+        shown = table(["", f">{stages[0].folder}"], rows)
     return f"Counted on {case}:\n\n{shown}"

@@ -30,6 +30,7 @@ class Stage:
         self.takes = tuple(properties["takes"].split())
         self.last_of_part, self.eight_bits = properties["last_of_part"], properties["eight_bits"]
         self.counted_on, self.counted_parent = properties["counted_on"], properties["counted_parent"]
+        self.parent_counted_on = properties["parent_counted_on"]
 
 
 class Sources:
@@ -102,7 +103,9 @@ class Sources:
         if missing := [folder for folder in folders if folder not in counted]:
             for stage in self.stages.values() if not counted else ():
                 if (stage.counted_on, stage.backward) == key:
-                    missing += [stage.folder, *filter(None, [stage.counted_parent])]
+                    missing.append(stage.folder)
+                if (stage.parent_counted_on, stage.backward) == key:
+                    missing.append(stage.counted_parent)
             answer = self.ask("count", *dict.fromkeys(missing), *options.split())
             case = answer["case"]
             for folder in missing:

@@ -123,7 +123,8 @@ Document run(const ListOptions& options) {
                       {"eight_bits", "multiplies in 8 bits"},
                       {"takes", "takes besides a causal mask"},
                       {"counted_on", "where its change shows in counted work"},
-                      {"counted_parent", "what it is compared with in counted work"}});
+                      {"counted_parent", "what it is compared with in counted work"},
+                      {"parent_counted_on", "and that where"}});
     std::map<std::string, std::vector<std::string>> bound;  // numbers, by the one compute capability
     std::vector<std::string> of_gradients;
     for (const Stage& stage : stages()) {
@@ -136,7 +137,7 @@ Document run(const ListOptions& options) {
         if (!anywhere) bound[needed].push_back(fmt::format("{:02}", stage.number));
         if (stage.pass == Pass::backward) of_gradients.push_back(fmt::format("{:02}", stage.number));
         const Case counted = telling_case(stage);
-        const Stage* compared = counted_parent(stage, counted);
+        const auto [compared, problem] = counted_parent(stage, counted);
         std::vector<std::string_view> taken;
         for (const FeatureForm& form : feature_forms())
             if (takes(stage, form.feature)) taken.emplace_back(form.word);
@@ -145,7 +146,8 @@ Document run(const ListOptions& options) {
                             yes_or_no(is_last_of_part(stage)),
                             yes_or_no(stage.products != Products::of_16_bits),
                             fmt::format("{}", fmt::join(taken, " ")), counted.options(),
-                            compared != nullptr ? Cell(compared->folder()) : Cell()});
+                            compared != nullptr ? Cell(compared->folder()) : Cell(),
+                            compared != nullptr ? Cell(problem.options()) : Cell()});
     }
     Table families("regimes", "",
                    {{"regime", "regime"},

@@ -86,10 +86,14 @@ Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs&
     return work;
 }
 
-const Stage* counted_parent(const Stage& stage, const Case& c) {
+CountedParent counted_parent(const Stage& stage, const Case& c) {
     const Stage* parent = parent_at(stage, c.shape.d);
-    const bool counts = parent != nullptr && parent->pass == stage.pass && why_not_taken(*parent, c).empty();
-    return counts ? parent : nullptr;
+    if (parent == nullptr || parent->pass != stage.pass) return {};
+    Case without_pages = c;
+    without_pages.features.page_size = 0;
+    for (const Case& problem : {c, without_pages})
+        if (why_not_taken(*parent, problem).empty()) return {parent, problem};
+    return {};
 }
 
 std::vector<Change> count_changes(Device& device, const std::vector<const Stage*>& stages,
@@ -111,13 +115,9 @@ std::vector<Change> count_changes(Device& device, const std::vector<const Stage*
                 static_cast<int>(stages.size()));
         Change change{stage, nullptr, problem_of(*stage), {}, {}};
         change.problem.pass = stage->pass;
-        Case before = change.problem;
-        change.parent = counted_parent(*stage, before);
-        if (change.parent == nullptr) {
-            before.features.page_size = 0;
-            change.parent = counted_parent(*stage, before);
-        }
-        if (change.parent != nullptr) change.before = work_of(*change.parent, before);
+        const auto [parent, problem] = counted_parent(*stage, change.problem);
+        change.parent = parent;
+        if (parent != nullptr) change.before = work_of(*parent, problem);
         change.after = work_of(*stage, change.problem);
         changes.push_back(std::move(change));
     }

@@ -25,8 +25,16 @@ void note_work(Work& work, Device& device, const Stage& stage, const Case& c);
 /// Runs a stage once on a case of its pass, whose blocks take their work in turns.
 Work count_work(Device& device, const Stage& stage, const Case& c, const Inputs& inputs);
 
-/// A stage's work and its parent's on the same problem; a parent that takes no pages has the keys of each
-/// request one after the other.
+/// What a stage's work on a problem is compared with: that of parent_at(), if it is of the same pass and
+/// takes the problem, or takes it without pages, with the keys of each request one after the other. What
+/// computes gradients does other work than what computes attention.
+struct CountedParent {
+    const Stage* stage = nullptr;  ///< null if there is none
+    Case problem;
+};
+CountedParent counted_parent(const Stage& stage, const Case& c);
+
+/// A stage's work on a problem and that of its counted_parent().
 struct Change {
     const Stage* stage = nullptr;
     /// Null for the first stage of a pass, whose `before` is all zeros.
@@ -34,10 +42,6 @@ struct Change {
     Case problem;
     Work before, after;
 };
-
-/// What a stage's work on a problem is compared with: parent_at(), if that is of the same pass and takes the
-/// problem. What computes gradients does other work than what computes attention.
-const Stage* counted_parent(const Stage& stage, const Case& c);
 
 /// One change for each stage, each on the problem that `problem_of` gives, in the stage's pass.
 std::vector<Change> count_changes(Device& device, const std::vector<const Stage*>& stages,

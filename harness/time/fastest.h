@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "harness/time/results.h"
@@ -27,6 +28,10 @@ struct RecordedTimes : ProblemLabel {
 /// a file like it. Nothing if it does not exist, as in a hand-out. Throws BadUsage if it is something else.
 std::vector<RecordedTimes> load_fastest(const std::filesystem::path& path);
 
+/// What problems that are compared have in common: the pass, the head dimension and the kinds of features.
+using ProblemKind = std::tuple<Pass, int, std::vector<Feature>>;
+ProblemKind kind_of(const ProblemLabel& problem);
+
 /// What is compared of two problems, in octaves.
 using Position = std::array<double, 5>;
 
@@ -34,19 +39,10 @@ using Position = std::array<double, 5>;
 /// scores that the mask leaves, and half that of the key/value heads of the whole batch.
 Position position_of(const ProblemLabel& problem);
 
-/// The recorded problems of the same pass, head dimension and kinds of features, the nearest first; of
-/// equally near ones the first recorded. `count` at most.
+/// The recorded problems of the same kind, the nearest first; of equally near ones the first recorded.
+/// `count` at most.
 std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
                                              const std::vector<RecordedTimes>& recorded, std::size_t count);
-
-/// A recorded problem, and the default for the problems that are nearest to it.
-struct DefaultChoice {
-    Pass pass;
-    int d;
-    std::vector<Feature> features;
-    Position position;
-    const Stage* stage;  ///< null if none that was timed runs here
-};
 
 /// The stages that run where none is named: on the nearest recorded problem, the last rung of those that were
 /// timed there and run here, but for rungs that are slower than another one by more than two runs differ. If
@@ -66,9 +62,14 @@ class DefaultStages {
     const Stage* find(const ProblemLabel& problem) const;
 
   private:
+    /// A recorded problem, and the default for the problems that are nearest to it.
+    struct Choice {
+        Position position;
+        const Stage* stage;  ///< null if none that was timed runs here
+    };
     std::vector<const Stage*> candidates_;     ///< that take no features, in the order of preference
     std::vector<const Stage*> with_features_;  ///< those that take some, in that order, fewer first
-    std::vector<DefaultChoice> choices_;       ///< one for each recorded problem
+    std::map<ProblemKind, std::vector<Choice>> choices_;  ///< one for each recorded problem, in their order
 };
 
 /// The times in stages/fastest.json of this ladder, read once.

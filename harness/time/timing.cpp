@@ -47,7 +47,9 @@ Inputs downloaded_inputs(Device& device, const DeviceInputs& from) {
 /// one piece, but K and V in pages.
 class Sample {
   public:
-    Sample(Device& device, const Case& c, const DeviceInputs& from, const TimingOptions& options)
+    /// `on_host`: the same inputs, if they have been fetched.
+    Sample(Device& device, const Case& c, const DeviceInputs& from, std::optional<Inputs> on_host,
+           const TimingOptions& options)
         : problem(c), all_heads_(c.shape.B * c.shape.Hkv) {
         Shape& s = problem.shape;
         const std::size_t fit = options.max_compared / (std::size_t(s.Nk) * s.d);
@@ -63,6 +65,10 @@ class Sample {
             for_each_piece([&](std::size_t to, std::size_t head) {
                 problem.features.lengths += (to > 0 ? "," : "") + std::to_string(all[head / c.shape.Hkv]);
             });
+        }
+        if (is_all() && on_host) {
+            inputs = *std::move(on_host);
+            return;
         }
         const auto keys = [&](const Buffer& all, Tensor tensor) {
             return c.features.page_size == 0 ? part_of<std::uint16_t>(device, all)
@@ -173,13 +179,13 @@ class Racer {
 /// One stage's run at one case: its own outputs and workspace, and its row of the results.
 class Contestant {
   public:
-    /// Allocates and warms up. Throws CannotRun or CheckFailed.
+    /// Allocates and warms up. `on_host`: the inputs, if they are to be divided among ranks. Throws CannotRun
+    /// or CheckFailed.
     Contestant(Device& device, const Stage& stage, const Case& c, const std::list<DeviceInputs>& whole,
-               Row& row)
+               const std::optional<Inputs>& on_host, Row& row)
         : row_(row), device_(device), stage_(stage), case_(c) {
         require_taken(stage, c);
-        if (c.features.ranks > 1)
-            of_ranks_ = inputs_of_ranks(device, stage, c, downloaded_inputs(device, whole.front()));
+        if (on_host) of_ranks_ = inputs_of_ranks(device, stage, c, *on_host);
         for (const DeviceInputs& inputs : inputs_of(whole)) {
             const auto rank = static_cast<int>(runs_.size());
             const DeviceProblem& run =
@@ -294,6 +300,7 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     const auto& [device, stopwatch, peers] = machine;
     on_phase("time");
     std::list<DeviceInputs> inputs;  // of one
+    std::optional<Inputs> on_host;   // if there are several ranks
     std::optional<Sample> sample;    // these outlive the contestants, whose verification reads them
     std::map<Products, Expected> expected;
     std::list<Contestant> contestants;
@@ -304,8 +311,11 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
             continue;
         }
         try {
-            if (inputs.empty()) inputs.emplace_back(device, stopwatch, c);
-            Contestant& contestant = contestants.emplace_back(device, stages[i], c, inputs, rows[i]);
+            if (inputs.empty()) {
+                inputs.emplace_back(device, stopwatch, c);
+                if (c.features.ranks > 1) on_host = downloaded_inputs(device, inputs.front());
+            }
+            Contestant& contestant = contestants.emplace_back(device, stages[i], c, inputs, on_host, rows[i]);
             racers.emplace_back(rows[i], [&] { return contestant.time(machine.stopwatch); });
         } catch (const CannotRun& reason) {
             rows[i].why_not = first_line(reason.what());
@@ -335,7 +345,7 @@ void time_case(const Machine& machine, const std::vector<Stage>& stages, const C
     if (contestants.empty()) return;
     for (Contestant& contestant : contestants) contestant.fetch();
     for (Contestant& contestant : contestants) contestant.repeat(inputs);
-    sample.emplace(device, c, inputs.front(), options);
+    sample.emplace(device, c, inputs.front(), std::move(on_host), options);
     inputs.clear();
     for (Contestant& contestant : contestants) {
         const Products products = contestant.products();

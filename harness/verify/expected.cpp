@@ -21,6 +21,7 @@ namespace {
 
 using reference::Mask;
 using reference::Matrix;
+using reference::Rows;
 
 std::vector<int> all_rows(int N) {
     std::vector<int> rows(N);
@@ -93,30 +94,40 @@ class Heads {
   public:
     Heads(const Case& c, const Inputs& inputs) : case_(c), inputs_(inputs) {}
 
-    Matrix Q(int i) const { return of_queries(inputs_.Q, i); }
-    Matrix K(int i) const { return of_keys(inputs_.K, i); }
-    Matrix V(int i) const { return of_keys(inputs_.V, i); }
-    Matrix dO(int i) const { return of_queries(inputs_.dO, i); }
+    Matrix Q(int i) const { return whole(of_queries(inputs_.Q, i)); }
+    Matrix Q(int i, const Eigen::VectorXi& rows) const {
+        return of_queries(inputs_.Q, i)(rows, Eigen::all).template cast<double>();
+    }
+    Matrix K(int i) const { return whole(of_keys(inputs_.K, i)); }
+    Matrix V(int i) const { return whole(of_keys(inputs_.V, i)); }
+    Rows K_rows(int i) const { return rows_of(of_keys(inputs_.K, i)); }
+    Rows V_rows(int i) const { return rows_of(of_keys(inputs_.V, i)); }
+    Matrix dO(int i) const { return whole(of_queries(inputs_.dO, i)); }
     /// O and L, as the backward pass is given them.
     reference::Result forward(int i) const {
         const int N = case_.shape.Nq;
-        return {of_queries(inputs_.O, i),
+        return {whole(of_queries(inputs_.O, i)),
                 Eigen::Map<const Eigen::VectorXf>(inputs_.L.data() + std::size_t(i) * N, N).cast<double>()};
     }
 
   private:
-    Matrix of_queries(const std::vector<std::uint16_t>& tensor, int i) const {
+    static Matrix whole(const auto& head) { return head.template cast<double>(); }
+    static Rows rows_of(const auto& head) {
+        return Rows([head](Eigen::Index first, Eigen::Index count) -> Matrix {
+            return head.middleRows(first, count).template cast<double>();
+        });
+    }
+    auto of_queries(const std::vector<std::uint16_t>& tensor, int i) const {
         return head(tensor, i / case_.shape.H, i % case_.shape.H, case_.shape.H, case_.shape.Nq);
     }
     /// The key/value head that query head i reads.
-    Matrix of_keys(const std::vector<std::uint16_t>& tensor, int i) const {
+    auto of_keys(const std::vector<std::uint16_t>& tensor, int i) const {
         const Shape& s = case_.shape;
         return head(tensor, i / s.H, i % s.H / (s.H / s.Hkv), s.Hkv, s.Nk);
     }
-    Matrix head(const std::vector<std::uint16_t>& tensor, int b, int h, int heads, int N) const {
+    auto head(const std::vector<std::uint16_t>& tensor, int b, int h, int heads, int N) const {
         auto* data = const_cast<std::uint16_t*>(tensor.data());  // only read
-        return head_of<T>(dense_view(data, heads, N, case_.shape.d), b, h, N, case_.shape.d)
-            .template cast<double>();
+        return head_of<T>(dense_view(data, heads, N, case_.shape.d), b, h, N, case_.shape.d);
     }
 
     const Case& case_;
@@ -160,6 +171,21 @@ struct EightBitErrors {
     EightBitErrors() = default;
 };
 
+/// What bounds of errors depend on, of the keys and values of a head
+struct KeySizes {
+    double largest_norm = 0;                                                ///< of a row of K
+    double least = std::numeric_limits<double>::infinity(), most = -least;  ///< of V
+
+    KeySizes(const Rows& K, const Rows& V, int keys) {
+        reference::for_each_block(0, keys, [&](int first, int count) {
+            const Matrix values = V(first, count);
+            largest_norm = std::max(largest_norm, K(first, count).rowwise().norm().maxCoeff());
+            least = std::min(least, values.minCoeff());
+            most = std::max(most, values.maxCoeff());
+        });
+    }
+};
+
 /// Fills in O and L.
 template <class T>
 void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, Products products) {
@@ -169,7 +195,7 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
     const Heads<T> heads(c, inputs);
     ExpectedTensor &O = expected.tensors[0], &L = expected.tensors[1];
 
-    // Rows that one thread takes at a time: so many that K and V, which each converts for itself, cost
+    // Rows that one thread takes at a time: so many that what each converts for itself of K and V costs
     // little. Products of 8 bits take longest.
     const int piece_rows = quantized ? 64 : 256;
     const int rows = static_cast<int>(O.rows.size()), pieces = (rows + piece_rows - 1) / piece_rows;
@@ -180,7 +206,8 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
         const int i = item / pieces;
         const int first = item % pieces * piece_rows, n = std::min(piece_rows, rows - first);
         const Eigen::VectorXi some = Eigen::Map<const Eigen::VectorXi>(O.rows.data() + first, n);
-        Matrix Q = heads.Q(i)(some, Eigen::all), K = heads.K(i), V = heads.V(i);
+        Matrix Q = heads.Q(i, some);
+        Rows K = heads.K_rows(i), V = heads.V_rows(i);
         const Mask mask = mask_of(c, i / s.H, i % s.H);
         const std::size_t row = static_cast<std::size_t>(i) * rows + first;
         double scale = c.softmax_scale();
@@ -189,9 +216,9 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
             const Matrix O_16 = reference::attention(Q, some, K, V, scale, mask).O;
             std::copy_n(O_16.data(), O_16.size(), expected.unquantized_O.data() + row * s.d);
         }
-        if (of_cache) K = EightBits::of(K).values(), V = EightBits::of(V).values();
+        if (of_cache) K = EightBits::of(heads.K(i)).values(), V = EightBits::of(heads.V(i)).values();
         if (quantized) {
-            const EightBitHead head = round_head(heads.Q(i), some, K, V, scale, products);
+            const EightBitHead head = round_head(heads.Q(i), some, heads.K(i), heads.V(i), scale, products);
             emulated.emplace(head, some, mask, products);
             Q = head.Q.values(), K = head.K.values(), V = head.V.values();
             scale = head.scale;
@@ -213,11 +240,11 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
         whole.dropout = {};
         const Matrix sized =
             mask.dropout.is_none() ? exact.O : reference::attention(Q, some, K, V, scale, whole).O;
-        const double largest_key = K.rowwise().norm().maxCoeff();
+        const KeySizes sizes(K, V, s.Nk);
         for (int k = 0; k < n; ++k) {
             O.size[row + k] = std::max(exact.O.row(k).norm(), sized.row(k).norm());
-            L.size[row + k] = size_of_L(exact.L[k], std::abs(scale) * Q.row(k).norm() * largest_key);
-            O.lost_in_rounding[row + k] = lost_in_rounding(exact.L[k], V.maxCoeff() - V.minCoeff());
+            L.size[row + k] = size_of_L(exact.L[k], std::abs(scale) * Q.row(k).norm() * sizes.largest_norm);
+            O.lost_in_rounding[row + k] = lost_in_rounding(exact.L[k], sizes.most - sizes.least);
         }
     });
     O.standard_error = largest_of_heads(errors, pieces);

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "harness/base/parallel.h"
 #include "harness/problem/case.h"
 #include "harness/verify/mismatch.h"
 #include "stages/stage.h"
@@ -85,15 +86,24 @@ class WrittenTensor {
         std::vector<int> rows(tensor_.rows(case_.shape));
         std::iota(rows.begin(), rows.end(), 0);
         Mismatch found = mismatch(rows);
-        std::size_t index = 0;
-        for (int head = 0; head < case_.shape.B * heads; ++head) {
+        const auto for_each_wrong = [&](int head, auto&& f) {
+            std::size_t index = std::size_t(head) * rows.size() * columns;
             for (const int row : rows) {
                 for (int column = 0; column < columns; ++column, ++index) {
-                    if (wrong(index, row))
-                        found.add(head / heads, head % heads, row, column, expected(index, row),
-                                  value(index));
+                    if (wrong(index, row)) f(index, row, column);
                 }
             }
+        };
+        // Nearly always nothing is, so that this takes all the time. Not bool, of which 8 share a byte.
+        std::vector<char> any(case_.shape.B * heads);
+        parallel_for(static_cast<int>(any.size()), [&](int head) {
+            for_each_wrong(head, [&](std::size_t, int, int) { any[head] = true; });
+        });
+        for (int head = 0; head < std::ssize(any); ++head) {
+            if (!any[head]) continue;
+            for_each_wrong(head, [&](std::size_t index, int row, int column) {
+                found.add(head / heads, head % heads, row, column, expected(index, row), value(index));
+            });
         }
         return found;
     }

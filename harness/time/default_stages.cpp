@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "harness/ladder/ladder.h"
+#include "harness/problem/case.h"
+#include "harness/problem/regimes.h"
+#include "harness/time/fastest.h"
+
+namespace ladder {
+namespace {
+
+/// Of all pairs of a query row and a key, those that the mask leaves.
+double visible_share(const ProblemLabel& p) {
+    if (!p.causal) return 1;
+    const double Nq = p.shape.Nq, Nk = p.shape.Nk;
+    return Nq <= Nk ? 1 - (Nq - 1) / (2 * Nk) : (Nk + 1) / (2 * Nq);
+}
+
+double square_of_distance(const Position& a, const Position& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+    return sum;
+}
+
+/// The first of these that is as fast as any of them was; null if none was timed.
+const Stage* first_of_the_fastest(const std::vector<const Stage*>& stages, const RecordedTimes& times) {
+    const auto time_of = [&](const Stage* stage) {
+        const auto found = times.median_ms.find(stage->folder());
+        return found == times.median_ms.end() ? std::numeric_limits<double>::infinity() : found->second;
+    };
+    double best = std::numeric_limits<double>::infinity();
+    for (const Stage* stage : stages) best = std::min(best, time_of(stage));
+    const auto first = std::find_if(stages.begin(), stages.end(), [&](const Stage* stage) {
+        return best >= DefaultStages::equally_fast * time_of(stage);
+    });
+    return first == stages.end() || std::isinf(best) ? nullptr : *first;
+}
+
+}  // namespace
+
+ProblemKind kind_of(const ProblemLabel& problem) {
+    return {problem.pass, problem.shape.d, features_of(problem.features)};
+}
+
+Position position_of(const ProblemLabel& p) {
+    const Shape& s = p.shape;
+    return {std::log2(s.Nq), std::log2(s.Nk), std::log2(double(s.H) / s.Hkv), std::log2(visible_share(p)),
+            std::log2(double(s.B) * s.Hkv) / 2};
+}
+
+std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
+                                             const std::vector<RecordedTimes>& recorded, std::size_t count) {
+    std::vector<const RecordedTimes*> near;
+    const ProblemKind kind = kind_of(problem);
+    for (const RecordedTimes& times : recorded) {
+        if (kind_of(times) == kind) near.push_back(&times);
+    }
+    const Position here = position_of(problem);
+    std::stable_sort(near.begin(), near.end(), [&](const RecordedTimes* a, const RecordedTimes* b) {
+        return square_of_distance(position_of(*a), here) < square_of_distance(position_of(*b), here);
+    });
+    near.resize(std::min(near.size(), count));
+    return near;
+}
+
+DefaultStages::DefaultStages(const std::vector<RecordedTimes>& recorded,
+                             const std::function<bool(const Stage&)>& runs) {
+    for (const Stage& stage : stages()) {
+        if (is_ablation(stage.number) || stage.products != Products::of_16_bits || !runs(stage)) continue;
+        (stage.takes.empty() ? candidates_ : with_features_).push_back(&stage);
+    }
+    const auto preferred = [](const Stage* a, const Stage* b) {
+        return std::tuple(!is_for_order(*a), b->takes.size(), a->number) >
+               std::tuple(!is_for_order(*b), a->takes.size(), b->number);
+    };
+    std::stable_sort(candidates_.begin(), candidates_.end(), preferred);
+    std::stable_sort(with_features_.begin(), with_features_.end(), preferred);
+    for (const RecordedTimes& times : recorded) {
+        const bool plain = features_of(times.features).empty();
+        choices_[kind_of(times)].push_back(
+            {position_of(times), first_of_the_fastest(plain ? candidates_ : with_features_, times)});
+    }
+}
+
+const Stage* DefaultStages::find(const ProblemLabel& problem) const {
+    const auto first = [](const std::vector<const Stage*>& stages, const auto& will_do) {
+        const auto found = std::find_if(stages.begin(), stages.end(), will_do);
+        return found == stages.end() ? nullptr : *found;
+    };
+    const auto computes = [&](const Stage* stage) {
+        return stage->pass == problem.pass && stage->has_head_dim(problem.shape.d);
+    };
+    const Case c{.shape = problem.shape, .features = problem.features};
+    const ProblemKind kind = kind_of(problem);
+    if (const auto alike = choices_.find(kind); alike != choices_.end()) {
+        const Position here = position_of(problem);
+        const Choice* nearest = nullptr;
+        double least = std::numeric_limits<double>::infinity();
+        for (const Choice& choice : alike->second) {
+            const double distance = square_of_distance(choice.position, here);
+            if (distance >= least) continue;
+            least = distance;
+            nearest = &choice;
+        }
+        if (nearest->stage != nullptr && why_not_taken(*nearest->stage, c).empty()) return nearest->stage;
+    }
+    if (!std::get<2>(kind).empty()) {
+        return first(with_features_,
+                     [&](const Stage* stage) { return computes(stage) && why_not_taken(*stage, c).empty(); });
+    }
+    return first(candidates_, [&](const Stage* stage) {
+        const bool in_its_field =
+            stage->pass == Pass::backward || is_decoding(stage->shows_in) == (problem.shape.Nq == 1);
+        return computes(stage) && in_its_field;
+    });
+}
+
+}  // namespace ladder
