@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""A Llama of random weights reads a prompt with attention in 8 bits: how far its logits are from exact ones, beside bf16's.
+"""The error of attention in 8 bits, and of bf16, in the logits of a Llama with random weights that reads a prompt.
 
-    fp8_prefill.py                            stages 70 to 73, on a GPU with FP8, or for a tiny model on the CPU back-end
+    fp8_prefill.py                            stages 70 to 73, on a GPU with FP8, or with a tiny model on the CPU back-end
     fp8_prefill.py --stage 73 --tokens 16384  one of them, or any other stage; a longer prompt
     fp8_prefill.py --json out.json            errors, and on a GPU times, as JSON
 
-Weights and all that is not attention are bf16 in every run. The exact logits are of the same weights in fp32. This needs
-Hugging Face transformers, and downloads nothing: weights are drawn, large enough that scores vary as in a trained model.
+Weights and everything except attention are bf16 in every run. The exact logits are those of the same weights in fp32.
+This needs Hugging Face transformers, and downloads nothing: the weights are random, and large enough that scores vary as in
+a trained model.
 """
 
 import argparse
@@ -30,7 +31,7 @@ TINY = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_att
 
 
 def llama(size, tokens, device, seed=1):
-    """Queries and keys have elements of about 1, and so have scores."""
+    """Elements of queries and keys are about 1 in size, and so are scores."""
     torch.manual_seed(seed)
     config = transformers.LlamaConfig(**size, max_position_embeddings=tokens, initializer_range=size["hidden_size"] ** -0.5)
     with torch.device(device):
@@ -51,7 +52,7 @@ def errors(logits, exact):
 
 
 def milliseconds(calls, repeats):
-    """The median of each on the GPU; they take turns."""
+    """The median time of each call on the GPU; the calls take turns."""
     times = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():

@@ -3,17 +3,17 @@
 values in pages.
 
     generate.py                          with PyTorch, on a GPU if one exists; without PyTorch with NumPy, on the CPU
-    generate.py --arrays numpy --check   and each request once more, alone, without pages and drafts: the same tokens
-    generate.py --compare transformers   and once more by transformers' continuous batching, with the same weights
+    generate.py --arrays numpy --check   computes each request again, alone, without pages and drafts: the same tokens
+    generate.py --compare transformers   also serves them with transformers' continuous batching and the same weights
 
 Four ideas, each in a few lines:
 
-- Continuous batching: a request joins the batch when another one leaves it. None waits for the longest.
-- Pages: a request takes the next page of the pool when its last one is full, and gives all back in the end.
-- A shared prompt: what all requests begin with is computed once, its pages are in every block table, and they are read
+- Continuous batching: a request joins the batch when another one leaves it. No request waits for the longest one.
+- Pages: a request takes the next page of the pool when its last one is full, and returns all of them at its end.
+- A shared prompt: the beginning of all requests is computed once. Its pages are in every block table, and they are read
   for all requests together.
-- Drafts: a guess of the next tokens is computed along with the last one, in one pass over the weights and the cache.
-  Right guesses are tokens that cost nothing. The keys of wrong ones stay where they are, past the request's length.
+- Drafts: a guess of the next tokens is computed together with the last one, in one pass over the weights and the cache.
+  Correct guesses are tokens that cost nothing. The keys of wrong guesses remain in the cache, past the request's length.
 """
 
 import argparse
@@ -35,7 +35,7 @@ TIE = 0.01  # between two logits that rounding may exchange
 
 
 class Arrays:
-    """What NumPy and PyTorch do not call by the same name."""
+    """Functions that have different names in NumPy and PyTorch."""
 
     def __init__(self, name):
         if name == "numpy":
@@ -52,8 +52,8 @@ class Arrays:
 
 
 class Llama:
-    """Where attention has its keys and values is not the model's business: attend(layer, q, k, v) takes new ones, of
-    shape (B, Nq, heads, D), and returns O for the new rows."""
+    """The model does not know where keys and values are stored: attend(layer, q, k, v) takes new ones, of shape (B, Nq,
+    heads, D), and returns O for the new rows."""
 
     def __init__(self, arrays, layers, heads, kv_heads, seed=1):
         random = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ class Llama:
 
         self.arrays, self.heads, self.kv_heads = arrays, heads, kv_heads
         self.embedding = weights(VOCABULARY, width, VOCABULARY**0.5)
-        # What layers add is small: a token depends most on the one before, and the text repeats itself, as text does
+        # Layers add little: a token depends mostly on the previous one, and the text repeats itself, as real text does
         self.layers = [dict(qkv=weights(width, (heads + 2 * kv_heads) * D), out=weights(width, width, 2 / layers),
                             gate=weights(width, 2 * width), up=weights(width, 2 * width),
                             down=weights(2 * width, width, 0.5 / layers)) for _ in range(layers)]
@@ -98,13 +98,13 @@ class Llama:
 @dataclass
 class Request:
     tokens: list  # the prompt, and then the answer
-    end: int  # how many tokens it is to have
+    end: int  # the number of tokens at which it ends
     keys: int = 0  # how many of them have keys and values in the cache
     pages: list = field(default_factory=list)  # the block table's row
 
 
 class Pool:
-    """Pages for the keys and values of all requests, and how many requests hold each."""
+    """Pages for the keys and values of all requests, and the number of requests that hold each page."""
 
     def __init__(self, model, pages, page_size):
         axes = len(model.layers), pages, page_size, model.kv_heads, D
@@ -150,7 +150,7 @@ class Pool:
 
 
 def guess(tokens, count):
-    """The tokens that followed when the last token came up before."""
+    """The tokens that followed the previous occurrence of the last token."""
     before = [i for i in range(len(tokens) - 1) if tokens[i] == tokens[-1]]
     found = tokens[before[-1] + 1:][:count] if before else []
     return found + [0] * (count - len(found))
@@ -282,7 +282,7 @@ def main(arguments=None):
     longest = -(-(max(request.end for request in requests) + options.draft) // options.page_size)
     pool = Pool(model, longest * (batch + 1) // 2 + 1, options.page_size)
 
-    if options.compare:  # what is loaded and compiled at the first call is not theirs to wait for, and not ours
+    if options.compare:  # neither side is timed while it loads and compiles at its first call
         serve(model, pool, prompt, [Request(list(own), len(own) + 2) for own in prompts[:batch]], batch, options.draft)
     began = time.perf_counter()
     steps, right, guesses = serve(model, pool, prompt, requests, batch, options.draft)

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Trains a small GPT, character by character, with any stage of the ladder, beside PyTorch's own attention.
+"""Trains a small GPT, character by character, with any stage of the ladder, and with PyTorch's own attention.
 
-    train_gpt.py                              the last rungs, on a GPU; --stage 5 --backward-stage 43 for others
+    train_gpt.py                              the default stages, on a GPU; --stage 5 --backward-stage 43 for others
     train_gpt.py --stage my/ --json out.json  a kernel of your own; losses and times as JSON
-    train_gpt.py --context 2048 --batch 16    where a GPU's clock shows which stage it is: by default it does not
+    train_gpt.py --context 2048 --batch 16    a size at which the stage affects the time of a step
     train_gpt.py --tiny                       a smaller model, for the CPU back-end: the default without a GPU
     torchrun --nproc-per-node 2 train_gpt.py --context-parallel 2
                                               each of 2 processes holds half of each context, on a GPU of its own
 
-Both runs begin with the same weights and see the same text, so that their losses differ by rounding alone. The text is
-"As You Like It", which is in this folder. With a divided context, PyTorch's own attention has the whole one in each process.
+Both runs begin with the same weights and see the same text, so their losses differ only by rounding. The text is
+"As You Like It", which is in this folder. If the context is divided, PyTorch's own attention still computes all of it in
+each process.
 """
 
 import argparse
@@ -73,13 +74,13 @@ def read_text(device):
 
 
 def average(tensors, ranks):
-    """Each becomes its average over all processes, which have parts of one size."""
+    """Replaces each tensor by its average over all processes, which hold parts of the same size."""
     for x in tensors:
         torch.distributed.all_reduce(x.div_(ranks))
 
 
 def train(attend, size, steps, device, seed=1, clip=1.0, ranks=1):
-    """Trains a fresh model. Returns the loss of each step and a function that makes one more. Each of several ranks has
+    """Trains a fresh model. Returns the loss of each step and a function that runs one more. Each of several ranks has
     its part of the context, in the order of ring attention, and the same weights."""
     text, characters = read_text(device)
     size = dict(size)
@@ -112,7 +113,7 @@ def train(attend, size, steps, device, seed=1, clip=1.0, ranks=1):
 
 
 def step_ms(steps, device, repeats):
-    """The median time of a step, of each by name. They take turns, since a machine has faster and slower moments."""
+    """The median time of each step function. They take turns, since the speed of a machine varies."""
     def now():
         if device == "cuda":
             torch.cuda.synchronize()
@@ -128,7 +129,7 @@ def step_ms(steps, device, repeats):
 
 
 def where_it_goes(step):
-    """Milliseconds of the GPU per step: in attention's forward pass, in its backward pass, in all."""
+    """GPU milliseconds per step: in the forward pass of attention, in its backward pass, and in total."""
     from torch.profiler import ProfilerActivity, profile
     steps = 5
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:

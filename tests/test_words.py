@@ -16,9 +16,12 @@ import re
 import sys
 from pathlib import Path
 
+# Private words for what the field has a name for: special function units, quantization kernels, a rung's declaration
+PRIVATE = (r"units? for exponentials|the kernels? that rounds?|in LADDER_STAGE say|no such rung|what is not a number"
+           r"|went round|would be so|stands once")
 THERE = r"(?:is|are|was|were|be|been) there\b(?! (?:a|an|any|no)\b)"
 WORDS = re.compile(
-    rf"\b(?:behind|beside|whoever|nobody|everybody|somebody|dear|thrice|for ever|namesake|{THERE})\b", re.I)
+    rf"\b(?:behind|beside|whoever|nobody|everybody|somebody|dear|thrice|for ever|namesake|{PRIVATE}|{THERE})\b", re.I)
 # What stays: a maximum lags behind, "Is there room?" asks whether there is any, and names: of two counters and their
 # fields, of a constant, and of the sandbox's other user
 REVIEWED = re.compile(r"\b(?:lags? behind|is there room|exponentials beside (?:own )?products|beside, beside_own"
@@ -88,6 +91,8 @@ def finds_what_it_is_for():
     assert [rejected(text) for _, text in comments(source)] == [["nobody"], ["was there"]]
     assert [text for _, text in texts('def f():\n    "behind"\n    return f"{x} behind"')] == [" behind"]
     assert not rejected("Is there a mask? m may lag behind it, besides l.") and rejected("Dear, and behind it")
+    assert rejected("The kernel that rounds uses the unit for exponentials.") == ["The kernel that rounds",
+                                                                                  "unit for exponentials"]
 
 
 def main():

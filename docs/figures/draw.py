@@ -1000,8 +1000,9 @@ def sliding_window(f):
                             (216, None, "skipped: never started")):
         f.box(x, 226, 13, 13, color, 0.35, dashed=not color, line="faint")
         f.text(x + 18, 237, words, size=SMALL)
-    f.note(262, "Rows are query tiles, columns key tiles; a row sees its own key and as many before it as three tiles have. 60 "
-           "computes 26 of the 36 tiles up to the diagonal, and masks those that one of the two edges crosses.")
+    f.note(262, "Rows are query tiles, columns key tiles; a row sees its own key and as many keys before it as three "
+           "tiles hold. 60 computes 26 of the 36 tiles up to the diagonal, and masks those that one of the two edges "
+           "crosses.")
 
 
 def column_patterns(rows):
@@ -1047,8 +1048,8 @@ def patterns_of_bounds(f):
                             (216, None, "skipped: never started")):
         f.box(x, 430, 13, 13, color, 0.35, dashed=not color, line="faint")
         f.text(x + 18, 441, words, size=SMALL)
-    f.note(466, "Rows are query tiles, columns key tiles. Each key has two intervals of rows that do not see it; a tile is "
-           "skipped if one of them holds all of its rows for every key, and full if none holds any.")
+    f.note(466, "Rows are query tiles, columns key tiles. Each key has two intervals of rows that do not see it; a "
+           "tile is skipped if one of them contains all of its rows for every key, and full if none contains any.")
 
 
 TILES = ("p.....", "fp....", "......", ".f.pf.", "f.f.pp")  # of a mask: full, partial, hidden
@@ -1080,8 +1081,9 @@ def lists_of_tiles(f):
                             (302, None, "hidden")):
         f.box(x, y + 86, 13, 13, color, 0.35, dashed=not color, line="faint")
         f.text(x + 18, y + 97, words, size=SMALL)
-    f.note(y + 122, "Query tile r has the key tiles from tiles[first[r]] to tiles[first[r + 1] - 1] of each list. Query tile 2 has "
-           "none: its rows have O = 0 and L = -inf. The bits of partial tiles lie in the order of their list.")
+    f.note(y + 122, "Query tile r has the key tiles from tiles[first[r]] to tiles[first[r + 1] - 1] of each list. "
+           "Query tile 2 has none: its rows have O = 0 and L = -inf. The bits of partial tiles have the order of "
+           "their list.")
 
 
 @figure("64-counters", "The 16 elements of P that share a counter")
@@ -1102,8 +1104,8 @@ def counters_of_elements(f):
     for word in range(4):
         f.box(left + 92 * word, y - 11, 13, 13, WARPS[word], 0.45, line="faint")
         f.text(left + 92 * word + 18, y, f"word {word}", size=SMALL)
-    f.note(y + 26, "What lane 9 (g = 2, t = 1) holds of 16 rows and 32 keys of P. Its counter is (key 2, row 2, head, batch entry). "
-           "Each element has one byte of one of the four words that Philox makes of it.")
+    f.note(y + 26, "The elements of lane 9 (g = 2, t = 1) in 16 rows and 32 keys of P. Its counter is (key 2, row 2, "
+           "head, batch entry). Each element uses one byte of the four words that Philox computes.")
 
 
 @figure("97-lanes", "The lanes of S transposed that need the bytes of a counter")
@@ -1123,9 +1125,9 @@ def lanes_of_a_counter(f):
                        WARPS[key // 16 * 2 + key % 2], 0.45 if row % 8 == g else 0.15, size=SMALL)
     for key in (2, 10, 18, 26):
         f.text(left + size * key + size / 2, top - 4, str(key), "faint", SMALL, "middle")
-    f.note(top + size * 16 + 22, "Queries are rows here. The 16 strong cells share the counter (key 2, row 2), the 16 pale ones the "
-           "counter (key 2, row 3). Each has the number of the lane that holds it in S transposed. These two counters of every "
-           "16 rows are all that the four lanes need.")
+    f.note(top + size * 16 + 22, "Queries are rows here. The 16 strong cells share the counter (key 2, row 2), the 16 "
+           "pale ones the counter (key 2, row 3). A number is the lane that holds the cell in S transposed. The four "
+           "lanes need only these two counters of every 16 rows.")
 
 
 @figure("61-packed", "The tiles and blocks of three documents in one sequence")
@@ -1150,7 +1152,7 @@ def packed_documents(f):
            "Block 3 has no tile, since document 1 needs one block and has room for two. 14 tiles are computed.")
 
 
-@figure("85-ring", "Four ranks, four steps: whose keys each rank holds, and what a causal mask leaves of them")
+@figure("85-ring", "Four ranks, four steps: whose keys each rank holds, and which it sees under a causal mask")
 def ring_of_ranks(f):
     ranks, left, width, height = 4, 64, 86, 44
     for t in range(ranks):
@@ -1169,9 +1171,9 @@ def ring_of_ranks(f):
                             (236, None, "all of it comes later")):
         f.box(x, 252, 13, 13, color, 0.35, dashed=not color, line="faint")
         f.text(x + 18, 263, words, size=SMALL)
-    f.note(288, "In each step a rank attends to the keys that it holds, and then passes them on to the next rank. Under a "
-           "causal mask the keys of later ranks are nothing to it: rank 0 computes in one step of four, and in all but the "
-           "first some rank computes a whole square.")
+    f.note(288, "In each step a rank attends to the keys that it holds, and then passes them on to the next rank. "
+           "Under a causal mask it skips the keys of later ranks: rank 0 computes in only one step, but after the "
+           "first step some rank always computes a whole square.")
 
 
 @figure("86-zigzag", "Chunks of a sequence on four ranks: contiguous parts, and zigzag")
@@ -1193,9 +1195,9 @@ def zigzag_chunks(f):
     for k, color in enumerate(WARPS):
         f.box(12 + 96 * k, 240, 13, 13, color, 0.4, line="faint")
         f.text(30 + 96 * k, 251, f"rank {k}", size=SMALL)
-    f.note(276, "Rows are chunks of queries, columns chunks of keys. The colour is the rank of the queries, the number over a "
-           "column that of the keys, and the number in a square the step. On the left, step 1 costs rank 0 nothing and "
-           "rank 3 four squares. On the right every rank has two squares in each step from 1 on.")
+    f.note(276, "Rows are chunks of queries, columns chunks of keys. The colour is the rank of the queries, the "
+           "number over a column that of the keys, and the number in a square the step. On the left, in step 1 rank 0 "
+           "has nothing and rank 3 four squares. On the right every rank has two squares in each step from 1 on.")
 
 
 @figure("87-overlap", "Two steps of a rank, without and with overlap")
@@ -1215,29 +1217,30 @@ def overlapped_messages(f):
             f.cell(left + unit * start, y + 12, unit * 3 - 2, 24, f"step {t}", "shared", 0.35, size=SMALL)
         for t, start in enumerate(messages):
             f.cell(left + unit * start, y + 44, unit * 1.5 - 2, 24, f"K, V {t + 1}", "own", 0.35, size=SMALL)
-    f.note(220, "A message brings the keys of the next step. It needs the slot that the step before has read, and nothing of "
-           "this step: so both can start together. A message that is shorter than a kernel then costs no time.")
+    f.note(220, "A message brings the keys of the next step. It needs the slot that the previous step has read, and "
+           "nothing of this step, so both can start together. A message that is shorter than a kernel then costs no "
+           "time.")
 
 
-@figure("88-home", "Three ranks: keys go round, and their gradients follow one step later and come home")
-def gradients_come_home(f):
+@figure("88-home", "Three ranks: keys travel, and their gradients follow one step later and return")
+def gradients_return(f):
     ranks, left, width, height = 3, 50, 92, 50
     for t in range(ranks + 1):
-        f.text(left + width * t + width / 2 - 3, 14, f"step {t}" if t < ranks else "home", anchor="middle", bold=True)
+        f.text(left + width * t + width / 2 - 3, 14, f"step {t}" if t < ranks else "return", anchor="middle", bold=True)
     for rank in range(ranks):
         f.text(0, 52 + 62 * rank, f"rank {rank}", bold=True)
         for t in range(ranks + 1):
             source = (rank - t) % ranks
             x, y = left + width * t, 22 + 62 * rank
             given = ", ".join(str((source + step) % ranks) for step in range(1, min(t, ranks - 1) + 1))
-            words = "own: waits" if t == 0 else f"sums of {given}" if t < ranks else f"{given} and own"
+            words = "own: kept" if t == 0 else f"sums of {given}" if t < ranks else f"{given} and own"
             f.box(x, y, width - 6, height, WARPS[source], 0.4)
             f.text(x + width / 2 - 3, y + 21, f"K, V of {source}" if t < ranks else f"dK, dV of {source}", size=SMALL,
                    anchor="middle")
             f.text(x + width / 2 - 3, y + 39, words, size=SMALL, anchor="middle")
-    f.note(238, "The colour is the rank whose keys they are, and the second line names the ranks that have given a part of "
-           "their gradients. Rank 0's own part waits at home. Rank 1 begins the sums in step 1; they reach rank 2 while it "
-           "computes step 2, and rank 0 after that. dQ never travels.")
+    f.note(238, "The colour is the rank whose keys they are, and the second line names the ranks that have "
+           "contributed to their gradients. Rank 0 keeps its own part. Rank 1 begins the sums in step 1; they reach "
+           "rank 2 while it computes step 2, and rank 0 after that. dQ never travels.")
 
 
 @figure("89-cache", "A cache divided over four ranks: each attends to its own keys, and one all-gather gives every rank all results")
@@ -1262,8 +1265,8 @@ def divided_cache(f):
     for y, words in ((35, "all rows"), (63, "a fourth"), (79, "of all keys"), (124, "fp32"), (204, "of all ranks"),
                      (244, "merged")):
         f.text(0, y, words, size=SMALL)
-    f.note(276, "Every rank has the same rows of Q, and ends with the same O and L. The keys never travel: what does is a row "
-           "of O and its L for each query head, however many keys there are.")
+    f.note(276, "Every rank has the same rows of Q, and ends with the same O and L. The keys never travel. A rank "
+           "sends a row of O and its L for each query head, however many keys there are.")
 
 
 @figure("66-rows", "The query tiles of a key tile in a sliding window")
@@ -1335,9 +1338,9 @@ def stores_at_an_end(f):
             is_cut = rows < 16 and begin + length < 200
             f.cell(left + scale * (begin + first), y, scale * 16, height, str(rows), "pink" if is_cut else "own",
                    0.3 if is_cut or rows < 16 else 0.45, size=SMALL)
-    f.note(132, "A cell is a box of 16 rows, with the rows of the document in it. The pink box would reach into rows 60 to 63, "
-           "which are document 1's: its warp stores 12 rows with ordinary instructions. The last box reaches past the tensor, "
-           "where a bulk store writes nothing.")
+    f.note(132, "A cell is a box of 16 rows, with the rows of the document in it. The pink box would reach into rows "
+           "60 to 63 of document 1, so its warp stores 12 rows with ordinary instructions. The last box reaches past "
+           "the tensor, where a bulk store writes nothing.")
 
 
 @figure("68-grid", "The tiles of two documents of 100 and 220 tokens under a causal mask, in the backward pass")
@@ -1363,9 +1366,9 @@ def document_columns(f):
         f.line((left + at(begin), top + at(begin)), (left + at(begin), top + at(end)), color="text", thick=1.8)
         f.line((left + at(begin), top + at(end)), (left + at(end), top + at(end)), color="text", thick=1.8)
         f.text(left + at(320) + 12, top + at((begin + end) / 2) + 4, f"document {document}", bold=True)
-    f.note(282, "Rows are query tiles of 64, at multiples of 64 in the sequence; columns are key tiles of 128, which begin with "
-           "their documents. Triangles are what is seen. Tile 1 of the queries, rows 64 to 127, is multiplied by keys of both "
-           "documents, and each time the rows of the other are masked. The blue tile alone is not masked.")
+    f.note(282, "Rows are query tiles of 64, at multiples of 64 in the sequence; columns are key tiles of 128, which "
+           "begin with their documents. Triangles show visible scores. Query tile 1, rows 64 to 127, is multiplied by "
+           "keys of both documents, each time with the rows of the other one masked. Only the blue tile is not masked.")
 
 
 @figure("69-gaps", "The query tiles of a key tile under three masks: gaps, and the numbers of those that are visited")
@@ -1391,9 +1394,9 @@ def gaps_of_columns(f):
                 f.box(x, y, 44, height, line="pink" if i in hidden else "grid", dashed=True)
         for name, begin, end in gaps:
             f.text(x + 48, top + height * (begin + end) / 2 + 4, f"{name} gap", "pink", SMALL)
-    f.note(304, "Each column is a key tile, from the first query tile to the last. Numbers are those that a block counts: it turns "
-           "a number into a tile by adding the sizes of the gaps that begin at or before it. Orange tiles are masked. Tiles "
-           "before the diagonal are no gap; the range of the loop begins after them.")
+    f.note(304, "Each column is a key tile, from the first query tile to the last. The block counts by these numbers; "
+           "to find a tile, it adds the sizes of the gaps before it. Orange tiles are masked. Tiles before the "
+           "diagonal are not a gap: the range of the loop begins after them.")
 
 
 @figure("95-union", "The lists of two rows of tiles, and the pairs of key tiles that their block copies")
@@ -1422,10 +1425,11 @@ def union_of_lists(f):
     for x, color, words in ((0, "shared", "full, no test"), (122, "own", "partial, bits"), (240, None, "hidden, no bit set")):
         f.box(x, y + 66, 13, 13, color, 0.35, dashed=not color, line="faint")
         f.text(x + 18, y + 77, words, size=SMALL)
-    f.note(y + 102, "The producer copies the tiles that either row lists, in the order of their numbers, two to a slot. Both "
-           "warpgroups compute both tiles of each slot; what a warpgroup does not list is hidden from its rows. An odd number "
-           "of tiles leaves half a slot, which a copy past the last key fills with zeros.")
-@figure("96-intervals", "A key tile's intervals of rows, what they have in common, and the class of four query tiles")
+    f.note(y + 102, "The producer copies the union of both lists, in the order of the tiles, two to a slot. Both "
+           "warpgroups compute both tiles of each slot; a tile that a warpgroup does not list is hidden from its "
+           "rows. If their number is odd, a copy past the last key fills half a slot with zeros.")
+@figure("96-intervals", "The intervals of rows of a key tile, their hull and common part, and the class of four query "
+           "tiles")
 def intervals_of_keys(f):
     left, top, width, height, count = 40, 42, 26, 15, 16
     keys = [((2 if key < 3 else 3, 12), (9, 11) if key > 3 else None) for key in range(6)]
@@ -1451,9 +1455,10 @@ def intervals_of_keys(f):
         f.line((left, y), (x + 66, y), color="text", thick=1.6)
         f.text(x, y + 34, words, "faint" if tile == 3 else "text", SMALL, bold=tile < 3)
     f.line((left, top + height * count), (x + 66, top + height * count), color="text", thick=1.6)
-    f.note(top + height * count + 22, "Blue rows see the key, pink ones are its gap. Query tile 0 is not within what the six intervals have in "
-           "common, so its scores are tested; tile 1 is. Tile 2 is, too, but meets the hull of the gaps. Tile 3 does not "
-           "meet the hull of the intervals: its block never copies these keys.")
+    f.note(top + height * count + 22, "Blue rows see the key, pink ones are its gap. Query tile 0 is not within the "
+           "common part of the six intervals, so its scores are tested; tile 1 is. Tile 2 is as well, but overlaps "
+           "the hull of the gaps. Tile 3 does not overlap the hull of the intervals: its block never copies these "
+           "keys.")
 
 
 # --- The backward pass -----------------------------------------------------------------------------------------------
@@ -1791,7 +1796,7 @@ def permuted_keys(f):
            "order, if V has its keys in that order, too.")
 
 
-@figure("71-sums", "What the sum of a product of 8 bits keeps of a term, and what it keeps with promotion")
+@figure("71-sums", "How much of a term the sum of an 8-bit product keeps, without and with promotion")
 def kept_bits(f):
     size, left = 13, 86
 
@@ -1812,9 +1817,9 @@ def kept_bits(f):
     bits(130, "O", 0, 24, 0, "shared")
     bits(148, "sum of a tile", 6, 14, 0, "own")
     f.line((left + size * 24, 126), (left + size * 24, 166), color="pink", thick=2)
-    f.note(186, "Above: terms are aligned with the largest; what comes to lie past 13 bits is cut off, never rounded up. The "
-           "larger the sum has grown, the more of each term is lost. Below: the sum begins anew in every key tile, and is small "
-           "there. The fp32 addition keeps all of its bits until O is 2^10 times as large.")
+    f.note(186, "Above: terms are aligned with the largest; bits past the 13th are cut off, never rounded up. The "
+           "larger the sum, the more of each term is lost. Below: the sum starts from 0 in every key tile and is "
+           "small there. The fp32 addition keeps all of its bits until O is 2^10 times as large.")
 
 
 @figure("72-scales", "Tiles of S, and the scales of their query tiles and key tiles")
@@ -1831,9 +1836,9 @@ def scales_of_tiles(f):
                    0.65 if own else 0.15, line="grid")
     f.lines(0, top + 38, ("scales", "of Q"), size=SMALL)
     f.cell(left, top + 3 * height + 16, 4 * width, 24, "V: one scale, v", "shared", 0.3)
-    f.note(top + 3 * height + 64, "Scores of query tile 1 and key tile 2 (orange) are products of numbers in units of q1 and of "
-           "k2: they are multiplied by the softmax scale, q1 and k2 where m is subtracted. P V adds up over the key tiles, so V "
-           "has one scale in all of them, and O is multiplied by it at the end.")
+    f.note(top + 3 * height + 64, "Scores of query tile 1 and key tile 2 (orange) are products of numbers in units of "
+           "q1 and of k2: they are multiplied by the softmax scale, q1 and k2 where m is subtracted. P V is a sum "
+           "over all key tiles, so V has one scale for all of them, and O is multiplied by it at the end.")
 
 
 @figure("73-hadamard", "Three steps of sums and differences spread one large element over a row of eight")
@@ -1853,15 +1858,15 @@ def hadamard_steps(f):
             other = c ^ (1 << k)
             for at in (c, other):
                 f.line((left + width * (c + 0.5), y + 31), (left + width * (at + 0.5), y + step - 1), color="grid")
-    f.note(8 + step * 3 + 56, "Each pair becomes its sum, on the left, and its difference. The element of 10 is in each of the eight "
-           "sums at the end, once, and their squares add up to 8 times those of the row: 8 x 107. The largest is 15 of a "
-           "root mean square of 10.3, where it was 10 of 3.7.")
+    f.note(8 + step * 3 + 56, "Each pair becomes its sum, on the left, and its difference. At the end the element of "
+           "10 is in each of the eight sums once, and their squares add up to 8 times those of the row: 8 x 107. The "
+           "largest is 15, with a root mean square of 10.3; before it was 10, with 3.7.")
 
 
 @figure("74-columns", "Which columns of K and of Q a lane takes")
 def columns_of_lanes(f):
     size, left = 25, 20
-    f.text(0, 14, "16 columns of K in bytes, as ldmatrix deals them out", bold=True)
+    f.text(0, 14, "16 columns of K in bytes, as ldmatrix distributes them", bold=True)
     f.text(0, 110, "A row of Q in shared memory", bold=True)
     for c in range(16):
         lane, place = c // 4, c // 4 * 2 + c % 2 + c % 4 // 2 * 8
@@ -1871,11 +1876,11 @@ def columns_of_lanes(f):
         f.text(left + size * (4 * lane + 2), 66, f"lane {lane}", "faint", SMALL, "middle")
         for half in range(2):
             f.text(left + size * (2 * lane + 8 * half + 1), 162, f"lane {lane}", "faint", SMALL, "middle")
-    f.note(186, "A lane of mma takes its pairs of Q from places 2t and 2t + 8 on. The columns that K gives it are stored "
-           "there, so each element of Q meets its own column of K, and the order of the sum is all that changes.")
+    f.note(186, "A lane takes its pairs of Q from positions 2t and 2t + 8 on. The columns that it holds of K are "
+           "stored there, so each element of Q meets its own column of K, and only the order of the sum changes.")
 
 
-@figure("76-halves", "What Hopper makes of one mma of 32 elements of e4m3: two products in fp16 and an addition in fp32")
+@figure("76-halves", "One mma of 32 elements of e4m3 on Hopper: two fp16 products and an fp32 addition")
 def halves_of_mma(f):
     size, left = 13, 2
     f.text(0, 14, "32 elements of a row of A and of a column of B, in e4m3", bold=True)
@@ -1901,8 +1906,8 @@ def halves_of_mma(f):
     f.arrow((182, 211), (220, 211))
     f.text(330, 163, "25 bits", "faint", SMALL)
     f.text(330, 215, "24, rounded", "faint", SMALL)
-    f.note(246, "The sum of 32 products begins at 0 and is added to the accumulator by an ordinary addition, which rounds to "
-           "the nearest. A long sum loses no more than any sum in fp32 does.")
+    f.note(246, "The sum of 32 products starts from 0 and is added to the accumulator by an ordinary addition, which "
+           "rounds to nearest. A long sum loses no more than any other fp32 sum.")
 @figure("75-exponent", "How an addition rounds x to an integer, and how its bits become a power of two")
 def exponent_by_a_shift(f):
     size, left = 12, 18
@@ -1939,8 +1944,8 @@ def line_of_tiles(f):
         left, right = 20 + cell * 3 * block, 20 + cell * 3 * (block + 1)
         f.line((left + 2, 78), (left + 2, 86), (right - 2, 86), (right - 2, 78), color="text")
         f.text((left + right) / 2, 102, f"block {block}", anchor="middle")
-    f.note(126, "Request 0 has two parts, of blocks 0 and 1, which the later one merges. The others are whole. Request 1 has "
-           "no keys: its tile is copied by no thread, and block 1 writes O = 0 and L = -inf.")
+    f.note(126, "Request 0 has two parts, in blocks 0 and 1, and the block that ends last merges them. The others are "
+           "whole. Request 1 has no keys: its tile is not copied, and block 1 writes O = 0 and L = -inf.")
 
 
 @figure("81-pages", "A row of the block table, and the pages of the pool that it names")
@@ -1966,11 +1971,12 @@ def pages_of_a_pool(f):
         f.cell(64 * lane, 192, 64, 36, "", WARPS[lane // 2 % 4], 0.2)
         f.lines(64 * lane + 32, 207, (f"lane {lane}", f"key {lane // 2 * 8 + lane % 2}"), step=15, anchor="middle", size=SMALL)
     f.text(392, 214, "...")
-    f.note(250, "An instruction of warp 0 copies two keys, and the next one those 8 further on. Lane l looks up the page of key "
-           "8 floor(l / 2) + l mod 2, and a shuffle tells it to the 16 lanes that copy this key.")
+    f.note(250, "An instruction of warp 0 copies two keys, and the next one two keys 8 further on. Lane l looks up "
+           "the page of key 8 floor(l / 2) + l mod 2, and a shuffle passes it to the 16 lanes that copy this key.")
 
 
-@figure("82-prefix", "Who reads the keys of a prefix that four requests share: each request, or one tile of all their rows")
+@figure("82-prefix", "How often the keys of a shared prefix are read: for each of four requests, or once for all "
+           "their rows")
 def shared_prefix(f):
     cell, left, own = 26, 76, (2, 1, 3, 2)  # a key tile; key tiles of the requests' own
     f.text(0, 14, "81: each request reads the prefix", bold=True)
@@ -1990,11 +1996,12 @@ def shared_prefix(f):
     f.box(left, 152, cell * 6, 88, None, line="text")
     f.text(left + cell * 3, 200, "6 key tiles, once", anchor="middle", size=SMALL)
     f.text(left + cell * 6 + 17, 256, "O, m, l", anchor="middle", size=SMALL)
-    f.note(280, "Four query heads share a key/value head, so a request has 4 rows, and 4 requests fill a tile of 16. The first "
-           "pass leaves O, m and l of each row in fp32; there the second pass begins, with the keys that a request has alone.")
+    f.note(280, "Four query heads share a key/value head, so a request has 4 rows, and 4 requests fill a tile of 16. "
+           "The first pass stores O, m and l of each row in fp32. The second pass starts from them, with each "
+           "request's own keys.")
 
 
-@figure("83-tiles", "One tile of the prefix's pass: 16 rows that the warps share by keys, and 64 rows, 16 for each warp")
+@figure("83-tiles", "A tile of the pass over the prefix: 16 rows whose keys the warps divide, and 64 rows, 16 per warp")
 def prefix_tiles(f):
     left, key, row, keys = 96, 60, 30, 128
     f.text(left + 2 * key, 14, f"{keys} keys of a tile", "faint", SMALL, "middle")
@@ -2008,9 +2015,9 @@ def prefix_tiles(f):
                line="grid")
     f.box(left, 22, 4 * key, row, None, line="text")
     f.box(left, 74, 4 * key, 4 * row, None, line="text")
-    f.note(216, "Scores of one key tile. In both pictures the block reads the same 64 KB of K and V (d = 128). Above, each warp has "
-           "32 of the keys, and the warps' m, l and O merge after the last tile. Below, each warp has all keys for rows of its own, "
-           "and nothing merges in the block.")
+    f.note(216, "Scores of one key tile. In both pictures the block reads the same 64 KB of K and V (d = 128). Above, "
+           "each warp computes 32 of the keys, and the m, l and O of the warps are merged after the last tile. Below, "
+           "each warp computes all keys for 16 rows of its own, without a merge.")
 
 
 @figure("84-band", "Scores of eight key tiles and the band around phi: m is phi until a score leaves the band")
@@ -2033,8 +2040,8 @@ def band_of_scores(f):
     f.text(left - 8, 16, "key tile", "faint", SMALL, "end")
     f.cell(left, 172, size * far, 24, "m = phi: a vote for each tile", "shared", 0.25, size=SMALL)
     f.cell(left + size * far, 172, size * (8 - far), 24, "m = running maximum", "pink", 0.3, size=SMALL)
-    f.note(220, "Scores of a warp. One of tile 5 lies outside of the band: there m rises from phi to it, and O and l so far are "
-           "rescaled, as in every online softmax. Nothing is computed anew.")
+    f.note(220, "Scores of a warp. One score of tile 5 lies outside the band: m rises from phi to it, and O and l are "
+           "rescaled, as in every online softmax. Nothing is recomputed.")
 
 
 @figure("93-tiles", "The scores of a head in tiles of 64 and of 256 keys, and how often O leaves the block")

@@ -1,5 +1,5 @@
-// Stage 63: tile lists. A query tile has two lists of key tiles, full and partial ones, and bits for the
-// elements of partial ones: any mask. The block masks of FlexAttention (arXiv 2412.05496) are the same lists.
+// Stage 63: tile lists, which describe any mask. A query tile has one list of full and one of partial key
+// tiles; a partial tile has a bit per element. FlexAttention's block masks (arXiv 2412.05496) are the same.
 
 #include "stages/device.cuh"
 
@@ -33,12 +33,12 @@ struct TileRange {
     int begin, end;
 };
 
-/// Where a list has the key tiles of query tile r.
+/// The part of a list that holds the key tiles of query tile r.
 __device__ TileRange range_of(const TileList& list, std::int64_t r) {
     return {load(list.first + r), load(list.first + r + 1)};
 }
 
-/// Which keys of key tile j a row sees, a bit each. `bits` (Br): those of a partial tile; null without lists.
+/// The keys of key tile j that a row sees, one bit each. `bits` (Br): of a partial tile; null without lists.
 __device__ std::uint64_t visible_keys(const Problem& p, const std::uint64_t* bits, int row, int j) {
     if (bits != nullptr) return load(bits + row % Br);
     const int seen = min(p.Nk, p.causal ? row + 1 + p.Nk - p.Nq : p.Nk) - j * Bc;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
     auto& shared = shared_memory<Shared<T, d>>();
     const int i = blockIdx.x, h = blockIdx.y, b = blockIdx.z, h_kv = h / (p.H / p.Hkv);
     const int reach = p.causal ? i * Br + p.Nk - p.Nq : p.Nk;  // row i * Br sees no key beyond it
-    // Full key tiles come first. Without lists these are numbers 0 .. full.end - 1, and partial ones follow.
+    // Full key tiles come first. Without lists these are tiles 0 .. full.end - 1, and partial ones follow.
     TileRange full{0, max(0, min(p.Nk, reach + 1) / Bc)};
     TileRange partial{full.end, ceil_div(min(p.Nk, reach + Br), Bc)};
     const bool listed = p.tiles.heads > 0;
@@ -175,12 +175,12 @@ __global__ void __launch_bounds__(threads, resident_blocks) attention(const Prob
     load_tile<T, d>(shared.Q, matrix<T>(p.Q, b, h), p.Q.row, i * Br, p.Nq);
     for (int n = 0; n < Tc; ++n) {
         const bool masked = n >= full_count;
-        const int k = masked ? partial.begin + n - full_count : full.begin + n;  // its place in the list
+        const int k = masked ? partial.begin + n - full_count : full.begin + n;  // its index in the array
         const int j = listed ? load((masked ? p.tiles.partial : p.tiles.full).tiles + k) : k;
         __syncthreads();  // the previous K and V have been read
         load_tile<T, d>(shared.K, matrix<T>(p.K, b, h_kv), p.K.row, j * Bc, p.Nk);
         load_tile<T, d>(shared.V, matrix<T>(p.V, b, h_kv), p.V.row, j * Bc, p.Nk);
-        std::uint64_t keys[2] = {};  // that rows g and g + 8 see, of a partial tile
+        std::uint64_t keys[2] = {};  // of a partial tile, seen by rows g and g + 8
         if (masked) {
             const std::uint64_t* bits = listed ? p.tiles.bits + std::int64_t{k} * Br : nullptr;
             keys[0] = visible_keys(p, bits, row, j);

@@ -1,5 +1,5 @@
-// Stage 64: dropout. Each element of P has a random byte, which Philox makes of the seed and the element's
-// place. Nothing of the mask is stored. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC
+// Stage 64: dropout. Each element of P has a random byte, which Philox computes from the seed and the
+// element's position. No mask is stored. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC
 // 2011).
 
 #include "stages/device.cuh"
@@ -122,11 +122,11 @@ __device__ void softmax(const Problem& p, int first_row, int j, bool masked, flo
     }
 }
 
-/// Sets to 0 what dropout takes of P (16, Bc) with key tile j. A lane's 16 elements in 32 keys have one
-/// counter, that of row g and key 2 t of these, and a byte each.
+/// Sets the dropped elements of P (16, Bc) with key tile j to 0. A lane's 16 elements in 32 keys share one
+/// counter, that of row g and key 2 t, and use one byte each.
 __device__ void drop(const Problem& p, int b, int h, int first_row, int j, float (&P)[Bc / 8][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const std::uint32_t kept = p.dropout.kept << 24;  // is compared with a byte that is shifted to the top
+    const std::uint32_t kept = p.dropout.kept << 24;  // compared with a byte that is shifted to the top
 #pragma unroll
     for (int n = 0; n < Bc / 8; n += 4) {
         const Words random = philox({{std::uint32_t(j * Bc + 8 * n + 2 * t), std::uint32_t(first_row + g),

@@ -36,17 +36,17 @@ struct Range {
     int begin, end;
 };
 
-/// The query rows and the keys of a document, by their numbers in the packed sequence
+/// The query rows and the keys of a document, counted from the start of the packed sequence
 struct Document {
     Range rows, keys;
 };
 
-/// The document that key tile number j is of; j becomes its number there. Document k has numbers from
-/// keys[k] / Bc + k on: room for all of its tiles, wherever it begins.
+/// The document of key tile number j; j becomes its number in the document. The numbers of document k begin
+/// with keys[k] / Bc + k: that leaves room for all of its tiles, wherever it begins.
 __device__ Document find_document(const Problem& p, int Bc, int& j) {
     if (p.documents.count == 0) return {{0, p.Nq}, {0, p.Nk}};
     int k = 0, end = p.documents.count;
-    while (k + 1 < end) {  // k's first number is not past this one, that of `end` is
+    while (k + 1 < end) {  // k's first number is at most this one, that of `end` is larger
         const int middle = (k + end) / 2;
         (load(p.documents.keys + middle) / Bc + middle <= j ? k : end) = middle;
     }

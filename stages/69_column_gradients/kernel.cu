@@ -1,5 +1,5 @@
-// Stage 69: gradients under column bounds (FlashMask, arXiv 2410.01359). A block owns keys, and so it owns
-// their bounds: minima and maxima of them are two gaps in its query tiles, over which its loops step.
+// Stage 69: gradients under column bounds (FlashMask, arXiv 2410.01359). A block owns keys and their bounds.
+// The minima and maxima of these bounds give two gaps in its range of query tiles, which its loops skip.
 
 #include "stages/hopper.cuh"
 
@@ -43,8 +43,8 @@ __device__ Range rows_of(const Problem& p, int key) {
     return {right < 0 ? 0 : max(0, row - right), left < 0 ? p.Nq : min(p.Nq, row + left + 1)};
 }
 
-/// Query rows that do not see a key: its lower interval for k = 0, its upper one for k = 1. One without rows
-/// begins at Nq and ends at 0, which moves no minimum of begins and no maximum of ends.
+/// Query rows that do not see a key: its lower interval for k = 0, its upper one for k = 1. An empty one
+/// begins at Nq and ends at 0, which changes no minimum of begins and no maximum of ends.
 __device__ Range hidden_rows(const Problem& p, int b, int h, int key, int k) {
     const int heads = p.columns.heads, count = p.columns.count;
     if (count == 0) return {p.Nq, 0};
@@ -56,20 +56,20 @@ __device__ Range hidden_rows(const Problem& p, int b, int h, int key, int k) {
     return rows.begin < rows.end ? rows : Range{p.Nq, 0};
 }
 
-/// Query tiles in which no row sees a key of a key tile: two gaps, one after the other. And rows among which
-/// are all that do not see some key.
+/// Query tiles in which no row sees a key of a key tile: two gaps, sorted and disjoint. And ranges of rows
+/// that contain every row that an interval hides from some key.
 struct alignas(32) Gaps {
     Range tiles[2], rows[2];
 
     __device__ int size() const { return tiles[0].end - tiles[0].begin + tiles[1].end - tiles[1].begin; }
-    /// Tile n, if those in a gap have no number
+    /// The n-th tile outside the gaps
     __device__ int step_over(int n) const {
         n += n < tiles[0].begin ? 0 : tiles[0].end - tiles[0].begin;
         return n + (n < tiles[1].begin ? 0 : tiles[1].end - tiles[1].begin);
     }
 };
 
-/// Finds the gaps that Bc keys leave in `tiles` of all heads of the group from h on. The first warp calls it.
+/// Finds the gaps of Bc keys in `tiles`, for the heads of a group from h on. The first warp calls it.
 template <int Br, int Bc>
 __device__ void find_gaps(const Problem& p, int b, int h, int first_key, Range tiles, Gaps* to) {
     Range gaps[2], rows[2] = {{p.Nq, 0}, {p.Nq, 0}};

@@ -1,5 +1,5 @@
 // Stage 75: polynomial exp2. A quarter of the exponentials of P are cubics, which the FMA units compute while
-// the unit for exponentials computes the others.
+// the special function units compute the others.
 
 #include "stages/hopper.cuh"
 
@@ -352,8 +352,8 @@ __device__ void promote(const float (&PV)[n], float (&O)[n]) {
     for (int c = 0; c < n; ++c) O[c] += PV[c];
 }
 
-/// 2^x by additions and multiplications, off by at most 7.5e-5 of it; 0 below 2^-126. x = n + f, where n is
-/// the nearest integer, and a cubic is close to 2^f.
+/// 2^x by additions and multiplications, with a relative error of at most 7.5e-5; 0 below 2^-126. x = n + f,
+/// where n is the nearest integer, and a cubic approximates 2^f.
 __device__ float cubic_exp2(float x) {
     constexpr float no_fraction = 0x1.8p23f + 127.0f;  // fp32 numbers of this size are integers
     x = max_nan(x, -127.0f);

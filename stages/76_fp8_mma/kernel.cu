@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, c
     }
 }
 
-/// Where a panel keeps the 16 bytes at this column of a row: as the tensor map swizzles them.
+/// The 16 bytes of a panel at this row and column, swizzled as by the tensor map.
 template <int rows>
 __device__ const e4m3x2* at(const e4m3x2 (&panel)[rows][64], int row, int column) {
     return &panel[row][column ^ row % 8 * 8];

@@ -1,6 +1,6 @@
-// Stage 88: gradients on a ring. K and V go round as in the forward pass, and dK and dV follow them in fp32,
-// one step later: each rank adds what its rows give for the keys that it holds. In the end they come home,
-// where what the keys' own rank gave waits for them. dQ stays with its rows.
+// Stage 88: gradients on a ring. K and V travel as in the forward pass, and sums of dK and dV follow in fp32,
+// one step later: each rank adds the contribution of its rows for the keys that it holds. In the end the sums
+// return to the keys' own rank, which adds its own contribution. dQ stays with its rows.
 
 #include "stages/hopper.cuh"
 #include "stages/ring.h"
@@ -25,7 +25,7 @@ struct KeySums {
     int rows;
 };
 
-/// sums += x + y, which may be of the first keys alone. `first`: the sums are nothing so far.
+/// sums += x + y, which may cover only the first keys. `first`: initializes the sums.
 template <int d>
 __global__ void __launch_bounds__(row_threads)
     add_parts(const KeySums sums, const KeySums x, const KeySums y, bool first) {
@@ -62,7 +62,7 @@ int padded_rows(const Shape& s) {
     return ceil_div(s.Nq, Tile<d>::Br) * Tile<d>::Br;
 }
 
-/// What the rows of a problem give for its keys: dQ is added to the sums, and dK and dV are left at `parts`.
+/// The contribution of the rows of a problem: adds dQ to its sums, and writes dK and dV to `parts`.
 template <class T, int d>
 KeySums add_gradients(const Problem& p, float4* parts) {
     if (p.Nq == 0 || p.Nk == 0) return {parts, 0};
@@ -90,7 +90,7 @@ template <class T, int d>
 void backward(const Problem& p) {
     const int P = ring() ? ring()->ranks() : 1, rank = ring() ? ring()->rank() : 0;
     const int Nq = ring() ? ring()->Nq() : p.Nq, Nk = ring() ? ring()->Nk() : p.Nk;
-    // One rank has all in its early chunk.
+    // A single rank has everything in its early chunk.
     const auto early = [&](int N, int source) { return P == 1 ? N : chunk_rows(N, 2 * P, source); };
     const auto late = [&](int N, int source) {
         return P == 1 ? 0 : chunk_rows(N, 2 * P, 2 * P - 1 - source);
@@ -118,15 +118,15 @@ void backward(const Problem& p) {
     }
 
     View K = p.K, V = p.V;
-    const auto source_of = [&](int t) { return (rank - t + 2 * P) % P; };  // whose keys step t is about
-    // While step t computes K and V go on, and so do the sums of the step before: those that arrive are of
-    // this step's keys, and in step P of the rank's own. What a rank gives for its own keys does not travel.
+    const auto source_of = [&](int t) { return (rank - t + 2 * P) % P; };  // whose keys step t attends to
+    // While step t computes, K and V travel, and so do the sums of the previous step. The sums that arrive
+    // belong to this step's keys, in step P to the rank's own. The contribution of step 0 does not travel.
     const auto sends_keys = [&](int t) { return t + 1 < P; };
     const auto sends_sums = [&](int t) { return t > 1; };
     const auto start = [&](int t) {
         const auto bytes = [&](int step) { return part_bytes(p, keys(source_of(step))); };
         const auto sum_bytes = [&](int step) { return key_sums_bytes(p, keys(source_of(step))); };
-        char* slot = slots[t % 2];    // it was read in the step before
+        char* slot = slots[t % 2];    // it was read in the previous step
         Message to_K, to_V, to_sums;  // empty
         if (sends_keys(t)) {
             to_K = {K.data, bytes(t), slot, bytes(t + 1)};

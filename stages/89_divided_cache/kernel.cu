@@ -1,5 +1,5 @@
 // Stage 89: divided cache. Each of P ranks holds a part of the keys, and all query rows. It attends to its
-// own keys; one all-gather gives every rank the results of all, O and L in fp32, and every rank merges them.
+// own keys. One all-gather gives all ranks the results of all, O and L in fp32, and every rank merges them.
 
 #include "stages/device.cuh"
 #include "stages/ring.h"

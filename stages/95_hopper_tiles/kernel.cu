@@ -1,5 +1,5 @@
-// Stage 95: tile lists on Hopper. The producer walks the lists of the block's rows of tiles together, and
-// gathers two key tiles of any of them in a slot. Each warpgroup hides those that its own lists do not have.
+// Stage 95: tile lists on Hopper. The producer merges the lists of the block's two rows of tiles, and copies
+// two key tiles of their union into a slot. Each warpgroup hides tiles that are not in its own lists.
 
 #include "stages/hopper.cuh"
 
@@ -62,7 +62,7 @@ __device__ Walk walk_of(const Problem& p, const TileList& list, int b, int h, in
     return walk;
 }
 
-/// Which keys of a partial tile a row sees, a bit each
+/// The keys of a partial tile that a row sees, one bit each
 __device__ std::uint64_t visible_keys(const Problem& p, Visit visit, int row) {
     if (p.tiles.heads > 0) return load(p.tiles.bits + std::int64_t{visit.kind} * 64 + row % 64);
     const int seen = min(p.Nk, p.causal ? row + 1 + p.Nk - p.Nq : p.Nk) - visit.tile * 64;

@@ -167,7 +167,7 @@ __device__ void draw(const Problem& p, int x, int y, int b, int h, int first_key
     }
 }
 
-/// x, which has place c in S^T or dP^T; or 0 if dropout takes it: if its bit is 0.
+/// x, element c of S^T or dP^T; or 0 if dropout drops it, that is, if its bit is 0.
 __device__ float drop(float x, int c, std::uint32_t kept) {
     const int n = c % 32 / 8 * 2 + c % 2;  // its counter is the n-th
     return kept >> (28 - 4 * n + c / 4 % 2 + c / 2 % 2 * 2) & 1 ? x : 0.0f;
