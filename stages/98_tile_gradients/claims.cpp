@@ -89,8 +89,13 @@ std::vector<Case> with_tiles(std::vector<Case> cases) {
 constexpr Shape long_shapes[] = {
     {1, 2, 1, 500, 500, 64}, {1, 1, 1, 300, 430, 128}, {2, 2, 2, 400, 300, 64}, {1, 4, 2, 900, 260, 128}};
 
+// Without lists. None has the parent test all tiles, of which a tile of 64 keys may be full.
+constexpr Shape dense_shapes[] = {{1, 2, 2, 256, 256, 64}, {2, 2, 2, 400, 384, 128},
+                                  {1, 4, 2, 300, 640, 64}, {1, 1, 1, 200, 256, 128},
+                                  {1, 3, 1, 192, 300, 64}, {1, 2, 1, 500, 512, 64}};
+
 LADDER_CLAIMS(.claim = claim,
-              .cases = backward(joined(cases_of({usual_shapes}),
+              .cases = backward(joined(cases_of({dense_shapes}),
                                        with_tiles(cases_of({long_shapes, usual_shapes, long_shapes})))),
               .resident_blocks = 1);
 

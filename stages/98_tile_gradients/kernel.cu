@@ -237,24 +237,25 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
 template <class T, int Br>
 __device__ void exponentiate(const Problem& p, unsigned keys, bool masked, int m, const float2 (&L)[8],
                              float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, end = 32 * m + 32;
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, first = 32 * m;
     const float scale = p.scale * log2_e;
 #pragma unroll
-    for (int c = 32 * m; c < end; ++c) {
-        S[c] = S[c] * scale - (c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y);
+    for (int c = 0; c < 32; ++c) {
+        S[first + c] = S[first + c] * scale - (c % 2 == 0 ? L[c / 4].x : L[c / 4].y);
     }
     if (masked) {
 #pragma unroll
-        for (int c = 32 * m; c < end; c += 4) {
-            const unsigned seen = __shfl_sync(~0u, keys, c % 32 + t) >> g;  // by the rows of these columns
+        for (int c = 0; c < 32; c += 4) {
+            const unsigned seen = __shfl_sync(~0u, keys, c + t) >> g;  // by the rows of these columns
 #pragma unroll
             for (int n = 0; n < 4; ++n) {
-                if ((seen >> (n % 2 * 16 + n / 2 * 8)) % 2 == 0) S[c + n] = -inf;
+                if ((seen >> (n % 2 * 16 + n / 2 * 8)) % 2 == 0) S[first + c + n] = -inf;
             }
         }
     }
 #pragma unroll
-    for (int c = 32 * m; c < end; c += 2) {
+    for (int n = 0; n < 32; n += 2) {
+        const int c = first + n;
         S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
         P[c / 2] = pack<T>(S[c], S[c + 1]);
     }
