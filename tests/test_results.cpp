@@ -251,6 +251,12 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     CHECK(number(elsewhere, columns) == 62);
     columns.pass = Pass::backward;
     CHECK(number(hopper, columns) == 69);
+    ProblemLabel tiles = problem_of(256, 8192);
+    tiles.features.tiles = "quarter";
+    CHECK(number(hopper, tiles) == 95);
+    tiles.pass = Pass::backward;
+    CHECK(number(hopper, tiles) == 98);
+    CHECK(number(elsewhere, tiles) == -1);
     ProblemLabel dropout = problem_of(256, 8192);
     dropout.features.dropout = {230, 1};
     CHECK(number(hopper, dropout) == 64);

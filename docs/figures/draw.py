@@ -1430,6 +1430,47 @@ def union_of_lists(f):
            "rows. If their number is odd, a copy past the last key fills half a slot with zeros.")
 @figure("96-intervals", "The intervals of rows of a key tile, their hull and common part, and the class of four query "
            "tiles")
+    f.note(y + 102, "The producer copies the tiles that either row lists, in the order of their numbers, two to a slot. Both "
+           "warpgroups compute both tiles of each slot; what a warpgroup does not list is hidden from its rows. An odd number "
+           "of tiles leaves half a slot, which a copy past the last key fills with zeros.")
+@figure("98-visits", "The lists of query tiles, and what is transposed of them for the two key tiles of a block")
+def visits_of_a_block(f):
+    size, left, top, block = 24, 74, 36, 1
+    rows = ("fp..f.f.", "..f..f..", ".p..f...", "..ppf..f", "f..f.p..", ".f....fp", "..f.....")
+    colors = {"f": "shared", "p": "own"}
+
+    def cell(x, y, kind, words):
+        f.cell(x, y, size, size, words, colors.get(kind), 0.35, "text" if kind in colors else "faint", SMALL,
+               line="faint" if kind in colors else "grid", dashed=kind not in colors)
+
+    f.text(left, 14, "key tiles", bold=True)
+    for j in range(len(rows[0])):
+        f.text(left + size * j + size / 2, top - 6, str(j), "faint", SMALL, "middle")
+    f.text(0, top - 6, "query tile", "faint", SMALL)
+    for i, row in enumerate(rows):
+        f.text(left - 12, top + size * i + 16, str(i), size=SMALL, anchor="end")
+        for j, kind in enumerate(row):
+            cell(left + size * j, top + size * i, kind, kind if kind in colors else "")
+    f.box(left + size * 2 * block, top, size * 2, size * len(rows), line="pink", thick=2.5)
+    x = left + size * len(rows[0]) + 46
+    f.text(x, 14, "visits of block 1", bold=True)
+    f.text(x + 30, top - 6, "warpgroup 0, 1", "faint", SMALL)
+    visits = [i for i, row in enumerate(rows) if row[2 * block:2 * block + 2] != ".."]
+    for n, i in enumerate(visits):
+        y = top + size * n
+        f.text(x + 8, y + 16, str(i), size=SMALL)
+        for g in range(2):
+            kind = rows[i][2 * block + g]
+            cell(x + 42 + size * g, y, kind, kind if kind in colors else "")
+    y = top + size * len(rows) + 14
+    for x, color, words in ((0, "shared", "full, no test"), (122, "own", "partial, bits"), (240, None, "hidden")):
+        f.box(x, y, 13, 13, color, 0.35, dashed=not color, line="faint")
+        f.text(x + 18, y + 11, words, size=SMALL)
+    f.note(y + 34, "Block 1 owns the key tiles 2 and 3, one for each warpgroup. The query tiles that list either of them, from top to "
+           "bottom, are its visits, and each says what it is to both. Query tiles 0, 2 and 5 are not among them.")
+
+
+@figure("96-intervals", "A key tile's intervals of rows, what they have in common, and the class of four query tiles")
 def intervals_of_keys(f):
     left, top, width, height, count = 40, 42, 26, 15, 16
     keys = [((2 if key < 3 else 3, 12), (9, 11) if key > 3 else None) for key in range(6)]

@@ -132,7 +132,7 @@ Case telling_case(const Stage& stage) {
     if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime.ends_with("wide")) c.shape.d = 256;
     if (regime.ends_with("window")) c.features.window = {99, 0};
-    if (regime == "tiles") c.features.tiles = "diagonal_and_random";
+    if (regime.ends_with("tiles")) c.features.tiles = "diagonal_and_random";
     if (regime.ends_with("dropout")) c.features.dropout = {230, 1};
     if (regime == "column-bounds") c.features.columns = "documents";
     if (regime.ends_with("packed")) c.features.documents = "200,40,272";

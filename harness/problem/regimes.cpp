@@ -302,7 +302,9 @@ const std::vector<Regime>& regimes() {
                    with_columns(self_attention(2, 16, 8192, false), "shared_question")},
         in_documents{packed(self_attention(1, 16, 16384, true), 16), packed(grouped_16k, 6)},
         with_dropped{with_dropout(self_attention(2, 16, 8192, false)),
-                     with_dropout(self_attention(1, 16, 16384, true))};
+                     with_dropout(self_attention(1, 16, 16384, true))},
+        by_tiles{with_tiles("quarter"), with_tiles("causal"), with_tiles("diagonal_and_random"),
+                 with_tiles("dilated")};
     static const std::vector<Regime> list{
         {"train", "16k tokens in sequences of 2k, 16 heads of 128", {self_attention(8, 16, 2048, false)}},
         {"long", "one sequence of 16k, 4 heads of 128", {self_attention(1, 4, 16384, false)}},
@@ -354,10 +356,8 @@ const std::vector<Regime>& regimes() {
         {"paged",
          "the first of ragged in pages of 256 and of 16 keys, and without pages",
          {ragged_requests(256), ragged_requests(16), ragged_requests(0)}},
-        {"tiles",
-         "two sequences of 8k, 16 heads of 128: masks by tile lists",
-         {with_tiles("quarter"), with_tiles("causal"), with_tiles("diagonal_and_random"),
-          with_tiles("dilated")}},
+        {"tiles", "two sequences of 8k, 16 heads of 128: masks by tile lists", by_tiles},
+        {"backward-tiles", "the gradients of tiles", by_tiles, false, Pass::backward},
         {"dropout",
          "16 heads of 128: dropout of 0.1 in two sequences of 8k, and in one of 16k under a causal mask",
          with_dropped},

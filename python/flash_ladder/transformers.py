@@ -7,8 +7,7 @@
 It takes transformers 4.54, since older ones make masks for attention that they do not know. Prefill, decoding with a
 cache, grouped heads and sliding windows run as they are. Of a static cache the keys that exist are read. A batch with
 padding is computed as packed documents, without its padding, where O is 0. Any other mask of bools is computed as lists
-of tiles, without gradients. All else that a model asks of attention and no stage computes is refused: softcap, sinks, a
-bias, dropout.
+of tiles. All else that a model asks of attention and no stage computes is refused: softcap, sinks, a bias, dropout.
 """
 
 from typing import NamedTuple, Optional

@@ -106,7 +106,12 @@ def test_any_mask_by_lists_of_tiles(problem, batches, heads):
     bits = np.unpackbits(lists.bits.view(np.uint8), axis=-1, bitorder="little").reshape(-1, 64, 64)
     assert (bits[0, :, :62] == seen[0, 0, :64, 128:]).all() and not bits[0, :, 62:].any()
     got = flash_ladder.attention(q, k, v, tiles=lists, return_lse=True, backend="checked")
-    agrees(got, softmax(q, k, v, seen.repeat(4 // heads, axis=1)))
+    seen = seen.repeat(4 // heads, axis=1)
+    agrees(got, softmax(q, k, v, seen))
+    gradients = flash_ladder.attention_backward(q, k, v, *got, q, tiles=lists, stage=98)
+    for result, exact in zip(gradients, reference_gradients(q, k, v, q, seen=seen)):
+        assert relative(result, exact) < 2e-3
+    assert not gradients[1][:, :, :64].any() and not gradients[2][:, :, :64].any()  # keys that no row sees
 
 
 def test_a_mask_of_all_heads_needs_no_further_axes(packed):
@@ -226,7 +231,7 @@ def test_questions_about_stages_with_features():
     for stage, features in ((61, documents), (62, {"columns": "random"}), (69, {"columns": "random"}),
                             (96, {"columns": "random"}),
                             (80, {"seqused": [70]}), (63, {"tiles": "random"}), (64, {"dropout_p": 0.3, "seed": 5}),
-                            (97, {"dropout_p": 0.3, "seed": 5}),
+                            (97, {"dropout_p": 0.3, "seed": 5}), (98, {"tiles": "random"}),
                             (81, {"seqused": [70], "page_size": 16}), (82, {"page_size": 16, "prefix": 64})):
         assert flash_ladder.verify(stage, shape=shape, **features)[0]["passed"] == 1
         with pytest.raises(ValueError, match="05_causal_skip does not take "):
@@ -257,8 +262,10 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=55, **dropout)),
         ("97_dropout_gradients does not take a sliding window",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=97, window=(3, -1), **dropout)),
-        ("no stage computes its gradients with lists of tiles at head dimension 64",
-         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, tiles=tiles)),
+        ("no stage computes its gradients with lists of tiles at head dimension 256",
+         lambda: flash_ladder.attention_backward(*(np.tile(x, 4) for x in (q, k, v, O)), L, np.tile(O, 4), tiles=tiles)),
+        ("66_window_gradients does not take lists of tiles",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, tiles=tiles, stage=66)),
         ("no stage computes attention with dropout at head dimension 256",
          lambda: flash_ladder.attention(*(np.tile(x, 4) for x in packed), **dropout)),
         ("81_pages does not take a shared prefix", lambda: pages(prefix=64, stage=81)),
