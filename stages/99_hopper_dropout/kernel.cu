@@ -1,5 +1,5 @@
-// Stage 99: dropout on Hopper. The producer's three idle warps compute the random bytes of a tile, as stage 64
-// defines them, and leave one bit per element. P loses its elements while the next scores are computed.
+// Stage 99: dropout on Hopper. Three idle warps of the producer's warpgroup compute the random bytes of a
+// tile, as stage 64 defines them, and leave a bit per element. P loses elements during the next scores.
 
 #include "stages/hopper.cuh"
 
@@ -36,7 +36,7 @@ struct Shared {
     alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile k of the block is in slot k % depth
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
     alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // rows that a warp is about to store
-    std::uint32_t dropped[Tile<d>::depth][Tile<d>::Br / 16][Tile<d>::Bc / 64][32];  // see draw()
+    std::uint32_t dropped[Tile<d>::depth][Tile<d>::Br * Tile<d>::Bc / 1024][32];  // with V: see draw()
     TileIndex tile[Tile<d>::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
     Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
     Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
@@ -168,62 +168,52 @@ __device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
     for (int c = 0; c < n / 2; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
 }
 
-struct Words {
-    std::uint32_t of[4];
-};
-
-/// Philox4x32-10: four random words of a counter and the halves of a key.
-__device__ Words philox(Words counter, std::uint32_t x, std::uint32_t y) {
+/// Philox4x32-10: makes four random words of each of two counters. The halves of the key are x and y.
+__device__ void philox(std::uint32_t (&counters)[2][4], std::uint32_t x, std::uint32_t y) {
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
-        const std::uint64_t even = std::uint64_t{0xD2511F53} * counter.of[0],
-                            odd = std::uint64_t{0xCD9E8D57} * counter.of[2];
-        counter = {{std::uint32_t(odd >> 32) ^ counter.of[1] ^ x, std::uint32_t(odd),
-                    std::uint32_t(even >> 32) ^ counter.of[3] ^ y, std::uint32_t(even)}};
-        x += 0x9E3779B9;  // the next round's key
-        y += 0xBB67AE85;
+        for (auto& c : counters) {  // two chains: one goes on while the other waits
+            const std::uint64_t even = 0xD2511F53ull * c[0], odd = 0xCD9E8D57ull * c[2];
+            c[0] = std::uint32_t(odd >> 32) ^ c[1] ^ x, c[1] = std::uint32_t(odd);
+            c[2] = std::uint32_t(even >> 32) ^ c[3] ^ y, c[3] = std::uint32_t(even);
+        }
+        x += 0x9E3779B9, y += 0xBB67AE85;  // the next round's key
     }
-    return counter;
 }
 
-/// Writes which elements of a tile of P dropout takes, a bit for each. A lane's word is for 16 rows and 64 keys,
-/// where the same lane of the warp that has these rows holds 32 elements: two counters, a byte each.
-template <int d, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
-__device__ void draw(const Problem& p, int x, int y, const TileIndex& tile, int j,
-                     std::uint32_t (&dropped)[Br / 16][Bc / 64][32]) {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+/// Writes which elements of a tile of P dropout takes, a bit for each. In 16 rows and 64 keys a lane draws
+/// for the same lane of the warp that multiplies: 32 elements, which have two counters, and a byte each.
+template <int d, int words, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
+__device__ void draw(const Problem& p, int x, int y, TileIndex tile, int j, std::uint32_t (&to)[words][32]) {
+    const std::uint32_t lane = threadIdx.x % 32, h = uniform(tile.head), b = uniform(tile.batch);
     const std::uint32_t rest = (256 - p.dropout.kept) * 0x01010101u;  // in each byte
 #pragma unroll 1
-    for (int n = threadIdx.x / 32 - 1; n < Br * Bc / 1024; n += drawers) {
-        const int rows = n / (Bc / 64), keys = n % (Bc / 64);
-        std::uint32_t bits = 0;  // bit 7 - c of each of its bytes: what four bytes of Philox say
+    for (int n = threadIdx.x / 32 - 1; n < words; n += drawers) {
+        const std::uint32_t row = tile.tile * Br + n / (Bc / 64) * 16 + lane / 4;
+        const std::uint32_t key = j * Bc + n % (Bc / 64) * 64 + lane % 4 * 2;
+        std::uint32_t random[2][4] = {{key, row, h, b}, {key + 32, row, h, b}}, bits = 0;
+        philox(random, x, y);
 #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-            const Words random = philox({{std::uint32_t(j * Bc + 64 * keys + c / 4 * 32 + 2 * t),
-                                          std::uint32_t(tile.tile * Br + 16 * rows + g),
-                                          std::uint32_t(tile.head), std::uint32_t(tile.batch)}},
-                                        x, y);
-            // byte >= kept if byte + rest carries, as two of three top bits then say
-            const std::uint32_t bytes = random.of[c % 4], sum = (bytes & 0x7F7F7F7F) + (rest & 0x7F7F7F7F);
-            bits |= (((bytes | rest) & sum) | (bytes & rest)) >> c & 0x80808080 >> c;
+        for (int c = 0; c < 8; ++c) {  // bit 7 - c of each byte: the sum of a random one and rest carries
+            const std::uint32_t r = random[c / 4][c % 4], sum = (r & 0x7f7f7f7f) + (rest & 0x7f7f7f7f);
+            bits |= ((r & rest) | ((r | rest) & sum)) >> c & 0x80808080 >> c;
         }
-        store(&dropped[rows][keys][lane], bits);
+        store(&to[n][lane], bits);
     }
 }
 
 /// Sets to 0 what dropout takes of P (16, Bc) of this warp.
 template <int n>
-__device__ void drop(const std::uint32_t (&dropped)[n / 16][32], std::uint32_t (&P)[n]) {
+__device__ void drop(const std::uint32_t (*dropped)[32], std::uint32_t (&P)[n]) {
     std::uint32_t bits = 0;
 #pragma unroll
-    for (int c = 0; c < n; c += 2) {
+    for (int c = 0; c < n; ++c) {
         if (c % 16 == 0) bits = load(&dropped[c / 16][threadIdx.x % 32]);
-        P[c] &= ~mask_of_signs<0>(bits << c / 2 % 8);
-        P[c + 1] &= ~mask_of_signs<1>(bits << c / 2 % 8);
+        P[c] &= ~mask_of_signs(bits << c / 2 % 8, c % 2);
     }
 }
 
-/// Writes O / (l kept / 256) of the warp's 16 rows to global memory through its O_tile, some panels at a time; and
+/// Writes O / (l kept / 256) of the warp's rows to global memory through its O_tile, panel by panel; and
 /// L = m + log(l), where l is the sum over the four lanes of a row.
 template <class T, int d, int panels = Tile<d>::O_panels>
 __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h, int first_row,
@@ -293,17 +283,16 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     const int group = uniform(threadIdx.x / 128);
     if (group == 0) {
         release_registers<Tile<d>::producer_registers>();
-        if (const int role = uniform(threadIdx.x / 32); role > 0) {
-            const int x = uniform(int(p.dropout.seed)), y = uniform(int(p.dropout.seed >> 32));  // 32 bits each
+        if (uniform(threadIdx.x / 32) > 0) {
+            const int x = uniform(int(p.dropout.seed)), y = uniform(int(p.dropout.seed >> 32));  // its halves
             for (int k = 0, q = 0;; ++q) {
                 mbarrier_try_wait(&shared.Q_full[q % Q_slots], q / Q_slots);
                 const TileIndex tile = load(&shared.tile[q % Q_slots]);
                 if (tile.batch < 0) return;
-                const int Tc = key_tiles(tile.tile * Br, Br);
 #pragma unroll 1
-                for (int j = 0; j < Tc; ++j, ++k) {
+                for (int j = 0, Tc = key_tiles(tile.tile * Br, Br); j < Tc; ++j, ++k) {
                     const int slot = k % depth;
-                    mbarrier_try_wait(&shared.V_empty[slot], k / depth - 1);  // tile k - depth has been dropped
+                    mbarrier_try_wait(&shared.V_empty[slot], k / depth - 1);  // tile k - depth was dropped
                     draw<d>(p, x, y, tile, j, shared.dropped[slot]);
                     __syncwarp();  // all lanes have written
                     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.V_full[slot]);
@@ -368,7 +357,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                   block_Tc = key_tiles(i * Br, Br);
         const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
         const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
-            __syncwarp();  // all lanes have read their bits, too
+            __syncwarp();                                   // all lanes have read their bits, too
             if (lane == 0) mbarrier_arrive(&empty[(k + j) % depth]);
         };
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
@@ -390,7 +379,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         };
         const auto start_product = [&](int j) {
             mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
-            drop(shared.dropped[(k + j) % depth][threadIdx.x / 32 - 4], P);
+            drop(&shared.dropped[(k + j) % depth][(threadIdx.x / 32 - 4) * (Bc / 64)], P);
             add_product<T, d>(P, shared.V[(k + j) % depth], O);
         };
         if (Tc == 0) {  // no rows
