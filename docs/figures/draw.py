@@ -1130,15 +1130,13 @@ def lanes_of_a_counter(f):
 
 @figure("99-draws", "Who draws, who drops and who multiplies, over three key tiles")
 def draws_ahead(f):
-    left, unit, period, tiles = 88, 27, 4, 3
+    left, unit, period, tiles = 86, 24.5, 4, 3
     lanes = ("tensor cores", "warpgroup 0", "warpgroup 1", "3 warps")
     for n, name in enumerate(lanes):
         f.text(0, 32 + 26 * n, name, "faint", SMALL)
 
     def bar(lane, start, length, words, color, opacity=0.35):
-        start, end = max(start, 0), min(start + length, period * (tiles - 1) + 3.4)
-        if end > start:
-            f.cell(left + unit * start, 18 + 26 * lane, unit * (end - start), 20, words, color, opacity, size=SMALL)
+        f.cell(left + unit * start, 18 + 26 * lane, unit * length, 20, words, color, opacity, size=SMALL)
 
     for j in range(tiles):
         for g, color in enumerate(("shared", "own")):
