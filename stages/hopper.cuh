@@ -381,6 +381,19 @@ __device__ __forceinline__ float max_nan(float a, float b) {
 #endif
 }
 
+/// prmt, in its mode that repeats signs: bits 0 to 15 are the top bit of byte 2 n of x, bits 16 to 31 that of
+/// byte 2 n + 1. n is 0 or 1.
+__device__ __forceinline__ std::uint32_t mask_of_signs(std::uint32_t x, int n) {
+#ifdef __CUDACC__
+    std::uint32_t mask;
+    asm("prmt.b32 %0, %1, 0, %2;\n" : "=r"(mask) : "r"(x), "r"(0x9988 + n * 0x2222));
+    return mask;
+#else
+    const std::uint32_t pair = x >> 16 * n;
+    return (pair >> 7 & 1) * 0xffff | (pair >> 15 & 1) * 0xffff0000;
+#endif
+}
+
 /// 2^n, where the last 8 bits of a number x are n + 127: they become its exponent. 0 for n = -127.
 __device__ __forceinline__ float power_of_two(float x) {
     std::uint32_t bits;

@@ -150,7 +150,7 @@ class CommandTest(unittest.TestCase):
 
     def test_bad_usage(self):
         for words, why in ((["89s"], "there is no quiz '89s': there are 00s, 10s"), (["x"], "there is no quiz 'x'"),
-                           (["99s"], "there is no quiz"), (["99"], "there is no stage '99'; see ./lab list"),
+                           (["99s"], "there is no quiz"), (["94"], "there is no stage '94'; see ./lab list"),
                            (["100"], "there is no stage '100'"), (["--loud"], "--loud; see ./lab quiz --help"),
                            (["00s", "10s"], "10s; see ./lab quiz --help")):
             done = self.run_quiz(*words)

@@ -132,8 +132,10 @@ def test_dropout(problem, share, causal, seed):
     kept = flash_ladder.dropout_mask((2, 4, 70, 90), share, seed)
     rate = 1 - round(256 * share) / 256
     assert kept.shape == (2, 4, 70, 90) and abs(kept.mean() - rate) < 5 * (rate * (1 - rate) / kept.size) ** 0.5
-    got = flash_ladder.attention(q, k, v, causal=causal, dropout_p=share, seed=seed, return_lse=True, backend="checked")
-    agrees(got, softmax(q, k, v, visible(70, 90, causal, None), kept / rate))
+    for stage in 64, 99:
+        got = flash_ladder.attention(q, k, v, causal=causal, dropout_p=share, seed=seed, stage=stage, return_lse=True,
+                                     backend="checked")
+        agrees(got, softmax(q, k, v, visible(70, 90, causal, None), kept / rate))
     gradients = flash_ladder.attention_backward(q, k, v, *got, q, causal=causal, dropout_p=share, seed=seed, stage=97)
     for result, exact in zip(gradients, reference_gradients(q, k, v, q, causal, weights=kept / rate)):
         assert relative(result, exact) < 2e-3
@@ -232,6 +234,7 @@ def test_questions_about_stages_with_features():
                             (96, {"columns": "random"}),
                             (80, {"seqused": [70]}), (63, {"tiles": "random"}), (64, {"dropout_p": 0.3, "seed": 5}),
                             (97, {"dropout_p": 0.3, "seed": 5}), (98, {"tiles": "random"}),
+                            (99, {"dropout_p": 0.3, "seed": 5}),
                             (81, {"seqused": [70], "page_size": 16}), (82, {"page_size": 16, "prefix": 64})):
         assert flash_ladder.verify(stage, shape=shape, **features)[0]["passed"] == 1
         with pytest.raises(ValueError, match="05_causal_skip does not take "):
@@ -266,8 +269,8 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
          lambda: flash_ladder.attention_backward(*(np.tile(x, 4) for x in (q, k, v, O)), L, np.tile(O, 4), tiles=tiles)),
         ("66_window_gradients does not take lists of tiles",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, tiles=tiles, stage=66)),
-        ("no stage computes attention with dropout at head dimension 256",
-         lambda: flash_ladder.attention(*(np.tile(x, 4) for x in packed), **dropout)),
+        ("no stage computes its gradients with dropout at head dimension 256",
+         lambda: flash_ladder.attention_backward(*(np.tile(x, 4) for x in (q, k, v, O)), L, np.tile(O, 4), **dropout)),
         ("81_pages does not take a shared prefix", lambda: pages(prefix=64, stage=81)),
         ("no stage computes its gradients with column bounds, packed documents at head dimension 64",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, **documents)),

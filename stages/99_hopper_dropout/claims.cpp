@@ -1,0 +1,55 @@
+// Three warps write a bit for each element of a tile, and each lane that multiplies reads its own. No byte of
+// a mask is in global memory, and all else is the parent's work, with dropout and without.
+#include "../35_tile_scheduler/claims.h"
+
+using namespace ladder;
+using namespace ladder::formulas;
+
+namespace {
+
+constexpr Count drawers = 3;  // warps
+
+void claim(Claims& c) {
+    const Counted& p = c.p;
+    const auto tiles = query_tiles(p, true);
+    const Count Bc = hopper_Bc(p), Br = 64 * warpgroups(p), copied = copied_tiles(tiles),
+                computed = group_tiles(tiles), blocks = persistent_blocks(tiles, p),
+                stores = 4 * writing_groups(tiles) * p.d() / 64;
+    c.is("tiles", computed);
+    c.is("exponentials", computed * 64 * Bc);
+    c.is("wgmma_columns", computed * (p.d() / 16 * Bc + Bc / 16 * p.d()));
+    // Places of query tiles, 16 bytes: written by one thread, read by all that multiply or draw. A bit for
+    // each element, which is written once, and read by the warpgroups that see its tile.
+    c.is("shared_exchange_bytes", 16 * (tiles.size() + blocks) * (1 + 128 * warpgroups(p) + 32 * drawers) +
+                                      copied * Br * Bc / 8 + computed * 64 * Bc / 8);
+    // One panel of O at a time; after K and after V of each tile; before a warp says that it has drawn
+    c.is("bulk_stores", stores);
+    c.is("warp_syncs", 2 * stores + 2 * 4 * computed + drawers * copied);
+    // A warp that draws waits for query tiles, and for slots of V.
+    c.is("mbarrier_waits", persistent_waits(tiles, p) + 32 * drawers * (tiles.size() + blocks + copied));
+    // uniform(): the role, in four warps, and the halves of the seed; the head and the batch entry of each
+    // tile
+    c.is("shuffles", persistent_shuffles(tiles, p) + (4 + 2 * drawers) * blocks + 2 * drawers * copied);
+    if (p.features.dropout != Dropout()) return;  // the parent does not take it
+    // K and V are given back by each warp, or by the producer in its place. Warps that draw arrive with V.
+    c.is("mbarrier_arrivals",
+         c.parent.counters.mbarrier_arrivals + copied * (2 * 3 * warpgroups(p) + drawers));
+    c.only_moves({"shared_exchange_bytes", "bulk_stores", "warp_syncs", "mbarrier_arrivals", "mbarrier_waits",
+                  "shuffles",
+                  // By the model of time:
+                  "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
+                  "named_stalls"});
+}
+
+std::vector<Case> with_dropout(std::vector<Case> cases) {
+    for (std::size_t k = 0; k < cases.size(); ++k)
+        cases[k].features.dropout = {k % 3 == 0 ? 230 : static_cast<int>(k * 37 % 255) + 1, k + 1};
+    return cases;
+}
+
+LADDER_CLAIMS(.claim = claim,
+              .cases = joined(cases_of({usual_shapes, wide_shapes, crowded_shapes}),
+                              with_dropout(cases_of({usual_shapes, wide_shapes, crowded_shapes}))),
+              .resident_blocks = 1);
+
+}  // namespace
