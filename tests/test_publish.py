@@ -62,7 +62,7 @@ class PageTest(unittest.TestCase):
         for name, why in (("dance", "there is no generated block 'dance' here"),
                           ("measured", "no generated block 'measured'"),
                           ("worked_example loss", "has no part 'loss'"), ("moved x", "no numbers in 'x'"),
-                          ("counters 1 77", "there is no stage 77"), ("record nothing", "cannot read"),
+                          ("counters 1 99", "there is no stage 99"), ("record nothing", "cannot read"),
                           ("peers h200-rising", "h200-rising.json has no peers")):
             with self.assertRaisesRegex(Failure, why):
                 tables.regenerated(HERE, Page("docs/some.md"), f"<!-- generated: {name} -->\n<!-- end -->")
@@ -86,8 +86,8 @@ class PageTest(unittest.TestCase):
                     tables.content(Sources(LAB, Path(folder)), Page("docs/results.md"), "errors")
 
     def test_what_lab_says_of_its_failure_is_passed_on(self):
-        with self.assertRaisesRegex(Failure, "^there is no stage '77'") as caught:
-            HERE.ask("diff", "77")
+        with self.assertRaisesRegex(Failure, "^there is no stage '99'") as caught:
+            HERE.ask("diff", "99")
         self.assertEqual(caught.exception.code, 2)
 
     def test_the_newest_full_measurement_is_found_by_its_date(self):

@@ -1996,6 +1996,31 @@ def exponent_by_a_shift(f):
            "the last bits. These are the exponent's bits of 2^{n}. A cubic of f = x - n = -0.3 gives 2^{f}.")
 
 
+@figure("77-transpose", "How two registers of pairs of columns become two registers of one column each")
+def separated_columns(f):
+    size, left, lane = 21, 84, 1
+    keys = [2 * lane, 2 * lane + 1, 2 * lane + 8, 2 * lane + 9]
+    f.text(0, 14, "lane 4g + 1 after ldmatrix.trans: two registers, 8 bytes", bold=True)
+    for n in range(8):
+        x = 20 + 44 * n + (28 if n > 3 else 0)
+        f.cell(x, 24, 44, 24, f"key {keys[n // 2]}", WARPS[n % 2], 0.35, size=SMALL)
+        to = 20 + 44 * (n // 2) + (204 if n % 2 else 0)
+        f.line((x + 22, 50), (to + 22, 104), color=WARPS[n % 2])
+    f.text(0, 96, "prmt", "faint", SMALL)
+    for column in range(2):
+        for n, key in enumerate(keys):
+            f.cell(20 + 204 * column + 44 * n, 106, 44, 24, f"key {key}", WARPS[column], 0.35, size=SMALL)
+        f.text(20 + 204 * column + 88, 148, "column 2g + 1" if column else "column 2g", anchor="middle", size=SMALL)
+    f.text(0, 178, "rows of V^T, with the keys of 16 positions", bold=True)
+    for column in range(2):
+        f.text(0, 203 + 28 * column, "2g + 1" if column else "2g", size=SMALL)
+        for n, key in enumerate(map(key_at, range(16))):
+            f.cell(left - 24 + size * n, 188 + 28 * column, size, size, str(key), WARPS[column], 0.65 if n // 4 == lane else 0.2,
+                   size=SMALL, line="grid")
+    f.note(262, "To ldmatrix, two adjacent columns of V are one element of 16 bits. A byte permutation of two registers leaves "
+           "four keys of one column. They are the keys that the lane holds of P, at the positions that it gives to A.")
+
+
 @figure("80-line", "The key tiles of four requests in one line, and the shares of three blocks")
 def line_of_tiles(f):
     cell, top, place = 42, 60, 0
