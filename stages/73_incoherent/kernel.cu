@@ -1,5 +1,5 @@
 // Stage 73: incoherent processing. Before they are rounded, rows of Q and K are multiplied by random signs
-// and a Hadamard matrix. Their products stay what they were, and no element stands out.
+// and a Hadamard matrix. Their products do not change, and outliers are spread over a row.
 
 #include "stages/hopper.cuh"
 
@@ -196,7 +196,7 @@ __device__ void load_patches(const Head<T>& head, int first, std::uint32_t (&pai
     }
 }
 
-/// A row of which d / 16 lanes hold 16 elements each becomes H D times it. D has a random sign for each
+/// Multiplies a row by H D. d / 16 lanes hold 16 of its elements each. D has a random sign for each
 /// column, and H is Hadamard's matrix of 1 and -1: sums and differences of elements 1, 2, 4, ... apart. Pairs
 /// of lanes exchange halves: in the end lane n holds columns 8 n to 8 n + 7, and those d / 2 further.
 template <int d>
@@ -548,7 +548,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         static_assert(Br == rows_per_block && Bc == rows_per_block);  // a tile is a block with one scale
         const int blocks = ceil_div(max(p.Nq, p.Nk), rows_per_block);
         const float* of_K = scales + (p.B * p.H + b * p.Hkv + h / (p.H / p.Hkv)) * blocks;
-        // Of rotated rows all products are d times as large.
+        // Products of rotated rows are d times as large.
         const float scale_Q = p.scale * log2_e / d * load(scales + (b * p.H + h) * blocks + i);
         const int first_row = i * Br + 64 * g, Tc = key_tiles(first_row, 64),
                   block_Tc = key_tiles(i * Br, Br);

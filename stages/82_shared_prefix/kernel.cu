@@ -44,8 +44,8 @@ struct PackedRow {
     static __host__ __device__ int count(const Shape& s) { return s.H / s.Hkv * s.Nq; }
 };
 
-/// The prefix's pass has the queries of all requests as those of one, Nq of each. It finds O (H, B Nq, d), m
-/// and l (H, B Nq, 2) in fp32, which the pass over own keys begins with. Null: it begins with no key.
+/// The pass over the prefix treats the queries of all requests, Nq of each, as those of one. It writes O
+/// (H, B Nq, d), m and l (H, B Nq, 2) in fp32; the pass over own keys starts from them. Null: from zero.
 struct Prefix {
     int Nq;
     const float *O = nullptr, *m_l = nullptr;
@@ -415,7 +415,7 @@ __device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h,
     if (lane == 0) write_L<T>(p, (std::int64_t{b} * p.H + h) * p.Nq + i, m, l);
 }
 
-/// Begins rows first_row .. first_row + 15 of a query tile with what the prefix's pass found.
+/// Starts rows first_row .. first_row + 15 of a query tile from the prefix's results.
 template <int d>
 __device__ void begin_with(const Prefix& prefix, const Problem& p, int b, int h_kv, int first_row,
                            float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
@@ -456,7 +456,7 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Prefix& prefi
         copy_commit();
     };
     for (int j = first; j < first + depth<d>; ++j) load(j);  // Q is in the first group
-    // One warp begins with the prefix, while the first copies are on their way
+    // One warp loads the prefix's results, while the first copies are on their way
     if (prefix.O && first == 0 && threadIdx.x < 32) begin_with<d>(prefix, p, b, h_kv, i * Br, O, m, l);
     const Parts parts(p, line, tile);  // its divisions, while the first copies are on their way
     for (int j = first; j < last; ++j) {
@@ -524,7 +524,7 @@ void forward(const Problem& p) {
     own.workspace = m_l + 2 * rows;
     if (p.prefix == 0)
         return launch(attention<T, T, d>, blocks, threads, sizeof(Shared<T, d>), own, Prefix{p.Nq});
-    Problem all = own;  // one request whose queries are those of all, each of which sees all of its keys
+    Problem all = own;  // one request with the queries of all, each of which sees all of its keys
     all.B = 1;
     all.Nq = p.B * p.Nq;
     all.Nk = p.prefix;

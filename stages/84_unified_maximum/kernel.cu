@@ -1,4 +1,4 @@
-// Stage 84: unified maximum. Scores near a number that is fixed beforehand need no maximum of their row.
+// Stage 84: unified maximum. Scores near a number that is fixed in advance need no maximum of their row.
 
 #include "stages/device.cuh"
 
@@ -117,7 +117,7 @@ __device__ void raise_maximum(const float (&S)[slice<d> / 8][4], float (&O)[d / 
     }
 }
 
-/// Turns the scores S (16, slice) with key tile j into P, and adds to l what this lane has of each row. As
+/// Turns the scores S (16, slice) with key tile j into P, and adds this lane's part of each row to l. As
 /// long as all scores of this warp lie in the band, m is phi. Lanes hold rows g and g + 8.
 template <class T, int d>
 __device__ void softmax(const Problem& p, int first_row, int j, bool masked, bool& in_band,
@@ -139,7 +139,7 @@ __device__ void softmax(const Problem& p, int first_row, int j, bool masked, boo
         }
     }
 
-    // The sums so far are those of m = phi, which is as good as a maximum: the warp goes on from them.
+    // The sums so far refer to m = phi, which is as good as a maximum: the warp continues from them.
     in_band = in_band && !__any_sync(~0u, distance > band<T>);
     if (in_band) {
         m[0] = m[1] = phi;

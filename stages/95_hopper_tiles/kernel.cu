@@ -18,7 +18,7 @@ struct Tile {
     static constexpr int consumer_registers = 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;  // keys of a slot
-    static constexpr int tiles = Bc / 64;           // key tiles of a slot, not only neighbours: a pair
+    static constexpr int tiles = Bc / 64;           // key tiles of a slot, a pair that need not be adjacent
     static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d == 64 ? 4 : 2;   // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
@@ -29,14 +29,14 @@ struct alignas(16) TileIndex {
     int batch, head, tile;
 };
 
-/// What a key tile of the block is for a warpgroup: full, hidden, or the partial tile with this number
+/// A key tile of the block, as a warpgroup sees it: full, hidden, or the partial tile with this index
 struct alignas(8) Visit {
     static constexpr int full = -1, hidden = -2;
     int tile, kind;
 };
 
-/// A list as the producer walks it: entry `at` is key tile `tile`, or past the last tile at the end. Without
-/// lists, entry n is key tile n.
+/// The producer's position in a list: entry `at` is key tile `tile`, which is past the last tile at the end.
+/// Without lists, entry n is key tile n.
 struct Walk {
     int at, end, tile;
 
@@ -77,8 +77,9 @@ struct Shared {
     alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
     alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // rows that a warp is about to store
     TileIndex tile[Tile<d>::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
-    Visit visit[Tile<d>::depth][Tile<d>::groups][Tile<d>::tiles];  // before K_full, until K_empty
-    int last[Tile<d>::depth];                                      // 1 if the query tile has no further pair
+    Visit visit[Tile<d>::depth][Tile<d>::groups]
+               [Tile<d>::tiles];  // written before K_full, read until K_empty
+    int last[Tile<d>::depth];     // 1 if the query tile has no further pair
     Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
     Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: pair k has arrived
     Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read pair k
@@ -86,7 +87,7 @@ struct Shared {
 
 template <int d>
 struct Maps {
-    TensorMap Q, O, K[d / 64], V[d / 64];  // of K and V one for each panel
+    TensorMap Q, O, K[d / 64], V[d / 64];  // one of K and of V for each panel
 };
 
 /// The order in which blocks take the query tiles of all heads: without a mask head by head; with one the

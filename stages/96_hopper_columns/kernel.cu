@@ -1,7 +1,7 @@
 // Stage 96: column bounds on Hopper (FlashMask, arXiv 2410.01359). A small kernel turns the bounds of each
-// key into the interval of rows that see it, and the gaps in it. The producer classifies key tiles by what
-// their keys have in common: it copies those that some row sees, and the intervals with those that need a
-// mask.
+// key into the interval of rows that see it, and the gaps in it. The producer classifies key tiles by the
+// hull and the common part of these intervals. It copies the tiles that some row sees, and the intervals of
+// those that need a mask.
 
 #include "stages/hopper.cuh"
 
@@ -46,8 +46,8 @@ __device__ Range keys_of(const Problem& p, int row) {
 }
 
 /// Query rows that see the keys of a tile: for each key, those of interval 0 except its gaps, intervals 1 and
-/// 2. An interval without rows begins at Nq and ends at 0: it adds nothing to a hull, and has nothing in
-/// common.
+/// 2. An empty interval begins at Nq and ends at 0: it does not extend a hull, and makes a common part
+/// empty.
 struct alignas(16) KeyTile {
     static constexpr int Bc = 128;
     Range rows[3][Bc];
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(96) find_rows(const Problem p) {
     if (threadIdx.x % 32 == 0) store(&tile->all[k], {hull, common});
 }
 
-/// Of a key tile that a block visits: whether some of its rows may be outside of interval 0, or in a gap.
+/// Of a key tile that a block visits: whether some of its rows may be outside interval 0, or in a gap.
 enum { cut = 1, gaps = 2, classes = 4 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
@@ -151,7 +151,7 @@ __device__ void shift(const Problem& p, float (&S)[n], const float (&m)[2]) {
     for (int c = 0; c < n; ++c) S[c] = S[c] * scale - m[row_of(c)];
 }
 
-/// Exponents become -inf where the row is in that interval of the key, or where it is not.
+/// Exponents become -inf where the row is inside that interval of the key, or where it is not.
 template <int n>
 __device__ void mask(const Range* of_keys, bool inside, int first_row, float (&S)[n]) {
     const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;

@@ -1,5 +1,5 @@
 // Stage 97: gradients under dropout. Two warps that had no work compute the random bytes of a tile, as stage
-// 64 defines them, while others multiply. They leave a bit for each element, in the order of S^T's fragments.
+// 64 defines them, while others multiply. They write a bit for each element, in the order of S^T's fragments.
 
 #include "stages/hopper.cuh"
 
@@ -57,7 +57,7 @@ struct Shared {
     alignas(1024) T dS[depth][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
     alignas(1024) float dQ[groups][4][8][32][4];         // of each warp, on their way out: 32 of each lane
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
-    std::uint32_t kept[depth][Tile<d>::Br / 64][128 * groups];  // by threads that multiply: 32 elements' bits
+    std::uint32_t kept[depth][Tile<d>::Br / 64][128 * groups];  // for each thread that multiplies: 32 bits
     Mbarrier keys_full, full[depth], empty[depth];
 };
 
@@ -141,8 +141,8 @@ __device__ Words philox(Words counter, std::uint32_t x, std::uint32_t y) {
     return counter;
 }
 
-/// Writes which elements of a tile, 64 count queries and Bc keys, dropout keeps. Two warps call it. A lane's
-/// counters are those of queries 2 q and 2 q + 1 of every 16, and of key 2 t of 32: what four lanes need.
+/// Writes the mask of a tile, 64 count queries and Bc keys: 1 for kept elements. Two warps call it. A lane's
+/// counters, queries 2 q and 2 q + 1 of every 16 and key 2 t of 32, are those of the same four lanes.
 template <int count>
 __device__ void draw(const Problem& p, int x, int y, int b, int h, int first_key, int first_row,
                      std::uint32_t (&kept)[count][128 * groups]) {
