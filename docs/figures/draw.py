@@ -1460,7 +1460,7 @@ def union_of_lists(f):
            "of tiles leaves half a slot, which a copy past the last key fills with zeros.")
 @figure("98-visits", "The lists of query tiles, and what is transposed of them for the two key tiles of a block")
 def visits_of_a_block(f):
-    size, left, top, block = 24, 74, 36, 1
+    size, left, top, block = 22, 66, 36, 1
     rows = ("fp..f.f.", "..f..f..", ".p..f...", "..ppf..f", "f..f.p..", ".f....fp", "..f.....")
     colors = {"f": "shared", "p": "own"}
 
@@ -1473,17 +1473,17 @@ def visits_of_a_block(f):
         f.text(left + size * j + size / 2, top - 6, str(j), "faint", SMALL, "middle")
     f.text(0, top - 6, "query tile", "faint", SMALL)
     for i, row in enumerate(rows):
-        f.text(left - 12, top + size * i + 16, str(i), size=SMALL, anchor="end")
+        f.text(left - 12, top + size * i + 15, str(i), size=SMALL, anchor="end")
         for j, kind in enumerate(row):
             cell(left + size * j, top + size * i, kind, kind if kind in colors else "")
     f.box(left + size * 2 * block, top, size * 2, size * len(rows), line="pink", thick=2.5)
-    x = left + size * len(rows[0]) + 46
+    x = left + size * len(rows[0]) + 30
     f.text(x, 14, "visits of block 1", bold=True)
-    f.text(x + 30, top - 6, "warpgroup 0, 1", "faint", SMALL)
+    f.text(x + 20, top - 6, "warpgroup 0, 1", "faint", SMALL)
     visits = [i for i, row in enumerate(rows) if row[2 * block:2 * block + 2] != ".."]
     for n, i in enumerate(visits):
         y = top + size * n
-        f.text(x + 8, y + 16, str(i), size=SMALL)
+        f.text(x + 8, y + 15, str(i), size=SMALL)
         for g in range(2):
             kind = rows[i][2 * block + g]
             cell(x + 42 + size * g, y, kind, kind if kind in colors else "")
