@@ -30,8 +30,8 @@ WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by o
 # all ranks gather, in memory and by NCCL, a workspace that depends on their number, and cases. K and V in 8 bits, which the
 # harness rounds for a stage, add 104. FlashInfer as a peer, caches for FlashAttention-4, drafts of 2 to 16 rows, and
 # defaults that follow recordings of caches add 106. An index of them, and a reference that converts a block of keys at a time,
-# add 57.
-MOST_LINES = {"harness": 19036, "simt": 5785}
+# add 60.
+MOST_LINES = {"harness": 19039, "simt": 5785}
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 
