@@ -39,10 +39,13 @@ constexpr std::array<Size, 6> sizes{{
     {"d", &Shape::d, row_limit},
 }};
 
-std::set<int> known_head_dims() {
-    std::set<int> dims;
-    for (const Stage& stage : stages()) dims.insert(stage.head_dims.begin(), stage.head_dims.end());
-    return dims;
+const std::set<int>& known_head_dims() {
+    static const std::set<int> known = [] {
+        std::set<int> dims;
+        for (const Stage& stage : stages()) dims.insert(stage.head_dims.begin(), stage.head_dims.end());
+        return dims;
+    }();
+    return known;
 }
 
 }  // namespace
@@ -113,7 +116,7 @@ void validate(const Shape& shape) {
                         "query heads",
                         shape.H, shape.Hkv));
     }
-    if (const auto dims = known_head_dims(); !dims.contains(shape.d)) {
+    if (const auto& dims = known_head_dims(); !dims.contains(shape.d)) {
         throw BadUsage(
             fmt::format("no stage has head dimension {}; there are {}", shape.d, fmt::join(dims, ", ")));
     }
