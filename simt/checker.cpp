@@ -3,15 +3,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <list>
 
 #include "simt/cuda.h"
 
 namespace simt {
 namespace {
 
-/// Global memory. Changes only between launches, so launches read it without a lock.
-std::list<Shadow> allocations;
+/// Global memory, by address. Changes only between launches, so launches read it without a lock.
+std::vector<std::unique_ptr<Shadow>> allocations;
+
+/// The first that begins after this address.
+auto first_after(const std::byte* address) {
+    return std::ranges::upper_bound(allocations, address, {}, [](const auto& a) { return a->begin; });
+}
 
 std::string describe(const Shadow& shadow, const std::byte* address) {
     return fmt::format("{} (byte {})", shadow.name, shadow.place_of(address));
@@ -28,18 +32,17 @@ void split(Shadow::Line& line) {
 }  // namespace
 
 void register_allocation(void* data, std::size_t bytes, const char* name, bool writable) {
-    allocations.emplace_back(data, bytes, name, writable, true);
+    allocations.insert(first_after(static_cast<std::byte*>(data)),
+                       std::make_unique<Shadow>(data, bytes, name, writable, true));
 }
 
 void forget_allocation(void* data) {
-    allocations.remove_if([data](const Shadow& shadow) { return shadow.begin == data; });
+    std::erase_if(allocations, [data](const auto& shadow) { return shadow->begin == data; });
 }
 
 Place place_in_global_memory(const void* address) {
-    for (const Shadow& shadow : allocations) {
-        if (shadow.contains(address)) {
-            return {shadow.name, shadow.place_of(address)};
-        }
+    for (const auto& shadow : allocations) {
+        if (shadow->contains(address)) return {shadow->name, shadow->place_of(address)};
     }
     return {};
 }
@@ -75,10 +78,9 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
         throw report(Report::Kind::unsupported, "atomic on {} at {}: only global memory has them here",
                      shadow->name, caller);
     }
-    Attempt now{{.block = at.block, .epoch = at.epoch}, thread, write, via};
-    now.access.agent = at.agent & 0x7fff;
-    now.access.atomic = orders || (via == Via::addition && !options().additions_in_order);
-    now.access.address = caller.address & 0xffff'ffff'ffff;  // what user space has
+    const std::uint64_t atomic_bit = orders || (via == Via::addition && !options().additions_in_order);
+    const std::uint64_t packed = caller.address << 16 | atomic_bit << 15 | (at.agent & 0x7fff);
+    const Attempt now{{at.block, at.epoch, packed}, thread, write, via};
 
     std::unique_lock lock(shadow->mutex, std::defer_lock);
     if (shadow->global) lock.lock();
@@ -90,10 +92,10 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
 Shadow* Checker::find(const std::byte* first, std::size_t bytes) {
     if (dynamic_shared_.contains(first, bytes)) return &dynamic_shared_;
     if (last_found_ != nullptr && last_found_->contains(first, bytes)) return last_found_;
-    for (Shadow& allocation : allocations) {
-        if (allocation.contains(first, bytes)) return last_found_ = &allocation;
-    }
     if (is_builtin(first, bytes) || constants_.contains(first, bytes)) return nullptr;
+    for (auto at = first_after(first); at != allocations.begin();) {  // tensors may lie in one another
+        if ((*--at)->contains(first, bytes)) return last_found_ = at->get();
+    }
     for (const auto& shadow : static_shared_) {
         if (shadow->contains(first, bytes)) return shadow.get();
     }
@@ -127,7 +129,7 @@ void Checker::atomic(Shadow& shadow, std::size_t place, int thread, Via via) {
     const Access& last =
         line.split ? line.parts[place % Shadow::line / Shadow::unit].write : line.whole.write;
     KnownBlocks& told = shadow.told[place];
-    if (last.atomic == 0 || !clocks_.of_this_launch(last.at())) told.clear();
+    if (!last.is_atomic() || !clocks_.of_this_launch(last.at())) told.clear();
     if (via != Via::release) clocks_.be_told(thread, told);
     if (via != Via::acquire) clocks_.tell(thread, told);
 }
@@ -158,7 +160,7 @@ void Checker::check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* a
                      describe(shadow, address), now.access.caller(), now.thread);
     }
     const auto unknown = [&](const Access& before) {
-        return (before.atomic == 0 || now.access.atomic == 0) && !knows(shadow, now, before);
+        return (!before.is_atomic() || !now.access.is_atomic()) && !knows(shadow, now, before);
     };
     if (unknown(last_write)) conflict(shadow, last_write, "write", "", address, now);
     check_proxy(shadow, last_write, address, now);
@@ -173,7 +175,7 @@ void Checker::check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* a
         return;
     }
     for (Access& before : reads) {
-        if (before.agent != now.access.agent || before.block != now.access.block) continue;
+        if (before.agent() != now.access.agent() || before.block != now.access.block) continue;
         before = now.access;
         return;
     }

@@ -18,16 +18,16 @@
 
 namespace simt {
 
-/// An access that a shadow remembers.
+/// An access that a shadow remembers. To write fields of bits and then read all of them stalls a processor.
 struct Access {
     std::uint32_t block = 0;
     Epoch epoch = 0;
-    std::uint64_t agent : 15 = 0;
-    std::uint64_t atomic : 1 = 0;
-    std::uint64_t address : 48 = 0;  ///< of its caller
+    std::uint64_t packed = 0;  ///< 48 bits of its caller's address, 1 whether it is atomic, 15 of its agent
 
-    Moment at() const { return {block, epoch, static_cast<Agent>(agent)}; }
-    Caller caller() const { return {address}; }
+    Agent agent() const { return packed & 0x7fff; }
+    bool is_atomic() const { return (packed & 0x8000) != 0; }
+    Moment at() const { return {block, epoch, agent()}; }
+    Caller caller() const { return {packed >> 16}; }
 };
 
 /// A byte of an allocation, or of none (null).
