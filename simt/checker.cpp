@@ -12,6 +12,7 @@ namespace {
 
 /// Global memory. Changes only between launches, so launches read it without a lock.
 std::list<Shadow> allocations;
+std::vector<Shadow*> by_address;
 
 std::string describe(const Shadow& shadow, const std::byte* address) {
     return fmt::format("{} (byte {})", shadow.name, shadow.place_of(address));
@@ -28,10 +29,12 @@ void split(Shadow::Line& line) {
 }  // namespace
 
 void register_allocation(void* data, std::size_t bytes, const char* name, bool writable) {
-    allocations.emplace_back(data, bytes, name, writable, true);
+    Shadow& shadow = allocations.emplace_back(data, bytes, name, writable, true);
+    by_address.insert(std::ranges::upper_bound(by_address, shadow.begin, {}, &Shadow::begin), &shadow);
 }
 
 void forget_allocation(void* data) {
+    std::erase_if(by_address, [data](const Shadow* shadow) { return shadow->begin == data; });
     allocations.remove_if([data](const Shadow& shadow) { return shadow.begin == data; });
 }
 
@@ -75,10 +78,8 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
         throw report(Report::Kind::unsupported, "atomic on {} at {}: only global memory has them here",
                      shadow->name, caller);
     }
-    Attempt now{{.block = at.block, .epoch = at.epoch}, thread, write, via};
-    now.access.agent = at.agent & 0x7fff;
-    now.access.atomic = orders || (via == Via::addition && !options().additions_in_order);
-    now.access.address = caller.address & 0xffff'ffff'ffff;  // what user space has
+    const bool has_order = orders || (via == Via::addition && !options().additions_in_order);
+    const Attempt now{{at, has_order, caller}, thread, write, via};
 
     std::unique_lock lock(shadow->mutex, std::defer_lock);
     if (shadow->global) lock.lock();
@@ -90,10 +91,12 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
 Shadow* Checker::find(const std::byte* first, std::size_t bytes) {
     if (dynamic_shared_.contains(first, bytes)) return &dynamic_shared_;
     if (last_found_ != nullptr && last_found_->contains(first, bytes)) return last_found_;
-    for (Shadow& allocation : allocations) {
-        if (allocation.contains(first, bytes)) return last_found_ = &allocation;
-    }
     if (is_builtin(first, bytes) || constants_.contains(first, bytes)) return nullptr;
+    const auto after = std::ranges::upper_bound(by_address, first, {}, &Shadow::begin);
+    // Mostly the last that begins before it; tensors that lie in one another have others.
+    for (auto at = after; at != by_address.begin();) {
+        if ((*--at)->contains(first, bytes)) return last_found_ = *at;
+    }
     for (const auto& shadow : static_shared_) {
         if (shadow->contains(first, bytes)) return shadow.get();
     }
@@ -127,7 +130,7 @@ void Checker::atomic(Shadow& shadow, std::size_t place, int thread, Via via) {
     const Access& last =
         line.split ? line.parts[place % Shadow::line / Shadow::unit].write : line.whole.write;
     KnownBlocks& told = shadow.told[place];
-    if (last.atomic == 0 || !clocks_.of_this_launch(last.at())) told.clear();
+    if (!last.is_atomic() || !clocks_.of_this_launch(last.at())) told.clear();
     if (via != Via::release) clocks_.be_told(thread, told);
     if (via != Via::acquire) clocks_.tell(thread, told);
 }
@@ -158,7 +161,7 @@ void Checker::check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* a
                      describe(shadow, address), now.access.caller(), now.thread);
     }
     const auto unknown = [&](const Access& before) {
-        return (before.atomic == 0 || now.access.atomic == 0) && !knows(shadow, now, before);
+        return (!before.is_atomic() || !now.access.is_atomic()) && !knows(shadow, now, before);
     };
     if (unknown(last_write)) conflict(shadow, last_write, "write", "", address, now);
     check_proxy(shadow, last_write, address, now);
@@ -173,7 +176,7 @@ void Checker::check(const Shadow& shadow, Shadow::Cell& cell, const std::byte* a
         return;
     }
     for (Access& before : reads) {
-        if (before.agent != now.access.agent || before.block != now.access.block) continue;
+        if (before.agent() != now.access.agent() || before.block != now.access.block) continue;
         before = now.access;
         return;
     }

@@ -18,16 +18,26 @@
 
 namespace simt {
 
-/// An access that a shadow remembers.
-struct Access {
+/// An access that a shadow remembers, in 16 bytes. The last 8 are written at once, not field by field: to read
+/// them together soon after that would stall the processor.
+class Access {
+  public:
+    Access() = default;
+    Access(const Moment& at, bool atomic, Caller caller)
+        : block(at.block),
+          epoch(at.epoch),
+          rest_(caller.address << 16 | std::uint64_t{atomic} << 15 | at.agent) {}
+
     std::uint32_t block = 0;
     Epoch epoch = 0;
-    std::uint64_t agent : 15 = 0;
-    std::uint64_t atomic : 1 = 0;
-    std::uint64_t address : 48 = 0;  ///< of its caller
 
-    Moment at() const { return {block, epoch, static_cast<Agent>(agent)}; }
-    Caller caller() const { return {address}; }
+    Agent agent() const { return static_cast<Agent>(rest_ & 0x7fff); }
+    bool is_atomic() const { return (rest_ >> 15 & 1) != 0; }
+    Moment at() const { return {block, epoch, agent()}; }
+    Caller caller() const { return {rest_ >> 16}; }
+
+  private:
+    std::uint64_t rest_ = 0;  ///< 48 bits of the caller's address, which are all of user space; atomic; agent
 };
 
 /// A byte of an allocation, or of none (null).
