@@ -188,29 +188,36 @@ if [ "$quick" = --quick ]; then
 fi
 suite 'all tests' "$build"
 
-# Not beside others: it configures the build anew.
-if has_cpu && package_python=$(tests/python_env.sh "$build" 2> "$logs/python_env.log"); then
-    step 'the Python package' tests/python.sh "$build" "$package_python"
-else
-    skip 'the Python package' "nanobind, numpy or pytest is missing: $logs/python_env.log"
-fi
-
 # --- The same tree under another compiler, with checkers of its own, and every stage on its cases ------------------
 
 if ! has_cpu; then
     skip 'the CPU side' 'Boost.Context is not installed'
 else
     # The kernels are libraries of their own, so those that the race checker watches run beside the sanitizers.
-    if ! have clang++; then
-        skip 'lab under clang++, address and undefined sanitizers' 'there is no clang++'
-    elif step 'build under clang++, address and undefined sanitizers' cpu_build with-clang tests \
-        -DCMAKE_CXX_COMPILER=clang++ -DLADDER_SANITIZE=address,undefined; then
-        # A fiber that is given up takes what it holds along. No grader expects a sanitizer in a kernel, and what kernels
-        # count is the same under one; so is what every stage's claims say, which would have to be compiled.
-        export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_OPTIONS=detect_leaks=0
-        suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick -E '^(course|claims|trace|tables|plots): |^schedule: blocks per multiprocessor '
-        step 'the algorithm, quick cases, clang++ and sanitizers' "$build/with-clang/lab" verify 0-6 --quick --backend cpu
-    fi
+    with_clang() {
+        if ! have clang++; then
+            skip 'lab under clang++, address and undefined sanitizers' 'there is no clang++'
+        elif step 'build under clang++, address and undefined sanitizers' cpu_build with-clang tests \
+            -DCMAKE_CXX_COMPILER=clang++ -DLADDER_SANITIZE=address,undefined; then
+            # A fiber that is given up takes what it holds along. No grader expects a sanitizer in a kernel, and what
+            # kernels count is the same under one; so is what every stage's claims say, which would have to be compiled,
+            # and what scripts and Python's programs do.
+            export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_OPTIONS=detect_leaks=0
+            suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick -E "$not_for_sanitizers"
+            step 'the algorithm, quick cases, clang++ and sanitizers' "$build/with-clang/lab" verify 0-6 --quick --backend cpu
+        fi
+    }
+    not_for_sanitizers='^(course|claims|trace|tables|plots|quiz|compare|rooms|lessons|words|triton): '
+    not_for_sanitizers+='|^lab: the script|^schedule: blocks per multiprocessor |^ranks: the parts of a case '
+    # It configures the build anew, which clang++'s, in a folder of its own, does not need.
+    python_package() {
+        if package_python=$(tests/python_env.sh "$build" 2> "$logs/python_env.log"); then
+            step 'the Python package' tests/python.sh "$build" "$package_python"
+        else
+            skip 'the Python package' "nanobind, numpy or pytest is missing: $logs/python_env.log"
+        fi
+    }
+    side_by_side python_package with_clang
     race_checked() {
         step 'every stage, quick cases, race-checked, in all orders' "$build/lab" verify --quick --backend checked --orders
         step 'every stage, quick cases, race-checked, other inputs' \

@@ -213,8 +213,9 @@ TEST_CASE("ranks: the parts of a case make the whole, and every rank has its dev
     const auto device = open_device(Backend::checked);
     for (const int number : {85, 86, 87, 88}) {
         for (const int ranks : {1, 2, 3, 4, 8}) {
-            if (number == 88 && ranks == 8) continue;  // lab verify does, and it takes seconds
             for (const bool causal : {false, true}) {
+                // Under a mask lab verify has ranks, in all orders. Gradients of 8 ranks take seconds.
+                if ((causal && ranks > 2) || (number == 88 && ranks == 8)) continue;
                 const Case c = divided({1, 2, 1, 137, 137, 64}, ranks, causal);
                 INFO(number << " " << c.description());
                 CHECK(verify(*device, stage_for_ranks(number), c).report == "");
