@@ -3,16 +3,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <list>
 
 #include "simt/cuda.h"
 
 namespace simt {
 namespace {
 
-/// Global memory. Changes only between launches, so launches read it without a lock.
-std::list<Shadow> allocations;
-std::vector<Shadow*> by_address;
+/// Global memory, by address. Changes only between launches, so launches read it without a lock.
+std::vector<std::unique_ptr<Shadow>> allocations;
+
+/// The first that begins after this address.
+auto first_after(const std::byte* address) {
+    return std::ranges::upper_bound(allocations, address, {}, [](const auto& a) { return a->begin; });
+}
 
 std::string describe(const Shadow& shadow, const std::byte* address) {
     return fmt::format("{} (byte {})", shadow.name, shadow.place_of(address));
@@ -29,20 +32,17 @@ void split(Shadow::Line& line) {
 }  // namespace
 
 void register_allocation(void* data, std::size_t bytes, const char* name, bool writable) {
-    Shadow& shadow = allocations.emplace_back(data, bytes, name, writable, true);
-    by_address.insert(std::ranges::upper_bound(by_address, shadow.begin, {}, &Shadow::begin), &shadow);
+    allocations.insert(first_after(static_cast<std::byte*>(data)),
+                       std::make_unique<Shadow>(data, bytes, name, writable, true));
 }
 
 void forget_allocation(void* data) {
-    std::erase_if(by_address, [data](const Shadow* shadow) { return shadow->begin == data; });
-    allocations.remove_if([data](const Shadow& shadow) { return shadow.begin == data; });
+    std::erase_if(allocations, [data](const auto& shadow) { return shadow->begin == data; });
 }
 
 Place place_in_global_memory(const void* address) {
-    for (const Shadow& shadow : allocations) {
-        if (shadow.contains(address)) {
-            return {shadow.name, shadow.place_of(address)};
-        }
+    for (const auto& shadow : allocations) {
+        if (shadow->contains(address)) return {shadow->name, shadow->place_of(address)};
     }
     return {};
 }
@@ -78,8 +78,9 @@ std::unique_lock<std::mutex> Checker::access(int thread, const Moment& at, const
         throw report(Report::Kind::unsupported, "atomic on {} at {}: only global memory has them here",
                      shadow->name, caller);
     }
-    const bool has_order = orders || (via == Via::addition && !options().additions_in_order);
-    const Attempt now{{at, has_order, caller}, thread, write, via};
+    const std::uint64_t atomic_bit = orders || (via == Via::addition && !options().additions_in_order);
+    const std::uint64_t packed = caller.address << 16 | atomic_bit << 15 | (at.agent & 0x7fff);
+    const Attempt now{{at.block, at.epoch, packed}, thread, write, via};
 
     std::unique_lock lock(shadow->mutex, std::defer_lock);
     if (shadow->global) lock.lock();
@@ -92,10 +93,8 @@ Shadow* Checker::find(const std::byte* first, std::size_t bytes) {
     if (dynamic_shared_.contains(first, bytes)) return &dynamic_shared_;
     if (last_found_ != nullptr && last_found_->contains(first, bytes)) return last_found_;
     if (is_builtin(first, bytes) || constants_.contains(first, bytes)) return nullptr;
-    const auto after = std::ranges::upper_bound(by_address, first, {}, &Shadow::begin);
-    // Mostly the last that begins before it; tensors that lie in one another have others.
-    for (auto at = after; at != by_address.begin();) {
-        if ((*--at)->contains(first, bytes)) return last_found_ = *at;
+    for (auto at = first_after(first); at != allocations.begin();) {  // tensors may lie in one another
+        if ((*--at)->contains(first, bytes)) return last_found_ = at->get();
     }
     for (const auto& shadow : static_shared_) {
         if (shadow->contains(first, bytes)) return shadow.get();

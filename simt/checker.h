@@ -18,26 +18,16 @@
 
 namespace simt {
 
-/// An access that a shadow remembers, in 16 bytes. The last 8 are written at once, not field by field: to read
-/// them together soon after that would stall the processor.
-class Access {
-  public:
-    Access() = default;
-    Access(const Moment& at, bool atomic, Caller caller)
-        : block(at.block),
-          epoch(at.epoch),
-          rest_(caller.address << 16 | std::uint64_t{atomic} << 15 | at.agent) {}
-
+/// An access that a shadow remembers. To write fields of bits and then read all of them stalls a processor.
+struct Access {
     std::uint32_t block = 0;
     Epoch epoch = 0;
+    std::uint64_t packed = 0;  ///< 48 bits of its caller's address, 1 whether it is atomic, 15 of its agent
 
-    Agent agent() const { return static_cast<Agent>(rest_ & 0x7fff); }
-    bool is_atomic() const { return (rest_ >> 15 & 1) != 0; }
+    Agent agent() const { return packed & 0x7fff; }
+    bool is_atomic() const { return (packed & 0x8000) != 0; }
     Moment at() const { return {block, epoch, agent()}; }
-    Caller caller() const { return {rest_ >> 16}; }
-
-  private:
-    std::uint64_t rest_ = 0;  ///< 48 bits of the caller's address, which are all of user space; atomic; agent
+    Caller caller() const { return {packed >> 16}; }
 };
 
 /// A byte of an allocation, or of none (null).

@@ -398,8 +398,7 @@ std::vector<Case> divided(const Stage& stage, Cover how) {
                 add({2, 4, 1, 33, 17 * P + 3, d}, P, false);
                 continue;
             }
-            // Of 8 ranks one group of two heads: 64 steps of tiles that are mostly padding take seconds.
-            add({P < 8 ? 2 : 1, 2, 1, 2 * P, 2 * P, d}, P, true);
+            add({P < 8 ? 2 : 1, 2, 1, 2 * P, 2 * P, d}, P, true);  // of 8 each head takes a second
             add({1, P < 8 ? 3 : 2, 1, 45 * P - 2, 45 * P - 2, d}, P, true);
             if (how == Cover::each) continue;
             add({1, 4, 2, 2 * P + 1, 70 * P + 5, d}, P, false);
