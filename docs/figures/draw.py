@@ -1453,11 +1453,8 @@ def union_of_lists(f):
     f.note(y + 102, "The producer copies the union of both lists, in the order of the tiles, two to a slot. Both "
            "warpgroups compute both tiles of each slot; a tile that a warpgroup does not list is hidden from its "
            "rows. If their number is odd, a copy past the last key fills half a slot with zeros.")
-@figure("96-intervals", "The intervals of rows of a key tile, their hull and common part, and the class of four query "
-           "tiles")
-    f.note(y + 102, "The producer copies the tiles that either row lists, in the order of their numbers, two to a slot. Both "
-           "warpgroups compute both tiles of each slot; what a warpgroup does not list is hidden from its rows. An odd number "
-           "of tiles leaves half a slot, which a copy past the last key fills with zeros.")
+
+
 @figure("98-visits", "The lists of query tiles, and what is transposed of them for the two key tiles of a block")
 def visits_of_a_block(f):
     size, left, top, block = 22, 66, 36, 1
@@ -1495,7 +1492,8 @@ def visits_of_a_block(f):
            "bottom, are its visits, and each says what it is to both. Query tiles 0, 2 and 5 are not among them.")
 
 
-@figure("96-intervals", "A key tile's intervals of rows, what they have in common, and the class of four query tiles")
+@figure("96-intervals", "The intervals of rows of a key tile, their hull and common part, and the class of four query "
+           "tiles")
 def intervals_of_keys(f):
     left, top, width, height, count = 40, 42, 26, 15, 16
     keys = [((2 if key < 3 else 3, 12), (9, 11) if key > 3 else None) for key in range(6)]
