@@ -29,8 +29,9 @@ WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by o
 # Several ranks' gradients, and kernels that stages share, add 53 lines to it. A cache whose keys alone are divided adds 135: what
 # all ranks gather, in memory and by NCCL, a workspace that depends on their number, and cases. K and V in 8 bits, which the
 # harness rounds for a stage, add 104. FlashInfer as a peer, caches for FlashAttention-4, drafts of 2 to 16 rows, and
-# defaults that follow recordings of caches add 106.
-MOST_LINES = {"harness": 18979, "simt": 5785}
+# defaults that follow recordings of caches add 106. Tiles of 64 keys for flex_attention, and a problem on which stages for
+# drafts are counted, add 2.
+MOST_LINES = {"harness": 18981, "simt": 5785}
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 
