@@ -976,14 +976,14 @@ def own_diagonal(f):
 
 @figure("37-rows", "A tile for each head of a group, or one for all of them")
 def packed_rows(f):
-    heads, width, height, rows = 8, 34, 64, 8
+    heads, width, height, rows = 8, 42, 64, 8
 
     def tint(head):
         return {"fill": WARPS[head % 4], "opacity": 0.55 if head < 4 else 0.25}
 
     f.text(0, 14, "36: a tile of 128 rows for each head", bold=True)
     for head in range(heads):
-        x = 52 * head
+        x = 4 + 52 * head
         f.box(x, 36, width, height, dashed=True)
         f.box(x, 36, width, rows, **tint(head))
         f.text(x + width / 2, 30, f"head {head}", "faint", SMALL, "middle")
@@ -1025,7 +1025,7 @@ def even_shares(f):
         first = place * share % length
         f.cell(left, 204 + step * place, unit * share, step - 3, f"{first} to {first + share - 1}", WARPS[tile], 0.35,
                size=SMALL)
-    f.cell(left + unit * 3 + 6, 204, 112, step * places - 3, "merge of the parts", size=SMALL)
+    f.cell(left + unit * 3 + 6, 204, 132, step * places - 3, "merge of the parts", size=SMALL)
     f.note(204 + step * places + 18, "Each query tile has 12 key tiles. In 38 four blocks take three of them each and write a part: "
            "O, m and l. The second kernel weighs the parts of a row, a warp for each row, on all multiprocessors.")
 
