@@ -112,11 +112,13 @@ void claim(Claims& c) {
 }
 
 // Key tiles of all warpgroups. The merge's blocks have none. Where the parent has a block for each query tile
-// it is known which one takes which.
+// it is known which one takes which. Where each holds all rows of a group, and no share spans two, they are
+// alike.
 BlockOrder order(const Counted& p) {
     const auto tiles = packed_tiles(p);
-    if (p.causal || tiles.size() > static_cast<Count>(p.sm_count)) return {};
     const Shares shares(p);
+    const bool alike = tiles.size() == p.heads() / p.group() && shares.blocks % tiles.size() == 0;
+    if (p.causal || tiles.size() > static_cast<Count>(p.sm_count) || !alike) return {};
     BlockOrder order;
     order.stage.resize(std::max(shares.blocks, shares.rest * 64 * warpgroups(p) / 4));
     const auto all_of = [&](const Piece& piece) {
