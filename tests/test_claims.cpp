@@ -254,8 +254,8 @@ TEST_CASE("claims: packed rows read K and V once for a group, and split keys giv
     CHECK(counters("own_diagonal", draft).global_load_bytes == 8 * KV_bytes + Q_bytes);
     CHECK(counters("packed_rows", draft).global_load_bytes == 2 * KV_bytes + Q_bytes);
     CHECK(tiles_of_blocks("packed_rows", draft) == std::vector<Count>(2, 16));
-    std::vector<Count> tiles = tiles_of_blocks("split_keys", draft);  // and those of the merge, which has none
-    tiles.resize(8);
+    std::vector<Count> tiles = tiles_of_blocks("split_keys", draft);
+    tiles.resize(8);  // without the blocks of the merge
     CHECK(tiles == std::vector<Count>(8, 4));
     // 3 query tiles of 47: 6 blocks of 8 would not be even.
     std::vector<Count> of_three = tiles_of_blocks("split_keys", {.shape = {3, 1, 1, 2, 6000, 64}});
