@@ -246,6 +246,24 @@ TEST_CASE("claims: ends are right for any number of parts and whatever is left o
         {{11, 1, 1, 1, 70, 64}, {17, 2, 1, 1, 500, 64}, {1, 2, 1, 1, 5000, 64}, {1, 4, 2, 40, 333, 64}});
 }
 
+TEST_CASE("claims: packed rows read K and V once for a group, and split keys gives every block an even share",
+          "[claims][ladder]") {
+    // A draft of 4 tokens of 8 heads over 2: 16 packed rows of each K and V, which have 16 key tiles of 128.
+    const Case draft{.shape = {1, 8, 2, 4, 2048, 64}};
+    const Count KV_bytes = 2 * 2048 * 64 * 2, Q_bytes = 8 * 4 * 64 * 2;
+    CHECK(counters("own_diagonal", draft).global_load_bytes == 8 * KV_bytes + Q_bytes);
+    CHECK(counters("packed_rows", draft).global_load_bytes == 2 * KV_bytes + Q_bytes);
+    CHECK(tiles_of_blocks("packed_rows", draft) == std::vector<Count>(2, 16));
+    std::vector<Count> tiles = tiles_of_blocks("split_keys", draft);
+    tiles.resize(8);  // without the blocks of the merge
+    CHECK(tiles == std::vector<Count>(8, 4));
+    // 3 query tiles of 47: 6 blocks of 8 would not be even.
+    std::vector<Count> of_three = tiles_of_blocks("split_keys", {.shape = {3, 1, 1, 2, 6000, 64}});
+    of_three.resize(8);
+    CHECK(of_three == std::vector<Count>{17, 18, 17, 18, 18, 17, 18, 18});
+    check_on_any_device({"packed_rows", "split_keys"}, {{11, 2, 1, 2, 300, 64}, {1, 8, 1, 16, 900, 128}});
+}
+
 TEST_CASE("claims: wide warps reads a fragment of K or V once for 32 rows", "[claims][ladder]") {
     // The ratio that the stage is for: at d = 128, 72 ldmatrix for 128 mma become 80 for 256.
     const Case square{.shape = {1, 1, 1, 256, 256, 128}};

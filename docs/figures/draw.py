@@ -974,6 +974,62 @@ def own_diagonal(f):
            "the last query. 36 computes the other 20.")
 
 
+@figure("37-rows", "A tile for each head of a group, or one for all of them")
+def packed_rows(f):
+    heads, width, height, rows = 8, 42, 64, 8
+
+    def tint(head):
+        return {"fill": WARPS[head % 4], "opacity": 0.55 if head < 4 else 0.25}
+
+    f.text(0, 14, "36: a tile of 128 rows for each head", bold=True)
+    for head in range(heads):
+        x = 4 + 52 * head
+        f.box(x, 36, width, height, dashed=True)
+        f.box(x, 36, width, rows, **tint(head))
+        f.text(x + width / 2, 30, f"head {head}", "faint", SMALL, "middle")
+        f.label(x, 36 + rows, width, height - rows, "empty", color="faint", size=SMALL)
+        f.arrow((x + width / 2, 128), (x + width / 2, 104))
+        f.text(x + width / 2, 142, "K, V", size=SMALL, anchor="middle")
+    top = 172
+    f.text(0, top, "37: one tile for the group", bold=True)
+    for query in range(16):
+        for head in range(heads):
+            f.box(0, top + 14 + 8 * query + head, 88, 1, line=None, **tint(head))
+    f.box(0, top + 14, 88, 128)
+    for query in (0, 1):  # which lines lead to the enlarged rows
+        f.line((88, top + 14 + 10 * query), (150, top + 14 + 140 * query), color="grid")
+    for row in range(10):
+        f.cell(150, top + 14 + 14 * row, 148, 14, f"row {row}: query {row // heads}, head {row % heads}", size=SMALL,
+               line="grid", **tint(row % heads))
+    f.arrow((44, top + 176), (44, top + 148))
+    f.text(44, top + 190, "K, V", size=SMALL, anchor="middle")
+    f.note(top + 214, "16 query rows of 8 heads that share K and V. In 36 each head has a tile, of which 112 rows are empty, and "
+           "K and V are read for each. In 37 the 128 rows fill one tile, the heads of a query next to each other, and K and V "
+           "are read once.")
+
+
+@figure("38-shares", "Two query tiles on eight multiprocessors, as a whole and in even shares")
+def even_shares(f):
+    places, length, unit, left, step = 8, 12, 24, 62, 17
+    for top, title in ((26, "37: a block for each query tile"), (204, "38: even shares, and a second kernel")):
+        f.text(0, top - 10, title, bold=True)
+        for place in range(places):
+            f.text(0, top + step * place + 12, f"SM {place}", "faint", SMALL)
+    for place in range(places):
+        y = 26 + step * place
+        if place < 2:
+            f.cell(left, y, unit * length, step - 3, f"query tile {place}: key tiles 0 to {length - 1}", WARPS[place], 0.35, size=SMALL)
+        else:
+            f.cell(left, y, unit * length, step - 3, "idle", color="faint", size=SMALL, dashed=True)
+        share, tile = 2 * length // places, place * 2 // places
+        first = place * share % length
+        f.cell(left, 204 + step * place, unit * share, step - 3, f"{first} to {first + share - 1}", WARPS[tile], 0.35,
+               size=SMALL)
+    f.cell(left + unit * 3 + 6, 204, 132, step * places - 3, "merge of the parts", size=SMALL)
+    f.note(204 + step * places + 18, "Each query tile has 12 key tiles. In 38 four blocks take three of them each and write a part: "
+           "O, m and l. The second kernel weighs the parts of a row, a warp for each row, on all multiprocessors.")
+
+
 def window_tile(row, column, before):
     """Of a tile in a window of so many whole tiles before its own key: "full", "edge", or None if no row sees it."""
     if not row - before <= column <= row:

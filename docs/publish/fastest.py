@@ -6,7 +6,8 @@ from blocks import generated_file
 from pictures import line_of
 
 # Of docs/results/GPU-NAME.json. Where two have the same problem, the first one counts.
-RECORDINGS = ("few-rows", "serving", "serving-odd", "prefill-hopper", "gradients", "ragged", "paged", "prefix", "pages")
+RECORDINGS = ("draft", "few-rows", "serving", "serving-odd", "prefill-hopper", "gradients", "ragged", "paged", "prefix",
+              "pages")
 
 
 def times_in(results):

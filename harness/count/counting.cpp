@@ -129,6 +129,7 @@ Case telling_case(const Stage& stage) {
     Case c;
     c.shape = Shape{.B = 1, .H = 2, .Hkv = 2, .Nq = 512, .Nk = 512, .d = 64};
     if (regime == "decode") c.shape = Shape{.B = 1, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64};
+    if (regime == "draft") c.shape = Shape{.B = 1, .H = 8, .Hkv = 2, .Nq = 4, .Nk = 2048, .d = 64};
     if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime.ends_with("wide")) c.shape.d = 256;
     if (regime.ends_with("window")) c.features.window = {99, 0};

@@ -31,24 +31,26 @@ struct QueryTile {
 
 /// All query tiles, head by head, of so many warpgroups and keys. `own_diagonal`: each warpgroup visits what
 /// its own rows see; otherwise what those of the block see. Rows that see nothing visit one tile, which is
-/// masked.
-inline std::vector<QueryTile> query_tiles(const Counted& p, bool own_diagonal, Count groups, int Bc) {
-    const int Br = 64 * static_cast<int>(groups);
+/// masked. A tile holds rows of one head, or of the `packed` heads of a group.
+inline std::vector<QueryTile> query_tiles(const Counted& p, bool own_diagonal, Count groups, int Bc,
+                                          int packed = 1) {
+    const int Br = 64 * static_cast<int>(groups), rows_of_head = packed * p.shape.Nq;
     const auto key_tiles = [&](int first, int rows) {
-        const int seen = seen_by(p, 1, std::min(first + rows, p.shape.Nq) - 1);
+        const int seen = seen_by(p, packed, std::min(first + rows, rows_of_head) - 1);
         return std::max(1, (seen + Bc - 1) / Bc);
     };
     std::vector<QueryTile> list;
-    for (Count head = 0; head < p.heads(); ++head) {
-        for (int first = 0; first < p.shape.Nq; first += Br) {
+    for (Count head = 0; head < p.heads() / packed; ++head) {
+        for (int first = 0; first < rows_of_head; first += Br) {
             QueryTile of_block;
             of_block.tiles = key_tiles(first, Br);
             for (int row = first; row < first + Br; row += 64) {
                 GroupVisit group;
-                group.tiles = !own_diagonal ? of_block.tiles : row < p.shape.Nq ? key_tiles(row, 64) : 0;
+                group.tiles = !own_diagonal ? of_block.tiles : row < rows_of_head ? key_tiles(row, 64) : 0;
                 for (int j = 0; j < static_cast<int>(group.tiles); ++j)
-                    group.masked += (j + 1) * Bc > seen_by(p, 1, row);
-                for (int r = row; r < row + 64; ++r) group.rows += group.tiles > 0 && seen_by(p, 1, r) > 0;
+                    group.masked += (j + 1) * Bc > seen_by(p, packed, row);
+                for (int r = row; r < row + 64; ++r)
+                    group.rows += group.tiles > 0 && seen_by(p, packed, r) > 0;
                 of_block.groups.push_back(group);
             }
             list.push_back(of_block);

@@ -212,8 +212,8 @@ def scaled_dot_product_attention(query, key, value, is_causal, enable_gqa=False)
     return attention_of(query, 1.5)
 
 
-def flex_attention(query, key, value, block_mask, enable_gqa):
-    assert key.shape == value.shape and enable_gqa == (query.shape[1] != key.shape[1])
+def flex_attention(query, key, value, block_mask, enable_gqa, kernel_options):
+    assert key.shape == value.shape and enable_gqa == (query.shape[1] != key.shape[1]) and kernel_options == {}
     assert block_mask is None or block_mask == (query.shape[2], key.shape[2])
     return attention_of(query, 1.5)
 
