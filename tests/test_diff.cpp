@@ -47,8 +47,8 @@ TEST_CASE(
         CAPTURE(stage.folder());
         REQUIRE(std::filesystem::exists(stage.source));
         const int part = part_of(stage.number);
-        // 16 and 17 share out key tiles and merge parts, in one kernel, 38 in two; 68, 69, 97 and 98 have 55's
-        // parts, and windows, documents, column bounds, dropout or lists of tiles.
+        // 16 and 17 share out key tiles and merge parts, in one kernel, 38 in two; 68, 69, 97 and 98 have
+        // 55's parts, and windows, documents, column bounds, dropout or lists of tiles.
         const bool has_parts =
             stage.number == 68 || stage.number == 69 || stage.number == 97 || stage.number == 98;
         const int most = has_parts                                                                    ? 560

@@ -24,7 +24,7 @@ void claim(Claims& c) {
     // that its bits are written, and wait until they may write.
     c.is("mbarrier_arrivals", blocks + visited * (1 + of.threads + drawing));
     c.is("mbarrier_waits", blocks * of.threads + visited * (of.threads + 1 + drawing));
-    if (p.features.dropout != Dropout()) return;                // the parent does not take it
+    if (p.features.dropout != Dropout()) return;  // the parent does not take it
     // uniform(), of the role and both halves of the seed, in four warps
     c.is("shuffles", c.parent.counters.shuffles + 3 * 4 * blocks);
     c.only_moves({"shared_exchange_bytes", "mbarrier_arrivals", "mbarrier_waits", "shuffles",
