@@ -207,7 +207,7 @@ class LikeTest(unittest.TestCase):
             self.assertTrue(all(row["estimate"] for row in json.loads(answer.read_text())["estimates"]))
         for words, code, why in ((("36", "--like", "A100"), 3, "36_own_diagonal needs compute capability 9.0"),
                                  (("--like", "X1"), 2, "no ceilings are known of a GPU 'X1', only of H200, "),
-                                 (("99", "--like", "A100"), 2, "there is no stage '99'"),
+                                 (("94", "--like", "A100"), 2, "there is no stage '94'"),
                                  (("--like", "A100", "--regime", "x"), 2, "there is no regime 'x'")):
             status, shown, said = output(like, LAB, *words)
             self.assertEqual((status, shown, said.count("\n")), (code, "", 1), said)

@@ -46,7 +46,7 @@ class PackageTest(unittest.TestCase):
     def test_what_combines_is_what_stages_take(self):
         shown = package.features(HERE, Page("docs/python.md"))
         self.assertIn("| `window`, `columns` | [62](../stages/62_column_bounds/README.md) (64, 128), [96](", shown)
-        self.assertIn("README.md) (64, 128) | [97](../stages/97_dropout_gradients/README.md) (64, 128) |", shown)
+        self.assertIn("README.md) (64, 128, 256) | [97](../stages/97_dropout_gradients/README.md) (64, 128) |", shown)
         self.assertNotIn("[85]", shown)
 
 
@@ -62,7 +62,7 @@ class PageTest(unittest.TestCase):
         for name, why in (("dance", "there is no generated block 'dance' here"),
                           ("measured", "no generated block 'measured'"),
                           ("worked_example loss", "has no part 'loss'"), ("moved x", "no numbers in 'x'"),
-                          ("counters 1 99", "there is no stage 99"), ("record nothing", "cannot read"),
+                          ("counters 1 94", "there is no stage 94"), ("record nothing", "cannot read"),
                           ("peers h200-rising", "h200-rising.json has no peers")):
             with self.assertRaisesRegex(Failure, why):
                 tables.regenerated(HERE, Page("docs/some.md"), f"<!-- generated: {name} -->\n<!-- end -->")
@@ -86,8 +86,8 @@ class PageTest(unittest.TestCase):
                     tables.content(Sources(LAB, Path(folder)), Page("docs/results.md"), "errors")
 
     def test_what_lab_says_of_its_failure_is_passed_on(self):
-        with self.assertRaisesRegex(Failure, "^there is no stage '99'") as caught:
-            HERE.ask("diff", "99")
+        with self.assertRaisesRegex(Failure, "^there is no stage '94'") as caught:
+            HERE.ask("diff", "94")
         self.assertEqual(caught.exception.code, 2)
 
     def test_the_newest_full_measurement_is_found_by_its_date(self):
@@ -120,6 +120,9 @@ class TimesTest(unittest.TestCase):
         self.assertEqual([row["its own ms"] for row in measured], ["4.000"])
         self.assertEqual(cells(times.stage_table(results, HERE.stage(0)))[0]["its own ms"], "it needs 12 GiB")
         self.assertFalse(times.stage_table(results, HERE.stage(3)))
+        drafts = cells(times.draft_table(HERE.record("h200-draft"), HERE.stage(38)))
+        self.assertEqual(list(drafts[0]), ["problem", *(f"{rows} rows" for rows in (4, 8, 16, 32, 64, 128))])
+        self.assertEqual([row["problem"] for row in drafts[:3]], ["B=1 N=2k", "B=1 N=16k", "B=1 N=64k"])
         results.rows[2]["pass"] = "backward"
         self.assertEqual([(title, shown.count("\n")) for title, shown in times.rate_tables(HERE, results)],
                          [("TFLOP/s (speedup over the parent)", 4), ("Gradients: TFLOP/s (speedup over the parent)", 3)])

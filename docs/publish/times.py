@@ -1,9 +1,9 @@
 """Timings: each stage's rates and speedups over its parent."""
 
 from blocks import LEGEND, NOT_RECORDED, block, numbers
-from markdown import bold, percent, rounded, table, times, titled
-from records import (Fields, by_problem, counts_bytes, label, libraries, ms_of, part_of, pass_of, peer_names, ratio,
-                     right_ms)
+from markdown import bold, percent, rounded, short_size, table, times, titled
+from records import (Fields, by_problem, counts_bytes, geometric_mean, label, libraries, ms_of, part_of, pass_of,
+                     peer_names, ratio, right_ms)
 
 # What is compared in one table: the rates of a pass in a unit.
 KINDS = [("TFLOP/s", "forward", "TFLOP/s"), ("GB/s", "forward", "GB/s"),
@@ -118,6 +118,24 @@ def stage_table(results, stage):
     return rows and table(columns, rows)
 
 
+MANY_PROBLEMS = 20  # of a stage, more than a lesson shows one by one
+
+
+def draft_table(results, stage):
+    """How many times as fast as its parent a stage is, by packed rows (columns), and by requests and keys (rows)."""
+    found = {}
+    for problem in by_problem(results):
+        row = problem.row(stage.number)
+        if row and row.over_parent:
+            s = problem.shape
+            found.setdefault((s.B, s.Nk), {}).setdefault(s.Nq * s.H // s.Hkv, []).append(row.over_parent.value)
+    packed = sorted({rows for line in found.values() for rows in line})
+    lines = [[f"B={B} N={short_size(Nk)}", *(times(geometric_mean(line[rows])) if rows in line else "" for rows in packed)]
+             for (B, Nk), line in sorted(found.items())]
+    return ("How many times as fast as its parent, by the packed rows Nq H / Hkv; the geometric mean where several problems "
+            "have as many:\n\n" + table(["problem", *(f">{rows} rows" for rows in packed)], lines))
+
+
 @block("measured")
 def measured(sources, page, _):
     if not page.stage:
@@ -128,6 +146,9 @@ def measured(sources, page, _):
     shown = results and stage_table(results, page.stage)
     if not shown:
         return NOT_RECORDED
+    if shown.count("\n") > MANY_PROBLEMS and page.stage.shows_in == "draft":
+        shown = draft_table(results, page.stage)
+        return f"{label(results, sources.changed_since(results, [page.stage]))}. {shown}"
     return f"{label(results, sources.changed_since(results, [page.stage]))}:\n\n{shown}{LEGEND}"
 
 
