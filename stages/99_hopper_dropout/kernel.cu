@@ -401,7 +401,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             pass_turn();
             wgmma_wait<1>(S);
             release(j, shared.K_empty);
-            const bool rises = softmax(j);  // while P V of the previous tile runs
+            const bool rises = softmax(j);  // P V of the previous tile may still run
             wgmma_wait<0>(O);
             fence_operand(P);
             release(j - 1, shared.V_empty);
