@@ -189,7 +189,8 @@ void Checker::check_proxy(const Shadow& shadow, const Access& before, const std:
                           const Attempt& now) const {
     if ((now.via != Via::bulk && now.via != Via::product) || shadow.global) return;
     const Moment at = before.at();
-    if (!clocks_.of_this_block(at) || !clocks_.is_thread(at) || clocks_.is_fenced(now.thread, at)) return;
+    if (!clocks_.of_this_block(at) || (!clocks_.is_thread(at) && !clocks_.is_copy(at))) return;
+    if (clocks_.is_fenced(now.thread, at)) return;
     throw report(
         Report::Kind::missing_fence,
         "{} of {} at {} by thread {} after the write at {} by thread {}, with no fence_proxy_async by "

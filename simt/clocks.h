@@ -103,7 +103,7 @@ class Clocks {
         const ClockRef nothing = new Clock;
         nothing->own.resize(2 * threads);
         next_agent_ = static_cast<Agent>(2 * threads);
-        threads_.assign(threads, {1, 0, nothing, {}, {}, {}});
+        threads_.assign(threads, {1, 0, nothing, {}, {}, {}, {}});
     }
 
     Moment now(int thread) const { return {block_, threads_[thread].epoch, static_cast<Agent>(thread)}; }
@@ -144,13 +144,16 @@ class Clocks {
     void fence_proxy(int thread) {
         Thread& self = threads_[thread];
         self.proxy_fences.push_back(self.epoch);
+        self.fenced_copies.push_back(self.copies);
         self.epoch += 1;
     }
-    /// Does `thread` know of such a fence of the writer, after the write?
+    /// Does `thread` know of such a fence of the writer, after its write, or after its wait for its copy?
     bool is_fenced(int thread, const Moment& write) const {
-        const Epochs& fences = threads_[write.agent].proxy_fences;
-        const auto first = std::lower_bound(fences.begin(), fences.end(), write.epoch);
-        return first != fences.end() && knows(thread, {block_, *first, write.agent});
+        const auto agent = static_cast<Agent>(thread_of(write));
+        const Thread& writer = threads_[agent];
+        const Epochs& passed = is_copy(write) ? writer.fenced_copies : writer.proxy_fences;
+        const auto first = std::lower_bound(passed.begin(), passed.end(), write.epoch) - passed.begin();
+        return first < std::ssize(passed) && knows(thread, {block_, writer.proxy_fences[first], agent});
     }
 
     /// These threads have met: each knows what one of them did or knew.
@@ -235,7 +238,8 @@ class Clocks {
         Epoch copies;    ///< that it has waited for
         ClockRef known;  ///< of others; of itself, it knows all
         KnownBlocks fenced, told;
-        Epochs proxy_fences;  ///< that ended with one
+        Epochs proxy_fences;   ///< that ended with one
+        Epochs fenced_copies;  ///< that it had waited for at each of them
     };
     static Epoch known_of(const Thread& thread, Agent agent) {
         return agent < thread.known->own.size() ? thread.known->own[agent] : 0;

@@ -57,6 +57,12 @@ __global__ void hopper_kernel(const __grid_constant__ Maps maps) {
             if (thread < 64) store(&shared.K[thread][0], load(&shared.K[thread][0]));
             named_barrier_sync(3, 128);
         }
+        if (wrong == Wrong::copied_operand && j == 0) {
+            if (thread < 64) copy_async(&shared.K[thread][0], static_cast<const fp16*>(nullptr), false);
+            fence_proxy_async();
+            copy_wait();
+            named_barrier_sync(3, 128);
+        }
         const Descriptor Q = matrix_descriptor(shared.Q);
         const Descriptor K = matrix_descriptor(shared.K).row(wrong == Wrong::descriptor ? 8 : 0);
         if (wrong != Wrong::no_wgmma_fence) wgmma_fence();

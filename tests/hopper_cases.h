@@ -28,6 +28,7 @@ enum class Wrong {
     barrier_count,
     descriptor,       ///< leaves its tile
     generic_operand,  ///< K stored by threads, with no fence_proxy_async
+    copied_operand,   ///< K copied by copy_async, with the fence before the wait
     one_warp_behind,  ///< a warp leaves out a product
     no_released_registers
 };

@@ -183,6 +183,7 @@ TEST_CASE(
          {"named barrier 2 has 128 of 256 threads", "(a named barrier)"}},
         {Wrong::descriptor, {Kind::out_of_bounds}, {"wgmma at " + here, "outside its tile"}},
         {Wrong::generic_operand, {Kind::missing_fence}, {"wgmma of shared memory", "no fence_proxy_async"}},
+        {Wrong::copied_operand, {Kind::missing_fence}, {"wgmma of shared memory", "no fence_proxy_async"}},
         {Wrong::one_warp_behind, {Kind::deadlock, Kind::divergence}, {"hopper_cases.cu"}},
         {Wrong::no_released_registers,
          {Kind::deadlock},
