@@ -1004,11 +1004,11 @@ def packed_rows(f):
     f.arrow((44, top + 176), (44, top + 148))
     f.text(44, top + 190, "K, V", size=SMALL, anchor="middle")
     f.note(top + 214, "16 query rows of 8 heads that share K and V. In 36 each head has a tile, of which 112 rows are empty, and "
-           "K and V are read for each. In 37 the 128 rows fill one tile, the heads of a query next to each other, and K and V "
-           "are read once.")
+           "K and V are read for each of these tiles. In 37 the 128 rows fill one tile, with the heads of a query next to each "
+           "other, and K and V are read once.")
 
 
-@figure("38-shares", "Two query tiles on eight multiprocessors, as a whole and in even shares")
+@figure("38-shares", "Two query tiles on eight SMs: undivided, and in even shares")
 def even_shares(f):
     places, length, unit, left, step = 8, 12, 24, 62, 17
     for top, title in ((26, "37: a block for each query tile"), (204, "38: even shares, and a second kernel")):
@@ -1026,8 +1026,8 @@ def even_shares(f):
         f.cell(left, 204 + step * place, unit * share, step - 3, f"{first} to {first + share - 1}", WARPS[tile], 0.35,
                size=SMALL)
     f.cell(left + unit * 3 + 6, 204, 132, step * places - 3, "merge of the parts", size=SMALL)
-    f.note(204 + step * places + 18, "Each query tile has 12 key tiles. In 38 four blocks take three of them each and write a part: "
-           "O, m and l. The second kernel weighs the parts of a row, a warp for each row, on all multiprocessors.")
+    f.note(204 + step * places + 18, "Each query tile has 12 key tiles. In 38 four blocks compute three of them each and write a part: "
+           "O, m and l. The second kernel merges the parts on all SMs, with a warp for each row.")
 
 
 def window_tile(row, column, before):

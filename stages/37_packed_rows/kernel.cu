@@ -18,7 +18,7 @@ struct Tile {
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = 128;
-    static constexpr int depth = d == 64 ? 6 : 3;  // slots of K and V, also where 36 has another Q, and O
+    static constexpr int depth = d == 64 ? 6 : 3;  // slots of K and V, with the room of 36's second Q and O
 };
 
 constexpr int tile_slots = 2;  // tiles that the producer has announced
@@ -344,8 +344,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             }
         }
         start_product(Tc - 1);
-        // After the last V has arrived: a warpgroup that leaves tiles out waits for none of their phases
-        // itself. With its next tile it must know that all of them are complete, since it waits by parity.
+        // After the last V has arrived: a warpgroup that skips key tiles never waits for their phases. Before
+        // its next query tile it must know that these are complete, since a wait only names a parity.
         mbarrier_arrive(&shared.tile_empty[tile_slot]);
         for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that only others see
         wgmma_wait<0>(O);

@@ -19,7 +19,7 @@ struct Tile {
     static constexpr int consumer_registers = groups == 3 ? 160 : 232;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = 128;
-    static constexpr int depth = d == 64 ? 6 : 3;  // slots of K and V, also where 36 has another Q, and O
+    static constexpr int depth = d == 64 ? 6 : 3;  // slots of K and V, with the room of 36's second Q and O
 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
@@ -48,13 +48,13 @@ struct PackedRow {
     static __host__ __device__ int count(const Shape& s) { return s.H / s.Hkv * s.Nq; }
 };
 
-/// What the blocks take of the query tiles, which are numbered through all heads: an even share of the key
-/// tiles (Tc for each) of the first `rest`, then tiles rest + block, rest + block + blocks, ...
+/// What each block takes of the query tiles, which are numbered through all heads: an even share of the key
+/// tiles (Tc each) of the first `rest`, then the whole tiles rest + block, rest + block + blocks, ...
 struct Shares {
     int Br, Tr, Tc, tiles, blocks, rest, least, more;
 
-    /// Even blocks are as many for one query tile as for another. Sharing keeps all resident blocks busy, for
-    /// one more part to merge wherever a share spans two query tiles.
+    /// Even blocks are equally many for each query tile. Sharing keeps all resident blocks busy, but a share
+    /// that spans two query tiles adds a part to merge.
     Shares(const Shape& s, int resident)
         : Br(s.d == 64 ? Tile<64>::Br : Tile<128>::Br),
           Tr(ceil_div(PackedRow::count(s), Br)),
@@ -75,8 +75,8 @@ struct Shares {
     }
 };
 
-/// The parts of query tile r < rest: a block's second is of a tile that begins in its share. Workspace: O (2
-/// blocks, Br, d), not divided by l, and m and l (2 blocks, Br, 2).
+/// The parts of query tile r < rest: a block's second is of a query tile that begins in its share. Workspace:
+/// O (2 blocks, Br, d), not divided by l, and m and l (2 blocks, Br, 2).
 struct Parts {
     float *O, *m_l;
     int block, splits;  // the first of the blocks, and their number
@@ -105,8 +105,8 @@ __device__ void load_queries(T (&tile)[d / 64][64][64], const Problem& p, int b,
     }
     copy_wait();
     fence_proxy_async();
-    // The tile is complete, whichever thread wrote it. And all warpgroups are through with the one before:
-    // one that leaves out key tiles knows that all of them have come, since it waits by parity.
+    // The tile is complete, whichever thread wrote it. And all warpgroups have finished the last query tile:
+    // one that skipped key tiles must know that their phases are over, since a wait only names a parity.
     named_barrier_sync(8, 128 * Tile<d>::groups);
 }
 
