@@ -2071,8 +2071,8 @@ def separated_columns(f):
         for n, key in enumerate(map(key_at, range(16))):
             f.cell(left - 24 + size * n, 188 + 28 * column, size, size, str(key), WARPS[column], 0.65 if n // 4 == lane else 0.2,
                    size=SMALL, line="grid")
-    f.note(262, "To ldmatrix, two adjacent columns of V are one element of 16 bits. A byte permutation of two registers leaves "
-           "four keys of one column. They are the keys that the lane holds of P, at the positions that it gives to A.")
+    f.note(262, "To ldmatrix, two adjacent columns of V are one 16-bit element. A byte permutation of two registers extracts "
+           "four keys of one column. They are the keys of the lane's elements of P, at their positions in A.")
 
 
 @figure("80-line", "The key tiles of four requests in one line, and the shares of three blocks")

@@ -1,6 +1,6 @@
-// Stage 77: in-kernel transpose. Two kernels round Q, K and V to e4m3, all three alike. In the attention
-// kernel the other warps of the producer transpose each tile of V, from the rows that TMA brings to those
-// that wgmma reads, and put its keys in the order in which lanes hold P.
+// Stage 77: in-kernel transpose. Two kernels quantize Q, K and V alike. In the attention kernel the idle
+// warps of the producer's warpgroup transpose each tile of V, from the rows that TMA copies to those that
+// wgmma reads, and put its keys in the order in which lanes hold P.
 
 #include "stages/hopper.cuh"
 
@@ -277,11 +277,11 @@ __device__ void score(const e4m3x2 (&Q)[panels][64][64], const e4m3x2 (&K)[panel
     wgmma_commit();
 }
 
-/// A warp's share of a tile of V: 16 columns at a time become 16 rows. To ldmatrix, pairs of columns are
-/// elements of 16 bits: lane 4 g + t gets columns 2 g and 2 g + 1 of keys 2 t and 2 t + 1, and in the next
-/// register those of keys 2 t + 8 and 2 t + 9. A column's bytes of both are four keys in the order of
-/// key_at. Lanes with g < 4 take column 2 g first, others 2 g + 1: any 8 rows that stmatrix writes together
-/// differ modulo 8, so that their pieces lie in different banks.
+/// Transposes a warp's share of a tile of V: 16 columns at a time become 16 rows. To ldmatrix, two adjacent
+/// columns are one 16-bit element: lane 4 g + t gets columns 2 g and 2 g + 1 of keys 2 t and 2 t + 1, and in
+/// the next register those of keys 2 t + 8 and 2 t + 9. A column's bytes of both are four keys in the order
+/// of key_at. Lanes with g < 4 take column 2 g first, others 2 g + 1: any 8 rows that stmatrix writes
+/// together differ modulo 8, so that their pieces lie in different banks.
 template <int d, int panels, int Bc = Tile<d>::Bc>
 __device__ void transpose(int warp, const e4m3x2 (&rows)[panels][Bc][64], e4m3x2 (&V)[d][64]) {
     const int lane = threadIdx.x % 32;
