@@ -1511,7 +1511,7 @@ def union_of_lists(f):
            "rows. If their number is odd, a copy past the last key fills half a slot with zeros.")
 
 
-@figure("98-visits", "The lists of query tiles, and what is transposed of them for the two key tiles of a block")
+@figure("98-visits", "The lists of query tiles, and the transposed list of a block with two key tiles")
 def visits_of_a_block(f):
     size, left, top, block = 22, 66, 36, 1
     rows = ("fp..f.f.", "..f..f..", ".p..f...", "..ppf..f", "f..f.p..", ".f....fp", "..f.....")
@@ -1531,7 +1531,7 @@ def visits_of_a_block(f):
             cell(left + size * j, top + size * i, kind, kind if kind in colors else "")
     f.box(left + size * 2 * block, top, size * 2, size * len(rows), line="pink", thick=2.5)
     x = left + size * len(rows[0]) + 30
-    f.text(x, 14, "visits of block 1", bold=True)
+    f.text(x, 14, "list of block 1", bold=True)
     f.text(x + 20, top - 6, "warpgroup 0, 1", "faint", SMALL)
     visits = [i for i, row in enumerate(rows) if row[2 * block:2 * block + 2] != ".."]
     for n, i in enumerate(visits):
@@ -1544,8 +1544,8 @@ def visits_of_a_block(f):
     for x, color, words in ((0, "shared", "full, no test"), (122, "own", "partial, bits"), (240, None, "hidden")):
         f.box(x, y, 13, 13, color, 0.35, dashed=not color, line="faint")
         f.text(x + 18, y + 11, words, size=SMALL)
-    f.note(y + 34, "Block 1 owns the key tiles 2 and 3, one for each warpgroup. The query tiles that list either of them, from top to "
-           "bottom, are its visits, and each says what it is to both. Query tiles 0, 2 and 5 are not among them.")
+    f.note(y + 34, "Block 1 owns key tiles 2 and 3, one for each warpgroup. Its transposed list has the query tiles that list either "
+           "of them, from top to bottom, with their kind for each warpgroup. Query tiles 0, 2 and 5 are not in it.")
 
 
 @figure("96-intervals", "The intervals of rows of a key tile, their hull and common part, and the class of four query "

@@ -1,5 +1,5 @@
-// Stage 98: gradients under lists of tiles. A small kernel transposes the lists: for the keys of a block, it
-// finds the query tiles that see them. The block visits these, and what each is to its keys is known.
+// Stage 98: gradients under lists of tiles. A small kernel transposes the lists: for each block it finds the
+// query tiles that see its keys, and what each of them is for each warpgroup. The block loops over these.
 
 #include "stages/hopper.cuh"
 
@@ -33,18 +33,18 @@ struct TileIndex {
     int batch, head, tile;
 };
 
-/// A tile of 64 query rows that see keys of a block. To the 64 keys of a warpgroup, which are a key tile, it
-/// is full, hidden, crossed by the edge of a causal mask or of K, or the partial tile with this number.
+/// An entry of a block's transposed list: a tile of 64 query rows. For the key tile of each warpgroup it is
+/// full, hidden, crossed by the edge of a causal mask or of K, or the partial tile with this number.
 struct alignas(16) Visit {
     static constexpr int full = -1, hidden = -2, edge = -3;
     int head, tile, kind[groups];
 };
 
-/// What key tiles j and j + 1 are to query tile r of all lists, if this list has them
+/// Sets the kinds of query tile r of all lists for key tiles j and j + 1, if this list has them
 __device__ void look_up(const TileList& list, std::int64_t r, int j, bool partial, int (&kind)[groups]) {
     const int end = load(list.first + r + 1);
     int n = load(list.first + r);
-    for (int past = end; n < past;) {  // tiles before place n are less than j, those from `past` on are not
+    for (int past = end; n < past;) {  // entries before n are less than j, those from `past` on are not
         const int middle = (n + past) / 2;
         load(list.tiles + middle) < j ? n = middle + 1 : past = middle;
     }
@@ -53,7 +53,7 @@ __device__ void look_up(const TileList& list, std::int64_t r, int j, bool partia
     }
 }
 
-/// The same for query tile i of head h, by all lists, or without lists by a causal mask and the end of K
+/// The same for query tile i of head h: by both lists, or without lists by a causal mask and the end of K
 __device__ void classify(const Problem& p, int b, int h, int i, int j, int (&kind)[groups]) {
     if (p.tiles.heads > 0) {
         const int head = b % p.tiles.batches * p.tiles.heads + h / (p.H / p.tiles.heads);
@@ -68,7 +68,7 @@ __device__ void classify(const Problem& p, int b, int h, int i, int j, int (&kin
     }
 }
 
-/// Visits of a block at most: all query tiles of a group of heads, and one that fills the last slot
+/// The most entries of a block's list: all query tiles of a group of heads, and one that fills the last slot
 __host__ __device__ int most_visits(const Shape& p) {
     return p.H / p.Hkv * ceil_div(p.Nq, 64) + 1;
 }
@@ -88,7 +88,7 @@ struct TileOrder {
     int parts = 1;                        // consecutive blocks that share the query tiles of a key tile
     float4 *dK = nullptr, *dV = nullptr;  // (parts, B, Hkv, Tc Bc, d), by fragments; dK / scale
     Visit* visits = nullptr;              // (B, Hkv, Tc, most_visits)
-    int* slots = nullptr;                 // (B, Hkv, Tc): as many hold these visits
+    int* slots = nullptr;                 // (B, Hkv, Tc): the number of slots that hold them
     std::int64_t lists() const { return std::int64_t{heads} * Tc; }
 
     /// Number n of them. Counted from the last one, so that all sections but the first are whole.
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
 }
 
-/// Writes down the visits of a block of `gradients`: the lists of key tiles, transposed. One warp.
+/// Writes the transposed list of a block of `gradients`. One warp.
 template <int d>
 __global__ void __launch_bounds__(32) find_visits(const Problem p, const TileOrder order) {
     const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, lane = threadIdx.x;
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(threads, 1)
         mbarrier_fence_init();
     }
     __syncthreads();  // the mbarriers are set up
-    // This block takes `total` of the slots that hold the visits to its keys, from number `begin` on.
+    // This block takes `total` of the slots that its keys' list fills, from number `begin` on.
     const int list = (b * p.Hkv + h_kv) * order.Tc + j, slots = load(order.slots + list);
     const int part = blockIdx.x % parts, begin = slots * part / parts;
     const int total = slots * (part + 1) / parts - begin, group = uniform(threadIdx.x / 128);
@@ -365,7 +365,7 @@ __global__ void __launch_bounds__(threads, 1)
             const int first_row = load(&visit->tile) * 64, kind = load(&visit->kind[G]);
             const bool masked = kind != Visit::full;
             note_tile<64>(b, load(&visit->head), first_row, 2 * j + G, masked);
-            unsigned keys = 0;  // of this warp, that rows 2 lane and 2 lane + 1 see: others need them, too
+            unsigned keys = 0;  // of this warp, that rows 2 lane and 2 lane + 1 see: other lanes need them
 #pragma unroll
             for (int r = 0; r < 2 && masked; ++r) {
                 keys |= visible_keys(p, kind, first_row + 2 * lane + r, first_key + 16 * warp) << 16 * r;
