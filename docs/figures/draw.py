@@ -1186,7 +1186,7 @@ def lanes_of_a_counter(f):
            "lanes need only these two counters of every 16 rows.")
 
 
-@figure("99-draws", "Who draws, who drops and who multiplies, over three key tiles")
+@figure("99-draws", "Which warps compute the mask, apply it and multiply, over three key tiles")
 def draws_ahead(f):
     left, unit, period, tiles = 86, 24.5, 4, 3
     lanes = ("tensor cores", "warpgroup 0", "warpgroup 1", "3 warps")
@@ -1203,12 +1203,12 @@ def draws_ahead(f):
             bar(0, start + 1, 1, f"V_{j}", color, 0.2)
             bar(1 + g, start, 0.9, f"Z_{j}", "pink", 0.45)
             bar(1 + g, start + 1, 2.6, f"softmax {j + 1}", color)
-        bar(3, period * j, 2.2, f"draw {j + 1}", "pink", 0.25)
+        bar(3, period * j, 2.2, f"mask {j + 1}", "pink", 0.25)
     for j in range(tiles):
         f.line((left + unit * period * j, 12), (left + unit * period * j, 122), color="text", dashed=True)
-    f.note(146, "A schematic, not a measurement; time runs to the right. A warpgroup starts its scores S_{j+1}, then drops "
-           "elements of P_j (Z_j) while they are computed, and then starts P_j~V_j. Three other warps draw the bits of the next "
-           "tile, for both warpgroups.")
+    f.note(146, "A schematic, not a measurement; time runs to the right. A warpgroup starts its scores S_{j+1}, then applies "
+           "the mask to P_j (Z_j) while they are computed, and then starts P_j~V_j. Three other warps compute the mask of the "
+           "next tile, for both warpgroups.")
 
 
 @figure("61-packed", "The tiles and blocks of three documents in one sequence")

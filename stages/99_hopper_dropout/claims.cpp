@@ -18,20 +18,20 @@ void claim(Claims& c) {
     c.is("tiles", computed);
     c.is("exponentials", computed * 64 * Bc);
     c.is("wgmma_columns", computed * (p.d() / 16 * Bc + Bc / 16 * p.d()));
-    // Places of query tiles, 16 bytes: written by one thread, read by all that multiply or draw. A bit for
+    // Indices of query tiles, 16 bytes: written by one thread, read by consumers and mask warps. A bit for
     // each element, which is written once, and read by the warpgroups that see its tile.
     c.is("shared_exchange_bytes", 16 * (tiles.size() + blocks) * (1 + 128 * warpgroups(p) + 32 * drawers) +
                                       copied * Br * Bc / 8 + computed * 64 * Bc / 8);
-    // One panel of O at a time; after K and after V of each tile; before a warp says that it has drawn
+    // One panel of O at a time; after K and after V of each tile; before a mask warp arrives
     c.is("bulk_stores", stores);
     c.is("warp_syncs", 2 * stores + 2 * 4 * computed + drawers * copied);
-    // A warp that draws waits for query tiles, and for slots of V.
+    // A warp that computes the mask waits for query tiles, and for slots of V.
     c.is("mbarrier_waits", persistent_waits(tiles, p) + 32 * drawers * (tiles.size() + blocks + copied));
     // uniform(): the role, in four warps, and the halves of the seed; the head and the batch entry of each
     // tile
     c.is("shuffles", persistent_shuffles(tiles, p) + (4 + 2 * drawers) * blocks + 2 * drawers * copied);
     if (p.features.dropout != Dropout()) return;  // the parent does not take it
-    // K and V are given back by each warp, or by the producer in its place. Warps that draw arrive with V.
+    // K and V are released by each warp, or by the producer in its place. Mask warps arrive with V.
     c.is("mbarrier_arrivals",
          c.parent.counters.mbarrier_arrivals + copied * (2 * 3 * warpgroups(p) + drawers));
     c.only_moves({"shared_exchange_bytes", "bulk_stores", "warp_syncs", "mbarrier_arrivals", "mbarrier_waits",

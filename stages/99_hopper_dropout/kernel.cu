@@ -1,5 +1,5 @@
-// Stage 99: dropout on Hopper. Three idle warps of the producer's warpgroup compute the random bytes of a
-// tile, as stage 64 defines them, and leave a bit per element. P loses elements during the next scores.
+// Stage 99: dropout on Hopper. Three idle warps of the producer's warpgroup compute the mask of a tile, a bit
+// per element, from random bytes that stage 64 defines. It is applied to P during the next scores.
 
 #include "stages/hopper.cuh"
 
@@ -8,7 +8,7 @@ namespace {
 using namespace ladder;
 
 constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
-constexpr int drawers = 3;         // warps of the producer's warpgroup that compute random bytes
+constexpr int drawers = 3;         // warps of the producer's warpgroup that compute the mask
 
 /// The constants that depend on d.
 template <int d>
@@ -181,8 +181,8 @@ __device__ void philox(std::uint32_t (&counters)[2][4], std::uint32_t x, std::ui
     }
 }
 
-/// Writes which elements of a tile of P dropout takes, a bit for each. In 16 rows and 64 keys a lane draws
-/// for the same lane of the warp that multiplies: 32 elements, which have two counters, and a byte each.
+/// Writes the mask of a tile of P, a bit for each element, set if it is dropped. For 16 rows and 64 keys a
+/// lane serves the same lane of a consumer warp: 32 elements, which have two counters, and a byte each.
 template <int d, int words, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
 __device__ void draw(const Problem& p, int x, int y, TileIndex tile, int j, std::uint32_t (&to)[words][32]) {
     const std::uint32_t lane = threadIdx.x % 32, h = uniform(tile.head), b = uniform(tile.batch);
@@ -202,7 +202,7 @@ __device__ void draw(const Problem& p, int x, int y, TileIndex tile, int j, std:
     }
 }
 
-/// Sets to 0 what dropout takes of P (16, Bc) of this warp.
+/// Sets the dropped elements of this warp's P (16, Bc) to 0.
 template <int n>
 __device__ void drop(const std::uint32_t (*dropped)[32], std::uint32_t (&P)[n]) {
     std::uint32_t bits = 0;
