@@ -344,8 +344,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             }
         }
         start_product(Tc - 1);
-        // After the last V has arrived: a warpgroup that skips key tiles never waits for their phases. Before
-        // its next query tile it must know that these are complete, since a wait only names a parity.
+        // After the last V has arrived: a warpgroup that leaves tiles out waits for none of their phases
+        // itself. Before its next tile it must know that they are over, since a wait names only a parity.
         mbarrier_arrive(&shared.tile_empty[tile_slot]);
         for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that only others see
         wgmma_wait<0>(O);
