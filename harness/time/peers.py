@@ -281,11 +281,10 @@ def in_blocks(query, key, causal, window, columns=None, tiles=None):
     """FlashAttention-4's options for a mask: lists of blocks, and what its kernels call for each score of partial ones."""
     cute, cutlass, sparsity, utils = (importlib.import_module(name) for name in (
         "cutlass.cute", "cutlass", "flash_attn.cute.block_sparsity", "flash_attn.cute.utils"))
-    (rows, d), keys, side = query.shape[2:], key.shape[2], 64 if tiles else 128  # which the kernels are made for
+    (rows, d), keys = query.shape[2:], key.shape[2]
 
     def in_tiles(batch, head, row, key, lengths, tensors):
-        word = utils.scalar_to_ssa(tensors[0][row[0], key[0] >> 5], cutlass.Int32)
-        return (word >> (key & 31) & 1) != 0
+        return (utils.scalar_to_ssa(tensors[0][row[0], key[0] >> 5], cutlass.Int32) >> (key & 31) & 1) != 0
 
     def in_columns(batch, head, row, key, lengths, tensors):
         return between(row, *[utils.scalar_to_ssa(bound[key[0]], cutlass.Int32) for bound in tensors])
@@ -297,12 +296,13 @@ def in_blocks(query, key, causal, window, columns=None, tiles=None):
         two = bool((LTE >= rows).all() and (UTS <= 0).all())  # bounds suffice
         if window != (None, None) or causal and not two:
             raise ValueError("is timed with four column bounds, or with two and a causal mask")
-        UTE = UTE.maximum(integers(range(rows - keys, rows))) if causal else UTE
-        tensors = [UTE, LTS] if two else [UTE, LTS, UTS, LTE]
+        tensors = [UTE.maximum(integers(range(rows - keys, rows))) if causal else UTE, LTS, UTS, LTE][:2 if two else 4]
         seen = between(torch.arange(rows, device="cuda")[:, None], *tensors)
+    blocks = {side: [*block_lists(seen, side, side)] for side in (64, 128)}
+    side = 64 if sum(blocks[64][::2]).sum() < 2 * sum(blocks[128][::2]).sum() else 128  # assumed to be twice as fast
     lists, size = sparsity.BlockSparseTensorsTorch, (side if d > 64 else 128, 128)  # of gradients
     return {"mask_mod": cute.jit(in_tiles if tiles else in_columns), "aux_tensors": tensors,
-            "block_sparse_tensors": lists(*block_lists(seen, side, side), block_size=(side, side)),
+            "block_sparse_tensors": lists(*blocks[side], block_size=(side, side)),
             "block_sparse_tensors_bwd": lists(*block_lists(seen.T, *size[::-1]), block_size=size)}
 
 

@@ -99,20 +99,21 @@ for causal, window in ((True, (None, None)), (False, (9, 9))):
         assert str(why) == "is timed with four column bounds, or with two and a causal mask"
 """
 TILES = """
-for rows, keys, d, partials in ((256, 384, 128, True), (150, 333, 64, True), (128, 256, 128, False)):
+for rows, keys, d, kinds_of, side in ((256, 384, 128, [-1, -2, 0], 128), (150, 333, 64, [-1, -2, 0], 128),
+                                      (512, 800, 128, [-1, -2, -2, -2, -2], 64), (512, 800, 64, [-1, 0, *[-2] * 6], 64)):
     Tr, Tc = -(-rows // 64), -(-keys // 64)
     kinds, bits, want = [], [], torch.zeros(Tr * 64, Tc * 64, dtype=torch.bool)
     for i in range(Tr):
         for j in range(Tc):
             edge = i * 64 + 64 > rows or j * 64 + 64 > keys
-            kind = 0 if edge else random.choice([-1, -2, 0] if partials else [-1, -2])
+            kind = 0 if edge else random.choice(kinds_of)
             kinds.append(kind if kind else len(bits) // 64)
             words = [random.getrandbits(64) if kind == 0 else -kind % 2 * (2**64 - 1) for _ in range(64)]
             words = [word & 2**max(0, min(64, keys - j * 64)) - 1 if i * 64 + r < rows else 0 for r, word in enumerate(words)]
             bits += [[word % 2**32, word >> 32] for word in words] if kind == 0 else []
             want[i * 64:i * 64 + 64, j * 64:j * 64 + 64] = torch.tensor([[word >> b & 1 for b in range(64)] for word in words])
     assert (run(rows, keys, d, False, want[:rows, :keys], tiles={"kinds": kinds, "bits": bits})
-            == ((64, 64), (64 if d > 64 else 128, 128)))
+            == ((side, side), (side if d > 64 else 128, 128)))
 """
 
 
