@@ -72,7 +72,7 @@ using TensorMap = simt::TensorMap;
 /// stride that is no multiple of 16 bytes.
 template <class T, int d>
 TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panels = ceil_div(d, 64),
-                     int fetch = 256, bool whole_rows = false) {
+                     [[maybe_unused]] int fetch = 256, bool whole_rows = false) {
     static_assert((d % 64 == 0 || d == 32) && sizeof(T) == 2);
     const int width = whole_rows || d < 64 ? d : 64, all_panels = whole_rows ? 1 : ceil_div(d, 64);
 #ifdef __CUDACC__
