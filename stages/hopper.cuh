@@ -139,7 +139,7 @@ __device__ __forceinline__ void bulk_load(void* shared, const TensorMap* map, in
             "l"(map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full)), "r"(panel)
             : "memory");
     } else {
-        std::uint64_t policy = 0;
+        [[maybe_unused]] std::uint64_t policy = 0;
         LADDER_PTX("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
         LADDER_PTX(
             "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
