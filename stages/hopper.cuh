@@ -66,12 +66,15 @@ using TensorMap = simt::TensorMap;
 #endif
 
 /// cuTensorMapEncodeTiled: the map of X, whose boxes have `rows` rows (1 to 256) and `panels` panels of 64
-/// columns; if X has 32, the others are 0. On the host. Throws CannotRun if the driver has none, CheckFailed
-/// if it refuses, for instance an address or a stride that is no multiple of 16 bytes.
+/// columns; if X has 32, the others are 0. A copy lets the L2 cache fetch `fetch` bytes of memory at a time
+/// (0: what it asks for). With `whole_rows` dimension 0 is a row of X, and a box 64 of its columns. On the
+/// host. Throws CannotRun if the driver has none, CheckFailed if it refuses, for instance an address or a
+/// stride that is no multiple of 16 bytes.
 template <class T, int d>
-TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panels = ceil_div(d, 64)) {
+TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panels = ceil_div(d, 64),
+                     [[maybe_unused]] int fetch = 256, bool whole_rows = false) {
     static_assert((d % 64 == 0 || d == 32) && sizeof(T) == 2);
-    constexpr int width = d < 64 ? d : 64, all_panels = ceil_div(d, 64);
+    const int width = whole_rows || d < 64 ? d : 64, all_panels = whole_rows ? 1 : ceil_div(d, 64);
 #ifdef __CUDACC__
     using Encode = decltype(&cuTensorMapEncodeTiled);
     static const Encode encode = [] {
@@ -96,14 +99,18 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
     if (has_context != cudaSuccess)
         throw CheckFailed(std::string("tensor map: ") + cudaGetErrorString(has_context));
     TensorMap map;
-    const cuuint64_t extents[] = {width, cuuint64_t(N), all_panels, cuuint64_t(heads), cuuint64_t(B)};
+    const cuuint64_t extents[] = {cuuint64_t(width), cuuint64_t(N), cuuint64_t(all_panels), cuuint64_t(heads),
+                                  cuuint64_t(B)};
     const cuuint64_t strides[] = {cuuint64_t(X.row) * 2, 128, cuuint64_t(X.head) * 2,
                                   cuuint64_t(X.batch) * 2};
     const cuuint32_t box[] = {64, cuuint32_t(rows), cuuint32_t(panels), 1, 1}, steps[] = {1, 1, 1, 1, 1};
     const CUresult result = encode(
         &map, std::is_same_v<T, fp16> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5,
         X.data, extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        fetch == 256   ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+        : fetch == 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                       : CU_TENSOR_MAP_L2_PROMOTION_NONE,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) throw CheckFailed("tensor map: error " + std::to_string(int(result)));
     return map;
 #else
@@ -113,22 +120,36 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
 }
 
 /// cp.async.bulk.tensor, from global to shared memory: starts the copy of the box whose first row is `row`
-/// of that head and batch entry. Rows outside of the tensor become zeros. Executed by one thread. When it
-/// has landed, it takes the bytes of the whole box, including those outside, off what `full` expects in its
-/// present phase (mbarrier_expect). A thread that has waited for that phase may read the tile. All reads
-/// and writes of the slot's previous contents must have been waited for; writes by threads also need
-/// fence_proxy_async.
+/// of that head and batch entry, and whose first column is `column` of `panel`. Rows outside of the tensor
+/// become zeros. Lines that are read `once` make room in the L2 cache before others do. Executed by one
+/// thread. When it has landed, it takes the bytes of the whole box, including those outside, off what `full`
+/// expects in its present phase (mbarrier_expect). A thread that has waited for that phase may read the tile.
+/// All reads and writes of the slot's previous contents must have been waited for; writes by threads also
+/// need fence_proxy_async.
+template <Reads reads = Reads::again>
 __device__ __forceinline__ void bulk_load(void* shared, const TensorMap* map, int row, int head, int batch,
-                                          Mbarrier* full) {
+                                          Mbarrier* full, int panel = 0, int column = 0) {
 #ifdef __CUDACC__
-    LADDER_PTX(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-        "%3, "
-        "%2, %4, %5}], [%6];\n" ::"r"(shared_address(shared)),
-        "l"(map), "r"(0), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full))
-        : "memory");
+    if constexpr (reads == Reads::again) {
+        LADDER_PTX(
+            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+            "{%2, "
+            "%3, "
+            "%7, %4, %5}], [%6];\n" ::"r"(shared_address(shared)),
+            "l"(map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full)), "r"(panel)
+            : "memory");
+    } else {
+        [[maybe_unused]] std::uint64_t policy = 0;
+        LADDER_PTX("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
+        LADDER_PTX(
+            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+            "[%0], [%1, {%2, %3, %7, %4, %5}], [%6], %8;\n" ::"r"(shared_address(shared)),
+            "l"(map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full)), "r"(panel),
+            "l"(policy)
+            : "memory");
+    }
 #else
-    simt::bulk_load(shared, *map, {0, row, 0, head, batch}, full);
+    simt::bulk_load(shared, *map, {column, row, panel, head, batch}, full);
 #endif
 }
 
