@@ -118,17 +118,17 @@ def stage_table(results, stage):
     return rows and table(columns, rows)
 
 
-MANY_PROBLEMS = 20  # of a stage, more than a lesson shows one by one
-
-
 def draft_table(results, stage):
-    """How many times as fast as its parent a stage is, by packed rows (columns), and by requests and keys (rows)."""
+    """How many times as fast as its parent a stage is, by packed rows (columns), and by requests and keys (rows); None if
+    it was not timed. Drafts are too many problems to be shown one by one."""
     found = {}
     for problem in by_problem(results):
         row = problem.row(stage.number)
         if row and row.over_parent:
             s = problem.shape
             found.setdefault((s.B, s.Nk), {}).setdefault(s.Nq * s.H // s.Hkv, []).append(row.over_parent.value)
+    if not found:
+        return None
     packed = sorted({rows for line in found.values() for rows in line})
     lines = [[f"B={B} N={short_size(Nk)}", *(times(geometric_mean(line[rows])) if rows in line else "" for rows in packed)]
              for (B, Nk), line in sorted(found.items())]
@@ -143,13 +143,12 @@ def measured(sources, page, _):
     results = sources.recording_of(page.stage.number)
     if not results or page.stage.folder not in results.kernels or sources.changed_since(results, [page.stage]):
         results = sources.newest_with(page.stage) or results
-    shown = results and stage_table(results, page.stage)
+    of_drafts = page.stage.shows_in == "draft"
+    shown = results and (draft_table if of_drafts else stage_table)(results, page.stage)
     if not shown:
         return NOT_RECORDED
-    if shown.count("\n") > MANY_PROBLEMS and page.stage.shows_in == "draft":
-        shown = draft_table(results, page.stage)
-        return f"{label(results, sources.changed_since(results, [page.stage]))}. {shown}"
-    return f"{label(results, sources.changed_since(results, [page.stage]))}:\n\n{shown}{LEGEND}"
+    source = label(results, sources.changed_since(results, [page.stage]))
+    return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{shown}{LEGEND}"
 
 
 def speedup_table(sources, results, base, others):

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -138,7 +137,7 @@ Document run(const ListOptions& options) {
         if (stage.pass == Pass::backward) of_gradients.push_back(fmt::format("{:02}", stage.number));
         const Case counted = telling_case(stage);
         const auto [compared, problem] = counted_parent(stage, counted);
-        std::vector<std::string_view> taken;
+        std::vector<std::string> taken;
         for (const FeatureForm& form : feature_forms())
             if (takes(stage, form.feature)) taken.emplace_back(form.word);
         properties.add_row({stage.folder(), name(stage.pass), anywhere ? Cell() : Cell(needed),

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <climits>
-#include <set>
 
 #include "harness/ladder/ladder.h"
 #include "harness/problem/cache.h"
@@ -39,6 +38,8 @@ constexpr std::array<Size, 6> sizes{{
     {"d", &Shape::d, row_limit},
 }};
 
+}  // namespace
+
 const std::set<int>& known_head_dims() {
     static const std::set<int> known = [] {
         std::set<int> dims;
@@ -47,8 +48,6 @@ const std::set<int>& known_head_dims() {
     }();
     return known;
 }
-
-}  // namespace
 
 Shape parse_shape(std::string_view text) {
     Shape shape;
@@ -116,10 +115,9 @@ void validate(const Shape& shape) {
                         "query heads",
                         shape.H, shape.Hkv));
     }
-    if (const auto& dims = known_head_dims(); !dims.contains(shape.d)) {
+    if (const auto& dims = known_head_dims(); !dims.contains(shape.d))
         throw BadUsage(
             fmt::format("no stage has head dimension {}; there are {}", shape.d, fmt::join(dims, ", ")));
-    }
     if (problem_bytes(shape) > 0x1p60) {
         throw BadUsage(
             fmt::format("{}: the tensors would take {:.1e} bytes", to_string(shape), problem_bytes(shape)));

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,9 @@ Window parse_window(std::string_view text);
 /// Parses "P,SEED": the share that dropout takes, in 256ths, and a seed. Throws BadUsage if it takes none or
 /// all.
 Dropout parse_dropout(std::string_view text);
+
+/// The head dimensions that any stage has.
+const std::set<int>& known_head_dims();
 
 /// Throws BadUsage unless every size is at least 1 and within what kernels can index, the key/value heads
 /// divide the query heads, some stage has the head dimension, and the tensors' bytes can be counted.

@@ -280,11 +280,7 @@ std::optional<int> next_head_dim(const std::set<int>& dims, std::int64_t d) {
 
 /// The same of those that any stage has. Throws BadUsage.
 int next_head_dim(std::int64_t d) {
-    static const std::set<int> dims = [] {
-        std::set<int> of_all;
-        for (const Stage& stage : stages()) of_all.insert(stage.head_dims.begin(), stage.head_dims.end());
-        return of_all;
-    }();
+    const std::set<int>& dims = known_head_dims();
     if (const auto next = next_head_dim(dims, d)) return *next;
     throw BadUsage(fmt::format(
         "no stage has head dimension {}; there are {}, and by columns of zeros all that are smaller", d,
