@@ -275,6 +275,18 @@ TEST_CASE("peers.py times FlashAttention-4 with documents, forward and backward"
     }
 }
 
+TEST_CASE("peers.py has masks for FlashAttention-4, which it compiles", "[timing][peers]") {
+    if (!has_python()) return;  // tests/python/test_peers.py has the masks
+    Peers peers = python_peers("", with_packages);
+    Case c = small_options().cases[0].problem;
+    const Names names{"FlashAttention-3", "FlashAttention-4"};
+    const std::string no_compiler = "No module named 'cutlass'";
+    c.features.columns = "documents";
+    CHECK(peers.prepare(c, names) == Names{"is not timed with columns", no_compiler});
+    c.features = {.tiles = "quarter"};
+    CHECK(peers.prepare(c, names) == Names{"is not timed with tiles", no_compiler});
+}
+
 TEST_CASE("peers.py times caches: lengths, pages and a shared prefix", "[timing][peers]") {
     if (!has_python()) return;
     Peers peers = python_peers("", with_packages);

@@ -178,10 +178,10 @@ def only(name):
 
 
 # Each takes Q, K, V (B, heads, N, d), whether there is a causal mask, and the keys that a row sees on the left and on
-# the right of its own, None for all. It returns a call without arguments. flex takes column bounds, too: for each key
-# LTS, LTE, UTS and UTE, query rows that do not see it. It and FlashAttention take documents, by where their rows begin,
-# and then their keys. FlashAttention and FlashInfer take requests with so many keys each, in pages of so many, of which the
-# first ones may be the same for all: the prefix.
+# the right of its own, None for all. It returns a call without arguments. flex and FlashAttention-4 take tiles and column
+# bounds, too: for each key LTS, LTE, UTS and UTE, query rows that do not see it. flex and FlashAttention take documents, by
+# where their rows begin, and then their keys. FlashAttention and FlashInfer take requests with so many keys each, in pages
+# of so many, of which the first ones may be the same for all: the prefix.
 
 
 def chosen(query, key, value, causal, window, dropout=0.0):
@@ -264,7 +264,49 @@ def integers(values):
     return torch.tensor(values, dtype=torch.int32, device="cuda")
 
 
-def flash_attention(name, query, key, value, causal, window, documents=None, lengths=None, page_size=None, prefix=0):
+def between(row, UTE, LTS, UTS=0, LTE=1 << 30):
+    return ((row >= UTE) | (row < UTS)) & ((row < LTS) | (row >= LTE))
+
+
+def block_lists(seen, rows, keys):
+    """For each block of rows how many blocks of keys are partial, and all of them by index, these first; then so of full."""
+    blocks = torch.nn.functional.pad(seen, (0, -seen.shape[1] % keys, 0, -seen.shape[0] % rows)).contiguous()
+    blocks = blocks.reshape(blocks.shape[0] // rows, rows, -1, keys)
+    some, full = blocks.any(3).any(1), blocks.all(3).all(1)
+    for kind in (some & ~full, full):
+        yield from (kind.sum(1).int()[None, None], (~kind).int().argsort(dim=1, stable=True).int()[None, None])
+
+
+def in_blocks(query, key, causal, window, columns=None, tiles=None):
+    """FlashAttention-4's options for a mask: lists of blocks, and what its kernels call for each score of partial ones."""
+    cute, cutlass, sparsity, utils = (importlib.import_module(name) for name in (
+        "cutlass.cute", "cutlass", "flash_attn.cute.block_sparsity", "flash_attn.cute.utils"))
+    (rows, d), keys = query.shape[2:], key.shape[2]
+
+    def in_tiles(batch, head, row, key, lengths, tensors):
+        return (utils.scalar_to_ssa(tensors[0][row[0], key[0] >> 5], cutlass.Int32) >> (key & 31) & 1) != 0
+
+    def in_columns(batch, head, row, key, lengths, tensors):
+        return between(row, *[utils.scalar_to_ssa(bound[key[0]], cutlass.Int32) for bound in tensors])
+    if tiles:
+        seen = dense_mask(tiles, -(-rows // 64) * 64, -(-keys // 64) * 64)
+        tensors = [(seen.reshape(len(seen), -1, 32).int() << integers(range(32))).sum(2).int()]
+    else:
+        LTS, LTE, UTS, UTE = integers(columns).T.contiguous()
+        two = bool((LTE >= rows).all() and (UTS <= 0).all())  # bounds suffice
+        if window != (None, None) or causal and not two:
+            raise ValueError("is timed with four column bounds, or with two and a causal mask")
+        tensors = [UTE.maximum(integers(range(rows - keys, rows))) if causal else UTE, LTS, UTS, LTE][:2 if two else 4]
+        seen = between(torch.arange(rows, device="cuda")[:, None], *tensors)
+    blocks = {side: [*block_lists(seen, side, side)] for side in (64, 128)}
+    side = 64 if sum(blocks[64][::2]).sum() < 2 * sum(blocks[128][::2]).sum() else 128  # assumed to be twice as fast
+    lists, size = sparsity.BlockSparseTensorsTorch, (side if d > 64 else 128, 128)  # of gradients
+    return {"mask_mod": cute.jit(in_tiles if tiles else in_columns), "aux_tensors": tensors,
+            "block_sparse_tensors": lists(*blocks[side], block_size=(side, side)),
+            "block_sparse_tensors_bwd": lists(*block_lists(seen.T, *size[::-1]), block_size=size)}
+
+
+def flash_attention(name, query, key, value, causal, window, documents=None, lengths=None, page_size=None, prefix=0, **mask):
     """The FlashAttention project's own, of tensors (B, N, heads, d); of documents (N, heads, d). FlashAttention-4 is
     compiled, which takes seconds. FlashAttention-3 has another call for more keys than query rows, a cache: it splits
     them where blocks are few. Both take lengths and pages, here in a random order; a prefix that requests share is in
@@ -294,6 +336,8 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
     if window != (None, None):  # FlashAttention-3 takes -1 for all
         all_keys = None if name == "FlashAttention-4" else -1
         options["window_size"] = tuple(all_keys if side is None else side for side in window)
+    if mask:
+        options, causal = in_blocks(query, key, causal, window, **mask), False
 
     def call():
         output = attention(*tensors, causal=causal, **options)
@@ -351,7 +395,8 @@ def flash_infer(query, key, value, causal, window, lengths=None, page_size=None,
 
 # What else than a causal mask and a window a peer is timed with
 LISTS = {"flex": {"columns", "documents", "tiles"}, "FlashAttention-2": {"dropout"}, "cuDNN": {"dropout"},
-         **{name: {"documents", "lengths", "page_size", "prefix"} for name in ("FlashAttention-3", "FlashAttention-4")},
+         "FlashAttention-3": {"documents", "lengths", "page_size", "prefix"},
+         "FlashAttention-4": {"columns", "documents", "lengths", "page_size", "prefix", "tiles"},
          "FlashInfer": {"lengths", "page_size", "prefix"}}
 MAKERS = {"flex": flex, "FlashInfer": flash_infer,
           **{name: partial(flash_attention, name) for name in ("FlashAttention-3", "FlashAttention-4")}}
