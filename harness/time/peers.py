@@ -299,7 +299,7 @@ def in_blocks(query, key, causal, window, columns=None, tiles=None):
         tensors = [UTE.maximum(integers(range(rows - keys, rows))) if causal else UTE, LTS, UTS, LTE][:2 if two else 4]
         seen = between(torch.arange(rows, device="cuda")[:, None], *tensors)
     blocks = {side: [*block_lists(seen, side, side)] for side in (64, 128)}
-    side = 64 if sum(blocks[64][::2]).sum() < 2 * sum(blocks[128][::2]).sum() else 128  # assumed to be twice as fast
+    side = 64 if sum(blocks[64][::2]).sum() < 3 * sum(blocks[128][::2]).sum() else 128  # 0.8 times as fast
     lists, size = sparsity.BlockSparseTensorsTorch, (side if d > 64 else 128, 128)  # of gradients
     return {"mask_mod": cute.jit(in_tiles if tiles else in_columns), "aux_tensors": tensors,
             "block_sparse_tensors": lists(*blocks[side], block_size=(side, side)),
