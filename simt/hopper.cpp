@@ -51,6 +51,11 @@ void fence_proxy_async() {
     if (context.is_checked) context.clocks.fence_proxy(context.thread());
 }
 
+void wait_for_previous_kernel() {
+    Context& context = running_block->context;
+    if (context.is_checked) context.clocks.wait_for_previous_kernel(context.thread());
+}
+
 unsigned describe_tile(const void* tile, std::size_t bytes) {
     running_block->products.describe_tile(tile, bytes);
     return shared_offset(tile);

@@ -42,6 +42,9 @@ void fence_proxy_async();
 void fence_mbarrier_init();
 void mbarrier_expect(void* barrier, int bytes);
 
+/// In a kernel that was launched early.
+void wait_for_previous_kernel();
+
 // Barriers with numbers, and registers that move.
 void named_sync(int id, int threads, Site site);
 void named_arrive(int id, int threads, Site site);

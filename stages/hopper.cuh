@@ -287,6 +287,29 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads LADDER_
 }
 
 // ---------------------------------------------------------------------------------------------------------------
+// Two kernels, of which the second is launched early (programmatic dependent launch).
+
+/// griddepcontrol.launch_dependents: as far as this block is concerned, the blocks of a kernel that is
+/// launched early after this one may start. It says nothing of what this block has written.
+__device__ __forceinline__ void let_next_kernel_start() {
+#ifdef __CUDACC__
+    LADDER_PTX("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
+/// griddepcontrol.wait: waits until the kernel before has ended, and all that it wrote is visible. Of a kernel
+/// that is launched early, each thread executes it before it reads what that one wrote, or writes what that
+/// one uses: at once if the kernel was launched in order. On the CPU, where kernels run one after the other,
+/// the race checker finds a thread that has not waited.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#ifdef __CUDACC__
+    LADDER_PTX("griddepcontrol.wait;\n" ::: "memory");
+#else
+    simt::wait_for_previous_kernel();
+#endif
+}
+
+// ---------------------------------------------------------------------------------------------------------------
 // Registers. A block has those that it was launched with, 65536 / threads each (a multiple of 8) after
 // __launch_bounds__(threads, 1). A warpgroup executes both of these as one.
 
