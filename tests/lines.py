@@ -34,8 +34,8 @@ WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by o
 # at a time, 61; tiles of 64 keys for flex_attention, and a problem on which stages for drafts are counted, 2.
 # Column bounds and tiles for FlashAttention-4, in lists of blocks, add 45.
 # simt/ has 4 lines more for fences that come before the wait for an asynchronous copy, and 4 to count the bytes of bulk copies
-# with an evict-first hint.
-MOST_LINES = {"harness": 19096, "simt": 5793}
+# with an evict-first hint; kernels that are launched early, with what their threads know before they wait, add 28.
+MOST_LINES = {"harness": 19096, "simt": 5821}
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 
