@@ -1,5 +1,5 @@
-// Stage 97: gradients under dropout. Two warps that had no work compute the random bytes of a tile, as stage
-// 64 defines them, while others multiply. They write a bit for each element, in the order of S^T's fragments.
+// Stage 97: gradients under dropout. The warps that do not multiply compute the random bytes of a tile, as
+// stage 64 defines them, and write a bit for each element, in the order of S^T's fragments.
 
 #include "stages/hopper.cuh"
 
@@ -123,54 +123,52 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
 }
 
-struct Words {
-    std::uint32_t of[4];
-};
-
-/// Philox4x32-10: four random words of a counter and the halves of a key.
-__device__ Words philox(Words counter, std::uint32_t x, std::uint32_t y) {
+/// Philox4x32-10: four random words of counter c. The halves of the key are x and y.
+__device__ uint4 philox(uint4 c, std::uint32_t x, std::uint32_t y) {
 #pragma unroll
-    for (int round = 0; round < 10; ++round) {
-        const std::uint64_t even = std::uint64_t{0xD2511F53} * counter.of[0],
-                            odd = std::uint64_t{0xCD9E8D57} * counter.of[2];
-        counter = {{std::uint32_t(odd >> 32) ^ counter.of[1] ^ x, std::uint32_t(odd),
-                    std::uint32_t(even >> 32) ^ counter.of[3] ^ y, std::uint32_t(even)}};
-        x += 0x9E3779B9;  // the next round's key
-        y += 0xBB67AE85;
+    for (int round = 0; round < 10; ++round, x += 0x9E3779B9, y += 0xBB67AE85) {  // the key changes, too
+        const std::uint64_t even = 0xD2511F53ull * c.x, odd = 0xCD9E8D57ull * c.z;
+        c = {std::uint32_t(odd >> 32) ^ c.y ^ x, std::uint32_t(odd), std::uint32_t(even >> 32) ^ c.w ^ y,
+             std::uint32_t(even)};
     }
-    return counter;
+    return c;
 }
 
-/// Writes the mask of a tile, 64 count queries and Bc keys: 1 for kept elements. Two warps call it. A lane's
-/// counters, queries 2 q and 2 q + 1 of every 16 and key 2 t of 32, are those of the same four lanes.
+/// Writes the mask of a tile, 64 count queries and Bc keys: 1 for kept elements. Of 64 queries a lane has
+/// four counters, two of every 16 and key 2 t of 32. They are those of four lanes, and give half a word of
+/// each.
 template <int count>
-__device__ void draw(const Problem& p, int x, int y, int b, int h, int first_key, int first_row,
-                     std::uint32_t (&kept)[count][128 * groups]) {
-    const int lane = threadIdx.x % 64, keys = lane / 16, t = lane / 4 % 4, q = lane % 4;
-    const std::uint32_t most = (std::uint32_t(p.dropout.kept) << 24) - 1;  // the top byte is below `kept`
-    std::uint32_t bits[4] = {};                                            // of two warps, two lanes each
-    for (int m = 0; m < count; ++m) {
+__device__ void draw(const Problem& p, int x, int y, std::uint32_t b, std::uint32_t h, int first_key,
+                     int first_row, std::uint32_t (&kept)[count][128 * groups]) {
+    const int q = threadIdx.x % 4, half = threadIdx.x / 4 % 2, t = threadIdx.x / 8 % 4,
+              keys = threadIdx.x / 32;
+    const std::uint32_t rest = (256 - p.dropout.kept) * 0x01010101u;  // in each byte
+    std::uint32_t bits[2] = {};                                       // of two warps
 #pragma unroll 1
-        for (int n = 8 * m; n < 8 * m + 8; ++n) {
-            const int row = first_row + n / 2 * 16 + 2 * q + n % 2;
-            const Words random = philox({{std::uint32_t(first_key + 32 * keys + 2 * t), std::uint32_t(row),
-                                          std::uint32_t(h), std::uint32_t(b)}},
-                                        x, y);
+    for (int n = 0; n < 4 * count; ++n) {
+        const std::uint32_t row = first_row + n / 4 * 64 + half * 32 + n / 2 % 2 * 16 + 2 * q + n % 2;
+        const std::uint32_t key =
+            uniform(first_key) + 32 * keys + 2 * t;  // anew: 24 registers hold no products
+        const uint4 four = philox({key, row, h, b}, x, y);
+        const std::uint32_t random[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-            for (int c = 0; c < 16; ++c) {
-                std::uint32_t& own = bits[c / 8 * 2 + c % 2];
-                if (c % 8 < 2) own <<= 4;
-                if (random.of[c / 4] << 8 * (3 - c % 4) <= most) own |= 1u << (c / 2 % 4);
-            }
+        for (int c = 0; c < 4; ++c) {  // kept if the sum of a random byte and rest does not carry
+            const std::uint32_t r = random[c], sum = (r & 0x7f7f7f7f) + (rest & 0x7f7f7f7f);
+            const std::uint32_t bit = ~((r & rest) | ((r | rest) & sum)) & 0x80808080;
+            bits[c / 2] = c % 2 == 0 ? (bits[c / 2] >> 1 & 0x77777777) | bit >> 4 : bits[c / 2] | bit;
         }
-        for (int n = 0; n < 4; ++n) store(&kept[m][64 * keys + n / 2 * 32 + 8 * t + n % 2 * 4 + q], bits[n]);
+        for (int c = 0; c < 4 && n % 4 == 3; ++c) {  // bytes 0 and 2, or 1 and 3
+            const std::uint32_t two = bits[c / 2] >> c % 2 * 8 & 0xff00ff;
+            std::uint32_t* word = &kept[n / 4][64 * keys + c / 2 * 32 + 8 * t + c % 2 * 4 + q];
+            store(reinterpret_cast<std::uint16_t*>(word) + half, std::uint16_t(two | two >> 8));
+        }
     }
 }
 
 /// x, element c of S^T or dP^T; or 0 if dropout drops it, that is, if its bit is 0.
 __device__ float drop(float x, int c, std::uint32_t kept) {
     const int n = c % 32 / 8 * 2 + c % 2;  // its counter is the n-th
-    return kept >> (28 - 4 * n + c / 4 % 2 + c / 2 % 2 * 2) & 1 ? x : 0.0f;
+    return kept >> (n / 4 * 16 + n % 4 + c / 4 % 2 * 8 + c / 2 % 2 * 4) & 1 ? x : 0.0f;
 }
 
 /// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D.
@@ -263,28 +261,25 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// Adds each warpgroup's part of dQ to the sums of `total` query tiles, of which the first is tile i of head
-/// h. One warp calls it.
+/// Adds each warpgroup's part of dQ to the sums of query tile i of head h, and goes on to the next tile. One
+/// warp calls it.
 template <class T, int d>
-__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i, int first, int total) {
+__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int& h, int& i, int first) {
     const bool sends = threadIdx.x % 32 == 0;
-#pragma unroll 1
-    for (int k = 0; k < total; ++k) {
 #pragma unroll
-        for (int g = 0; g < groups; ++g) {
-            named_barrier_sync(dQ_full + g, 128 + 32);
-            const int row = i * Tile<d>::Br + (d == 64 ? 64 * g : 0), column = d == 64 ? 0 : 64 * g;
-            float4* to = Sums<d>(p, b, h).dQ + fragment<d>(row, column);
-            if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
-        }
-        if (sends) bulk_wait_read<1>();
-        __syncwarp();
-        named_barrier_arrive(dQ_empty, 128 + 32);
-        if (sends) bulk_wait_read<0>();
-        __syncwarp();
-        named_barrier_arrive(dQ_empty + 1, 128 + 32);
-        if (++i == ceil_div(p.Nq, Tile<d>::Br)) i = first, ++h;
+    for (int g = 0; g < groups; ++g) {
+        named_barrier_sync(dQ_full + g, 128 + 32);
+        const int row = i * Tile<d>::Br + (d == 64 ? 64 * g : 0), column = d == 64 ? 0 : 64 * g;
+        float4* to = Sums<d>(p, b, h).dQ + fragment<d>(row, column);
+        if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
     }
+    if (sends) bulk_wait_read<1>();
+    __syncwarp();
+    named_barrier_arrive(dQ_empty, 128 + 32);
+    if (sends) bulk_wait_read<0>();
+    __syncwarp();
+    named_barrier_arrive(dQ_empty + 1, 128 + 32);
+    if (++i == ceil_div(p.Nq, Tile<d>::Br)) i = first, ++h;
 }
 
 template <class T, int d, bool split>
@@ -299,7 +294,7 @@ __global__ void __launch_bounds__(threads, 1)
     if (threadIdx.x == 0) {
         mbarrier_init(&shared.keys_full, 1);
         for (int slot = 0; slot < depth; ++slot) {
-            mbarrier_init(&shared.full[slot], 1 + 64);  // a copy, and two warps that draw
+            mbarrier_init(&shared.full[slot], 1 + 128);  // a copy, and all who draw
             mbarrier_init(&shared.empty[slot], 128 * groups);
         }
         mbarrier_fence_init();
@@ -313,28 +308,25 @@ __global__ void __launch_bounds__(threads, 1)
     int i = first + begin % tiles, h = h_kv * heads + begin / tiles;
     if (group == 0) {
         release_registers<24>();
-        const int role = uniform(threadIdx.x / 32);
-        const int x = uniform(int(p.dropout.seed)),
-                  y = uniform(int(p.dropout.seed >> 32));  // in 32 bits each
-        if (role == 1) send_dQ<T, d>(shared, p, b, h, i, first, total);
+        const int x = uniform(int(p.dropout.seed)), y = uniform(int(p.dropout.seed >> 32));  // its halves
+        if (threadIdx.x == 0) {
+            mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
+            for (int g = 0; g < groups; ++g) {
+                bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
+                bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
+            }
+        }
+        int sent_i = i, sent_h = h;
 #pragma unroll 1
-        for (int k = 0; k < total && role > 1; ++k) {
+        for (int k = 0; k < total; ++k) {
+            if (threadIdx.x == 0) load_queries<d>(shared, p, maps, b, h, i, k);
             mbarrier_try_wait(&shared.empty[k % depth], k / depth - 1);  // bits of tile k - depth were read
             draw(p, x, y, b, h, j * Bc, i * Br, shared.kept[k % depth]);
             mbarrier_arrive(&shared.full[k % depth]);
+            if (threadIdx.x / 32 == 1 && k > 0) send_dQ<T, d>(shared, p, b, sent_h, sent_i, first);
             if (++i == Tr) i = first, ++h;
         }
-        if (threadIdx.x > 0) return;
-        mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
-        for (int g = 0; g < groups; ++g) {
-            bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
-            bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
-        }
-#pragma unroll 1
-        for (int k = 0; k < total; ++k) {
-            load_queries<d>(shared, p, maps, b, h, i, k);
-            if (++i == Tr) i = first, ++h;
-        }
+        if (threadIdx.x / 32 == 1 && total > 0) send_dQ<T, d>(shared, p, b, sent_h, sent_i, first);
         return;
     }
 

@@ -1,5 +1,5 @@
-// Stage 99: dropout on Hopper. Three idle warps of the producer's warpgroup compute the mask of a tile, a bit
-// per element, from random bytes that stage 64 defines. It is applied to P during the next scores.
+// Stage 99: dropout on Hopper. Warps that do not multiply compute the mask of a tile, a bit per element, from
+// random bytes that stage 64 defines. It is applied to P during the next scores.
 
 #include "stages/hopper.cuh"
 
@@ -8,15 +8,16 @@ namespace {
 using namespace ladder;
 
 constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
-constexpr int drawers = 3;         // warps of the producer's warpgroup that compute the mask
 
 /// The constants that depend on d.
 template <int d>
 struct Tile {
     static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
-    static constexpr int threads = 128 * (1 + groups);
-    static constexpr int producer_registers = groups == 3 ? 32 : 40;
-    static constexpr int consumer_registers = groups == 3 ? 160 : 232;
+    static constexpr int first = d == 128 ? 2 : 1;  // warpgroup that multiplies
+    static constexpr int drawers = first + 2;       // warps that compute the mask, just before it
+    static constexpr int threads = 128 * (first + groups);
+    static constexpr int producer_registers = groups == 3 ? 32 : 56;
+    static constexpr int consumer_registers = groups == 3 ? 160 : first == 2 ? 200 : 224;
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = d <= 128 ? 128 : 64;
     static constexpr bool turns = d <= 128;        // at d = 256 exponentials take a small part of the time
@@ -168,16 +169,13 @@ __device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
     for (int c = 0; c < n / 2; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
 }
 
-/// Philox4x32-10: makes four random words of each of two counters. The halves of the key are x and y.
-__device__ void philox(std::uint32_t (&counters)[2][4], std::uint32_t x, std::uint32_t y) {
+/// Philox4x32-10: turns a counter into four random words. The halves of the key are x and y.
+__device__ void philox(std::uint32_t (&c)[4], std::uint32_t x, std::uint32_t y) {
 #pragma unroll
-    for (int round = 0; round < 10; ++round) {
-        for (auto& c : counters) {  // two chains: one goes on while the other waits
-            const std::uint64_t even = 0xD2511F53ull * c[0], odd = 0xCD9E8D57ull * c[2];
-            c[0] = std::uint32_t(odd >> 32) ^ c[1] ^ x, c[1] = std::uint32_t(odd);
-            c[2] = std::uint32_t(even >> 32) ^ c[3] ^ y, c[3] = std::uint32_t(even);
-        }
-        x += 0x9E3779B9, y += 0xBB67AE85;  // the next round's key
+    for (int round = 0; round < 10; ++round, x += 0x9E3779B9, y += 0xBB67AE85) {  // the key changes, too
+        const std::uint64_t even = 0xD2511F53ull * c[0], odd = 0xCD9E8D57ull * c[2];
+        c[0] = std::uint32_t(odd >> 32) ^ c[1] ^ x, c[1] = std::uint32_t(odd);
+        c[2] = std::uint32_t(even >> 32) ^ c[3] ^ y, c[3] = std::uint32_t(even);
     }
 }
 
@@ -188,11 +186,11 @@ __device__ void draw(const Problem& p, int x, int y, TileIndex tile, int j, std:
     const std::uint32_t lane = threadIdx.x % 32, h = uniform(tile.head), b = uniform(tile.batch);
     const std::uint32_t rest = (256 - p.dropout.kept) * 0x01010101u;  // in each byte
 #pragma unroll 1
-    for (int n = threadIdx.x / 32 - 1; n < words; n += drawers) {
+    for (int n = threadIdx.x / 32 % Tile<d>::drawers; n < words; n += Tile<d>::drawers) {
         const std::uint32_t row = tile.tile * Br + n / (Bc / 64) * 16 + lane / 4;
         const std::uint32_t key = j * Bc + n % (Bc / 64) * 64 + lane % 4 * 2;
         std::uint32_t random[2][4] = {{key, row, h, b}, {key + 32, row, h, b}}, bits = 0;
-        philox(random, x, y);
+        for (auto& c : random) philox(c, x, y);  // two chains: one goes on while the other waits
 #pragma unroll
         for (int c = 0; c < 8; ++c) {  // bit 7 - c of each byte: the sum of a random one and rest carries
             const std::uint32_t r = random[c / 4][c % 4], sum = (r & 0x7f7f7f7f) + (rest & 0x7f7f7f7f);
@@ -268,9 +266,9 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         }
         for (int slot = 0; slot < depth; ++slot) {
             mbarrier_init(&shared.K_full[slot], 1);
-            mbarrier_init(&shared.V_full[slot], 1 + drawers);
-            mbarrier_init(&shared.K_empty[slot], 4 * groups);  // by warps
-            mbarrier_init(&shared.V_empty[slot], 4 * groups);
+            mbarrier_init(&shared.V_full[slot], 1 + 32 * Tile<d>::drawers);
+            mbarrier_init(&shared.K_empty[slot], 128 * groups);
+            mbarrier_init(&shared.V_empty[slot], 128 * groups);
         }
         mbarrier_fence_init();
     }
@@ -281,21 +279,18 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         return first_row >= p.Nq ? 0 : max(1, ceil_div(min(p.Nk, end), Bc));
     };
     const int group = uniform(threadIdx.x / 128);
-    if (group == 0) {
+    if (group < Tile<d>::first) {
         release_registers<Tile<d>::producer_registers>();
-        if (uniform(threadIdx.x / 32) > 0) {
+        if (uniform(threadIdx.x / 32) >= 4 * Tile<d>::first - Tile<d>::drawers) {
             const int x = uniform(int(p.dropout.seed)), y = uniform(int(p.dropout.seed >> 32));  // its halves
             for (int k = 0, q = 0;; ++q) {
                 mbarrier_try_wait(&shared.Q_full[q % Q_slots], q / Q_slots);
                 const TileIndex tile = load(&shared.tile[q % Q_slots]);
                 if (tile.batch < 0) return;
-#pragma unroll 1
                 for (int j = 0, Tc = key_tiles(tile.tile * Br, Br); j < Tc; ++j, ++k) {
-                    const int slot = k % depth;
-                    mbarrier_try_wait(&shared.V_empty[slot], k / depth - 1);  // tile k - depth was dropped
-                    draw<d>(p, x, y, tile, j, shared.dropped[slot]);
-                    __syncwarp();  // all lanes have written
-                    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.V_full[slot]);
+                    mbarrier_try_wait(&shared.V_empty[k % depth], k / depth - 1);  // tile k - depth
+                    draw<d>(p, x, y, tile, j, shared.dropped[k % depth]);
+                    mbarrier_arrive(&shared.V_full[k % depth]);
                 }
             }
         }
@@ -320,8 +315,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 mbarrier_try_wait(&empty[slot], (k + j) / depth - 1);  // tile k + j - depth has been read
                 mbarrier_expect(&full[slot], sizeof ring[slot]);
                 bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
-                for (int w = 0; w < 4 * groups; ++w) {  // one that does not see the tile does not wait for it
-                    if (j >= own_Tc[w / 4]) mbarrier_arrive(&empty[slot]);
+                for (int t = 0; t < 128 * groups; ++t) {  // for those that do not see the tile
+                    if (j >= own_Tc[t / 128]) mbarrier_arrive(&empty[slot]);
                 }
             };
             mbarrier_expect(&shared.Q_full[Q_slot], sizeof shared.Q[Q_slot]);
@@ -339,7 +334,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     }
 
     claim_registers<Tile<d>::consumer_registers>();
-    const int g = group - 1, lane = threadIdx.x % 32;
+    const int g = group - Tile<d>::first, lane = threadIdx.x % 32;
     const auto wait_turn = [&] {
         if (Tile<d>::turns) named_barrier_sync(1 + g, 256);
     };
@@ -357,8 +352,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                   block_Tc = key_tiles(i * Br, Br);
         const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
         const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
-            __syncwarp();                                   // all lanes have read their bits, too
-            if (lane == 0) mbarrier_arrive(&empty[(k + j) % depth]);
+            mbarrier_arrive(&empty[(k + j) % depth]);
         };
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 4];
@@ -379,7 +373,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         };
         const auto start_product = [&](int j) {
             mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
-            drop(&shared.dropped[(k + j) % depth][(threadIdx.x / 32 - 4) * (Bc / 64)], P);
+            drop(&shared.dropped[(k + j) % depth][(4 * g + threadIdx.x / 32 % 4) * (Bc / 64)], P);
             add_product<T, d>(P, shared.V[(k + j) % depth], O);
         };
         if (Tc == 0) {  // no rows
@@ -419,7 +413,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         wgmma_wait<0>(O);
         fence_operand(P);
         release(Tc - 1, shared.V_empty);
-        write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l);
+        write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[4 * g + threadIdx.x / 32 % 4], O, m, l);
         k += block_Tc;
     }
     if (lane == 0) bulk_wait_read<0>();
@@ -450,7 +444,7 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 99, .name = "hopper_dropout", .parent = 36,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
-             .change = "idle warps draw a bit per element, and P loses its elements during the next scores",
+             .change = "other warps draw a bit per element, and P loses its elements during the next scores",
              .shows_in = "dropout", .takes = {Feature::dropout}, .workspace_bytes = counter_bytes,
              .counter_bytes = counter_bytes);
 
