@@ -9,7 +9,8 @@ using namespace ladder;
 constexpr int Br = 16;                          // query rows of a tile
 constexpr int warps = 4, threads = 32 * warps;  // of a block
 
-/// Blocks of a multiprocessor: two, where registers suffice. While one waits, the other computes.
+/// Blocks of a multiprocessor: two, so that one computes while the other waits. At d = 256, tiles of half the
+/// keys would leave a warp fewer than the 16 of an mma.
 constexpr int per_sm(int d) {
     return d > 128 ? 1 : 2;
 }
@@ -462,7 +463,7 @@ __global__ void __launch_bounds__(threads, per_sm(d)) attention(const Problem p)
     }
 }
 
-/// As many blocks for one query tile as for another, or one for each multiprocessor. Even shares keep all of
+/// As many blocks for one query tile as for another, or all that fit on the multiprocessors. Even shares keep
 /// these busy, for one more part to merge wherever a share spans two query tiles. Requests with fewer keys
 /// than Nk leave the last blocks without any.
 int block_count(const Shape& s, int sm_count) {

@@ -13,7 +13,8 @@ constexpr int sharing = warps * 16 / Br;  // warps that share 16 rows, and divid
 template <class T, int Br>
 using Out = std::conditional_t<Br == own_Br, T, float>;  // what a pass writes
 
-/// Blocks of a multiprocessor: two, where registers suffice. While one waits, the other computes.
+/// Blocks of a multiprocessor: two, so that one computes while the other waits. At d = 256, tiles of half the
+/// keys would leave a warp fewer than the 16 of an mma.
 constexpr int per_sm(int d) {
     return d > 128 ? 1 : 2;
 }
@@ -506,7 +507,7 @@ __global__ void __launch_bounds__(threads, per_sm(d)) attention(const Problem p,
     }
 }
 
-/// As many blocks for one query tile as for another, or one for each multiprocessor. Even shares keep all of
+/// As many blocks for one query tile as for another, or all that fit on the multiprocessors. Even shares keep
 /// these busy, for one more part to merge wherever a share spans two query tiles. Requests with fewer keys
 /// than Nk leave the last blocks without any.
 int block_count(const Shape& s, int sm_count) {
