@@ -9,8 +9,7 @@ using namespace ladder;
 constexpr int Br = 16;                          // query rows of a tile
 constexpr int warps = 4, threads = 32 * warps;  // of a block
 
-/// Blocks of a multiprocessor: two, so that one computes while the other waits. At d = 256, tiles of half the
-/// keys would leave a warp fewer than the 16 of an mma.
+/// Blocks of a multiprocessor: two, to hide waits, unless tiles would leave a warp fewer than 16 keys.
 constexpr int per_sm(int d) {
     return d > 128 ? 1 : 2;
 }
@@ -463,9 +462,8 @@ __global__ void __launch_bounds__(threads, per_sm(d)) attention(const Problem p)
     }
 }
 
-/// As many blocks for one query tile as for another, or all that fit on the multiprocessors. Even shares keep
-/// these busy, for one more part to merge wherever a share spans two query tiles. Requests with fewer keys
-/// than Nk leave the last blocks without any.
+/// As many blocks for one query tile as for another, or all that fit. Even shares keep these busy, for one
+/// more part wherever a share spans two query tiles. The last idle where requests have fewer keys than Nk.
 int block_count(const Shape& s, int sm_count) {
     const int resident = sm_count * per_sm(s.d);
     const int tiles = s.B * s.Hkv * ceil_div(PackedRow::count(s), Br);
