@@ -2173,7 +2173,7 @@ def shared_prefix(f):
 
 @figure("83-tiles", "A tile of the pass over the prefix: 16 rows whose keys the warps divide, and 64 rows, 16 per warp")
 def prefix_tiles(f):
-    left, key, row, keys = 96, 60, 30, 128
+    left, key, row, keys = 96, 60, 30, 64
     f.text(left + 2 * key, 14, f"{keys} keys of a tile", "faint", SMALL, "middle")
     f.text(0, 36, "82: 16 rows", bold=True)
     for warp, color in enumerate(WARPS):
@@ -2185,8 +2185,8 @@ def prefix_tiles(f):
                line="grid")
     f.box(left, 22, 4 * key, row, None, line="text")
     f.box(left, 74, 4 * key, 4 * row, None, line="text")
-    f.note(216, "Scores of one key tile. In both pictures the block reads the same 64 KB of K and V (d = 128). Above, "
-           "each warp computes 32 of the keys, and the m, l and O of the warps are merged after the last tile. Below, "
+    f.note(216, "Scores of one key tile. In both pictures the block reads the same 32 KB of K and V (d = 128). Above, "
+           "each warp computes 16 of the keys, and the m, l and O of the warps are merged after the last tile. Below, "
            "each warp computes all keys for 16 rows of its own, without a merge.")
 
 

@@ -8,7 +8,8 @@ namespace {
 
 void claim(Claims& c) {
     const auto nothing = [](const Counted&, const Visit&, int) { return ShareExtras(); };
-    claim_line(c, c.p.d() > 128 ? 64 : 128, nothing);
+    const int Bc = c.p.d() > 128 ? 64 : 128;
+    claim_line(c, grid_of(c.p, Bc), Bc, nothing);
     if (!c.p.features.has_cache()) {  // which tiles are visited does not depend on who takes them
         for (const char* counter : {"tiles", "masked_tiles", "mma", "ldmatrix", "evict_first_bytes"})
             c.stays(counter);

@@ -20,9 +20,9 @@ struct ShareExtras {
 
 using Counters = std::map<std::string_view, Count>;
 
-/// The blocks of the grid, one for each multiprocessor at most, for tiles of Bc keys.
-inline int grid_of(const Counted& p, int Bc) {
-    const int places = p.sm_count, most = (p.shape.Nk + Bc - 1) / Bc;
+/// The blocks of the grid, so many for each multiprocessor at most, for tiles of Bc keys.
+inline int grid_of(const Counted& p, int Bc, int per_sm = 1) {
+    const int places = per_sm * p.sm_count, most = (p.shape.Nk + Bc - 1) / Bc;
     const int query_tiles = p.shape.B * p.shape.Hkv * ((p.group() * p.shape.Nq + 15) / 16);
     const int even = query_tiles > places ? places : query_tiles * std::min(most, places / query_tiles);
     const int long_share = 8 * even < 7 * places ? 16 : 256;
@@ -144,8 +144,7 @@ inline Count line_bytes(const Counted& p, int grid, int rows = 16) {
 
 /// Claims of a stage with one such launch.
 template <class F>
-void claim_line(Claims& c, int Bc, F&& extras_of) {
-    const int grid = grid_of(c.p, Bc);
+void claim_line(Claims& c, int grid, int Bc, F&& extras_of) {
     for (const auto& [counter, count] : work_of_line(c.p, keys_of_requests(c.p), grid, Bc, extras_of))
         c.is(counter, count);
     c.is("workspace_bytes", line_bytes(c.p, grid));

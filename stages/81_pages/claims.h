@@ -1,10 +1,19 @@
 /// @file
-/// Pages that lanes look up.
+/// Pages that lanes look up, and two blocks on a multiprocessor.
 #pragma once
 
 #include "../80_own_lengths/claims.h"
 
 namespace ladder::formulas {
+
+/// Keys of a tile, half as many at d = 128 as the parent's
+inline int paged_Bc(const Counted& p) {
+    return p.d() > 64 ? 64 : 128;
+}
+/// Up to d = 128 two blocks for each multiprocessor
+inline int paged_grid(const Counted& p) {
+    return grid_of(p, paged_Bc(p), p.d() > 128 ? 1 : 2);
+}
 
 /// What a share of a query tile does beyond, with tiles of Bc keys: an entry of the block table for each key,
 /// which a shuffle for each key that a thread copies tells.
@@ -14,7 +23,7 @@ inline auto lookups_of_pages(int Bc) {
         const Count copied_at_a_time = 128 * 8 / own.d();
         extras.shuffles = piece.tiles * warps * (Bc / copied_at_a_time);
         for (int j = begin; j < begin + static_cast<int>(piece.tiles); ++j) {
-            // 128 lanes look at a key each; at d = 256 half of these keys are of the next tile
+            // 128 lanes look at a key each; of tiles of 64 keys, half of these keys are of the next tile
             if (own.features.page_size != 0)
                 extras.load_bytes += Count(std::min(128, own.shape.Nk - j * Bc)) * 4;
         }

@@ -9,13 +9,18 @@ using namespace ladder;
 constexpr int Br = 16;                          // query rows of a tile
 constexpr int warps = 4, threads = 32 * warps;  // of a block
 
-/// Keys of a tile, and tiles of the ring: what fills a multiprocessor's shared memory.
+/// Blocks of a multiprocessor: two, to hide waits, unless tiles would leave a warp fewer than 16 keys.
+constexpr int per_sm(int d) {
+    return d > 128 ? 1 : 2;
+}
+
+/// Keys of a tile, and tiles of the ring: those of all blocks fill a multiprocessor's shared memory.
 template <int d>
-constexpr int Bc = d > 128 ? 64 : 128;
+constexpr int Bc = d > 64 ? 64 : 128;
 template <int d>
 constexpr int slice = Bc<d> / warps;  // keys of a tile that a warp takes
 template <int d>
-constexpr int depth = d > 64 ? 3 : 6;
+constexpr int depth = 3;
 
 template <class T, int d>
 struct Shared {
@@ -445,7 +450,7 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Line<d>& line
 }
 
 template <class T, int d>
-__global__ void __launch_bounds__(threads, 1) attention(const Problem p) {
+__global__ void __launch_bounds__(threads, per_sm(d)) attention(const Problem p) {
     for (int done = 0;;) {
         const Line<d> line(p);  // recomputed for each query tile, to free its registers meanwhile
         const int t = line.begin(blockIdx.x) + done, end = min(line.total, line.begin(blockIdx.x + 1));
@@ -457,12 +462,12 @@ __global__ void __launch_bounds__(threads, 1) attention(const Problem p) {
     }
 }
 
-/// As many blocks for one query tile as for another, or one for each multiprocessor. Even shares keep all of
-/// these busy, for one more part to merge wherever a share spans two query tiles. Requests with fewer keys
-/// than Nk leave the last blocks without any.
-int block_count(const Shape& s, int resident) {
+/// As many blocks for one query tile as for another, or all that fit. Even shares keep these busy, for one
+/// more part wherever a share spans two query tiles. The last idle where requests have fewer keys than Nk.
+int block_count(const Shape& s, int sm_count) {
+    const int resident = sm_count * per_sm(s.d);
     const int tiles = s.B * s.Hkv * ceil_div(PackedRow::count(s), Br);
-    const int Tc = ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>);
+    const int Tc = ceil_div(s.Nk, s.d > 64 ? Bc<128> : Bc<64>);
     const int even_blocks = tiles > resident ? resident : tiles * min(Tc, resident / tiles);
     const int worth_sharing = 8 * even_blocks < 7 * resident ? 16 : 256;  // key tiles of a share
     return tiles * Tc / worth_sharing >= resident ? resident : even_blocks;
@@ -483,7 +488,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 81, .name = "pages", .parent = 80,
-             .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
+             .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 3}, {16, 64, 3}, {16, 64, 3}),
              .change = "K and V lie in pages: a block table says where, and a lane looks up one key's page",
              .shows_in = "paged", .takes = {Feature::lengths, Feature::pages},
              .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);

@@ -29,7 +29,7 @@ inline Counters work_of_both(const Counted& p, int grid, int Bc, int prefix_Br) 
 /// Tiles of prefix_Br rows for the prefix; parts have room for as many.
 inline void claim_prefix(Claims& c, int prefix_Br) {
     const Counted& p = c.p;
-    const int Bc = p.d() > 128 ? 64 : 128, grid = grid_of(p, Bc);
+    const int Bc = paged_Bc(p), grid = paged_grid(p);
     const bool twice = p.features.prefix > 0;
     const Counters work = twice ? work_of_both(p, grid, Bc, prefix_Br)
                                 : work_of_line(p, keys_of_requests(p), grid, Bc, lookups_of_pages(Bc));

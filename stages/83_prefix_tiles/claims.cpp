@@ -12,8 +12,7 @@ void claim(Claims& c) {
     claim_prefix(c, 64);
     if (p.features.prefix == 0) return c.only_moves({"workspace_bytes"});
     // The parent reads it once for each 16 rows.
-    const int Bc = p.d() > 128 ? 64 : 128;
-    c.parent_is("tiles", work_of_both(p, grid_of(p, Bc), Bc, 16).at("tiles"));
+    c.parent_is("tiles", work_of_both(p, paged_grid(p), paged_Bc(p), 16).at("tiles"));
 }
 
 LADDER_CLAIMS(.claim = claim,

@@ -13,13 +13,18 @@ constexpr int sharing = warps * 16 / Br;  // warps that share 16 rows, and divid
 template <class T, int Br>
 using Out = std::conditional_t<Br == own_Br, T, float>;  // what a pass writes
 
-/// Keys of a tile, and tiles of the ring: what fills a multiprocessor's shared memory.
+/// Blocks of a multiprocessor: two, to hide waits, unless tiles would leave a warp fewer than 16 keys.
+constexpr int per_sm(int d) {
+    return d > 128 ? 1 : 2;
+}
+
+/// Keys of a tile, and tiles of the ring: those of all blocks fill a multiprocessor's shared memory.
 template <int d>
-constexpr int Bc = d > 128 ? 64 : 128;
+constexpr int Bc = d > 64 ? 64 : 128;
 template <int Br, int d>
 constexpr int slice = Bc<d> / sharing<Br>;  // keys of a tile that a warp takes
 template <int d>
-constexpr int depth = d > 64 ? 3 : 6;
+constexpr int depth = 3;
 
 template <class T, int Br, int d>
 struct Shared {
@@ -489,7 +494,7 @@ __device__ void take(Shared<T, Br, d>& shared, const Problem& p, const Prefix& p
 }
 
 template <class T, int Br, int d>
-__global__ void __launch_bounds__(threads, 1) attention(const Problem p, const Prefix prefix) {
+__global__ void __launch_bounds__(threads, per_sm(d)) attention(const Problem p, const Prefix prefix) {
     for (int done = 0;;) {
         const Line<d> line(p, Br);  // recomputed for each query tile, to free its registers meanwhile
         const int t = line.begin(blockIdx.x) + done, end = min(line.total, line.begin(blockIdx.x + 1));
@@ -501,12 +506,12 @@ __global__ void __launch_bounds__(threads, 1) attention(const Problem p, const P
     }
 }
 
-/// As many blocks for one query tile as for another, or one for each multiprocessor. Even shares keep all of
-/// these busy, for one more part to merge wherever a share spans two query tiles. Requests with fewer keys
-/// than Nk leave the last blocks without any.
-int block_count(const Shape& s, int resident) {
+/// As many blocks for one query tile as for another, or all that fit. Even shares keep these busy, for one
+/// more part wherever a share spans two query tiles. The last idle where requests have fewer keys than Nk.
+int block_count(const Shape& s, int sm_count) {
+    const int resident = sm_count * per_sm(s.d);
     const int tiles = s.B * s.Hkv * ceil_div(PackedRow::count(s), own_Br);
-    const int Tc = ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>);
+    const int Tc = ceil_div(s.Nk, s.d > 64 ? Bc<128> : Bc<64>);
     const int even_blocks = tiles > resident ? resident : tiles * min(Tc, resident / tiles);
     const int worth_sharing = 8 * even_blocks < 7 * resident ? 16 : 256;  // key tiles of a share
     return tiles * Tc / worth_sharing >= resident ? resident : even_blocks;
@@ -547,7 +552,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 83, .name = "prefix_tiles", .parent = 82,
-             .tilings = LADDER_TILES((own_Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
+             .tilings = LADDER_TILES((own_Br, Bc<d>, depth<d>), {16, 128, 3}, {16, 64, 3}, {16, 64, 3}),
              .change = "tiles of 64 rows for the prefix: each warp has 16 rows, and all keys of a tile",
              .shows_in = "prefix", .takes = {Feature::lengths, Feature::pages, Feature::prefix},
              .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
