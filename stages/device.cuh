@@ -585,7 +585,7 @@ void note_lane_sums(int first_row, const float (&m)[slices][2], const float (&l)
 // The host's side of a stage.
 
 /// When a kernel may start: after the kernel before it has ended; or early, as soon as each block of that one
-/// has ended or called let_next_kernel_start() (hopper.cuh).
+/// has ended or called let_next_kernel_start() of hopper.cuh (programmatic dependent launch, from 9.0 on).
 enum class Start : std::uint8_t { in_order, early };
 
 /// Starts kernel<<<grid, block, shared_bytes>>>(args...). Throws CannotRun if the device has less shared

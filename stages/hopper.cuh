@@ -297,10 +297,10 @@ __device__ __forceinline__ void let_next_kernel_start() {
 #endif
 }
 
-/// griddepcontrol.wait: waits until the kernel before has ended, and all that it wrote is visible. Of a kernel
-/// that is launched early, each thread executes it before it reads what that one wrote, or writes what that
-/// one uses: at once if the kernel was launched in order. On the CPU, where kernels run one after the other,
-/// the race checker finds a thread that has not waited.
+/// griddepcontrol.wait: waits until the kernel before has ended, and all that it wrote is visible. Each
+/// thread of a kernel that is launched early executes it before it reads what that one writes, or writes what
+/// that one uses. In a kernel that was launched in order it returns at once. On the CPU, where kernels run
+/// one after the other, the race checker finds a thread that has not waited.
 __device__ __forceinline__ void wait_for_previous_kernel() {
 #ifdef __CUDACC__
     LADDER_PTX("griddepcontrol.wait;\n" ::: "memory");
