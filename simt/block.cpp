@@ -8,11 +8,12 @@ thread_local constinit Block* running_block __attribute__((tls_model("initial-ex
 thread_local constinit Builtins builtins __attribute__((tls_model("initial-exec"))){};
 
 void Block::begin_launch(const Launch& config, void (*call)(const void*), const void* parameters,
-                         std::size_t bytes, std::uint32_t first_serial) {
+                         std::size_t bytes, std::uint32_t first_serial, std::uint32_t ended_serial) {
     config_ = &config;
     call_ = call;
     parameters_ = parameters;
     first_serial_ = first_serial;
+    ended_serial_ = ended_serial;
     context.begin_launch(config, parameters, bytes);
     threads_.clear();
     const dim3 extent = config.block;
@@ -53,7 +54,8 @@ void Block::begin(std::uint64_t number, dim3 index, BlockTrace* trace) {
     builtins = {.thread = {}, .block = index, .block_extent = config_->block, .grid_extent = config_->grid};
     const Options& o = options();
     lands_shuffled_ = o.late_copies && o.order == Order::shuffled;
-    context.begin_block(first_serial_ + static_cast<std::uint32_t>(number), first_serial_, trace);
+    context.begin_block(first_serial_ + static_cast<std::uint32_t>(number), first_serial_, ended_serial_,
+                        trace);
     meetings.begin_block();
     barrier.begin_block();
     copies.begin_block();

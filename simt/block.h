@@ -37,7 +37,7 @@ class Block final : Scheduler::Program {
 
     /// Prepares for the blocks of a launch.
     void begin_launch(const Launch& config, void (*call)(const void*), const void* parameters,
-                      std::size_t bytes, std::uint32_t first_serial);
+                      std::size_t bytes, std::uint32_t first_serial, std::uint32_t ended_serial);
     /// Runs one block to its end, recording what it does if `trace` is not null. Throws the Report of
     /// whatever went wrong, or Atomics::GivenUp.
     void run(std::uint64_t number, BlockTrace* trace, Workers& workers);
@@ -63,6 +63,7 @@ class Block final : Scheduler::Program {
     void (*call_)(const void*) = nullptr;
     const void* parameters_ = nullptr;
     std::uint32_t first_serial_ = 0;  ///< of the launch's blocks
+    std::uint32_t ended_serial_ = 0;  ///< all that are lower: of blocks that have ended before it starts
     std::vector<dim3> threads_;       ///< their indices
     bool lands_shuffled_ = false;
 };

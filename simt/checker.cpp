@@ -202,6 +202,13 @@ void Checker::check_proxy(const Shadow& shadow, const Access& before, const std:
 void Checker::conflict(const Shadow& shadow, const Access& before, const char* before_kind,
                        const char* others, const std::byte* address, const Attempt& now) const {
     const Moment at = before.at();
+    if (!clocks_.of_this_launch(at)) {
+        throw report(
+            Report::Kind::race,
+            "race on {}: {} at {} by the kernel before, and access at {} by thread {}, which has not "
+            "called wait_for_previous_kernel in a kernel that is launched early",
+            describe(shadow, address), before_kind, before.caller(), now.access.caller(), now.thread);
+    }
     const bool same_block = clocks_.of_this_block(at), by_copy = same_block && clocks_.is_copy(at);
     const char* kind = now.via == Via::product ? "wgmma"
                        : now.via == Via::bulk  ? "bulk copy"

@@ -95,15 +95,16 @@ inline Clock& own_copy(ClockRef& holder) {
 /// The clocks of a block's threads.
 class Clocks {
   public:
-    /// A block begins. All that blocks with serial numbers below `launch` did comes before it.
-    void begin(std::uint32_t block, std::uint32_t launch, int threads) {
+    /// A block begins, of the launch that begins with that serial number. All that blocks below `ended` did
+    /// comes before it; all below `launch` only once a thread has waited for the kernel before.
+    void begin(std::uint32_t block, std::uint32_t launch, std::uint32_t ended, int threads) {
         block_ = block;
         launch_ = launch;
         before_ = from_ = after_ = nullptr;
         const ClockRef nothing = new Clock;
         nothing->own.resize(2 * threads);
         next_agent_ = static_cast<Agent>(2 * threads);
-        threads_.assign(threads, {1, 0, nothing, {}, {}, {}, {}});
+        threads_.assign(threads, {1, 0, ended, nothing, {}, {}, {}, {}});
     }
 
     Moment now(int thread) const { return {block_, threads_[thread].epoch, static_cast<Agent>(thread)}; }
@@ -127,7 +128,7 @@ class Clocks {
     /// Did it happen before what the thread does now?
     bool knows(int thread, const Moment& moment) const {
         const Thread& self = threads_[thread];
-        if (moment.block != block_) return moment.block < launch_ || self.known->others.knows(moment);
+        if (moment.block != block_) return moment.block < self.ended || self.known->others.knows(moment);
         if (moment.agent == thread) return true;
         if (moment.agent == copies_of(thread)) return moment.epoch <= self.copies;
         return moment.epoch <= known_of(self, moment.agent);
@@ -171,6 +172,7 @@ class Clocks {
         }
         for (const int thread : threads) threads_[thread].known = met;
     }
+    void wait_for_previous_kernel(int thread) { threads_[thread].ended = launch_; }
     /// The thread has waited for its first n copies.
     void wait_for_copies(int thread, Epoch n) { raise(threads_[thread].copies, n); }
     /// `into` learns what the thread did and knows; or that its first n copies are over.
@@ -234,9 +236,10 @@ class Clocks {
 
   private:
     struct Thread {
-        Epoch epoch;     ///< the present one
-        Epoch copies;    ///< that it has waited for
-        ClockRef known;  ///< of others; of itself, it knows all
+        Epoch epoch;          ///< the present one
+        Epoch copies;         ///< that it has waited for
+        std::uint32_t ended;  ///< blocks with lower serial numbers have
+        ClockRef known;       ///< of others; of itself, it knows all
         KnownBlocks fenced, told;
         Epochs proxy_fences;   ///< that ended with one
         Epochs fenced_copies;  ///< that it had waited for at each of them

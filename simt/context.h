@@ -62,12 +62,13 @@ class Context {
         shared.begin_launch(config.shared_bytes);
         checker.begin_launch(parameters, bytes, config.shared_bytes);
     }
-    void begin_block(std::uint32_t serial, std::uint32_t first_serial, BlockTrace* trace) {
+    void begin_block(std::uint32_t serial, std::uint32_t first_serial, std::uint32_t ended_serial,
+                     BlockTrace* trace) {
         shared.begin_block();
         recorder.begin_block(trace, threads);
         time.begin(threads);
         if (!is_checked) return;
-        clocks.begin(serial, first_serial, threads);
+        clocks.begin(serial, first_serial, ended_serial, threads);
         checker.begin_block(threads);
     }
 

@@ -23,15 +23,16 @@ TensorMap tensor_map(void* data, const TensorMap::Index& extent,
     return {static_cast<std::byte*>(data), extent, stride, box};
 }
 
-void bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* mbarrier) {
+void bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* mbarrier,
+               bool evict_first) {
     BulkCopies& copies = running_block->bulk_copies;
-    copies.load(copies.box(map, shared, first), map.data, mbarrier, SIMT_CALLER);
+    copies.load(copies.box(map, shared, first), map.data, mbarrier, evict_first, SIMT_CALLER);
 }
 
 void bulk_load(void* shared, const void* global, int bytes, void* mbarrier) {
     BulkCopies& copies = running_block->bulk_copies;
     const auto caller = SIMT_CALLER;
-    copies.load(copies.line(global, shared, bytes, caller), global, mbarrier, caller);
+    copies.load(copies.line(global, shared, bytes, caller), global, mbarrier, false, caller);
 }
 
 void bulk_store(const TensorMap& map, const void* shared, const TensorMap::Index& first) {
@@ -48,6 +49,11 @@ void bulk_add(float* global, const float* shared, int bytes) {
 void fence_proxy_async() {
     Context& context = running_block->context;
     if (context.is_checked) context.clocks.fence_proxy(context.thread());
+}
+
+void wait_for_previous_kernel() {
+    Context& context = running_block->context;
+    if (context.is_checked) context.clocks.wait_for_previous_kernel(context.thread());
 }
 
 unsigned describe_tile(const void* tile, std::size_t bytes) {

@@ -31,7 +31,8 @@ TensorMap tensor_map(void* data, const TensorMap::Index& extent,
                      const std::array<std::int64_t, TensorMap::dims>& stride, const TensorMap::Index& box);
 
 // Bulk copies and what they signal. A place that a report names is the caller's, by return address.
-void bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* mbarrier);
+void bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* mbarrier,
+               bool evict_first);
 void bulk_load(void* shared, const void* global, int bytes, void* mbarrier);
 void bulk_store(const TensorMap& map, const void* shared, const TensorMap::Index& first);
 void bulk_add(float* global, const float* shared, int bytes);
@@ -40,6 +41,9 @@ void bulk_wait(int pending_groups, bool reads_alone);
 void fence_proxy_async();
 void fence_mbarrier_init();
 void mbarrier_expect(void* barrier, int bytes);
+
+/// In a kernel that was launched early.
+void wait_for_previous_kernel();
 
 // Barriers with numbers, and registers that move.
 void named_sync(int id, int threads, Site site);

@@ -14,6 +14,7 @@ namespace {
 std::mutex total_mutex;
 Counters total;
 std::uint32_t next_serial = 1;
+std::uint32_t ended_serial = 1;  // blocks below it end before a kernel starts, whether it is early or not
 
 /// Blocks that no launch runs, kept because stacks and shared memory are worth keeping. No destructor runs
 /// when a process ends, since a child of fork() has fibers that it cannot unwind.
@@ -60,6 +61,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
     const std::uint64_t blocks = config.grid.count();
     const std::uint32_t first_serial = next_serial;
     next_serial += static_cast<std::uint32_t>(blocks);
+    if (!config.early) ended_serial = first_serial;
 
     const std::uint64_t launched = counters().launches;
     std::atomic<std::uint64_t> next{0};
@@ -80,7 +82,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         std::unique_ptr<Block> own_block = take_block();
         Block& block = *own_block;
         const Counters& tally = block.context.tally;
-        block.begin_launch(config, call, parameters, bytes, first_serial);
+        block.begin_launch(config, call, parameters, bytes, first_serial, ended_serial);
         std::uint64_t i = next++;
         bool has_failed = false;
         try {
@@ -121,6 +123,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         }
     }
     total.launches += 1;
+    total.early_launches += config.early;
     if (failure) std::rethrow_exception(failure);
 }
 

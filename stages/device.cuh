@@ -584,9 +584,13 @@ void note_lane_sums(int first_row, const float (&m)[slices][2], const float (&l)
 // ---------------------------------------------------------------------------------------------------------------
 // The host's side of a stage.
 
+/// When a kernel may start: after the kernel before it has ended; or early, as soon as each block of that one
+/// has ended or called let_next_kernel_start() (hopper.cuh).
+enum class Start : std::uint8_t { in_order, early };
+
 /// Starts kernel<<<grid, block, shared_bytes>>>(args...). Throws CannotRun if the device has less shared
 /// memory, CheckFailed on any other launch error, and on the CPU on what the kernel does wrong.
-template <class... Parameters, class... Arguments>
+template <Start start = Start::in_order, class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, int block, std::size_t shared_bytes,
             Arguments... arguments) {
 #ifdef __CUDACC__
@@ -608,13 +612,19 @@ void launch(void (*kernel)(Parameters...), dim3 grid, int block, std::size_t sha
     config.blockDim = dim3(block);
     config.dynamicSmemBytes = shared_bytes;
     config.stream = static_cast<cudaStream_t>(launch_stream());
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &early;
+    config.numAttrs = start == Start::early ? 1 : 0;
     if (on_launch) {
         on_launch({reinterpret_cast<const void*>(kernel), std::int64_t{grid.x} * grid.y * grid.z, block,
                    shared_bytes});
     }
     fail_unless_ok(cudaLaunchKernelEx(&config, kernel, arguments...));
 #else
-    simt::launch({grid, dim3(block), shared_bytes, backend == Backend::checked}, kernel, arguments...);
+    simt::launch({grid, dim3(block), shared_bytes, backend == Backend::checked, start == Start::early},
+                 kernel, arguments...);
 #endif
 }
 

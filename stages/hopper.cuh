@@ -113,22 +113,32 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
 }
 
 /// cp.async.bulk.tensor, from global to shared memory: starts the copy of the box whose first row is `row`
-/// of that head and batch entry. Rows outside of the tensor become zeros. Executed by one thread. When it
-/// has landed, it takes the bytes of the whole box, including those outside, off what `full` expects in its
-/// present phase (mbarrier_expect). A thread that has waited for that phase may read the tile. All reads
-/// and writes of the slot's previous contents must have been waited for; writes by threads also need
-/// fence_proxy_async.
+/// of that head and batch entry. Rows outside of the tensor become zeros. Lines that are read `once` leave
+/// the L2 cache first, as for copy_async. Executed by one thread. When it has landed, it takes the bytes of
+/// the whole box, including those outside, off what `full` expects in its present phase (mbarrier_expect). A
+/// thread that has waited for that phase may read the tile. All reads and writes of the slot's previous
+/// contents must have been waited for; writes by threads also need fence_proxy_async.
+template <Reads reads = Reads::again>
 __device__ __forceinline__ void bulk_load(void* shared, const TensorMap* map, int row, int head, int batch,
                                           Mbarrier* full) {
 #ifdef __CUDACC__
-    LADDER_PTX(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-        "%3, "
-        "%2, %4, %5}], [%6];\n" ::"r"(shared_address(shared)),
-        "l"(map), "r"(0), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full))
-        : "memory");
+    if constexpr (reads == Reads::again) {
+        LADDER_PTX(
+            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+            "[%0], [%1, {%2, %3, %2, %4, %5}], [%6];\n" ::"r"(shared_address(shared)),
+            "l"(map), "r"(0), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full))
+            : "memory");
+    } else {
+        [[maybe_unused]] std::uint64_t policy = 0;
+        LADDER_PTX("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
+        LADDER_PTX(
+            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+            "[%0], [%1, {%2, %3, %2, %4, %5}], [%6], %7;\n" ::"r"(shared_address(shared)),
+            "l"(map), "r"(0), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full)), "l"(policy)
+            : "memory");
+    }
 #else
-    simt::bulk_load(shared, *map, {0, row, 0, head, batch}, full);
+    simt::bulk_load(shared, *map, {0, row, 0, head, batch}, full, reads == Reads::once);
 #endif
 }
 
@@ -273,6 +283,29 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads LADDER_
     LADDER_PTX("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 #else
     simt::named_arrive(id, threads, site);
+#endif
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Two kernels, of which the second is launched early (programmatic dependent launch).
+
+/// griddepcontrol.launch_dependents: as far as this block is concerned, the blocks of a kernel that is
+/// launched early after this one may start. It says nothing of what this block has written.
+__device__ __forceinline__ void let_next_kernel_start() {
+#ifdef __CUDACC__
+    LADDER_PTX("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
+/// griddepcontrol.wait: waits until the kernel before has ended, and all that it wrote is visible. Of a kernel
+/// that is launched early, each thread executes it before it reads what that one wrote, or writes what that
+/// one uses: at once if the kernel was launched in order. On the CPU, where kernels run one after the other,
+/// the race checker finds a thread that has not waited.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#ifdef __CUDACC__
+    LADDER_PTX("griddepcontrol.wait;\n" ::: "memory");
+#else
+    simt::wait_for_previous_kernel();
 #endif
 }
 

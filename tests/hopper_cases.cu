@@ -255,7 +255,28 @@ __global__ void hand_over_kernel(int* sums) {
     if (reads) store(&sums[thread], sum);
 }
 
+__global__ void number_kernel(int* numbers) {
+    let_next_kernel_start();
+    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    store(&numbers[i], i);
+}
+
+__global__ void early_kernel(const int* thousand, int* numbers, int* sums, int waiting) {
+    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x), input = load(thousand);
+    if (static_cast<int>(threadIdx.x) < waiting) wait_for_previous_kernel();
+    __syncthreads();  // which is no wait for others
+    store(&sums[i], load(&numbers[(i + 1) % 128]) + input);
+}
+
 }  // namespace
+
+std::vector<int> run_early_kernel(int waiting) {
+    Array<int> numbers(128), sums(128), thousand(1, false);
+    *thousand.data() = 1000;
+    launch(number_kernel, dim3(2), 64, 0, numbers.data());
+    launch<Start::early>(early_kernel, dim3(2), 64, 0, thousand.data(), numbers.data(), sums.data(), waiting);
+    return sums.first(128);
+}
 
 std::vector<int> run_hand_over_kernel(bool one_barrier) {
     Array<int> sums(128);

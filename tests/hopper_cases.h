@@ -58,4 +58,9 @@ void run_schedule_kernel(bool turns, bool ahead);
 /// @param one_barrier One says both. That is right only as long as neither warpgroup gets ahead.
 std::vector<int> run_hand_over_kernel(bool one_barrier);
 
+/// Two kernels of 2 blocks and 64 threads, the second launched early: thread i + 1's number from thread i of
+/// the first, plus an input of 1000.
+/// @param waiting Of these threads of each block, the ones below that number wait for the first kernel.
+std::vector<int> run_early_kernel(int waiting);
+
 }  // namespace simt_cases

@@ -261,6 +261,13 @@ TEST_CASE("claims: packed rows read K and V once for a group, and split keys giv
     std::vector<Count> of_three = tiles_of_blocks("split_keys", {.shape = {3, 1, 1, 2, 6000, 64}});
     of_three.resize(8);
     CHECK(of_three == std::vector<Count>{17, 18, 17, 18, 18, 17, 18, 18});
+    // 15 on 8: the 7 of the last wave keep most of the blocks busy, and 6 of 14 do not.
+    const Case full_wave{.shape = {15, 1, 1, 1, 200, 64}}, part_of_one{.shape = {14, 1, 1, 1, 200, 64}};
+    CHECK(tiles_of_blocks("split_keys", full_wave) == std::vector<Count>{4, 4, 4, 4, 4, 4, 4, 2});
+    CHECK(counted(named("split_keys"), full_wave).work.workspace_bytes == 0);
+    CHECK(counted(named("split_keys"), part_of_one).work.workspace_bytes == 2 * 8 * 192 * (64 + 2) * 4);
+    CHECK(counters("own_diagonal", draft).evict_first_bytes == 0);
+    CHECK(counters("packed_rows", draft).evict_first_bytes == 2 * KV_bytes);
     check_on_any_device({"packed_rows", "split_keys"}, {{11, 2, 1, 2, 300, 64}, {1, 8, 1, 16, 900, 128}});
 }
 

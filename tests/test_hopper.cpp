@@ -200,6 +200,32 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("hopper: what a kernel that is launched early reads before it waits is found", "[simt]") {
+    const simt::KeptOptions kept;
+    std::vector<int> sums;
+    for (int i = 0; i < 128; ++i) sums.push_back((i + 1) % 128 + 1000);
+    for (const auto order : {Order::forward, Order::reversed, Order::shuffled, Order::delayed}) {
+        simt::options().order = order;
+        simt::reset_counters();
+        CHECK(run_early_kernel(64) == sums);  // the input may be read before
+        CHECK(simt::counters().launches == 2);
+        CHECK(simt::counters().early_launches == 1);
+        for (const int waiting : {0, 63}) {
+            try {
+                run_early_kernel(waiting);
+                FAIL_CHECK("the kernel ran without a report");
+            } catch (const Report& report) {
+                const std::string message = report.what();
+                INFO(message);
+                CHECK(report.kind == Report::Kind::race);
+                CHECK(message.find("by the kernel before, and access at hopper_cases.cu:") !=
+                      std::string::npos);
+                CHECK(message.find("has not called wait_for_previous_kernel") != std::string::npos);
+            }
+        }
+    }
+}
+
 TEST_CASE("hopper: a named barrier where two are needed is found as soon as a warpgroup is delayed",
           "[simt]") {
     const simt::KeptOptions kept;

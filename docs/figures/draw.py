@@ -1030,6 +1030,31 @@ def even_shares(f):
            "O, m and l. The second kernel merges the parts on all SMs, with a warp for each row.")
 
 
+@figure("39-launch", "The ends of four blocks and the merge after them: launched in order, and early")
+def early_launch(f):
+    ends, left, step, width, copied = (202, 216, 190, 208), 46, 18, 88, 66  # where each block ends; its last copy is before
+    for top, title, merge, early in ((26, "38: in order", 330, False), (150, "39: early", 276, True)):
+        f.text(0, top - 10, title, bold=True)
+        for place, end in enumerate(ends):
+            y = top + step * place
+            f.text(0, y + 12, f"SM {place}", "faint", SMALL)
+            f.box(left, y, end - left, step - 4, WARPS[0], 0.35)
+            f.text(left + 6, y + 11, "key tiles", size=SMALL)
+            if early:
+                f.line((end - copied, y), (end - copied, y + step - 4), color="pink", thick=3)
+                f.cell(end + 4, y, merge - end - 8, step - 4, "waits", color="faint", size=SMALL, dashed=True)
+            f.cell(merge, y, width, step - 4, "merge", WARPS[1], 0.35, size=SMALL)
+        y = top + step * len(ends) + 8
+        if early:
+            f.text(max(ends) - copied - 8, y + 4, "launch", anchor="end", size=SMALL)
+            f.arrow((max(ends) - copied, y), (min(ends) + 4, y))
+        f.arrow((max(ends), y), (merge, y), both=True)
+        f.text(merge + 6, y + 4, "end" if early else "end, launch", size=SMALL)
+    f.note(266, "Time runs to the right. In 38 the merge is launched when the first kernel has ended: its last block, and all of its "
+           "writes. In 39 the producer of each block says after its last copy (thick line) that the merge may start. Blocks of the "
+           "merge take the SMs that become free, and wait there for the end.")
+
+
 def window_tile(row, column, before):
     """Of a tile in a window of so many whole tiles before its own key: "full", "edge", or None if no row sees it."""
     if not row - before <= column <= row:

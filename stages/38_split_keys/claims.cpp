@@ -20,9 +20,9 @@ struct Shares {
     explicit Shares(const Counted& p) : Tc((p.Nk() + hopper_Bc(p) - 1) / hopper_Bc(p)) {
         const Count tiles = packed_tiles(p).size(), places = p.sm_count;
         const Count even = tiles > places ? places : tiles * std::min(Tc, places / tiles);
-        const Count long_share = 8 * even < 7 * places ? 16 : 256;
-        blocks = tiles * Tc >= long_share * places ? places : even;
-        rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;
+        const auto most = [places](Count busy) { return 8 * busy >= 7 * places; };
+        blocks = tiles * Tc >= 16 * places && !most(even) ? places : even;
+        rest = tiles % blocks * Tc < blocks || most(tiles % blocks) ? 0 : tiles % blocks;
         for (Count block = 0; block < blocks; ++block) {
             for (Count t = rest * Tc * block / blocks, last = rest * Tc * (block + 1) / blocks; t < last;) {
                 const Count end = std::min(t / Tc * Tc + Tc, last);
@@ -100,6 +100,7 @@ void claim(Claims& c) {
     c.stays("bulk_loads");
     c.is("bulk_loads", 2 * copied);
     c.stays("bulk_bytes");
+    c.stays("evict_first_bytes");
     c.is("exponentials", computed * 64 * Bc + merge_exponentials);
     // A block asks for its warpgroup; first maxima, and sums of l of every piece, also where no rows are
     c.is("shuffles",

@@ -53,17 +53,20 @@ struct PackedRow {
 struct Shares {
     int Br, Tr, Tc, tiles, blocks, rest, least, more;
 
-    /// Even blocks are equally many for each query tile. Sharing keeps all resident blocks busy, but a share
-    /// that spans two query tiles adds a part to merge.
+    /// Even blocks are equally many for each query tile. Sharing keeps all resident blocks busy, but parts
+    /// must be merged. `most` of the blocks take nearly all of the memory bandwidth: if so many are busy
+    /// without sharing, also in the last wave of query tiles, the others stay idle.
     Shares(const Shape& s, int resident)
         : Br(s.d == 64 ? Tile<64>::Br : Tile<128>::Br),
           Tr(ceil_div(PackedRow::count(s), Br)),
           Tc(ceil_div(s.Nk, Tile<128>::Bc)) {
         tiles = s.B * s.Hkv * Tr;
+        const auto most = [resident](int busy) { return 8 * busy >= 7 * resident; };
         const int even_blocks = tiles > resident ? resident : tiles * min(Tc, resident / tiles);
-        const int worth_sharing = 8 * even_blocks < 7 * resident ? 16 : 256;  // key tiles of a share
-        blocks = tiles * Tc / worth_sharing >= resident ? resident : even_blocks;
-        rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;  // too few to share
+        const bool worth_sharing = tiles * Tc >= 16 * resident;  // 16 key tiles for each block
+        blocks = worth_sharing && !most(even_blocks) ? resident : even_blocks;
+        rest = tiles % blocks;
+        if (rest * Tc < blocks || most(rest)) rest = 0;  // too few, or so many that most are busy
         least = rest * Tc / blocks, more = rest * Tc % blocks;
     }
     /// The first key tile of a block's share: rest Tc block / blocks. Key tile j of query tile r is r Tc + j.
@@ -211,16 +214,20 @@ __device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
     for (int c = 0; c < n / 2; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
 }
 
-/// Writes O / l of the warp's 16 rows, and L = m + log(l), where l is the sum over the four lanes of a row.
+/// The sum of l over the four lanes of a row.
+__device__ float row_sum(float l) {
+    l += __shfl_xor_sync(~0u, l, 1);
+    return l + __shfl_xor_sync(~0u, l, 2);
+}
+
+/// Writes O / l of the warp's 16 rows, and L = m + log(l).
 template <class T, int d>
 __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, const float (&O)[d / 2],
                            const float (&m)[2], const float (&lane_l)[2]) {
     const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        float l = lane_l[r];
-        l += __shfl_xor_sync(~0u, l, 1);
-        l += __shfl_xor_sync(~0u, l, 2);
+        const float l = row_sum(lane_l[r]);
         const float inverse_l = l == 0.0f ? 0.0f : divide(1.0f, l);
         const int row = first_row + 16 * warp + g + 8 * r;
         if (row >= PackedRow::count(p)) continue;
@@ -241,9 +248,7 @@ __device__ void write_part(const Problem& p, const Parts& parts, int part_row, i
     const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        float l = lane_l[r];
-        l += __shfl_xor_sync(~0u, l, 1);
-        l += __shfl_xor_sync(~0u, l, 2);
+        const float l = row_sum(lane_l[r]);
         const int row = 16 * warp + g + 8 * r;
         if (first_row + row >= PackedRow::count(p)) continue;
         float* O_row = parts.O + std::int64_t{part_row + row} * d + 2 * t;
@@ -298,7 +303,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 const int slot = (k + j) % depth;
                 mbarrier_try_wait(&empty[slot], (k + j) / depth - 1);  // tile k + j - depth has been read
                 mbarrier_expect(&full[slot], sizeof ring[slot]);
-                bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
+                bulk_load<Reads::once>(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
                 for (int g = 0; g < groups; ++g) {  // one that does not see the tile does not wait for it
                     if (j >= own_Tc[g]) mbarrier_arrive(&empty[slot]);
                 }
