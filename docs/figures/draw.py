@@ -1214,7 +1214,7 @@ def lanes_of_a_counter(f):
 @figure("99-draws", "Which warps compute the mask, apply it and multiply, over three key tiles")
 def draws_ahead(f):
     left, unit, period, tiles = 86, 24.5, 4, 3
-    lanes = ("tensor cores", "warpgroup 0", "warpgroup 1", "3 warps")
+    lanes = ("tensor cores", "warpgroup 0", "warpgroup 1", "4 warps")
     for n, name in enumerate(lanes):
         f.text(0, 32 + 26 * n, name, "faint", SMALL)
 
@@ -1232,7 +1232,7 @@ def draws_ahead(f):
     for j in range(tiles):
         f.line((left + unit * period * j, 12), (left + unit * period * j, 122), color="text", dashed=True)
     f.note(146, "A schematic, not a measurement; time runs to the right. A warpgroup starts its scores S_{j+1}, then applies "
-           "the mask to P_j (Z_j) while they are computed, and then starts P_j~V_j. Three other warps compute the mask of the "
+           "the mask to P_j (Z_j) while they are computed, and then starts P_j~V_j. Four other warps compute the mask of the "
            "next tile, for both warpgroups.")
 
 

@@ -1,5 +1,5 @@
-// Two warps write a bit for each element of a tile, and each thread that multiplies reads its own; no byte of
-// a mask is in memory, and with dropout the work is that of problems without it.
+// Four warps write a bit for each element of a tile, and each thread that multiplies reads its own; no byte
+// of a mask is in memory, and with dropout the work is that of problems without it.
 #include "../50_wgmma_gradients/claims.h"
 
 using namespace ladder;
@@ -7,7 +7,7 @@ using namespace ladder::formulas;
 
 namespace {
 
-constexpr Count drawing = 64;  // threads
+constexpr Count drawing = 128;  // threads
 
 void claim(Claims& c) {
     const Counted& p = c.p;
@@ -25,8 +25,9 @@ void claim(Claims& c) {
     c.is("mbarrier_arrivals", blocks + visited * (1 + of.threads + drawing));
     c.is("mbarrier_waits", blocks * of.threads + visited * (of.threads + 1 + drawing));
     if (p.features.dropout != Dropout()) return;  // the parent does not take it
-    // uniform(), of the role and both halves of the seed, in four warps
-    c.is("shuffles", c.parent.counters.shuffles + 3 * 4 * blocks);
+    // uniform() in four warps: both halves of the seed, and the first key in each of four calls for 64
+    // queries
+    c.is("shuffles", c.parent.counters.shuffles + 4 * (2 * blocks + 4 * visited * Br / 64));
     c.only_moves({"shared_exchange_bytes", "mbarrier_arrivals", "mbarrier_waits", "shuffles",
                   // By the model of time:
                   "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",

@@ -134,21 +134,20 @@ __device__ uint4 philox(uint4 c, std::uint32_t x, std::uint32_t y) {
     return c;
 }
 
-/// Writes the mask of a tile, 64 count queries and Bc keys: 1 for kept elements. Of 64 queries a lane has
-/// four counters, two of every 16 and key 2 t of 32. They are those of four lanes, and give half a word of
-/// each.
+/// Writes the mask of a tile, 64 count queries and Bc keys: 1 for kept elements. For 64 queries a lane takes
+/// four counters, two of every 16 and key 2 t of 32. Four lanes get half a word each.
 template <int count>
 __device__ void draw(const Problem& p, int x, int y, std::uint32_t b, std::uint32_t h, int first_key,
                      int first_row, std::uint32_t (&kept)[count][128 * groups]) {
     const int q = threadIdx.x % 4, half = threadIdx.x / 4 % 2, t = threadIdx.x / 8 % 4,
               keys = threadIdx.x / 32;
     const std::uint32_t rest = (256 - p.dropout.kept) * 0x01010101u;  // in each byte
-    std::uint32_t bits[2] = {};                                       // of two warps
+    std::uint32_t bits[2] = {};                                       // for two warps
 #pragma unroll 1
     for (int n = 0; n < 4 * count; ++n) {
         const std::uint32_t row = first_row + n / 4 * 64 + half * 32 + n / 2 % 2 * 16 + 2 * q + n % 2;
-        const std::uint32_t key =
-            uniform(first_key) + 32 * keys + 2 * t;  // anew: 24 registers hold no products
+        // New in each call, by uniform: otherwise products of the key stay in registers, and 24 are too few.
+        const std::uint32_t key = uniform(first_key) + 32 * keys + 2 * t;
         const uint4 four = philox({key, row, h, b}, x, y);
         const std::uint32_t random[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
@@ -157,7 +156,7 @@ __device__ void draw(const Problem& p, int x, int y, std::uint32_t b, std::uint3
             const std::uint32_t bit = ~((r & rest) | ((r | rest) & sum)) & 0x80808080;
             bits[c / 2] = c % 2 == 0 ? (bits[c / 2] >> 1 & 0x77777777) | bit >> 4 : bits[c / 2] | bit;
         }
-        for (int c = 0; c < 4 && n % 4 == 3; ++c) {  // bytes 0 and 2, or 1 and 3
+        for (int c = 0; c < 4 && n % 4 == 3; ++c) {  // the lane's two bytes: 0 and 2, or 1 and 3
             const std::uint32_t two = bits[c / 2] >> c % 2 * 8 & 0xff00ff;
             std::uint32_t* word = &kept[n / 4][64 * keys + c / 2 * 32 + 8 * t + c % 2 * 4 + q];
             store(reinterpret_cast<std::uint16_t*>(word) + half, std::uint16_t(two | two >> 8));
@@ -294,7 +293,7 @@ __global__ void __launch_bounds__(threads, 1)
     if (threadIdx.x == 0) {
         mbarrier_init(&shared.keys_full, 1);
         for (int slot = 0; slot < depth; ++slot) {
-            mbarrier_init(&shared.full[slot], 1 + 128);  // a copy, and all who draw
+            mbarrier_init(&shared.full[slot], 1 + 128);  // a copy, and four warps that draw
             mbarrier_init(&shared.empty[slot], 128 * groups);
         }
         mbarrier_fence_init();

@@ -1,5 +1,5 @@
-// Three warps write a bit for each element of a tile, and each lane that multiplies reads its own. No byte of
-// a mask is in global memory, and all else is the parent's work, with dropout and without.
+// Warps that do not multiply write a bit for each element of a tile, and each lane that multiplies reads its
+// own. No byte of a mask is in global memory, and all else is the parent's work, with dropout and without.
 #include "../35_tile_scheduler/claims.h"
 
 using namespace ladder;
@@ -7,14 +7,13 @@ using namespace ladder::formulas;
 
 namespace {
 
-constexpr Count drawers = 3;  // warps
-
 void claim(Claims& c) {
     const Counted& p = c.p;
     const auto tiles = query_tiles(p, true);
     const Count Bc = hopper_Bc(p), Br = 64 * warpgroups(p), copied = copied_tiles(tiles),
                 computed = group_tiles(tiles), blocks = persistent_blocks(tiles, p),
                 stores = 4 * writing_groups(tiles) * p.d() / 64;
+    const Count more = p.d() == 128 ? 1 : 0, drawers = 3 + more;  // warpgroups; warps
     c.is("tiles", computed);
     c.is("exponentials", computed * 64 * Bc);
     c.is("wgmma_columns", computed * (p.d() / 16 * Bc + Bc / 16 * p.d()));
@@ -22,20 +21,24 @@ void claim(Claims& c) {
     // each element, which is written once, and read by the warpgroups that see its tile.
     c.is("shared_exchange_bytes", 16 * (tiles.size() + blocks) * (1 + 128 * warpgroups(p) + 32 * drawers) +
                                       copied * Br * Bc / 8 + computed * 64 * Bc / 8);
-    // One panel of O at a time; after K and after V of each tile; before a mask warp arrives
+    // One panel of O at a time. No warp waits for its lanes before it arrives: each thread does for itself.
     c.is("bulk_stores", stores);
-    c.is("warp_syncs", 2 * stores + 2 * 4 * computed + drawers * copied);
+    c.is("warp_syncs", 2 * stores);
     // A warp that computes the mask waits for query tiles, and for slots of V.
     c.is("mbarrier_waits", persistent_waits(tiles, p) + 32 * drawers * (tiles.size() + blocks + copied));
-    // uniform(): the role, in four warps, and the halves of the seed; the head and the batch entry of each
-    // tile
-    c.is("shuffles", persistent_shuffles(tiles, p) + (4 + 2 * drawers) * blocks + 2 * drawers * copied);
+    // uniform(): the warpgroup and the role, in each warp that does not multiply, and the halves of the seed;
+    // the head and the batch entry of each tile
+    c.is("shuffles",
+         persistent_shuffles(tiles, p) + (4 + 8 * more + 2 * drawers) * blocks + 2 * drawers * copied);
+    // What is released is claimed: by the producer's warpgroup and, at d = 128, by that of the mask warps
+    const Count released = p.d() == 128 ? 2 * (128 - 56) : p.d() == 64 ? 128 - 32 : 168 - 56;
+    c.is("registers_moved", blocks * 2 * 128 * released);
     if (p.features.dropout != Dropout()) return;  // the parent does not take it
-    // K and V are released by each warp, or by the producer in its place. Mask warps arrive with V.
+    // K and V are released by each thread, or by the producer in its place. Mask warps arrive with V.
     c.is("mbarrier_arrivals",
-         c.parent.counters.mbarrier_arrivals + copied * (2 * 3 * warpgroups(p) + drawers));
+         c.parent.counters.mbarrier_arrivals + copied * (2 * 127 * warpgroups(p) + 32 * drawers));
     c.only_moves({"shared_exchange_bytes", "bulk_stores", "warp_syncs", "mbarrier_arrivals", "mbarrier_waits",
-                  "shuffles",
+                  "shuffles", "registers_moved",
                   // By the model of time:
                   "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
                   "named_stalls"});

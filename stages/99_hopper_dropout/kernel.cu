@@ -13,7 +13,7 @@ constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
 template <int d>
 struct Tile {
     static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
-    static constexpr int first = d == 128 ? 2 : 1;  // warpgroup that multiplies
+    static constexpr int first = d == 128 ? 2 : 1;  // the first warpgroup that multiplies
     static constexpr int drawers = first + 2;       // warps that compute the mask, just before it
     static constexpr int threads = 128 * (first + groups);
     static constexpr int producer_registers = groups == 3 ? 32 : 56;
@@ -352,7 +352,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                   block_Tc = key_tiles(i * Br, Br);
         const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
         const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
-            mbarrier_arrive(&empty[(k + j) % depth]);
+            mbarrier_arrive(&empty[(k + j) % depth]);       // each thread, since each reads words of its own
         };
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 4];
