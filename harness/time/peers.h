@@ -22,7 +22,8 @@ class Peers {
     /// flex_attention compiled to a Triton kernel, which takes seconds for each problem, and "FlashInfer",
     /// which has a package of its own, with a few query rows.
     static const std::vector<std::string>& further();
-    /// What a user asks for: "all" for `usual` and further(), "cuDNN,flex" for these. Throws BadUsage.
+    /// What a user asks for: "all" for `usual` and further(), "cuDNN,flex" for these; only by its name
+    /// "FlashAttention-3-FP8", which multiplies in 8 bits. Throws BadUsage.
     static std::vector<std::string> named(const std::string& words, const std::vector<std::string>& usual);
     /// The one of them that is slow on purpose: sweeps and plots leave it out.
     static constexpr const char* slow = "unfused";

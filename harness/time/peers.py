@@ -67,6 +67,7 @@ BACKENDS = {"FlashAttention-2": "FLASH_ATTENTION", "cuDNN": "CUDNN_ATTENTION", "
 # What others need in addition: one of these packages, each with its module.
 PACKAGES = {"flex": {"triton": "triton", "pytorch-triton": "triton"},
             "FlashAttention-3": {"flash-attn-3": "flash_attn_interface", "fa3-fwd": "fa3_fwd_interface"},
+            "FlashAttention-3-FP8": {"flash-attn-3": "flash_attn_interface", "fa3-fwd": "fa3_fwd_interface"},
             "FlashAttention-4": {"flash-attn-4": "flash_attn.cute"},
             "FlashInfer": {"flashinfer-python": "flashinfer"}}
 FOUND = {name: next(((package, found.version) for package in packages
@@ -310,9 +311,13 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
     """The FlashAttention project's own, of tensors (B, N, heads, d); of documents (N, heads, d). FlashAttention-4 is
     compiled, which takes seconds. FlashAttention-3 has another call for more keys than query rows, a cache: it splits
     them where blocks are few. Both take lengths and pages, here in a random order; a prefix that requests share is in
-    the block tables of all."""
+    the block tables of all. For FP8 Q, K and V are converted beforehand; its scales are 1."""
     library = importlib.import_module(PACKAGES[name][FOUND[name][0]])
     tensors = [tensor.transpose(1, 2) for tensor in (query, key, value)]
+    if name == "FlashAttention-3-FP8":
+        if query.requires_grad:
+            raise ValueError("has no gradients")
+        tensors = [tensor.to(torch.float8_e4m3fn) for tensor in tensors]
     attention = library.flash_attn_func
     if documents:
         bounds = integers(documents).reshape(2, -1)
@@ -399,7 +404,7 @@ LISTS = {"flex": {"columns", "documents", "tiles"}, "FlashAttention-2": {"dropou
          "FlashAttention-4": {"columns", "documents", "lengths", "page_size", "prefix", "tiles"},
          "FlashInfer": {"lengths", "page_size", "prefix"}}
 MAKERS = {"flex": flex, "FlashInfer": flash_infer,
-          **{name: partial(flash_attention, name) for name in ("FlashAttention-3", "FlashAttention-4")}}
+          **{name: partial(flash_attention, name) for name in PACKAGES if name.startswith("FlashAttention")}}
 
 
 def refusal(name, warned):

@@ -19,6 +19,7 @@ from contextlib import contextmanager, nullcontext
 MODE = os.environ.get("FAKE_TORCH", "")
 __version__ = "2.11.0"
 float16, bfloat16, float32, int32, uint8 = "float16", "bfloat16", "float32", "int32", "uint8"
+float8_e4m3fn = "float8_e4m3fn"
 set_grad_enabled = nullcontext
 spent = 0  # milliseconds since the last event
 replayed = False  # since then
@@ -151,6 +152,9 @@ class Sizes:
         sizes = list(self.shape)
         sizes[a], sizes[b] = sizes[b], sizes[a]
         return Sizes(sizes, self.requires_grad, dtype=self.dtype)
+
+    def to(self, dtype):
+        return Sizes(self.shape, self.requires_grad, dtype=dtype)
 
     def reshape(self, *sizes):
         rest = math.prod(self.shape) // -math.prod(sizes)

@@ -1,4 +1,5 @@
-"""FlashAttention-3's forward pass, as the package fa3-fwd has it: 1 ms, and 0.75 ms for a cache. No fp16."""
+"""FlashAttention-3's forward pass, as the package fa3-fwd has it: 1 ms, 0.625 ms in 8 bits, and 0.75 ms for a cache. No
+fp16."""
 
 import torch
 
@@ -10,6 +11,9 @@ def of_bshd(query, key, value, milliseconds):
     assert query.shape[1:3] == (24, 2) and key.shape[1] in (24, 40)
     if query.dtype == torch.float16:
         raise RuntimeError(BUILD + "FP16.")
+    if query.dtype == torch.float8_e4m3fn:
+        assert key.dtype == value.dtype == query.dtype
+        milliseconds = 0.625
     return torch.attention_of(query, milliseconds, no_gradients=BUILD + "backward.")
 
 
