@@ -145,7 +145,7 @@ double log2_sum_of(const simt::RowState& state) {
 TEST_CASE("trace: warps, barriers and blocks add up to what was counted", "[trace][ladder]") {
     for_each_trace([](const Stage&, const Case&, const Trace& trace) {
         simt::Counters sum;
-        sum.launches = trace.launches.size();
+        sum.launches = trace.launches.size(), sum.early_launches = trace.counters.early_launches;
         for (const TracedLaunch& launch : trace.launches) {
             sum.blocks += launch.blocks.size();
             for (const TracedBlock& block : launch.blocks) {
