@@ -188,7 +188,7 @@ class Ladder:
         for path in sorted((ROOT / RESULTS).glob("*.json")):
             record = json.loads(path.read_text(encoding="utf-8"))
             hardware, measured = record.get("hardware", record), record.get("rows", [])
-            regimes = dict.fromkeys(row["regime"] for row in measured)
+            regimes = dict.fromkeys(row["regime"] for row in measured if "regime" in row)
             link = self.pages.copy(f"{RESULTS}/{path.name}")
             cells = [f'<a href="{link}">{path.name}</a>', record["kind"], ", ".join(regimes),
                      str(len({row["folder"] for row in measured if "folder" in row} or record.get("stages", []))),
