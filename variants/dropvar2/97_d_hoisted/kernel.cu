@@ -1,0 +1,531 @@
+// Stage 97: gradients under dropout. The warps that do not multiply compute the random bytes of a tile, as
+// stage 64 defines them, and write a bit for each element, in the order of S^T's fragments.
+
+#include "stages/hopper.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr int groups = 2;  // warpgroups that multiply, of 64 keys each
+constexpr int threads = 128 * (1 + groups);
+constexpr int row_threads = 256;  // of the kernels before and after
+constexpr int depth = 2;          // slots of Q and dO
+
+/// Named barriers, by what is true when they are complete. 0 is that of __syncthreads.
+enum {
+    dS_full = 1,         // dS of all keys has been written
+    K_empty = 2,         // no warp reads K any more
+    gradients_full = 3,  // by warpgroups: its rows of dK and dV have been written
+    dQ_full = 5,         // by warpgroups: its part of dQ has been written
+    dQ_empty = 7         // by warpgroups: its part of dQ has been read
+};
+
+/// The constants that depend on d.
+template <int d>
+struct Tile {
+    static constexpr int Br = d == 64 ? 128 : 64;
+    static constexpr int Bc = 64 * groups;
+};
+
+struct TileIndex {
+    int batch, head, tile;
+};
+
+/// The order in which blocks take the key tiles of all key/value heads: the first one of each of `section`
+/// heads, then the second one; under a mask this is longest first. Without a mask a section is one head.
+struct TileOrder {
+    int Tc, heads, section;               // heads = B Hkv
+    int parts = 1;                        // consecutive blocks that share the query tiles of a key tile
+    float4 *dK = nullptr, *dV = nullptr;  // (parts, B, Hkv, Tc Bc, d), by fragments; dK / scale
+
+    /// Number n of them. Counted from the last one, so that all sections but the first are whole.
+    __host__ __device__ TileIndex at(const Shape& p, int n) const {
+        const int m = heads * Tc - 1 - n, first = m / (section * Tc) * section, r = m % (section * Tc);
+        const int together = min(section, heads - first), head = first + r % together;
+        return {head / p.Hkv, head % p.Hkv, Tc - 1 - r / together};
+    }
+};
+
+/// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
+template <class T, int d>
+struct Shared {
+    alignas(1024) T K[groups][d / 64][64][64];  // then dK
+    alignas(1024) T V[groups][d / 64][64][64];  // then dV
+    alignas(1024) T Q[depth][d / 64][Tile<d>::Br][64];
+    alignas(1024) T dO[depth][d / 64][Tile<d>::Br][64];
+    alignas(1024) T dS[depth][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
+    alignas(1024) float dQ[groups][4][8][32][4];         // of each warp, on their way out: 32 of each lane
+    float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
+    std::uint32_t kept[depth][Tile<d>::Br / 64][128 * groups];  // for each thread that multiplies: 32 bits
+    Mbarrier keys_full, full[depth], empty[depth];
+};
+
+struct Maps {
+    TensorMap Q, K, V, dO, dK, dV;
+};
+
+/// The address in fp32 sums (rows, d) of the 16 x 8 fragment at this row and column. Sums lie in panels of
+/// 64 x 64, and in a panel as the lanes of a warp hold them: lane 0's float4, then those of the other lanes.
+template <int d>
+__device__ int fragment(int row, int column) {
+    const int panel = row / 64 * (d / 64) + column / 64;
+    return (panel * 32 + row % 64 / 16 * 8 + column % 64 / 8) * 32;
+}
+
+/// The workspace of a head, with rows rounded up to whole tiles.
+template <int d>
+struct Sums {
+    float4* dQ;    // dQ / scale, by fragments
+    float *L, *D;  // L in base 2; inf past the last row
+
+    __device__ Sums(const Problem& p, int b, int h) {
+        const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
+                           head = (std::int64_t{b} * p.H + h) * rows;
+        float* first = static_cast<float*>(p.workspace);
+        dQ = reinterpret_cast<float4*>(first + head * d);
+        L = first + all * d + head;
+        D = L + all;
+    }
+};
+
+/// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0. d / 8 threads per row.
+template <class T, int d>
+__global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
+    constexpr int lanes = d / 8;
+    const int row = blockIdx.x * (row_threads / lanes) + threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const int h = blockIdx.y, b = blockIdx.z;
+    const Sums<d> sums(p, b, h);
+    float D = 0.0f;
+    if (row < p.Nq) {
+        const auto read = [&](const View& X) {
+            return load(reinterpret_cast<const uint4*>(matrix<T>(X, b, h) + row * X.row + 8 * lane));
+        };
+        const uint4 x = read(p.dO), y = read(p.O);
+        const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            const float2 dO = unpack<T>(xs[n]), O = unpack<T>(ys[n]);
+            D += dO.x * O.x + dO.y * O.y;
+        }
+    }
+#pragma unroll
+    for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
+    if (row >= ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br) return;
+    if (lane == 0) {
+        const float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        const float keep = p.dropout.kept * 0x1p-8f;  // with L + log2(keep), P is divided by it
+        store(sums.L + row, row < p.Nq ? load(L) * log2_e + log2f(keep) : inf);
+        store(sums.D + row, D * keep);
+    }
+    float4* dQ = sums.dQ + row * (d / 4) + lane;
+    store(dQ, {0.0f, 0.0f, 0.0f, 0.0f});
+    store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
+}
+
+struct Words {
+    std::uint32_t of[4];
+};
+
+/// Philox4x32-10: four random words of a counter. The halves of the key are x and y.
+__device__ Words philox(Words counter, std::uint32_t x, std::uint32_t y) {
+#pragma unroll
+    for (int round = 0; round < 10; ++round, x += 0x9E3779B9, y += 0xBB67AE85) {  // the key changes, too
+        const std::uint64_t even = 0xD2511F53ull * counter.of[0], odd = 0xCD9E8D57ull * counter.of[2];
+        counter = {{std::uint32_t(odd >> 32) ^ counter.of[1] ^ x, std::uint32_t(odd),
+                    std::uint32_t(even >> 32) ^ counter.of[3] ^ y, std::uint32_t(even)}};
+    }
+    return counter;
+}
+
+/// Writes the mask of a tile, 64 count queries and Bc keys: 1 for kept elements. Of 64 queries a lane has
+/// four counters, two of every 16 and key 2 t of 32. They are those of four lanes, which get half a word of
+/// each.
+template <int count>
+__device__ void draw(const Problem& p, int x, int y, std::uint32_t b, std::uint32_t h, int first_key,
+                     int first_row, std::uint32_t (&kept)[count][128 * groups]) {
+    const int q = threadIdx.x % 4, half = threadIdx.x / 4 % 2, t = threadIdx.x / 8 % 4,
+              keys = threadIdx.x / 32;
+    const std::uint32_t rest = (256 - p.dropout.kept) * 0x01010101u;  // in each byte
+    std::uint32_t bits[2] = {};  // of two warps, in each byte 4 of keys g and g + 8
+    for (int m = 0; m < count; ++m) {
+#pragma unroll 1
+        for (int n = 0; n < 4; ++n) {
+            const std::uint32_t key = first_key + 32 * keys + 2 * t;
+            const std::uint32_t row = first_row + 64 * m + 32 * half + n / 2 * 16 + 2 * q + n % 2;
+            const Words random = philox({{key, row, h, b}}, x, y);
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {  // kept if the sum of a random byte and rest does not carry
+                const std::uint32_t r = random.of[c], sum = (r & 0x7f7f7f7f) + (rest & 0x7f7f7f7f);
+                const std::uint32_t bit = ~((r & rest) | ((r | rest) & sum)) & 0x80808080;
+                bits[c / 2] = c % 2 == 0 ? (bits[c / 2] >> 1 & 0x77777777) | bit >> 4 : bits[c / 2] | bit;
+            }
+        }
+        for (int n = 0; n < 4; ++n) {  // bytes 0 and 2, or 1 and 3
+            const std::uint32_t two = bits[n / 2] >> n % 2 * 8 & 0xff00ff;
+            std::uint32_t* word = &kept[m][64 * keys + n / 2 * 32 + 8 * t + n % 2 * 4 + q];
+            store(reinterpret_cast<std::uint16_t*>(word) + half, std::uint16_t(two | two >> 8));
+        }
+    }
+}
+
+/// x, element c of S^T or dP^T; or 0 if dropout drops it, that is, if its bit is 0.
+__device__ float drop(float x, int c, std::uint32_t kept) {
+    const int n = c % 32 / 8 * 2 + c % 2;  // its counter is the n-th
+    return kept >> (n / 4 * 16 + n % 4 + c / 4 % 2 * 8 + c / 2 % 2 * 4) & 1 ? x : 0.0f;
+}
+
+/// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D.
+template <int d, class Shared>
+__device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps, int b, int h, int i, int k) {
+    const int slot = k % depth, row = i * Tile<d>::Br;
+    const Sums<d> sums(p, b, h);
+    Mbarrier* full = &shared.full[slot];
+    mbarrier_try_wait(&shared.empty[slot], k / depth - 1);  // tile k - depth has been read
+    mbarrier_expect(full, sizeof shared.Q[0] + sizeof shared.dO[0] + sizeof shared.L[0] + sizeof shared.D[0]);
+    bulk_load(shared.Q[slot], &maps.Q, row, h, b, full);
+    bulk_load(shared.dO[slot], &maps.dO, row, h, b, full);
+    bulk_load(shared.L[slot], sums.L + row, sizeof shared.L[0], full);
+    bulk_load(shared.D[slot], sums.D + row, sizeof shared.D[0], full);
+}
+
+/// Starts C = X Y^T, for this warpgroup's 64 rows of X and Br rows of Y.
+template <class T, int d, int Br = Tile<d>::Br>
+__device__ void multiply_rows(Descriptor X, Descriptor Y, float (&C)[Br / 2]) {
+#pragma unroll
+    for (int c = 0; c < d; c += 16) wgmma<T, Br, false>(C, X.column<64>(c), Y.column<Br>(c), c > 0);
+    wgmma_commit();
+}
+
+/// C += A X for `rows` columns of A (64, Br), which is in registers, from `first` on, and as many rows of X
+/// (Br, d). Starts it.
+template <class T, int d, int rows = Tile<d>::Br, int Br = Tile<d>::Br>
+__device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 64][Br][64], float (&C)[d / 2],
+                            int first = 0) {
+    const Descriptor x = matrix_descriptor(X, Br);
+#pragma unroll
+    for (int k = first; k < first + rows; k += 16) wgmma<T, d, true>(C, &A[k / 4], x.row(k), true);
+    wgmma_commit();
+}
+
+/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
+/// where masked, and rounds what dropout keeps. Lanes hold keys g and g + 8 of their warp's 16.
+template <class T, int Br>
+__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int m,
+                             const float2 (&L)[8], std::uint32_t kept, float (&S)[Br / 2],
+                             std::uint32_t (&P)[Br / 4]) {
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, end = 32 * m + 32;
+    const float scale = p.scale * log2_e;
+#pragma unroll
+    for (int c = 32 * m; c < end; ++c) {
+        S[c] = S[c] * scale - (c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y);
+    }
+    if (masked) {
+        int begin[2];  // the first of this lane's columns, queries, that sees the key
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int key = first_key + 16 * warp + g + 8 * r;
+            begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - first_row - 2 * t : 0;
+        }
+#pragma unroll
+        for (int c = 32 * m; c < end; ++c) {
+            if (column_of(c) < begin[row_of(c)]) S[c] = -inf;
+        }
+    }
+#pragma unroll
+    for (int c = 32 * m; c < end; c += 2) {
+        S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
+        P[c / 2] = pack<T>(drop(S[c], c, kept), drop(S[c + 1], c + 1, kept));
+    }
+}
+
+/// Writes this warpgroup's dS^T (64, Br) to shared memory as dS, rows by queries.
+template <class T, int Br>
+__device__ void write_transposed(const std::uint32_t (&dS)[Br / 4], T (&to)[Br][64]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < Br; n += 16) {  // 16 keys by 16 queries
+        const std::uint32_t x[4] = {dS[n / 4], dS[n / 4 + 1], dS[n / 4 + 2], dS[n / 4 + 3]};
+        const int row = n + b_row(lane), key = 16 * warp + b_column(lane);
+        stmatrix_transposed(&to[row][key ^ row % 8 * 8], x);
+    }
+}
+
+/// Writes C (64, d) of this warpgroup times a factor to a tile in shared memory.
+template <class T, int d>
+__device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64][64][64]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int c = 0; c < d / 2; c += 8) {
+        std::uint32_t x[4];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) x[n] = pack<T>(C[c + 2 * n] * factor, C[c + 2 * n + 1] * factor);
+        const int row = 16 * warp + a_row(lane), column = 2 * c % 64 + a_column(lane);
+        stmatrix(&to[2 * c / 64][row][column ^ row % 8 * 8], x);
+    }
+}
+
+/// Adds each warpgroup's part of dQ to the sums of query tile i of head h, and goes on to the next tile. One
+/// warp calls it.
+template <class T, int d>
+__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int& h, int& i, int first) {
+    const bool sends = threadIdx.x % 32 == 0;
+#pragma unroll
+    for (int g = 0; g < groups; ++g) {
+        named_barrier_sync(dQ_full + g, 128 + 32);
+        const int row = i * Tile<d>::Br + (d == 64 ? 64 * g : 0), column = d == 64 ? 0 : 64 * g;
+        float4* to = Sums<d>(p, b, h).dQ + fragment<d>(row, column);
+        if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
+    }
+    if (sends) bulk_wait_read<1>();
+    __syncwarp();
+    named_barrier_arrive(dQ_empty, 128 + 32);
+    if (sends) bulk_wait_read<0>();
+    __syncwarp();
+    named_barrier_arrive(dQ_empty + 1, 128 + 32);
+    if (++i == ceil_div(p.Nq, Tile<d>::Br)) i = first, ++h;
+}
+
+template <class T, int d, bool split>
+__global__ void __launch_bounds__(threads, 1)
+    gradients(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
+    constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
+    const int Tr = ceil_div(p.Nq, Br);
+    auto& shared = aligned_shared_memory<Shared<T, d>>();
+    const int parts = split ? order.parts : 1;  // 1 leaves nothing to divide by
+    const TileIndex tile = order.at(p, blockIdx.x / parts);
+    const int j = tile.tile, h_kv = tile.head, b = tile.batch, heads = p.H / p.Hkv;
+    if (threadIdx.x == 0) {
+        mbarrier_init(&shared.keys_full, 1);
+        for (int slot = 0; slot < depth; ++slot) {
+            mbarrier_init(&shared.full[slot], 1 + 128);  // a copy, and all who draw
+            mbarrier_init(&shared.empty[slot], 128 * groups);
+        }
+        mbarrier_fence_init();
+    }
+    __syncthreads();  // the mbarriers are set up
+    // The query tiles that see a key are `tiles` of each head of the group, from `first` on. This block takes
+    // `total` of all of them, and begins with tile i of head h.
+    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, tiles = Tr - first;
+    const int part = blockIdx.x % parts, begin = tiles * heads * part / parts;
+    const int total = tiles * heads * (part + 1) / parts - begin, group = uniform(threadIdx.x / 128);
+    int i = first + begin % tiles, h = h_kv * heads + begin / tiles;
+    if (group == 0) {
+        release_registers<24>();
+        const int x = uniform(int(p.dropout.seed)), y = uniform(int(p.dropout.seed >> 32));  // its halves
+        if (threadIdx.x == 0) {
+            mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
+            for (int g = 0; g < groups; ++g) {
+                bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
+                bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
+            }
+        }
+        int sent_i = i, sent_h = h;
+#pragma unroll 1
+        for (int k = 0; k < total; ++k) {
+            if (threadIdx.x == 0) load_queries<d>(shared, p, maps, b, h, i, k);
+            mbarrier_try_wait(&shared.empty[k % depth], k / depth - 1);  // bits of tile k - depth were read
+            draw(p, x, y, b, h, uniform(j * Bc), i * Br, shared.kept[k % depth]);
+            mbarrier_arrive(&shared.full[k % depth]);
+            if (threadIdx.x / 32 == 1 && k > 0) send_dQ<T, d>(shared, p, b, sent_h, sent_i, first);
+            if (++i == Tr) i = first, ++h;
+        }
+        if (threadIdx.x / 32 == 1 && total > 0) send_dQ<T, d>(shared, p, b, sent_h, sent_i, first);
+        return;
+    }
+
+    claim_registers<240>();
+    const int G = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, t = lane % 4;
+    const int first_key = j * Bc + 64 * G;
+    float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
+    mbarrier_try_wait(&shared.keys_full, 0);
+#pragma unroll 1
+    for (int k = 0; k < total; ++k) {
+        const int slot = uniform(k) % depth;
+        float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
+        std::uint32_t P[Br / 4], dS[Br / 4];
+        mbarrier_try_wait(&shared.full[slot], k / depth);
+        wgmma_fence();
+        multiply_rows<T, d>(matrix_descriptor(shared.K[G]), matrix_descriptor(shared.Q[slot]), S);
+        multiply_rows<T, d>(matrix_descriptor(shared.V[G]), matrix_descriptor(shared.dO[slot]), dP);
+        const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
+        note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
+#pragma unroll
+        for (int m = 0; m < Br / 64; ++m) {  // 64 queries at a time
+            float2 L[8];
+#pragma unroll
+            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
+            const std::uint32_t kept = load(&shared.kept[slot][m][threadIdx.x - 128]);
+            if (m == 0) wgmma_wait<1>(S);
+            exponentiate<T, Br>(p, first_key, i * Br, masked, m, L, kept, S, P);  // S is P^T, all of it
+            wgmma_fence();
+            add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
+            if (m == 0) wgmma_wait<1>(dP);
+            const std::uint32_t again = load(&shared.kept[slot][m][threadIdx.x - 128]);
+#pragma unroll
+            for (int c = 32 * m; c < 32 * m + 32; c += 4) {
+                const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
+                for (int n = c; n < c + 4; ++n) dP[n] = drop(dP[n], n, again);
+                dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
+                dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
+            }
+        }
+        write_transposed(dS, shared.dS[slot][G]);
+        fence_proxy_async();
+        named_barrier_sync(dS_full, 128 * groups);  // and no warp still reads dS of the previous tile
+        wgmma_fence();
+        float dQ[32];  // (64, 64): of two, by rows or by columns
+        const int row = d == 64 ? 64 * G : 0, column = d == 64 ? 0 : 64 * G;
+        const Descriptor a = matrix_descriptor(shared.dS[slot]).row(row);
+        const Descriptor x = matrix_descriptor(shared.K, 64).row(column);  // its panel of 64 rows
+#pragma unroll
+        for (int c = 0; c < Bc; c += 16) {
+            wgmma<T, 64, true>(dQ, a.column<Br>(c), x.row(c / 64 * d + c % 64), c > 0);
+        }
+        wgmma_commit();
+        add_product<T, d>(dS, shared.Q[slot], dK);
+        wgmma_wait<1>(dQ);
+        auto& out = shared.dQ[G][warp];
+        if (k > 0) named_barrier_sync(dQ_empty + G, 128 + 32);  // dQ of the previous tile has been read
+#pragma unroll
+        for (int c = 0; c < 32; c += 4) {
+            store(reinterpret_cast<float4*>(out[c / 4][lane]), {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
+        }
+        fence_proxy_async();
+        named_barrier_arrive(dQ_full + G, 128 + 32);
+        wgmma_wait<0>(dK);
+        fence_operand(P), fence_operand(dS), fence_operand(dV);
+        mbarrier_arrive(&shared.empty[slot]);
+        if (++i == Tr) i = first, ++h;
+    }
+    if (total > 0) named_barrier_sync(dQ_empty + G, 128 + 32);
+    if constexpr (split) {
+        const std::int64_t slot = part * order.heads + b * p.Hkv + h_kv, rows = order.Tc * Bc;
+        const std::int64_t to = slot * rows * (d / 4) + fragment<d>(first_key + 16 * warp, 0) + lane;
+#pragma unroll
+        for (int c = 0; c < d / 2; c += 4) {
+            store(order.dK + to + fragment<d>(0, 2 * c), {dK[c], dK[c + 1], dK[c + 2], dK[c + 3]});
+            store(order.dV + to + fragment<d>(0, 2 * c), {dV[c], dV[c + 1], dV[c + 2], dV[c + 3]});
+        }
+        return;
+    }
+    named_barrier_sync(K_empty, 128 * groups);
+    write_tile<T, d>(dK, p.scale, shared.K[G]);
+    write_tile<T, d>(dV, 1.0f, shared.V[G]);
+    fence_proxy_async();
+    named_barrier_sync(gradients_full + G, 128);
+    if (threadIdx.x % 128 == 0) {
+        bulk_store(&maps.dK, shared.K[G], 0, first_key, h_kv, b);
+        bulk_store(&maps.dV, shared.V[G], 0, first_key, h_kv, b);
+        bulk_commit();
+        bulk_wait_read<0>();
+    }
+}
+
+/// X (B, heads, N, d) = `factor` times the sum of its parts, rounded to T. A warp converts four fragments, a
+/// lane the eight columns of one in rows g and g + 8.
+template <class T, int d>
+__global__ void __launch_bounds__(row_threads)
+    convert(const View X, int N, std::int64_t rows, const float4* sums, int parts, float factor) {
+    const int warp = (blockIdx.x * row_threads + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4;
+    const int first_row = warp / (d / 32) * 16, column = warp % (d / 32) * 32 + lane % 4 * 8;
+    const int h = blockIdx.y, b = blockIdx.z;
+    if (first_row >= N) return;
+    const float4* sum = sums + (b * gridDim.y + h) * rows * (d / 4) + fragment<d>(first_row, column) + 4 * g;
+    std::uint32_t upper[4], lower[4];  // of rows g and g + 8
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+        float4 x = load(sum + t);
+        for (int part = 1; part < parts; ++part) {
+            const float4 y = load(sum + t + part * gridDim.z * gridDim.y * rows * (d / 4));
+            x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w;
+        }
+        upper[t] = pack<T>(x.x * factor, x.y * factor);
+        lower[t] = pack<T>(x.z * factor, x.w * factor);
+    }
+    T* x = matrix<T>(X, b, h) + (first_row + g) * X.row + column;
+    if (first_row + g < N) store(reinterpret_cast<uint4*>(x), {upper[0], upper[1], upper[2], upper[3]});
+    if (first_row + g + 8 < N) {
+        store(reinterpret_cast<uint4*>(x + 8 * X.row), {lower[0], lower[1], lower[2], lower[3]});
+    }
+}
+
+std::size_t sums_bytes(const Shape& s) {
+    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;
+    return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float);  // Sums
+}
+
+/// Under a mask a section has as many heads as have a key tile for each multiprocessor, if their Q, dO and
+/// sums of dQ stay in the L2 cache: half a MB for each multiprocessor.
+TileOrder order_of(const Shape& s, bool causal, int sm_count) {
+    const int Tc = ceil_div(s.Nk, Tile<128>::Bc), heads = s.B * s.Hkv;  // Bc is the same at d = 64
+    const std::int64_t L2 = std::int64_t{sm_count} << 19,
+                       bytes = std::int64_t{8} * s.Nq * s.d * (s.H / s.Hkv);
+    const std::int64_t most = std::min<std::int64_t>(sm_count / Tc, L2 / bytes);
+    return {Tc, heads, causal ? int(std::clamp<std::int64_t>(most, 1, heads)) : 1};
+}
+
+/// How many blocks share the query tiles of a key tile: as many as end soonest, by at least a hundredth. A
+/// block goes to the SM that is idle first. Its start and end take as long as 4 tiles, or 7 with parts.
+int parts_of(const Shape& s, bool causal, int sm_count) {
+    const TileOrder order = order_of(s, causal, sm_count);
+    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br, Tr = ceil_div(s.Nq, Br), heads = s.H / s.Hkv;
+    const int blocks = order.Tc * order.heads, most = std::min(16, Tr * heads);
+    std::int64_t soonest = 0;
+    int best = 1;
+    for (int parts = 1; parts <= most && blocks < 8 * sm_count; ++parts) {  // eight rounds end evenly
+        std::vector<std::int64_t> ends(sm_count);
+        std::int64_t work = 0, end = 0;
+        for (int n = 0; n < blocks * parts; ++n) {
+            const int key = order.at(s, n / parts).tile * Tile<128>::Bc, part = n % parts;
+            const int tiles = heads * (Tr - (causal ? std::max(0, key + s.Nq - s.Nk) / Br : 0));
+            const int own = tiles * (part + 1) / parts - tiles * part / parts + (parts == 1 ? 4 : 7);
+            std::pop_heap(ends.begin(), ends.end(), std::greater());  // the soonest is last
+            work += own, end = std::max(end, ends.back() += own);
+            std::push_heap(ends.begin(), ends.end(), std::greater());
+        }
+        if (parts == 1 || end * 100 < soonest * 99) soonest = end, best = parts;
+        if (work * 100 >= soonest * 99 * sm_count) break;  // more parts are more work
+    }
+    return best;
+}
+
+/// Sums, and the parts of dK and dV, with a mask or without
+std::size_t workspace_bytes(const Shape& s, int sm_count) {
+    const int parts = std::max(parts_of(s, false, sm_count), parts_of(s, true, sm_count));
+    const std::size_t keys = std::size_t(s.B) * s.Hkv * ceil_div(s.Nk, Tile<128>::Bc) * Tile<128>::Bc;
+    return sums_bytes(s) + (parts == 1 ? 0 : parts * keys * 2 * s.d * sizeof(float));
+}
+
+template <class T, int d>
+void backward(const Problem& p) {
+    constexpr int Br = Tile<d>::Br;
+    const int rows = ceil_div(p.Nq, Br) * Br;
+    TileOrder order = order_of(p, p.causal, p.sm_count);
+    order.parts = parts_of(p, p.causal, p.sm_count);
+    order.dK = reinterpret_cast<float4*>(static_cast<std::byte*>(p.workspace) + sums_bytes(p));
+    order.dV = order.dK + std::int64_t{order.parts} * order.heads * order.Tc * Tile<d>::Bc * (d / 4);
+    const Maps maps = {
+        tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, Br),    tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, 64),
+        tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
+        tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
+    launch(prepare<T, d>, dim3(ceil_div(rows, row_threads / (d / 8)), p.H, p.B), row_threads, 0, p);
+    launch(order.parts > 1 ? gradients<T, d, true> : gradients<T, d, false>,
+           dim3(order.Tc * order.heads * order.parts), threads, sizeof(Shared<T, d>), p, maps, order);
+    launch(convert<T, d>, dim3(ceil_div(rows, row_threads / (d / 16)), p.H, p.B), row_threads, 0, p.dQ, p.Nq,
+           rows, static_cast<const float4*>(p.workspace), 1, p.scale);
+    if (order.parts == 1) return;
+    const int keys = order.Tc * Tile<d>::Bc;
+    const dim3 grid(ceil_div(keys, row_threads / (d / 16)), p.Hkv, p.B);
+    launch(convert<T, d>, grid, row_threads, 0, p.dK, p.Nk, keys, order.dK, order.parts, p.scale);
+    launch(convert<T, d>, grid, row_threads, 0, p.dV, p.Nk, keys, order.dV, order.parts, 1.0f);
+}
+
+using Dims = HeadDims<64, 128>;
+LADDER_STAGE(backward, Dims, .number = 97, .name = "dropout_gradients", .parent = 55,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
+             .change = "warps without work draw the mask of a tile, one bit per element, as others multiply",
+             .shows_in = "backward-dropout", .pass = Pass::backward, .takes = {Feature::dropout},
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes);
+
+}  // namespace
