@@ -87,10 +87,10 @@ def columns(rows, keys, causal, four):
     hidden = (row >= LTS) & (row < LTE) | (row >= UTS) & (row < UTE)
     hidden |= key > row + keys - rows if causal else hidden
     return bounds, ~hidden
-for rows, keys, causal, four in ((300, 300, False, False), (200, 330, True, False), (256, 384, False, True)):
+for rows, keys, causal, four, side in ((300, 300, False, False, 128), (200, 330, True, False, 64), (256, 384, False, True, 128)):
     bounds, want = columns(rows, keys, causal, four)
     assert 0 < want.sum() < want.numel()
-    assert run(rows, keys, 128, causal, want, columns=bounds) == ((128, 128), (128, 128))
+    assert run(rows, keys, 128, causal, want, columns=bounds) == ((side, side), (side, 128))
 for causal, window in ((True, (None, None)), (False, (9, 9))):
     try:
         run(256, 384, 128, causal, want, columns=bounds, window=window)
@@ -99,7 +99,8 @@ for causal, window in ((True, (None, None)), (False, (9, 9))):
         assert str(why) == "is timed with four column bounds, or with two and a causal mask"
 """
 TILES = """
-for rows, keys, d, kinds_of, side in ((256, 384, 128, [-1, -2, 0], 128), (150, 333, 64, [-1, -2, 0], 128),
+for rows, keys, d, kinds_of, side in ((256, 384, 128, [-1, -1, 0, 0, 0, -2], 128), (150, 333, 64, [-1, -1, 0, 0, 0, -2], 128),
+                                      (512, 512, 128, [-1, -2, -2, 0, 0], 64),
                                       (512, 800, 128, [-1, -2, -2, -2, -2], 64), (512, 800, 64, [-1, 0, *[-2] * 6], 64)):
     Tr, Tc = -(-rows // 64), -(-keys // 64)
     kinds, bits, want = [], [], torch.zeros(Tr * 64, Tc * 64, dtype=torch.bool)
