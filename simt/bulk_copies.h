@@ -76,11 +76,9 @@ class BulkCopies : Part {
 
     // What the running thread does.
 
-    void load(const Operand& of, const void* tensor, void* mbarrier, bool evict_first, Caller caller) {
+    void load(const Operand& of, const void* tensor, void* mbarrier, Caller caller) {
         const Mbarriers::Signal signal = mbarriers_.begin_load(mbarrier, caller);
-        const std::uint64_t loaded_before = context_.tally.global_load_bytes;
         BulkCopy load = make(of, Direction::load, caller);
-        if (evict_first) context_.tally.evict_first_bytes += context_.tally.global_load_bytes - loaded_before;
         load.has_read = load.has_written = signal.over;
         context_.start(load, Via::bulk);
         const std::size_t bytes = of.pieces.size() * piece_bytes;

@@ -23,16 +23,15 @@ TensorMap tensor_map(void* data, const TensorMap::Index& extent,
     return {static_cast<std::byte*>(data), extent, stride, box};
 }
 
-void bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* mbarrier,
-               bool evict_first) {
+void bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* mbarrier) {
     BulkCopies& copies = running_block->bulk_copies;
-    copies.load(copies.box(map, shared, first), map.data, mbarrier, evict_first, SIMT_CALLER);
+    copies.load(copies.box(map, shared, first), map.data, mbarrier, SIMT_CALLER);
 }
 
 void bulk_load(void* shared, const void* global, int bytes, void* mbarrier) {
     BulkCopies& copies = running_block->bulk_copies;
     const auto caller = SIMT_CALLER;
-    copies.load(copies.line(global, shared, bytes, caller), global, mbarrier, false, caller);
+    copies.load(copies.line(global, shared, bytes, caller), global, mbarrier, caller);
 }
 
 void bulk_store(const TensorMap& map, const void* shared, const TensorMap::Index& first) {

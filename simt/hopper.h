@@ -31,8 +31,7 @@ TensorMap tensor_map(void* data, const TensorMap::Index& extent,
                      const std::array<std::int64_t, TensorMap::dims>& stride, const TensorMap::Index& box);
 
 // Bulk copies and what they signal. A place that a report names is the caller's, by return address.
-void bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* mbarrier,
-               bool evict_first);
+void bulk_load(void* shared, const TensorMap& map, const TensorMap::Index& first, void* mbarrier);
 void bulk_load(void* shared, const void* global, int bytes, void* mbarrier);
 void bulk_store(const TensorMap& map, const void* shared, const TensorMap::Index& first);
 void bulk_add(float* global, const float* shared, int bytes);

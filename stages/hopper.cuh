@@ -100,10 +100,11 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
     const cuuint64_t strides[] = {cuuint64_t(X.row) * 2, 128, cuuint64_t(X.head) * 2,
                                   cuuint64_t(X.batch) * 2};
     const cuuint32_t box[] = {64, cuuint32_t(rows), cuuint32_t(panels), 1, 1}, steps[] = {1, 1, 1, 1, 1};
+    // The two panels of a row of 256 bytes are neighbors: a miss of the one must not fetch the other as well.
     const CUresult result = encode(
         &map, std::is_same_v<T, fp16> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5,
         X.data, extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) throw CheckFailed("tensor map: error " + std::to_string(int(result)));
     return map;
 #else
@@ -113,32 +114,21 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
 }
 
 /// cp.async.bulk.tensor, from global to shared memory: starts the copy of the box whose first row is `row`
-/// of that head and batch entry. Rows outside of the tensor become zeros. Lines that are read `once` leave
-/// the L2 cache first, as for copy_async. Executed by one thread. When it has landed, it takes the bytes of
-/// the whole box, including those outside, off what `full` expects in its present phase (mbarrier_expect). A
-/// thread that has waited for that phase may read the tile. All reads and writes of the slot's previous
-/// contents must have been waited for; writes by threads also need fence_proxy_async.
-template <Reads reads = Reads::again>
+/// of that head and batch entry. Rows outside of the tensor become zeros. Executed by one thread. When it
+/// has landed, it takes the bytes of the whole box, including those outside, off what `full` expects in its
+/// present phase (mbarrier_expect). A thread that has waited for that phase may read the tile. All reads
+/// and writes of the slot's previous contents must have been waited for; writes by threads also need
+/// fence_proxy_async.
 __device__ __forceinline__ void bulk_load(void* shared, const TensorMap* map, int row, int head, int batch,
                                           Mbarrier* full) {
 #ifdef __CUDACC__
-    if constexpr (reads == Reads::again) {
-        LADDER_PTX(
-            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-            "[%0], [%1, {%2, %3, %2, %4, %5}], [%6];\n" ::"r"(shared_address(shared)),
-            "l"(map), "r"(0), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full))
-            : "memory");
-    } else {
-        [[maybe_unused]] std::uint64_t policy = 0;
-        LADDER_PTX("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
-        LADDER_PTX(
-            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-            "[%0], [%1, {%2, %3, %2, %4, %5}], [%6], %7;\n" ::"r"(shared_address(shared)),
-            "l"(map), "r"(0), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full)), "l"(policy)
-            : "memory");
-    }
+    LADDER_PTX(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %2, %4, %5}], [%6];\n" ::"r"(shared_address(shared)),
+        "l"(map), "r"(0), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full))
+        : "memory");
 #else
-    simt::bulk_load(shared, *map, {0, row, 0, head, batch}, full, reads == Reads::once);
+    simt::bulk_load(shared, *map, {0, row, 0, head, batch}, full);
 #endif
 }
 

@@ -14,8 +14,6 @@ void claim(Claims& c) {
     const auto KV_bytes = [&](Count Tc) { return KV_bytes_of_tiles(p, 0, Tc); };
     c.parent_is("global_load_bytes", sum_of_tiles(parents, KV_bytes) + Q_bytes);
     c.is("global_load_bytes", sum_of_tiles(tiles, KV_bytes) + Q_bytes);
-    c.parent_is("evict_first_bytes", 0);
-    c.is("evict_first_bytes", sum_of_tiles(tiles, KV_bytes));
     c.stays("global_store_bytes");
     c.is("blocks", persistent_blocks(tiles, p));
     c.is("atomics", tiles.size());

@@ -100,7 +100,6 @@ void claim(Claims& c) {
     c.stays("bulk_loads");
     c.is("bulk_loads", 2 * copied);
     c.stays("bulk_bytes");
-    c.stays("evict_first_bytes");
     c.is("exponentials", computed * 64 * Bc + merge_exponentials);
     // A block asks for its warpgroup; first maxima, and sums of l of every piece, also where no rows are
     c.is("shuffles",

@@ -303,7 +303,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 const int slot = (k + j) % depth;
                 mbarrier_try_wait(&empty[slot], (k + j) / depth - 1);  // tile k + j - depth has been read
                 mbarrier_expect(&full[slot], sizeof ring[slot]);
-                bulk_load<Reads::once>(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
+                bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
                 for (int g = 0; g < groups; ++g) {  // one that does not see the tile does not wait for it
                     if (j >= own_Tc[g]) mbarrier_arrive(&empty[slot]);
                 }
