@@ -84,7 +84,7 @@ def comparisons(sources, results, only=None, few=3):
         rows, any_reason = [], False
         for problem in problems:
             reasons = [*filter(None, (contender.why_not(problem) for contender in contenders)),
-                       *(f"{peer.peer}: {peer.why_not}" for peer in problem.peers if peer.why_not)]
+                       *(f"{peer.peer}: {peer.why_not.partition('. ')[0]}" for peer in problem.peers if peer.why_not)]
             any_reason = any_reason or bool(reasons)
             rows.append([problem_name(sources, problem), *(contender.cell(problem) for contender in contenders),
                          *(rate(problem.peer(peer)) for peer in peers),

@@ -238,8 +238,8 @@ def flex(query, key, value, causal, window, columns=None, documents=None, tiles=
     if tiles:
         dense = dense_mask(tiles, rows, keys)
         mask = create_block_mask(lambda batch, head, row, key: dense[row, key], None, None, rows, keys, device="cuda",
-                                 BLOCK_SIZE=64)  # as these tiles, which its own tiles may not exceed
-        options = dict.fromkeys([f"BLOCK_{side}" for side in ("M", "N", "M1", "N1", "M2", "N2")], 64)
+                                 BLOCK_SIZE=128 if query.requires_grad else 64)  # no less than its own tiles
+        options = {"BLOCK_M": 64, "BLOCK_N": 64}
     elif columns or documents or (left, right) != (None, None):
         mask = create_block_mask(sees, None, None, rows, keys, device="cuda")
     compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
