@@ -28,7 +28,7 @@ from blocks import NOT_RECORDED, Failure, Page  # noqa: E402
 from markdown import human_bytes, table  # noqa: E402
 from records import Fields, label  # noqa: E402
 from sample_records import cells, derived, fields, peer_of, row_of, sample  # noqa: E402
-from sources import Sources  # noqa: E402
+from sources import PROFILES, Sources  # noqa: E402
 
 LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
 HERE = Sources(LAB)
@@ -257,7 +257,7 @@ class ProfileTest(unittest.TestCase):
         made = {"kind": "profile", "date": "2026-11-22T07:52:00Z", "commit": "0123456789abcdef",
                 "hardware": {"gpu": "NVIDIA H200"}, "profiler": "Nsight Compute 2025.3.1"}
         self.sources = Sources(LAB)
-        self.sources.kept |= dict.fromkeys(("h100-profile", "h100-backward-profile")) | {"h200-profile": Fields(fields(made), rows=rows)}
+        self.sources.kept |= dict.fromkeys(f"{name}-profile" for name in PROFILES) | {"h200-profile": Fields(fields(made), rows=rows)}
 
     def lesson(self, stage):
         return profiles.profile_block(self.sources, Page("README.md", HERE.stage(stage)), [])
@@ -281,6 +281,13 @@ class ProfileTest(unittest.TestCase):
         self.assertNotIn("| 04_split_q | not profiled yet |", shown)
         self.sources.kept["h200-profile"] = None
         self.assertEqual({profiles.occupancy(self.sources), self.lesson(4)}, {"Not profiled yet.\n"})
+
+    def test_a_kernel_alone_is_next_to_a_peer_that_does_less(self):
+        timed = [row_of("train", 4, 1.25, folder="04_split_q"), row_of("long", 4, 2.0, Nq=4096)]  # not profiled
+        self.sources.kept["made"] = derived(timed, [peer_of(row, "FlashAttention-3-FP8", 0.5205) for row in timed])
+        self.assertEqual(cells(profiles.alone(self.sources, None, ["4", "made"])),
+                         [{"problem": "train 2k", "attention": "1.041 ms", "call of 04": "1.250 ms",
+                           "FlashAttention-3-FP8": "0.520 ms", "attention over it": "0.50x"}])
 
     def test_metrics_are_called_what_lab_profile_calls_them(self):
         code = (ROOT / "harness/time/nsight.cpp").read_text()

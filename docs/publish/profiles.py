@@ -4,7 +4,7 @@ import math
 
 from blocks import Failure, block, numbers
 from markdown import human_bytes, in_words, percent, table
-from records import key_of, long_name, machine_label
+from records import by_problem, key_of, label, long_name, machine_label
 
 NOT_YET = "Not profiled yet.\n"
 
@@ -97,6 +97,29 @@ def profile_block(sources, page, _):
     since = "; its kernel was changed since then" if sources.changed_since(profile, [stage]) else ""
     return (f"{profiled_label(profile)}; {long_name(own)}{since}:\n\n{table(columns, rows)}\nA wait is a share of the "
             "cycles from one instruction of a warp to its next.\n")
+
+
+@block("alone")
+def alone(sources, _, words):
+    """ "alone 70 h200-fp8-peers h200-fp8-peers-2k": the last kernel of that stage without those before it, which the
+    timing of a whole call has too, next to the last peer of these recordings, which has none"""
+    stage = sources.stage(numbers(words[:1])[0])
+    results = [sources.need(file) for file in words[1:]]
+    profiled = {key_of(row): row for profile in sources.profiles[::-1] for row in profile.rows
+                if row.stage == stage.number and row.kernels}
+    rows = []
+    for problem in (problem for each in results for problem in by_problem(each)):
+        row, timed = profiled.get(key_of(problem.first)), problem.row(stage.number)
+        if not row or not timed:
+            continue
+        peer = problem.peers[0]
+        times_of = [kernel.metrics["duration_ns"] for kernel in row.kernels]
+        rows.append([problem.short_name, *map(ms, times_of), ms(timed.timing.median_ms * 1e6),
+                     ms(peer.timing.median_ms * 1e6), f"{peer.timing.median_ms * 1e6 / times_of[-1]:.2f}x"])
+    kernels = [kernel.kernel for kernel in next(iter(profiled.values())).kernels]
+    return (f"{label(results[0])}; kernels: {profiled_label(sources.profile_of(stage))}:\n\n" + table(
+        ["problem", *(f">{name}" for name in kernels), f">call of {stage.number:02}", f">{peer.peer}",
+         f">{kernels[-1]} over it"], rows))
 
 
 @block("occupancy")

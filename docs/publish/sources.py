@@ -13,6 +13,8 @@ from whole_kernel import kernel_text
 
 # The GPU that the pages speak of. Recordings of others stand beside its own.
 SHOWN_GPU = "NVIDIA H200"
+# Profiles. A lesson shows the first that has its stage; further ones have it on other problems.
+PROFILES = ("h200", "h100", "h100-backward", "h200-parts", "h200-fp8-long", "h200-fp8-narrow")
 
 
 class Stage:
@@ -185,8 +187,8 @@ class Sources:
 
     @property
     def profiles(self):
-        """That of the GPU that the pages speak of first."""
-        return [*filter(None, (self.record(f"{gpu}-profile", "profile") for gpu in ("h200", "h100", "h100-backward")))]
+        """Those that there are."""
+        return [*filter(None, (self.record(f"{name}-profile", "profile") for name in PROFILES))]
 
     @property
     def profiled(self):
