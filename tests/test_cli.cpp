@@ -133,9 +133,8 @@ TEST_CASE("lab list --for: the recorded times nearest to a problem, and the defa
     REQUIRE(json["nearest_1"].size() >= 2);
     CHECK(json["nearest_1"][0]["speed"] == 1.0);
     CHECK(json["nearest_1"][1]["us"] >= json["nearest_1"][0]["us"]);
-    const std::string stage = json["default on Hopper"];
-    CHECK(is_decoding(select_stage(stage).shows_in));
-    CHECK(json["default elsewhere"] == stage);
+    for (const char* where : {"default on Hopper", "default elsewhere"})
+        CHECK(is_decoding(select_stage(json[where].get<std::string>()).shows_in));
     const auto backward =
         json_of(folder, {"list", "--for", "2,32,8,8000,8000,128", "--backward", "--causal"});
     CHECK(select_stage(backward["default on Hopper"].get<std::string>()).pass == Pass::backward);
