@@ -94,7 +94,7 @@ class Mbarriers : Part {
                  id, site, number, present);
         }
         // A GPU compares parities: while phase number - 1 is going on, the thread would not wait at all.
-        if (context_.is_checked && mbarrier.agent != 0 && number > 0 &&
+        if (context_.is_checked && mbarrier.agent != 0 && number > mbarrier.first_load &&
             !context_.clocks.knows(id, context_.clocks.moment(mbarrier.agent, number))) {
             fail(Kind::wrong_phase,
                  "thread {} waits at {} for phase {} of an mbarrier and does not know that phase {} is over",
@@ -124,7 +124,10 @@ class Mbarriers : Part {
                  "bulk_load at {} signals an mbarrier without a mbarrier_fence_init after its mbarrier_init",
                  caller);
         }
-        if (mbarrier.agent == 0) mbarrier.agent = context_.add_agent("bulk load", thread());
+        if (mbarrier.agent == 0) {
+            mbarrier.agent = context_.add_agent("bulk load", thread());
+            mbarrier.first_load = mbarrier.phase;
+        }
         return {mbarrier.phase, context_.clocks.moment(mbarrier.agent, mbarrier.phase + 1)};
     }
     void add_load(void* address, BulkCopy load, std::size_t bytes) {
@@ -152,6 +155,7 @@ class Mbarriers : Part {
         std::int64_t expected = 0, started = 0;  ///< bytes, in the present phase
         std::vector<BulkCopy> loads{};           ///< of the present phase
         Agent agent = 0;                         ///< that they are; 0: there have been none
+        int first_load = 0;                      ///< the phase of the first
         bool is_visible = false;                 ///< to them, by that thread's fence
     };
 

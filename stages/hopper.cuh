@@ -114,21 +114,21 @@ TensorMap tensor_map(const View& X, int B, int heads, int N, int rows, int panel
 }
 
 /// cp.async.bulk.tensor, from global to shared memory: starts the copy of the box whose first row is `row`
-/// of that head and batch entry. Rows outside of the tensor become zeros. Executed by one thread. When it
+/// of that head and batch entry, and whose first columns are those of `panel`. Rows outside of the tensor become zeros. Executed by one thread. When it
 /// has landed, it takes the bytes of the whole box, including those outside, off what `full` expects in its
 /// present phase (mbarrier_expect). A thread that has waited for that phase may read the tile. All reads
 /// and writes of the slot's previous contents must have been waited for; writes by threads also need
 /// fence_proxy_async.
 __device__ __forceinline__ void bulk_load(void* shared, const TensorMap* map, int row, int head, int batch,
-                                          Mbarrier* full) {
+                                          Mbarrier* full, int panel = 0) {
 #ifdef __CUDACC__
     LADDER_PTX(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%2, %3, %2, %4, %5}], [%6];\n" ::"r"(shared_address(shared)),
-        "l"(map), "r"(0), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full))
+        "[%0], [%1, {%2, %3, %7, %4, %5}], [%6];\n" ::"r"(shared_address(shared)),
+        "l"(map), "r"(0), "r"(row), "r"(head), "r"(batch), "r"(shared_address(full)), "r"(panel)
         : "memory");
 #else
-    simt::bulk_load(shared, *map, {0, row, 0, head, batch}, full);
+    simt::bulk_load(shared, *map, {0, row, panel, head, batch}, full);
 #endif
 }
 
