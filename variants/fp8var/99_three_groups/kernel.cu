@@ -1,0 +1,451 @@
+// Stage 99: dropout on Hopper. Warps that do not multiply compute the mask of a tile, a bit per element, from
+// random bytes that stage 64 defines. It is applied to P during the next scores.
+
+#include "stages/hopper.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
+
+/// The constants that depend on d.
+template <int d>
+struct Tile {
+    static constexpr int groups = d <= 128 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
+    static constexpr int first = 1;  // the first warpgroup that multiplies
+    static constexpr int drawers = first + 2;       // warps that compute the mask, just before it
+    static constexpr int threads = 128 * (first + groups);
+    static constexpr int producer_registers = d == 64 ? 32 : d == 128 ? 80 : 56;
+    static constexpr int consumer_registers = d == 64 ? 160 : d == 128 ? 144 : 224;
+    static constexpr int Br = 64 * groups;
+    static constexpr int Bc = d == 64 ? 128 : 64;
+    static constexpr bool turns = d <= 128;        // at d = 256 exponentials take a small part of the time
+    static constexpr int depth = d == 64 ? 4 : 2;  // slots of K and V: stages of the pipeline
+    static constexpr int Q_slots = d <= 128 ? 2 : 1;
+    static constexpr int O_panels = 1;  // panels that a warp stores at a time; a second one has no room
+};
+
+struct alignas(16) TileIndex {
+    int batch, head, tile;
+};
+
+/// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
+template <class T, int d>
+struct Shared {
+    alignas(1024) T Q[Tile<d>::Q_slots][Tile<d>::groups][d / 64][64][64];
+    alignas(1024) T K[Tile<d>::depth][d / 64][Tile<d>::Bc][64];  // tile k of the block is in slot k % depth
+    alignas(1024) T V[Tile<d>::depth][d / 64][Tile<d>::Bc][64];
+    alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // rows that a warp is about to store
+    std::uint32_t dropped[Tile<d>::depth][Tile<d>::Br * Tile<d>::Bc / 1024][32];  // with V: see draw()
+    TileIndex tile[Tile<d>::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
+    Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
+    Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
+    Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
+};
+
+struct Maps {
+    TensorMap Q, K, V, O;
+};
+
+/// The order in which blocks take the query tiles of all heads: without a mask head by head; with one the
+/// longest first, of `section` heads together, whose K and V fit in the L2 cache.
+struct TileOrder {
+    int Tr, heads, section, total;  // heads = B H, total = Tr heads
+    unsigned* taken;                // not counting each block's first; 0 before and after a launch
+
+    /// The n-th of them
+    template <bool causal>
+    __device__ TileIndex at(const Problem& p, int n) const {
+        int i = n % Tr, head = n / Tr;
+        if constexpr (causal) {
+            const int first = n / (section * Tr) * section, r = n % (section * Tr);
+            const int together = min(section, heads - first);
+            i = Tr - 1 - r / together;
+            head = first + r % together;
+        }
+        return {head / p.H, head % p.H, i};
+    }
+};
+
+/// Turns the scores S (64, Bc) of a warpgroup with key tile j into exponents S scale - m, with -inf where
+/// masked. Lanes hold rows g and g + 8 of their warp's 16.
+template <int d, int Bc = Tile<d>::Bc>
+__device__ void shift(const Problem& p, int first_row, int j, bool masked, float (&S)[Bc / 2],
+                      const float (&m)[2]) {
+    const float scale = p.scale * log2_e;  // exponents and m are in base 2
+#pragma unroll
+    for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[row_of(c)];
+    if (masked) {
+        const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        int end[2];  // the first of this lane's columns that the row does not see
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = first_row + 16 * warp + g + 8 * r;
+            end[r] = min(p.Nk, p.causal ? row + p.Nk - p.Nq + 1 : p.Nk) - j * Bc - 2 * t;
+        }
+#pragma unroll
+        for (int c = 0; c < Bc / 2; ++c) {
+            if (column_of(c) >= end[row_of(c)]) S[c] = -inf;
+        }
+    }
+}
+
+/// The largest exponent of row g + 8 r in this lane.
+template <int n>
+__device__ float lane_max(const float (&S)[n], int r) {
+    float row_max = -inf;
+#pragma unroll
+    for (int c = 2 * r; c < n; c += 4) row_max = fmaxf(row_max, fmaxf(S[c], S[c + 1]));
+    return row_max;
+}
+
+/// max(0, the largest exponent in this lane).
+template <int n>
+__device__ float positive_max(const float (&S)[n]) {
+    float row_max[2] = {};
+#pragma unroll
+    for (int c = 0; c < n; c += 2) row_max[row_of(c)] = max3(row_max[row_of(c)], S[c], S[c + 1]);
+    return fmaxf(row_max[0], row_max[1]);
+}
+
+/// Raises m to the maximum of its row, and rescales S and l to it; the caller multiplies O by alpha. The
+/// first tile sets m, even to less than 0.
+template <int n>
+__device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)[2], float (&l)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float rise = lane_max(S, r);
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 1));
+        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 2));
+        rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key so far: m stays 0
+        alpha[r] = first ? 0.0f : fast_exp2(-rise);
+        m[r] += rise;
+        l[r] *= alpha[r];
+#pragma unroll
+        for (int c = 0; c < n; ++c) {
+            if (row_of(c) == r) S[c] -= rise;
+        }
+    }
+}
+
+/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is complete after a wait.
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void score(const T (&Q)[d / 64][64][64], const T (&K)[d / 64][Bc][64], float (&S)[Bc / 2]) {
+    const Descriptor q = matrix_descriptor(Q), k = matrix_descriptor(K);
+    wgmma_fence();
+#pragma unroll
+    for (int c = 0; c < d; c += 16) {
+        wgmma<T, Bc, false>(S, q.column<64>(c), k.column<Bc>(c), c > 0);
+    }
+    wgmma_commit();
+}
+
+/// Starts O += P V.
+template <class T, int d, int Bc = Tile<d>::Bc>
+__device__ void add_product(const std::uint32_t (&P)[Bc / 4], const T (&V)[d / 64][Bc][64],
+                            float (&O)[d / 2]) {
+    const Descriptor v = matrix_descriptor(V, Bc);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < Bc; k += 16) wgmma<T, d, true>(O, &P[k / 4], v.row(k), true);
+    wgmma_commit();
+}
+
+/// S becomes P = exp(S - m), l += rowsum(P) over this lane's columns.
+template <int n>
+__device__ void exponentiate(float (&S)[n], float (&l)[2]) {
+#pragma unroll
+    for (int c = 0; c < n; ++c) {
+        S[c] = fast_exp2(S[c]);
+        l[row_of(c)] += S[c];
+    }
+}
+
+/// P as the A operand of P V: a lane's accumulators of S are its elements of that operand.
+template <class T, int n>
+__device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 2]) {
+#pragma unroll
+    for (int c = 0; c < n / 2; ++c) P[c] = pack<T>(S[2 * c], S[2 * c + 1]);
+}
+
+/// Philox4x32-10: turns a counter into four random words. The halves of the key are x and y.
+__device__ void philox(std::uint32_t (&c)[4], std::uint32_t x, std::uint32_t y) {
+#pragma unroll
+    for (int round = 0; round < 10; ++round, x += 0x9E3779B9, y += 0xBB67AE85) {  // the key changes, too
+        const std::uint64_t even = 0xD2511F53ull * c[0], odd = 0xCD9E8D57ull * c[2];
+        c[0] = std::uint32_t(odd >> 32) ^ c[1] ^ x, c[1] = std::uint32_t(odd);
+        c[2] = std::uint32_t(even >> 32) ^ c[3] ^ y, c[3] = std::uint32_t(even);
+    }
+}
+
+/// Writes the mask of a tile of P, a bit for each element, set if it is dropped. For 16 rows and 64 keys a
+/// lane serves the same lane of a consumer warp: 32 elements, which have two counters, and a byte each.
+template <int d, int words, int Br = Tile<d>::Br, int Bc = Tile<d>::Bc>
+__device__ void draw(const Problem& p, int x, int y, TileIndex tile, int j, std::uint32_t (&to)[words][32]) {
+    const std::uint32_t lane = threadIdx.x % 32, h = uniform(tile.head), b = uniform(tile.batch);
+    const std::uint32_t rest = (256 - p.dropout.kept) * 0x01010101u;  // in each byte
+#pragma unroll 1
+    for (int n = threadIdx.x / 32 % Tile<d>::drawers; n < words; n += Tile<d>::drawers) {
+        const std::uint32_t row = tile.tile * Br + n / (Bc / 64) * 16 + lane / 4;
+        const std::uint32_t key = j * Bc + n % (Bc / 64) * 64 + lane % 4 * 2;
+        std::uint32_t random[2][4] = {{key, row, h, b}, {key + 32, row, h, b}}, bits = 0;
+        for (auto& c : random) philox(c, x, y);  // two chains: one goes on while the other waits
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {  // bit 7 - c of each byte: the sum of a random one and rest carries
+            const std::uint32_t r = random[c / 4][c % 4], sum = (r & 0x7f7f7f7f) + (rest & 0x7f7f7f7f);
+            bits |= ((r & rest) | ((r | rest) & sum)) >> c & 0x80808080 >> c;
+        }
+        store(&to[n][lane], bits);
+    }
+}
+
+/// Sets the dropped elements of this warp's P (16, Bc) to 0.
+template <int n>
+__device__ void drop(const std::uint32_t (*dropped)[32], std::uint32_t (&P)[n]) {
+    std::uint32_t bits = 0;
+#pragma unroll
+    for (int c = 0; c < n; ++c) {
+        if (c % 16 == 0) bits = load(&dropped[c / 16][threadIdx.x % 32]);
+        P[c] &= ~mask_of_signs(bits << c / 2 % 8, c % 2);
+    }
+}
+
+/// Writes O / (l kept / 256) of the warp's rows to global memory through its O_tile, panel by panel; and
+/// L = m + log(l), where l is the sum over the four lanes of a row.
+template <class T, int d, int panels = Tile<d>::O_panels>
+__device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h, int first_row,
+                           T (&O_tile)[panels][16][64], const float (&O)[d / 2], const float (&m)[2],
+                           const float (&lane_l)[2]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    float inverse_l[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float l = lane_l[r];
+        l += __shfl_xor_sync(~0u, l, 1);
+        l += __shfl_xor_sync(~0u, l, 2);
+        inverse_l[r] = l == 0.0f ? 0.0f : divide(256.0f, l * p.dropout.kept);
+        const int row = first_row + 16 * warp + lane / 4 + 8 * r;
+        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        if (row < p.Nq && lane % 4 == 0) store(L, (m[r] + log2f(l)) * ln_2);
+    }
+#pragma unroll
+    for (int panel = 0; panel < d / 64; panel += panels) {
+        if (lane == 0) bulk_wait_read<0>();  // the previous store has read the tile
+        __syncwarp();
+#pragma unroll
+        for (int c = 0; c < 64 * panels; c += 16) {
+            std::uint32_t x[4];
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const float* pair = &O[(64 * panel + c) / 2 + 2 * k];
+                x[k] = pack<T>(pair[0] * inverse_l[k % 2], pair[1] * inverse_l[k % 2]);
+            }
+            const int row = a_row(lane), column = c % 64 + a_column(lane);
+            stmatrix(&O_tile[c / 64][row][column ^ row % 8 * 8], x);
+        }
+        fence_proxy_async();
+        __syncwarp();  // the warp's rows of O are complete, whichever lane wrote them
+        if (lane == 0) {
+            bulk_store(&map, O_tile, panel, first_row + 16 * warp, h, b);
+            bulk_commit();
+        }
+    }
+}
+
+template <class T, int d, bool causal>
+__global__ void __launch_bounds__(Tile<d>::threads, 1)
+    attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
+    constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth;
+    constexpr int Q_slots = Tile<d>::Q_slots;
+    auto& shared = aligned_shared_memory<Shared<T, d>>();
+    if (threadIdx.x == 0) {
+        for (int slot = 0; slot < Q_slots; ++slot) {
+            mbarrier_init(&shared.Q_full[slot], 1);
+            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // all threads arrive, since all read `tile`
+        }
+        for (int slot = 0; slot < depth; ++slot) {
+            mbarrier_init(&shared.K_full[slot], 1);
+            mbarrier_init(&shared.V_full[slot], 1 + 32 * Tile<d>::drawers);
+            mbarrier_init(&shared.K_empty[slot], 128 * groups);
+            mbarrier_init(&shared.V_empty[slot], 128 * groups);
+        }
+        mbarrier_fence_init();
+    }
+    __syncthreads();  // the mbarriers are set up
+    // Key tiles that these rows see; if they see none, one that is masked; 0 if there are no rows
+    const auto key_tiles = [&](int first_row, int rows) {
+        const int end = p.causal ? min(p.Nq, first_row + rows) + p.Nk - p.Nq : p.Nk;
+        return first_row >= p.Nq ? 0 : max(1, ceil_div(min(p.Nk, end), Bc));
+    };
+    const int group = uniform(threadIdx.x / 128);
+    if (group < Tile<d>::first) {
+        release_registers<Tile<d>::producer_registers>();
+        if (uniform(threadIdx.x / 32) >= 4 * Tile<d>::first - Tile<d>::drawers) {
+            const int x = uniform(int(p.dropout.seed)), y = uniform(int(p.dropout.seed >> 32));  // its halves
+            for (int k = 0, q = 0;; ++q) {
+                mbarrier_try_wait(&shared.Q_full[q % Q_slots], q / Q_slots);
+                const TileIndex tile = load(&shared.tile[q % Q_slots]);
+                if (tile.batch < 0) return;
+                for (int j = 0, Tc = key_tiles(tile.tile * Br, Br); j < Tc; ++j, ++k) {
+                    mbarrier_try_wait(&shared.V_empty[k % depth], k / depth - 1);  // tile k - depth
+                    draw<d>(p, x, y, tile, j, shared.dropped[k % depth]);
+                    mbarrier_arrive(&shared.V_full[k % depth]);
+                }
+            }
+        }
+        if (threadIdx.x > 0) return;
+        // Query tile q of this block is number n of all, and k key tiles come before its own.
+        for (int k = 0, q = 0, n = blockIdx.x;; ++q) {
+            const int Q_slot = q % Q_slots;
+            mbarrier_try_wait(&shared.Q_empty[Q_slot], q / Q_slots - 1);
+            if (n >= order.total) {
+                store(&shared.tile[Q_slot], TileIndex{-1, 0, 0});
+                mbarrier_arrive(&shared.Q_full[Q_slot]);
+                return;
+            }
+            const TileIndex tile = order.at<causal>(p, n);
+            store(&shared.tile[Q_slot], tile);
+            const int b = tile.batch, h = tile.head, i = tile.tile, h_kv = h / (p.H / p.Hkv),
+                      Tc = key_tiles(i * Br, Br);
+            int own_Tc[groups];
+            for (int g = 0; g < groups; ++g) own_Tc[g] = key_tiles(i * Br + 64 * g, 64);
+            const auto copy = [&](auto& ring, const TensorMap& map, int j, Mbarrier* full, Mbarrier* empty) {
+                const int slot = (k + j) % depth;
+                mbarrier_try_wait(&empty[slot], (k + j) / depth - 1);  // tile k + j - depth has been read
+                mbarrier_expect(&full[slot], sizeof ring[slot]);
+                bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
+                for (int t = 0; t < 128 * groups; ++t) {  // for those that do not see the tile
+                    if (j >= own_Tc[t / 128]) mbarrier_arrive(&empty[slot]);
+                }
+            };
+            mbarrier_expect(&shared.Q_full[Q_slot], sizeof shared.Q[Q_slot]);
+            for (int g = 0; g < groups; ++g) {
+                bulk_load(shared.Q[Q_slot][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full[Q_slot]);
+            }
+#pragma unroll 1
+            for (int j = 0; j < Tc; ++j) {
+                copy(shared.K, maps.K, j, shared.K_full, shared.K_empty);
+                copy(shared.V, maps.V, j, shared.V_full, shared.V_empty);
+            }
+            k += Tc;
+            n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block's request wraps to 0
+        }
+    }
+
+    claim_registers<Tile<d>::consumer_registers>();
+    const int g = group - Tile<d>::first, lane = threadIdx.x % 32;
+    const auto wait_turn = [&] {
+        if (Tile<d>::turns) named_barrier_sync(1 + g, 256);
+    };
+    const auto pass_turn = [&] {  // the next warpgroup's
+        if (Tile<d>::turns) named_barrier_arrive(1 + (g + 1) % groups, 256);
+    };
+    if (g == groups - 1) pass_turn();  // the first turn is warpgroup 0's
+    for (int k = 0, q = 0;; ++q) {
+        const int Q_slot = q % Q_slots;
+        mbarrier_try_wait(&shared.Q_full[Q_slot], q / Q_slots);
+        const TileIndex tile = load(&shared.tile[Q_slot]);
+        if (tile.batch < 0) break;
+        const int b = tile.batch, h = tile.head, i = tile.tile;
+        const int first_row = i * Br + 64 * g, Tc = key_tiles(first_row, 64),
+                  block_Tc = key_tiles(i * Br, Br);
+        const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
+        const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
+            mbarrier_arrive(&empty[(k + j) % depth]);       // each thread, since each reads words of its own
+        };
+        float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
+        std::uint32_t P[Bc / 4];
+        const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
+            const bool masked = (j + 1) * Bc > unmasked;
+            note_tile<Bc>(b, h, first_row, j, masked);
+            shift<d>(p, first_row, j, masked, S, m);
+            const bool above = (j == 0) | (positive_max(S) > threshold);
+            const bool rises = __any_sync(~0u, above);
+            if (rises) rescale(j == 0, S, alpha, m, l);
+            exponentiate(S, l);
+            note_lane_sums(first_row + threadIdx.x / 32 % 4 * 16, m, l);
+            return rises;
+        };
+        const auto start_scores = [&](int j) {
+            mbarrier_try_wait(&shared.K_full[(k + j) % depth], (k + j) / depth);
+            score<T, d>(shared.Q[Q_slot][g], shared.K[(k + j) % depth], S);
+        };
+        const auto start_product = [&](int j) {
+            mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
+            drop(&shared.dropped[(k + j) % depth][(4 * g + threadIdx.x / 32 % 4) * (Bc / 64)], P);
+            add_product<T, d>(P, shared.V[(k + j) % depth], O);
+        };
+        if (Tc == 0) {  // no rows
+            mbarrier_arrive(&shared.Q_empty[Q_slot]);
+            for (int j = 1; j < block_Tc; ++j) wait_turn(), pass_turn();
+            k += block_Tc;
+            continue;
+        }
+        start_scores(0);
+        wgmma_wait<0>(S);
+        release(0, shared.K_empty);
+        softmax(0);
+        convert<T>(S, P);
+#pragma unroll 1
+        for (int j = 1; j < Tc; ++j) {
+            wait_turn();
+            start_scores(j);
+            start_product(j - 1);
+            pass_turn();
+            wgmma_wait<1>(S);
+            release(j, shared.K_empty);
+            const bool rises = softmax(j);  // P V of the previous tile may still run
+            wgmma_wait<0>(O);
+            fence_operand(P);
+            release(j - 1, shared.V_empty);
+            convert<T>(S, P);
+            if (rises) {
+#pragma unroll
+                for (int c = 0; c < d / 2; ++c) O[c] *= alpha[row_of(c)];
+            }
+        }
+        start_product(Tc - 1);
+        // After the last V has arrived: a warpgroup that leaves tiles out waits for none of their phases
+        // itself. With its next Q it must know that all of them are complete, since it waits by parity.
+        mbarrier_arrive(&shared.Q_empty[Q_slot]);
+        for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that only others see
+        wgmma_wait<0>(O);
+        fence_operand(P);
+        release(Tc - 1, shared.V_empty);
+        write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[4 * g + threadIdx.x / 32 % 4], O, m, l);
+        k += block_Tc;
+    }
+    if (lane == 0) bulk_wait_read<0>();
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    const Maps maps = {
+        tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, 64),
+        tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+        tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, Tile<d>::Bc),
+        tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, Tile<d>::O_panels),
+    };
+    const int Tr = ceil_div(p.Nq, Tile<d>::Br), heads = p.B * p.H;
+    const double KV_bytes = 4.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
+    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));
+    const TileOrder order = {Tr, heads, section, Tr * heads, static_cast<unsigned*>(p.workspace)};
+    const dim3 grid(std::min(p.sm_count, order.total));
+    const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;
+    launch(kernel, grid, Tile<d>::threads, sizeof(Shared<T, d>), p, maps, order);
+}
+
+std::size_t counter_bytes(const Shape&, int) {
+    return sizeof(unsigned);
+}
+
+using Dims = HeadDims<64, 128, 256>;
+LADDER_STAGE(forward, Dims, .number = 99, .name = "hopper_dropout", .parent = 36,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 2},
+                                     {128, 64, 2}),
+             .change = "other warps draw a bit per element, and P loses its elements during the next scores",
+             .shows_in = "dropout", .takes = {Feature::dropout}, .workspace_bytes = counter_bytes,
+             .counter_bytes = counter_bytes);
+
+}  // namespace
