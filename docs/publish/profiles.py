@@ -102,7 +102,8 @@ def profile_block(sources, page, _):
 @block("alone")
 def alone(sources, _, words):
     """ "alone 70 h200-fp8-peers h200-fp8-peers-2k": the last kernel of that stage without those before it, which the
-    timing of a whole call has too, next to the last peer of these recordings, which has none"""
+    timing of a whole call has too, next to the first peer of these recordings, which has none. They have a problem that
+    is profiled."""
     stage = sources.stage(numbers(words[:1])[0])
     results = [sources.need(file) for file in words[1:]]
     profiled = {key_of(row): row for profile in sources.profiles[::-1] for row in profile.rows

@@ -13,7 +13,7 @@ from whole_kernel import kernel_text
 
 # The GPU that the pages speak of. Recordings of others stand beside its own.
 SHOWN_GPU = "NVIDIA H200"
-# Profiles. A lesson shows the first that has its stage; further ones have it on other problems.
+# Profiles. A stage has the first that shows its change, or else the first that has it at all.
 PROFILES = ("h200", "h100", "h100-backward", "h200-parts", "h200-fp8-long", "h200-fp8-narrow")
 
 
@@ -195,8 +195,10 @@ class Sources:
         return self.profiles[0] if self.profiles else None
 
     def profile_of(self, stage):
-        """The profile that has a stage, of the GPU that the pages speak of if that has it; None if there is none."""
-        return next((each for each in self.profiles if any(row.stage == stage.number for row in each.rows)), None)
+        """The profile that shows a stage's change, of the GPU that the pages speak of if that does; None if none has it."""
+        having = [(each, [row.regime for row in each.rows if row.stage == stage.number]) for each in self.profiles]
+        found = [each for each, regimes in having if stage.shows_in in regimes] + [each for each, some in having if some]
+        return found[0] if found else None
 
     @property
     def profiled_rows(self):
