@@ -12,6 +12,7 @@
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/words.h"
 #include "harness/problem/regimes.h"
+#include "harness/time/fastest.h"
 #include "harness/verify/one_case.h"
 #include "stages/stage.h"
 #include "tests/catch.h"
@@ -133,6 +134,12 @@ TEST_CASE("lab list --for: the recorded times nearest to a problem, and the defa
     REQUIRE(json["nearest_1"].size() >= 2);
     CHECK(json["nearest_1"][0]["speed"] == 1.0);
     CHECK(json["nearest_1"][1]["us"] >= json["nearest_1"][0]["us"]);
+    std::string last;  // of those that are equally fast on the nearest recorded problem
+    for (const auto& row : json["nearest_1"]) {
+        if (row["speed"] >= DefaultStages::equally_fast)
+            last = std::max(last, row["stage"].get<std::string>());
+    }
+    CHECK(json["default on Hopper"] == last);
     for (const char* where : {"default on Hopper", "default elsewhere"})
         CHECK(is_decoding(select_stage(json[where].get<std::string>()).shows_in));
     const auto backward =

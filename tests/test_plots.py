@@ -92,7 +92,9 @@ class RooflineTest(unittest.TestCase):
         self.assertEqual((point["stage"], point["intensity"], round(point["tflops"], 6)),
                          ("04_split_q", 32, 51.2))  # 4 x 1000 x 1000 x 64, 8 MB
         sources, results = Sources(LAB), derived(rows)
-        sources.recorded_on, sources.record = {"NVIDIA H200": results}.get, lambda name, _: {"h200-profile": profile}.get(name)
+        newer = Fields(profile, date="2026-11-23T07:52:00Z", rows=profile.rows[1:])  # of 22 alone
+        sources.recorded_on = {"NVIDIA H200": results}.get
+        sources.record = lambda name, _: {"h200-profile": profile, "h200-parts-profile": newer}.get(name)
         self.assertEqual(len(roofline.roofline(sources)), 1)
         results.ceilings["copy_gbs"] = None
         self.assertEqual(roofline.roofline(sources), [])

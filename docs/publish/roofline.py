@@ -40,14 +40,15 @@ def picture_of(machine, tflops, gbs, shown):
 
 @pictures
 def roofline(sources):
-    """None if a ceiling is missing or no stage is left."""
-    profile = max(sources.profiles, key=lambda profile: profile.date, default=None)
-    results = sources.recorded_on(profile.hardware.gpu) if profile else None
-    if not results or None in (results.ceilings.bf16_tflops, results.ceilings.copy_gbs):
-        return []
-    shown = points(sources, results, profile)
-    ceilings = results.ceilings
-    return [picture_of(results.hardware.gpu, ceilings.bf16_tflops, ceilings.copy_gbs, shown)] if shown else []
+    """Of the newest profile that has such stages, on a GPU whose ceilings are known; none if there is none."""
+    for profile in sorted(sources.profiles, key=lambda profile: profile.date, reverse=True):
+        results = sources.recorded_on(profile.hardware.gpu)
+        if not results or None in (results.ceilings.bf16_tflops, results.ceilings.copy_gbs):
+            continue
+        if shown := points(sources, results, profile):
+            ceilings = results.ceilings
+            return [picture_of(results.hardware.gpu, ceilings.bf16_tflops, ceilings.copy_gbs, shown)]
+    return []
 
 
 @block("roofline")

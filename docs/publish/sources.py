@@ -198,7 +198,7 @@ class Sources:
         """The profile that shows a stage's change, of the GPU that the pages speak of if that does; None if none has it."""
         having = [(each, [row.regime for row in each.rows if row.stage == stage.number]) for each in self.profiles]
         found = [each for each, regimes in having if stage.shows_in in regimes] + [each for each, some in having if some]
-        return found[0] if found else None
+        return next(iter(found), None)
 
     @property
     def profiled_rows(self):
