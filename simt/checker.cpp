@@ -194,7 +194,7 @@ void Checker::check_proxy(const Shadow& shadow, const Access& before, const std:
     throw report(
         Report::Kind::missing_fence,
         "{} of {} at {} by thread {} after the write at {} by thread {}, with no fence_proxy_async by "
-        "that thread between them",
+        "either between them",
         now.via == Via::product ? "wgmma" : "bulk copy", describe(shadow, address), now.access.caller(),
         now.thread, before.caller(), clocks_.thread_of(at));
 }

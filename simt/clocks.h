@@ -104,7 +104,7 @@ class Clocks {
         const ClockRef nothing = new Clock;
         nothing->own.resize(2 * threads);
         next_agent_ = static_cast<Agent>(2 * threads);
-        threads_.assign(threads, {1, 0, ended, nothing, {}, {}, {}, {}});
+        threads_.assign(threads, {1, 0, ended, nothing, nothing, {}, {}, {}, {}});
     }
 
     Moment now(int thread) const { return {block_, threads_[thread].epoch, static_cast<Agent>(thread)}; }
@@ -141,15 +141,18 @@ class Clocks {
     /// Two threads for which this is the same know the same of others.
     const Clock* known(int thread) const { return threads_[thread].known.get(); }
 
-    /// A fence.proxy.async: what the thread did before is fit for asynchronous copies and products.
+    /// A fence.proxy.async: asynchronous copies and products may read what the thread did, its own what it
+    /// knew.
     void fence_proxy(int thread) {
         Thread& self = threads_[thread];
+        self.known_at_fence = self.known;
         self.proxy_fences.push_back(self.epoch);
         self.fenced_copies.push_back(self.copies);
         self.epoch += 1;
     }
-    /// Does `thread` know of such a fence of the writer, after its write, or after its wait for its copy?
+    /// Has `thread` fenced what it knew of the write, or does it know that the writer has, after it?
     bool is_fenced(int thread, const Moment& write) const {
+        if (known_by(threads_[thread].known_at_fence, write.agent) >= write.epoch) return true;
         const auto agent = static_cast<Agent>(thread_of(write));
         const Thread& writer = threads_[agent];
         const Epochs& passed = is_copy(write) ? writer.fenced_copies : writer.proxy_fences;
@@ -236,17 +239,18 @@ class Clocks {
 
   private:
     struct Thread {
-        Epoch epoch;          ///< the present one
-        Epoch copies;         ///< that it has waited for
-        std::uint32_t ended;  ///< blocks with lower serial numbers have
-        ClockRef known;       ///< of others; of itself, it knows all
+        Epoch epoch;                     ///< the present one
+        Epoch copies;                    ///< that it has waited for
+        std::uint32_t ended;             ///< blocks with lower serial numbers have
+        ClockRef known, known_at_fence;  ///< of others; of itself, it knows all
         KnownBlocks fenced, told;
         Epochs proxy_fences;   ///< that ended with one
         Epochs fenced_copies;  ///< that it had waited for at each of them
     };
-    static Epoch known_of(const Thread& thread, Agent agent) {
-        return agent < thread.known->own.size() ? thread.known->own[agent] : 0;
+    static Epoch known_by(const ClockRef& clock, Agent agent) {
+        return agent < clock->own.size() ? clock->own[agent] : 0;
     }
+    static Epoch known_of(const Thread& thread, Agent agent) { return known_by(thread.known, agent); }
     Agent copies_of(int thread) const { return static_cast<Agent>(threads_.size() + thread); }
     /// What only the thread itself knew; and its next epoch begins.
     void add_own(int thread, Epochs& to) {

@@ -207,7 +207,8 @@ __device__ __forceinline__ void bulk_wait() {
 }
 
 /// fence.proxy.async: what this thread has written to shared memory is fit for bulk copies and wgmma, once
-/// they come after a barrier that comes after this. Executed by each thread that wrote.
+/// they come after a barrier that comes after this. Executed by each thread that wrote; or, after the
+/// barrier, by each one that reads.
 __device__ __forceinline__ void fence_proxy_async() {
 #ifdef __CUDACC__
     LADDER_PTX("fence.proxy.async.shared::cta;\n" ::: "memory");
@@ -523,7 +524,7 @@ constexpr bool is_wgmma_width = N == 64 || N == 80 || N == 128 || N == 256;
 
 /// wgmma.mma_async.m64nNk16 with A and B in shared memory, by their descriptors: D = A B, and if `add` D +
 /// A B. A has rows that lie together; B is N rows of 16 that lie together (K), or transposed 16 rows of N
-/// (V). The memory was brought by bulk loads, or written before a fence_proxy_async and a barrier.
+/// (V). The memory was brought by bulk loads, or written by threads and fenced (fence_proxy_async).
 template <class T, int columns, bool B_transposed>
 __device__ __forceinline__ void wgmma(float (&D)[columns / 2], Descriptor A, Descriptor B,
                                       bool add LADDER_SITE) {

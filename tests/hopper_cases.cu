@@ -53,9 +53,10 @@ __global__ void hopper_kernel(const __grid_constant__ Maps maps) {
     for (float& x : O) x = 0.0f;
     for (int j = 0; j < 2; ++j) {
         if (wrong != Wrong::no_wait_for_load) mbarrier_try_wait(&shared.there, j);
-        if (wrong == Wrong::generic_operand && j == 0) {
+        if ((wrong == Wrong::nothing || wrong == Wrong::generic_operand) && j == 1) {
             if (thread < 64) store(&shared.K[thread][0], load(&shared.K[thread][0]));
             named_barrier_sync(3, 128);
+            if (wrong == Wrong::nothing) fence_proxy_async();  // by those that read
         }
         if (wrong == Wrong::copied_operand && j == 0) {
             if (thread < 64) copy_async(&shared.K[thread][0], static_cast<const fp16*>(nullptr), false);

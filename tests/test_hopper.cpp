@@ -71,8 +71,8 @@ TEST_CASE("hopper: loads, products and stores give what a plain formula says, wh
             CHECK(counted.wgmma == 2 * 2 * 4);
             CHECK(counted.wgmma_columns == 64 * 2 * 2 * 4);
             CHECK(counted.stmatrix == 2 * 4 * 4);
-            CHECK(counted.named_barriers == 2 * 2 * 128);
-            CHECK(counted.named_waits == 2 * 2 * 128);
+            CHECK(counted.named_barriers == 5 * 128);
+            CHECK(counted.named_waits == 5 * 128);
             CHECK(counted.registers_moved == 128 * (248 - 24) + 128 * (256 - 248));
             CHECK(counted.bypassed_bytes == 0);
             if (first.launches == 0) first = counted;

@@ -2171,23 +2171,26 @@ def shared_prefix(f):
            "request's own keys.")
 
 
-@figure("83-tiles", "A tile of the pass over the prefix: 16 rows whose keys the warps divide, and 64 rows, 16 per warp")
-def prefix_tiles(f):
-    left, key, row, keys = 96, 60, 30, 64
-    f.text(left + 2 * key, 14, f"{keys} keys of a tile", "faint", SMALL, "middle")
-    f.text(0, 36, "82: 16 rows", bold=True)
-    for warp, color in enumerate(WARPS):
-        f.cell(left + key * warp, 22, key, row, f"warp {warp}", color, 0.35, size=SMALL, line="grid")
-    f.text(left + 4 * key + 10, 41, "merge", size=SMALL)
-    f.text(0, 88, "83: 64 rows", bold=True)
-    for warp, color in enumerate(WARPS):
-        f.cell(left, 74 + row * warp, 4 * key, row, f"warp {warp}: rows {16 * warp} to {16 * warp + 15}", color, 0.35, size=SMALL,
+@figure("83-line", "The line of key tiles: those of the prefix for the rows of all requests, then own keys; and equal "
+           "shares of four blocks")
+def line_of_key_tiles(f):
+    cell, prefix, own = 23, 6, (2, 1, 3, 2)  # a key tile; key tiles of the prefix, and of the requests' own keys
+    f.text(prefix * cell, 14, "prefix: two query tiles, 128 rows each", "faint", SMALL, "middle")
+    f.text((2 * prefix + 4) * cell, 14, "own keys of 4 requests", "faint", SMALL, "middle")
+    x = 0
+    for n, count in enumerate((prefix, prefix, *own)):
+        color = "text" if n < 2 else WARPS[n - 2]
+        for _ in range(count):
+            f.box(x, 22, cell, 30, color, 0.12 if n < 2 else 0.4, line="grid")
+            x += cell
+        f.box(x - count * cell, 22, count * cell, 30, None, line="text")
+    share = x / 4
+    for block in range(4):
+        f.cell(share * block, 64, share, 24, f"block {block}: 5 key tiles", "shared", 0.12 + 0.08 * (block % 2), size=SMALL,
                line="grid")
-    f.box(left, 22, 4 * key, row, None, line="text")
-    f.box(left, 74, 4 * key, 4 * row, None, line="text")
-    f.note(216, "Scores of one key tile. In both pictures the block reads the same 32 KB of K and V (d = 128). Above, "
-           "each warp computes 16 of the keys, and the m, l and O of the warps are merged after the last tile. Below, "
-           "each warp computes all keys for 16 rows of its own, without a merge.")
+    f.note(112, "Block 1 computes the last key tile of the first query tile and four of the second: each of both is a part. "
+           "Block 2 ends the second query tile and goes on with a request's own keys. The second kernel merges, for each "
+           "row, the parts of the prefix and of its own keys.")
 
 
 @figure("84-band", "Scores of eight key tiles and the band around phi: m is phi until a score leaves the band")

@@ -292,7 +292,7 @@ std::vector<Case> prefix_corners(int d, const Tiling& t) {
     for (const int prefix : {1, t.Bc - 1, t.Bc, t.Bc + 1, 3 * t.Bc}) {
         for (const auto& [B, Nq] : {std::pair{9, 1}, {3, 5}, {2, t.Br + 1}}) {
             Case& c = cases.emplace_back();
-            c.shape = {.B = B, .H = 4, .Hkv = 2, .Nq = Nq, .Nk = 6 * t.Bc, .d = d};
+            c.shape = {.B = B, .H = 4, .Hkv = 2, .Nq = Nq, .Nk = 5 * t.Bc + std::max(t.Bc, t.Br + 1), .d = d};
             c.causal = Nq > 1;
             c.features = {.lengths = fmt::format("{},{}", prefix + Nq - 1, prefix + Nq + 2 * t.Bc),
                           .page_size = prefix % t.Bc == 0 ? 16 : 1,
