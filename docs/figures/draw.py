@@ -2174,7 +2174,7 @@ def shared_prefix(f):
 @figure("83-line", "The line of key tiles: those of the prefix for the rows of all requests, then own keys; and equal "
            "shares of four blocks")
 def line_of_key_tiles(f):
-    cell, prefix, own = 23, 6, (2, 1, 3, 2)  # a key tile; key tiles of the prefix, and of the requests' own keys
+    cell, prefix, own = 20, 6, (2, 1, 3, 2)  # a key tile; key tiles of the prefix, and of the requests' own keys
     f.text(prefix * cell, 14, "prefix: two query tiles, 128 rows each", "faint", SMALL, "middle")
     f.text((2 * prefix + 4) * cell, 14, "own keys of 4 requests", "faint", SMALL, "middle")
     x = 0
@@ -2186,10 +2186,10 @@ def line_of_key_tiles(f):
         f.box(x - count * cell, 22, count * cell, 30, None, line="text")
     share = x / 4
     for block in range(4):
-        f.cell(share * block, 64, share, 24, f"block {block}: 5 key tiles", "shared", 0.12 + 0.08 * (block % 2), size=SMALL,
+        f.cell(share * block, 64, share, 24, f"block {block}: 5 tiles", "shared", 0.12 + 0.08 * (block % 2), size=SMALL,
                line="grid")
     f.note(112, "Block 1 computes the last key tile of the first query tile and four of the second: each of both is a part. "
-           "Block 2 ends the second query tile and goes on with a request's own keys. The second kernel merges, for each "
+           "Block 2 ends the second query tile and goes on with the own keys of two requests. The second kernel merges, for each "
            "row, the parts of the prefix and of its own keys.")
 
 

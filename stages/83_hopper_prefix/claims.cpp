@@ -50,21 +50,31 @@ std::vector<Rows> tiles_of_queries(const Counted& p) {
     return tiles;
 }
 
-/// What the blocks take of them: even shares of all key tiles.
-std::vector<Piece> pieces_of(const std::vector<Rows>& tiles, int places) {
+/// The blocks of the first launch: as many for one query tile as for another, where nearly all SMs have one
+int blocks_of(const Counted& p) {
+    const int tiles = p.shape.B * p.shape.Hkv * ((p.group() * p.shape.Nq + Br - 1) / Br);
+    const int even = tiles * std::min((p.shape.Nk + Bc - 1) / Bc, p.sm_count / tiles);
+    return p.features.prefix == 0 && 8 * even >= 7 * p.sm_count ? even : p.sm_count;
+}
+
+/// What the blocks take of them: even shares of all key tiles, and two more places for each query tile where
+/// shares are long.
+std::vector<Piece> pieces_of(const std::vector<Rows>& tiles, int grid) {
     Count total = 0;
     for (const Rows& tile : tiles) total += tile.Tc;
-    const Count blocks = std::min<Count>(places, total);
+    const Count blocks = std::min<Count>(grid, total);
+    const int start = total < 16 * blocks ? 0 : 2;
+    total += start * tiles.size();
     std::vector<Piece> pieces;
     Count t = 0, block = 0;
     for (int n = 0; n < static_cast<int>(tiles.size()); ++n) {
-        for (int begin = 0; begin < tiles[n].Tc;) {
+        for (int place = -start; place < tiles[n].Tc;) {
             while (total * (block + 1) / blocks <= t) ++block;
             const int left = static_cast<int>(total * (block + 1) / blocks - t);
-            const int end = std::min(tiles[n].Tc, begin + left);
-            pieces.push_back({n, begin, end});
-            t += end - begin;
-            begin = end;
+            const int end = std::min(tiles[n].Tc, place + left);
+            if (end > 0) pieces.push_back({n, std::max(0, place), end});
+            t += end - place;
+            place = end;
         }
     }
     return pieces;
@@ -74,7 +84,7 @@ void claim(Claims& c) {
     const Counted& p = c.p;
     const bool has_prefix = p.features.prefix > 0;
     std::vector<Rows> tiles = tiles_of_queries(p);
-    const std::vector<Piece> pieces = pieces_of(tiles, p.sm_count);
+    const std::vector<Piece> pieces = pieces_of(tiles, blocks_of(p));
     for (const Piece& piece : pieces) ++tiles[piece.query_tile].parts;
     Count computed = 0, copied = 0, groups = 0, part_rows = 0;
     for (const Piece& piece : pieces) {
@@ -102,7 +112,7 @@ void claim(Claims& c) {
     }
     c.is("launches", 2);
     c.is("early_launches", 1);
-    c.is("blocks", p.sm_count + (p.rows() + 3) / 4);
+    c.is("blocks", blocks_of(p) + (p.rows() + 3) / 4);
     c.is("tiles", computed);
     c.is("wgmma", computed * (p.d() / 16 + Bc / 16));
     c.is("wgmma_columns", computed * (p.d() / 16 * Bc + Bc / 16 * p.d()));

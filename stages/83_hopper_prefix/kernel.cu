@@ -73,18 +73,21 @@ struct QueryTile {
 };
 
 /// All query tiles in one line: first those of the prefix, whose rows are those of all requests, and then
-/// request by request those of their own keys; each head by head. A query tile has a place for each of its
-/// key tiles. Each block takes an equal share of the places.
+/// request by request those of their own keys; each head by head. Each has `start` places, for what it costs
+/// a block to begin and end with one, and then a place for each key tile. Each block takes an equal share.
 template <int d>
 struct Line {
     static constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
-    int Tr, prefix_Tr;  // query tiles of a head: of a request's own keys, of the prefix
-    int total, blocks;  // all places, and the blocks that take some of them
+    int start = 0, Tr, prefix_Tr;  // query tiles of a head: of a request's own keys, of the prefix
+    int total, blocks;             // all places, and the blocks that take some of them
 
     __device__ Line(const Problem& p, int most_blocks)
         : Tr(ceil_div(PackedRow::count(p), Br)), prefix_Tr(ceil_div(p.B * PackedRow::count(p), Br)) {
         total = before(p, p.B + 1);
         blocks = min(most_blocks, total);
+        if (total < 16 * blocks) return;  // short shares end where query tiles do
+        start = 2;
+        total = before(p, p.B + 1);
     }
     /// The first place of a block's share: total block / blocks. Blocks beyond have none.
     __device__ int share(int block) const {
@@ -104,7 +107,8 @@ struct Line {
     }
     /// Its places in the line
     __device__ int places(const Problem& p, int n) const {
-        return p.Hkv * (n == 0 ? prefix_Tr : Tr) * key_tiles(p, n);
+        const int Tc = key_tiles(p, n);
+        return Tc == 0 ? 0 : p.Hkv * (n == 0 ? prefix_Tr : Tr) * (start + Tc);
     }
     /// The places of all lists before the n-th. A lane counts those of one at a time.
     __device__ int before(const Problem& p, int n) const {
@@ -125,7 +129,7 @@ struct Line {
                 first + own,
                 keys(p, n),
                 Tc,
-                begin + r * Tc,
+                begin + r * (start + Tc) + start,
                 n == 0};
     }
     /// The query tile that place t of the line belongs to
@@ -143,7 +147,7 @@ struct Line {
             if (later != 0) {
                 const int n = __ffs(later) - 1, list = first + n;
                 begin = __shfl_sync(~0u, end - own, n);
-                return tile(p, list, begin, (t - begin) / key_tiles(p, list));
+                return tile(p, list, begin, (t - begin) / (start + key_tiles(p, list)));
             }
             begin = __shfl_sync(~0u, end, 31);
         }
@@ -378,7 +382,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1) attention(const Problem p
             mbarrier_init(&shared.V_empty[slot], groups);
         }
         for (int slot = 0; slot < works; ++slot) {
-            mbarrier_init(&shared.work_full[slot], 1);
+            mbarrier_init(&shared.work_full[slot], 128);
             mbarrier_init(&shared.work_empty[slot], 128 * groups);
         }
         mbarrier_fence_init();
@@ -394,8 +398,10 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1) attention(const Problem p
         for (int n = 0;; ++n) {
             QueryTile tile;
             Work work;
-            if (t < end) {
+            for (; work.h_kv < 0 && t < end; t = tile.begin + tile.Tc) {
                 tile = line.find(p, t);
+                const int first = max(0, t - tile.begin), last = min(tile.Tc, end - tile.begin);
+                if (first >= last) continue;  // only its start is in this share
                 const Parts parts(p, gridDim.x, line, tile);
                 const bool masked = p.causal && !tile.is_prefix;
                 work = {tile.h_kv,
@@ -403,16 +409,14 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1) attention(const Problem p
                         tile.end_row,
                         tile.Nk,
                         masked ? tile.Nk - p.Nq + 1 - tile.request * p.Nq : tile.Nk,
-                        t - tile.begin,
-                        min(tile.Tc, end - tile.begin),
+                        first,
+                        last,
                         parts.splits == 1 && p.prefix == 0 ? -1 : parts.row(block - parts.block, 0)};
-                t = tile.begin + tile.Tc;
             }
             mbarrier_try_wait(&shared.work_empty[n % works], n / works - 1);
-            if (threadIdx.x == 0) {
-                store(&shared.work[n % works], work);
-                mbarrier_arrive(&shared.work_full[n % works]);
-            }
+            if (threadIdx.x == 0) store(&shared.work[n % works], work);
+            mbarrier_arrive(
+                &shared.work_full[n % works]);  // all threads: none is left waiting for an old phase
             if (work.h_kv < 0) break;
             const int Tc = work.key_tiles(p, Bc, work.first_row, Br);
             // Where a thread's row of a key tile begins: its page is looked up while the tile before is
@@ -590,11 +594,20 @@ __global__ void __launch_bounds__(merge_threads) merge(const Problem p, int most
     if (lane == 0) store(p.L + (std::int64_t{b} * p.H + h) * p.Nq + i, (m + log2f(l)) * ln_2);
 }
 
+/// One block for each SM. Without a prefix, as many blocks for one query tile as for another, where they are
+/// nearly as many as SMs: then all parts of a query tile are equally long, or it has only one.
+int block_count(const Problem& p) {
+    const int tiles = p.B * p.Hkv * ceil_div(PackedRow::count(p), Tile<128>::Br);
+    const int Tc = ceil_div(p.Nk, Tile<128>::Bc), even = tiles * min(Tc, p.sm_count / tiles);
+    return p.prefix == 0 && 8 * even >= 7 * p.sm_count ? even : p.sm_count;
+}
+
 template <class T, int d>
 void forward(const Problem& p) {
-    launch(attention<T, d>, dim3(p.sm_count), Tile<d>::threads, sizeof(Shared<T, d>), p);
-    const dim3 blocks(ceil_div(p.B * p.H * p.Nq, merge_threads / 32));
-    launch<Start::early>(merge<T, d>, blocks, merge_threads, 0, p, p.sm_count);
+    const int blocks = block_count(p);
+    launch(attention<T, d>, dim3(blocks), Tile<d>::threads, sizeof(Shared<T, d>), p);
+    const dim3 merge_blocks(ceil_div(p.B * p.H * p.Nq, merge_threads / 32));
+    launch<Start::early>(merge<T, d>, merge_blocks, merge_threads, 0, p, blocks);
 }
 
 std::size_t workspace_bytes(const Shape& s, int sm_count) {
