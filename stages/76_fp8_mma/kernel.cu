@@ -26,7 +26,7 @@ struct Tile {
     static constexpr int Br = 64 * groups;
     static constexpr int Bc = 128;
     static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
-    static constexpr int Q_slots = d <= 128 ? 2 : 1;
+    static constexpr int Q_slots = 1;  // with its next Q, a warpgroup knows that all have read the last tiles
     static constexpr int O_panels = d == 64 ? 1 : 2;  // panels that a warp stores at a time
 };
 
