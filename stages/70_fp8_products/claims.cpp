@@ -8,13 +8,14 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const Count groups = warpgroups(p), blocks = fp8_heads(p) * fp8_blocks(p),
+    const int Bc = fp8_Bc(p);
+    const Count groups = fp8_warpgroups(p), blocks = fp8_heads(p) * fp8_blocks(p),
                 with_rows = fp8_blocks_with_rows(p);
-    const auto parents = query_tiles(p, true), tiles = query_tiles(p, true, groups, fp8_Bc);
+    const auto parents = query_tiles(p, true), tiles = query_tiles(p, true, groups, Bc);
     const Count computed = group_tiles(tiles), multiplying = persistent_blocks(tiles, p);
     const Count rows = sum_of_groups(tiles, [](auto& group) { return group.rows; });
     const Count O_bytes = 4 * writing_groups(tiles) * 16 * p.d() * 2;
-    const Count loaded = fp8_loaded_bytes(tiles, groups, p);
+    const Count loaded = fp8_loaded_bytes(tiles, groups, Bc, p);
     c.parent_is("launches", 1);
     c.is("launches", 3);
     c.is("blocks", 2 * blocks + multiplying);
@@ -24,9 +25,9 @@ void claim(Claims& c) {
     c.is("global_store_bytes", output_bytes(p) + fp8_bytes(p) + 4 * (blocks + fp8_heads(p)));
     c.is("divides", rows * in_a_quad + 256 * with_rows + fp8_heads(p));
     c.parent_is("wgmma", group_tiles(parents) * (p.d() + hopper_Bc(p)) / 16);
-    c.is("wgmma", computed * (p.d() + fp8_Bc) / 32);
-    c.is("wgmma_columns", computed * p.d() * fp8_Bc / 16);
-    c.is("exponentials", computed * 64 * fp8_Bc);
+    c.is("wgmma", computed * (p.d() + Bc) / 32);
+    c.is("wgmma_columns", computed * p.d() * Bc / 16);
+    c.is("exponentials", computed * 64 * Bc);
     c.is("bulk_bytes", loaded + O_bytes);
     c.is("shared_tile_bytes", loaded + 2 * O_bytes);
     std::vector<std::string_view> may_move{"launches",
@@ -49,9 +50,11 @@ void claim(Claims& c) {
                                            "exponentials_beside_own_products",
                                            "mbarrier_stalls",
                                            "named_stalls"};
-    if (hopper_Bc(p) != fp8_Bc)  // d = 256: tiles have twice the keys
+    if (hopper_Bc(p) != Bc)  // d = 256: tiles have twice the keys; d = 128: half, and a third warpgroup
         may_move.insert(may_move.end(), {"tiles", "masked_tiles", "votes", "bulk_loads", "mbarrier_arrivals",
                                          "mbarrier_waits", "named_barriers", "named_waits"});
+    if (warpgroups(p) != groups)
+        may_move.insert(may_move.end(), {"warp_syncs", "atomics", "stmatrix", "bulk_stores"});
     c.only_moves(may_move);
 }
 

@@ -9,9 +9,9 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const Count KV_heads = p.B() * p.shape.Hkv, V_blocks = KV_heads * ((p.Nk() + fp8_Bc - 1) / fp8_Bc),
+    const Count KV_heads = p.B() * p.shape.Hkv, V_blocks = KV_heads * ((p.Nk() + fp8_rows - 1) / fp8_rows),
                 with_rows = fp8_blocks_with_rows(p), all_blocks = fp8_heads(p) * fp8_blocks(p);
-    const auto tiles = query_tiles(p, true, 2, fp8_Bc);
+    const auto tiles = query_tiles(p, true, 2, fp8_rows);
     const Count multiplying = persistent_blocks(tiles, p);
     const Count rows = sum_of_groups(tiles, [](auto& group) { return group.rows; });
     c.parent_is("blocks", 2 * all_blocks + multiplying);
@@ -21,7 +21,7 @@ void claim(Claims& c) {
     c.is("global_store_bytes", output_bytes(p) + fp8_bytes(p) + 4 * (V_blocks + with_rows));
     // Rows of Q and K, and the maxima of their blocks, which each block read; instead a thread that
     // multiplies reads a scale for each key tile, and one less for each query tile.
-    const auto blocks = [](Count N) { return (N + fp8_Bc - 1) / fp8_Bc; };
+    const auto blocks = [](Count N) { return (N + fp8_rows - 1) / fp8_rows; };
     const Count read_again =
         2 * p.d() * (p.heads() * p.Nq() + KV_heads * p.Nk()) +
         4 * (p.heads() * blocks(p.Nq()) * blocks(p.Nq()) + KV_heads * blocks(p.Nk()) * blocks(p.Nk()));

@@ -9,10 +9,10 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const auto blocks = [](Count N) { return (N + fp8_Bc - 1) / fp8_Bc; };
+    const auto blocks = [](Count N) { return (N + fp8_rows - 1) / fp8_rows; };
     const Count rotating = p.heads() * blocks(p.Nq()) + p.B() * p.shape.Hkv * blocks(p.Nk());
     const Count exchanges = p.d() == 64 ? 2 : 3;  // of 8 elements with lanes 1, 2, (4) away
-    c.is("shuffles", c.parent.counters.shuffles + rotating * fp8_Bc * p.d() / 64 * exchanges);
+    c.is("shuffles", c.parent.counters.shuffles + rotating * fp8_rows * p.d() / 64 * exchanges);
     c.only_moves({"shuffles"});
 }
 

@@ -16,6 +16,11 @@ using e4m3x2 = std::uint16_t;  // two elements: what tensor maps and descriptors
 // Sizes of the kernels that quantize.
 constexpr int rows_per_block = 128, threads_per_block = 256;
 
+/// The keys of a head of V in the workspace: whole blocks.
+__host__ __device__ constexpr int padded_keys(int Nk) {
+    return ceil_div(Nk, rows_per_block) * rows_per_block;
+}
+
 /// The constants that depend on d.
 template <int d>
 struct Tile {
@@ -75,7 +80,7 @@ struct TileOrder {
 /// What the workspace holds. `scales` are of the heads of Q, then of K, then of V.
 struct Quantized {
     std::uint8_t *Q, *K;  // (B, H, Nq, d), (B, Hkv, Nk, d)
-    std::uint8_t* V;      // (B, Hkv, Tc, d, Bc): the tiles of keys, transposed
+    std::uint8_t* V;      // (B, Hkv, Tc, d, Bc): the tiles of keys, transposed, up to padded_keys
     float* scales;        // (heads, blocks): an element is its 8-bit number times its scale; V's are equal
     float* largest;       // (B, Hkv, blocks): |element| of each rows_per_block rows of V
     unsigned* taken;      // of TileOrder
@@ -85,7 +90,7 @@ struct Quantized {
         Q = static_cast<std::uint8_t*>(workspace);
         K = Q + Q_heads * s.Nq * s.d;
         V = K + KV_heads * s.Nk * s.d;
-        scales = reinterpret_cast<float*>(V + KV_heads * ceil_div(s.Nk, Tile<64>::Bc) * Tile<64>::Bc * s.d);
+        scales = reinterpret_cast<float*>(V + KV_heads * padded_keys(s.Nk) * s.d);
         largest = scales + heads * blocks_of(s);
         taken = reinterpret_cast<unsigned*>(largest + KV_heads * ceil_div(s.Nk, rows_per_block));
     }
@@ -108,7 +113,7 @@ struct Head {
         const View& X = is_Q ? p.Q : is_V ? p.V : p.K;
         const int N = is_Q ? p.Nq : p.Nk, heads = is_Q ? p.H : p.Hkv;
         if (!is_Q) n -= is_V ? Q_heads + KV_heads : Q_heads;
-        const int room = is_V ? ceil_div(N, Tile<64>::Bc) * Tile<64>::Bc : N;
+        const int room = is_V ? padded_keys(N) : N;
         return {matrix<T>(X, n / heads, n % heads), X.row, N,
                 (is_Q   ? to.Q
                  : is_V ? to.V
@@ -222,10 +227,12 @@ __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, c
         store(&to.scales[number * gridDim.y + first / rows_per_block], divide(largest, largest_e4m3));
     }
     if (head.is_V) {
-        std::uint8_t* tile = head.to + std::int64_t{first} * d;  // (d, Bc)
+        constexpr int Bc = Tile<d>::Bc;
+        std::uint8_t* tiles = head.to + std::int64_t{first} * d;  // (rows_per_block / Bc, d, Bc)
 #pragma unroll
         for (int n = 0; n < d / 64; ++n) {
             const Patch patch = Patch::at<d>(n);
+            const int tile = patch.key / Bc, key = patch.key % Bc;
             std::uint32_t words[2][4];
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
@@ -239,7 +246,7 @@ __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, c
             }
 #pragma unroll
             for (int c = 0; c < 2; ++c) {
-                store(reinterpret_cast<uint4*>(tile + (patch.column + c) * rows_per_block + patch.key),
+                store(reinterpret_cast<uint4*>(tiles + (tile * d + patch.column + c) * Bc + key),
                       uint4{words[c][0], words[c][1], words[c][2], words[c][3]});
             }
         }
@@ -599,7 +606,7 @@ void forward(const Problem& p) {
     launch(find_largest<T, d>, of_V, threads_per_block, shared_bytes, p, to);
     launch(quantize<T, d>, of_all, threads_per_block, shared_bytes, p, to);
     constexpr int Bc = Tile<d>::Bc;
-    const int V_rows = ceil_div(p.Nk, Bc) * d;
+    const int V_rows = padded_keys(p.Nk) / Bc * d;
     const Maps maps = {
         tensor_map<e4m3x2, d / 2>(pairs_view(to.Q, p.H, p.Nq, d), p.B, p.H, p.Nq, 64),
         tensor_map<e4m3x2, d / 2>(pairs_view(to.K, p.Hkv, p.Nk, d), p.B, p.Hkv, p.Nk, Bc),

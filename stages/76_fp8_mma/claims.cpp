@@ -9,19 +9,20 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
-    const Count groups = warpgroups(p);
-    const auto tiles = query_tiles(p, true, groups, fp8_Bc);
+    const int Bc = fp8_Bc(p);
+    const Count groups = fp8_warpgroups(p);
+    const auto tiles = query_tiles(p, true, groups, Bc);
     const Count warp_tiles = 4 * group_tiles(tiles);
     // A product of 16 rows, 8 columns and 32 columns or keys between; of Q a fragment for 32 columns, of K
     // and V one for 16 rows and 32 bytes.
-    const Count ldmatrix = warp_tiles * (p.d() / 32 + fp8_Bc / 16 * p.d() / 32 + p.d() / 16 * fp8_Bc / 32);
-    c.parent_is("wgmma", group_tiles(tiles) * (p.d() + fp8_Bc) / 32);
+    const Count ldmatrix = warp_tiles * (p.d() / 32 + Bc / 16 * p.d() / 32 + p.d() / 16 * Bc / 32);
+    c.parent_is("wgmma", group_tiles(tiles) * (p.d() + Bc) / 32);
     c.is("wgmma", 0);
-    c.is("mma", warp_tiles * (fp8_Bc / 8 * p.d() / 32 + p.d() / 8 * fp8_Bc / 32));
+    c.is("mma", warp_tiles * (Bc / 8 * p.d() / 32 + p.d() / 8 * Bc / 32));
     c.is("ldmatrix", ldmatrix);
     c.is("bank_conflicts", 0);
     c.is("shared_tile_bytes", c.parent.counters.shared_tile_bytes + ldmatrix * 32 * 16);
-    c.is("warp_syncs", c.parent.counters.warp_syncs + warp_tiles * (2 + fp8_Bc / 32));
+    c.is("warp_syncs", c.parent.counters.warp_syncs + warp_tiles * (2 + Bc / 32));
     // For each K and V that is copied one arrival of each warp, not of each warpgroup.
     c.is("mbarrier_arrivals",
          c.parent.counters.mbarrier_arrivals + 2 * copied_tiles(tiles) * groups * (4 - 1));

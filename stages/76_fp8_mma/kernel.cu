@@ -16,17 +16,22 @@ using e4m3x2 = std::uint16_t;  // two elements: what tensor maps and descriptors
 // Sizes of the kernels that quantize.
 constexpr int rows_per_block = 128, threads_per_block = 256;
 
+/// The keys of a head of V in the workspace: whole blocks.
+__host__ __device__ constexpr int padded_keys(int Nk) {
+    return ceil_div(Nk, rows_per_block) * rows_per_block;
+}
+
 /// The constants that depend on d.
 template <int d>
 struct Tile {
-    static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
+    static constexpr int groups = d <= 128 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
     static constexpr int threads = 128 * (1 + groups);
     static constexpr int producer_registers = groups == 3 ? 32 : 24;
     static constexpr int consumer_registers = groups == 3 ? 160 : 240;
     static constexpr int Br = 64 * groups;
-    static constexpr int Bc = 128;
+    static constexpr int Bc = d == 128 ? 64 : 128;  // O, S and P of 128 keys at d = 128: 144 registers of 160
     static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
-    static constexpr int Q_slots = d <= 128 ? 2 : 1;
+    static constexpr int Q_slots = 1;  // with its next Q, a warpgroup knows that all have read the last tiles
     static constexpr int O_panels = d == 64 ? 1 : 2;  // panels that a warp stores at a time
 };
 
@@ -75,7 +80,7 @@ struct TileOrder {
 /// What the workspace holds. `scales` and `largest` are of the heads of Q, then of K, then of V.
 struct Quantized {
     std::uint8_t *Q, *K;  // (B, H, Nq, d), (B, Hkv, Nk, d)
-    std::uint8_t* V;      // (B, Hkv, Tc, d, Bc): the tiles of keys, transposed
+    std::uint8_t* V;      // (B, Hkv, Tc, d, Bc): the tiles of keys, transposed, up to padded_keys
     float* scales;        // (heads): an element is its 8-bit number times its scale
     float* largest;       // (heads, blocks): |element| of each rows_per_block rows
     unsigned* taken;      // of TileOrder
@@ -85,7 +90,7 @@ struct Quantized {
         Q = static_cast<std::uint8_t*>(workspace);
         K = Q + Q_heads * s.Nq * s.d;
         V = K + KV_heads * s.Nk * s.d;
-        scales = reinterpret_cast<float*>(V + KV_heads * ceil_div(s.Nk, Tile<64>::Bc) * Tile<64>::Bc * s.d);
+        scales = reinterpret_cast<float*>(V + KV_heads * padded_keys(s.Nk) * s.d);
         largest = scales + heads;
         taken = reinterpret_cast<unsigned*>(largest + heads * blocks_of(s));
     }
@@ -108,7 +113,7 @@ struct Head {
         const View& X = is_Q ? p.Q : is_V ? p.V : p.K;
         const int N = is_Q ? p.Nq : p.Nk, heads = is_Q ? p.H : p.Hkv;
         if (!is_Q) n -= is_V ? Q_heads + KV_heads : Q_heads;
-        const int room = is_V ? ceil_div(N, Tile<64>::Bc) * Tile<64>::Bc : N;
+        const int room = is_V ? padded_keys(N) : N;
         return {matrix<T>(X, n / heads, n % heads), X.row, N,
                 (is_Q   ? to.Q
                  : is_V ? to.V
@@ -212,10 +217,12 @@ __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, c
     const float inverse = divide(largest_e4m3, largest);
     if (first == 0 && threadIdx.x == 0) store(&to.scales[number], divide(largest, largest_e4m3));
     if (head.is_V) {
-        std::uint8_t* tile = head.to + std::int64_t{first} * d;  // (d, Bc)
+        constexpr int Bc = Tile<d>::Bc;
+        std::uint8_t* tiles = head.to + std::int64_t{first} * d;  // (rows_per_block / Bc, d, Bc)
 #pragma unroll
         for (int n = 0; n < d / 64; ++n) {
             const Patch patch = Patch::at<d>(n);
+            const int tile = patch.key / Bc, key = patch.key % Bc;
             std::uint32_t words[2][4];
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
@@ -229,7 +236,7 @@ __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, c
             }
 #pragma unroll
             for (int c = 0; c < 2; ++c) {
-                store(reinterpret_cast<uint4*>(tile + (patch.column + c) * rows_per_block + patch.key),
+                store(reinterpret_cast<uint4*>(tiles + (tile * d + patch.column + c) * Bc + key),
                       uint4{words[c][0], words[c][1], words[c][2], words[c][3]});
             }
         }
@@ -560,7 +567,7 @@ void forward(const Problem& p) {
     launch(find_largest<T, d>, blocks, threads_per_block, shared_bytes, p, to);
     launch(quantize<T, d>, blocks, threads_per_block, shared_bytes, p, to);
     constexpr int Bc = Tile<d>::Bc;
-    const int V_rows = ceil_div(p.Nk, Bc) * d;
+    const int V_rows = padded_keys(p.Nk) / Bc * d;
     const Maps maps = {
         tensor_map<e4m3x2, d / 2>(pairs_view(to.Q, p.H, p.Nq, d), p.B, p.H, p.Nq, 64),
         tensor_map<e4m3x2, d / 2>(pairs_view(to.K, p.Hkv, p.Nk, d), p.B, p.Hkv, p.Nk, Bc),
@@ -587,7 +594,7 @@ std::size_t counter_bytes(const Shape&, int) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 76, .name = "fp8_mma", .parent = 70,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 4},
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
                                      {128, 128, 2}),
              .change = "mma.sync instead of wgmma: the same e4m3 numbers, in sums that keep all bits of fp32",
              .shows_in = "long", .products = Products::of_8_promoted, .workspace_bytes = workspace_bytes,

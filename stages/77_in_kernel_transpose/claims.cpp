@@ -11,22 +11,25 @@ namespace {
 void claim(Claims& c) {
     const Counted& p = c.p;
     const auto& parent = c.parent.counters;
-    const Count groups = warpgroups(p), warps = 3, KV_heads = p.B() * p.shape.Hkv;
-    const auto tiles = query_tiles(p, true, groups, fp8_Bc);
+    const int Bc = fp8_Bc(p);
+    const Count groups = fp8_warpgroups(p), warps = 3, KV_heads = p.B() * p.shape.Hkv;
+    const auto tiles = query_tiles(p, true, groups, Bc);
     const Count copied = copied_tiles(tiles), blocks = persistent_blocks(tiles, p);
-    const Count parts = copied * fp8_Bc / 32 * p.d() / 16;
-    const Count last = (p.Nk() + fp8_Bc - 1) / fp8_Bc, past_the_end = p.d() * (last * fp8_Bc - p.Nk());
+    const Count parts = copied * Bc / 32 * p.d() / 16;
+    // Bytes of V past the last key: in the last tile, and in the last block
+    const Count last = (p.Nk() + Bc - 1) / Bc, of_tile = p.d() * (last * Bc - p.Nk());
+    const Count of_block = p.d() * ((p.Nk() + fp8_rows - 1) / fp8_rows * fp8_rows - p.Nk());
     const Count ends =
         std::count_if(tiles.begin(), tiles.end(), [&](auto& tile) { return tile.tiles == last; });
     c.parent_is("ldmatrix", 0);
     c.is("ldmatrix", parts);
     c.is("stmatrix", parent.stmatrix + parts);
     c.is("bank_conflicts", 0);
-    c.is("global_store_bytes", parent.global_store_bytes - KV_heads * past_the_end);
-    c.is("global_load_bytes", parent.global_load_bytes - ends * past_the_end);
-    c.is("workspace_bytes", c.parent.workspace_bytes - KV_heads * past_the_end);
-    // A copy of V has rows of d, padded to 128 bytes, instead of d rows of keys.
-    const Count copies = copied * fp8_Bc * (fp8_row(p) - p.d());
+    c.is("global_store_bytes", parent.global_store_bytes - KV_heads * of_block);
+    c.is("global_load_bytes", parent.global_load_bytes - ends * of_tile);
+    c.is("workspace_bytes", c.parent.workspace_bytes - KV_heads * of_block);
+    // A copy of V has Bc rows of d instead of d rows of Bc keys, both padded to 128 bytes.
+    const Count copies = copied * Bc * fp8_row(p) - copied * p.d() * 128;
     c.is("bulk_bytes", parent.bulk_bytes + copies);
     c.is("shared_tile_bytes", parent.shared_tile_bytes + copies + 2 * parts * 32 * 16);
     c.is("warp_syncs", parent.warp_syncs + warps * copied);

@@ -22,14 +22,14 @@ constexpr int transposing_warps = 3;  // the producer's warps 1 to 3
 /// The constants that depend on d.
 template <int d>
 struct Tile {
-    static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
+    static constexpr int groups = d <= 128 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
     static constexpr int threads = 128 * (1 + groups);
     static constexpr int producer_registers = groups == 3 ? 32 : 24;
     static constexpr int consumer_registers = groups == 3 ? 160 : 240;
     static constexpr int Br = 64 * groups;
-    static constexpr int Bc = 128;
-    static constexpr bool turns = d <= 128;           // at d = 256 exponentials take a small part of the time
-    static constexpr int depth = d <= 128 ? 4 : 2;    // slots of K and V: stages of the pipeline
+    static constexpr int Bc = d == 128 ? 64 : 128;  // O, S and P of 128 keys at d = 128: 144 registers of 160
+    static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
+    static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int V_slots = d <= 128 ? 2 : 1;  // of V as it arrives
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
     static constexpr int O_panels = d == 64 ? 1 : 2;  // panels that a warp stores at a time
@@ -594,7 +594,7 @@ std::size_t counter_bytes(const Shape&, int) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 77, .name = "in_kernel_transpose", .parent = 70,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 4},
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
                                      {128, 128, 2}),
              .change = "the producer's idle warps transpose V on its way to wgmma", .shows_in = "train",
              .products = Products::of_8_bits, .workspace_bytes = workspace_bytes,
