@@ -524,8 +524,9 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1) attention(const Problem p
         for (int j = max(first, Tc); j < block_Tc; ++j) {  // that the other sees
             if (takes_turns && j > first) wait_turn(), pass_turn();
             mbarrier_try_wait(&shared.K_full[(k + j) % depth], (k + j) / depth);
-            release(j, shared.K_empty);
             mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
+            named_barrier_sync(7 + group, 128);  // no thread is left waiting for an old phase
+            release(j, shared.K_empty);
             release(j, shared.V_empty);
         }
         if (work.part < 0) {
