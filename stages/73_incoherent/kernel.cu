@@ -201,9 +201,8 @@ __device__ void load_patches(const Head<T>& head, int first, std::uint32_t (&pai
     }
 }
 
-/// Multiplies a row by H D. d / 16 lanes hold 16 of its elements each. D has a random sign for each
-/// column, and H is Hadamard's matrix of 1 and -1: sums and differences of elements 1, 2, 4, ... apart. Pairs
-/// of lanes exchange halves: in the end lane n holds columns 8 n to 8 n + 7, and those d / 2 further.
+/// Multiplies a row, 16 elements in each of d / 16 lanes, by random signs D and Hadamard's matrix H: sums and
+/// differences of elements 1, 2, 4, ... apart. Lane n ends with columns 8 n to 8 n + 7, and d / 2 further.
 template <int d>
 __device__ void rotate(float (&x)[16]) {
     const int lane = threadIdx.x % (d / 16);
@@ -223,8 +222,7 @@ __device__ void rotate(float (&x)[16]) {
     }
 #pragma unroll
     for (int lanes = 1; lanes < d / 16; lanes *= 2) {
-        const bool upper =
-            (lane & lanes) != 0;  // takes x[8] to x[15] of both lanes; the lower one x[0] to x[7]
+        const bool upper = (lane & lanes) != 0;  // takes x[8] to x[15] of both, the lower one x[0] to x[7]
 #pragma unroll
         for (int c = 0; c < 8; ++c) {
             const float other = __shfl_xor_sync(~0u, upper ? x[c] : x[c + 8], lanes);
