@@ -274,12 +274,17 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     prefix.features.prefix = 64;
     CHECK(number(hopper, prefix) == 83);
     record(requests, {{81, 1.02}, {82, 1.0}});
+    ProblemLabel rows = requests;
+    rows.shape.Nq = 16;
+    record(rows, {{81, 3.0}, {83, 1.0}});
     record(prefix, {{82, 1.1}, {83, 1.0}});
     prefix.shape.Nk = 1024;
     record(prefix, {{82, 1.0}, {83, 1.1}});
     const DefaultStages served(recorded, [](const Stage&) { return true; });
     CHECK(number(served, problem_of(4, 8192)) == 36);
     CHECK(number(served, requests) == 81);  // which takes less than 82
+    rows.features.lengths.clear();
+    CHECK(number(served, rows) == 83);  // pages go with lengths or without
     CHECK(number(served, prefix) == 82);
     prefix.shape.Nk = 5000;
     CHECK(number(served, prefix) == 83);

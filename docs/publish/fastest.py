@@ -7,7 +7,7 @@ from pictures import line_of
 
 # Of docs/results/GPU-NAME.json. Where two have the same problem, the first one counts.
 RECORDINGS = ("draft", "few-rows", "serving", "serving-odd", "prefill-hopper", "gradients", "ragged", "paged", "prefix",
-              "pages")
+              "pages", "paged-rows")
 
 
 def times_in(results):

@@ -40,7 +40,9 @@ const Stage* first_of_the_fastest(const std::vector<const Stage*>& stages, const
 }  // namespace
 
 ProblemKind kind_of(const ProblemLabel& problem) {
-    return {problem.pass, problem.shape.d, features_of(problem.features)};
+    Features features = problem.features;
+    if (features.page_size != 0) features.lengths.clear();  // pages go with lengths or without
+    return {problem.pass, problem.shape.d, features_of(features)};
 }
 
 Position position_of(const ProblemLabel& p) {
@@ -95,14 +97,9 @@ const Stage* DefaultStages::find(const ProblemLabel& problem) const {
     const ProblemKind kind = kind_of(problem);
     if (const auto alike = choices_.find(kind); alike != choices_.end()) {
         const Position here = position_of(problem);
-        const Choice* nearest = nullptr;
-        double least = std::numeric_limits<double>::infinity();
-        for (const Choice& choice : alike->second) {
-            const double distance = square_of_distance(choice.position, here);
-            if (distance >= least) continue;
-            least = distance;
-            nearest = &choice;
-        }
+        const auto nearest = std::ranges::min_element(alike->second, {}, [&](const Choice& choice) {
+            return square_of_distance(choice.position, here);
+        });
         if (nearest->stage != nullptr && why_not_taken(*nearest->stage, c).empty()) return nearest->stage;
     }
     if (!std::get<2>(kind).empty()) {
