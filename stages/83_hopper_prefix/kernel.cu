@@ -415,8 +415,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1) attention(const Problem p
             }
             mbarrier_try_wait(&shared.work_empty[n % works], n / works - 1);
             if (threadIdx.x == 0) store(&shared.work[n % works], work);
-            mbarrier_arrive(
-                &shared.work_full[n % works]);  // all threads: none is left waiting for an old phase
+            mbarrier_arrive(&shared.work_full[n % works]);  // by all: no thread waits for an old phase
             if (work.h_kv < 0) break;
             const int Tc = work.key_tiles(p, Bc, work.first_row, Br);
             // Where a thread's row of a key tile begins: its page is looked up while the tile before is
