@@ -155,6 +155,7 @@ class TimesTest(unittest.TestCase):
                             ([recorded(3.0, **{stage.folder: now}), recorded(2.0, False, **{stage.folder: now})], 3.0),
                             ([recorded(2.0, False, **{stage.folder: now})], 2.0),
                             ([recorded(3.0, parent=3, **{stage.folder: now}), recorded(2.0, **{stage.folder: now})], 3.0),
+                            ([recorded(2.0, **{stage.folder: "an older one"})], 2.0),
                             ([recorded(2.0)], None)):
             sources.timings = [Fields(each) for each in timings]
             found = sources.newest_with(stage)

@@ -89,7 +89,7 @@ int Br(const Stage& stage, int d) {
 
 // The key tiles that the stages from 05 visit, and of these the masked ones, by asking every row and key.
 // Where warpgroups have tiles of their own, they go on as long as any row of their block sees a key, and see
-// one tile at least; from 36 on as long as their own rows do.
+// one tile at least, except in 83; from 36 on as long as their own rows do.
 struct Tiles {
     std::uint64_t seen = 0, masked = 0;
     int query_rows;  ///< of whole blocks
@@ -102,7 +102,7 @@ struct Tiles {
         query_rows = (rows + together - 1) / together * together;
         for (int block_row = 0; block_row < query_rows; block_row += together) {
             for (int first_key = 0; first_key < s.Nk; first_key += size.keys) {
-                bool any = by_warpgroup && first_key == 0;
+                bool any = by_warpgroup && first_key == 0 && stage.number != 83;
                 std::uint64_t not_all = 0;
                 for (int first_row = block_row; first_row < block_row + together; first_row += size.rows) {
                     bool all = true;

@@ -166,13 +166,14 @@ class Sources:
                      and not self.changed_since(results, stages)), None)
 
     def newest_with(self, stage):
-        """The newest timing, whole or not, of this stage's kernel as it is: where its change should show, and next to its
-        parent, if that was timed. None if there is none."""
-        found = [(any(row.shows_here for row in rows), any(row.stage == stage.parent for row in results.rows), results)
+        """The newest timing, whole or not, of this stage's kernel, as it is rather than as it was: where its change should
+        show, and next to its parent, if that was timed. None if there is none."""
+        found = [(not self.changed_since(results, [stage]), any(row.shows_here for row in rows),
+                  any(row.stage == stage.parent for row in results.rows), results)
                  for results in self.timings[::-1]
                  if (rows := [row for row in results.rows if row.stage == stage.number and row.timing])
-                 and stage.folder in results.kernels and not self.changed_since(results, [stage])]
-        return max(found, key=lambda each: each[:2], default=(None,))[-1]
+                 and stage.folder in results.kernels]
+        return max(found, key=lambda each: each[:3], default=(None,))[-1]
 
     @cached_property
     def climbed(self):

@@ -462,6 +462,9 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1) attention(const Problem p
         const bool takes_turns = work.first_row + 64 < work.end_row;
         const int Tc = work.key_tiles(p, Bc, first_row, 64),
                   block_Tc = work.key_tiles(p, Bc, work.first_row, Br);
+        // What a trace shows: the request and its rows; with a prefix, the rows of all requests
+        const int noted = p.prefix > 0 ? 0 : work.first_row / PackedRow::count(p);
+        const int noted_row = first_row - noted * PackedRow::count(p);
         k -= first;
         const int unmasked = work.end_of(p, first_row);     // keys that all rows see
         const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
@@ -471,13 +474,13 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1) attention(const Problem p
         std::uint32_t P[Bc / 4];
         const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
             const bool masked = (j + 1) * Bc > unmasked;
-            note_tile<Bc>(0, work.h_kv, first_row, j, masked, p.H / p.Hkv);
+            note_tile<Bc>(noted, work.h_kv, noted_row, j, masked, p.H / p.Hkv);
             shift<d>(p, work, first_row, j, masked, S, m);
             const bool above = (j == first) | (positive_max(S) > threshold);
             const bool rises = __any_sync(~0u, above);
             if (rises) rescale(j == first, S, alpha, m, l);
             exponentiate(S, l);
-            note_lane_sums(first_row + threadIdx.x / 32 % 4 * 16, m, l);
+            note_lane_sums(noted_row + threadIdx.x / 32 % 4 * 16, m, l);
             return rises;
         };
         const auto start_scores = [&](int j) {
