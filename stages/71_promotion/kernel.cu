@@ -24,11 +24,12 @@ __host__ __device__ constexpr int padded_keys(int Nk) {
 /// The constants that depend on d.
 template <int d>
 struct Tile {
-    static constexpr int groups = 2;  // warpgroups that multiply, of 64 rows each
+    static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
     static constexpr int threads = 128 * (1 + groups);
-    static constexpr int producer_registers = 24, consumer_registers = 240;
+    static constexpr int producer_registers = groups == 3 ? 32 : 24;
+    static constexpr int consumer_registers = groups == 3 ? 160 : 240;
     static constexpr int Br = 64 * groups;
-    static constexpr int Bc = 128;
+    static constexpr int Bc = d == 64 ? 64 : 128;   // with PV, S of 128 keys takes more than 160 registers
     static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
@@ -609,8 +610,7 @@ std::size_t counter_bytes(const Shape&, int) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 71, .name = "promotion", .parent = 70,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 4},
-                                     {128, 128, 4}),
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 64, 4}, {128, 128, 4}),
              .change = "the product of each key tile is added to O in fp32", .shows_in = "long",
              .products = Products::of_8_promoted, .workspace_bytes = workspace_bytes,
              .counter_bytes = counter_bytes);

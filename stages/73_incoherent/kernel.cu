@@ -24,11 +24,12 @@ __host__ __device__ constexpr int padded_keys(int Nk) {
 /// The constants that depend on d.
 template <int d>
 struct Tile {
-    static constexpr int groups = 2;  // warpgroups that multiply, of 64 rows each
+    static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
     static constexpr int threads = 128 * (1 + groups);
-    static constexpr int producer_registers = 24, consumer_registers = 240;
+    static constexpr int producer_registers = groups == 3 ? 32 : 24;
+    static constexpr int consumer_registers = groups == 3 ? 160 : 240;
     static constexpr int Br = 64 * groups;
-    static constexpr int Bc = 128;
+    static constexpr int Bc = d == 64 ? 64 : 128;   // with PV, S of 128 keys takes more than 160 registers
     static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
@@ -550,13 +551,15 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         const TileIndex tile = load(&shared.tile[Q_slot]);
         if (tile.batch < 0) break;
         const int b = tile.batch, h = tile.head, i = tile.tile;
-        static_assert(Br == rows_per_block && Bc == rows_per_block);  // a tile is a block with one scale
-        const int blocks = ceil_div(max(p.Nq, p.Nk), rows_per_block);
-        const float* of_K = scales + (p.B * p.H + b * p.Hkv + h / (p.H / p.Hkv)) * blocks;
-        // Products of rotated rows are d times as large.
-        const float scale_Q = p.scale * log2_e / d * load(scales + (b * p.H + h) * blocks + i);
         const int first_row = i * Br + 64 * g, Tc = key_tiles(first_row, 64),
                   block_Tc = key_tiles(i * Br, Br);
+        static_assert(rows_per_block % 64 == 0 && rows_per_block % Bc == 0);  // one scale for each of both
+        const int blocks = ceil_div(max(p.Nq, p.Nk), rows_per_block);
+        const float* of_Q = scales + (b * p.H + h) * blocks;
+        const float* of_K = scales + (p.B * p.H + b * p.Hkv + h / (p.H / p.Hkv)) * blocks;
+        // Products of rotated rows are d times as large.
+        const float scale_Q =
+            p.scale * log2_e / d * (Tc == 0 ? 0.0f : load(of_Q + first_row / rows_per_block));
         const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
         const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[(k + j) % depth]);
@@ -575,7 +578,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             return rises;
         };
         const auto start_scores = [&](int j) {
-            scale_S = scale_Q * load(of_K + j);  // of key tile j: it arrives during the product
+            scale_S = scale_Q * load(of_K + j * Bc / rows_per_block);  // it arrives during the product
             mbarrier_try_wait(&shared.K_full[(k + j) % depth], (k + j) / depth);
             score<d>(shared.Q[Q_slot][g], shared.K[(k + j) % depth], S);
         };
@@ -671,8 +674,7 @@ std::size_t counter_bytes(const Shape&, int) {
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 73, .name = "incoherent", .parent = 72,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 4},
-                                     {128, 128, 4}),
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 64, 4}, {128, 128, 4}),
              .change = "rows of Q and K are rotated before they are rounded: no element stands out",
              .shows_in = "train", .products = Products::of_8_rotated, .workspace_bytes = workspace_bytes,
              .counter_bytes = counter_bytes);
