@@ -6,7 +6,7 @@
 
 namespace ladder::formulas {
 
-inline constexpr int fp8_rows = 128;  // that a block quantizes; and the keys of a tile with promotion
+inline constexpr int fp8_rows = 128;  // that a block quantizes
 
 /// The warpgroups and the tiles of keys of 70, 76 and 77
 inline Count fp8_warpgroups(const Counted& p) {
@@ -14,6 +14,13 @@ inline Count fp8_warpgroups(const Counted& p) {
 }
 inline int fp8_Bc(const Counted& p) {
     return p.d() == 128 ? 64 : 128;
+}
+/// With a sum for each key tile: two at d = 128, where its registers leave no room for a third one
+inline Count promoting_warpgroups(const Counted& p) {
+    return p.d() == 64 ? 3 : 2;
+}
+inline int promoting_Bc(const Counted& p) {
+    return p.d() == 64 ? 64 : 128;
 }
 
 /// Bytes of a row of Q or K in shared memory

@@ -10,14 +10,14 @@ namespace {
 void claim(Claims& c) {
     const Counted& p = c.p;
     const auto parents = query_tiles(p, true, fp8_warpgroups(p), fp8_Bc(p)),
-               tiles = query_tiles(p, true, 2, fp8_rows);
+               tiles = query_tiles(p, true, promoting_warpgroups(p), promoting_Bc(p));
     const Count computed = group_tiles(tiles), O_bytes = 4 * writing_groups(tiles) * 16 * p.d() * 2;
-    const Count loaded = fp8_loaded_bytes(tiles, 2, fp8_rows, p);
+    const Count loaded = fp8_loaded_bytes(tiles, promoting_warpgroups(p), promoting_Bc(p), p);
     c.parent_is("tiles", group_tiles(parents));
     c.is("tiles", computed);
-    c.is("wgmma", computed * (p.d() + fp8_rows) / 32);
-    c.is("wgmma_columns", computed * p.d() * fp8_rows / 16);
-    c.is("exponentials", computed * 64 * fp8_rows);
+    c.is("wgmma", computed * (p.d() + promoting_Bc(p)) / 32);
+    c.is("wgmma_columns", computed * p.d() * promoting_Bc(p) / 16);
+    c.is("exponentials", computed * 64 * promoting_Bc(p));
     c.is("bulk_bytes", loaded + O_bytes);
     c.is("shared_tile_bytes", loaded + 2 * O_bytes);
     c.stays("global_store_bytes");

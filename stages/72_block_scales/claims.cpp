@@ -11,7 +11,7 @@ void claim(Claims& c) {
     const Counted& p = c.p;
     const Count KV_heads = p.B() * p.shape.Hkv, V_blocks = KV_heads * ((p.Nk() + fp8_rows - 1) / fp8_rows),
                 with_rows = fp8_blocks_with_rows(p), all_blocks = fp8_heads(p) * fp8_blocks(p);
-    const auto tiles = query_tiles(p, true, 2, fp8_rows);
+    const auto tiles = query_tiles(p, true, promoting_warpgroups(p), promoting_Bc(p));
     const Count multiplying = persistent_blocks(tiles, p);
     const Count rows = sum_of_groups(tiles, [](auto& group) { return group.rows; });
     c.parent_is("blocks", 2 * all_blocks + multiplying);

@@ -8,8 +8,8 @@ using namespace ladder::formulas;
 namespace {
 
 void claim(Claims& c) {
-    const auto tiles = query_tiles(c.p, true, 2, fp8_rows);
-    const Count of_P = group_tiles(tiles) * 64 * fp8_rows;  // no maximum rises
+    const auto tiles = query_tiles(c.p, true, promoting_warpgroups(c.p), promoting_Bc(c.p));
+    const Count of_P = group_tiles(tiles) * 64 * promoting_Bc(c.p);  // no maximum rises
     c.parent_is("exponentials", of_P);
     c.is("exponentials", of_P - of_P / 4);
     c.only_moves({"exponentials", "exponentials_beside_products", "exponentials_beside_own_products",
