@@ -19,14 +19,17 @@ void claim(Claims& c) {
     c.is("barriers", V_blocks + with_rows + multiplying);
     c.is("workspace_bytes", fp8_bytes(p) + 4 * (V_blocks + all_blocks + 1));
     c.is("global_store_bytes", output_bytes(p) + fp8_bytes(p) + 4 * (V_blocks + with_rows));
-    // Rows of Q and K, and the maxima of their blocks, which each block read; instead a thread that
-    // multiplies reads a scale for each key tile, and one less for each query tile.
+    // Rows of Q and K, and the maxima of their blocks, which each block read. A thread that multiplies read
+    // the scales of Q and K of its head; now, if its rows see a key, that of its rows and one for each key
+    // tile.
     const auto blocks = [](Count N) { return (N + fp8_rows - 1) / fp8_rows; };
     const Count read_again =
         2 * p.d() * (p.heads() * p.Nq() + KV_heads * p.Nk()) +
         4 * (p.heads() * blocks(p.Nq()) * blocks(p.Nq()) + KV_heads * blocks(p.Nk()) * blocks(p.Nk()));
-    c.is("global_load_bytes", c.parent.counters.global_load_bytes - read_again +
-                                  4 * 128 * (group_tiles(tiles) - 2 * tiles.size()));
+    const Count scales_of_heads = 2 * promoting_warpgroups(p) * tiles.size(),
+                scales_of_blocks = writing_groups(tiles) + group_tiles(tiles);
+    c.is("global_load_bytes",
+         c.parent.counters.global_load_bytes - read_again + 4 * 128 * (scales_of_blocks - scales_of_heads));
     c.is("divides", rows * in_a_quad + 257 * with_rows);
     c.only_moves({"blocks", "barriers", "workspace_bytes", "global_load_bytes", "global_store_bytes",
                   "divides", "shared_exchange_bytes", "shuffles", "exponentials_beside_products",
