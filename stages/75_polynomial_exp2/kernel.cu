@@ -1,5 +1,5 @@
-// Stage 75: polynomial exp2. A quarter of the exponentials of P are cubics, which the FMA units compute while
-// the special function units compute the others.
+// Stage 75: polynomial exp2. A sixteenth of the exponentials of P are cubics, which the FMA units compute
+// while the special function units compute the others.
 
 #include "stages/hopper.cuh"
 
@@ -24,12 +24,12 @@ __host__ __device__ constexpr int padded_keys(int Nk) {
 /// The constants that depend on d.
 template <int d>
 struct Tile {
-    static constexpr int groups = d == 64 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
+    static constexpr int groups = d <= 128 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
     static constexpr int threads = 128 * (1 + groups);
     static constexpr int producer_registers = groups == 3 ? 32 : 24;
     static constexpr int consumer_registers = groups == 3 ? 160 : 240;
     static constexpr int Br = 64 * groups;
-    static constexpr int Bc = d == 64 ? 64 : 128;   // with PV, S of 128 keys takes more than 160 registers
+    static constexpr int Bc = d == 128 ? 64 : 128;  // O, S and P of 128 keys at d = 128: 144 registers of 160
     static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
@@ -78,12 +78,12 @@ struct TileOrder {
     }
 };
 
-/// What the workspace holds. `scales` are of the heads of Q, then of K, then of V.
+/// What the workspace holds. `scales` and `largest` are of the heads of Q, then of K, then of V.
 struct Quantized {
     std::uint8_t *Q, *K;  // (B, H, Nq, d), (B, Hkv, Nk, d)
     std::uint8_t* V;      // (B, Hkv, Tc, d, Bc): the tiles of keys, transposed, up to padded_keys
-    float* scales;        // (heads, blocks): an element is its 8-bit number times its scale; V's are equal
-    float* largest;       // (B, Hkv, blocks): |element| of each rows_per_block rows of V
+    float* scales;        // (heads): an element is its 8-bit number times its scale
+    float* largest;       // (heads, blocks): |element| of each rows_per_block rows
     unsigned* taken;      // of TileOrder
 
     Quantized(const Shape& s, void* workspace) {
@@ -92,8 +92,8 @@ struct Quantized {
         K = Q + Q_heads * s.Nq * s.d;
         V = K + KV_heads * s.Nk * s.d;
         scales = reinterpret_cast<float*>(V + KV_heads * padded_keys(s.Nk) * s.d);
-        largest = scales + heads * blocks_of(s);
-        taken = reinterpret_cast<unsigned*>(largest + KV_heads * ceil_div(s.Nk, rows_per_block));
+        largest = scales + heads;
+        taken = reinterpret_cast<unsigned*>(largest + heads * blocks_of(s));
     }
     static int blocks_of(const Shape& s) { return ceil_div(std::max(s.Nq, s.Nk), rows_per_block); }
 };
@@ -123,11 +123,6 @@ struct Head {
                 is_V};
     }
 };
-
-/// The number of the first head of V.
-__device__ int first_V(const Problem& p) {
-    return p.B * (p.H + p.Hkv);
-}
 
 /// The largest x >= 0 of the block's threads.
 __device__ float block_max(float x) {
@@ -169,11 +164,11 @@ __device__ float largest_of(const std::uint32_t (&pairs)[n]) {
     return x;
 }
 
-/// Finds the largest element of a block's rows of V. A NaN is ignored here; rounding keeps it.
+/// Finds the largest element of a block's rows. A NaN is ignored here; rounding keeps it.
 template <class T, int d>
 __global__ void __launch_bounds__(threads_per_block) find_largest(const Problem p, const Quantized to) {
     std::uint32_t pairs[d / 4];
-    load_rows<T, d>(Head<T>::at(p, to, first_V(p) + blockIdx.x), blockIdx.y * rows_per_block, pairs);
+    load_rows<T, d>(Head<T>::at(p, to, blockIdx.x), blockIdx.y * rows_per_block, pairs);
     const float x = block_max(largest_of<T>(pairs));
     if (threadIdx.x == 0) store(&to.largest[blockIdx.x * gridDim.y + blockIdx.y], x);
 }
@@ -202,31 +197,26 @@ __device__ void load_patches(const Head<T>& head, int first, std::uint32_t (&pai
     }
 }
 
-/// Rounds a block's rows to e4m3, in units of a scale: the largest element that shares it becomes 448. Rows
-/// of V share the head's, others their block's. Blocks take the last rows first: those of V are still in
-/// the L2 cache.
+/// Rounds a block's rows to e4m3, in units of the head's scale: its largest element becomes 448. Blocks take
+/// the last rows first, those that find_largest has left in the L2 cache.
 template <class T, int d>
 __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, const Quantized to) {
     const int number = gridDim.x - 1 - blockIdx.x, first = (gridDim.y - 1 - blockIdx.y) * rows_per_block;
     const auto head = Head<T>::at(p, to, number);
     if (first >= head.N) return;
     std::uint32_t pairs[d / 4];
-    float largest = 0x1p-100f;  // its reciprocal is finite in fp32
     if (head.is_V) {
         load_patches<T, d>(head, first, pairs);
-        const int blocks = ceil_div(head.N, rows_per_block);
-        for (int i = threadIdx.x; i < blocks; i += threads_per_block) {
-            largest = fmaxf(largest, load(&to.largest[(number - first_V(p)) * blocks + i]));
-        }
     } else {
         load_rows<T, d>(head, first, pairs);
-        largest = fmaxf(largest, largest_of<T>(pairs));
+    }
+    float largest = 0x1p-100f;  // its reciprocal is finite in fp32
+    for (int i = threadIdx.x; i < ceil_div(head.N, rows_per_block); i += threads_per_block) {
+        largest = fmaxf(largest, load(&to.largest[number * gridDim.y + i]));
     }
     largest = block_max(largest);
     const float inverse = divide(largest_e4m3, largest);
-    if (threadIdx.x == 0) {
-        store(&to.scales[number * gridDim.y + first / rows_per_block], divide(largest, largest_e4m3));
-    }
+    if (first == 0 && threadIdx.x == 0) store(&to.scales[number], divide(largest, largest_e4m3));
     if (head.is_V) {
         constexpr int Bc = Tile<d>::Bc;
         std::uint8_t* tiles = head.to + std::int64_t{first} * d;  // (rows_per_block / Bc, d, Bc)
@@ -343,21 +333,14 @@ __device__ void score(const e4m3x2 (&Q)[panels][64][64], const e4m3x2 (&K)[panel
     wgmma_commit();
 }
 
-/// Starts PV = P V of one key tile.
+/// Starts O += P V.
 template <int d, int Bc = Tile<d>::Bc>
-__device__ void add_product(const std::uint32_t (&P)[Bc / 8], const e4m3x2 (&V)[d][64], float (&PV)[d / 2]) {
+__device__ void add_product(const std::uint32_t (&P)[Bc / 8], const e4m3x2 (&V)[d][64], float (&O)[d / 2]) {
     const Descriptor v = matrix_descriptor(V);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < Bc; k += 32) wgmma_e4m3<d>(PV, &P[k / 8], v.column<d>(k / 2), k > 0);
+    for (int k = 0; k < Bc; k += 32) wgmma_e4m3<d>(O, &P[k / 8], v.column<d>(k / 2), true);
     wgmma_commit();
-}
-
-/// O += PV in fp32.
-template <int n>
-__device__ void promote(const float (&PV)[n], float (&O)[n]) {
-#pragma unroll
-    for (int c = 0; c < n; ++c) O[c] += PV[c];
 }
 
 /// 2^x by additions and multiplications, with a relative error of at most 7.5e-5; 0 below 2^-126. x = n + f,
@@ -370,12 +353,12 @@ __device__ float cubic_exp2(float x) {
     return two_to_f * power_of_two(shifted_n);
 }
 
-/// S becomes P = exp(S - m), l += rowsum(P) over this lane's columns. A quarter of the columns are cubics.
+/// S becomes P = exp(S - m), l += rowsum(P) over this lane's columns. Two of 32 exponentials are cubics.
 template <int n>
 __device__ void exponentiate(float (&S)[n], float (&l)[2]) {
 #pragma unroll
     for (int c = 0; c < n; ++c) {
-        S[c] = c % 4 == 3 ? cubic_exp2(S[c]) : fast_exp2(S[c]);
+        S[c] = c % 32 >= 30 ? cubic_exp2(S[c]) : fast_exp2(S[c]);
         l[row_of(c)] += S[c];
     }
 }
@@ -514,23 +497,20 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         const TileIndex tile = load(&shared.tile[Q_slot]);
         if (tile.batch < 0) break;
         const int b = tile.batch, h = tile.head, i = tile.tile;
+        const float* of_KV = scales + p.B * p.H + b * p.Hkv + h / (p.H / p.Hkv);
+        const float scale_S = load(scales + b * p.H + h) * load(of_KV);
         const int first_row = i * Br + 64 * g, Tc = key_tiles(first_row, 64),
                   block_Tc = key_tiles(i * Br, Br);
-        static_assert(rows_per_block % 64 == 0 && rows_per_block % Bc == 0);  // one scale for each of both
-        const int blocks = ceil_div(max(p.Nq, p.Nk), rows_per_block);
-        const float* of_Q = scales + (b * p.H + h) * blocks;
-        const float* of_K = scales + (p.B * p.H + b * p.Hkv + h / (p.H / p.Hkv)) * blocks;
-        const float scale_Q = p.scale * log2_e * (Tc == 0 ? 0.0f : load(of_Q + first_row / rows_per_block));
         const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
         const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[(k + j) % depth]);
         };
-        float S[Bc / 2], PV[d / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {}, scale_S;
+        float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 8];
         const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
             const bool masked = (j + 1) * Bc > unmasked;
             note_tile<Bc>(b, h, first_row, j, masked);
-            shift<d>(p, scale_S, first_row, j, masked, S, m);  // in base 2
+            shift<d>(p, p.scale * log2_e * scale_S, first_row, j, masked, S, m);  // in base 2
             const bool above = (j == 0) | (positive_max(S) > limit);
             const bool rises = __any_sync(~0u, above);
             if (rises) rescale(j == 0, S, alpha, m, l);
@@ -539,13 +519,12 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             return rises;
         };
         const auto start_scores = [&](int j) {
-            scale_S = scale_Q * load(of_K + j * Bc / rows_per_block);  // it arrives during the product
             mbarrier_try_wait(&shared.K_full[(k + j) % depth], (k + j) / depth);
             score<d>(shared.Q[Q_slot][g], shared.K[(k + j) % depth], S);
         };
         const auto start_product = [&](int j) {
             mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
-            add_product<d>(P, shared.V[(k + j) % depth], PV);
+            add_product<d>(P, shared.V[(k + j) % depth], O);
         };
         if (Tc == 0) {  // no rows
             mbarrier_arrive(&shared.Q_empty[Q_slot]);
@@ -567,10 +546,9 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             wgmma_wait<1>(S);
             release(j, shared.K_empty);
             const bool rises = softmax(j);  // P V of the previous tile may still run
-            wgmma_wait<0>(PV);
+            wgmma_wait<0>(O);
             fence_operand(P);
             release(j - 1, shared.V_empty);
-            promote(PV, O);
             convert(S, P);
             if (rises) {
 #pragma unroll
@@ -582,12 +560,11 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         // itself. With its next Q it must know that all of them are complete, since it waits by parity.
         mbarrier_arrive(&shared.Q_empty[Q_slot]);
         for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that only others see
-        wgmma_wait<0>(PV);
+        wgmma_wait<0>(O);
         fence_operand(P);
         release(Tc - 1, shared.V_empty);
-        promote(PV, O);
         write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l,
-                         load(of_K + p.B * p.Hkv * blocks));
+                         load(of_KV + p.B * p.Hkv));
         k += block_Tc;
     }
     if (lane == 0) bulk_wait_read<0>();
@@ -602,11 +579,10 @@ View pairs_view(std::uint8_t* X, int heads, int N, int columns) {
 template <class T, int d>
 void forward(const Problem& p) {
     const Quantized to(p, p.workspace);
-    const int KV_heads = p.B * p.Hkv, blocks = Quantized::blocks_of(p);
-    const dim3 of_V(KV_heads, ceil_div(p.Nk, rows_per_block)), of_all(p.B * p.H + 2 * KV_heads, blocks);
+    const dim3 blocks(p.B * (p.H + 2 * p.Hkv), Quantized::blocks_of(p));
     constexpr std::size_t shared_bytes = threads_per_block / 32 * sizeof(float);
-    launch(find_largest<T, d>, of_V, threads_per_block, shared_bytes, p, to);
-    launch(quantize<T, d>, of_all, threads_per_block, shared_bytes, p, to);
+    launch(find_largest<T, d>, blocks, threads_per_block, shared_bytes, p, to);
+    launch(quantize<T, d>, blocks, threads_per_block, shared_bytes, p, to);
     constexpr int Bc = Tile<d>::Bc;
     const int V_rows = padded_keys(p.Nk) / Bc * d;
     const Maps maps = {
@@ -633,11 +609,12 @@ std::size_t counter_bytes(const Shape&, int) {
     return sizeof(unsigned);
 }
 
-using Dims = HeadDims<64, 128>;
-LADDER_STAGE(forward, Dims, .number = 75, .name = "polynomial_exp2", .parent = 72,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 64, 4}, {128, 128, 4}),
-             .change = "a quarter of the exponentials are cubics, on the units for multiply-add",
-             .shows_in = "narrow", .products = Products::of_8_in_blocks, .workspace_bytes = workspace_bytes,
+using Dims = HeadDims<64, 128, 256>;
+LADDER_STAGE(forward, Dims, .number = 75, .name = "polynomial_exp2", .parent = 70,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
+                                     {128, 128, 2}),
+             .change = "a sixteenth of the exponentials are cubics, on the units for multiply-add",
+             .shows_in = "narrow", .products = Products::of_8_bits, .workspace_bytes = workspace_bytes,
              .counter_bytes = counter_bytes);
 
 }  // namespace
