@@ -1967,10 +1967,10 @@ def kept_bits(f):
            "small there. The fp32 addition keeps all of its bits until O is 2^10 times as large.")
 
 
-@figure("72-scales", "Tiles of S, and the scales of their query tiles and key tiles")
+@figure("72-scales", "Blocks of S, and the scales of their rows and keys")
 def scales_of_tiles(f):
     width, height, left, top = 78, 30, 104, 48
-    f.text(left + 2 * width, 14, "scales of K, one for each key tile", anchor="middle", size=SMALL)
+    f.text(left + 2 * width, 14, "scales of K, one for each 128 keys", anchor="middle", size=SMALL)
     for j in range(4):
         f.text(left + width * (j + 0.5), 38, f"k{j}", anchor="middle", bold=j == 2)
     for i in range(3):
@@ -1981,9 +1981,9 @@ def scales_of_tiles(f):
                    0.65 if own else 0.15, line="grid")
     f.lines(0, top + 38, ("scales", "of Q"), size=SMALL)
     f.cell(left, top + 3 * height + 16, 4 * width, 24, "V: one scale, v", "shared", 0.3)
-    f.note(top + 3 * height + 64, "Scores of query tile 1 and key tile 2 (orange) are products of numbers in units of "
-           "q1 and of k2: they are multiplied by the softmax scale, q1 and k2 where m is subtracted. P V is a sum "
-           "over all key tiles, so V has one scale for all of them, and O is multiplied by it at the end.")
+    f.note(top + 3 * height + 64, "Scores of the second 128 rows and the third 128 keys (orange) are products of numbers "
+           "in units of q1 and of k2: they are multiplied by the softmax scale, q1 and k2 where m is subtracted. "
+           "P V is a sum over all keys, so V has one scale for all of them, and O is multiplied by it at the end.")
 
 
 @figure("73-hadamard", "Three steps of sums and differences spread one large element over a row of eight")

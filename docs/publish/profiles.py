@@ -4,6 +4,7 @@ import math
 
 from blocks import Failure, block, numbers
 from markdown import human_bytes, in_words, percent, table
+from peers import problem_name
 from records import by_problem, key_of, label, long_name, machine_label
 
 NOT_YET = "Not profiled yet.\n"
@@ -101,26 +102,25 @@ def profile_block(sources, page, _):
 
 @block("alone")
 def alone(sources, _, words):
-    """ "alone 70 h200-fp8-peers h200-fp8-peers-2k": the last kernel of that stage without those before it, which the
-    timing of a whole call has too, next to the first peer of these recordings, which has none. They have a problem that
-    is profiled."""
-    stage = sources.stage(numbers(words[:1])[0])
-    results = [sources.need(file) for file in words[1:]]
-    profiled = {key_of(row): row for profile in sources.profiles[::-1] for row in profile.rows
-                if row.stage == stage.number and row.kernels}
+    """ "alone 70 75 h200-fp8-sweep": the last kernel of these stages without those before it, which the timing of a call
+    has too, next to the first peer of that recording, which has none. Problems that the stages are profiled with."""
+    stages = [sources.stage(number) for number in numbers(words[:-1])]
+    results = sources.need(words[-1])
+    profiled = {(row.stage, *key_of(row)[1:]): row for profile in sources.profiles[::-1] for row in profile.rows
+                if row.kernels}
     rows = []
-    for problem in (problem for each in results for problem in by_problem(each)):
-        row, timed = profiled.get(key_of(problem.first)), problem.row(stage.number)
-        if not row or not timed:
-            continue
-        peer = problem.peers[0]
-        times_of = [kernel.metrics["duration_ns"] for kernel in row.kernels]
-        rows.append([problem.short_name, *map(ms, times_of), ms(timed.timing.median_ms * 1e6),
-                     ms(peer.timing.median_ms * 1e6), f"{peer.timing.median_ms * 1e6 / times_of[-1]:.2f}x"])
-    kernels = [kernel.kernel for kernel in next(iter(profiled.values())).kernels]
-    return (f"{label(results[0])}; kernels: {profiled_label(sources.profile_of(stage))}:\n\n" + table(
-        ["problem", *(f">{name}" for name in kernels), f">call of {stage.number:02}", f">{peer.peer}",
-         f">{kernels[-1]} over it"], rows))
+    for problem in by_problem(results):
+        own = [profiled.get((stage.number, *key_of(problem.first)[1:])) for stage in stages]
+        if all(own):
+            before = own[0].kernels[:-1]
+            peer, last = problem.peers[0], [row.kernels[-1].metrics["duration_ns"] for row in own]
+            rows.append([problem_name(sources, problem), *(ms(kernel.metrics["duration_ns"]) for kernel in before),
+                         *map(ms, last), ms(peer.timing.median_ms * 1e6),
+                         *(f"{peer.timing.median_ms * 1e6 / ns:.2f}x" for ns in last)])
+    numbered = [f"{stage.number:02}" for stage in stages]
+    return f"{label(results)}, with Nsight Compute for the kernels:\n\n" + table(
+        ["problem", *(f">{kernel.kernel}" for kernel in before), *(f">{stage}" for stage in numbered), f">{peer.peer}",
+         *(f">{stage} over it" for stage in numbered)], rows)
 
 
 @block("occupancy")

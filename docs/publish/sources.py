@@ -14,7 +14,8 @@ from whole_kernel import kernel_text
 # The GPU that the pages speak of. Recordings of others stand beside its own.
 SHOWN_GPU = "NVIDIA H200"
 # Profiles. A stage has the first that shows its change, or else the first that has it at all.
-PROFILES = ("h200", "h100", "h100-backward", "h200-parts", "h200-prefix", "h200-fp8", "h200-fp8-long", "h200-fp8-narrow")
+PROFILES = ("h200", "h100", "h100-backward", "h200-parts", "h200-prefix", "h200-fp8", "h200-fp8-long", "h200-fp8-narrow",
+            "h200-fp8-sweep")
 
 
 class Stage:

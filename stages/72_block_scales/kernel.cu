@@ -203,8 +203,7 @@ __device__ void load_patches(const Head<T>& head, int first, std::uint32_t (&pai
 }
 
 /// Rounds a block's rows to e4m3, in units of a scale: the largest element that shares it becomes 448. Rows
-/// of V share the head's, others their block's. Blocks take the last rows first: those of V are still in
-/// the L2 cache.
+/// of V share their head's, others their block's. The last come first: of V these are in the L2 cache.
 template <class T, int d>
 __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, const Quantized to) {
     const int number = gridDim.x - 1 - blockIdx.x, first = (gridDim.y - 1 - blockIdx.y) * rows_per_block;

@@ -235,8 +235,7 @@ __device__ void rotate(float (&x)[16]) {
 }
 
 /// Rounds a block's rows to e4m3, in units of a scale: the largest element that shares it becomes 448. Rows
-/// of V share the head's, others are rotated and share their block's. Blocks take the last rows first: those
-/// of V are still in the L2 cache.
+/// of V share their head's, others once rotated their block's. The last come first: of V these are in L2.
 template <class T, int d>
 __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, const Quantized to) {
     const int number = gridDim.x - 1 - blockIdx.x, first = (gridDim.y - 1 - blockIdx.y) * rows_per_block;
@@ -557,9 +556,8 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         const int blocks = ceil_div(max(p.Nq, p.Nk), rows_per_block);
         const float* of_Q = scales + (b * p.H + h) * blocks;
         const float* of_K = scales + (p.B * p.H + b * p.Hkv + h / (p.H / p.Hkv)) * blocks;
-        // Products of rotated rows are d times as large.
-        const float scale_Q =
-            p.scale * log2_e / d * (Tc == 0 ? 0.0f : load(of_Q + first_row / rows_per_block));
+        const float scale_Q = p.scale * log2_e / d *  // products of rotated rows are d times as large
+                              (Tc == 0 ? 0.0f : load(of_Q + first_row / rows_per_block));
         const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
         const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[(k + j) % depth]);
