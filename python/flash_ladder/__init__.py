@@ -65,7 +65,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
     dropout_p, seed: the share of the elements of P = softmax(...) that are dropped, in 256ths: 0.1 is rounded to
         26 / 256. The others are multiplied by 256 / 230, so that the mean remains. L is of all elements. What is
         dropped follows from the seed, 0 to 2^64 - 1, and the element's place: dropout_mask().
-    q_scale, k_scale, v_scale: what q, k and v are multiplied by if they are float8_e4m3fn, which stages 70 to 76 but 74
+    q_scale, k_scale, v_scale: what q, k and v are multiplied by if they are float8_e4m3fn, which stages 70 to 77 but 74
         take: powers of two, each a number or (B, heads) of them. The products are exact in bf16, the type of O. These
         stages round what they get by scales of their own, as they round bf16.
     scale: 1 / sqrt(d) by default.
