@@ -288,8 +288,10 @@ class ProfileTest(unittest.TestCase):
         self.sources.kept["made"] = derived(timed, [peer_of(row, "FlashAttention-3-FP8", 0.5205) for row in timed])
         self.sources.kept["h200-profile"].rows[1].kernels.insert(0, fields({"kernel": "quantize", "metrics": {"duration_ns": 5e4}}))
         self.assertEqual(cells(profiles.alone(self.sources, None, ["3", "4", "made"])),
-                         [{"problem": "train 2k", "quantize": "0.050 ms", "03": "3.278 ms", "04": "1.041 ms",
+                         [{"problem": "train 2k", "quantize": "0.050 ms", "03": "3.278 ms", "04": "1.041 ms", "call of 04": "1.250 ms",
                            "FlashAttention-3-FP8": "0.520 ms", "03 over it": "0.16x", "04 over it": "0.50x"}])
+        with self.assertRaisesRegex(Failure, "made has no problem that these stages are profiled with"):
+            profiles.alone(self.sources, None, ["0", "4", "made"])
 
     def test_metrics_are_called_what_lab_profile_calls_them(self):
         code = (ROOT / "harness/time/nsight.cpp").read_text()

@@ -1968,7 +1968,7 @@ def kept_bits(f):
 
 
 @figure("72-scales", "Blocks of S, and the scales of their rows and keys")
-def scales_of_tiles(f):
+def scales_of_blocks(f):
     width, height, left, top = 78, 30, 104, 48
     f.text(left + 2 * width, 14, "scales of K, one for each 128 keys", anchor="middle", size=SMALL)
     for j in range(4):

@@ -108,19 +108,22 @@ def alone(sources, _, words):
     results = sources.need(words[-1])
     profiled = {(row.stage, *key_of(row)[1:]): row for profile in sources.profiles[::-1] for row in profile.rows
                 if row.kernels}
+    shown = [(problem, own) for problem in by_problem(results)
+             if all(own := [profiled.get((stage.number, *key_of(problem.first)[1:])) for stage in stages])]
+    if not shown:
+        raise Failure(f"{words[-1]} has no problem that these stages are profiled with")
     rows = []
-    for problem in by_problem(results):
-        own = [profiled.get((stage.number, *key_of(problem.first)[1:])) for stage in stages]
-        if all(own):
-            before = own[0].kernels[:-1]
-            peer, last = problem.peers[0], [row.kernels[-1].metrics["duration_ns"] for row in own]
-            rows.append([problem_name(sources, problem), *(ms(kernel.metrics["duration_ns"]) for kernel in before),
-                         *map(ms, last), ms(peer.timing.median_ms * 1e6),
-                         *(f"{peer.timing.median_ms * 1e6 / ns:.2f}x" for ns in last)])
+    for problem, own in shown:
+        before = [kernel.metrics["duration_ns"] for kernel in own[0].kernels[:-1]]
+        last = [row.kernels[-1].metrics["duration_ns"] for row in own]
+        call, peer = (timed.timing.median_ms * 1e6 for timed in (problem.row(stages[-1].number), problem.peers[0]))
+        rows.append([problem_name(sources, problem), *map(ms, (*before, *last, call, peer)),
+                     *(f"{peer / ns:.2f}x" for ns in last)])
+    first = shown[0][1][0].kernels[:-1]
     numbered = [f"{stage.number:02}" for stage in stages]
-    return f"{label(results)}, with Nsight Compute for the kernels:\n\n" + table(
-        ["problem", *(f">{kernel.kernel}" for kernel in before), *(f">{stage}" for stage in numbered), f">{peer.peer}",
-         *(f">{stage} over it" for stage in numbered)], rows)
+    return f"{label(results)}; kernels: {profiled_label(sources.profile_of(stages[0]))}:\n\n" + table(
+        ["problem", *(f">{kernel.kernel}" for kernel in first), *(f">{stage}" for stage in numbered),
+         f">call of {numbered[-1]}", f">{results.peers[0].peer}", *(f">{stage} over it" for stage in numbered)], rows)
 
 
 @block("occupancy")

@@ -9,15 +9,17 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
+    const int Bc = promoting_Bc(p);
+    const Count groups = promoting_warpgroups(p);
     const auto parents = query_tiles(p, true, fp8_warpgroups(p), fp8_Bc(p)),
-               tiles = query_tiles(p, true, promoting_warpgroups(p), promoting_Bc(p));
+               tiles = query_tiles(p, true, groups, Bc);
     const Count computed = group_tiles(tiles), O_bytes = 4 * writing_groups(tiles) * 16 * p.d() * 2;
-    const Count loaded = fp8_loaded_bytes(tiles, promoting_warpgroups(p), promoting_Bc(p), p);
+    const Count loaded = fp8_loaded_bytes(tiles, groups, Bc, p);
     c.parent_is("tiles", group_tiles(parents));
     c.is("tiles", computed);
-    c.is("wgmma", computed * (p.d() + promoting_Bc(p)) / 32);
-    c.is("wgmma_columns", computed * p.d() * promoting_Bc(p) / 16);
-    c.is("exponentials", computed * 64 * promoting_Bc(p));
+    c.is("wgmma", computed * (p.d() + Bc) / 32);
+    c.is("wgmma_columns", computed * p.d() * Bc / 16);
+    c.is("exponentials", computed * 64 * Bc);
     c.is("bulk_bytes", loaded + O_bytes);
     c.is("shared_tile_bytes", loaded + 2 * O_bytes);
     c.stays("global_store_bytes");
