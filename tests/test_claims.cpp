@@ -22,6 +22,7 @@
 #    include "tests/catch.h"
 
 using namespace ladder;
+using ladder::test::named;
 using Count = std::uint64_t;
 
 namespace {

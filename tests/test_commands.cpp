@@ -292,13 +292,13 @@ TEST_CASE("a stage is compared with one that has kernels for its head dimension"
             CAPTURE(d);
             const Stage *found = parent_at(stage, d), *at = find_stage(stage.parent);
             if (found != nullptr) compared.insert(found);
-            (found == nullptr ? none : found == at ? parents : further) += 1;
+            if (stage.parent >= 0) (found == nullptr ? none : found == at ? parents : further) += 1;
             for (; at != found; at = find_stage(at->parent)) REQUIRE((at != nullptr && !at->has_head_dim(d)));
             CHECK((found == nullptr || found->has_head_dim(d)));
         }
         CHECK(with_parents({&stage}).size() == compared.size());
     }
-    CHECK((parents > 0 && further > 0 && none > 2));  // more than the stages without a parent
+    CHECK((parents > 0 && further > 0 && none > 0));
 }
 
 TEST_CASE("lab time shows what can be seen: some stages, where their changes should show, or all",
@@ -318,7 +318,7 @@ TEST_CASE("lab time shows what can be seen: some stages, where their changes sho
 
     const Selection few = select_timed({}, false, "", true);
     REQUIRE(few.stages.size() > 8);
-    CHECK(is_core(*few.stages[6]));
+    CHECK(few.stages[6] == &stages()[6]);
     CHECK(few.beside_peers);
     CHECK((few.takes_part(decoding, one) && !few.takes_part(decoding, many)));
     CHECK((!few.takes_part(long_queries, one) && few.takes_part(long_queries, many)));

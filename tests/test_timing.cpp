@@ -328,11 +328,13 @@ TEST_CASE("stages are timed in turn and verified", "[timing]") {
 
 TEST_CASE("stages of the backward pass are timed on gradients, of an O and L computed there", "[timing]") {
     FakeGpu gpu;
+    const Stage &gradients = stage_that({.pass = Pass::backward}),
+                &changed = first_stage([&](const Stage&stage) { return stage.parent == gradients.number; });
     Stage exact = child(), atomic = exact;
     exact.pass = atomic.pass = Pass::backward;
-    exact.number = 1000;
+    exact.number = gradients.number;
     exact.name = "exact";
-    atomic.number = 1001;
+    atomic.number = changed.number;
     atomic.parent = exact.number;
     gpu.milliseconds = {{child().number, 2.0}, {exact.number, 4.0}, {atomic.number, 5.0}};
     atomic.name = "atomic";

@@ -132,15 +132,15 @@ def test_scales_are_numbers_lists_or_arrays(library):
         assert (decode(q, *(pair[:, :, i] for i in (0, 1)), k_scale=0.5, v_scale=0.25) == expected).all()
 
 
-def needs_stage(number):
-    """Skips where a stage cannot run: 70 to 73 need Hopper's instructions, or the CPU back-end."""
+def needs_stage(stage):
+    """Skips where a stage cannot run: those of 8 bits need Hopper's instructions, or the CPU back-end."""
     if GPU:
         torch = pytest.importorskip("torch")
-        if torch.cuda.get_device_capability()[0] * 10 < flash_ladder.stages(number)[0].compute_capability:
-            pytest.skip(f"stage {number} does not run on this GPU")
+        if torch.cuda.get_device_capability()[0] * 10 < flash_ladder.stages(stage)[0].compute_capability:
+            pytest.skip(f"{stage} does not run on this GPU")
 
 
-@pytest.mark.parametrize("stage", [70, 73])
+@pytest.mark.parametrize("stage", [OF_8_BITS, "incoherent"])
 def test_q_k_and_v_in_8_bits_are_exactly_those_in_bf16(library, stage):
     needs_stage(stage)
     problem = [drawn(1, heads, rows, 64, seed=rows) for heads, rows in ((2, 70), (1, 90), (1, 91))]
@@ -159,7 +159,7 @@ def test_q_k_and_v_in_8_bits_are_exactly_those_in_bf16(library, stage):
 
 
 def test_stages_are_not_listed_in_each_call(monkeypatch):
-    needs_stage(70)
+    needs_stage(OF_8_BITS)
     library = OfNumPy()
     list_stages, asked = flash_ladder._core.list_stages, []
     monkeypatch.setattr(flash_ladder._core, "list_stages", lambda words: asked.append(words) or list_stages(words))
