@@ -88,25 +88,9 @@ int Br(const Stage& stage, int d) {
     return stage.tilings.at(static_cast<std::size_t>(dim)).Br;
 }
 
-// Whether the change that stopped blocks at the diagonal is in it.
-bool skips_tiles(const Stage& stage) {
-    return follows(stage, "causal_skip");
-}
-
-// On Hopper, lists of tiles are gathered in pairs: a product is of two of them.
-bool gathers_pairs(const Stage& stage) {
-    return takes(stage, Feature::tiles) && stage.compute_capability != 0;
-}
-
-// 00, whose scores, probabilities and output are computed by a kernel each.
-bool has_tiles_of_scores_alone(const Stage& stage) {
-    return stage.parent < 0;
-}
-
-// The key tiles that stages visit that skip tiles, and of these the masked ones, by asking every row and key.
-// Where warpgroups have tiles of their own, they go on as long as any row of their block sees a key, and see
-// one tile at least, unless each request has keys of its own; once they have a diagonal of their own, as long
-// as their own rows do.
+// The key tiles that stages visit which skip some, and of these the masked ones, by asking every row and key.
+// Warpgroups with tiles of their own go on as long as any row of their block sees a key, and see one tile at
+// least, unless requests have lengths; with a diagonal of their own, as long as their own rows do.
 struct Tiles {
     std::uint64_t seen = 0, masked = 0;
     int query_rows;  ///< of whole blocks
@@ -185,13 +169,14 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
         CHECK(static_cast<std::uint64_t>(std::count_if(visits.begin(), visits.end(), [](const Visit& v) {
                   return v.tile.masked;
               })) == trace.counters.masked_tiles);
-        if (stage.pass == Pass::backward || gathers_pairs(stage)) return;  // below; two tiles in one
+        if (stage.pass == Pass::backward || takes_on_hopper(stage, Feature::tiles)) return;  // below
 
         const simt::Tile size = visits.front().tile;
         const bool packed = follows(stage, "packed_gqa") || follows(stage, "packed_rows");
         CHECK(size.group == (packed ? c.shape.H / c.shape.Hkv : 1));
         Case all = c;
-        all.causal = c.causal && skips_tiles(stage);
+        const bool skips = follows(stage, "causal_skip");
+        all.causal = c.causal && skips;
         const Tiles expected(stage, all, size);
         std::set<std::tuple<int, int, int, int>> places;
         bool in_range = true;
@@ -207,10 +192,10 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
         CHECK(in_range);
         CHECK(places.size() == visits.size());
         CHECK(visits.size() == expected.seen);
-        // Column bounds on Hopper are tested for both warpgroups of a block if one of them must.
-        const bool tests_both = takes(stage, Feature::columns) && stage.compute_capability != 0,
-                   more = tests_both && trace.counters.masked_tiles > expected.masked;
-        if (skips_tiles(stage)) CHECK((more || trace.counters.masked_tiles == expected.masked));
+        // Those of column bounds are tested for both warpgroups of a block if one of them must.
+        const std::uint64_t masked = trace.counters.masked_tiles, least = expected.masked;
+        const bool more = takes_on_hopper(stage, Feature::columns) && masked > least;
+        if (skips) CHECK((more || masked == least));
     });
 }
 
@@ -258,10 +243,10 @@ TEST_CASE("trace: kernels of gradients visit each tile that sees a key, and mask
 
 TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[trace][ladder]") {
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
-        // Of rounded copies in the workspace a trace does not know the rows.
-        if (stage.products != Products::of_16_bits || gathers_pairs(stage)) return;
-        // of gradients no product is P V
-        const bool multiplies_elsewhere = has_tiles_of_scores_alone(stage) || stage.pass == Pass::backward;
+        // Of rounded copies in the workspace a trace does not know the rows; lists are multiplied in pairs.
+        if (stage.products != Products::of_16_bits || takes_on_hopper(stage, Feature::tiles)) return;
+        // 00 multiplies by V in another kernel; of gradients no product is P V
+        const bool multiplies_elsewhere = stage.parent < 0 || stage.pass == Pass::backward;
         bool rows_and_keys_once = true, all_values = true;
         for (const TracedBlock* traced : blocks_of(trace)) {
             const TracedBlock& block = *traced;
@@ -302,11 +287,9 @@ TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[
 
 TEST_CASE("trace: sliced keys are exchanged between warps, and split-Q exchanges nothing", "[trace]") {
     const Case c = make_case({1, 1, 1, 64, 128, 64}, false);
-    const Stage &slices_keys = named("sequence_parallel"), &splits_Q = named("split_q");
-    for (const Stage* stage : {&slices_keys, &splits_Q}) {
-        INFO(stage->folder());
-        const bool slices = stage == &slices_keys;
-        const Trace trace = trace_of(*stage, c);
+    for (const bool slices : {true, false}) {
+        INFO(slices);
+        const Trace trace = trace_of(named(slices ? "sequence_parallel" : "split_q"), c);
         const TracedBlock& block = trace.launches.front().blocks.front();
         std::vector<std::set<Ranges>> rows(4), keys(4);
         std::uint64_t received = 0, from_others = 0;
@@ -405,7 +388,7 @@ TEST_CASE("trace: blocks, warps and rows are in range, and no place has two bloc
 
 TEST_CASE("trace: m never falls, and the last m + log l of a row are its L", "[trace][ladder]") {
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
-        if (has_tiles_of_scores_alone(stage) || stage.pass == Pass::backward) return;  // no running state
+        if (stage.parent < 0 || stage.pass == Pass::backward) return;  // they keep no running state
         // By batch entry, head (or group of them) and row: what each block has at its end.
         std::map<std::tuple<int, int, int>, std::vector<double>> ends;
         int group = 1;
@@ -458,7 +441,7 @@ TEST_CASE("trace: m never falls, and the last m + log l of a row are its L", "[t
             ++compared;
         }
         // Where tiles are skipped, blocks whose rows see no key start none and so have no state.
-        if (!c.causal || !skips_tiles(stage) || c.shape.Nq <= c.shape.Nk) {
+        if (!c.causal || !follows(stage, "causal_skip") || c.shape.Nq <= c.shape.Nk) {
             CHECK(compared == static_cast<std::size_t>(c.shape.B * c.shape.H * c.shape.Nq));
         }
     });
@@ -488,19 +471,18 @@ TEST_CASE("trace: warps that share rows merge to what the first of them has at t
 
 TEST_CASE("trace: the same whatever the order of threads and the number of workers", "[trace][ladder]") {
     const simt::KeptOptions kept;
-    for (const Stage* kind : stages_of_all_kinds()) {
-        const Stage& stage = *kind;
+    for (const Stage* stage : stages_of_all_kinds()) {
         const Case c = make_case({1, 2, 1, 130, 200, 64}, true);
-        INFO(stage.folder());
-        const auto written = [&] { return to_json(c, multiprocessors, {trace_of(stage, c)}).dump(); };
+        INFO(stage->folder());
+        const auto written = [&] { return to_json(c, multiprocessors, {trace_of(*stage, c)}).dump(); };
         simt::options().workers = 1;
         simt::options().order = simt::Order::forward;
-        const Trace first = trace_of(stage, c);
+        const Trace first = trace_of(*stage, c);
         const std::string json = written();
         for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
             simt::options().workers = 3;
             simt::options().order = order;
-            const Trace again = trace_of(stage, c);
+            const Trace again = trace_of(*stage, c);
             REQUIRE(again.launches.size() == first.launches.size());
             for (std::size_t k = 0; k < first.launches.size(); ++k) {
                 const auto same = [](const TracedBlock& a, const TracedBlock& b) {
