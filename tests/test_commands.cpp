@@ -308,49 +308,67 @@ TEST_CASE("lab time shows what can be seen: some stages, where their changes sho
         for (const Stage* stage : selection.stages) names.push_back(stage->folder());
         return names;
     };
+    const auto runs = [](const Stage&) { return true; };
+    const auto problem = [](const std::string& regime, int Nq, int d = 128) {
+        ProblemLabel label;
+        label.regime = regime;
+        label.shape = {.B = 1, .H = 8, .Hkv = 8, .Nq = Nq, .Nk = 4096, .d = d};
+        return label;
+    };
     const auto last_rung = [](bool decodes) -> const Stage& {
         return test::first_stage([&](const Stage& stage) {
             return !is_core(stage) && is_last_of_part(stage) && is_decoding(stage.shows_in) == decodes;
         });
     };
     const Stage &split_q = child(), &decoding = last_rung(true), &long_queries = last_rung(false);
-    const Shape many{.Nq = 64}, one{.Nq = 1};
+    const ProblemLabel many = problem("custom", 4096), one = problem("custom", 1);
+    const ProblemLabel wide = problem("custom", 4096, 256);
 
-    const Selection few = select_timed({}, false, "", true);
+    const Selection few = select_timed({}, false, "custom", runs);
     REQUIRE(few.stages.size() > 8);
     CHECK(few.stages[6] == &stages()[6]);
-    CHECK(few.beside_peers);
+    CHECK((few.beside_peers && !few.first_table));
     CHECK((few.takes_part(decoding, one) && !few.takes_part(decoding, many)));
     CHECK((!few.takes_part(long_queries, one) && few.takes_part(long_queries, many)));
     CHECK((few.takes_part(split_q, one) && few.takes_part(split_q, many)));
-    CHECK((!few.takes_part(split_q, {.d = 256}) && few.takes_part(long_queries, {.Nq = 64, .d = 256})));
-    CHECK((few.matters("train") && few.matters("decode") && !few.matters("batch")));
-    CHECK(select_timed({}, false, "", false).stages.size() == 7);
+    CHECK((!few.takes_part(split_q, wide) && few.takes_part(long_queries, wide)));
+    const Selection first = select_timed({}, false, "", runs);
+    CHECK(first.first_table);
+    const auto in_first_table = [&](const std::string& regime) {
+        const auto cases = timing_options(DType::bf16, regime).cases;
+        return std::count_if(cases.begin(), cases.end(),
+                             [&](const TimedCase& timed) { return first.matters(label_of(timed)); });
+    };
+    CHECK((in_first_table("train") == 1 && in_first_table("causal") == 1 && in_first_table("decode") == 3));
+    CHECK((in_first_table("backward") == 1 && in_first_table("batch") == 0 && in_first_table("window") == 0));
+    CHECK(select_timed({}, false, "", nullptr).stages.size() == 7);
 
-    const Selection single = select_timed({&split_q}, false, "", true);
+    const Selection single = select_timed({&split_q}, false, "", runs);
     CHECK(folders(single) == std::vector<std::string>{parent().folder(), child().folder()});
-    CHECK(single.beside_peers);
-    CHECK((single.matters("train") && !single.matters("long")));  // where its parent's shows
-    const Selection sweep = select_timed({&split_q}, false, "prefill", true);
+    CHECK((single.beside_peers && !single.first_table));
+    CHECK((single.matters(problem("train", 64)) && !single.matters(problem("long", 64))));
+    Stage copied = split_q;  // what was named has a row also where it cannot run
+    CHECK((single.takes_part(copied, wide) && !single.takes_part(parent(), wide)));
+    const Selection sweep = select_timed({&split_q}, false, "prefill", runs);
     CHECK((sweep.stages.size() == 1 && !sweep.beside_peers));
 
-    const Selection two = select_timed({&split_q, &decoding}, false, "", true);
+    const Selection two = select_timed({&split_q, &decoding}, false, "", runs);
     CHECK((two.stages.size() == 2 && !two.beside_peers && two.takes_part(decoding, many)));
-    const Selection all = select_timed({}, true, "", true);
-    CHECK((all.stages.size() == stages().size() && !all.beside_peers && all.matters("narrow")));
+    const Selection all = select_timed({}, true, "", runs);
+    CHECK((all.stages.size() == stages().size() && !all.beside_peers && all.matters(problem("narrow", 64))));
     CHECK(all.takes_part(long_queries, one));
     Stage own = split_q;
     own.shows_in = "nowhere";
-    CHECK(select_timed({&own}, false, "", true).matters("train"));
+    CHECK(select_timed({&own}, false, "", runs).matters(problem("train", 64)));
 
     Results results = branched_results();  // 00, 01, 02 and one more in train and decode, peers in train
     const Stage &flash = test::named("flash_attention_1"), &deferred = test::named("deferred_normalization");
-    select_timed({&flash, &deferred}, false, "", true).filter(results, "");
+    select_timed({&flash, &deferred}, false, "", runs).filter(results, "");
     REQUIRE(results.rows.size() == 2);
     CHECK((results.rows[0].regime == "train" && results.rows[0].stage == 1 && results.rows[1].stage == 2));
     CHECK(results.peers.size() == 2);
     results = branched_results();
-    select_timed({}, true, "", true).filter(results, "decode");
+    select_timed({}, true, "", runs).filter(results, "decode");
     CHECK((results.rows.size() == 3 && results.peers.empty()));  // not the one more, which is no stage
 }
 
@@ -359,7 +377,7 @@ TEST_CASE("a stage that takes no part in a problem has no row there", "[commands
     gpu.milliseconds = {{parent().number, 2.0}, {child().number, 1.0}};
     TimingOptions options = test::small_options();
     options.cases.push_back(test::small_case(17));
-    options.takes_part = [](const Stage& stage, const Case& c) {
+    options.takes_part = [](const Stage& stage, const ProblemLabel& c) {
         return stage.number == child().number || c.shape.Nq == 17;
     };
     const Results results = time_stages(gpu, {parent(), child()}, options);

@@ -171,6 +171,12 @@ TEST_CASE("progress: one line that fits the terminal; in a log a line for each t
     CHECK(std::count(lines.begin(), lines.end(), '\n') == 18);
     CHECK(lines.starts_with("lab: 10%, step 4\nlab: 20%, step 8\n"));
     CHECK(logged(3600).empty());
+
+    const auto left = ladder::ProgressLine::time_left;
+    CHECK((left(0, 10, 60).empty() && left(3, 10, 1).empty()));  // too early to say
+    CHECK(left(5, 10, 4) == ", about 5 s left");
+    CHECK(left(1, 10, 5) == ", about 50 s left");
+    CHECK(left(10, 40, 60) == ", about 3 min left");
 }
 
 TEST_CASE("table: colour adds escapes and nothing else", "[table]") {

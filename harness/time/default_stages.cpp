@@ -47,8 +47,13 @@ ProblemKind kind_of(const ProblemLabel& problem) {
 
 Position position_of(const ProblemLabel& p) {
     const Shape& s = p.shape;
-    return {std::log2(s.Nq), std::log2(s.Nk), std::log2(double(s.H) / s.Hkv), std::log2(visible_share(p)),
-            std::log2(double(s.B) * s.Hkv) / 2};
+    const double group = double(s.H) / s.Hkv;
+    return {std::log2(s.Nq * group),
+            std::log2(s.Nk),
+            std::log2(group) / 2,
+            std::log2(visible_share(p)),
+            std::log2(double(s.B) * s.Hkv) / 2,
+            std::log2(std::max(1, p.features.page_size)) / 4};
 }
 
 std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,

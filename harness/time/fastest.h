@@ -33,10 +33,12 @@ using ProblemKind = std::tuple<Pass, int, std::vector<Feature>>;
 ProblemKind kind_of(const ProblemLabel& problem);
 
 /// What is compared of two problems, in octaves.
-using Position = std::array<double, 5>;
+using Position = std::array<double, 6>;
 
-/// The logarithms to base 2 of the query rows, the keys, the query heads of a group and the share of the
-/// scores that the mask leaves, and half that of the key/value heads of the whole batch.
+/// The logarithms to base 2 of the query rows that read the same keys, those of all heads of a group, which
+/// fill a tile together; of the keys; half that of the query heads of a group; of the share of the scores
+/// that the mask leaves; half that of the key/value heads of the whole batch; a quarter of that of a page's
+/// keys. The keys are those that a request may have: how many it has is not known where that is on a GPU.
 Position position_of(const ProblemLabel& problem);
 
 /// The recorded problems of the same kind, the nearest first; of equally near ones the first recorded.
