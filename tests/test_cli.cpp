@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -83,17 +84,22 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
     CHECK(json["stages"][0]["stage"] == stages().front().folder());
     CHECK(json["stages"][0]["parent"].is_null());
     REQUIRE(json["properties"].size() == stages().size());
-    CHECK(json["properties"][0] == nlohmann::json{{"stage", stages().front().folder()},
-                                                  {"pass", "forward"},
-                                                  {"compute_capability", nullptr},
-                                                  {"ablation", false},
-                                                  {"for_order", false},
-                                                  {"last_of_part", false},
-                                                  {"eight_bits", false},
-                                                  {"takes", ""},
-                                                  {"counted_on", "--shape 1,2,2,512,512,64"},
-                                                  {"counted_parent", nullptr},
-                                                  {"parent_counted_on", nullptr}});
+    auto first = json["properties"][0];
+    for (const char* kind : {"timed", "profiled"}) {
+        CHECK(std::set<std::string>{"as it is", "changed since", "never"}.contains(first[kind]));
+        first.erase(kind);
+    }
+    CHECK(first == nlohmann::json{{"stage", stages().front().folder()},
+                                  {"pass", "forward"},
+                                  {"compute_capability", nullptr},
+                                  {"ablation", false},
+                                  {"for_order", false},
+                                  {"last_of_part", false},
+                                  {"eight_bits", false},
+                                  {"takes", ""},
+                                  {"counted_on", "--shape 1,2,2,512,512,64"},
+                                  {"counted_parent", nullptr},
+                                  {"parent_counted_on", nullptr}});
     const auto properties_of = [&](const Stage& stage) {
         return *std::find_if(json["properties"].begin(), json["properties"].end(),
                              [&](const auto& properties) { return properties["stage"] == stage.folder(); });
@@ -403,6 +409,27 @@ TEST_CASE("a stage is its folder: a new one is listed, compared, verified, count
     CHECK(contains(with_it({"diff", number}), "+LADDER_STAGE(forward, Dims, .number = " + number));
     CHECK(contains(with_it({"verify", "another", "--shape", "1,2,1,65,130,64", "--causal"}), "1 of 1 case"));
     CHECK(contains(with_it({"count", number, "--shape", "1,1,1,64,64,64"}), another + " changes nothing"));
+}
+
+TEST_CASE("lab list says which kernels were changed since they were timed", "[cli]") {
+    const Folder folder;
+    const std::string kernel = read_file(find_stage(5)->source), file = "05_causal_skip/kernel.cu";
+    std::filesystem::create_directory(folder / "05_causal_skip");
+    std::filesystem::create_symlink(stages_folder() / "fastest.json", folder / "fastest.json");
+    const auto timed = [&](const std::string& text) {
+        folder.write(file, text);
+        const auto listed = run_process(
+            {"env", "LADDER_STAGES=" + folder / "", LADDER_LAB, "list", "--json", folder / "list.json"});
+        const auto json = nlohmann::json::parse(std::ifstream(folder / "list.json"));
+        const std::string how = json["properties"][0]["timed"];
+        CHECK((listed.out.find("Changed since they were timed, so that recorded times are marked: 05.") !=
+               std::string::npos) == (how == "changed since"));
+        return how;
+    };
+    const std::string before = timed(kernel), statement = "int unused() { return 0; }\n";
+    CHECK(before != "never");
+    CHECK(timed("// Another comment.\n" + kernel) == before);
+    CHECK(timed(statement + kernel) == "changed since");
 }
 
 TEST_CASE("a folder of one's own goes the same way as a stage", "[cli]") {

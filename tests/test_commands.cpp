@@ -272,6 +272,13 @@ TEST_CASE("rate tables hold a column for each problem of a unit", "[commands]") 
     CHECK(cell(tables[0], 1, "train 2k").tone == Tone::marked);
     CHECK(rate_tables(results, "decode").empty());
     CHECK(recorded_label(results) == "Recorded on Test GPU, 2026-11-21, commit 0123456");
+    Results older = results;
+    for (std::size_t i = 0; i < 2; ++i) older.rows[i].folder = find_stage(4 + static_cast<int>(i))->folder();
+    older.kernels = {{"04_split_q", kernel_fingerprint("04_split_q")},
+                     {"05_causal_skip", "of an older one"},
+                     {"06_flash_decoding", "of an older one, without a row"}};
+    CHECK(recorded_label(older) ==
+          "Recorded on Test GPU, 2026-11-21, commit 0123456; since then changed: 05");
 
     Results both = results;  // gradients stand apart
     both.rows[2].pass = Pass::backward;

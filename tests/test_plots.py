@@ -46,7 +46,7 @@ class ClimbTest(unittest.TestCase):
 
     def test_a_page_may_show_one_of_them(self):
         sources = Sources(LAB)
-        sources.climbed = branched(FREE)
+        sources.recorded = branched(FREE)
         shown = climbs.climbs_block(sources, Page("README.md"), ["train"])
         self.assertEqual((shown.count("<picture>"), "train-light.svg" in shown), (1, True))
         self.assertEqual(climbs.climbs_block(sources, Page("README.md"), []).count("<picture>"), 2)

@@ -22,6 +22,7 @@ import peer_tests  # noqa: E402
 import peers  # noqa: E402
 import profiles  # noqa: E402
 import published  # noqa: E402
+import stale  # noqa: E402
 import tables  # noqa: E402
 import times  # noqa: E402
 from blocks import NOT_RECORDED, Failure, Page  # noqa: E402
@@ -315,10 +316,54 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual(("selected", *profiles.STALLS), tuple(re.findall(r'\bstall\("(\w+)"\)', code)))
 
 
+class StaleTest(unittest.TestCase):
+    # Blocks whose numbers are counted or verified here, or are of no kernel that a recording has a fingerprint of
+    WITHOUT_RECORDED_KERNELS = {"aarch64", "counters", "estimate_errors", "lost", "mutation", "peer_tests", "python",
+                                "python-features", "python-fp8", "python-ring", "standard", "won", "worked_example"}
+
+    def test_a_kernel_that_was_changed_is_marked_wherever_its_numbers_are_shown(self):
+        sources, blocks = Sources(LAB), 0
+        sources.listed, sources.lines = HERE.listed, dict.fromkeys(HERE.stages, "1")
+        sources.prints = dict.fromkeys((stage.folder for stage in HERE.stages.values()), "another one")
+        for page in tables.pages(HERE):
+            for name in re.findall(r"<!-- generated: (.*?) -->", (ROOT / page.path).read_text(encoding="utf-8")):
+                if name.split()[0] in self.WITHOUT_RECORDED_KERNELS:
+                    continue
+                shown = tables.content(sources, page, name)
+                blocks += 1
+                if re.search(r"\d\.\d", shown):  # a measured number, and not a count of lines
+                    self.assertRegex(shown, "[Cc]hanged since|since then changed|An earlier form", f"{page.path}: {name}")
+        self.assertGreater(blocks, 100)
+
+    def test_what_is_listed(self):
+        rows = [row_of("train", stage, 1.0, folder=HERE.stage(stage).folder) for stage in (4, 5)]
+        now = {row.folder: HERE.fingerprint(row.folder) for row in rows}
+        with tempfile.TemporaryDirectory() as folder:
+            for file, kind, date, kernels in (
+                    ("a", "timing", "2026-02-03", now), ("b", "timing", "2026-02-04", now | {"05_causal_skip": "an older one"}),
+                    ("c", "profile", "2026-02-03", {"04_split_q": "an older one"})):
+                made = derived(rows) | {"kind": kind, "date": f"{date}T07:52:00Z", "kernels": kernels}
+                (Path(folder) / f"{file}.json").write_text(json.dumps(made))
+            found = stale.stale(Sources(LAB, Path(folder)))
+        rows = {row["stage"]: row for row in found["stages"]}
+        self.assertEqual((len(found["stages"]), rows["04_split_q"], rows["05_causal_skip"]), (
+            len(HERE.stages), {"stage": "04_split_q", "timing": {"newest": "b.json, 2026-02-04", "as_it_is": True},
+                               "profile": {"newest": "c.json, 2026-02-03", "as_it_is": False}},
+            {"stage": "05_causal_skip", "timing": {"newest": "a.json, 2026-02-03", "as_it_is": True},
+             "profile": {"newest": None, "as_it_is": False}}))
+        self.assertEqual([(row["recording"], row["changed_since"]) for row in found["recordings"]],
+                         [("b.json", ["05_causal_skip"]), ("c.json", ["04_split_q"])])
+        (_, (_, stages)), (_, (_, recordings)) = stale.stale_tables(found)
+        self.assertEqual([stages[0], stages[4], stages[5]], [
+            ["00_naive", "never", "never"], ["04_split_q", "", "c.json, 2026-02-03"], ["05_causal_skip", "", "never"]])
+        self.assertEqual(recordings[1], ["c.json", "2026-02-03", "04"])
+
+
 class FastestTest(unittest.TestCase):
     def test_times_of_the_newest_recordings_come_first_and_wrong_answers_not_at_all(self):
         def write(file, date, *rows):
-            (folder / file).write_text(json.dumps(derived(list(rows)) | {"date": f"{date}T07:52:00Z"}))
+            made = {"date": f"{date}T07:52:00Z", "kernels": {"16_stage": "4567", "17_stage": "0123"}}
+            (folder / file).write_text(json.dumps(derived(list(rows)) | made))
 
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -333,13 +378,15 @@ class FastestTest(unittest.TestCase):
             made = json.loads(fastest.fastest(Sources(LAB, folder)))
         self.assertEqual([each["file"] for each in made["recordings"]],
                          ["y-few-rows.json", "x-few-rows.json", "x-serving-odd.json", "x-prefix.json"])
-        self.assertEqual(made["recordings"][1], {"file": "x-few-rows.json", "gpu": "Test GPU", "date": "2026-02-03"})
+        self.assertEqual(made["recordings"][1], {"file": "x-few-rows.json", "gpu": "Test GPU", "date": "2026-02-03",
+                                                 "kernels": {"17_stage": "0123"}})
         self.assertEqual([(each["recording"], each["shape"][3]) for each in made["problems"]],
                          [(0, 2048), (1, 2048), (1, 4), (2, 2048), (3, 2048)])
         self.assertEqual(made["problems"][1], {
             "recording": 1, "shape": [8, 16, 16, 2048, 2048, 128], "pass": "forward", "dtype": "bf16", "causal": False,
             "median_ms": {"05_stage": 1.0, "06_stage": 1.02}})
         self.assertEqual((made["problems"][4]["pages"], made["problems"][4]["prefix"]), (16, 64))
+        self.assertEqual((made["timed"], made["profiled"]), ({"16_stage": ["4567"], "17_stage": ["0123"]}, {}))
 
 
 class PeerTestsTest(unittest.TestCase):

@@ -2,7 +2,7 @@
 
 from blocks import NOT_RECORDED, Failure, block, numbers
 from markdown import table, times, titled
-from records import by_problem, geometric_mean, label, libraries, peer_names
+from records import geometric_mean, libraries, peer_names
 from times import KINDS, of_kind, rate, rate_and_speedup, rate_tables
 
 
@@ -105,7 +105,7 @@ def record(sources, _, words):
     results = sources.need(" ".join(words))
     sweep = results.rows and sources.sweeps(results.rows[0].regime)
     tables = comparisons(sources, results) if sweep else rate_tables(sources, results)
-    return f"{label(results)}:\n" + "".join(f"\n{shown}" for _, shown, *_ in tables)
+    return f"{sources.label(results)}:\n" + "".join(f"\n{shown}" for _, shown, *_ in tables)
 
 
 def against_peers(sources, page, words, only_means):
@@ -117,7 +117,7 @@ def against_peers(sources, page, words, only_means):
     if not results.get("peers"):
         raise Failure(f"{file}.json has no peers")
     few = 4  # more stages than fit on a terminal
-    return f"{label(results)}; {libraries(results)}:\n" + "".join(
+    return f"{sources.label(results, stage and [stage])}; {libraries(results)}:\n" + "".join(
         titled(title, shown) for title, shown, means in comparisons(sources, results, stage, few)
         if means or not only_means)
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Makes the generated blocks of the pages anew, and the plots: `lab tables` runs it.
 
-    tables.py LAB [--check] [--json FILE] [--markdown]
+    tables.py LAB [--check | --stale] [--json FILE] [--markdown]
 
 LAB is the program `lab`, which knows the stages and counts their work; all else is recorded in docs/results. A block
 stands between `<!-- generated: NAME -->` and `<!-- end -->`. It is made by the function that a module beside this one
-registers under the first word of its name. Needs Python alone; to draw a plot anew, matplotlib. Exit codes: 0 ok; 1
---check, and a file is out of date; 2 a block or a record makes no sense; 3 something is missing.
+registers under the first word of its name. --stale makes nothing: it lists which kernels were changed since they were
+recorded. Needs Python alone; to draw a plot anew, matplotlib. Exit codes: 0 ok; 1 --check, and a file is out of date; 2
+a block or a record makes no sense; 3 something is missing.
 """
 
 import importlib
@@ -18,12 +19,13 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 from blocks import BLOCKS, FILES, PICTURES, Failure, Page  # noqa: E402
-from command import Options, run, write  # noqa: E402
+from command import Options, finish, run, write  # noqa: E402
 from markdown import table  # noqa: E402
 from parts import part_pages  # noqa: E402
 from pictures import PLOTS  # noqa: E402
 from records import ROOT  # noqa: E402
 from sources import Sources  # noqa: E402
+from stale import stale, stale_tables  # noqa: E402
 
 for module in sorted(Path(__file__).parent.glob("*.py")):
     if module.name != Path(__file__).name:
@@ -126,8 +128,14 @@ def report(states, check, json_file, markdown):
 def main():
     options = Options("tables")
     options.add_argument("lab")
-    options.add_argument("--check", action="store_true")
+    what = options.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true")
+    what.add_argument("--stale", action="store_true")
     given = options.parse_args()
+    if given.stale:
+        found = stale(Sources(given.lab))
+        notes = [] if found["recordings"] or found["stages"] else ["Every kernel was timed and profiled as it is."]
+        return finish(given, "tables", found, stale_tables(found), notes)
     return report(make(Sources(given.lab), given.check), given.check, given.json, given.markdown)
 
 

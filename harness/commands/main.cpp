@@ -65,10 +65,12 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
          {"--coverage", "[STAGES]: instead, find branches of a kernel that these cases never take"}});
     add_scripted(lab, "compare", "Compare two recordings of lab time --json: ./lab compare A.json B.json",
                  {{"--json", "FILE: write the result as JSON to FILE"}, {"--markdown", "Print Markdown"}});
-    add_scripted(lab, "tables", "Rewrite the generated tables and plots of the README files",
-                 {{"--check", "Change nothing; fail if a file is out of date"},
-                  {"--json", "FILE: write the result as JSON to FILE"},
-                  {"--markdown", "Print Markdown"}})
+    add_scripted(
+        lab, "tables", "Rewrite the generated tables and plots of the README files",
+        {{"--check", "Change nothing; fail if a file is out of date"},
+         {"--stale", "Instead, list the kernels that were changed since they were timed or profiled"},
+         {"--json", "FILE: write the result as JSON to FILE"},
+         {"--markdown", "Print Markdown"}})
         .group("For maintainers");
 }
 

@@ -111,9 +111,10 @@ bool is_ablation(int number) {
     return part_of(number) == 90;
 }
 
-bool is_for_order(const Stage& stage) {
-    const Stage* parent = find_stage(stage.parent);
-    return parent != nullptr && stage.repeats_exactly && !parent->repeats_exactly;
+bool is_for_order(const Stage& stage, const std::vector<Stage>& ladder) {
+    return stage.repeats_exactly && std::any_of(ladder.begin(), ladder.end(), [&](const Stage& parent) {
+               return parent.number == stage.parent && !parent.repeats_exactly;
+           });
 }
 
 bool is_last_of_part(const Stage& stage) {

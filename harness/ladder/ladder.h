@@ -55,7 +55,7 @@ bool is_ablation(int number);
 
 /// Whether it gives the same bits each time where its parent does not. That is a rung off the ladder's
 /// way: it may cost speed, so no call gets it without asking for it, and no part ends with it.
-bool is_for_order(const Stage& stage);
+bool is_for_order(const Stage& stage, const std::vector<Stage>& ladder = stages());
 
 /// Whether it is where its part arrives, at one of its head dimensions: no stage of the part comes after it
 /// there, but for those that exist for the order of sums. Never an ablation, nor a stage for several GPUs.

@@ -461,8 +461,16 @@ std::vector<Table> comparison_tables(const Results& results) {
 }
 
 std::string recorded_label(const Results& results) {
-    return fmt::format("Recorded on {}, {}, commit {}", results.hardware.gpu, results.date.substr(0, 10),
-                       results.commit.substr(0, 7));
+    std::map<std::string, std::string> shown;
+    for (const Row& row : results.rows) {
+        const auto kernel = results.kernels.find(row.folder);
+        if (kernel != results.kernels.end()) shown.insert(*kernel);
+    }
+    std::string since;
+    for (const Stage* stage : changed_since(shown))
+        since += fmt::format("{}{:02}", since.empty() ? "; since then changed: " : ", ", stage->number);
+    return fmt::format("Recorded on {}, {}, commit {}{}", results.hardware.gpu, results.date.substr(0, 10),
+                       results.commit.substr(0, 7), since);
 }
 
 }  // namespace ladder

@@ -43,7 +43,8 @@ std::vector<std::string> untimed_notes(const Results& results);
 /// and over all; its key ends in "_summary".
 std::vector<Table> comparison_tables(const Results& results);
 
-/// "Recorded on NVIDIA H200, 2026-11-21, commit 0123456"
+/// "Recorded on NVIDIA H200, 2026-11-21, commit 0123456; since then changed: 05": the stages of its rows
+/// whose kernels are others now
 std::string recorded_label(const Results& results);
 
 }  // namespace ladder
