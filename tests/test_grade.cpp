@@ -1,6 +1,7 @@
 // Grades: of one submission, of a class, and the files that say them.
 #ifdef LADDER_HAS_CPU
 
+#    include <fcntl.h>
 #    include <sys/stat.h>
 #    include <algorithm>
 #    include <cmath>

@@ -89,9 +89,15 @@ TEST_CASE("course: an exercise's problems reach what the cases of its stage reac
                 }));
             }
         }
+    }
+}
+
+TEST_CASE("course: work is counted in both types and in several layouts", "[course]") {
+    for (const Exercise& e : all_exercises()) {
+        INFO(e.folder());
         const std::vector<Case> counted = counted_problems(e);
         CHECK(any(counted, [](const Case& c) { return c.dtype == DType::bf16; }));
-        CHECK((takes(stage, Feature::ranks) ||
+        CHECK((takes(e, Feature::ranks) ||
                any(counted, [](const Case& c) { return c.layout == Layout::mixed; })));
     }
 }

@@ -189,10 +189,10 @@ std::vector<Case> large_sizes(const Stage& stage) {
     } else {
         add({3, 3, 3, 65, 129, d}, true);  // a last section of fewer heads
         add({1, 3, 3, 65, 129, d}, true, 148);
-        if (has_mask) add({1, 1, 1, 2110, 64, d}, false);  // more query tiles than lanes
+        if (has_mask) add({1, 1, 1, 2400, 64, d}, false);  // more query tiles than lanes
     }
     if (has_mask) add({1, 1, 1, 65'600, 3, d}, true);  // rows beyond 16 bits
-    if (takes(stage, Feature::tiles)) add({1, 1, 1, 3, 2110, d}, false);
+    if (takes(stage, Feature::tiles)) add({1, 1, 1, 3, 2400, d}, false);
     if (takes(stage, Feature::window)) {  // keys beyond 16 bits
         add({1, 1, 1, 2, 65'600, d}, true);
         cases.back().features.documents.clear();
@@ -227,8 +227,7 @@ std::vector<Case> large_caches(const Stage& stage, int d, int Bc) {
     const std::string lengths = fmt::format("{},57,70", 60 + Bc);
     cases.push_back({.shape = {3, 2, 1, 41, 61 + Bc, d},
                      .causal = true,
-                     .features = {.lengths = lengths, .page_size = 16, .prefix = 16},
-                     .layout = Layout::bnhd});
+                     .features = {.lengths = lengths, .page_size = 16, .prefix = 16}});
     return cases;
 }
 
