@@ -13,6 +13,7 @@
 
 #include "harness/ladder/ladder.h"
 #include "harness/problem/cache.h"
+#include "harness/problem/corner_cases.h"
 #include "harness/problem/cover.h"
 #include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
@@ -200,7 +201,11 @@ TEST_CASE("what takes sizes of its own is among the cases: diagonals, groups, tu
 
 TEST_CASE("sizes that indices and schedules may outgrow are among the cases of each stage that meets them") {
     for (const Stage& stage : stages()) {
-        const std::vector<Case> all = verification_cases(stage, Cover::all);
+        std::vector<Case> all;
+        if (stage.chunks != 2) all = corner_cases(stage, Cover::all);
+        if (takes(stage, Feature::ranks)) {
+            for (const Case& c : divided_sequences(stage, Cover::all)) all.push_back(c);
+        }
         const auto some = [&](const char* what, bool applies, const std::function<bool(const Case&)>& is) {
             INFO(stage.folder() << ": " << what);
             CHECK((!applies || std::any_of(all.begin(), all.end(), is)));
@@ -231,7 +236,8 @@ TEST_CASE("sizes that indices and schedules may outgrow are among the cases of e
                             std::find(of_case.begin(), of_case.end(), feature) != of_case.end();
                  });
         }
-        some("rows beyond 16 bits", has_mask, [](const Case& c) { return c.shape.Nq > bits_16; });
+        some("rows beyond 16 bits", has_mask && !has(Feature::tiles),
+             [](const Case& c) { return c.shape.Nq > bits_16; });
         some("keys beyond 16 bits", has(Feature::window),
              [](const Case& c) { return c.shape.Nk > bits_16 && c.features.window != Window(); });
         some("packed rows beyond 8192", forward && alone, [](const Case& c) {
