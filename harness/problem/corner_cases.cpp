@@ -167,7 +167,8 @@ Case with_features(const Stage& stage, Case c) {
 
 /// Sizes that indices and schedules may outgrow, small in all else.
 std::vector<Case> large_sizes(const Stage& stage) {
-    const int d = stage.head_dims.front(), Bc = stage.tilings.front().Bc;
+    const int d = stage.head_dims.front(),
+              Bc = stage.tilings.empty() ? Tiling().Bc : stage.tilings.front().Bc;
     const bool forward = stage.pass == Pass::forward;
     const bool has_mask = takes(stage, Feature::window) || takes(stage, Feature::documents) ||
                           takes(stage, Feature::columns) || takes(stage, Feature::dropout) ||
@@ -187,8 +188,9 @@ std::vector<Case> large_sizes(const Stage& stage) {
         add({1, 1, 1, 1, 150 * Bc, d}, false, 148);  // a part of the keys for each multiprocessor
         add({2, 75, 75, 1, Bc + 1, d}, false, 170);  // heads for each
     } else {
-        add({3, 3, 3, 65, 129, d}, true);  // a last section of fewer heads
-        add({1, 3, 3, 65, 129, d}, true, 148);
+        add({1, 6, 3, 65, 129, d}, true, 148);
+        add({3, 3, 3, 65, 129, d}, true);  // a last section of fewer heads; lists of tiles make no sections
+        cases.back().features.tiles.clear(), cases.back().causal = true;
         if (has_mask) add({1, 1, 1, 2400, 64, d}, false);  // more query tiles than lanes
     }
     if (takes(stage, Feature::tiles)) {
