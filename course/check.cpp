@@ -143,15 +143,17 @@ class Checker {
     }
 
     /// What a kernel does where it is checked, and may not: uncounted traffic, or anything else than
-    /// in the plain run. Empty if nothing.
-    std::string difference(const Case& one, const Ran& plain, const Ran& checked) const {
+    /// in the plain run; wrong results, where two runs may differ. Empty if nothing.
+    std::string difference(Reference& reference, const Ran& plain, const Ran& checked) const {
+        const Case& one = reference.problem;
         if (const auto bypassed = checked.work.counters.bypassed_bytes; bypassed != 0)
             return fmt::format("{} bytes of global memory are read or written without load() or store()",
                                bypassed);
         const std::string report =
             stage_.repeats_exactly
                 ? report_difference(one, plain.outputs, checked.outputs, "the run under the race checker")
-                : "";
+                : judge(one, reference.expected(stage_.products), checked.outputs, stage_.rounds_large_scores)
+                      .report;
         if (!report.empty()) return report;
         for (const auto& field : simt::counter_fields) {
             const auto expected = plain.work.counters.*field.value, got = checked.work.counters.*field.value;
@@ -213,7 +215,11 @@ class Checker {
             stage_ = plain_->stage();
             stage_.source = kernel_.string();
             stage_.rounds_large_scores = exercise_.rounds_large_scores;
+            // The problems are the exercise's, and so is how they are laid out, whatever a kernel declares.
             stage_.products = exercise_.products;
+            stage_.takes = exercise_.takes;
+            stage_.chunks = exercise_.chunks;
+            stage_.divides_rows = exercise_.divides_rows;
             checked_->stage();
         } catch (const CheckFailed& error) {
             builds.reports.emplace_back(error.what());
@@ -280,8 +286,9 @@ class Checker {
         if (!report.empty()) c.reports.push_back(fmt::format("{}\n{}\n", one.description(), report));
     }
 
-    /// Runs under the race checker, forward, reversed, shuffled and delayed. Whether results are right is not
-    /// asked here, only whether they and the work are the same, and the same as without it.
+    /// Runs under the race checker, forward, reversed, shuffled and delayed. The results and the work must be
+    /// the same, and the same as without it; whether the results are right is asked only where two runs may
+    /// differ.
     void look_for_races() {
         Criterion& c = criterion("races");
         const std::vector<Case> cases = race_problems(exercise_, options_.seed);
@@ -289,7 +296,7 @@ class Checker {
         for (const Case& one : cases) {
             on_step_(fmt::format("races on {}", one.description()), c.total / 4,
                      static_cast<int>(cases.size()));
-            const Inputs inputs = make_inputs(one);
+            Reference reference(one);
             std::optional<Ran> plain;
             for (const auto& [order, name] : {std::pair{simt::Order::forward, "forward"},
                                               {simt::Order::reversed, "reversed"},
@@ -303,8 +310,9 @@ class Checker {
                 std::string report = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_;
                 try {
                     if (report.empty()) {
+                        const Inputs& inputs = reference.inputs();
                         if (!plain) plain = run_on(*plain_, one, inputs);
-                        report = difference(one, *plain, run_on(*checked_, one, inputs));
+                        report = difference(reference, *plain, run_on(*checked_, one, inputs));
                     }
                 } catch (const CheckFailed& error) {
                     report = error.what();
@@ -322,7 +330,7 @@ class Checker {
         Criterion &moved = criterion("moved"), &unmoved = criterion("unmoved");
         const auto local = open_device(Backend::cpu);
         const Stage& parent = parent_of(exercise_);
-        const std::vector<Case> cases = claim_cases(exercise_.folder());
+        const std::vector<Case> cases = counted_problems(exercise_);
         int done = 0;
         constexpr int most_hangs = 3;  // each costs the claims on its problem
         const int hangs = plain_->hangs() + checked_->hangs();
@@ -339,7 +347,7 @@ class Checker {
                     if (!options_.untrusted) take_turns(*plain_, stage_, one);  // the sandbox has no threads
                     const Ran plain = run_on(*plain_, one, reference.inputs());
                     after = plain.work;
-                    wrong = difference(one, plain, run_on(*checked_, one, reference.inputs()));
+                    wrong = difference(reference, plain, run_on(*checked_, one, reference.inputs()));
                     if (wrong.empty())
                         wrong = judge(one, reference.expected(stage_.products), plain.outputs,
                                       stage_.rounds_large_scores)

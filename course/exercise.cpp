@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "course/mutants.h"
+#include "course/problems.h"
 #include "harness/base/file.h"
 #include "harness/base/json.h"
 #include "harness/base/table.h"
@@ -29,45 +30,44 @@ void add_problem(Exercise& e, Case c) {
     if (!known && has_dim) e.problems.push_back(std::move(c));
 }
 
-/// Fills in what a stage that is in this build says of itself, or else what the hand-out's stage.json says.
+/// The declaration in a hand-out's stage.json.
+Stage declaration_in(const nlohmann::json& json) {
+    Stage stage;
+    json.at("number").get_to(stage.number);
+    json.at("name").get_to(stage.name);
+    json.at("parent").get_to(stage.parent);
+    json.at("change").get_to(stage.change);
+    json.at("shows_in").get_to(stage.shows_in);
+    json.at("diff_budget").get_to(stage.diff_budget);
+    stage.pass = json.at("pass") == name(Pass::backward) ? Pass::backward : Pass::forward;
+    json.at("repeats_exactly").get_to(stage.repeats_exactly);
+    json.at("head_dims").get_to(stage.head_dims);
+    for (const auto& tiling : json.at("tilings"))
+        stage.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
+    json.at("rounds_large_scores").get_to(stage.rounds_large_scores);
+    stage.products = static_cast<Products>(json.at("products"));
+    for (const FeatureForm& form : feature_forms()) {
+        for (const auto& word : json.at("takes"))
+            if (word == form.word) stage.takes.push_back(form.feature);
+    }
+    json.at("chunks").get_to(stage.chunks);
+    json.at("divides_rows").get_to(stage.divides_rows);
+    return stage;
+}
+
+/// What a stage that is in this build says of itself, or else what the hand-out's stage.json says.
 Exercise describe(const fs::path& folder) {
     Exercise e;
-    const std::string name = folder.filename().string();
-    e.number = std::stoi(name);
     e.solved_here = fs::exists(folder / "README.md");
     // In a hand-out a student may have put a kernel of their own here: what it says of itself is not the
     // exercise.
-    const Stage* stage = find_stage(e.number);
+    const Stage* stage = find_stage(std::stoi(folder.filename().string()));
     if (stage != nullptr && e.solved_here) {
-        e.name = stage->name;
-        e.parent = stage->parent;
-        e.change = stage->change;
-        e.shows_in = stage->shows_in;
-        e.diff_budget = stage->diff_budget;
-        e.pass = stage->pass;
-        e.repeats_exactly = stage->repeats_exactly;
-        e.head_dims = stage->head_dims;
-        e.tilings = stage->tilings;
+        static_cast<Stage&>(e) = *stage;
         for (const fs::path& file : mutant_files(folder)) add_problem(e, read_mutant(file).problem);
-        e.rounds_large_scores = stage->rounds_large_scores;
-        e.products = stage->products;
         return e;
     }
-    const auto json = read_json(folder / "stage.json");
-    json.at("name").get_to(e.name);
-    json.at("parent").get_to(e.parent);
-    json.at("change").get_to(e.change);
-    json.at("shows_in").get_to(e.shows_in);
-    json.at("diff_budget").get_to(e.diff_budget);
-    if (json.value("pass", "") == ladder::name(Pass::backward)) e.pass = Pass::backward;
-    e.repeats_exactly = json.value("repeats_exactly", true);
-    json.at("head_dims").get_to(e.head_dims);
-    for (const auto& tiling : json.at("tilings"))
-        e.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
-    for (const auto& problem : json.at("problems")) add_problem(e, parse_case(problem));
-    e.rounds_large_scores = json.at("rounds_large_scores");
-    e.products = static_cast<Products>(json.value("products", 0));
-    return e;
+    return exercise_in(read_file(folder / "stage.json"));
 }
 
 /// The folders of stages that have an exercise, in order.
@@ -115,7 +115,7 @@ std::string task_text(const Exercise& e, const std::vector<MustMove>& moves) {
             "your numbers next to what it counts.\n\n{}",
             tables_of(moves, parent, {}));
     const int sm_count = open_device(Backend::cpu)->sm_count();
-    for (const Case& c : claim_cases(e.folder())) {
+    for (const Case& c : counted_problems(e)) {
         const auto order = claimed_tiles_of_blocks(e.folder(), c, sm_count);
         if (order.empty()) continue;
         text += fmt::format("{}The order of the blocks: on {} their key tiles must be {}.\n",
@@ -154,18 +154,38 @@ std::string prediction_text(const Exercise& e, const std::vector<MustMove>& move
 
 }  // namespace
 
-Stage Exercise::as_stage() const {
-    Stage stage;
-    stage.number = number;
-    stage.name = name;
-    stage.pass = pass;
-    stage.head_dims = head_dims;
-    stage.tilings = tilings;
-    return stage;
+std::string stage_json(const Exercise& e) {
+    auto tilings = nlohmann::json::array();
+    for (const Tiling& t : e.tilings) tilings.push_back({t.Br, t.Bc, t.depth});
+    std::vector<std::string> features, problems;
+    for (const FeatureForm& form : feature_forms())
+        if (takes(e, form.feature)) features.emplace_back(form.word);
+    for (const Case& c : e.problems) problems.push_back(c.options());
+    const nlohmann::ordered_json json{{"number", e.number},
+                                      {"name", e.name},
+                                      {"parent", e.parent},
+                                      {"change", e.change},
+                                      {"shows_in", e.shows_in},
+                                      {"diff_budget", e.diff_budget},
+                                      {"pass", name(e.pass)},
+                                      {"repeats_exactly", e.repeats_exactly},
+                                      {"head_dims", e.head_dims},
+                                      {"tilings", tilings},
+                                      {"rounds_large_scores", e.rounds_large_scores},
+                                      {"products", static_cast<int>(e.products)},
+                                      {"takes", features},
+                                      {"chunks", e.chunks},
+                                      {"divides_rows", e.divides_rows},
+                                      {"problems", problems}};
+    return json.dump(2) + "\n";
 }
 
-std::string Exercise::folder() const {
-    return as_stage().folder();
+Exercise exercise_in(const std::string& stage_json) {
+    const auto json = nlohmann::json::parse(stage_json);
+    Exercise e;
+    static_cast<Stage&>(e) = declaration_in(json);
+    for (const auto& problem : json.at("problems")) add_problem(e, parse_case(problem));
+    return e;
 }
 
 std::string section(const std::string& markdown, const std::string& heading) {
@@ -259,7 +279,7 @@ std::vector<MustMove> what_must_move(const Exercise& e) {
     const Stage& parent = parent_of(e);
     std::vector<MustMove> moves;
     std::set<std::string> seen;
-    for (const Case& c : claim_cases(e.folder())) {
+    for (const Case& c : counted_problems(e)) {
         if (!parent.has_head_dim(c.shape.d)) continue;
         const Work work = count_work(*device, parent, c, make_inputs(c));
         if (!work.why_not.empty()) continue;  // it computes attention, and the exercise its gradients

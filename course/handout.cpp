@@ -122,27 +122,6 @@ std::string notebook_without_dead_links(const std::string& notebook, const fs::p
     return json.dump(1) + "\n";
 }
 
-std::string stage_json(const Exercise& e) {
-    auto tilings = nlohmann::json::array();
-    for (const Tiling& t : e.tilings) tilings.push_back({t.Br, t.Bc, t.depth});
-    auto problems = nlohmann::json::array();
-    for (const Case& c : e.problems) problems.push_back(c.options());
-    const nlohmann::ordered_json json{{"number", e.number},
-                                      {"name", e.name},
-                                      {"parent", e.parent},
-                                      {"change", e.change},
-                                      {"shows_in", e.shows_in},
-                                      {"diff_budget", e.diff_budget},
-                                      {"pass", name(e.pass)},
-                                      {"repeats_exactly", e.repeats_exactly},
-                                      {"head_dims", e.head_dims},
-                                      {"tilings", tilings},
-                                      {"rounds_large_scores", e.rounds_large_scores},
-                                      {"products", static_cast<int>(e.products)},
-                                      {"problems", problems}};
-    return json.dump(2) + "\n";
-}
-
 std::string readme(const std::vector<Exercise>& exercises) {
     std::string list, first = std::to_string(exercises.front().number);
     for (const Exercise& e : exercises)

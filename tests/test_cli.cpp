@@ -307,11 +307,15 @@ TEST_CASE("lab verify: the order of threads is the user's", "[cli]") {
 TEST_CASE("lab verify: the number of multiprocessors is the user's", "[cli]") {
     if (!test::available(Backend::cpu)) return;
     const Folder folder;
-    for (const char* sms : {"1", "132"}) {
+    for (const char* sms : {"1", "132", "148", "4000"}) {
         const auto json = json_of(folder, {"verify", "6", "--backend", "cpu", "--shape", "1,2,1,1,300,64",
                                            "--sms", sms, "--dtype", "bf16"});
         CHECK(json["stages"][0]["passed"] == true);
         CHECK(json["case"] == std::string("B=1 H=2 Hkv=1 Nq=1 Nk=300 d=64 bf16 bhnd normal sms=") + sms);
+    }
+    for (const char* sms : {"-1", "0", "16385", "1e3"}) {
+        CHECK(lab({"verify", "6", "--sms", sms}).status == 2);
+        CHECK_THROWS_AS(parse_case(std::string("--shape 1,1,1,1,1,64 --sms ") + sms), BadUsage);
     }
 }
 
