@@ -376,9 +376,12 @@ def main():
         raise Failure("; ".join(without), 3)
     if listing:
         rows, without = fastest_first(rows), []
+    units = {row["unit"] for row in rows}
     shown = [["estimate", row["problem"], row["stage"], "-" if row["scaled_ms"] is None else f"{row['scaled_ms']:.3f}",
-              f"{row['bound_ms']:.3f}", row["bound_by"].split()[0], f"{rounded(row['rate'], 100)} {row['unit']}"] for row in rows]
-    columns = ["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by", ">rate"]
+              f"{row['bound_ms']:.3f}", row["bound_by"].split()[0],
+              rounded(row["rate"], 100) + (f" {row['unit']}" if len(units) > 1 else "")] for row in rows]
+    columns = ["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by",
+               f">{units.pop()}" if len(units) == 1 else ">rate"]
     bases = list(dict.fromkeys(row["scaled_from"] for row in rows if row["scaled_from"]))
     notes = [f"No time in this table was measured on {gpu.name}. \"Bound\" is the least time that the counted work takes "
              f"at the ceilings of the specification ({'; '.join(gpu.sources)})."]
