@@ -76,10 +76,14 @@ class Checker {
             }
             return std::move(result_);
         }
-        verify_cases(criterion("correct"), seeded_problems(exercise_, options_.seed));
-        verify_cases(criterion("edges"), edge_problems(exercise_, options_.thorough));
-        look_for_races();
-        hold_to_claims();
+        const auto seeded = seeded_problems(exercise_, options_.seed),
+                   edges = edge_problems(exercise_, options_.thorough),
+                   raced = race_problems(exercise_, options_.seed), claimed = counted_problems(exercise_);
+        steps_ += static_cast<int>(seeded.size() + edges.size() + raced.size() + claimed.size());
+        verify_cases(criterion("correct"), seeded);
+        verify_cases(criterion("edges"), edges);
+        look_for_races(raced);
+        hold_to_claims(claimed);
         return std::move(result_);
     }
 
@@ -88,6 +92,9 @@ class Checker {
         return *std::find_if(result_.criteria.begin(), result_.criteria.end(),
                              [&](const Criterion& c) { return c.key == key; });
     }
+
+    /// Says what comes next.
+    void step(const std::string& what) { on_step_(what, done_++, steps_); }
 
     /// Why to stop here, if so: the time is over, or the kernel hung too often, and may each time. `so_far`
     /// is how often it did.
@@ -194,7 +201,7 @@ class Checker {
             builds.reports.push_back(fmt::format("{}\n", fmt::join(foreign, "\n")));
             return;
         }
-        on_step_("build", 0, 1);
+        step("build");
         const std::vector<Compilation> both{{kernel_, name(Backend::cpu), products_},
                                             {kernel_, name(Backend::checked), products_}};
         for (const std::string& errors : compile(both, compiling())) {
@@ -260,7 +267,7 @@ class Checker {
     void verify_cases(Criterion& c, const std::vector<Case>& cases) {
         const int hangs = plain_->hangs();
         for (const Case& one : cases) {
-            on_step_(fmt::format("verify {}", one.description()), c.total, static_cast<int>(cases.size()));
+            step("verify " + one.description());
             if (stops(c, plain_->hangs() - hangs)) {
                 c.total += 1;
                 continue;
@@ -289,13 +296,11 @@ class Checker {
     /// Runs under the race checker, forward, reversed, shuffled and delayed. The results and the work must be
     /// the same, and the same as without it; whether the results are right is asked only where two runs may
     /// differ.
-    void look_for_races() {
+    void look_for_races(const std::vector<Case>& cases) {
         Criterion& c = criterion("races");
-        const std::vector<Case> cases = race_problems(exercise_, options_.seed);
         const int hangs = checked_->hangs() + plain_->hangs();
         for (const Case& one : cases) {
-            on_step_(fmt::format("races on {}", one.description()), c.total / 4,
-                     static_cast<int>(cases.size()));
+            step("races on " + one.description());
             Reference reference(one);
             std::optional<Ran> plain;
             for (const auto& [order, name] : {std::pair{simt::Order::forward, "forward"},
@@ -326,16 +331,14 @@ class Checker {
         }
     }
 
-    void hold_to_claims() {
+    void hold_to_claims(const std::vector<Case>& cases) {
         Criterion &moved = criterion("moved"), &unmoved = criterion("unmoved");
         const auto local = open_device(Backend::cpu);
         const Stage& parent = parent_of(exercise_);
-        const std::vector<Case> cases = counted_problems(exercise_);
-        int done = 0;
         constexpr int most_hangs = 3;  // each costs the claims on its problem
         const int hangs = plain_->hangs() + checked_->hangs();
         for (const Case& one : cases) {
-            on_step_(fmt::format("count {}", one.description()), done++, static_cast<int>(cases.size()));
+            step("count " + one.description());
             Reference reference(one);
             const Work before = count_work(*local, parent, one, reference.inputs());
             const simt::KeptOptions kept;
@@ -386,7 +389,8 @@ class Checker {
             Criterion& c = criterion(moves ? "moved" : "unmoved");
             c.total += 1;
             if (moves && moving_.insert(claim.counter).second && before.why_not.empty()) {
-                MovedCounter moved{claim.counter, one.description(), of_parent[k].got, {}};
+                const Claim& known = broken.empty() ? claim : of_parent[k];
+                MovedCounter moved{claim.counter, one.description(), of_parent[k].got, known.expected, {}};
                 if (broken.empty()) moved.counted = claim.got;
                 result_.moved.push_back(std::move(moved));
             }
@@ -402,6 +406,14 @@ class Checker {
             } else if (!before.why_not.empty()) {
                 text = fmt::format("{}: {} counted, must be {}\n    on {}", in_words(claim.counter),
                                    claim.got, claim.expected, one.description());
+            } else if (moves && options_.predicted &&
+                       !options_.predicted->contains(in_words(claim.counter))) {
+                text = fmt::format(
+                    "{}: {} counted{}; what it must become is told once you have predicted it\n    on {}",
+                    in_words(claim.counter), claim.got,
+                    claim.got == of_parent[k].got ? ", as of the parent"
+                                                  : fmt::format(" (the parent has {})", of_parent[k].got),
+                    one.description());
             } else if (moves) {
                 text = fmt::format("{}: {} counted, must become {} (the parent has {})\n    on {}",
                                    in_words(claim.counter), claim.got, claim.expected, of_parent[k].got,
@@ -439,6 +451,7 @@ class Checker {
     const fs::path &kernel_, &products_;
     const CheckOptions& options_;
     const OnStep& on_step_;
+    int done_ = 0, steps_ = 1;  ///< the build is one
     Clock::time_point begin_ = Clock::now(), deadline_;
     double processors_before_;
     CheckResult result_;

@@ -32,6 +32,9 @@ Exercise load_exercise(const std::string& word);
 std::string stage_json(const Exercise& exercise);
 Exercise exercise_in(const std::string& stage_json);
 
+/// All exercises, by number.
+std::vector<Exercise> all_exercises();
+
 /// The parent's kernel, declaring itself as the exercise's stage.
 std::string starting_kernel(const Exercise& exercise);
 
@@ -53,17 +56,21 @@ std::vector<MustMove> what_must_move(const Exercise& exercise);
 struct StudentFolder {
     std::filesystem::path path;
     int stage = 0;
-    int hints = 0;  ///< given so far
+    int hints = 0;        ///< given so far
+    bool solved = false;  ///< a check has passed, perhaps of an earlier kernel
     std::filesystem::path kernel() const { return path / "kernel.cu"; }
     std::filesystem::path products() const { return path / ".lab"; }
 };
 
-/// Makes the folder. Throws BadUsage if it exists and is not empty.
+/// Makes the folder. Throws BadUsage if it exists and is not empty. Git ignores it, wherever it is.
 StudentFolder start_exercise(const Exercise& exercise, const std::filesystem::path& folder);
 /// Throws BadUsage if the folder was not made by start_exercise().
 StudentFolder open_student_folder(const std::filesystem::path& folder);
+/// Those in a folder, and the folder itself if it is one; the one last saved first.
+std::vector<StudentFolder> student_folders(const std::filesystem::path& parent);
 void save(const StudentFolder& folder);
-/// What prediction.md says, by the counter's name in words; rows without a prediction are left out.
+/// What prediction.md says, by the counter's name in words; rows without a prediction are left out, and so
+/// are the tables' heads.
 std::map<std::string, std::string> predictions(const StudentFolder& folder);
 
 }  // namespace ladder

@@ -122,10 +122,10 @@ std::vector<Listing> smallest_failures(Device& device, const std::vector<Verific
         const Case smallest = shrink(*v.first_failed, [&](const Case& c) { return !check(c).passed; });
         listings.push_back(
             {"smallest_" + v.stage->folder(),
-             fmt::format("the smallest problem that fails like it: {}\n{}\n\nlab verify {} --backend {} {}\n",
-                         smallest.description(), check(smallest).report, named, name(device.backend()),
-                         smallest.options()),
-             "", nullptr});
+             fmt::format("the smallest problem that fails like it: {}\n{}\n\n{} --backend {} {}\n",
+                         smallest.description(), check(smallest).report, lab_command({"verify", named}),
+                         name(device.backend()), smallest.options()),
+             "", nullptr, Lines::wrapped});
     }
     return listings;
 }
