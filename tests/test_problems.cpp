@@ -53,15 +53,6 @@ bool any(const std::vector<Case>& cases, const std::function<bool(const Case&)>&
     return std::any_of(cases.begin(), cases.end(), has);
 }
 
-std::vector<Exercise> all_exercises() {
-    std::vector<Exercise> all;
-    for (const Stage& stage : stages()) {
-        if (stage.parent >= 0 && !is_ablation(stage.number))
-            all.push_back(load_exercise(std::to_string(stage.number)));
-    }
-    return all;
-}
-
 }  // namespace
 
 TEST_CASE("course: an exercise's problems reach what the cases of its stage reach", "[course]") {
