@@ -238,7 +238,7 @@ TEST_CASE("sizes that indices and schedules may outgrow are among the cases of e
         }
         some("rows beyond 16 bits", has_mask && !has(Feature::tiles),
              [](const Case& c) { return c.shape.Nq > bits_16; });
-        some("keys beyond 16 bits", has(Feature::window),
+        some("keys beyond 16 bits", forward && has(Feature::window),
              [](const Case& c) { return c.shape.Nk > bits_16 && c.features.window != Window(); });
         some("packed rows beyond 8192", forward && alone, [](const Case& c) {
             return c.shape.H / c.shape.Hkv * c.shape.Nq > 8192 && c.shape.H > c.shape.Hkv;

@@ -198,7 +198,8 @@ std::vector<Case> large_sizes(const Stage& stage) {
     } else if (has_mask) {
         add({1, 1, 1, 65'600, 3, d}, true);  // rows beyond 16 bits
     }
-    if (takes(stage, Feature::window)) {  // keys beyond 16 bits, most of which a window alone skips
+    if (forward &&
+        takes(stage, Feature::window)) {  // keys beyond 16 bits, most of which a window alone skips
         add({1, 1, 1, 2, 65'600, d}, true);
         cases.back().features = {.window = cases.back().features.window};
     }
