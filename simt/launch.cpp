@@ -57,6 +57,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         throw report(Report::Kind::unsupported, "a launch of {} blocks of {} threads", config.grid.count(),
                      config.block.count());
     }
+    report_divisions();
     const DuringLaunch memory_is_accessible;
     const std::uint64_t blocks = config.grid.count();
     const std::uint32_t first_serial = next_serial;
