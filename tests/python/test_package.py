@@ -514,7 +514,7 @@ def test_a_kernel_that_divides_by_zero_has_failed(problem, tmp_path):
     source = Path(flash_ladder.stages(5)[0].source).read_text()
     tile = "= p.scale * log2_e"
     assert tile in source
-    (tmp_path / "kernel.cu").write_text(source.replace(tile, "= p.scale * log2_e / (1 / (p.d - 64))"))
+    (tmp_path / "kernel.cu").write_text(source.replace(tile, "= p.scale * log2_e / (7 / (p.d - 64))"))
     with pytest.raises(flash_ladder.CheckFailed, match=r"kernel.cu:\d+: .*divide.* by zero|integer is divided by zero"):
         flash_ladder.attention(*problem, stage=tmp_path)
     assert relative(flash_ladder.attention(*problem, stage=5), reference(*problem)[0]) < 1e-3
