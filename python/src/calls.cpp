@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -125,6 +127,38 @@ std::function<bool()>& is_to_end() {
     return asked;
 }
 
+/// Notes Ctrl-C in the program's main thread, until the end of its scope, and lets it take its course. To ask
+/// Python without a reason would be to wait for its lock, which a fork() may hold that waits for this call.
+class CtrlC {
+  public:
+    CtrlC() {
+        if (!is_main_) return;
+        noted = false;
+        sigaction(SIGINT, nullptr, &before);
+        const bool is_ours_to_call = (before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler != SIG_DFL &&
+                                     before.sa_handler != SIG_IGN;
+        struct sigaction action = before;
+        action.sa_handler = [](int signal) {
+            noted = true;
+            before.sa_handler(signal);
+        };
+        if (is_ours_to_call) sigaction(SIGINT, &action, nullptr);
+    }
+    CtrlC(const CtrlC&) = delete;
+    CtrlC& operator=(const CtrlC&) = delete;
+    ~CtrlC() {
+        if (is_main_) sigaction(SIGINT, &before, nullptr);
+    }
+
+    /// Since the last answer
+    bool was_noted() const { return is_main_ && noted.exchange(false); }
+
+  private:
+    inline static std::atomic<bool> noted{false};
+    inline static struct sigaction before {};
+    const bool is_main_ = getpid() == gettid();
+};
+
 /// Runs compute(stop), one call at a time: the CPU back-ends have one state for the whole program. On these
 /// it runs in a thread of its own, while the caller's asks whether the call is to end: then `stop` becomes
 /// true, and the call throws Interrupted as soon as compute() has returned. A GPU is that of the caller's
@@ -145,6 +179,7 @@ void alone(Backend backend, const std::function<void(const std::atomic<bool>& st
         compute(stop);
     };
     if (backend == Backend::gpu) return work();
+    const CtrlC ctrl_c;
     std::future<void> done;
     try {
         done = std::async(std::launch::async, work);
@@ -152,7 +187,7 @@ void alone(Backend backend, const std::function<void(const std::atomic<bool>& st
         return work();
     }
     while (done.wait_for(pause) != std::future_status::ready) {
-        if (!stop && is_to_end() && is_to_end()()) stop = true;
+        if (!stop && ctrl_c.was_noted() && is_to_end() && is_to_end()()) stop = true;
     }
     if (!stop) return done.get();
     throw Interrupted();

@@ -152,7 +152,7 @@ struct Interrupted : std::exception {
     const char* what() const noexcept override { return "the call was interrupted"; }
 };
 
-/// What a thread asks ten times a second while its call computes on the CPU.
+/// What the main thread asks after Ctrl-C, while its call computes on the CPU.
 void end_calls_if(std::function<bool()> asked);
 
 /// Why stages cannot run on a back-end here; empty if they can.

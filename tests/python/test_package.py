@@ -485,7 +485,7 @@ def test_what_a_compiler_lacks_is_named(problem, tmp_path, compiler, said):
 
 
 def test_ctrl_c_ends_a_call(tmp_path):
-    """Within a second; what a handler of one's own does goes on. The next call computes as ever."""
+    """Within a second, and no other signal does. The next call computes as ever."""
     done = subprocess.Popen([sys.executable, "-c", f"""
 import sys; sys.path[:] = {sys.path!r}
 import signal, time, numpy as np, flash_ladder
