@@ -11,13 +11,13 @@ from scikit_build_core import build
 from scikit_build_core.build import *  # the hooks that are not changed here
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ["CMakeLists.txt", "LICENSE", "explorer", "harness", "python", "reference", "simt", "stages"]
+SOURCES = ["CHANGELOG.md", "CMakeLists.txt", "LICENSE", "explorer", "harness", "python", "reference", "simt", "stages"]
 
 
 def build_sdist(folder, settings=None):
     folder = os.path.abspath(folder)
     with tempfile.TemporaryDirectory() as parts:
-        for file in "pyproject.toml", "README.md", "backend.py":
+        for file in "pyproject.toml", "CHANGELOG.md", "LICENSE", "README.md", "backend.py":
             shutil.copy(HERE / file, parts)
         unpacked = HERE / "sources"  # where this is an sdist itself
         root = unpacked if unpacked.exists() else HERE.parent

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "simt/block.h"
 #include "simt/image.h"
 #include "simt/simt.h"
 
@@ -35,8 +36,10 @@ struct HostSide {
     const Fenced* touched = nullptr;
     std::size_t byte = 0;
     const char* how = "touches";
-    Caller caller;  ///< as a call's return address
+    Caller caller;  ///< as a call's return address; of what divides by zero, if nothing was touched
 } host;
+
+struct sigaction before_divisions {};  ///< what SIGFPE did
 
 thread_local constinit bool runs_host_side = false;
 
@@ -79,6 +82,21 @@ void on_fault(int, siginfo_t* info, void* context) {
     sigaction(SIGSEGV, &host.before, nullptr);  // not ours: it faults again, for its handler
 }
 
+/// A division of integers by zero, in a kernel or on its host side. The signal comes from the instruction
+/// itself, so its handler may do what a function that is called there may do.
+void on_division(int, siginfo_t*, void* context) {
+    const Caller at{instruction(*static_cast<ucontext_t*>(context)) + 1};
+    if (running_block != nullptr) {
+        running_block->context.scheduler.fail(std::make_exception_ptr(
+            report(Report::Kind::division_by_zero, "{}: an integer is divided by zero", at)));
+    }
+    if (runs_host_side) {
+        host.caller = at;
+        siglongjmp(host.entry, 1);
+    }
+    sigaction(SIGFPE, &before_divisions, nullptr);  // not ours: it comes again, for its handler
+}
+
 /// Closes device memory, and opens it again at the end of its scope.
 class Closed {
   public:
@@ -87,12 +105,10 @@ class Closed {
         action.sa_sigaction = on_fault;
         action.sa_flags = SA_SIGINFO;
         sigaction(SIGSEGV, &action, &host.before);
-        runs_host_side = true;
         set_closed(true);
     }
     ~Closed() {
         set_closed(false);
-        runs_host_side = false;
         sigaction(SIGSEGV, &host.before, nullptr);
     }
 };
@@ -112,15 +128,30 @@ void forget_fence(void* data) {
     std::erase_if(all_fenced, [data](const Fenced& one) { return one.memory.begin == data; });
 }
 
+void report_divisions() {
+    [[maybe_unused]] static const int installed = [] {
+        struct sigaction action {};
+        action.sa_sigaction = on_division;
+        action.sa_flags = SA_SIGINFO | SA_NODEFER;  // the fiber that divides never returns from the handler
+        return sigaction(SIGFPE, &action, &before_divisions);
+    }();
+}
+
 void run_host_side(const void* code, const std::function<void()>& host_side) {
-    if (all_fenced.empty()) return host_side();
     // The first call of backtrace() allocates, which a handler must not.
     void* frame = nullptr;
     [[maybe_unused]] static const int loaded = backtrace(&frame, 1);
-    host.code = segment_of(code);
+    host.code = all_fenced.empty() ? Range() : segment_of(code);
     host.touched = nullptr;
+    report_divisions();
+    const struct Running {
+        Running() { runs_host_side = true; }
+        ~Running() { runs_host_side = false; }
+    } running;
     const Closed closed;
     if (sigsetjmp(host.entry, 1) == 0) return host_side();
+    if (host.touched == nullptr)
+        throw report(Report::Kind::division_by_zero, "{}: host code divides an integer by zero", host.caller);
     const std::string place = host.caller.address == 0 ? "" : " at " + to_string(host.caller);
     throw report(Report::Kind::host_access,
                  "host code {} device memory{}: {} (byte {}), outside of a launch. On a GPU it is out of the "

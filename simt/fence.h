@@ -16,8 +16,13 @@ std::size_t fence_unit();
 void fence(void* data, std::size_t bytes, const char* name);
 void forget_fence(void* data);
 
+/// From now on a kernel that divides an integer by zero has failed, as any other that does what is undefined;
+/// the program goes on. A GPU computes something there.
+void report_divisions();
+
 /// Runs the host side of a stage, `code` being one of its functions. Device memory is accessible during
-/// launches alone. Throws Report::Kind::host_access, without going back there, if it is touched.
+/// launches alone. Throws Report::Kind::host_access, without going back there, if it is touched, and
+/// division_by_zero.
 void run_host_side(const void* code, const std::function<void()>& host_side);
 
 /// Device memory is accessible while this exists.

@@ -118,6 +118,7 @@ void Scheduler::abandon() {
 void Scheduler::run(int count, Order order, std::uint64_t seed, Program& program) {
     abandon();
     failure_ = nullptr;
+    stop_ = options().stop;
     program_ = &program;
     order_ = order;
     stacks_.reserve(count);
@@ -175,6 +176,8 @@ void Scheduler::start(int id) {
 }
 
 int Scheduler::next() {
+    if (stop_ != nullptr && !failure_ && stop_->load(std::memory_order_relaxed))
+        failure_ = std::make_exception_ptr(Stopped());
     if (failure_) return nobody;
     if (order_ == Order::shuffled) current_warp_ = draw(static_cast<int>(ready_.size()));
     if (held_ != nobody && --turns_held_ < 0) hold_another();

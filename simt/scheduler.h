@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <boost/context/fiber.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -126,6 +127,7 @@ class Scheduler {
     int held_ = nobody;      ///< the group that is
     int turns_held_ = 0;     ///< that are left
     int previous_ = nobody;  ///< who ran before the last switch
+    const std::atomic<bool>* stop_ = nullptr;
     std::exception_ptr failure_;
 };
 

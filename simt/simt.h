@@ -6,8 +6,10 @@
 /// In a kernel that is compiled with -fsanitize=thread, every access to memory also calls the race checker.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -55,6 +57,8 @@ static_assert(std::is_trivially_copyable_v<Machine>);
 struct Options : Machine {
     /// Additions to one float need an order, since the kernel is to give the same bits each time.
     bool additions_in_order = false;
+    /// If set, launches end with Stopped soon after this has become true.
+    const std::atomic<bool>* stop = nullptr;
     /// Called after each block with its number, x fastest, and its work; by the worker that ran it.
     std::function<void(std::uint64_t number, const Counters& work)> on_block = {};
     /// If set, blocks record what they do, and it is called after each; by the worker that ran it.
@@ -90,11 +94,17 @@ struct Report : std::runtime_error {
         missing_fence,        ///< nothing makes memory or registers fit for an asynchronous operation
         registers_in_flight,  ///< a register touched while a product may still read or write it
         host_access,          ///< the host side of a stage touches device memory
+        division_by_zero,     ///< of integers
         wrong_bytes,          ///< bulk loads bring more bytes than their mbarrier expects
         unsupported  ///< the device lacks the instruction or memory; or a copy is waited for in two ways
     };
     Report(Kind k, const std::string& message) : std::runtime_error(message), kind(k) {}
     Kind kind;
+};
+
+/// A launch has ended because Options::stop said so.
+struct Stopped : std::exception {
+    const char* what() const noexcept override { return "stopped"; }
 };
 
 /// Work counted since the last reset.

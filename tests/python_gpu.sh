@@ -6,8 +6,10 @@
 #                                                     ring, on all GPUs of a host: the tests of ring attention, a
 #                                                     training that divides its context, and times: OUT/ring.json;
 #                                                     it needs LIMIT=590 and what `compile` has compiled; and fp8, a
-#                                                     prefill in 8 bits: OUT/fp8-prefill.json; or the name of one step
-#                                                     as the log has it: ring-times
+#                                                     prefill in 8 bits: OUT/fp8-prefill.json; and torch, before a change
+#                                                     is merged: all tests with arrays on the GPU, and once more with
+#                                                     arrays in the CPU's memory; it needs LIMIT=590. Or the name of one
+#                                                     step as the log has it: ring-times
 #
 # The Python is $PYTHON, or the first on PATH that has PyTorch. nanobind's wheel, if that Python has not nanobind, is
 # looked for in $WHEELS, and so are pytest's. Writes to the folder OUT: log.txt, and python.json, the record for
@@ -72,5 +74,11 @@ wanted_step ring-train 60 "$@" 2 "$root/examples/train_gpt.py" --context-paralle
 wanted_step ring-times 420 "$@" gpu "$root/tests/python/measure_ring.py" --json "$out/ring.json" \
     ${LENGTHS:+--lengths "$LENGTHS"}
 wanted_step tests 80 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
+# What was run stands in the log: versions and devices, each test that was skipped and why, and how many passed.
+wanted_step torch-versions 60 "$python" -c 'import platform, torch, transformers; print(
+    platform.python_version(), "PyTorch", torch.__version__, "transformers", transformers.__version__,
+    *(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())))'
+wanted_step torch-gpu 240 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
+wanted_step torch-cpu 400 env CUDA_VISIBLE_DEVICES= "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
 
 finish_steps

@@ -322,6 +322,45 @@ TEST_CASE("simt: device memory is out of the host's reach but for launches", "[s
     std::free(memory);
 }
 
+#    ifdef __x86_64__  // elsewhere the quotient is 0
+TEST_CASE("simt: an integer that is divided by zero is reported", "[simt]") {
+    const auto kernel = static_cast<void (*)(int*, int)>([](int* out, int by) { out[0] = 7 / by; });
+    int out = 0;
+    volatile int zero = 0;
+    const auto said = [&](const std::function<void()>& run) -> std::string {
+        try {
+            simt::run_host_side(reinterpret_cast<const void*>(&report_of), run);
+        } catch (const Report& report) {
+            CHECK(report.kind == Report::Kind::division_by_zero);
+            return report.what();
+        }
+        return "";
+    };
+    for (int i = 0; i < 2; ++i) {  // it goes on after a report
+        CHECK(said([&] {
+                  simt::launch({1, 32}, kernel, &out, 0);
+              }).find(": an integer is divided by zero") != std::string::npos);
+        CHECK(said([&] { out = 7 / zero; }).find(": host code divides an integer by zero") !=
+              std::string::npos);
+        CHECK(said([&] { simt::launch({1, 32}, kernel, &out, 2); }) == "");
+        CHECK(out == 3);
+    }
+}
+#    endif
+
+TEST_CASE("simt: a launch ends when it is asked to", "[simt]") {
+    const WithOptions restore;
+    std::atomic<bool> stop{true};
+    simt::options().stop = &stop;
+    const auto kernel = static_cast<void (*)(int*)>([](int* out) { out[0] = 1; });
+    int out = 0;
+    CHECK_THROWS_AS(simt::launch({1, 32}, kernel, &out), simt::Stopped);
+    CHECK(out == 0);
+    stop = false;
+    simt::launch({1, 32}, kernel, &out);
+    CHECK(out == 1);
+}
+
 TEST_CASE("simt: correct kernels give the same under every order, seed and number of workers", "[simt]") {
     const WithOptions restore;
     for (const int workers : {1, 3}) {

@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -113,11 +116,18 @@ std::string fingerprint_of_file(const fs::path& path) {
     return fs::is_regular_file(path) ? text_fingerprint(read_file(path)) : "none";
 }
 
-/// What a library was made of: the commands, and each file with a fingerprint. A library is up to date if
-/// this is still so.
-std::string made_of(const Recipe& recipe, const fs::path& source, const std::vector<fs::path>& files) {
-    std::string text = fmt::format("{} {}\n", text_fingerprint(nlohmann::json(recipe.compile).dump()),
-                                   text_fingerprint(nlohmann::json(recipe.link).dump()));
+std::string size_of(const fs::path& file) {
+    std::error_code error;
+    const auto bytes = fs::file_size(file, error);
+    return error ? "none" : std::to_string(bytes);
+}
+
+/// What a product was made of: the commands, and each file with a fingerprint; and the product's own size and
+/// fingerprint, by which one is known that was damaged since. A product is up to date if this is still so.
+std::string made_of(const Recipe& recipe, const fs::path& source, const std::vector<fs::path>& files,
+                    const std::string& size, const std::string& fingerprint) {
+    std::string text = fmt::format("{} {} {} {}\n", text_fingerprint(nlohmann::json(recipe.compile).dump()),
+                                   text_fingerprint(nlohmann::json(recipe.link).dump()), size, fingerprint);
     text += fmt::format("{} {}\n", fingerprint_of_file(source), source.string());
     for (const fs::path& file : files) {
         if (file != source) text += fmt::format("{} {}\n", fingerprint_of_file(file), file.string());
@@ -130,17 +140,36 @@ fs::path record_of(const fs::path& product) {
     return product.string() + ".made";
 }
 
+/// Of a product only the size is looked at; load_stage() looks at all of it.
 bool is_up_to_date(const fs::path& product, const fs::path& source, const Recipe& recipe) {
     const fs::path made = record_of(product);
     if (!fs::exists(product) || !fs::exists(made)) return false;
     const std::string recorded = read_file(made);
     std::istringstream lines(recorded);
     std::vector<fs::path> files;
-    std::string line;
+    std::string line, fingerprint;
     std::getline(lines, line);
+    fingerprint = line.substr(line.rfind(' ') + 1);
     std::getline(lines, line);
     while (std::getline(lines, line)) files.emplace_back(line.substr(line.find(' ') + 1));
-    return made_of(recipe, source, files) == recorded;
+    return made_of(recipe, source, files, size_of(product), fingerprint) == recorded;
+}
+
+/// Whether a product that is up to date is still what was made, to the last byte.
+bool is_whole(const fs::path& product) {
+    const std::string recorded = read_file(record_of(product));
+    const std::string first = recorded.substr(0, recorded.find('\n'));
+    return first.ends_with(" " + fingerprint_of_file(product));
+}
+
+/// Writes what a product was made of. Throws CannotRun: what is missing is a place for it, as for the
+/// product.
+void record(const fs::path& product, const std::string& made) {
+    try {
+        OutputFile(record_of(product)).write(made);
+    } catch (const BadUsage& error) {
+        throw CannotRun(error.what());
+    }
 }
 
 /// The first errors of a compiler, with the file's name alone.
@@ -179,22 +208,31 @@ class FolderLock {
     int file_;
 };
 
-/// Runs a compiler or linker. Returns what it said if it failed.
-std::string run_tool(const Words& command, const Limits& limits, const fs::path& source) {
-    LimitedProcess tool(command, limits);
-    const std::string how_it_ended = tool.wait(2.0 * limits.cpu_s);  // it may have half a processor
-    if (how_it_ended.empty()) return "";
-    if (how_it_ended == "exit code 127") throw CannotRun("the compiler that lab was built with is gone");
-    const std::string said = first_errors(tool.output(), source);
-    return how_it_ended.starts_with("exit code") && !said.empty()
-               ? said
-               : said + "the compiler: " + how_it_ended + "\n";
-}
-
 /// Where the options of a command begin: its program may be two words, "ccache g++".
 Words::const_iterator options_of(const Words& command) {
     return std::find_if(command.begin(), command.end(),
                         [](const std::string& word) { return word.starts_with("-"); });
+}
+
+/// Runs a compiler or linker. Returns what it said if it failed. Throws CannotRun if what failed is not the
+/// source: there is no such program, or it says nothing, or the disk is full.
+std::string run_tool(const Words& command, const Limits& limits, const fs::path& source) {
+    LimitedProcess tool(command, limits);
+    const std::string how_it_ended = tool.wait(2.0 * limits.cpu_s);  // it may have half a processor
+    if (how_it_ended.empty()) return "";
+    const std::string said = first_errors(tool.output(), source);
+    const std::string program = fmt::format("{}", fmt::join(command.begin(), options_of(command), " "));
+    const char* const variable = program.ends_with("nvcc") ? "CUDACXX" : "CXX";
+    if (how_it_ended == "exit code 127" || (how_it_ended.starts_with("exit code") && said.empty()))
+        throw CannotRun(fmt::format("{} does not work as the compiler of kernels ({}): {} names another one",
+                                    program, how_it_ended, variable));
+    for (const int why : {ENOSPC, EDQUOT, EROFS}) {
+        if (said.find(std::strerror(why)) != said.npos)
+            throw CannotRun(fmt::format("{} cannot write what it makes: {}", program, std::strerror(why)));
+    }
+    return how_it_ended.starts_with("exit code") && !said.empty()
+               ? said
+               : said + "the compiler: " + how_it_ended + "\n";
 }
 
 Words with(Words command, const Words& more) {
@@ -236,7 +274,7 @@ PrecompiledHeader precompiled_header(const std::string& name, const std::string&
         if (!run_tool(command, compiler_limits(), source).empty()) return {};
         fs::rename(fresh, product, error);
         if (error) return {};
-        OutputFile(record_of(product)).write(made_of(recipe, source, dependencies(named)));
+        record(product, made_of(recipe, source, dependencies(named), size_of(product), "-"));
     }
     return {{"-I" + folder.string()}, dependencies(named)};
 }
@@ -247,6 +285,8 @@ std::string compile_one(const Compilation& c, const Limits& limits, const std::f
     fs::create_directories(c.folder, error);
     const FolderLock lock(c.folder / "", on_wait);
     if (is_up_to_date(c.library(), c.source, recipe)) return "";
+    if (!error && access(c.folder.c_str(), W_OK) != 0) error = {errno, std::generic_category()};
+    if (error) throw CannotRun(fmt::format("cannot write to {}: {}", c.folder.string(), error.message()));
     const PrecompiledHeader header = precompiled_header(c.recipe, recipe.header);
     const fs::path library = c.library(), named = dependency_file(c), fresh = library.string() + ".new";
     fs::remove(library, error);
@@ -264,8 +304,9 @@ std::string compile_one(const Compilation& c, const Limits& limits, const std::f
     if (fingerprint_of_file(c.source) == source) {
         std::vector<fs::path> files = dependencies(named);
         files.insert(files.end(), header.files.begin(), header.files.end());
-        OutputFile(record_of(library)).write(made_of(recipe, c.source, files));
+        record(library, made_of(recipe, c.source, files, size_of(library), fingerprint_of_file(library)));
     }
+    if (!recipes().value("keep_objects", true)) fs::remove(c.object(), error);
     return "";
 }
 
@@ -402,8 +443,11 @@ const Stage& load_stage(const Stage& stage, Backend backend) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     if (const auto known = loaded.find({stage.source, backend}); known != loaded.end()) return known->second;
+    const fs::path library = compilation_of(stage, backend).library();
     compile_stages({&stage}, backend, {});
-    const Stage compiled = load_library(compilation_of(stage, backend).library());
+    if (std::error_code error; !is_whole(library) && fs::remove(record_of(library), error))
+        compile_stages({&stage}, backend, {});
+    const Stage compiled = load_library(library);
     Stage runs = stage;  // what it declares was read already; its functions are what a library adds
     runs.run = compiled.run;
     runs.workspace_bytes = compiled.workspace_bytes;

@@ -30,7 +30,8 @@ Compilation compilation_of(const Stage& stage, Backend backend);
 
 /// Compiles as many at once as this machine has cores. A library that is newer than its command and
 /// everything that its source includes is kept. Returns for each what the compiler said if it failed, or else
-/// nothing. Throws CannotRun if this build has not the recipe, or its compiler is gone.
+/// nothing. Throws CannotRun if this build has not the recipe, or its compiler or a place for the library is
+/// missing.
 std::vector<std::string> compile(const std::vector<Compilation>& compilations, const Limits& limits,
                                  const OnStep& on_step = {});
 
@@ -57,7 +58,8 @@ bool has_recipe(const std::string& recipe);
 void compile_stages(const std::vector<const Stage*>& stages, Backend backend, const OnStep& on_step);
 
 /// The stage with its functions, from its library for this back-end, compiled first if need be. Itself if it
-/// has them already. Throws CheckFailed if it does not compile, or is not what its declaration says.
+/// has them already. A library that was damaged since it was made is made again. Throws CheckFailed if it
+/// does not compile, or is not what its declaration says.
 const Stage& load_stage(const Stage& stage, Backend backend);
 
 /// The stage that a library holds. The library stays loaded, since the stage's functions are in it. Throws

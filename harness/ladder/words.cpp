@@ -19,8 +19,8 @@ namespace {
 [[noreturn]] void no_such_stage(const std::string& word) {
     std::vector<std::string> names;
     for (const Stage& stage : stages()) names.push_back(stage.name);
-    throw BadUsage(fmt::format("there is no stage '{}'{}; see {}", word, did_you_mean(word, names),
-                               lab_command({"list"})));
+    throw BadUsage(
+        fmt::format("there is no stage '{}'{}; see {}", word, did_you_mean(word, names), list_of_stages()));
 }
 
 bool is_number(const std::string& word) {
@@ -53,6 +53,11 @@ std::vector<int> numbers_of(const std::string& word) {
 }
 
 }  // namespace
+
+std::string& list_of_stages() {
+    static std::string place = lab_command({"list"});
+    return place;
+}
 
 std::vector<const Stage*> select_stages(const std::vector<std::string>& words) {
     std::set<int> numbers;

@@ -14,6 +14,9 @@ namespace ladder {
 /// by their folder or file ("my/", "my/kernel.cu"). Throws BadUsage for a stage that is not there.
 std::vector<const Stage*> select_stages(const std::vector<std::string>& words);
 
+/// What lists them, as messages say it: a command, or another program's words.
+std::string& list_of_stages();
+
 /// The one stage that a word names. Throws BadUsage.
 const Stage& select_stage(const std::string& word);
 

@@ -18,8 +18,9 @@ from . import _arguments, _arrays, _core, _eight_bits, _home
 from ._core import CannotRun, CheckFailed
 from ._tiles import TileLists, tile_lists
 
+__version__ = _core.version
 __all__ = ["attention", "attention_backward", "decode", "quantize", "tile_lists", "dropout_mask", "default_stage", "stages",
-           "prepare", "verify", "count", "time", "Stage", "TileLists", "CannotRun", "CheckFailed"]
+           "prepare", "verify", "count", "time", "Stage", "TileLists", "CannotRun", "CheckFailed", "__version__"]
 
 StageName = Union[int, str]
 
@@ -74,8 +75,9 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
     return_lse: also return L (B, H, Nq), fp32: log(sum(exp(scale Q K^T + mask))).
     backend: of arrays in the CPU's memory "cpu" or "checked", which also finds races.
 
-    Integers are lists, or int32 arrays of NumPy or of q's library. Those in the CPU's memory are checked. Those on a
-    GPU are not, since reading them would wait for it: a kernel follows them wherever they lead.
+    Integers are of Python or NumPy, or arrays of q's library, int32 or another type of which int32 holds the numbers;
+    int32 on q's device is not copied. Those in the CPU's memory are checked. Those on a GPU are not, since reading them
+    would wait for it: a kernel follows them wherever they lead.
 
     Returns O, of q's library, type, axes and strides; or (O, L). PyTorch's tensors take flash_ladder.torch.attention,
     and gradients flow through it.
@@ -142,8 +144,8 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: 
         (B, Hkv), fp32, or one number for all.
     block_table: (B, n): in which pages a request's keys are, in their order. Requests may share pages. Entries past
         a request's last key mean nothing.
-    seqused: (B,): the keys that each request has, 0 to N or n page_size; by default all. What lies past them may be
-        anything, NaN as well.
+    seqused: (B,), or one number for all: the keys that each request has, 0 to N or n page_size; by default all. What lies
+        past them may be anything, NaN as well.
     prefix: how many keys all requests begin with, in the same pages, whole ones. Every row must see them. They are
         read for all requests together.
     causal: of a draft of Nq rows, row i sees the keys j <= i + keys - Nq: the last row sees all.
@@ -209,7 +211,7 @@ def stages(words: Union[StageName, Sequence[StageName]] = "all") -> "list[Stage]
 def default_stage(shape: Sequence[int], *, causal: bool = False, window: Optional[Sequence[int]] = None,
                   backward: bool = False, backend: str = "cpu", **features: Any) -> str:
     """The folder's name of the stage that stage=None means for a problem of shape (B, H, Hkv, Nq, Nk, d): of those that
-    were timed on the nearest recorded problem, the last rung that is as fast as any (`lab list --for` shows the times);
+    were timed on the nearest recorded problem, the last rung that is as fast as any (stages/fastest.json of the sources);
     with a window or other features, which are verify()'s, the last rung of those that take them and little else.
     """
     B, H, Hkv, Nq, Nk, d = (_arguments.whole("a size", size) for size in _arguments.sizes(shape))

@@ -2,7 +2,7 @@
 
 import operator
 import sys
-from numbers import Real
+from numbers import Integral, Real
 
 from . import _core
 
@@ -46,28 +46,41 @@ def dropout_of(p, seed):
     return p, seed
 
 
+#: The arrays of TileLists, in their order
+TILE_ARRAYS = "full_first", "full_tiles", "partial_first", "partial_tiles", "bits"
+
+
 def tiles_of(x):
-    """(axes, arrays by name) of lists of tiles"""
+    """(axes, arrays by name) of lists of tiles, or None"""
     if x is None:
-        return (), {}
-    if not hasattr(x, "_asdict") or "full_first" not in (lists := x._asdict()):
+        return None
+    if not all(hasattr(x, name) for name in ("axes", *TILE_ARRAYS)):
         raise TypeError(f"tiles is {type(x).__name__}; expected TileLists, which tile_lists() makes of a mask")
-    return tuple(whole("an axis of tiles", axis) for axis in lists.pop("axes")), lists
+    axes = tuple(whole("an axis of tiles", axis) for axis in x.axes)
+    if len(axes) != 4:
+        raise ValueError(f"tiles: they are of {axes}; expected (batches, heads, Nq, Nk)")
+    return axes, {name: getattr(x, name) for name in TILE_ARRAYS}
+
+
+def is_integers(x):
+    """Whether x is whole numbers in the CPU's memory: a list or another of Python's sequences, an array of NumPy's, or a
+    number."""
+    import numpy
+    return isinstance(x, (list, tuple, range, str, numpy.ndarray, Integral, numpy.generic))
 
 
 def integers(name, x):
-    """Whole numbers in the CPU's memory, a list or an array of NumPy's, as kernels read them."""
+    """Such numbers, as kernels read them."""
     import numpy
     if hasattr(x, "mask"):
         raise TypeError(f"{name} is a masked array, and no stage takes its mask")
-    if isinstance(x, numpy.ndarray) and x.dtype != numpy.int32:
-        raise TypeError(f"{name} is {x.dtype}; expected int32")
     try:
         numbers = numpy.asarray(x)
     except ValueError:  # lists of several lengths
         numbers = numpy.empty(0)
     if numbers.dtype.kind not in "iu":
-        raise TypeError(f"{name} is {x!r}; expected whole numbers")
+        said = numbers.dtype if isinstance(x, numpy.ndarray) else repr(x)
+        raise TypeError(f"{name} is {said}; expected whole numbers")
     small = numpy.require(numbers, numpy.int32, ["C", "ALIGNED"])
     if (small != numbers).any():
         raise ValueError(f"{name} is {x!r}; expected numbers below 2^31")
@@ -100,7 +113,7 @@ class Features:
         self.cu_seqlens_q, self.cu_seqlens_k = cu_seqlens_q, cu_seqlens_k
         self.columns, self.tiles, self.seqused = columns, tiles, seqused
         self.dropout_p, self.seed = dropout_of(dropout_p, seed)
-        self.page_size = 0 if page_size is None else whole("page_size", page_size)
+        self.page_size = None if page_size is None else whole("page_size", page_size)
         self.prefix = whole("prefix", prefix)
 
     def options(self):
@@ -118,8 +131,11 @@ class Features:
         if self.dropout_p:
             yield f"--dropout {self.dropout_p},{self.seed}"
         if self.seqused is not None:
-            yield "--lengths " + ",".join(map(str, integers("seqused", self.seqused)))
-        if self.page_size:
+            lengths = integers("seqused", self.seqused)
+            if lengths.ndim != 1:
+                raise ValueError(f"seqused is {self.seqused!r}; expected the keys of each request")
+            yield "--lengths " + ",".join(map(str, lengths))
+        if self.page_size is not None:
             yield f"--page-size {self.page_size}"
         if self.prefix:
             yield f"--prefix {self.prefix}"
@@ -131,18 +147,18 @@ class Features:
                    if (x := getattr(self, name)) is not None}
         if self.columns is not None:
             numbers["columns"] = numpy.zeros((Q[0], 1, K[2], 1), numpy.int32)
-        tile_axes = ()
+        place = lambda x: (x.ctypes.data, x.shape, True)
+        tiles = None
         if self.tiles is not None:
-            tile_axes, none = (1, 1, Q[2], K[2]), numpy.zeros(0, numpy.int32)
-            first = numpy.zeros(-(-Q[2] // 64) + 1, numpy.int32)
-            numbers |= dict(full_first=first, full_tiles=none, partial_first=first, partial_tiles=none,
-                            bits=none.reshape(0, 64, 2))
-        if self.page_size:
+            none, first = numpy.zeros(0, numpy.int32), numpy.zeros(-(-Q[2] // 64) + 1, numpy.int32)
+            tiles = (1, 1, Q[2], K[2]), *map(place, (first, none, first, none, none.reshape(0, 64, 2)))
+        if self.page_size is not None:
+            if self.page_size < 1:
+                raise ValueError(f"page_size is {self.page_size}; expected a power of two up to 65536")
             numbers["block_table"] = numpy.zeros((Q[0], -(-K[2] // self.page_size)), numpy.int32)
             K = (1, K[1], self.page_size, K[3])
-        places = {name: (x.ctypes.data, x.shape, True) for name, x in numbers.items()}
         return _core.mask_of(flag("causal", causal), *window_of(window), Q, K, self.dropout_p, self.seed, self.prefix,
-                             tile_axes, **places)
+                             **{name: place(x) for name, x in numbers.items()}, tiles=tiles)
 
 
 def _lengths(name, x):
@@ -154,12 +170,12 @@ def _lengths(name, x):
 
 
 def case(shape, causal, window, dtype, scale=None, **features):
-    """A problem as `lab verify` takes it; nothing for None, which takes no mask."""
+    """A problem as `lab verify` takes it; None for None, which takes no mask."""
     dtype, causal = dtype_of(dtype), flag("causal", causal)
     if shape is None:
         if causal or window is not None or features:
             raise ValueError("a mask is of a shape; without one there are the stage's own cases")
-        return ""
+        return None
     words = [f"--shape {','.join(map(str, sizes(shape)))} --dtype {dtype}"]
     if causal:
         words.append("--causal")
@@ -190,7 +206,7 @@ def scale_of(x):
 
 
 def number(name, x):
-    if type(x) in (float, int) or type(x).__name__ in ("SymFloat", "SymInt"):  # torch.compile's
+    if type(x) is float or type(x).__name__ in ("SymFloat", "SymInt"):  # torch.compile's
         return x
     if getattr(x, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
         raise TypeError(f"{name} requires a gradient, and none flows to it; give a number, such as {name}.item()")
@@ -199,6 +215,8 @@ def number(name, x):
         raise TypeError(f"{name} is {x!r}; expected a number")
     try:
         return float(x)
+    except OverflowError:
+        raise ValueError(f"{name} must be a finite number") from None
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {x!r}; expected a number") from None
 
@@ -222,7 +240,9 @@ def words(x):
     """Stages by number, name or folder: one, or several."""
     if isinstance(x, str) or not hasattr(x, "__iter__"):
         return [str(x)]
-    return [str(word) for word in x]
+    if not (several := [str(word) for word in x]):
+        raise ValueError("words is empty; expected stages, or 'all'")
+    return several
 
 
 def sizes(x):

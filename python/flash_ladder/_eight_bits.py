@@ -22,6 +22,8 @@ def quantize(x, axis, power_of_two):
         raise TypeError(f"x is {name_of(x.dtype)}; expected float16, bfloat16 or float32")
     if x.ndim != 4:
         raise ValueError(f"x is {tuple(x.shape)}, of rank {x.ndim}; expected (B, heads, N, d) or (B, N, heads, d)")
+    if 0 in x.shape:
+        raise ValueError(f"x is {tuple(x.shape)}: each axis must have an element")
     if axis not in (1, 2):
         raise ValueError(f"axis is {axis}; expected 1 or 2, that of heads")
     of_head = 3 - axis, 3

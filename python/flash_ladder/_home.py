@@ -5,14 +5,18 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shlex
 import shutil
+import stat
 import subprocess
+import time
 from pathlib import Path
 
 from . import _core
 
-PACKAGE = Path(__file__).absolute().parent
+PACKAGE = Path(_core.__file__).absolute().parent  # `pip install -e` leaves the files in Python in their source folder
+KEPT_DAYS = 30  # since the last use
 
 
 def _program(command):
@@ -59,6 +63,10 @@ def _recipes(sources):
         link[:len(_program(link))] = compiler
         recipe["compile"] = [word.replace(f"-I{_core.built_from}", f"-I{sources}") for word in compile]
         recipe["link"] = [*link, library]
+        # Where few kernels are compiled, precompiling their header takes longer than it saves, and 29 MB.
+        recipe.pop("headers", None)
+    recipes.pop("strict", None)  # warnings are errors where the ladder is tested
+    recipes["keep_objects"] = False
     return json.dumps(recipes, indent=2)
 
 
@@ -72,15 +80,40 @@ def _start():
         cache = os.environ.get("FLASH_LADDER_CACHE")
         if not cache:
             cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flash_ladder"
-        build = Path(cache).absolute() / hashlib.sha256(recipes.encode()).hexdigest()[:12]
+        cache = Path(cache).absolute()
+        build = cache / hashlib.sha256(recipes.encode()).hexdigest()[:12]
+        for folder in cache, build:
+            _make_own(folder)
         file = build / "kernels.json"
-        if not file.exists():
-            build.mkdir(parents=True, exist_ok=True)
+        if not file.exists() or file.read_text(errors="replace") != recipes:
             _write(file, lambda fresh: fresh.write_text(recipes))
+        _prune(cache, build)
     except (OSError, RuntimeError) as error:  # the latter of Path.home()
         raise _core.CannotRun(f"no place for compiled kernels: {error}. FLASH_LADDER_CACHE names another folder") from None
     _core.start(str(sources), str(build))
     return sources, build
+
+
+def _make_own(folder):
+    """A folder whose libraries nobody else has put there."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = folder.stat()
+    if state.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} belongs to another user, whose code would run here")
+    if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"others may write to {folder}, and their code would run here; chmod go-w changes that")
+
+
+def _prune(cache, build):
+    """Notes that this version's folder is in use, and removes those that have not been for long."""
+    oldest = time.time() - KEPT_DAYS * 24 * 3600
+    try:
+        os.utime(build / "kernels.json")
+        for file in cache.glob("*/kernels.json"):
+            if re.fullmatch("[0-9a-f]{12}", file.parent.name) and file.stat().st_mtime < oldest:
+                shutil.rmtree(file.parent, ignore_errors=True)
+    except OSError:  # a cache that may only be read, or one that another process prunes
+        pass
 
 
 def _write(file, write):
@@ -106,6 +139,7 @@ def compiled(source, flags, made_for):
     state = library.stat()
     key = "\n".join([*command, made_for, source.read_text(), f"{state.st_mtime_ns} {state.st_size}"])
     product = BUILD / f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.so"
+    made = product.with_suffix(".made")  # what is in it, by which one that was damaged is known
 
     def compile_to(path):
         try:
@@ -115,13 +149,16 @@ def compiled(source, flags, made_for):
         if done.returncode != 0:
             raise _core.CannotRun(f"{source.name} does not compile:\n{' '.join(command)}\n{done.stdout[-4000:]}")
 
-    if product.exists():
+    contents = lambda: hashlib.sha256(product.read_bytes()).hexdigest()
+    is_made = lambda: product.exists() and made.exists() and made.read_text(errors="replace") == contents()
+    if is_made():
         return product
     with open(BUILD / f"{source.stem}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of a training's processes, which start at once, one compiles
         try:
-            if not product.exists():
+            if not is_made():
                 _write(product, compile_to)
+                _write(made, lambda fresh: fresh.write_text(contents()))
         finally:
             fcntl.flock(lock, fcntl.LOCK_UN)  # also if a child of fork() has the file, too
     return product

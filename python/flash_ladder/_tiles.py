@@ -32,6 +32,11 @@ def tile_lists(mask: Any) -> TileLists:
         and heads divides H. Or a BlockMask of flex_attention, with blocks of multiples of 64; its mask_mod is called
         with tensors of indices that broadcast, and only for the partial blocks.
     """
+    return _of_mask(mask)
+
+
+def _of_mask(mask):
+    """The same; torch.py keeps it out of graphs."""
     if hasattr(mask, "kv_num_blocks"):
         return _of_block_mask(mask)
     like, to_host = mask, np.asarray
@@ -54,8 +59,11 @@ def tile_lists(mask: Any) -> TileLists:
 
 def _of_block_mask(mask):
     import torch
-    counts = mask.kv_num_blocks
-    (batches, heads), (Nq, Nk) = counts.shape[:2], mask.seq_lengths
+    counts, (Nq, Nk) = mask.kv_num_blocks, mask.seq_lengths
+    blocks = -(-Nq // mask.BLOCK_SIZE[0])
+    if counts.ndim != 3 or counts.shape[2] != blocks:
+        raise ValueError(f"mask is a BlockMask with kv_num_blocks {tuple(counts.shape)}; expected (batches, heads, {blocks})")
+    batches, heads = counts.shape[:2]
     Tr, Tc, sides = _tiles(Nq), _tiles(Nk), [size // SIDE for size in mask.BLOCK_SIZE]
     if any(size % SIDE for size in mask.BLOCK_SIZE):
         raise ValueError(f"the mask's blocks are {tuple(mask.BLOCK_SIZE)}; expected multiples of {SIDE}")

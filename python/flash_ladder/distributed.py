@@ -23,8 +23,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import StageName, _arguments, _eight_bits, stages
-from .torch import Integers, _autocast, _integers, _require_tensors, attention, attention_backward
+from . import StageName, _arguments, stages
+from .torch import (Integers, _autocast, _integers, _require_agreement, _require_tensors, attention,
+                    attention_backward)
 
 __all__ = ["all_to_all_attention", "divide", "gather", "ring_attention"]
 
@@ -47,15 +48,15 @@ def ring_attention(q: Tensor, k: Tensor, v: Tensor, group: Optional[dist.Process
     Returns this rank's part of O (B, H, Nq, d), or of O and L (B, H, Nq), fp32. No gradient flows through L.
 
     What a step's kernel returns is rounded to 16 bits. Steps are merged in fp32 by their L, and sums of dK and dV travel
-    in fp32. ValueError or TypeError: a part or a mask that no ring takes. The ranks' hosts compare their calls first:
-    where those differ, or one rank refuses its own, all ranks raise an error.
+    in fp32. ValueError or TypeError: a part or a mask that no ring takes. The ranks' hosts compare their calls first, and
+    at the end whether all went well: where calls differ, or one rank has an error of any kind, all ranks raise one.
     """
-    ring = _Ring(group)
-    try:
+    ring, call, messages = _Ring(group), None, None
+    with ring.keeping_its_error():
         causal, scale = _arguments.flag("causal", causal), _arguments.scale_of(scale)
         _require_tensors(Q=q, K=k, V=v)
         q, k, v = _autocast(q, k, v)
-        _require_parts(q, k, v)
+        _require_agreement(q, k, v)
         if causal and q.shape[2] != k.shape[2]:
             raise ValueError(f"Nq is {q.shape[2]} and Nk is {k.shape[2]}: under a causal mask a ring needs the same")
         if causal:
@@ -63,11 +64,12 @@ def ring_attention(q: Tensor, k: Tensor, v: Tensor, group: Optional[dist.Process
         gradients = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
         if gradients and ring.ranks > 1:
             _require_D_from_O(backward_stage)
-        call = f"Q {tuple(q.shape)}, K {tuple(k.shape)}, {q.dtype}, {causal=}, {scale=}, {gradients=}"
-    except (TypeError, ValueError) as error:
-        call = error
+        call = (f"Q {tuple(q.shape)}, K {tuple(k.shape)}, {q.dtype}, {causal=}, {scale=}, {stage=}, {backward_stage=}, "
+                f"{backend=}, {gradients=}")
+        messages = _two_of(torch.stack((k.detach(), v.detach())))
     ring.agree(call)
-    o, lse = _RingAttention.apply(q, k, v, ring, causal, {"scale": scale, "backend": backend}, stage, backward_stage)
+    o, lse = _RingAttention.apply(q, k, v, messages, ring, causal, {"scale": scale, "backend": backend}, stage,
+                                  backward_stage)
     return (o, lse) if return_lse else o
 
 
@@ -91,15 +93,15 @@ def all_to_all_attention(q: Tensor, k: Tensor, v: Tensor, group: Optional[dist.P
 
     ValueError or TypeError, on all ranks, as ring_attention() raises them.
     """
-    ring = _Ring(group)
-    try:
+    ring, call = _Ring(group), None
+    with ring.keeping_its_error():
         causal, window, scale = (_arguments.flag("causal", causal), _arguments.window_of(window),
                                  _arguments.scale_of(scale))
         documents = {name: _integers(name, x)
                      for name, x in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k))}
         _require_tensors(Q=q, K=k, V=v)
         q, k, v = _autocast(q, k, v)
-        _require_parts(q, k, v)
+        _require_agreement(q, k, v)
         if k.shape[1] % ring.ranks:
             raise ValueError(f"Hkv = {k.shape[1]} does not divide over {ring.ranks} ranks: each computes whole groups of "
                              "heads")
@@ -109,17 +111,12 @@ def all_to_all_attention(q: Tensor, k: Tensor, v: Tensor, group: Optional[dist.P
         gradients = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
         said = ", ".join(f"{name} {_brief(x)}" for name, x in documents.items())
         call = (f"Q {tuple(q.shape)}, K {tuple(k.shape)}, {q.dtype}, {causal=}, {window=}, {said}, {scale=}, "
-                f"{stage=}, {backward_stage=}, {gradients=}, return_lse={bool(return_lse)}")
-    except (TypeError, ValueError) as error:
-        call = error
+                f"{stage=}, {backward_stage=}, {backend=}, {gradients=}, return_lse={bool(return_lse)}")
     ring.agree(call)
-    if ring.ranks > 1:
-        q, k, v = _ToHeads.apply(ring, causal, q, k, v)
-    o, lse = attention(q, k, v, causal=causal, window=window, **documents, scale=scale, stage=stage,
-                       backward_stage=backward_stage, return_lse=True, backend=backend)
-    if ring.ranks > 1:
-        o, = _ToRows.apply(ring, causal, o)
-        lse = _to_rows(ring, causal, lse)[0] if return_lse else lse
+    options = dict(causal=causal, window=window, **documents, scale=scale, backend=backend)
+    if ring.ranks == 1:
+        return attention(q, k, v, stage=stage, backward_stage=backward_stage, return_lse=return_lse, **options)
+    o, lse = _AllToAll.apply(q, k, v, ring, options, stage, backward_stage, return_lse)
     return (o, lse) if return_lse else o
 
 
@@ -148,8 +145,8 @@ def gather(x: Tensor, *, causal: bool, dim: int = 2, group: Optional[dist.Proces
     causal, dim, group: as in divide().
     ValueError: parts differ in their sizes, or x requires a gradient, which gather() does not have.
     """
-    ring = _Ring(group)
-    try:
+    ring, call, parts = _Ring(group), None, None
+    with ring.keeping_its_error():
         _require_tensors(x=x)
         zigzag = _arguments.flag("causal", causal) and ring.ranks > 1
         if torch.is_grad_enabled() and x.requires_grad:
@@ -157,11 +154,10 @@ def gather(x: Tensor, *, causal: bool, dim: int = 2, group: Optional[dist.Proces
         if zigzag and x.shape[dim] % 2:
             raise ValueError(f"{x.shape[dim]} elements of axis {dim} do not divide into two chunks")
         call = f"{tuple(x.shape)}, {x.dtype}, {causal=}, {dim=}"
-    except (IndexError, TypeError, ValueError) as error:
-        call = error
+        x = x.contiguous()
+        parts = [torch.empty_like(x) for _ in range(ring.ranks)]
     ring.agree(call)
-    parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(ring.ranks)]
-    dist.all_gather(parts, x.contiguous(), ring.group)
+    dist.all_gather(parts, x, ring.group)
     return _whole(parts, zigzag, dim)
 
 
@@ -169,19 +165,21 @@ class _RingAttention(torch.autograd.Function):
     """In step t a rank computes with the keys of rank - t. The next ones arrive meanwhile."""
 
     @staticmethod
-    def forward(ctx, q, k, v, ring, causal, options, stage, backward_stage):
-        kv = torch.stack((k, v))  # one message
+    def forward(ctx, q, k, v, messages, ring, causal, options, stage, backward_stage):
+        kv, arriving = messages  # each K and V in one
         for t in range(ring.ranks):
             rows, keys, diagonal = _square(t, ring.rank, causal, q.shape[2])
-            with ring.exchange(*[kv] * (t + 1 < ring.ranks)) as arriving:
+            with ring.exchange(*[(kv, arriving)] * (t + 1 < ring.ranks)), ring.keeping_its_error():
                 part = attention(q[:, :, rows], *kv[:, :, :, keys], causal=diagonal, stage=stage, return_lse=True,
                                  **options)
                 if t == 0:
                     o, lse = _sums(part[0], ring.ranks), part[1]
                 else:
                     _merge(o[:, :, rows], lse[:, :, rows], *part)
-            kv, = arriving or [kv]
-        o = o.to(q.dtype)
+            kv, arriving = arriving, kv
+        with ring.keeping_its_error():
+            o = o.to(q.dtype)
+        ring.agree()
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.mark_non_differentiable(lse)
         ctx.ring, ctx.causal, ctx.options = ring, causal, {**options, "stage": backward_stage}
@@ -193,27 +191,35 @@ class _RingAttention(torch.autograd.Function):
         """By O and L of all keys, each step's dQ, dK and dV are summands of the whole ones. Sums of dK and dV follow
         their keys around the ring one step later; those for a rank's own keys do not travel."""
         (q, k, v, o, lse), ring = ctx.saved_tensors, ctx.ring
-        kv, sums = torch.stack((k, v)), None
+        kv = of_previous = sums = arriving_sums = None
+        with ring.keeping_its_error():
+            kv, of_previous = _two_of(torch.stack((k, v)))
+            sums, arriving_sums = _two_of(torch.zeros_like(kv, dtype=torch.float32))
+        ring.agree()
         for t in range(ring.ranks):
             rows, keys, diagonal = _square(t, ring.rank, ctx.causal, q.shape[2])
             sends_keys, sends_sums = t + 1 < ring.ranks, t > 1
-            with ring.exchange(*[kv] * sends_keys, *[sums] * sends_sums) as arriving:
+            moving = [(kv, of_previous)] * sends_keys + [(sums, arriving_sums)] * sends_sums
+            with ring.exchange(*moving), ring.keeping_its_error():
                 dq_part, *dkv = attention_backward(q[:, :, rows], *kv[:, :, :, keys], o[:, :, rows], lse[:, :, rows],
                                                    do[:, :, rows], causal=diagonal, **ctx.options)
                 if t == 0:
                     dq, own = _sums(dq_part, ring.ranks), torch.stack([x.float() for x in dkv])
                 else:
                     dq[:, :, rows] += dq_part
-            if t > 0:
-                sums = arriving.pop() if sends_sums else torch.zeros_like(own)  # of this step's keys
-                for x, part in zip(sums, dkv):
+            if sends_sums:
+                sums, arriving_sums = arriving_sums, sums  # of this step's keys
+            with ring.keeping_its_error():
+                for x, part in zip(sums, dkv if t > 0 else ()):
                     x[:, :, keys] += part
-            kv, = arriving or [kv]
+            kv, of_previous = of_previous, kv
         if ring.ranks > 1:
-            with ring.exchange(sums) as arriving:
+            with ring.exchange((sums, arriving_sums)):
                 pass
-            own += arriving[0]
-        return dq.to(q.dtype), *own.to(k.dtype), None, None, None, None, None
+        with ring.keeping_its_error():
+            dq, (dk, dv) = dq.to(q.dtype), (own + arriving_sums if ring.ranks > 1 else own).to(k.dtype)
+        ring.agree()
+        return dq, dk, dv, None, None, None, None, None, None
 
 
 def _square(t, rank, causal, N):
@@ -242,28 +248,33 @@ def _merge(o, lse, part, part_lse):
     lse.copy_(both)
 
 
-class _ToHeads(torch.autograd.Function):
+class _AllToAll(torch.autograd.Function):
+    """An exchange, the kernel on all rows of some heads, and an exchange back."""
+
     @staticmethod
-    def forward(ctx, ring, causal, *tensors):
-        ctx.places = ring, causal
-        return tuple(_to_heads(ring, causal, *tensors))
+    def forward(ctx, q, k, v, ring, options, stage, backward_stage, return_lse):
+        q, k, v = _to_heads(ring, options["causal"], q, k, v)
+        o = lse = None
+        with ring.keeping_its_error():
+            o, lse = attention(q, k, v, stage=stage, return_lse=True, **options)
+        ring.agree()
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.ring, ctx.options = ring, {**options, "stage": backward_stage}
+        o, = _to_rows(ring, options["causal"], o)
+        lse = _to_rows(ring, options["causal"], lse)[0] if return_lse else None
+        if return_lse:
+            ctx.mark_non_differentiable(lse)
+        return o, lse
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, *gradients):
-        return None, None, *_to_rows(*ctx.places, *gradients)
-
-
-class _ToRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, ring, causal, *tensors):
-        ctx.places = ring, causal
-        return tuple(_to_rows(ring, causal, *tensors))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, *gradients):
-        return None, None, *_to_heads(*ctx.places, *gradients)
+    def backward(ctx, do, _):
+        ring, causal, gradients = ctx.ring, ctx.options["causal"], None
+        do, = _to_heads(ring, causal, do)
+        with ring.keeping_its_error():
+            gradients = attention_backward(*ctx.saved_tensors, do, **ctx.options)
+        ring.agree()
+        return *_to_rows(ring, causal, *gradients), None, None, None, None, None
 
 
 def _to_heads(ring, causal, *tensors):
@@ -292,64 +303,84 @@ def _whole(parts, zigzag, dim):
     return torch.cat(tuple(parts), dim)
 
 
+def _two_of(message):
+    """A message, and where the previous rank's arrives, which then is the next message."""
+    return message, torch.empty_like(message)
+
+
 class _Ring:
-    """This rank's messages: to the next rank, while those of the previous one arrive."""
+    """This rank's messages: to the next rank, while those of the previous one arrive. An error of this rank's is kept until
+    it is told to the others, who wait for its messages meanwhile."""
 
     def __init__(self, group):
         self.rank, self.ranks = _place(group)
         self.group = dist.group.WORLD if group is None else group
         self.following, self.previous = (dist.get_global_rank(self.group, (self.rank + step) % self.ranks)
                                          for step in (1, -1))
+        self.error = None
 
     @contextmanager
-    def exchange(self, *tensors):
-        """Sends tensors during the block. Yields tensors like these, which have arrived after it. On a GPU, messages follow
-        what is queued in the current stream before, and what the block queues does not wait for them."""
-        arriving = [torch.empty_like(x) for x in tensors]
-        messages = [dist.P2POp(dist.isend, x, self.following, self.group) for x in tensors]
-        messages += [dist.P2POp(dist.irecv, x, self.previous, self.group) for x in arriving]
-        works = dist.batch_isend_irecv(messages) if messages else []
+    def keeping_its_error(self):
+        """Keeps what the block raises for agree(). Of several errors the first says what is wrong: the others follow from
+        it."""
         try:
-            yield arriving
-        finally:  # also after an error, which is the same on all ranks
-            for work in works:
-                work.wait()
+            yield
+        except BaseException as error:
+            self.error = error if self.error is None else self.error
+
+    @contextmanager
+    def exchange(self, *messages):
+        """Sends the first of each two tensors during the block, after which the second has arrived. On a GPU, messages follow
+        what is queued in the current stream before, and what the block queues does not wait for them."""
+        ways = [dist.P2POp(dist.isend, x, self.following, self.group) for x, _ in messages]
+        ways += [dist.P2POp(dist.irecv, x, self.previous, self.group) for _, x in messages]
+        works = dist.batch_isend_irecv(ways) if ways else []
+        yield
+        for work in works:
+            work.wait()
 
     def all_to_all(self, *tensors):
         """Of each tensor sends chunks[r], joined along axis 2, to rank r: all of them in one message to each rank, of one
         size. Returns what has arrived of each tensor, (P, ...)."""
-        shapes = []  # of what one rank is sent
-        for chunks in tensors:
-            B, heads, rows, *rest = chunks[0][0].shape
-            shapes.append((B, heads, rows * len(chunks[0]), *rest))
-        sizes = [math.prod(shape) for shape in shapes]
-        leaving = tensors[0][0][0].new_empty(self.ranks, sum(sizes))
-        arriving = torch.empty_like(leaving)
-        for chunks, places, shape in zip(tensors, leaving.split(sizes, 1), shapes):
-            for part, place in zip(chunks, places):
-                torch.cat(part, 2, out=place.view(shape))
+        leaving = arriving = None
+        with self.keeping_its_error():
+            shapes = []  # of what one rank is sent
+            for chunks in tensors:
+                B, heads, rows, *rest = chunks[0][0].shape
+                shapes.append((B, heads, rows * len(chunks[0]), *rest))
+            sizes = [math.prod(shape) for shape in shapes]
+            leaving, arriving = _two_of(tensors[0][0][0].new_empty(self.ranks, sum(sizes)))
+            for chunks, places, shape in zip(tensors, leaving.split(sizes, 1), shapes):
+                for part, place in zip(chunks, places):
+                    torch.cat(part, 2, out=place.view(shape))
+        self.agree()
         dist.all_to_all_single(arriving, leaving, group=self.group)
         return [x.unflatten(1, shape) for x, shape in zip(arriving.split(sizes, 1), shapes)]
 
-    def agree(self, call):
-        """`call` describes this rank's call, or is the exception that refuses it. Raises an error on all ranks if one of
-        them refuses its call, or if calls differ: otherwise some would wait for messages that never come. Ranks compare
-        them in the store by which they have met, which waits for no GPU."""
-        refused = isinstance(call, Exception)
-        every = [call]
+    def agree(self, call=None):
+        """Raises an error on all ranks if one of them has an error, or if what describes their calls differs: otherwise some
+        would wait for messages that never come, or end without an error. Ranks compare in the store by which they have
+        met, which waits for no GPU."""
+        error, self.error = self.error, None
+        said = f"call {call}" if error is None else f"error {type(error).__name__}: {error}"
+        every = [said]
         if self.ranks > 1:
             store, name = dist.distributed_c10d._get_default_store(), f"flash_ladder/{self.group.group_name}"
             number = _calls[name] = _calls[name] + 1
-            store.set(f"{name}/{number}/{self.rank}", "refused" if refused else call)
+            store.set(f"{name}/{number}/{self.rank}", said)
             every = [store.get(f"{name}/{number}/{rank}").decode() for rank in range(self.ranks)]
             store.delete_key(f"{name}/{number - 1}/{self.rank}")  # all ranks have read it: they have come to this one
-        if refused:
-            raise call
+        if error is not None:
+            raise error
         for rank, other in enumerate(every):
-            if other == "refused":
-                raise ValueError(f"rank {rank} refuses its call")
-            if other != call:
-                raise ValueError(f"rank {self.rank} has {call}, and rank {rank} has {other}: they must agree")
+            if other.startswith("error "):
+                kind, _, text = other.removeprefix("error ").partition(": ")
+                if kind in ("TypeError", "ValueError"):
+                    raise ValueError(f"rank {rank} refuses its call: {text}")
+                raise RuntimeError(f"rank {rank} has an error: {kind}: {text}")
+            if other != said:
+                raise ValueError(f"rank {self.rank} has {call}, and rank {rank} has {other.removeprefix('call ')}: they "
+                                 "must agree")
 
 
 _calls = Counter()  # how many calls have been compared in a group of this name
@@ -367,21 +398,6 @@ def _require_D_from_O(stage):
     if stage is not None and stages(str(stage))[0].number == 40:
         raise ValueError("40_standard_gradient computes D from a step's keys alone; a ring needs a stage, such as 41, that "
                          "computes it from O")
-
-
-def _require_parts(q, k, v):
-    """What several ranks need besides what the operator requires, which is the same on all of them."""
-    for name, x in (("Q", q), ("K", k), ("V", v)):
-        if x.dtype not in (torch.float16, torch.bfloat16):
-            raise TypeError(f"{name} is {_eight_bits.name_of(x.dtype)}; expected float16 or bfloat16")
-        if x.dtype != q.dtype or x.device != q.device:
-            raise ValueError(f"Q is {q.dtype} on {q.device} and {name} {x.dtype} on {x.device}: they must agree")
-        if x.dim() != 4:
-            raise ValueError(f"{name} is {tuple(x.shape)}, of rank {x.dim()}; expected (B, H, N, d)")
-    if k.shape != v.shape:
-        raise ValueError(f"K is {tuple(k.shape)} and V is {tuple(v.shape)}: they must agree")
-    if q.shape[1] % max(1, k.shape[1]):
-        raise ValueError(f"H = {q.shape[1]} is not a multiple of Hkv = {k.shape[1]}")
 
 
 def _require_chunks(rows, ranks):

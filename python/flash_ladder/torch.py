@@ -16,7 +16,7 @@ from typing import Callable, Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor
 
-from . import CannotRun, CheckFailed, StageName, TileLists, _arguments, _arrays, _core, _eight_bits, _home
+from . import CannotRun, CheckFailed, StageName, TileLists, _arguments, _arrays, _core, _eight_bits, _home, _tiles
 
 Integers = Union[Tensor, Sequence]
 Scales = Union[Tensor, Sequence, float]
@@ -37,6 +37,7 @@ def _library():
 
 
 ctypes.CDLL(str(_library()))  # torch.ops.load_library() would show the package's symbols to all that is loaded later
+_tiles._of_mask = torch.compiler.disable(_tiles._of_mask)  # NumPy makes the lists, by what the mask holds
 _attention = torch.ops.flash_ladder.attention.default
 _attention_backward = torch.ops.flash_ladder.attention_backward.default
 _decode = torch.ops.flash_ladder.decode.default
@@ -74,9 +75,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
     """flash_ladder.attention of tensors, with gradients by q, k and v.
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), fp16 or bf16; in an autocast region they are cast to its type first.
-    cu_seqlens_q, cu_seqlens_k, columns, tiles: int32, on q's device or in the CPU's memory, or lists. A call checks those
-        that are not on a GPU, and copies them there. Gradients are refused where no stage computes them, as with
-        dropout.
+    cu_seqlens_q, cu_seqlens_k, columns, tiles: integers, as in flash_ladder.attention, also tensors. A call checks those
+        that are not on a GPU, and copies them there. Gradients are refused where no stage computes them.
     q_scale, k_scale, v_scale: of q, k and v in float8_e4m3fn, as in flash_ladder.attention. Scales are checked, which waits
         for those on a GPU.
     stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
@@ -132,7 +132,7 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Sca
     heads = q.shape[0], k.shape[1]
     try:
         o, lse = _decode(q, k, v, _scales("k_scale", k_scale, heads, q), _scales("v_scale", v_scale, heads, q),
-                         _integers("block_table", block_table), _integers("seqused", seqused),
+                         _integers("block_table", block_table), _for_each("seqused", seqused, q.shape[:1]),
                          _arguments.whole("prefix", prefix), _arguments.flag("causal", causal),
                          _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
     except RuntimeError as error:
@@ -146,14 +146,18 @@ def verdict(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: 
     """What verify() would say of a kernel that computed o and lse, whoever did: passed, errors, and in "report" where
     and how they are wrong.
 
-    q, o: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), fp16 or bf16; lse: (B, H, Nq), fp32.
+    q, o: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), of one type, fp16 or bf16; lse: (B, H, Nq), fp32.
     sampled_rows: of each head only so many query rows are compared, where all would take minutes.
     """
     _require_tensors(Q=q, K=k, V=v, O=o, L=lse)
+    _require_agreement(q, k, v)
     if o.shape != q.shape or o.dtype != q.dtype or lse.shape != q.shape[:3] or lse.dtype != torch.float32:
         raise ValueError(f"O is {tuple(o.shape)} of {o.dtype} and L {tuple(lse.shape)} of {lse.dtype}; "
                          f"expected {tuple(q.shape)} of {q.dtype} and {tuple(q.shape[:3])} of torch.float32")
     (B, H, Nq, d), (Hkv, Nk) = q.shape, k.shape[1:3]
+    sampled_rows = _arguments.whole("sampled_rows", sampled_rows)
+    if not 0 <= sampled_rows < 2**31:
+        raise ValueError(f"sampled_rows is {sampled_rows}; expected a number of rows, or 0 for all")
     dtype = {torch.float16: "fp16", torch.bfloat16: "bf16"}[q.dtype]
     options = _arguments.case((B, H, Hkv, Nq, Nk, d), causal, window, dtype, scale)
     dense = [x.detach().cpu().contiguous() for x in (q, k, v, o, lse)]
@@ -193,7 +197,7 @@ def _autocast(*tensors):
 
 
 def _mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, dropout_p, seed):
-    axes, lists = _arguments.tiles_of(tiles)
+    axes, lists = _arguments.tiles_of(tiles) or ((), {})
     dropout_p, seed = _arguments.dropout_of(dropout_p, seed)
     return (_arguments.flag("causal", causal), _arguments.window_of(window), _integers("cu_seqlens_q", cu_seqlens_q),
             _integers("cu_seqlens_k", cu_seqlens_k), _integers("columns", columns),
@@ -205,18 +209,18 @@ def _integers(name, x):
     """As the operators take them: a tensor, which they check, or None."""
     if x is None or isinstance(x, Tensor):
         return x
-    if not isinstance(x, (list, tuple)):
-        raise TypeError(f"{name} is {_arrays.kind(x)}; expected torch.Tensor or a list")
-    try:
-        whole = torch.tensor(x).dtype == torch.int64
-    except (TypeError, ValueError):  # lists of several lengths
-        whole = False
-    if not whole:
-        raise TypeError(f"{name} is {x!r}; expected whole numbers")
-    try:
-        return torch.tensor(x, dtype=torch.int32)
-    except RuntimeError:
-        raise ValueError(f"{name} is {x!r}; expected numbers below 2^31") from None
+    if not _arguments.is_integers(x):
+        raise TypeError(f"{name} is {_arrays.kind(x)}; expected torch.Tensor, or integers of Python's or NumPy's")
+    if torch.compiler.is_compiling():  # a graph has tensors alone
+        return torch.as_tensor(x)
+    return torch.from_numpy(_arguments.integers(name, x))
+
+
+def _for_each(name, x, axes):
+    """The same, where one number is that of all."""
+    numbers = _integers(name, x)
+    is_number = numbers is not None and numbers.dim() == 0
+    return numbers.expand(axes) if is_number else numbers
 
 
 def _scales(name, x, axes, q):
@@ -234,6 +238,25 @@ def _word(stage):
     return None if stage is None else str(stage)
 
 
+def _require_agreement(q, k, v):
+    """What the operators require of Q, K and V, for a call that does not begin with one of them."""
+    for name, x in (("Q", q), ("K", k), ("V", v)):
+        if x.dtype not in (torch.float16, torch.bfloat16):
+            raise TypeError(f"{name} is {_eight_bits.name_of(x.dtype)}; expected float16 or bfloat16")
+        if x.dtype != q.dtype or x.device != q.device:
+            raise ValueError(f"Q is {q.dtype} on {q.device} and {name} {x.dtype} on {x.device}: they must agree")
+        if x.dim() != 4:
+            raise ValueError(f"{name} is {tuple(x.shape)}, of rank {x.dim()}; expected (B, H, N, d)")
+        if 0 in x.shape:
+            raise ValueError(f"{name} is {tuple(x.shape)}: every size must be at least 1")
+    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
+        raise ValueError(f"Q is {tuple(q.shape)} and K is {tuple(k.shape)}: B and d must agree")
+    if k.shape != v.shape:
+        raise ValueError(f"K is {tuple(k.shape)} and V is {tuple(v.shape)}: they must agree")
+    if q.shape[1] % k.shape[1]:
+        raise ValueError(f"H = {q.shape[1]} is not a multiple of Hkv = {k.shape[1]}")
+
+
 def _require_tensors(**arrays):
     for name, x in arrays.items():
         if not isinstance(x, Tensor):
@@ -244,7 +267,10 @@ def _require_tensors(**arrays):
 
 
 def _as_said(error):
-    """The ladder's own exception: an operator can only raise PyTorch's, and begins its text with the name."""
+    """The ladder's own exception, or that of a signal's handler: an operator can only raise PyTorch's, and begins its
+    text with the name."""
     kinds = {kind.__name__: kind for kind in (CannotRun, CheckFailed)}
     name, _, text = str(error).partition(": ")
+    if name == "Interrupted":
+        return _core.take_interruption() or error
     return kinds[name](text) if name in kinds else error

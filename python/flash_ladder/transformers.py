@@ -6,8 +6,9 @@
 
 It takes transformers 4.54, since older ones make masks for attention that they do not know. Prefill, decoding with a
 cache, grouped heads and sliding windows run as they are. Of a static cache the keys that exist are read. A batch with
-padding is computed as packed documents, without its padding, where O is 0. Any other mask of bools is computed as lists
-of tiles. All else that a model asks of attention and no stage computes is refused: softcap, sinks, a bias, dropout.
+padding, by the model's attention_mask (B, N), is computed as packed documents, without its padding, where O is 0. Any
+other mask of bools is computed as lists of tiles. All else that a model asks of attention and no stage computes is
+refused: softcap, sinks, a bias, dropout.
 """
 
 from typing import NamedTuple, Optional
@@ -83,23 +84,39 @@ def _mask(sdpa_mask):
         if made is None and 1 < rows != options["kv_length"]:
             # SDPA's own causal mask is aligned top-left, which is right for the prompt in a static cache alone.
             made = sdpa_mask(*arguments, **options | {"allow_is_causal_skip": False})
-        visible = _found(made, is_fresh=True)
+        visible = _found(made, _padding(made, options))
         return None if visible is not None and visible.is_plain else made
 
     return mask
 
 
-def _found(mask, is_fresh=False):
+def _padding(made, options):
+    """Which rows (B, Nq) of a mask that transformers makes are of padding, by the tokens that its caller said are real."""
+    if made is None:
+        return None
+    B, _, Nq, _ = made.shape
+    real = options.get("attention_mask")
+    if real is None or real.ndim != 2:
+        return made.new_zeros(B, Nq)
+    place = options.get("cache_position")  # of each row's own token
+    if place is None:
+        place = torch.arange(Nq, device=made.device) + options.get("q_offset", 0)
+    place, N = place.to(made.device), real.shape[1]
+    return ~real.to(made.device, torch.bool)[:, place.clamp(max=N - 1)] & (place < N)
+
+
+@torch.compiler.disable
+def _found(mask, padding=None):
     """What a mask leaves, found when it is first asked for and kept with it until it changes, if that can be noticed, or
-    if it is fresh, and so no one else changes it. None without a mask, or if it is of another type, or if no row sees a
-    key."""
+    if it is fresh, and so no one else changes it: then `padding` says which rows are of padding. None without a mask, or if
+    it is of another type, or if no row sees a key."""
     if mask is None or mask.dtype != torch.bool or mask.ndim != 4:
         return None
     version = None if mask.is_inference() else mask._version
     known = getattr(mask, _VISIBLE, None)
     if known is None or known[0] != version:
-        known = version, _visible(mask) if mask.shape[1] == 1 else _Tiles(mask)
-        if is_fresh or version is not None:
+        known = version, _visible(mask, padding) if mask.shape[1] == 1 else _Tiles(mask)
+        if padding is not None or version is not None:
             setattr(mask, _VISIBLE, known)
     return known[1]
 
@@ -161,10 +178,10 @@ def _packed(x, tokens):
     return x.transpose(1, 2).flatten(0, 1)[tokens].transpose(0, 1)[None]
 
 
-def _visible(made):
+def _visible(made, padding):
     """What a mask (B, 1, Nq, Nk) leaves: _Visible if it is a range of keys for each sequence, seen by all rows or up to
-    their own key, or from so many tokens before it, where rows of padding may see anything; else _Tiles, or None if no
-    row sees a key."""
+    their own key, or from so many tokens before it; else _Tiles, or None if no row sees a key. A row whose own key is
+    outside of the range is left out. It must see no key, or be one of `padding`, which may see anything."""
     seen = made[:, 0]
     Nq, Nk = seen.shape[1:]
     row, key = torch.arange(Nq, device=made.device), torch.arange(Nk, device=made.device)
@@ -179,10 +196,13 @@ def _visible(made):
     # Row 0's own key: the last that any row sees, as far before the row as the row is after row 0.
     own = row + int((torch.where(seen, key, -1).amax(2) - row).amax())
     rows = (own >= first) & (own < end)
+    left_out = ~seen.any(2)
+    if padding is not None:
+        left_out |= padding
     causal = keys[:, None] & (key <= own[:, None])
     tokens = int(torch.where(rows, seen.sum(2), 0).amax())
     for window in None, tokens:
         expected = causal if window is None else causal & (key > own[:, None] - window)
-        if bool(((seen == expected).all(2) | ~rows).all()):
+        if bool(torch.where(rows, (seen == expected).all(2), left_out).all()):
             return _Visible(rows, keys, True, window)
     return _Tiles(made)

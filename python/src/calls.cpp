@@ -3,13 +3,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <climits>
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,6 +24,7 @@
 #include <set>
 #include <shared_mutex>
 #include <span>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -116,10 +122,82 @@ Device& device_of(Backend backend) {
     return *device;
 }
 
-/// The CPU back-ends have one state for the whole program.
-std::mutex& cpu_mutex() {
-    static std::mutex mutex;
-    return mutex;
+std::function<bool()>& is_to_end() {
+    static std::function<bool()> asked;
+    return asked;
+}
+
+/// Notes Ctrl-C in the program's main thread, until the end of its scope, and lets it take its course. To ask
+/// Python without a reason would be to wait for its lock, which a fork() may hold that waits for this call.
+class CtrlC {
+  public:
+    CtrlC() {
+        if (!is_main_) return;
+        noted = false;
+        sigaction(SIGINT, nullptr, &before);
+        const bool is_ours_to_call = (before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler != SIG_DFL &&
+                                     before.sa_handler != SIG_IGN;
+        struct sigaction action = before;
+        action.sa_handler = [](int signal) {
+            noted = true;
+            before.sa_handler(signal);
+        };
+        if (is_ours_to_call) sigaction(SIGINT, &action, nullptr);
+    }
+    CtrlC(const CtrlC&) = delete;
+    CtrlC& operator=(const CtrlC&) = delete;
+    ~CtrlC() {
+        if (is_main_) sigaction(SIGINT, &before, nullptr);
+    }
+
+    /// Since the last answer
+    bool was_noted() const { return is_main_ && noted.exchange(false); }
+
+  private:
+    inline static std::atomic<bool> noted{false};
+    inline static struct sigaction before {};
+    const bool is_main_ = getpid() == gettid();
+};
+
+/// Runs compute(stop), one call at a time: the CPU back-ends have one state for the whole program. On these
+/// it runs in a thread of its own, while the caller's asks whether the call is to end: then `stop` becomes
+/// true, and the call throws Interrupted as soon as compute() has returned. A GPU is that of the caller's
+/// thread.
+void alone(Backend backend, const std::function<void(const std::atomic<bool>& stop)>& compute) {
+    static std::timed_mutex mutex;
+    constexpr auto pause = std::chrono::milliseconds(100);
+    std::atomic<bool> stop{false};
+    const auto work = [&] {
+        std::unique_lock lock(mutex, std::defer_lock);
+        while (!lock.try_lock_for(pause)) {
+            if (stop) return;
+        }
+#ifdef LADDER_HAS_CPU
+        const simt::KeptOptions kept;
+        simt::options().stop = &stop;
+#endif
+        compute(stop);
+    };
+    if (backend == Backend::gpu) return work();
+    const CtrlC ctrl_c;
+    std::future<void> done;
+    try {
+        done = std::async(std::launch::async, work);
+    } catch (const std::system_error&) {  // there is no thread left
+        return work();
+    }
+    while (done.wait_for(pause) != std::future_status::ready) {
+        if (!stop && ctrl_c.was_noted() && is_to_end() && is_to_end()()) stop = true;
+    }
+    if (!stop) return done.get();
+    throw Interrupted();
+}
+
+/// Progress that ends the work between two steps.
+OnStep unless(const std::atomic<bool>& stop) {
+    return [&stop](const std::string&, int, int) {
+        if (stop) throw Interrupted();
+    };
 }
 
 std::vector<std::int64_t> list(const Axes& axes) {
@@ -139,10 +217,10 @@ View view_of(const char* tensor, const Tensor& x, int step = 8) {
     if (heads == 1) view.head = N * view.row;
     if (B == 1) view.batch = heads * view.head;
     for (const std::int64_t stride : {view.batch, view.head, view.row}) {
-        if (stride < 0 || stride % step != 0) {
-            fail(fmt::format("its strides in elements, {}, must be multiples of {}",
-                             axes_text(list(x.strides)), step));
-        }
+        if (stride >= 0 && stride % step == 0) continue;
+        const std::string must =
+            stride < 0 ? "must not be negative" : fmt::format("must be multiples of {}", step);
+        fail(fmt::format("its strides in elements, {}, {}", axes_text(list(x.strides)), must));
     }
     return view;
 }
@@ -328,9 +406,10 @@ const Stage* last_of_8_bit_cache(const ProblemLabel& problem, const Device& devi
     return last;
 }
 
-/// What runs on a back-end where no stage is named; on a CPU one of those that run on any GPU. `exactly`: one
-/// of those whose results are the same bits each time. The next call is often for the same problem, and to
-/// search all recorded ones for its nearest takes longer than to queue it.
+/// What runs on a back-end where no stage is named; on a CPU one of those that run on any GPU, unless none of
+/// these takes the problem. `exactly`: one of those whose results are the same bits each time. The next call
+/// is often for the same problem, and to search all recorded ones for its nearest takes longer than to queue
+/// it.
 const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask& mask,
                          const std::string& backend, bool exactly) {
     struct Found {
@@ -340,7 +419,7 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
         const Stage* stage;
     };
     static std::map<std::tuple<bool, std::string, bool>, Found> last;
-    static std::map<std::pair<Backend, bool>, DefaultStages> known;
+    static std::map<std::tuple<Backend, bool, bool>, DefaultStages> known;
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     const Features features = features_of(mask);
@@ -355,16 +434,23 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
     problem.causal = mask.causal;
     problem.features = features;
     problem.pass = forward ? Pass::forward : Pass::backward;
-    auto found = known.find({device.backend(), exactly});
-    if (found == known.end()) {
+    const auto found = [&](bool on_any_gpu) {
         const auto runs = [&](const Stage& stage) {
-            return (stage.repeats_exactly || !exactly) &&
-                   (device.backend() == Backend::gpu ? device.why_not(stage).empty()
-                                                     : stage.compute_capability == 0);
+            return (stage.repeats_exactly || !exactly) && (stage.compute_capability == 0 || !on_any_gpu) &&
+                   device.why_not(stage).empty();
         };
-        found = known.try_emplace({device.backend(), exactly}, recorded_times(), runs).first;
+        const auto key = std::tuple(device.backend(), exactly, on_any_gpu);
+        auto stages = known.find(key);
+        if (stages == known.end()) stages = known.try_emplace(key, recorded_times(), runs).first;
+        return stages->second.find(problem);
+    };
+    const Stage* stage = nullptr;
+    if (in_e4m3) {
+        stage = last_of_8_bit_cache(problem, device);
+    } else {
+        if (device.backend() != Backend::gpu) stage = found(true);
+        if (stage == nullptr) stage = found(false);
     }
-    const Stage* stage = in_e4m3 ? last_of_8_bit_cache(problem, device) : found->second.find(problem);
     if (stage == nullptr) {
         throw BadUsage(fmt::format("no stage computes {}{} at head dimension {} on {}",
                                    forward ? "attention" : "its gradients", features_text(mask),
@@ -387,10 +473,14 @@ void require_axes(const char* name, const Integers& numbers, const std::vector<s
 
 /// The numbers, or nothing if they are elsewhere.
 std::span<const int> readable(const Integers& numbers) {
-    if (!numbers.on_host || numbers.axes.empty()) return {};
+    if (!numbers.on_host) return {};
     const std::int64_t count =
         std::accumulate(numbers.axes.begin(), numbers.axes.end(), std::int64_t{1}, std::multiplies());
     return {reinterpret_cast<const int*>(numbers.data), static_cast<std::size_t>(count)};
+}
+
+std::span<const int> readable(const std::optional<Integers>& numbers) {
+    return numbers ? readable(*numbers) : std::span<const int>();
 }
 
 /// Every one from 0 to `most`.
@@ -452,10 +542,10 @@ TileList tile_list(const char* name, const Integers& first, const Integers& tile
 }
 
 /// That no query tile has a key tile in both lists, and that no row sees a key past Nk.
-void require_tiles(const Numbers& numbers, std::int64_t Nk) {
-    const auto first = readable(numbers.full_first), full = readable(numbers.full_tiles),
-               partial_first = readable(numbers.partial_first), partial = readable(numbers.partial_tiles),
-               bits = readable(numbers.bits);
+void require_tiles(const Tiles& given, std::int64_t Nk) {
+    const auto first = readable(given.full_first), full = readable(given.full_tiles),
+               partial_first = readable(given.partial_first), partial = readable(given.partial_tiles),
+               bits = readable(given.bits);
     for (std::size_t r = 0; r + 1 < first.size(); ++r) {
         for (int k = first[r]; k < first[r + 1]; ++k) {
             if ((full[k] + 1) * tile_side > Nk)
@@ -472,8 +562,8 @@ void require_tiles(const Numbers& numbers, std::int64_t Nk) {
     }
 }
 
-TileLists tiles_of(const Numbers& numbers, const Axes& Q, std::int64_t Nk) {
-    const auto& axes = numbers.tile_axes;
+TileLists tiles_of(const Tiles& given, const Axes& Q, std::int64_t Nk) {
+    const auto& axes = given.axes;
     if (axes.size() != 4 || (axes[0] != 1 && axes[0] != Q[0]) || axes[1] < 1 || Q[1] % axes[1] != 0 ||
         axes[2] != Q[2] || axes[3] != Nk) {
         refuse("tiles", "they are of {}; expected ({}{}, a divisor of {} heads, {}, {})", axes_text(axes),
@@ -481,15 +571,15 @@ TileLists tiles_of(const Numbers& numbers, const Axes& Q, std::int64_t Nk) {
     }
     const std::int64_t lists = axes[0] * axes[1] * ((Q[2] + tile_side - 1) / tile_side);
     TileLists tiles;
-    tiles.full = tile_list("full_tiles", numbers.full_first, numbers.full_tiles, lists, Nk);
-    tiles.partial = tile_list("partial_tiles", numbers.partial_first, numbers.partial_tiles, lists, Nk);
-    require_axes("bits", numbers.bits, {numbers.partial_tiles.axes[0], tile_side, 2});
-    if (numbers.bits.data % 8 != 0) refuse("bits", "they must begin at a multiple of 8 bytes");
-    const auto all = {&numbers.full_first, &numbers.full_tiles, &numbers.partial_first,
-                      &numbers.partial_tiles, &numbers.bits};
+    tiles.full = tile_list("full_tiles", given.full_first, given.full_tiles, lists, Nk);
+    tiles.partial = tile_list("partial_tiles", given.partial_first, given.partial_tiles, lists, Nk);
+    require_axes("bits", given.bits, {given.partial_tiles.axes[0], tile_side, 2});
+    if (given.bits.data % 8 != 0) refuse("bits", "they must begin at a multiple of 8 bytes");
+    const auto all = {&given.full_first, &given.full_tiles, &given.partial_first, &given.partial_tiles,
+                      &given.bits};
     if (std::all_of(all.begin(), all.end(), [](const Integers* x) { return x->on_host; }))
-        require_tiles(numbers, Nk);
-    tiles.bits = reinterpret_cast<const std::uint64_t*>(numbers.bits.data);
+        require_tiles(given, Nk);
+    tiles.bits = reinterpret_cast<const std::uint64_t*>(given.bits.data);
     tiles.batches = static_cast<int>(axes[0]);
     tiles.heads = static_cast<int>(axes[1]);
     return tiles;
@@ -539,23 +629,24 @@ Mask mask_of(const Options& options, const Numbers& numbers, const Axes& Q, cons
     mask.causal = options.causal;
     mask.window = options.window;
     mask.dropout = dropout_of(options.dropout_p, options.seed);
-    if (!table.axes.empty()) {
-        if (table.axes.size() != 2 || table.axes[0] != Q[0] || table.axes[1] < 1)
-            refuse("block_table", "it is {}; expected ({}, pages of a request)", axes_text(table.axes), Q[0]);
+    if (table) {
+        const auto& axes = table->axes;
+        if (axes.size() != 2 || axes[0] != Q[0] || axes[1] < 1)
+            refuse("block_table", "it is {}; expected ({}, pages of a request)", axes_text(axes), Q[0]);
         if (K[2] > 1 << 16 || !std::has_single_bit(static_cast<std::uint64_t>(K[2])))
             refuse("block_table", "a page has {} keys; expected a power of two up to 65536", K[2]);
-        if (table.axes[1] > INT_MAX / K[2]) refuse("block_table", "{} pages are too many", table.axes[1]);
-        mask.block_table = reinterpret_cast<const int*>(table.data);
-        mask.request_pages = static_cast<int>(table.axes[1]);
+        if (axes[1] > INT_MAX / K[2]) refuse("block_table", "{} pages are too many", axes[1]);
+        mask.block_table = reinterpret_cast<const int*>(table->data);
+        mask.request_pages = static_cast<int>(axes[1]);
         mask.page_size = static_cast<int>(K[2]);
     }
     const std::int64_t Nk = mask.keys(Q, K)[2];
-    if (!lengths.axes.empty()) {
-        require_axes("seqused", lengths, {Q[0]});
+    if (lengths) {
+        require_axes("seqused", *lengths, {Q[0]});
         require_range("seqused", readable(lengths), "a length", Nk);
-        mask.lengths = reinterpret_cast<const int*>(lengths.data);
+        mask.lengths = reinterpret_cast<const int*>(lengths->data);
     }
-    if (lengths.on_host) {  // otherwise nothing says which of a request's entries mean something
+    if (!lengths || lengths->on_host) {  // otherwise nothing says which of a request's entries mean something
         const auto pages = readable(table), keys_of = readable(lengths);
         for (std::size_t i = 0; i < pages.size(); ++i) {
             const std::size_t b = i / mask.request_pages, first_key = i % mask.request_pages * mask.page_size;
@@ -564,36 +655,36 @@ Mask mask_of(const Options& options, const Numbers& numbers, const Axes& Q, cons
         }
     }
     mask.prefix = prefix_of(options, mask, Q, readable(lengths), readable(table));
-    if (!numbers.k_scale.axes.empty()) {
-        mask.K_scales = scales_of("k_scale", numbers.k_scale, Q, K);
-        mask.V_scales = scales_of("v_scale", numbers.v_scale, Q, K);
+    if (numbers.k_scale.has_value() != numbers.v_scale.has_value())
+        throw BadUsage("k_scale and v_scale go together");
+    if (numbers.k_scale) {
+        mask.K_scales = scales_of("k_scale", *numbers.k_scale, Q, K);
+        mask.V_scales = scales_of("v_scale", *numbers.v_scale, Q, K);
     }
-    if (!numbers.tile_axes.empty()) {
-        if (mask.causal || mask.window != Window() || !rows.axes.empty() || !columns.axes.empty())
+    if (numbers.tiles) {
+        if (mask.causal || mask.window != Window() || rows || columns)
             refuse("tiles", "lists of tiles are the whole mask: they do not go with another one");
-        mask.tiles = tiles_of(numbers, Q, Nk);
+        mask.tiles = tiles_of(*numbers.tiles, Q, Nk);
     }
-    if (!keys.axes.empty() && rows.axes.empty())
-        refuse("cu_seqlens_k", "they are given without cu_seqlens_q");
-    if (!rows.axes.empty()) {
+    if (keys && !rows) refuse("cu_seqlens_k", "they are given without cu_seqlens_q");
+    if (rows) {
         if (Q[0] != 1)
             refuse("cu_seqlens_q", "documents are packed in one sequence: B must be 1, and is {}", Q[0]);
-        const Integers& own = keys.axes.empty() ? rows : keys;
-        mask.documents.rows = documents_of("cu_seqlens_q", rows, "Nq", Q[2]);
-        mask.documents.keys =
-            documents_of(keys.axes.empty() ? "cu_seqlens_q" : "cu_seqlens_k", own, "Nk", Nk);
-        require_axes("cu_seqlens_k", own, rows.axes);
-        mask.documents.count = static_cast<int>(rows.axes[0] - 1);
+        const Integers& own = keys ? *keys : *rows;
+        mask.documents.rows = documents_of("cu_seqlens_q", *rows, "Nq", Q[2]);
+        mask.documents.keys = documents_of(keys ? "cu_seqlens_k" : "cu_seqlens_q", own, "Nk", Nk);
+        require_axes("cu_seqlens_k", own, rows->axes);
+        mask.documents.count = static_cast<int>(rows->axes[0] - 1);
     }
-    if (!columns.axes.empty()) {
-        const auto& axes = columns.axes;
+    if (columns) {
+        const auto& axes = columns->axes;
         if (axes.size() != 4 || axes[0] != Q[0] || axes[1] < 1 || Q[1] % axes[1] != 0 || axes[2] != Nk ||
             (axes[3] != 1 && axes[3] != 2 && axes[3] != 4)) {
             refuse("columns", "they are {}; expected ({}, a divisor of {} heads, {}, 1, 2 or 4 bounds)",
                    axes_text(axes), Q[0], Q[1], Nk);
         }
         require_range("columns", readable(columns), "a bound", Q[2]);
-        mask.columns = {reinterpret_cast<const int*>(columns.data), static_cast<int>(axes[1]),
+        mask.columns = {reinterpret_cast<const int*>(columns->data), static_cast<int>(axes[1]),
                         static_cast<int>(axes[3])};
     }
     return mask;
@@ -617,7 +708,8 @@ std::int64_t Kernel::width(const Axes& Q, const Axes& K, const Axes& V) const {
             "{} has no head dimension {}; it has {}, and by columns of zeros all that are smaller",
             stage_->folder(), Q[3], fmt::join(dims, ", ")));
     }
-    if (Q[3] < 1 || Q[3] == *next) return Q[3];  // what may be wrong with it forward() and backward() say
+    // What else may be wrong with it forward() and backward() say. They are given K and V as wide as Q.
+    if (Q[3] < 1 || (Q[3] == *next && K[3] == Q[3] && V[3] == Q[3])) return Q[3];
     shape_of(list(Q), list(K), list(V), Layout::bhnd, next);
     return *next;
 }
@@ -720,13 +812,14 @@ void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
                  [[maybe_unused]] const Axes& slots, [[maybe_unused]] std::uintptr_t stream) const {
     if (backend_ != Backend::gpu) {
 #ifdef LADDER_HAS_CPU
-        const std::lock_guard lock(cpu_mutex());
-        Device& device = device_of(backend_);
-        const Workspace workspace(device, *stage_, problem);
-        const Registered registered(problem, slots);
-        Problem with_workspace = problem;
-        with_workspace.workspace = workspace.data();
-        device.run(*stage_, with_workspace);
+        alone(backend_, [&](const std::atomic<bool>&) {
+            Device& device = device_of(backend_);
+            const Workspace workspace(device, *stage_, problem);
+            const Registered registered(problem, slots);
+            Problem with_workspace = problem;
+            with_workspace.workspace = workspace.data();
+            device.run(*stage_, with_workspace);
+        });
 #endif
         return;
     }
@@ -765,7 +858,12 @@ Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const st
 
 void start(const std::string& sources, const std::string& build) {
     use_folders(sources, build);
+    list_of_stages() = "flash_ladder.stages()";
     Call::let_forks_wait();
+}
+
+void end_calls_if(std::function<bool()> asked) {
+    is_to_end() = std::move(asked);
 }
 
 std::string why_not(const std::string& backend) {
@@ -827,22 +925,23 @@ std::string list_stages(const std::vector<std::string>& words) {
 }
 
 std::string verify(const std::vector<std::string>& words, const std::string& backend,
-                   const std::string& options, bool quick) {
+                   const std::optional<std::string>& options, bool quick) {
     const Call call;
     const auto selected = select_stages(words);
     Device& device = device_of(backend_of(backend));
     std::vector<Verification> verifications;
     for (const Stage* stage : selected) {
         std::vector<Case> cases = verification_cases(*stage, quick ? Cover::each : Cover::all);
-        if (!options.empty()) {
-            cases = {case_of(*stage, options)};
+        if (options) {
+            cases = {case_of(*stage, *options)};
             require_memory(cases.front().shape, device, stage->pass);
         }
         verifications.emplace_back(stage, std::move(cases));
     }
-    const std::lock_guard lock(cpu_mutex());
-    compile_stages(runnable(selected, device), device.backend(), silent);
-    verify_all(device, verifications, silent);
+    alone(device.backend(), [&](const std::atomic<bool>& stop) {
+        compile_stages(runnable(selected, device), device.backend(), unless(stop));
+        verify_all(device, verifications, unless(stop));
+    });
     auto list = nlohmann::ordered_json::array();
     for (const Verification& v : verifications) {
         list.push_back({{"stage", v.stage->folder()},
@@ -920,8 +1019,8 @@ std::string count(const std::string& word, const std::string& options) {
     const Case c = case_of(stage, options);
     require_head_dim(stage, c.shape.d);
     require_memory(c.shape, device, stage.pass);
-    const std::lock_guard lock(cpu_mutex());
-    const Work work = count_work(device, stage, c, make_inputs(c));
+    Work work;
+    alone(backend, [&](const std::atomic<bool>&) { work = count_work(device, stage, c, make_inputs(c)); });
     if (!work.why_not.empty()) throw CannotRun(work.why_not);
     nlohmann::ordered_json counters{{"workspace_bytes", work.workspace_bytes}};
     for (const auto& field : simt::counter_fields) counters[field.name] = work.counters.*field.value;

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -27,21 +29,26 @@ using Axes = std::array<std::int64_t, 4>;
 /// int32 numbers of the caller's, next to each other; scales are fp32.
 struct Integers {
     std::uintptr_t data = 0;
-    std::vector<std::int64_t> axes;  ///< empty for none
-    bool on_host = true;             ///< those on a GPU are not read here: that would wait for it
+    std::vector<std::int64_t> axes;
+    bool on_host = true;  ///< those on a GPU are not read here: that would wait for it
+};
+
+/// Lists of tiles: (batches heads Tr + 1) and (tiles) of each list; (partial tiles, 64, 2), the lower half of
+/// a row's bits first.
+struct Tiles {
+    std::vector<std::int64_t> axes;  ///< (batches, heads, Nq, Nk) that they are made for
+    Integers full_first, full_tiles, partial_first, partial_tiles, bits;
 };
 
 /// What a call is given of them, in the package's words.
 struct Numbers {
-    Integers cu_seqlens_q, cu_seqlens_k;  ///< Documents: (count + 1); without the second the first is both
-    Integers columns;                     ///< Columns: (B, heads, Nk, bounds)
-    Integers seqused;                     ///< Problem::lengths: (B)
-    Integers block_table;                 ///< (B, pages of a request)
-    // TileLists: (batches heads Tr + 1) and (tiles) of each list; (partial tiles, 64, 2), the lower half of a
-    // row's bits first.
-    Integers full_first, full_tiles, partial_first, partial_tiles, bits;
-    std::vector<std::int64_t> tile_axes;  ///< (batches, heads, Nq, Nk) that they are made for
-    Integers k_scale, v_scale;            ///< Problem::K_scales, V_scales: (B, Hkv)
+    /// Documents: (count + 1); without the second the first is both
+    std::optional<Integers> cu_seqlens_q, cu_seqlens_k;
+    std::optional<Integers> columns;           ///< Columns: (B, heads, Nk, bounds)
+    std::optional<Integers> seqused;           ///< Problem::lengths: (B)
+    std::optional<Integers> block_table;       ///< (B, pages of a request)
+    std::optional<Integers> k_scale, v_scale;  ///< Problem::K_scales, V_scales: (B, Hkv)
+    std::optional<Tiles> tiles;
 };
 
 /// What a call is given of a problem besides tensors and numbers.
@@ -140,6 +147,14 @@ Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const st
 /// Where sources and compiled kernels are: see use_folders(). Before all else, and once.
 void start(const std::string& sources, const std::string& build);
 
+/// A call on the CPU has ended since end_calls_if() has answered so.
+struct Interrupted : std::exception {
+    const char* what() const noexcept override { return "the call was interrupted"; }
+};
+
+/// What the main thread asks after Ctrl-C, while its call computes on the CPU.
+void end_calls_if(std::function<bool()> asked);
+
 /// Why stages cannot run on a back-end here; empty if they can.
 std::string why_not(const std::string& backend);
 
@@ -163,7 +178,7 @@ std::string default_stage(bool forward, const Axes& Q, const Axes& K, const Mask
 std::string list_stages(const std::vector<std::string>& words);
 /// Without options of the stage's own cases, of which `quick` takes few.
 std::string verify(const std::vector<std::string>& words, const std::string& backend,
-                   const std::string& options, bool quick);
+                   const std::optional<std::string>& options, bool quick);
 std::string count(const std::string& word, const std::string& options);
 /// The cases of a stage that verify() takes, but for those with a Feature: options, and what a call of the
 /// case is given.

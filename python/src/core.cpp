@@ -26,12 +26,51 @@ Tensor tensor(const Place& place) {
 }
 
 /// Integers, as (address, axes, whether they lie in the host's memory).
-using Whole = std::optional<std::tuple<std::uintptr_t, std::vector<std::int64_t>, bool>>;
+using Whole = std::tuple<std::uintptr_t, std::vector<std::int64_t>, bool>;
+using Given = std::optional<Whole>;
 
 Integers integers(const Whole& whole) {
-    if (!whole) return {};
-    const auto& [data, axes, on_host] = *whole;
+    const auto& [data, axes, on_host] = whole;
     return {data, axes, on_host};
+}
+
+std::optional<Integers> integers(const Given& given) {
+    return given ? std::optional(integers(*given)) : std::nullopt;
+}
+
+/// Lists of tiles, in the order of TileLists.
+using Lists = std::optional<std::tuple<std::vector<std::int64_t>, Whole, Whole, Whole, Whole, Whole>>;
+
+std::optional<Tiles> tiles(const Lists& lists) {
+    if (!lists) return {};
+    const auto& [axes, full_first, full_tiles, partial_first, partial_tiles, bits] = *lists;
+    return Tiles{axes,
+                 integers(full_first),
+                 integers(full_tiles),
+                 integers(partial_first),
+                 integers(partial_tiles),
+                 integers(bits)};
+}
+
+/// What a signal's handler has raised while a call computed.
+nb::object& interruption() {
+    static auto& raised = *new nb::object;
+    return raised;
+}
+
+/// Runs what Python does on a signal, such as Ctrl-C. Whether that has raised an exception, which is kept.
+bool signal_has_raised() {
+    const nb::gil_scoped_acquire acquired;
+    if (PyErr_CheckSignals() == 0) return false;
+    nb::python_error error;
+    interruption() = nb::borrow(error.value());
+    return true;
+}
+
+/// That exception, which is no longer kept, or None.
+nb::object take_interruption() {
+    nb::object raised = std::move(interruption());
+    return raised.is_valid() ? raised : nb::none();
 }
 
 ladder::DType dtype_of(bool bf16) {
@@ -62,6 +101,9 @@ NB_MODULE(_core, m) {
             std::rethrow_exception(thrown);
         } catch (const ladder::BadUsage& error) {
             PyErr_SetString(PyExc_ValueError, error.what());
+        } catch (const Interrupted&) {
+            const nb::object raised = take_interruption();
+            PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
         }
     });
     using Free = nb::call_guard<nb::gil_scoped_release>;
@@ -70,32 +112,18 @@ NB_MODULE(_core, m) {
     m.def(
         "mask_of",
         [](bool causal, int left, int right, const Axes& Q, const Axes& K, double dropout_p,
-           std::uint64_t seed, std::int64_t prefix, const std::vector<std::int64_t>& tile_axes,
-           const Whole& cu_seqlens_q, const Whole& cu_seqlens_k, const Whole& columns, const Whole& seqused,
-           const Whole& block_table, const Whole& full_first, const Whole& full_tiles,
-           const Whole& partial_first, const Whole& partial_tiles, const Whole& bits, const Whole& k_scale,
-           const Whole& v_scale) {
-            const Numbers numbers{integers(cu_seqlens_q),
-                                  integers(cu_seqlens_k),
-                                  integers(columns),
-                                  integers(seqused),
-                                  integers(block_table),
-                                  integers(full_first),
-                                  integers(full_tiles),
-                                  integers(partial_first),
-                                  integers(partial_tiles),
-                                  integers(bits),
-                                  tile_axes,
-                                  integers(k_scale),
-                                  integers(v_scale)};
+           std::uint64_t seed, std::int64_t prefix, const Given& cu_seqlens_q, const Given& cu_seqlens_k,
+           const Given& columns, const Given& seqused, const Given& block_table, const Given& k_scale,
+           const Given& v_scale, const Lists& lists) {
+            const Numbers numbers{
+                integers(cu_seqlens_q), integers(cu_seqlens_k), integers(columns), integers(seqused),
+                integers(block_table),  integers(k_scale),      integers(v_scale), tiles(lists)};
             return mask_of({causal, {left, right}, dropout_p, seed, prefix}, numbers, Q, K);
         },
         "causal"_a, "left"_a, "right"_a, "Q"_a, "K"_a, "dropout_p"_a = 0.0, "seed"_a = 0, "prefix"_a = 0,
-        "tile_axes"_a = std::vector<std::int64_t>(), "cu_seqlens_q"_a = nb::none(),
-        "cu_seqlens_k"_a = nb::none(), "columns"_a = nb::none(), "seqused"_a = nb::none(),
-        "block_table"_a = nb::none(), "full_first"_a = nb::none(), "full_tiles"_a = nb::none(),
-        "partial_first"_a = nb::none(), "partial_tiles"_a = nb::none(), "bits"_a = nb::none(),
-        "k_scale"_a = nb::none(), "v_scale"_a = nb::none());
+        "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "columns"_a = nb::none(),
+        "seqused"_a = nb::none(), "block_table"_a = nb::none(), "k_scale"_a = nb::none(),
+        "v_scale"_a = nb::none(), "tiles"_a = nb::none());
     nb::class_<Kernel>(m, "Kernel")
         .def("workspace_bytes", &Kernel::workspace_bytes, "Q"_a, "K"_a)
         .def("folder", &Kernel::folder)
@@ -129,14 +157,17 @@ NB_MODULE(_core, m) {
         "forward"_a, "stage"_a.none(), "backend"_a, "Q"_a, "K"_a, "mask"_a, nb::rv_policy::reference, Free());
 
     m.def("place_of", &place_of);
+    m.attr("version") = LADDER_VERSION;
     m.attr("built_from") = LADDER_SOURCE_DIR;
     m.attr("built_by") = LADDER_COMPILER_FAMILY;
     m.def("start", &start);
+    m.def("take_interruption", &take_interruption);
+    end_calls_if(signal_has_raised);
     m.def("why_not", &why_not, Free());
     m.def("default_stage", &default_stage, "forward"_a, "Q"_a, "K"_a, "mask"_a, "backend"_a,
           "exactly"_a = false, Free());
     m.def("list_stages", &list_stages, Free());
-    m.def("verify", &verify, Free());
+    m.def("verify", &verify, "words"_a, "backend"_a, "options"_a.none(), "quick"_a, Free());
     m.def("count", &ladder::python::count, Free());
     m.def("time", &ladder::python::time, Free());
     m.def("cases", &cases, Free());

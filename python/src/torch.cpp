@@ -6,6 +6,7 @@
 #include <ATen/DeviceGuard.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
@@ -57,6 +58,16 @@ const char* dtype_name(at::ScalarType type) {
             return "float8_e4m3fn";
         case at::kInt:
             return "int32";
+        case at::kLong:
+            return "int64";
+        case at::kShort:
+            return "int16";
+        case at::kChar:
+            return "int8";
+        case at::kByte:
+            return "uint8";
+        case at::kBool:
+            return "bool";
         default:
             return c10::toString(type);
     }
@@ -135,8 +146,8 @@ struct Masking {
     bool causal;
     std::vector<std::int64_t> window;
     Optional cu_seqlens_q = {}, cu_seqlens_k = {}, columns = {};
-    std::vector<Tensor> tiles = {};            // tile_names, or none
-    std::vector<std::int64_t> tile_axes = {};  // (batches, heads, Nq, Nk)
+    std::vector<Tensor> tiles = {};  // tile_names, or none: an operator has no lists that are optional
+    std::vector<std::int64_t> tile_axes = {};  // with tiles (batches, heads, Nq, Nk)
     double dropout_p = 0;
     std::int64_t seed = 0;
     Optional seqused = {}, block_table = {};
@@ -148,8 +159,10 @@ struct Masking {
     Mask on_device_of(const Tensor& Q, const Tensor& K) {
         TORCH_CHECK_VALUE(window.size() == 2, "window has ", window.size(),
                           " numbers; expected left and right");
-        TORCH_CHECK_VALUE(tiles.size() == (tile_axes.empty() ? 0 : tile_names.size()), "tiles are ",
-                          tiles.size(), " tensors; expected ", tile_names.size(), " and axes, or none");
+        TORCH_CHECK_VALUE(
+            tiles.empty() ? tile_axes.empty() : tiles.size() == tile_names.size() && tile_axes.size() == 4,
+            "tiles are ", tiles.size(), " tensors and ", tile_axes.size(), " axes; expected ",
+            tile_names.size(), " and 4, or none");
         std::vector<std::tuple<const char*, Tensor*, at::ScalarType>> given;
         using Named = std::tuple<const char*, Optional*, at::ScalarType>;
         for (const auto& [name, x, type] :
@@ -161,11 +174,11 @@ struct Masking {
         }
         for (std::size_t i = 0; i < tiles.size(); ++i) given.emplace_back(tile_names[i], &tiles[i], at::kInt);
         for (const auto& [name, x, type] : given) {
-            TORCH_CHECK_TYPE(x->scalar_type() == type, name, " is ", dtype_name(*x), "; expected ",
-                             dtype_name(type));
             TORCH_CHECK_VALUE(x->is_cpu() || x->device() == Q.device(), name, " is on ", x->device(),
                               " and Q on ", Q.device(), ": they must agree");
-            *x = x->contiguous();
+            *x = (type == at::kInt ? as_int32(name, *x) : *x).contiguous();
+            TORCH_CHECK_TYPE(x->scalar_type() == type, name, " is ", dtype_name(*x), "; expected ",
+                             dtype_name(type));
         }
         const Mask mask = as_they_are(Q, K);
         bool moved = false;
@@ -181,20 +194,31 @@ struct Masking {
     static constexpr std::array tile_names{"full_first", "full_tiles", "partial_first", "partial_tiles",
                                            "bits"};
 
-    static ladder::python::Integers integers(const Optional& x) {
-        if (!x) return {};
-        return {address(*x), x->sizes().vec(), x->is_cpu()};
+    /// Integers of another type, such as those of torch.cumsum, as int32: those in the host's memory if it
+    /// holds them, those on a GPU without a look at them.
+    static Tensor as_int32(const char* name, const Tensor& x) {
+        const auto others = {at::kLong, at::kShort, at::kChar, at::kByte};
+        if (std::find(others.begin(), others.end(), x.scalar_type()) == others.end()) return x;
+        const Tensor small = x.to(at::kInt);
+        TORCH_CHECK_VALUE(!x.is_cpu() || small.to(x.scalar_type()).equal(x), name,
+                          ": expected numbers below 2^31");
+        return small;
+    }
+
+    static ladder::python::Integers integers(const Tensor& x) {
+        return {address(x), x.sizes().vec(), x.is_cpu()};
+    }
+    static std::optional<ladder::python::Integers> integers(const Optional& x) {
+        return x ? std::optional(integers(*x)) : std::nullopt;
     }
     Mask as_they_are(const Tensor& Q, const Tensor& K) const {
-        ladder::python::Numbers numbers{integers(cu_seqlens_q), integers(cu_seqlens_k), integers(columns),
-                                        integers(seqused), integers(block_table)};
+        ladder::python::Numbers numbers{
+            integers(cu_seqlens_q), integers(cu_seqlens_k), integers(columns), integers(seqused),
+            integers(block_table),  integers(k_scale),      integers(v_scale), {}};
         if (!tiles.empty()) {
-            numbers.full_first = integers(tiles[0]), numbers.full_tiles = integers(tiles[1]);
-            numbers.partial_first = integers(tiles[2]), numbers.partial_tiles = integers(tiles[3]);
-            numbers.bits = integers(tiles[4]);
-            numbers.tile_axes = tile_axes;
+            numbers.tiles = ladder::python::Tiles{tile_axes,          integers(tiles[0]), integers(tiles[1]),
+                                                  integers(tiles[2]), integers(tiles[3]), integers(tiles[4])};
         }
-        numbers.k_scale = integers(k_scale), numbers.v_scale = integers(v_scale);
         return ladder::python::mask_of({causal,
                                         {static_cast<int>(window[0]), static_cast<int>(window[1])},
                                         dropout_p,
@@ -244,6 +268,8 @@ void with_kernel(bool forward, Word stage, c10::string_view backend, const Tenso
         call(kernel, columns, mask, address(workspace), reinterpret_cast<std::uintptr_t>(stream));
     } catch (const ladder::BadUsage& error) {
         TORCH_CHECK_VALUE(false, error.what());
+    } catch (const ladder::python::Interrupted& error) {
+        TORCH_CHECK(false, "Interrupted: ", error.what());
     } catch (const ladder::CannotRun& error) {
         TORCH_CHECK(false, "CannotRun: ", error.what());
     } catch (const ladder::CheckFailed& error) {

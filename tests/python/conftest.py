@@ -1,8 +1,10 @@
 """What the package's tests share: attention in double precision, and a cache of kernels."""
 
+import atexit
 import importlib.util
 import os
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +15,10 @@ import pytest
 BUILD = os.environ.get("LADDER_BUILD")
 if BUILD:
     sys.path.insert(0, os.path.join(BUILD, "python"))
-os.environ.setdefault("FLASH_LADDER_CACHE", os.path.join(BUILD or tempfile.gettempdir(), "python-kernels"))
+    os.environ.setdefault("FLASH_LADDER_CACHE", os.path.join(BUILD, "python-kernels"))
+elif "FLASH_LADDER_CACHE" not in os.environ:
+    os.environ["FLASH_LADDER_CACHE"] = tempfile.mkdtemp(prefix="flash-ladder-kernels-")
+    atexit.register(shutil.rmtree, os.environ["FLASH_LADDER_CACHE"], ignore_errors=True)
 
 np = pytest.importorskip("numpy")
 

@@ -3,12 +3,16 @@
 All ranks take part in groups of 1, 2, 3 ... of them. A check that fails on any rank fails the whole run.
 """
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from conftest import gradients_of, reference, reference_gradients, relative
 
+import flash_ladder
+from flash_ladder import distributed
 from flash_ladder.distributed import all_to_all_attention, divide, gather, ring_attention
 from flash_ladder.torch import attention
 
@@ -101,6 +105,50 @@ def refuses(group):
         gather(q[:, :, :2 + 2 * rank], causal=True, group=group)
 
 
+@contextmanager
+def failing(name, error, step):
+    """During the block, that call of flash_ladder.distributed's function raises the error; 0 is the first."""
+    whole, steps = getattr(distributed, name), iter(range(10**6))
+
+    def fails(*tensors, **options):
+        if next(steps) == step:
+            raise error
+        return whole(*tensors, **options)
+
+    setattr(distributed, name, fails)
+    try:
+        yield
+    finally:
+        setattr(distributed, name, whole)
+
+
+def ends_together(group):
+    """Whatever goes wrong on one rank, all ranks raise an error, and the next call is as ever."""
+    rank, P = dist.get_rank(group), dist.get_world_size(group)
+    q, k, v = (divide(x, causal=True, group=group) for x in whole(torch.float16, 24 * P, 24 * P, (2 * P, P))[:3])
+    q.requires_grad_()
+    for attend in ring_attention, all_to_all_attention:
+        expected = attend(q, k, v, group, causal=True, **STAGES)
+        for option, wrong in ("stage", 999), ("backward_stage", 43), ("backend", "checked"):
+            with pytest.raises(ValueError, match=f"{option}=.*they must agree"):
+                attend(q, k, v, group, causal=True, **{**STAGES, **({option: wrong} if rank == 1 else {})})
+        with pytest.raises(ValueError, match="there is no stage '999'"):
+            attend(q, k, v, group, stage=999)
+        for error in torch.OutOfMemoryError("no memory"), flash_ladder.CheckFailed("a race"), ZeroDivisionError("0"):
+            steps = range(P if attend is ring_attention else 1)
+            for name, step in [(name, step) for name in ("attention", "attention_backward") for step in steps]:
+                kind, said = (type(error), str(error)) if rank == 1 else (RuntimeError, f"rank 1 has an error: "
+                                                                         f"{type(error).__name__}: {error}")
+                with failing(name, error, step if rank == 1 else -1), pytest.raises(kind, match=said):
+                    o = attend(q, k, v, group, causal=True, **STAGES)
+                    assert name == "attention_backward"
+                    o.sum().backward()
+        assert torch.equal(attend(q, k, v, group, causal=True, **STAGES), expected)
+    unaligned = torch.cat([q, q], -1)[..., 1:65].detach()
+    with pytest.raises(ValueError, match=("" if rank == 1 else "rank 1 refuses its call: ") + "Q: it must begin at"):
+        ring_attention(unaligned if rank == 1 else q.detach(), k, v, group, **STAGES)
+
+
 def has_masks(group):
     """An all-to-all takes a window and documents of the whole sequence. On the CPU back-end O is that of one rank, bit for
     bit; on a GPU the stage that is fast for all heads may be another one than for a part of them."""
@@ -156,6 +204,8 @@ def main():
         matches(torch.float16, 24 * P, 32 * P, True, group, (2 * P, P), all_to_all_attention)
         matches(torch.bfloat16, 15 * P, 20 * P, False, group, (2 * P, P), all_to_all_attention)
         has_masks(group)
+        if 1 < P < 4:
+            ends_together(group)
         if P == 2:
             refuses(group)
             refuses_heads(group)

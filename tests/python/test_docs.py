@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import reference, reference_gradients, relative
 
 import flash_ladder
 
@@ -27,10 +28,39 @@ def examples(section):
     return [block for block in blocks if not block.startswith(("pip ", "python ", "torchrun "))]
 
 
+def cells():
+    """The three cells of each row of the table."""
+    table = PAGE.partition("<!-- generated: python-features -->\n")[2].partition("<!-- end -->")[0]
+    return [line.split("|")[1:4] for line in table.splitlines()[2:]]
+
+
+def arguments(cell):
+    return re.findall(r"`(\w+)`", cell)
+
+
+def head_dims(cell):
+    return sorted({int(d) for dims in re.findall(r"\) \(([\d, ]+)\)", cell) for d in dims.split(", ")})
+
+
 def rows():
     """The arguments of each row of the table."""
-    table = PAGE.partition("<!-- generated: python-features -->\n")[2].partition("<!-- end -->")[0]
-    return [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
+    return [arguments(cell) for cell, *_ in cells()]
+
+
+def seen_of(row):
+    """Which keys a row of 70 sees by FEATURES."""
+    i, j = np.arange(70)[:, None], np.arange(70)
+    seen = np.tri(70, dtype=bool)
+    if "cu_seqlens_q" in row:
+        in_first = (i < 30) & (j < 40)
+        offset = np.where(in_first, 10, 0)  # of a document's last key and its last row
+        seen = (in_first | ((i >= 30) & (j >= 40))) & (j <= i + offset)
+        seen &= ("window" not in row) | (j >= i + offset - 9)
+    elif "window" in row:
+        seen &= j >= i - 9
+    if "columns" in row:
+        seen &= i < 60
+    return seen
 
 
 def test_examples_run_one_after_the_other():
@@ -43,18 +73,65 @@ def test_examples_run_one_after_the_other():
             exec(compile(example, f"docs/python.md: {section}", "exec"), names)
 
 
-def test_what_the_table_combines_is_taken():
-    q, k, v = (np.random.default_rng(n).standard_normal((1, 2, 70, 64)).astype(np.float16) for n in range(3))
-    cache = [x[:, :, :64].reshape(2, 64, 1, 64) for x in (k, v)]
+@pytest.mark.parametrize("section, module", [("PyTorch", "torch"), ("Your own function", "torch"),
+                                             ("In a model of transformers", "transformers")])
+def test_examples_that_need_another_library_run(section, module):
+    pytest.importorskip("torch")
+    pytest.importorskip(module)
+    names = {}
+    for section in {"PyTorch": None, section: None}:  # whose names the others use
+        assert examples(section), section
+        for example in examples(section):
+            exec(compile(example, f"docs/python.md: {section}", "exec"), names)
+
+
+def test_no_section_is_left_out():
+    """Of what the page shows in Python; test_distributed.py runs the example of several GPUs."""
+    run = {"The ladder from Python", "Masks", "Dropout", "Caches", "In 8 bits", "PyTorch", "Several GPUs", "Your own function",
+           "In a model of transformers"}
+    assert {section for section in re.findall("^#+ (.*)$", PAGE, re.M) if examples(section)} == run
+
+
+def test_the_table_names_every_argument():
     found = {name for row in rows() for name in row}
     assert found == {name for feature in FEATURES.values() for name in feature} | set(CACHES)
-    for row in rows():
-        if "seqused" in row:
-            pools = [x.reshape(8, 16, 1, 64) for x in cache] if "block_table" in row else cache
-            flash_ladder.decode(q[:, :, :2].reshape(2, 1, 2, 64), *pools, **{name: CACHES[name] for name in row})
-        else:
-            options = {key: value for name in row for key, value in FEATURES.get(name, {}).items()}
-            flash_ladder.attention(q, k, v, causal="tiles" not in row, **options)
+
+
+@pytest.mark.parametrize("row", cells(), ids=lambda row: "-".join(arguments(row[0])))
+def test_each_row_of_the_table_computes_what_it_says(row):
+    """At each head dimension, in both passes where it has both, without `stage=`."""
+    names, forward, backward = arguments(row[0]), head_dims(row[1]), head_dims(row[2])
+    assert set(backward) <= set(forward) and forward
+    for d in forward:
+        q, k, v, do = (np.random.default_rng(n).standard_normal((1, 2, 70, d)).astype(np.float16) for n in range(4))
+        if "seqused" in names:
+            cache = [x[:, :, :64].reshape(2, 64, 1, d) for x in (k, v)]
+            pools = [x.reshape(8, 16, 1, d) for x in cache] if "block_table" in names else cache
+            new = q[:, :, :2].reshape(2, 1, 2, d)
+            o = flash_ladder.decode(new, *pools, **{name: CACHES[name] for name in names})
+            for b, keys in enumerate(CACHES["seqused"]):
+                pages = [(cache[0][b], cache[1][b])] if "block_table" not in names else [
+                    (pools[0][page], pools[1][page]) for page in CACHES["block_table"][b]]
+                own = [np.concatenate(x)[:keys].transpose(1, 0, 2)[None] for x in zip(*pages)]
+                assert relative(o[b:b + 1].transpose(0, 2, 1, 3), reference(new[b:b + 1].transpose(0, 2, 1, 3), *own)[0]) < 1e-3
+            continue
+        options = {key: value for name in names for key, value in FEATURES.get(name, {}).items()}
+        options["causal"] = "tiles" not in names
+        o, lse = flash_ladder.attention(q, k, v, **options, return_lse=True)
+        seen, weights = seen_of(names), 1
+        if "dropout_p" in names:
+            weights = flash_ladder.dropout_mask((1, 2, 70, 70), **FEATURES["dropout_p"]) * (256 / 230)
+        exact = reference(q, k, v, seen=seen)[1]
+        has_keys = np.broadcast_to(seen.any(-1), exact.shape)
+        assert abs(lse - exact)[has_keys].max() < 1e-4
+        if "dropout_p" not in names:
+            assert relative(o, reference(q, k, v, seen=seen)[0]) < 1e-3
+        if d in backward:
+            gradients = flash_ladder.attention_backward(q, k, v, o, lse, do, **options)
+            with np.errstate(invalid="ignore"):  # of rows without keys
+                exact = [np.nan_to_num(x) for x in reference_gradients(q, k, v, do, seen=seen, weights=weights)]
+            for got, expected in zip(gradients, exact):
+                assert relative(got, expected) < 2e-3
 
 
 def test_what_the_table_does_not_combine_is_refused():

@@ -347,11 +347,12 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
          lambda: attend(tiles=whole._replace(full_tiles=numbers(0, 1)))),
         (ValueError, "full_tiles: query tile 0 has key tile 0 in both lists",
          tiles(full_first=numbers(0, 1, 1), full_tiles=numbers(0))),
-        (TypeError, "full_first is int64; expected int32", tiles(full_first=np.zeros(3, int))),
+        (TypeError, "full_first is float64; expected whole numbers", tiles(full_first=np.zeros(3))),
+        (ValueError, "tiles: they are of (); expected (batches, heads, Nq, Nk)", tiles(axes=())),
         (TypeError, "mask is float64; expected bool", lambda: flash_ladder.tile_lists(np.ones((2, 2)))),
         (ValueError, "mask is (1, 2, 2); expected (Nq, Nk) or (batches, heads, Nq, Nk)",
          lambda: flash_ladder.tile_lists(np.ones((1, 2, 2), bool))),
-        (TypeError, "builtins.list is not an array", lambda: flash_ladder.tile_lists([[True]])),
+        (TypeError, "mask is builtins.list; expected an array", lambda: flash_ladder.tile_lists([[True]])),
         (ValueError, "dropout_p is 0.001; expected 0, or 1/256 to 255/256", dropout(0.001)),
         (ValueError, "dropout_p is 1; expected 0, or 1/256 to 255/256", dropout(1)),
         (ValueError, "dropout_p is -0.1; expected 0, or", dropout(-0.1)),
@@ -382,13 +383,20 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
         (ValueError, "cu_seqlens_q: the last is 70; expected Nk = 90", documents([0, 70], None)),
         (ValueError, "cu_seqlens_q: documents are packed in one sequence: B must be 1, and is 2",
          lambda: flash_ladder.attention(*problem, cu_seqlens_q=[0, 70])),
-        (TypeError, "cu_seqlens_q is int64; expected int32", documents(np.array([0, 70]))),
+        (TypeError, "cu_seqlens_q is float64; expected whole numbers", documents(np.array([0.0, 70.0]))),
+        (ValueError, "cu_seqlens_q is array([", documents(np.array([0, 2**32 + 70]))),
         (TypeError, "cu_seqlens_q is [0, 7.5]; expected whole numbers", documents([0, 7.5])),
         (TypeError, "cu_seqlens_q is [0, [1, 2]]; expected whole numbers", documents([0, [1, 2]])),
         (TypeError, "cu_seqlens_q is []; expected whole numbers", documents([])),
         (ValueError, "cu_seqlens_q is [0, 4294967366]; expected numbers below 2^31", documents([0, 2**32 + 70])),
         (TypeError, "cu_seqlens_q is a masked array", documents(np.ma.zeros(2, np.int32))),
-        (TypeError, "builtins.int is not an array", documents(3)),
+        (TypeError, "columns is 'documents'; expected whole numbers", lambda: attend(columns="documents")),
+        *((ValueError, f"{name}: ", lambda call=call, number=number: call(number))
+          for name, call in (("cu_seqlens_q", lambda x: attend(cu_seqlens_q=x)),
+                             ("cu_seqlens_k", lambda x: attend(cu_seqlens_q=[0, 70], cu_seqlens_k=x)),
+                             ("columns", lambda x: attend(columns=x)), ("block_table", lambda x: paged(x)()),
+                             ("bits", lambda x: tiles(bits=x)()), ("partial_tiles", lambda x: tiles(partial_tiles=x)()))
+          for number in (5, np.int32(5), np.array(5, np.int32))),
         (ValueError, "columns: they are (1, 3, 90, 1); expected (1, a divisor of 4 heads, 90, 1, 2 or 4 bounds)",
          columns(1, 3, 90, 1)),
         (ValueError, "columns: they are (1, 1, 89, 1)", columns(1, 1, 89, 1)),
@@ -414,7 +422,7 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
         (ValueError, "k_cache is (48, 2, 64), of rank 3; expected (B, N, Hkv, d)",
          lambda: flash_ladder.decode(new, *(x[0] for x in cache))),
         (ValueError, "H = 3 is not a multiple of Hkv = 2", lambda: flash_ladder.decode(new[:, :, :3], *cache)),
-        (TypeError, "builtins.list is not an array of NumPy", lambda: flash_ladder.decode([1], *cache)),
+        (TypeError, "q is builtins.list; expected an array of NumPy", lambda: flash_ladder.decode([1], *cache)),
         (TypeError, "columns is 3; expected the name of a pattern", lambda: flash_ladder.count(62, columns=3)),
         (TypeError, "tiles is True; expected the name of a pattern, such as 'quarter'",
          lambda: flash_ladder.count(63, tiles=True)),
@@ -428,11 +436,30 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
          lambda: flash_ladder.count(61, (1, 2, 2, 9, 9, 64), cu_seqlens_q=[0, 512])),
         (ValueError, "a mask is of a shape; without one there are", lambda: flash_ladder.verify(stage_that("documents"), cu_seqlens_q=[0, 9])),
         (ValueError, "pages of 3 keys: expected a power of two", lambda: flash_ladder.count(81, page_size=3)),
+        (ValueError, "page_size is 0; expected a power of two",
+         lambda: flash_ladder.default_stage((1, 4, 2, 70, 90, 64), page_size=0)),
+        (ValueError, "seqused is 5; expected the keys of each request", lambda: flash_ladder.count(80, seqused=5)),
     ]
     for kind, sentence, wrong in refused:
         with pytest.raises(kind, match="^" + re.escape(sentence)):
             wrong()
     flash_ladder.decode(new, *pools, block_table=np.where(table == 3, -7, table), seqused=[48, 0, 48])  # no key is there
+
+
+def test_integers_of_any_kind(packed, requests):
+    """Of Python, NumPy and of any width; one number is the length of every request."""
+    expected = flash_ladder.attention(*packed, cu_seqlens_q=ROWS, cu_seqlens_k=KEYS)
+    for kind in tuple, np.array, lambda x: np.array(x, np.uint8), lambda x: np.array(x, np.uint64)[::1]:
+        assert (flash_ladder.attention(*packed, cu_seqlens_q=kind(ROWS), cu_seqlens_k=kind(KEYS)) == expected).all()
+    halves = flash_ladder.attention(*packed, cu_seqlens_q=range(0, 71, 35), cu_seqlens_k=range(0, 91, 45))
+    assert (halves == flash_ladder.attention(*packed, cu_seqlens_q=[0, 35, 70], cu_seqlens_k=[0, 45, 90])).all()
+    new, *cache, _ = requests
+    for x in cache:
+        x[:, 5:] = np.nan
+    right = flash_ladder.decode(new, *cache, seqused=[5, 5, 5])
+    assert np.isfinite(right).all()
+    for five in 5, np.int64(5), np.array(5), np.array(5, np.int32):
+        assert (flash_ladder.decode(new, *cache, seqused=five) == right).all()
 
 
 def test_jax_has_features_too(packed, requests):
@@ -448,6 +475,12 @@ def test_jax_has_features_too(packed, requests):
     q, k, v, lengths = requests
     O = flash_ladder.decode(*map(here, (q, k, v)), seqused=here(lengths))
     assert isinstance(O, jax.Array) and (np.asarray(O) == flash_ladder.decode(q, k, v, seqused=lengths)).all()
+    five = flash_ladder.decode(q, k, v, seqused=[5] * len(q))
+    for number in here(np.array(5, np.int32)), here(np.full(len(q), 5, np.int8)):
+        assert (np.asarray(flash_ladder.decode(*map(here, (q, k, v)), seqused=number)) == five).all()
+    for number in {"cu_seqlens_q": here(np.array(5, np.int32))}, {"columns": here(np.array(5, np.int32))}:
+        with pytest.raises(ValueError, match=f"{next(iter(number))}: they are "):
+            flash_ladder.attention(*map(here, packed), **number)
     with pytest.raises(TypeError, match="seqused is float32; expected int32"):
         flash_ladder.decode(*map(here, (q, k, v)), seqused=here(lengths.astype(np.float32)))
     with pytest.raises(TypeError, match="Q is numpy.ndarray and seqused is .*: they must agree"):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -279,12 +280,14 @@ def test_bad_input_is_refused_in_one_sentence(problem):
         (ValueError, "Q is (2, 4, 70, 48) and K is (2, 2, 90, 40): B and d must agree",
          lambda: f(q[..., :48], k[..., :40], v[..., :40])),
         (ValueError, "d = 0: every size must be at least 1", lambda: f(*(x[..., :0] for x in problem))),
-        (ValueError, "there is no stage 'splitq'", call(problem, stage="splitq")),
+        (ValueError, "there is no stage 'splitq' (did you mean 'split_q'?); see flash_ladder.stages()",
+         call(problem, stage="splitq")),
         (ValueError, "there is no ", call(problem, stage="no/such/folder")),
         (ValueError, f"{GRADIENTS} computes gradients (dQ, dK and dV), not attention", call(problem, stage=GRADIENTS)),
         (ValueError, "there is no back-end 'tpu'; there are cpu, checked and gpu", call(problem, backend="tpu")),
         (ValueError, "scale must be a finite number", call(problem, scale=float("nan"))),
         (ValueError, "scale must be a finite number", call(problem, scale=1e39)),
+        (ValueError, "scale must be a finite number", call(problem, scale=10**400)),
         (TypeError, "scale is 'wide'; expected a number", call(problem, scale="wide")),
         (TypeError, "scale is array([1.]); expected a number", call(problem, scale=np.ones(1))),
         (TypeError, "causal is 'no'; expected True or False", call(problem, causal="no")),
@@ -295,12 +298,15 @@ def test_bad_input_is_refused_in_one_sentence(problem):
         (ValueError, "K: its last axis must be contiguous", lambda: f(q, k.repeat(2, axis=-1)[..., ::2], v)),
         (ValueError, "K: it must begin at a multiple of 16 bytes",
          lambda: f(q, np.concatenate([k, k], axis=-1)[..., 1:65], v)),
+        (ValueError, "K: its strides in elements, (11520, 5760, -64, 1), must not be negative", lambda: f(q, k[:, :, ::-1], v)),
+        (ValueError, "x is (2, 2, 0, 64): each axis must have an element", lambda: flash_ladder.quantize(k[:, :, :0])),
+        (ValueError, "words is empty; expected stages, or 'all'", lambda: flash_ladder.verify([])),
         (ValueError, "K: its strides in elements, (12240, 6120, 68, 1), must be multiples of 8",
          lambda: f(q, np.concatenate([k, k[..., :4]], axis=-1)[..., :64], v)),
         (TypeError, "Q is float32; expected float16 or bfloat16", lambda: f(*(x.astype(np.float32) for x in problem))),
         (TypeError, "Q is float16 and K is float32: they must agree", lambda: f(q, k.astype(np.float32), v)),
-        (TypeError, "builtins.list is not an array of NumPy, PyTorch, CuPy or JAX", lambda: f([1], k, v)),
-        (TypeError, "numpy.float16 is not an array of NumPy, PyTorch, CuPy or JAX", lambda: f(q, np.float16(1), v)),
+        (TypeError, "Q is builtins.list; expected an array of NumPy, PyTorch, CuPy or JAX", lambda: f([1], k, v)),
+        (TypeError, "K is numpy.float16; expected an array of NumPy, PyTorch, CuPy or JAX", lambda: f(q, np.float16(1), v)),
         (TypeError, "K is a masked array, and no stage takes its mask", lambda: f(q, np.ma.masked_array(k), v)),
         (ValueError, "K: its strides in bytes, (23220, 11610, 129, 2), must be multiples of 16",
          lambda: f(q, np.lib.stride_tricks.as_strided(np.zeros(23300, np.float16), k.shape, (23220, 11610, 129, 2)), v)),
@@ -311,7 +317,7 @@ def test_bad_input_is_refused_in_one_sentence(problem):
          lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros(q.shape[:3]), q)),
         (ValueError, "L is (2, 4, 69); expected (2, 4, 70), the first axes of Q",
          lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros((2, 4, 69), np.float32), q)),
-        (TypeError, "builtins.list is not an array", lambda: flash_ladder.attention_backward(q, k, v, q, [0], q, stage=GRADIENTS)),
+        (TypeError, "L is builtins.list; expected an array", lambda: flash_ladder.attention_backward(q, k, v, q, [0], q, stage=GRADIENTS)),
         (TypeError, "L is a masked array, and no stage takes its mask",
          lambda: flash_ladder.attention_backward(q, k, v, q, np.ma.zeros((2, 4, 70), np.float32), q, stage=GRADIENTS)),
         (TypeError, "a size is 'many'; expected a whole number",
@@ -386,6 +392,142 @@ def test_without_a_place_for_kernels_the_variable_is_named():
                       {"FLASH_LADDER_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/dev/null"}):
         said = python("import flash_ladder", **variables)
         assert re.search("CannotRun: no place for compiled kernels: .*FLASH_LADDER_CACHE names another folder", said), said
+
+
+def test_its_files_in_python_may_be_elsewhere(tmp_path):
+    """After `pip install -e` they are in their source folder, and what is compiled is not."""
+    (tmp_path / "flash_ladder").mkdir()
+    for file in Path(flash_ladder.__file__).parent.glob("*.py"):
+        shutil.copy(file, tmp_path / "flash_ladder")
+    said = python(f"""
+import importlib.util
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "flash_ladder._core":
+            return importlib.util.spec_from_file_location(name, {flash_ladder._core.__file__!r})
+sys.meta_path.insert(0, Finder)
+sys.path.insert(0, {str(tmp_path)!r})
+import numpy as np, flash_ladder
+q = np.ones((1, 1, 9, 64), np.float16)
+print(flash_ladder.__file__, (flash_ladder.attention(q, q, q, stage=5) == 1).all())
+""")
+    assert said.split() == [str(tmp_path / "flash_ladder" / "__init__.py"), "True"], said
+
+
+def test_a_cache_that_others_may_write_to_is_refused(tmp_path):
+    """Their libraries would run here."""
+    open_to_all, version = tmp_path / "open", flash_ladder._home.BUILD.name
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    said = python("import flash_ladder", FLASH_LADDER_CACHE=str(open_to_all))
+    assert f"CannotRun: no place for compiled kernels: others may write to {open_to_all}, and" in said, said
+    open_to_all.chmod(0o755)
+    (open_to_all / version).mkdir()
+    (open_to_all / version).chmod(0o770)
+    said = python("import flash_ladder", FLASH_LADDER_CACHE=str(open_to_all))
+    assert f"others may write to {open_to_all / version}, and" in said, said
+    new = tmp_path / "new" / "cache"
+    assert python("import flash_ladder", FLASH_LADDER_CACHE=str(new)) == ""
+    assert {path.stat().st_mode & 0o777 for path in (new, new / version)} == {0o700}
+    if os.geteuid() == 0:
+        os.chown(new, 12345, -1)
+        said = python("import flash_ladder", FLASH_LADDER_CACHE=str(new))
+        assert f"{new} belongs to another user, whose code would run here. FLASH_LADDER_CACHE names another" in said, said
+
+
+def test_what_is_damaged_in_the_cache_is_made_again(problem, tmp_path):
+    np.save(tmp_path / "q.npy", problem[1])
+    code = f"""
+import ctypes, numpy as np, flash_ladder
+q = np.load({str(tmp_path / "q.npy")!r})
+print(abs(flash_ladder.attention(q, q, q, stage=0).astype(float)).sum())
+source = {str(tmp_path / "answer.cpp")!r}
+open(source, "w").write('extern "C" int answer() {{ return 42; }}')
+print(ctypes.CDLL(str(flash_ladder._home.compiled(source, [], ""))).answer())
+"""
+    run = lambda: python(code, FLASH_LADDER_CACHE=str(tmp_path / "cache"))
+    expected = run()
+    assert len(expected.split()) == 2, expected
+    build, = (tmp_path / "cache").iterdir()
+    kernel, answer = build / "kernels" / "00_naive" / "cpu.so", next(build.glob("answer-*.so"))
+    assert not list(build.rglob("*.o")) and not list(build.rglob("*.gch"))
+    whole = kernel.read_bytes()
+    wrong = bytearray(whole)
+    wrong[len(wrong) // 2] ^= 1
+    for content in whole[:5000], b"", bytes(len(whole)), bytes(wrong):
+        for library in kernel, answer:
+            library.unlink()
+            library.write_bytes(content)
+        assert run() == expected
+        assert kernel.read_bytes() == whole and len(answer.read_bytes()) > 5000
+    for record in kernel.with_name("cpu.so.made"), answer.with_suffix(".made"), build / "kernels.json":
+        record.write_bytes(b"")
+    assert run() == expected
+
+
+def test_versions_that_are_no_longer_used_are_removed(tmp_path):
+    old, used, other = (tmp_path / name for name in ("0123456789ab", "ba9876543210", "notes"))
+    for folder in old, used, other:
+        folder.mkdir()
+        (folder / "kernels.json").write_text("{}")
+    for folder in old, other:
+        os.utime(folder / "kernels.json", (0, 0))
+    assert python("import flash_ladder", FLASH_LADDER_CACHE=str(tmp_path)) == ""
+    assert {path.name for path in tmp_path.iterdir()} == {flash_ladder._home.BUILD.name, used.name, other.name}
+
+
+@pytest.mark.parametrize("compiler, said", [
+    ("/no/such/g++", r"/no/such/g\+\+ does not work as the compiler of kernels \(exit code 127\): CXX names another one"),
+    ("false", r"false does not work as the compiler of kernels \(exit code 1\): CXX names another one"),
+    ("full", r"full cannot write what it makes: No space left on device")])
+def test_what_a_compiler_lacks_is_named(problem, tmp_path, compiler, said):
+    full = tmp_path / "full"
+    full.write_text('#!/bin/sh\necho "fatal error: error writing to -: No space left on device" >&2\nexit 1\n')
+    full.chmod(0o755)
+    got = python("import numpy, flash_ladder\nq = numpy.zeros((1, 1, 9, 64), 'float16')\nflash_ladder.attention(q, q, q)",
+                 CXX=str(full) if compiler == "full" else compiler, FLASH_LADDER_CACHE=str(tmp_path / "cache"))
+    assert re.search(f"CannotRun: .*{said}", got), got
+
+
+def test_ctrl_c_ends_a_call(tmp_path):
+    """Within a second, and no other signal does. The next call computes as ever."""
+    done = subprocess.Popen([sys.executable, "-c", f"""
+import sys; sys.path[:] = {sys.path!r}
+import signal, time, numpy as np, flash_ladder
+q = np.ones((1, 1, 100, 64), np.float16)
+large = np.ones((1, 1, 40000, 64), np.float16)
+expected = flash_ladder.attention(q, q, q, stage=5)
+seen = []
+signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+print("begins", flush=True)
+try:
+    flash_ladder.attention(large, large, large, stage=5)
+except KeyboardInterrupt:
+    print(time.time(), len(seen), (flash_ladder.attention(q, q, q, stage=5) == expected).all())
+"""], stdout=subprocess.PIPE, text=True)
+    assert done.stdout.readline() == "begins\n"
+    time.sleep(1)
+    done.send_signal(signal.SIGUSR1)
+    time.sleep(1)
+    done.send_signal(signal.SIGINT)
+    sent = time.time()
+    ended, seen, same = done.communicate(timeout=300)[0].split()
+    assert float(ended) - sent < 1.5 and (seen, same) == ("1", "True")
+
+
+def test_a_kernel_that_divides_by_zero_has_failed(problem, tmp_path):
+    source = Path(flash_ladder.stages(5)[0].source).read_text()
+    tile = "= p.scale * log2_e"
+    assert tile in source
+    (tmp_path / "kernel.cu").write_text(source.replace(tile, "= p.scale * log2_e / (7 / (p.d - 64))"))
+    with pytest.raises(flash_ladder.CheckFailed, match=r"kernel.cu:\d+: .*divide.* by zero|integer is divided by zero"):
+        flash_ladder.attention(*problem, stage=tmp_path)
+    assert relative(flash_ladder.attention(*problem, stage=5), reference(*problem)[0]) < 1e-3
+
+
+def test_the_version_is_the_changelog_s():
+    newest = re.search("^## (.*)$", (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[1]
+    assert flash_ladder.__version__ == newest.replace("-", ".")
 
 
 def test_templates_that_another_library_has_shown_to_all(tmp_path):

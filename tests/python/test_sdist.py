@@ -1,4 +1,5 @@
-"""A distribution of the package's sources: it holds all that the package is built of, wherever it is unpacked."""
+"""What is distributed: a distribution of the package's sources holds all that the package is built of, wherever it is
+unpacked, and a wheel its licence and version."""
 
 import os
 import re
@@ -14,13 +15,25 @@ pytest.importorskip("scikit_build_core")
 PROJECT = Path(__file__).resolve().parents[2] / "python"
 
 
+def call_backend(call):
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, "-c", f"import backend; backend.{call}"], cwd=PROJECT, env=environment, check=True)
+
+
+def test_a_wheel_has_its_licence_and_version(tmp_path):
+    call_backend(f"prepare_metadata_for_build_wheel({str(tmp_path)!r})")
+    folder, = tmp_path.glob("flash_ladder-*.dist-info")
+    said = (folder / "METADATA").read_text(encoding="utf-8")
+    newest = re.search("^## (.*)$", (PROJECT.parent / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[1]
+    assert {"License: MIT", f"Version: {newest.replace('-', '.')}"} <= set(said.splitlines())
+    assert (folder / "licenses" / "LICENSE").read_text() == (PROJECT.parent / "LICENSE").read_text()
+
+
 def test_an_sdist_is_whole(tmp_path):
     """CMake finds every source in it, and every header that one of them names is there: that takes no compiler's time."""
     if not shutil.which("cmake"):
         pytest.skip("there is no cmake")
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run([sys.executable, "-c", f"import backend; backend.build_sdist({str(tmp_path)!r})"], cwd=PROJECT,
-                   env=environment, check=True)
+    call_backend(f"build_sdist({str(tmp_path)!r})")
     file, = tmp_path.glob("flash_ladder-*.tar.gz")
     with tarfile.open(file) as archive:
         archive.extractall(tmp_path / "unpacked")

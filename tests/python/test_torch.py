@@ -232,6 +232,22 @@ def test_bad_input_is_refused():
         attention(*(x.repeat(1, 1, 1, 5) for x in (q, k, v)))
     with pytest.raises(ValueError, match=r"Q is \(2, 4, 70, 40\) and K is \(2, 2, 90, 48\): B and d must agree"):
         attention(q[..., :40], k[..., :48], v[..., :48])
+    o, lse = torch.empty_like(q), torch.zeros(q.shape[:3], device=DEVICE)
+    for x in v[..., :32], v[..., :1], torch.cat([v, v], -1):  # V of another head dimension
+        for call in (lambda: attention(q, k, x), lambda: attention_backward(q, k, x, o, lse, o),
+                     lambda: attention(q.requires_grad_(), k, x, stage=5)):
+            with pytest.raises(ValueError, match=rf"K is \(2, 2, 90, 64\) and V is \(2, 2, 90, {x.shape[3]}\): they must"):
+                call()
+    for x in k[..., :32], torch.cat([k, k], -1):
+        for call in lambda: attention(q, x, x), lambda: attention_backward(q, x, x, o, lse, o):
+            with pytest.raises(ValueError, match=r"Q is \(2, 4, 70, 64\) and K is .*: B and d must agree"):
+                call()
+    q.requires_grad_(False)
+    for wrong in ((o[..., :32], lse, o), (o, lse, o[..., :32])):
+        with pytest.raises(ValueError, match="O is .* and Q is .*: they must agree"):
+            attention_backward(q, k, v, *wrong)
+    with pytest.raises(ValueError, match=r"L is \(2, 4, 69\); expected \(2, 4, 70\), the first axes of Q"):
+        attention_backward(q, k, v, o, lse[:, :, 1:], o)
     with pytest.raises(ValueError, match="scale must be a finite number"):
         attention(q, k, v, scale=1e39)
     with pytest.raises(TypeError, match="causal is 'no'; expected True or False"):
@@ -359,6 +375,26 @@ class TestOnAGpu:
         assert relative(o.detach().float().cpu(), exact.detach().cpu().double().numpy()) < 8e-3
         for got, expected in zip(torch.autograd.grad(o.sum(), inputs), torch.autograd.grad(exact.sum(), inputs)):
             assert relative(got.float().cpu(), expected.cpu().double().numpy()) < 1.6e-2
+
+
+def test_a_verdict_is_of_tensors_that_fit():
+    from flash_ladder.torch import verdict
+    q, k, v = tensors(gradients=False)
+    o, lse = attention(q, k, v, stage=5, return_lse=True)
+    assert verdict(q, k, v, o, lse)["passed"] and verdict(q, k, v, o, lse, sampled_rows=8)["passed"]
+    for call, kind, said in (
+            (lambda: verdict(q, k, v.float(), o, lse), TypeError, "V is float32; expected float16 or bfloat16"),
+            (lambda: verdict(q, k.bfloat16(), v, o, lse), ValueError, "Q is torch.float16 on .* and K torch.bfloat16 on .*: they"),
+            (lambda: verdict(q[:1], k, v, o[:1], lse[:1]), ValueError, r"Q is \(1, .* and K is \(2, .*: B and d must agree"),
+            (lambda: verdict(q, k, v[:, :, :80], o, lse), ValueError, r"K is .* and V is \(2, 2, 80, 64\): they must agree"),
+            (lambda: verdict(q, k, v[..., :32], o, lse), ValueError, r"K is .* and V is \(2, 2, 90, 32\): they must agree"),
+            (lambda: verdict(q[:, :3], k, v, o[:, :3], lse[:, :3]), ValueError, "H = 3 is not a multiple of Hkv = 2"),
+            (lambda: verdict(q[0], k, v, o[0], lse[0]), ValueError, r"Q is \(4, 70, 64\), of rank 3"),
+            (lambda: verdict(q, k, v, o, lse.half()), ValueError, "O is .* and L .* of torch.float16; expected"),
+            (lambda: verdict(q, k, v, o, lse, sampled_rows=-1), ValueError, "sampled_rows is -1; expected"),
+            (lambda: verdict(q, k, v, o, lse, sampled_rows="all"), TypeError, "sampled_rows is 'all'; expected")):
+        with pytest.raises(kind, match=said):
+            call()
 
 
 def test_a_function_of_one_s_own_is_judged():

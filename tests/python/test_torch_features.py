@@ -165,28 +165,73 @@ def test_numbers_are_checked_and_gradients_that_no_stage_has_are_refused():
         o = attention(*(x.repeat(1, 1, 1, 4) for x in (q, k, v)), tiles=tiles,
                       stage=stage_that("tiles", compute_capability=90))
         o.sum().backward()
-    with torch.no_grad(), pytest.raises(TypeError, match="bits is numpy.ndarray; expected torch.Tensor or a list"):
-        attention(q, k, v, tiles=tiles._replace(bits=tiles.bits.numpy()))
+    with torch.no_grad(), pytest.raises(TypeError, match="bits is builtins.float; expected torch.Tensor, or integers of"):
+        attention(q, k, v, tiles=tiles._replace(bits=1.5))
     with pytest.raises(TypeError, match="tiles is Tensor; expected TileLists"):
         attention(q, k, v, tiles=tiles.bits)
     with pytest.raises(ValueError, match="dropout_p is 0.1 and seed is None: dropout needs a seed"):
         attention(q, k, v, dropout_p=0.1)
-    with pytest.raises(ValueError, match="tiles are 4 tensors; expected 5 and axes, or none"):
+    with pytest.raises(ValueError, match="tiles are 4 tensors and 4 axes; expected 5 and 4, or none"):
         torch.ops.flash_ladder.attention(q, k, v, *mask(tiles=tiles[1:5], axes=tiles[0]), None, None, None, "cpu")
     with pytest.raises(ValueError, match="decode has no gradients: call it under torch.no_grad()"):
         decode(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
     with pytest.raises(ValueError, match="cu_seqlens_q: the last is 69; expected Nq = 70"):
         attention(q, k, v, cu_seqlens_q=torch.tensor([0, 69], dtype=torch.int32))
-    with pytest.raises(TypeError, match="cu_seqlens_q is Long; expected int32"):
-        attention(q, k, v, cu_seqlens_q=torch.tensor([0, 70]))
+    for wrong, said in ((torch.tensor([0.0, 70.0]), "float32"), (torch.tensor([False, True]), "bool")):
+        with pytest.raises(TypeError, match=f"cu_seqlens_q is {said}; expected int32"):
+            attention(q, k, v, cu_seqlens_q=wrong)
+    with pytest.raises(ValueError, match=r"cu_seqlens_q: expected numbers below 2\^31"):
+        attention(q, k, v, cu_seqlens_q=torch.tensor([0, 2**32 + 70]))
+    for name in "cu_seqlens_q", "columns":
+        for five in 5, torch.tensor(5, dtype=torch.int32), torch.tensor(5), np.array(5, np.int32):
+            with pytest.raises(ValueError, match=f"{name}: they are "):
+                attention(q, k, v, **{name: five})
     for wrong, kind, expected in (([0, 7.5], TypeError, "whole numbers"), ([0, [1, 2]], TypeError, "whole numbers"),
                                   ([0, 2**32 + 70], ValueError, "numbers below 2^31")):
         with pytest.raises(kind, match="^" + re.escape(f"cu_seqlens_q is {wrong}; expected {expected}")):
             attention(q, k, v, cu_seqlens_q=wrong)
-    with pytest.raises(TypeError, match="columns is numpy.ndarray; expected torch.Tensor or a list"):
-        attention(q, k, v, columns=np.zeros((1, 1, 90, 1), np.int32))
+    with pytest.raises(TypeError, match="columns is float64; expected whole numbers"):
+        attention(q, k, v, columns=np.zeros((1, 1, 90, 1)))
     with torch.no_grad(), pytest.raises(ValueError, match="has no head dimension 32, and decode copies no cache"):
         decode(*(x.transpose(1, 2)[..., :32] for x in (q, k, v)))
+
+
+def test_integers_of_any_kind():
+    """Of Python, NumPy and PyTorch, of any width, on q's device or in the CPU's memory; one number for all requests."""
+    q, k, v = (x[:1].detach() for x in tensors())
+    expected = attention(q, k, v, cu_seqlens_q=[0, 20, 70], cu_seqlens_k=[0, 30, 90])
+    for kind in (tuple, np.array, lambda x: np.array(x, np.int32), torch.tensor, lambda x: torch.tensor(x, device=DEVICE),
+                 lambda x: torch.tensor(x, dtype=torch.uint8, device=DEVICE)):
+        got = attention(q, k, v, cu_seqlens_q=kind([0, 20, 70]), cu_seqlens_k=kind([0, 30, 90]))
+        assert torch.equal(got, expected)
+    new, cache, cache_v = (x.transpose(1, 2) for x in (q[:, :, :1], k, v))
+    spoiled = [torch.where(torch.arange(90, device=DEVICE)[:, None, None] < 5, x, float("nan")) for x in (cache, cache_v)]
+    right = decode(new, *spoiled, seqused=[5])
+    assert right.isfinite().all()
+    for five in 5, np.array(5), torch.tensor(5), torch.tensor(5, dtype=torch.int32, device=DEVICE), np.array([5], np.int32):
+        assert torch.equal(decode(new, *spoiled, seqused=five), right)
+
+
+def test_a_part_of_a_block_mask_is_refused():
+    mask = pytest.importorskip("torch.nn.attention.flex_attention").create_block_mask(
+        lambda b, h, i, j: i >= j, 2, 2, 300, 300, device=DEVICE)
+    for part in mask[0], mask[0, 1], mask[:, :, torch.tensor([1], dtype=torch.int32, device=DEVICE)]:
+        with pytest.raises(ValueError, match=r"mask is a BlockMask with kv_num_blocks .*; expected \(batches, heads, 3\)"):
+            flash_ladder.tile_lists(part)
+
+
+def test_lists_of_tiles_under_torch_compile():
+    """In one graph; and tile_lists() of a mask that a graph computes, outside of it."""
+    q, k, v = (x[:1].detach() for x in tensors())
+    seen = torch.ones(70, 90, dtype=torch.bool, device=DEVICE).tril(20)
+    tiles = flash_ladder.tile_lists(seen)
+    expected = attention(q, k, v, tiles=tiles)
+    compiled = torch.compile(lambda *x: attention(*x, tiles=tiles), backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(q, k, v), expected)
+    torch._dynamo.reset()
+    made = torch.compile(lambda q, k, v, seen: attention(q, k, v, tiles=flash_ladder.tile_lists(seen & seen)),
+                         backend="aot_eager")
+    assert torch.equal(made(q, k, v, seen), expected)
 
 
 @pytest.mark.skipif(not GPU, reason="there is no GPU")

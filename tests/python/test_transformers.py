@@ -145,6 +145,67 @@ def test_any_other_mask_is_lists_of_tiles(model):
             assert (got - expected).norm() < 0.05 * expected.norm() + 1e-6
 
 
+def by_mask(q, k, v, seen):
+    S = (q.double() @ k.double().mT / 8).masked_fill(~seen, -float("inf"))
+    return torch.softmax(S, -1).nan_to_num() @ v.double()
+
+
+@pytest.mark.parametrize("seen", [
+    lambda i, j: (i - j).abs() <= 10,  # ModernBERT, EmbeddingGemma
+    lambda i, j: j <= i + 5, lambda i, j: (j <= i + 5) & (j >= i - 20), lambda i, j: (j <= i) & (j < 30),
+    lambda i, j: j >= i, lambda i, j: (i >= 30) & (j < 30), lambda i, j: (j <= i) & (i < 70), lambda i, j: (j <= i) & (j > 20)])
+def test_a_mask_of_ones_own_is_what_is_computed(seen):
+    """Also where rows see keys after themselves, or keys of a range that they are not in."""
+    function = transformers.AttentionInterface()[register("ladder_any_stage")]
+    mask = seen(torch.arange(100, device=DEVICE)[:, None], torch.arange(100, device=DEVICE))
+    q, k, v = (torch.randn(1, 2, 100, 64, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    o = function(torch.nn.Module(), q, k, v, mask[None, None], scaling=0.125)[0].transpose(1, 2)
+    exact = by_mask(q, k, v, mask)
+    assert (o - exact).abs().max() < 0.03
+    if GPU and torch.cuda.get_device_capability() != (9, 0):
+        return  # whose stages have no gradients of lists
+    for got, expected in zip(*(torch.autograd.grad(x.double().sum(), (q, k, v)) for x in (o, exact))):
+        assert (got - expected).norm() < 0.02 * expected.norm() + 0.1
+
+
+@pytest.mark.parametrize("padding", ["left", "right", None])
+def test_a_bidirectional_window_of_transformers(padding):
+    """As its own interface makes it: rows of padding may be left out, and no others."""
+    masking = pytest.importorskip("transformers.masking_utils")
+    if not hasattr(masking, "create_bidirectional_sliding_window_mask"):
+        pytest.skip("transformers is too old")
+    name = register("ladder_both_sides")
+    config = transformers.LlamaConfig(num_attention_heads=2, num_key_value_heads=2, attn_implementation=name)
+    config.sliding_window = 10
+    q, k, v = (torch.randn(2, 2, 100, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
+    real = torch.ones(2, 100, dtype=torch.bool, device=DEVICE)
+    if padding:
+        real[1, slice(40) if padding == "left" else slice(60, None)] = False
+    embeds = torch.zeros(2, 100, 128, device=DEVICE, dtype=torch.bfloat16)
+    made, exact = (masking.create_bidirectional_sliding_window_mask(config=config, inputs_embeds=embeds, attention_mask=real)
+                   for config._attn_implementation in (name, "sdpa"))
+    module = torch.nn.Module()
+    module.is_causal = False
+    o = transformers.AttentionInterface()[name](module, q, k, v, made, scaling=0.125)[0].transpose(1, 2)
+    error = (o - by_mask(q, k, v, exact)).abs().amax((1, 3))
+    assert error[real].max() < 0.03
+
+
+def test_packed_position_ids_under_torch_compile():
+    """Their mask becomes lists of tiles, outside of the graph."""
+    config = transformers.LlamaConfig(vocab_size=64, hidden_size=128, intermediate_size=128, num_hidden_layers=1,
+                                      num_attention_heads=2, num_key_value_heads=1, head_dim=64)
+    torch.manual_seed(1)
+    llama = transformers.LlamaForCausalLM(config).to(DEVICE, torch.bfloat16).eval()
+    llama.set_attn_implementation(register("ladder_compiled"))
+    places = torch.cat([torch.arange(13), torch.arange(17)])[None].to(DEVICE)
+    inputs = {"input_ids": torch.arange(30, device=DEVICE)[None], "position_ids": places, "use_cache": False}
+    with torch.no_grad():
+        expected = llama(**inputs).logits
+        got = torch.compile(llama, backend="aot_eager")(**inputs).logits
+    assert (got - expected).abs().max() < 0.02 * expected.abs().max()
+
+
 def test_masks_of_other_types_and_sizes_are_refused():
     function = transformers.AttentionInterface()["ladder"]
     q, k, v = (torch.randn(1, heads, 20, 64, device=DEVICE, dtype=torch.bfloat16) for heads in (4, 2, 2))
