@@ -30,6 +30,10 @@ def titled(title, content):
     return f"\n{title}:\n\n{content}"
 
 
+def folded(summary, content):
+    return f"\n<details><summary>{summary}</summary>\n\n{content}\n</details>\n"
+
+
 def bold(text, wanted=True):
     return f"**{text}**" if text and wanted else text
 

@@ -1,11 +1,12 @@
 """Profiles: what Nsight Compute counted in a stage's kernels, and what they take of a multiprocessor."""
 
 import math
+import re
 
 from blocks import Failure, block, numbers
-from markdown import human_bytes, in_words, percent, table
+from markdown import folded, human_bytes, in_words, percent, table
 from peers import problem_name
-from records import by_problem, key_of, label, long_name, machine_label
+from records import ROOT, by_problem, key_of, label, long_name, machine_label
 
 NOT_YET = "Not profiled yet.\n"
 
@@ -71,33 +72,57 @@ def profiled_label(profile):
 
 
 @block("profile")
-def profile_block(sources, page, _):
+def profile_block(sources, page, words):
     """What a lesson says of one stage: its kernels beside its parent's, metrics down, in the regime where its change
-    shows."""
+    shows. In sight are the time and the rows that "profile tensor pipe, barrier" names, or
+    those that the prose names."""
     stage = page.stage
     if not stage:
         return None
     profile = sources.profile_of(stage)
-    own = profile and next((row for row in profile.rows if row.stage == stage.number
+    own_row = profile and next((row for row in profile.rows if row.stage == stage.number
                             and row.regime == stage.shows_in and row.kernels), None)
-    if not own:
+    if not own_row:
         return NOT_YET
-    parent = next((row for row in profile.rows if row.stage == own.parent and key_of(row) == key_of(own)), None)
-    shown = [(row, kernel) for row in (parent, own) if row for kernel in row.kernels]
+    parent = next((row for row in profile.rows if row.stage == own_row.parent and key_of(row) == key_of(own_row)), None)
+    shown = [(row, kernel) for row in (parent, own_row) if row for kernel in row.kernels]
     columns = ["metric", *(f">{row.folder}" if len(row.kernels) == 1 else f">{row.folder}: {kernel.kernel}"
                            for row, kernel in shown)]
     kernels = [kernel for _, kernel in shown]
     rows = [[title, *(text(kernel.metrics[key]) if key in kernel.metrics else "n/a" for kernel in kernels)]
             for key, (title, text) in METRICS.items()]
-    first = waits_of(own.kernels[0])
+    first = waits_of(own_row.kernels[0])
     waits = [waits_of(kernel) for kernel in kernels]
     for reason in sorted(STALLS, key=lambda reason: -first[reason]):
         shares = [each[reason] for each in waits]
         if max(shares) >= 0.05:
             rows.append([f"waits: {in_words(reason)}", *map(percent, shares)])
     since = "; its kernel was changed since then" if sources.changed_since(profile, [stage]) else ""
-    return (f"{profiled_label(profile)}; {long_name(own)}{since}:\n\n{table(columns, rows)}\nA wait is a share of the "
-            "cycles from one instruction of a warp to its next.\n")
+    named = rows_in_sight(page, words, rows)
+    own, others = ([row for row in rows if (row[0] in named) == wanted] for wanted in (True, False))
+    shown = table_of(columns, own) + (folded("All of the profile", table_of(columns, others)) if others else "")
+    return f"{profiled_label(profile)}; {long_name(own_row)}{since}:\n\n{shown}"
+
+
+def table_of(columns, rows):
+    what_waits_are = "\nA wait is a share of the cycles from one instruction of a warp to its next.\n"
+    return table(columns, rows) + (what_waits_are if any(row[0].startswith("waits") for row in rows) else "")
+
+
+def rows_in_sight(page, words, rows):
+    """The titles of the rows that a page's block names, or its prose; always the time."""
+    titles = {row[0]: row[0].split(",")[0].removeprefix("waits: ") for row in rows}
+    if words:
+        wanted = {name.removeprefix("waits: ") for name in " ".join(words).split(", ")}
+        if unknown := wanted - set(titles.values()):
+            raise Failure(f"{page.path}: the profile has no row '{min(unknown)}'")
+        return {title for title, name in titles.items() if name in wanted | {"time"}}
+    path = ROOT / page.path
+    text = re.sub(r"<!-- generated: .*?<!-- end -->", "", path.read_text(encoding="utf-8") if path.exists() else "",
+                  flags=re.S).lower()
+    # One word of English is no name of a wait.
+    return {title for title, name in titles.items()
+            if name == "time" or (" " in name and name.replace(" (xu)", "").lower() in " ".join(text.split()))}
 
 
 @block("alone")

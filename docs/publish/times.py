@@ -1,8 +1,8 @@
 """Timings: each stage's rates and speedups over its parent."""
 
 from blocks import LEGEND, NOT_RECORDED, block, numbers
-from markdown import bold, percent, rounded, short_size, table, times, titled
-from records import (Fields, by_problem, counts_bytes, geometric_mean, label, libraries, ms_of, part_of, pass_of,
+from markdown import bold, folded, percent, rounded, short_size, table, times, titled
+from records import (DRIFT, Fields, by_problem, counts_bytes, geometric_mean, label, libraries, ms_of, part_of, pass_of,
                      peer_names, ratio, right_ms)
 
 # What is compared in one table: the rates of a pass in a unit.
@@ -100,22 +100,27 @@ def times_block(sources, page, _):
 
 
 def stage_table(results, stage):
-    """One stage against its parent, a row for each problem; None if it was not timed."""
+    """One stage against its parent, a row for each problem; empty if it was not timed. In sight are the problems where its
+    change should show and those where it is slower."""
     def milliseconds(row):
         return "" if ms_of(row) is None else f"{ms_of(row):.3f}"
 
-    rows = []
+    own, others = [], []
     for problem in by_problem(results):
         row = problem.row(stage.number)
         if not row or problem.shape.d not in stage.head_dims:
             continue
+        is_loss = row.over_parent and row.over_parent.value < 1 - DRIFT
+        rows = own if row.shows_here or row.regime == stage.shows_in or is_loss else others
         speedup = row.over_parent and bold(times(row.over_parent.value), row.shows_here)
         rows.append([problem.short_name, milliseconds(problem.row(row.parent)), milliseconds(row) or row.why_not,
                      percent(row.timing.noise, 1) if row.timing else "",
                      f"{rate(row)} {row.unit}" if row.timing else "",
                      percent(row.ceiling_share), speedup])
     columns = ["problem", ">parent's ms", ">its own ms", ">noise", ">rate", ">of ceiling", ">over parent"]
-    return rows and table(columns, rows)
+    if not own or not others:
+        return (own or others) and table(columns, own or others)
+    return table(columns, own) + folded("All other problems", table(columns, others))
 
 
 def draft_table(results, stage):
@@ -140,15 +145,14 @@ def draft_table(results, stage):
 def measured(sources, page, _):
     if not page.stage:
         return None
-    results = sources.recording_of(page.stage.number)
-    if not results or page.stage.folder not in results.kernels or sources.changed_since(results, [page.stage]):
-        results = sources.newest_with(page.stage) or results
+    results = sources.timing_of(page.stage)
     of_drafts = page.stage.shows_in == "draft"
     shown = results and (draft_table if of_drafts else stage_table)(results, page.stage)
     if not shown:
         return NOT_RECORDED
     source = label(results, sources.changed_since(results, [page.stage]))
-    return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{shown}{LEGEND}"
+    legend = LEGEND if "**" in shown else ""
+    return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{shown}{legend}"
 
 
 def speedup_table(sources, results, base, others):

@@ -9,7 +9,7 @@ GLOSSARY = "docs/glossary.md"
 # Around a lesson's text, and of its own making; a lesson's tables have the same rows everywhere.
 FRAME = re.compile(r'<(nav) class="steps">.*?</nav>|<(dl) class="family">.*?</dl>', re.S)
 TABLE = re.compile(r'<div class="table[^>]*>.*?</table></div>', re.S)
-INLINE = re.compile(r"</?(?:a|b|code|em|i|span|strong|sub|sup)\b[^>]*>|\\[()\[\]]")  # and a formula's ends
+INLINE = re.compile(r"</?(?:a|b|code|data|em|i|span|strong|sub|sup)\b[^>]*>|\\[()\[\]]")  # and a formula's ends
 KINDS = ("lesson", "glossary", "notebook", "page")
 
 
