@@ -71,19 +71,17 @@ def verdict(row, values):
     low, high = bounds(row)
     off = [value / low - 1 if low is not None and value < low else value / high - 1 if high is not None and value > high
            else 0 for value in values]
-    if all(abs(each) <= DRIFT for each in off):
-        return "as predicted"
     more, less = ("longer", "shorter") if row["quantity"] in ("ms", "us") else ("more", "less")
 
     def word(each):
-        return "as predicted" if abs(each) <= DRIFT else f"{abs(each):.0%} {more if each > 0 else less}"
+        return "as predicted" if round(abs(each), 2) <= DRIFT else f"{abs(each):.0%} {more if each > 0 else less}"
 
     ends = dict.fromkeys(word(each) for each in (min(off), max(off)))
     return " to ".join(ends)
 
 
 def short_gpu(name):
-    return name.split(" ")[1] if " " in name else name
+    return name.split(",")[0].split(" ")[1] if " " in name else name
 
 
 def measured(sources, stage, row):

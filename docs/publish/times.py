@@ -110,7 +110,7 @@ def stage_table(results, stage):
         row = problem.row(stage.number)
         if not row or problem.shape.d not in stage.head_dims:
             continue
-        is_loss = row.over_parent and row.over_parent.value < 1 - DRIFT
+        is_loss = row.over_parent and round(row.over_parent.value, 2) < 1 - DRIFT
         rows = own if row.shows_here or row.regime == stage.shows_in or is_loss else others
         speedup = row.over_parent and bold(times(row.over_parent.value), row.shows_here)
         rows.append([problem.short_name, milliseconds(problem.row(row.parent)), milliseconds(row) or row.why_not,
