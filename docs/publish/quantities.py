@@ -174,7 +174,8 @@ WAITS = {f"waits: {reason.replace('_', ' ')}": reason for reason in STALLS}
 
 
 def profiled(sources, page_stage, asked):
-    """A row of the profile: of the last kernel of a stage, or of the one that is named after it."""
+    """A row of the profile: of the kernel of a stage that is named after it, or else the sum of all; a share is that of
+    the kernel that takes longest."""
     number, _, kernel = (asked.of or "").partition(" ")
     stage = stage_named(sources, page_stage, number or None)
     profile = sources.record(asked.recording, "profile") if asked.recording else sources.profile_of(stage)
@@ -187,11 +188,11 @@ def profiled(sources, page_stage, asked):
     kernels = [each for each in rows[0].kernels if kernel in ("", each.kernel)]
     if not kernels:
         raise Failure(f"stage {stage.number:02} has no kernel '{kernel}' in this profile")
+    longest = max(kernels, key=lambda each: each.metrics.get("duration_ns", 0))
     if asked.base in WAITS:
-        return Found([100 * waits_of(kernels[-1])[WAITS[asked.base]]], "{:.0f}%".format, [profile])
+        return Found([100 * waits_of(longest)[WAITS[asked.base]]], "{:.0f}%".format, [profile])
     key = METRIC_NAMED[asked.base]
-    value = kernels[-1].metrics.get(key) if kernel else total(rows[0], key) if not key.endswith("pct") else \
-        kernels[-1].metrics.get(key)
+    value = longest.metrics.get(key) if kernel or key.endswith("pct") or key == "warps_active" else total(rows[0], key)
     return None if value is None else Found([value], METRICS[key][1], [profile])
 
 
