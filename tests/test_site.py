@@ -270,6 +270,9 @@ class SlidesTest(unittest.TestCase):
         shown, missing = rows_of(block, ["long 16k", "none"])
         self.assertEqual(shown, block.replace("| train 2k | 1 |\n", ""))
         self.assertEqual(missing, ["none"])
+        folded = block.replace("| long 16k", "\n<details><summary>Others</summary>\n\n| problem | ms |\n|---|---:|\n| long 16k"
+                               ).replace("\n\nBold", "\n\n</details>\n\nBold")
+        self.assertEqual(rows_of(folded, ["long 16k", "none"]), (shown, missing))
 
 
 class FiguresTest(unittest.TestCase):

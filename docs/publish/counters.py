@@ -36,8 +36,9 @@ def in_sight(columns, rows, claims):
 @block("counters")
 def counters(sources, page, words):
     """Of the page's stage against its parent; of "counters 1 5" the second against the first, whatever lies between, on
-    the problem of the second."""
-    if words:
+    the problem of the second. "counters mma, tiles" puts these in sight, where the claims name others."""
+    named = " ".join(words).replace(" ", "_").split(",_") if words and not words[0].isdigit() else None
+    if words and not named:
         stages = [sources.stage(number) for number in numbers(words)]
         case, work = sources.work(stages, stages[1].counted_on)
     elif page.stage:
@@ -52,8 +53,8 @@ def counters(sources, page, words):
     else:
         return None
     if len(work) == 2:
-        shown = change_table([*(s.folder for s in stages), "factor"], *work, claimed(stages[-1]) if page.stage else ())
+        shown = change_table([*(s.folder for s in stages), "factor"], *work, named or claimed(stages[-1]) if page.stage else ())
     else:
         rows = {counter: [in_words(counter), f"{n:,}"] for counter, n in work[0].items() if n}
-        shown = in_sight(["", f">{stages[0].folder}"], rows, claimed(stages[0]))
+        shown = in_sight(["", f">{stages[0].folder}"], rows, named or claimed(stages[0]))
     return f"Counted on {case}:\n\n{shown}"

@@ -28,8 +28,14 @@ PAGE = """<!DOCTYPE html>
 """
 
 
+# The second half of a table, folded: its rows follow those in sight if fold and head go.
+FOLD = re.compile(r"\n<details><summary>[^<]*</summary>\n\n\|[^\n]*\n\|[-:|]*\n|\n</details>\n")
+
+
 def rows_of(block, wanted):
-    """A block's table with those rows only whose first cell is wanted, and the wanted ones that it does not have."""
+    """A block's table with those rows only whose first cell is wanted, folded or not, and the wanted ones that it does
+    not have."""
+    block = FOLD.sub("", block)
     lines, missing = [], set(wanted)
     head = True
     for line in block.split("\n"):
