@@ -52,7 +52,7 @@ def predicted(row):
         if " over " in f" {quantity}":
             return f"x{value:g}" if quantity.startswith("counter ") else times(value)
         unit = f" {quantity}" if quantity in ("ms", "us", "TFLOP/s", "GB/s") else ""
-        return f"{value:,}{unit}"
+        return f"{value:,}{'%' if quantity == 'error' else unit}"
 
     low, high = bounds(row)
     if low is None or high is None:

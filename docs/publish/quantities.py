@@ -4,6 +4,7 @@ is on that problem. Spans in prose and the rows of predictions are made of these
 import re
 from typing import NamedTuple
 
+import lost
 import records
 from blocks import Failure
 from markdown import rounded, times
@@ -13,7 +14,7 @@ from sources import SHOWN_GPU
 
 WORDS = """QUANTITY, PROBLEM, where QUANTITY is: over STAGE, over PEER or over parent (how many times as fast); gain over,
 loss over or longer than one of these (percent); ms, us, TFLOP/s, GB/s or share of ceiling; a row of the profile; counter
-NAME. "of STAGE" or "of PEER" after it says of which, if not of the page's stage; "most" or "least" before it picks one of
+NAME; error (of the block lost; "error, normal 8192"). "of STAGE" or "of PEER" after it says of which, if not of the page's stage; "most" or "least" before it picks one of
 several problems. PROBLEM is as tables call it, a regime, or some words of a problem of a sweep. Then ", in RECORDING",
 ", on GPU" and ", 1 digit" may follow. A / B is the ratio of two"""
 
@@ -69,9 +70,9 @@ def read(words):
 
 
 def means(problem, words):
-    """How well words name a problem: 2 if it is called so, 1 if they are some of its words, 0 if not."""
+    """How well words name a problem: 2 if it or its regime is called so, 1 if they are some of its words, 0 if not."""
     regime = problem.first.regime
-    if words in (problem.short_name, problem.full_name, f"{regime} {problem.full_name}"):
+    if words in (problem.short_name, problem.full_name, f"{regime} {problem.full_name}", regime):
         return 2
     known = {regime, *problem.full_name.split(), *(["unmasked"] if is_plain(problem.first) and not problem.first.causal else [])}
     return int(bool(words) and set(words.split()) <= known)
@@ -178,11 +179,12 @@ def profiled(sources, page_stage, asked):
     the kernel that takes longest."""
     number, _, kernel = (asked.of or "").partition(" ")
     stage = stage_named(sources, page_stage, number or None)
-    profile = sources.record(asked.recording, "profile") if asked.recording else sources.profile_of(stage)
-    rows = [row for row in profile.rows if row.stage == stage.number and row.kernels] if profile else []
     wanted = asked.problem or (page_stage or stage).shows_in
-    rows = [row for row in rows if row.regime == wanted or means(records.Problem(row), wanted) == 2] or [
-        row for row in rows if means(records.Problem(row), wanted)]
+    known = [sources.record(asked.recording, "profile")] if asked.recording else [
+        sources.profile_of(page_stage or stage), sources.profile_of(stage), *sources.profiles]
+    profile, rows = next(((each, rows) for each in known if each and (rows := [
+        row for row in each.rows if row.stage == stage.number and row.kernels
+        and (row.regime == wanted or means(records.Problem(row), wanted))])), (None, None))
     if not rows:
         return None
     kernels = [each for each in rows[0].kernels if kernel in ("", each.kernel)]
@@ -210,6 +212,15 @@ def counted(sources, page_stage, asked):
     return Found([own[name] / other[name]], "x{:.4g}".format, []) if other[name] else None
 
 
+def error(sources, page_stage, asked):
+    """The relative L2 of O in percent, as the CPU computes it for the block `lost`: "error, same_sign 8192"."""
+    stage, (inputs, keys) = stage_named(sources, page_stage, asked.of), asked.problem.split()
+    pair = (sources.stage(page_stage.parent).folder, page_stage.folder) if page_stage else ()
+    asked_for = pair if stage.folder in pair else (stage.folder,)  # as a block of the page asks, whose answer is kept
+    found = dict(zip(asked_for, lost.errors(sources, asked_for, int(keys), inputs, (1, 64))))
+    return Found([100 * found[stage.folder][1]], "{:.2f}%".format, [])
+
+
 def find(sources, page_stage, words):
     """None if no recording has it."""
     if " / " in words:
@@ -227,4 +238,6 @@ def find(sources, page_stage, words):
         return profiled(sources, page_stage, asked)
     if asked.base.startswith("counter "):
         return counted(sources, page_stage, asked)
+    if asked.base == "error":
+        return error(sources, page_stage, asked)
     raise Failure(f"'{words}' is not {' '.join(WORDS.split())}")
