@@ -233,6 +233,11 @@ class MarkdownTest(unittest.TestCase):
         self.assertNotIn("generated", page)
         self.assertIn("<td", page)
 
+    def test_measured_numbers_in_prose_end_no_paragraph(self):
+        page = self.render('It is\n<data value="over 04,\ncausal">2.00x</data> as **fast**.\n')
+        self.assertIn('<data value="over 04,\ncausal">2.00x</data> as <strong>fast</strong>', page)
+        self.assertEqual(page.count("<p>"), 1)
+
     def test_formulas_are_left_to_katex(self):
         self.assertIn(r"\(m_i &lt; 1\)", self.render("$m_i < 1$"))
         self.assertIn("costs $5 and $6", self.render("costs $5 and $6"))

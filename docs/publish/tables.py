@@ -131,8 +131,8 @@ def report(states, again, check, json_file, markdown):
     stale = sum(not same for same in states.values()) if check else 0
     failure = f"out of date: {stale} of {len(states)} files; run lab tables" if stale else None
     if check and again and not failure:
-        failure = (f"the numbers of {len(again)} lessons changed since their prose was read; mend it, then run lab tables "
-                   f"--lesson {next(iter(again))[7:9]} --reread")
+        failure = (f"to be read again, since their numbers have changed: {len(again)} of the lessons; mend the prose, then run "
+                   f"lab tables --lesson {next(iter(again))[7:9]} --reread")
     rows = [("file", "what is generated"), *words.items()]
     if json_file:
         answer = {"command": "tables", "files": [{"file": path, "state": word} for path, word in words.items()]}
