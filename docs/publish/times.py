@@ -51,6 +51,11 @@ def rate_tables(sources, results):
     return found
 
 
+def with_legend(shown):
+    """Says what bold means, where something is bold."""
+    return shown + LEGEND if "**" in shown else shown
+
+
 def facts(results):
     """What it ran on, and the ceilings there."""
     machine, ceilings = results.hardware, results.ceilings
@@ -96,7 +101,7 @@ def times_block(sources, page, _):
         if not results.rows:
             return NOT_RECORDED
         head = "; ".join(filter(None, [label(results), libraries(results)])) + ":\n"
-    return head + "".join(titled(*rates) for rates in rate_tables(sources, results)) + LEGEND
+    return head + with_legend("".join(titled(*rates) for rates in rate_tables(sources, results)))
 
 
 def stage_table(results, stage):
@@ -151,8 +156,7 @@ def measured(sources, page, _):
     if not shown:
         return NOT_RECORDED
     source = label(results, sources.changed_since(results, [page.stage]))
-    legend = LEGEND if "**" in shown else ""
-    return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{shown}{legend}"
+    return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{with_legend(shown)}"
 
 
 def speedup_table(sources, results, base, others):
