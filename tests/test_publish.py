@@ -445,8 +445,8 @@ class PredictionsTest(unittest.TestCase):
     def test_what_was_measured(self):
         sources, stage = timed_here(), HERE.stage(5)
         for changes, shown in (({}, ("2.00x", "as predicted")), ({"gpu": "NVIDIA H100"}, ("2.00x (H200)", "as predicted")),
-                               ({"problem": "train 2k"}, ("not measured", "")), ({"parent": 3}, ("not measured", "")),
-                               ({"quantity": "clocks", "not_measured": "no counter has them"}, ("not measured: no counter has them", "")),
+                               ({"problem": "train 2k"}, ("", "")), ({"parent": 3}, ("", "")),
+                               ({"quantity": "clocks", "not_measured": "no counter has them"}, ("no counter has them", "")),
                                ({"quantity": "time of both", "recorded": "ms, causal 16k / ms, causal 2k"}, ("1.60x", "20% less"))):
             self.assertEqual(predictions.measured(sources, stage, self.row(**changes))[:2], shown, changes)
         self.assertEqual([predictions.predicted(self.row(value, quantity=quantity)) for value, quantity in
