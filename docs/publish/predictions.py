@@ -123,17 +123,17 @@ def verdict_block(sources, page, _):
     """Predicted, measured, and how the two compare."""
     if not page.stage:
         return None
-    rows, made, missing = [], [], []
+    rows, made, missing = [], [], {}
     for row in of_stage(page.stage):
         shown, judged, recordings = measured(sources, page.stage, row)
         made += [machine_label(results) for results in recordings]
         if judged:
             rows.append([row["problem"], quantity_of(page.stage, row), predicted(row), row["kind"], shown, judged])
         else:
-            why = f" ({shown})" if shown else ""
-            missing.append(f"{': '.join(filter(None, (row['problem'], quantity_of(page.stage, row))))}{why}")
+            what = ": ".join(filter(None, (row["problem"], quantity_of(page.stage, row))))
+            missing.setdefault(f" ({shown})" if shown else "", {})[what] = None
     columns = ["problem", "quantity", ">predicted", "kind", ">measured", "verdict"]
     shown = f"{table(columns, rows)}" if rows else ""
     head = f"Recorded on {'; '.join(dict.fromkeys(made))}:\n\n" if made else ""
-    not_measured = f"Not measured: {'; '.join(dict.fromkeys(missing))}.\n" if missing else ""
+    not_measured = "\n".join(f"Not measured{why}: {'; '.join(whats)}.\n" for why, whats in missing.items())
     return head + shown + ("\n" if shown and not_measured else "") + not_measured
