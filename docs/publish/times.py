@@ -122,7 +122,8 @@ def stage_table(results, stage):
                      percent(row.timing.noise, 1) if row.timing else "",
                      f"{rate(row)} {row.unit}" if row.timing else "",
                      percent(row.ceiling_share), speedup])
-    ceiling = ">of a bf16 GEMM" if stage.eight_bits else ">of ceiling"  # none was timed in 8 bits
+    multiplies = any(row.unit == "TFLOP/s" for row in results.rows if row.stage == stage.number)
+    ceiling = ">of a bf16 GEMM" if stage.eight_bits and multiplies else ">of ceiling"  # none was timed in 8 bits
     columns = ["problem", ">parent's ms", ">its own ms", ">noise", ">rate", ceiling, ">over parent"]
     if not own or not others:
         return (own or others) and table(columns, own or others)
