@@ -105,14 +105,10 @@ def profile_block(sources, page, words):
              if kernel.metrics.get("duration_ns", 0) >= 0.1 * (total(row, "duration_ns") or 0)]
     rest = rows if len(large) < len(shown) else others
     own = [[row[0], *(row[n] for n in large)] for row in own]
-    shown = table_of([columns[0], *(columns[n] for n in large)], own)
-    shown += folded("All of the profile", table_of(columns, rest)) if rest else ""
-    return f"{profiled_label(profile)}; {long_name(own_row)}{since}:\n\n{shown}"
-
-
-def table_of(columns, rows):
-    what_waits_are = "\nA wait is a share of the cycles from one instruction of a warp to its next.\n"
-    return table(columns, rows) + (what_waits_are if any(row[0].startswith("waits") for row in rows) else "")
+    shown = table([columns[0], *(columns[n] for n in large)], own)
+    shown += folded("All of the profile", table(columns, rest)) if rest else ""
+    return (f"{profiled_label(profile)}; {long_name(own_row)}{since}:\n\n{shown}\nA wait is a share of the cycles from one "
+            "instruction of a warp to its next.\n")
 
 
 def rows_in_sight(page, words, rows):
