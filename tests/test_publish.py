@@ -113,7 +113,23 @@ class CountersTest(unittest.TestCase):
             "| atomics | 0 | 12 | new |\n\nUnchanged: mma, tiles.\n"))
 
 
+    def test_counters_that_the_claims_do_not_name_are_folded(self):
+        self.assertEqual(counters.claimed(HERE.stage(5)), {"tiles", "masked_tiles", "mma", "barriers", "exponentials"})
+        shown = counters.in_sight(["counter", ">n"], {name: [name, "1"] for name in ("mma", "votes")}, {"mma"})
+        self.assertEqual(shown.split("<details>")[0], "| counter | n |\n|---|---:|\n| mma | 1 |\n\n")
+        self.assertIn("| votes | 1 |", shown.split("<details>")[1])
+        self.assertNotIn("<details>", counters.in_sight(["counter"], {"votes": ["votes"]}, {"mma"}))  # none to show else
+
+
 class TimesTest(unittest.TestCase):
+    def test_problems_of_other_regimes_are_folded_unless_they_are_slower(self):
+        stage = HERE.stage(5)
+        rows = [row_of(regime, number, ms, folder=HERE.stage(number).folder, shows_here=regime == stage.shows_in)
+                for regime, own in (("causal", 1.0), ("train", 2.0), ("long", 2.1)) for number, ms in ((4, 2.0), (5, own))]
+        sight, fold = times.stage_table(derived(rows), stage).split("<details>")
+        self.assertEqual([row["problem"] for row in cells(sight)], ["causal 2k", "long 2k"])
+        self.assertEqual([row["problem"] for row in cells(fold)], ["train 2k"])
+
     def test_rates_stand_by_unit_and_pass(self):
         results = sample(HERE)
         (title, shown), = times.rate_tables(HERE, results)
@@ -264,8 +280,15 @@ class ProfileTest(unittest.TestCase):
         self.sources = Sources(LAB)
         self.sources.kept |= dict.fromkeys(f"{name}-profile" for name in PROFILES) | {"h200-profile": Fields(fields(made), rows=rows)}
 
-    def lesson(self, stage):
-        return profiles.profile_block(self.sources, Page("README.md", HERE.stage(stage)), [])
+    def lesson(self, stage, *words):
+        return profiles.profile_block(self.sources, Page("README.md", HERE.stage(stage)), words)
+
+    def test_rows_that_the_block_names_are_in_sight(self):
+        sight, fold = self.lesson(4, "barrier").split("<details>")
+        self.assertEqual([row["metric"] for row in cells(sight)], ["time", "waits: barrier"])
+        self.assertIn("| waits: wait |", fold)
+        with self.assertRaisesRegex(Failure, "has no row 'dance'"):
+            self.lesson(4, "dance,", "barrier")
 
     def test_a_lesson_has_its_kernels_beside_its_parents(self):
         split_q = self.lesson(4)
