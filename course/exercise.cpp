@@ -242,6 +242,7 @@ std::string starting_kernel(const Exercise& e) {
     if (e.pass == Pass::backward) more += ", .pass = Pass::backward";
     if (e.diff_budget != 80) more += fmt::format(", .diff_budget = {}", e.diff_budget);
     if (!e.repeats_exactly) more += ", .repeats_exactly = false";
+    if (e.rounds_large_scores) more += ", .rounds_large_scores = true";
     for (const std::string function : {"workspace_bytes", "counter_bytes"}) {
         const std::size_t at = declaration.find("." + function + " = ");
         if (at != declaration.npos)

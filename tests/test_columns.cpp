@@ -12,6 +12,7 @@
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 #include "stages/errors.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 
 using namespace ladder;
@@ -89,8 +90,9 @@ TEST_CASE("columns: the patterns are the masks that they are called") {
 
 TEST_CASE("columns: a stage that takes none refuses them by name") {
     const Case c = drawn("documents", true);
-    CHECK(why_not_taken(*find_stage(60), c) == "60_sliding_window does not take column bounds");
-    CHECK(why_not_taken(*find_stage(62), c).empty());
+    const Stage& other = test::stage_that({.takes = {Feature::window}, .lacks = {Feature::columns}});
+    CHECK(why_not_taken(other, c) == other.folder() + " does not take column bounds");
+    CHECK(why_not_taken(test::stage_that({.takes = {Feature::columns}}), c).empty());
     CHECK_THROWS_AS(column_pattern("every"), BadUsage);
     CHECK(c.description().ends_with("normal columns=documents"));
 }

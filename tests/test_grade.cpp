@@ -18,6 +18,7 @@
 #    include "course/speed.h"
 #    include "harness/report/timing_tables.h"
 #    include "harness/time/timing.h"
+#    include "tests/any_stage.h"
 #    include "tests/course.h"
 #    include "tests/fake_gpu.h"
 #    include "tests/skip.h"
@@ -125,12 +126,12 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     CHECK(contains(output(wrong, "edges"), "query tile "));
 
     // A bug of the zoo in the stage before, at the default seed.
-    const std::string zoo_bug =
-        wrong_kernel(kernel_of(4), read_mutant(stages_folder() / "04_split_q/mutants/missing_rescale.txt"));
+    const std::string zoo_bug = wrong_kernel(
+        kernel_of(4), read_mutant(stages_folder() / child().folder() / "mutants/missing_rescale.txt"));
     CHECK(graded(zoo_bug, 4).total() == 5);
     // Right, and some of the parent's work is left.
-    const Grade too_much = graded(wrong_kernel(
-        good, read_mutant(stages_folder() / "05_causal_skip/mutants/tile_above_the_diagonal.txt")));
+    const Grade too_much = graded(wrong_kernel(good, read_mutant(stages_folder() / folder_of("causal_skip") /
+                                                                 "mutants/tile_above_the_diagonal.txt")));
     CHECK(too_much.total() > 5);
     CHECK(too_much.total() <= 20);
     for (const char* results : {"correct", "edges", "races"}) CHECK(score(too_much, results) == 0);
@@ -261,7 +262,7 @@ TEST_CASE("course: rubrics and grades that make no sense", "[course]") {
     refused("{");
     refused(R"({"stage": 5, "points": {"style": 3}})");
     refused(R"({"stage": 5, "points": {"moved": -1}})");
-    refused(R"({"stage": 94})");
+    refused("{\"stage\": " + std::to_string(free_number()) + "}");
     refused(R"({"stage": "five"})");
     refused(R"({"points": {}})");
     refused(R"({"stage": 5, "all_or_nothing": ["races"]})");
@@ -366,15 +367,16 @@ TEST_CASE("course: a copy is similar whatever its names, and the parent's code i
 }
 
 TEST_CASE("course: a kernel is timed beside its parent and the solution", "[course]") {
-    Stage yours = *find_stage(5);
+    const Stage& solution = named("causal_skip");
+    Stage yours = solution;
     yours.name = "yours";
     test::FakeGpu gpu;
     gpu.milliseconds = {{4, 3.0}, {5, 1.5}};
-    const std::vector<Stage> racers{*find_stage(4), *find_stage(5), yours};
+    const std::vector<Stage> racers{*find_stage(solution.parent), solution, yours};
     Speed speed{time_stages(gpu, racers, test::small_options()), ""};
     CHECK(!speed.wrong());
     CHECK(std::abs(speed.over_parent().value_or(0) - 2) < 1e-9);
-    CHECK(!speed.results->kernels.contains("05_yours"));
+    CHECK(!speed.results->kernels.contains(yours.folder()));
     const std::string table = to_markdown(regime_table(*speed.results));
     INFO(table);
     CHECK(contains(table, "| train 40 | 04_split_q | yes | 3.000 |"));

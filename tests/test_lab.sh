@@ -361,6 +361,10 @@ done
 
 title='bad usage of lab test'
 run test --slow
-expect 2 err 'usage: lab test [--quick | --mutate [STAGES] | --coverage [STAGES]]'
+expect 2 err 'usage: lab test [--quick | --all | --only GROUP,... | --mutate [STAGES] | --coverage [STAGES]]'
+run test --only kernels
+expect 2 err "lab test has no group 'kernels'; it has tests,mutants,python,sanitizers,stages,guides,pages,nvcc"
+run test --only tests,,nvcc
+expect 2 err "lab test has no group ''"
 
 [ $failed = 0 ] && echo 'all good'

@@ -45,7 +45,7 @@ Table wide_table() {
                  {"first", "goes first", Align::right, true},
                  {"text", "text"},
                  {"ms", "median ms", Align::right}});
-    table.add_row({"02_deferred", "abcdefgh", Cell::count(12), "one two three four five six", "1.5"});
+    table.add_row({"my_deferred", "abcdefgh", Cell::count(12), "one two three four five six", "1.5"});
     table.add_row({"03", "x", Cell::count(3), "seven", "22.25"});
     return table;
 }
@@ -85,27 +85,27 @@ TEST_CASE("table: what is too wide is made to fit: titles, spare columns, text, 
     CHECK(to_terminal(wide_table(), false, 68) ==
           "name         spare        goes  text                          median\n"
           "             one         first                                    ms\n"
-          "02_deferred  abcdefgh       12  one two three four five six      1.5\n"
+          "my_deferred  abcdefgh       12  one two three four five six      1.5\n"
           "03           x               3  seven                          22.25\n");
     CHECK(to_terminal(wide_table(), false, 46) ==
           "name         text                       median\n"
           "                                            ms\n"
-          "02_deferred  one two three four five       1.5\n"
+          "my_deferred  one two three four five       1.5\n"
           "             six\n"
           "03           seven                       22.25\n");
     CHECK(to_terminal(wide_table(), false, 30) ==
           "name         text\n"
-          "02_deferred  one two three\n"
+          "my_deferred  one two three\n"
           "             four five six\n"
           "03           seven\n"
           "\n"
           "name         median ms\n"
-          "02_deferred        1.5\n"
+          "my_deferred        1.5\n"
           "03               22.25\n");
-    Table stages("stages", "", {{"n", ""}, {"02", "02_deferred_normalization", Align::right}});
+    Table stages("stages", "", {{"n", ""}, {"02", "my_deferred_normalization", Align::right}});
     stages.add_row({"blocks", Cell::count(16)});
     CHECK(to_terminal(stages, false, 22) ==
-          "          02_deferred_\n"
+          "          my_deferred_\n"
           "         normalization\n"
           "blocks              16\n");
     for (std::size_t width = 24; width < 80; ++width) {
@@ -171,6 +171,12 @@ TEST_CASE("progress: one line that fits the terminal; in a log a line for each t
     CHECK(std::count(lines.begin(), lines.end(), '\n') == 18);
     CHECK(lines.starts_with("lab: 10%, step 4\nlab: 20%, step 8\n"));
     CHECK(logged(3600).empty());
+
+    const auto left = ladder::ProgressLine::time_left;
+    CHECK((left(0, 10, 60).empty() && left(3, 10, 1).empty()));  // too early to say
+    CHECK(left(5, 10, 4) == ", about 5 s left");
+    CHECK(left(1, 10, 5) == ", about 50 s left");
+    CHECK(left(10, 40, 60) == ", about 3 min left");
 }
 
 TEST_CASE("table: colour adds escapes and nothing else", "[table]") {

@@ -228,7 +228,8 @@ def estimates(model, gpu, stages, regime):
             rows.append({"estimate": True, "gpu": gpu.name, "stage": stage.folder, "problem": problem.short_name,
                          "regime": row.regime, "shape": row.shape, "dtype": row.dtype, "causal": row.causal,
                          "bound_ms": ms, "bound_by": binding, "scaled_ms": scaled, "scaled_from": scaled and row.gpu,
-                         "rate": row.rate * row.timing.median_ms / (scaled or ms), "unit": row.unit})
+                         "rate": row.rate * row.timing.median_ms / (scaled or ms), "unit": row.unit,
+                         "changed_since": scaled is not None and row.kernel != model.sources.fingerprint(row.folder)})
     return rows, list(without.values())
 
 
@@ -300,6 +301,8 @@ def main():
     if bases:
         notes.append(f"\"Scaled\" is the time recorded on {' or '.join(bases)}, multiplied by the ratio of the two "
                      "GPUs' bounds.")
+    if changed := sorted({row["stage"] for row in rows if row["changed_since"]}):
+        notes.append(f"Kernels that were changed after those times were recorded: {', '.join(changed)}.")
     if "assumed" in gpu:
         notes.append(f"{gpu.assumed}.")
     for name, median, worst in errors_in_words(model):

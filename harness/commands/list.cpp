@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -44,7 +45,16 @@ Cell number(double value, const char* format) {
     return {Value(value), fmt::format(fmt::runtime(format), value)};
 }
 
-// The stages that were timed on a recorded problem, the fastest first.
+// The kernel of a stage as recordings have it: "as it is", "changed since" or "never". Empty without
+// recordings.
+std::string recorded_as(const std::map<std::string, std::set<std::string>>& recorded, const Stage& stage) {
+    if (recorded.empty()) return "";
+    const auto found = recorded.find(stage.folder());
+    if (found == recorded.end()) return "never";
+    return found->second.contains(kernel_fingerprint(stage.folder())) ? "as it is" : "changed since";
+}
+
+// The stages that were timed on a recorded problem, the fastest first; those with a star were changed since.
 Table recorded_table(const RecordedTimes& times, const std::string& key) {
     Table table(key,
                 fmt::format("{}{}{}, {}: {}, {}", to_string(times.shape), times.causal ? " causal" : "",
@@ -58,8 +68,11 @@ Table recorded_table(const RecordedTimes& times, const std::string& key) {
     std::vector<std::pair<double, std::string>> by_time;
     for (const auto& [folder, ms] : times.median_ms) by_time.emplace_back(ms, folder);
     std::sort(by_time.begin(), by_time.end());
+    std::set<std::string> changed;
+    for (const Stage* stage : changed_since(times.kernels)) changed.insert(stage->folder());
     for (const auto& [ms, folder] : by_time) {
-        table.add_row({folder, number(ms * 1e3, "{:.1f}"),
+        table.add_row({Cell(Value(folder), folder + (changed.contains(folder) ? "*" : "")),
+                       number(ms * 1e3, "{:.1f}"),
                        number(flops(times.shape, times.causal, times.pass) / ms * 1e-9, "{:.1f}"),
                        number(unavoidable_bytes(times.shape, times.pass) / ms * 1e-6, "{:.0f}"),
                        number(by_time.front().first / ms, "{:.2f}")});
@@ -81,8 +94,12 @@ Document fastest_for(const ProblemLabel& problem) {
         {"default elsewhere",
          default_where([](const Stage& stage) { return stage.compute_capability == 0; })}};
     const auto near = nearest_to(problem, recorded_times(), shown);
-    for (std::size_t i = 0; i < near.size(); ++i)
+    bool changed = false;
+    for (std::size_t i = 0; i < near.size(); ++i) {
         document.tables.push_back(recorded_table(*near[i], fmt::format("nearest_{}", i + 1)));
+        changed = changed || !changed_since(near[i]->kernels).empty();
+    }
+    if (changed) document.notes.push_back("* The kernel was changed since then.");
     if (near.empty()) {
         document.notes.push_back("No recording covers such problems: the default is the last rung.");
     } else if (position_of(*near.front()) != position_of(problem)) {
@@ -123,8 +140,12 @@ Document run(const ListOptions& options) {
                       {"takes", "takes besides a causal mask"},
                       {"counted_on", "where its change shows in counted work"},
                       {"counted_parent", "what it is compared with in counted work"},
-                      {"parent_counted_on", "and that where"}});
+                      {"parent_counted_on", "and that where"},
+                      {"timed", "timed"},
+                      {"profiled", "profiled"}});
+    const auto [timed, profiled] = load_recorded_kernels(stages_folder() / "fastest.json");
     std::map<std::string, std::vector<std::string>> bound;  // numbers, by the one compute capability
+    std::map<std::string, std::vector<std::string>> by_time, by_profile;  // and by recorded_as()
     std::vector<std::string> of_gradients;
     for (const Stage& stage : stages()) {
         const Stage* parent = find_stage(stage.parent);
@@ -140,13 +161,16 @@ Document run(const ListOptions& options) {
         std::vector<std::string> taken;
         for (const FeatureForm& form : feature_forms())
             if (takes(stage, form.feature)) taken.emplace_back(form.word);
+        const std::string time_is = recorded_as(timed, stage), profile_is = recorded_as(profiled, stage);
+        by_time[time_is].push_back(fmt::format("{:02}", stage.number));
+        by_profile[profile_is].push_back(fmt::format("{:02}", stage.number));
         properties.add_row({stage.folder(), name(stage.pass), anywhere ? Cell() : Cell(needed),
                             yes_or_no(is_ablation(stage.number)), yes_or_no(is_for_order(stage)),
                             yes_or_no(is_last_of_part(stage)),
                             yes_or_no(stage.products != Products::of_16_bits),
                             fmt::format("{}", fmt::join(taken, " ")), counted.options(),
                             compared != nullptr ? Cell(compared->folder()) : Cell(),
-                            compared != nullptr ? Cell(problem.options()) : Cell()});
+                            compared != nullptr ? Cell(problem.options()) : Cell(), time_is, profile_is});
     }
     Table families("regimes", "",
                    {{"regime", "regime"},
@@ -170,6 +194,13 @@ Document run(const ListOptions& options) {
         document.notes.push_back(fmt::format("These need a GPU of compute capability {}, or the CPU: {}.",
                                              capability, fmt::join(numbers, ", ")));
     }
+    const auto note = [&](const char* format, const std::vector<std::string>& numbers) {
+        if (!numbers.empty())
+            document.notes.push_back(fmt::format(fmt::runtime(format), fmt::join(numbers, ", ")));
+    };
+    note("Changed since they were timed, so that recorded times are marked: {}.", by_time["changed since"]);
+    note("Changed since they were profiled: {}.", by_profile["changed since"]);
+    note("Never timed: {}.", by_time["never"]);
     return document;
 }
 

@@ -111,9 +111,10 @@ bool is_ablation(int number) {
     return part_of(number) == 90;
 }
 
-bool is_for_order(const Stage& stage) {
-    const Stage* parent = find_stage(stage.parent);
-    return parent != nullptr && stage.repeats_exactly && !parent->repeats_exactly;
+bool is_for_order(const Stage& stage, const std::vector<Stage>& ladder) {
+    return stage.repeats_exactly && std::any_of(ladder.begin(), ladder.end(), [&](const Stage& parent) {
+               return parent.number == stage.parent && !parent.repeats_exactly;
+           });
 }
 
 bool is_last_of_part(const Stage& stage) {
@@ -153,9 +154,14 @@ const Stage& own_stage(const fs::path& path) {
     static std::deque<Stage> own;
     if (path.extension() == ".so") {
         if (!fs::exists(path)) throw BadUsage(fmt::format("there is no {}", path.string()));
-        own.push_back(load_library(fs::absolute(path)));
-        own.back().name = "yours";
-        return own.back();
+        Stage& yours = own.emplace_back(load_library(fs::absolute(path)));
+        yours.name = "yours";
+        // A grader times it next to the stage that it is to be: bounds are that one's, not its own claim.
+        if (const Stage* solution = find_stage(yours.number)) {
+            yours.products = solution->products;
+            yours.rounds_large_scores = solution->rounds_large_scores;
+        }
+        return yours;
     }
     const fs::path kernel = fs::is_directory(path) ? path / "kernel.cu" : path;
     if (!fs::is_regular_file(kernel)) throw BadUsage(fmt::format("there is no {}", kernel.string()));
