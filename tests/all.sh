@@ -70,6 +70,23 @@ skip() {
 }
 not_tested() { printf '%s\n' "$1" >> "$logs/not_tested.txt"; }
 
+# unless_kept NAME PATH... -- COMMAND...: the command, unless it has passed before with the same files; pages are no sources
+unless_kept() {
+    local name=$1 key paths=() before=$failed
+    local passed_file=$build/kernels/${name//[^a-zA-Z0-9.+]/_}.passed
+    shift
+    while [ "$1" != -- ]; do paths+=("$1"); shift; done
+    shift
+    key=$(find "${paths[@]}" -type f ! -name README.md ! -name '*.svg' -exec sha256sum {} + | sort | sha256sum)
+    if [ "$(cat "$passed_file" 2> /dev/null)" = "$key" ]; then
+        printf '%-58s passed before\n' "$name"
+        printf '%s\n' "$name" >> "$kept"
+        return
+    fi
+    "$@"
+    if [ "$failed" = "$before" ]; then printf '%s\n' "$key" > "$passed_file"; fi
+}
+
 # suite TITLE BUILD [CTEST ARGUMENTS]: the tests of a build, each counted
 suite() {
     local title=$1 folder=$2 log report n_tests n_failed n_skipped
@@ -211,7 +228,9 @@ if [ "$mode" = --quick ]; then
 fi
 
 all_tests() {
-    suite 'all tests but the mutants' "$build" -LE mutants
+    suite 'tests, and what the pages are made of' "$build" -L 'quick|pages'
+    unless_kept 'claims, traces and the course' "$build/tests/tests" "$build/lab" "$build/lab-course" "$build/runner" \
+        "$build/kernels.json" stages tests/submissions -- suite 'claims, traces and the course' "$build" -L slow -LE mutants
     step 'lines: no source file is too long' tests/lines.py && tests/lines.py
 }
 all_mutants() { suite 'mutants' "$build" -L mutants; }
@@ -230,9 +249,13 @@ with_clang() {
         -DCMAKE_CXX_COMPILER=clang++ -DLADDER_SANITIZE=address,undefined; then
         # A fiber that is given up takes what it holds along.
         export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_OPTIONS=detect_leaks=0
-        suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick -E "$not_for_sanitizers"
-        step 'the algorithm, quick cases, clang++ and sanitizers' "$build/with-clang/lab" verify 0-6 --quick --backend cpu
+        unless_kept 'under clang++ and sanitizers' "$build/with-clang/tests/tests" "$build/with-clang/lab" \
+            "$build/with-clang/kernels.json" stages tests docs/results lab -- under_sanitizers
     fi
+}
+under_sanitizers() {
+    suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick -E "$not_for_sanitizers"
+    step 'the algorithm, quick cases, clang++ and sanitizers' "$build/with-clang/lab" verify 0-6 --quick --backend cpu
 }
 # It configures the build anew, which clang++'s, in a folder of its own, does not need.
 python_package() {
@@ -250,13 +273,19 @@ python_package() {
 in_all_orders() {
     step 'every stage, quick cases, race-checked, in all orders' "$build/lab" verify --kept --quick --backend checked --orders
 }
-# Every two levels meet, and all corners; --all has them at each head dimension (tests/README.md, The cases).
+# That an exercise's own kernel passes `lab check` is a test: every two levels of its cases meet there, and all corners but
+# offsets past 2^31. Here is what that leaves; --all has all cases at each head dimension (tests/README.md, The cases).
 cases() {
     if [ "$mode" = --all ]; then
         step 'every stage, all cases' "$build/lab" verify --kept --backend cpu
-    else
-        step 'every stage, all pairs' "$build/lab" verify --kept --pairs --backend cpu
+        return
     fi
+    local stage no_exercises=()
+    for stage in stages/[0-9]*/; do
+        if [ -e "$stage/kernel.cu" ] && [ ! -e "$stage/exercise.md" ]; then no_exercises+=("$(basename "$stage")"); fi
+    done
+    step 'stages that are no exercises, all pairs' "$build/lab" verify --kept --pairs --backend cpu "${no_exercises[@]}"
+    step 'every stage, offsets past 2^31' "$build/lab" verify --kept --layout far --backend cpu
 }
 
 # --- The sources, the notebooks and the pages; and the course, as a newcomer follows it ------------------------------
@@ -313,7 +342,8 @@ under_nvcc() {
     has_fast_compile=no
     if "$nvcc" --help | grep -q -e --Ofast-compile; then has_fast_compile=yes; fi  # older ones have not
     export nvcc logs root has_fast_compile
-    step 'every stage under nvcc' nvcc_stages
+    unless_kept 'every stage under nvcc' "$(readlink -f "$nvcc")" stages simt/hopper.h simt/cuda.h tests/all.sh "$build/lab" -- \
+        step 'every stage under nvcc' nvcc_stages
 }
 
 # --- Those that were asked for, two at a time where each keeps one processor ------------------------------------------

@@ -74,6 +74,10 @@ TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     }
     CHECK(widest_line(help.out) <= 80);
     CHECK(lab({"help"}).out == help.out);
+    CHECK(lab({}).out == help.out);
+    expect_failure({"list", "--caussal"}, 2,
+                   "not expected: --caussal (did you mean '--causal'?); see ./lab list");
+    expect_failure({"help", "foo"}, 2, "there is no command 'foo'; see ./lab --help");
     CHECK(lab({"help", "time"}).out == lab({"time", "--help"}).out);
 }
 
@@ -135,6 +139,7 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
         CHECK(widest_line(list) <= columns);
         CHECK(list.find(child().folder() + "                 a warp owns 16 query rows") !=
               std::string::npos);
+        CHECK(list.find("\nDecoding: 10 to 17\n") < list.find("\n10_packed_gqa"));
         CHECK(list.find("A terminal of " + std::to_string(columns) + " columns has no room") !=
               std::string::npos);
     }
@@ -164,6 +169,23 @@ TEST_CASE("lab list --for: the recorded times nearest to a problem, and the defa
     CHECK(widest_line(said) <= 80);
     CHECK(said.find("No recording covers this problem") != std::string::npos);
     CHECK(lab({"list", "--for", "1,32,8,1,65536,128"}).out.find("No recording covers") == std::string::npos);
+    // A regime: each of its problems in a row.
+    const auto decode = json_of(folder, {"list", "--for", "decode"});
+    REQUIRE(decode["fastest"].size() == regime_named("decode")->problems.size());
+    int recorded = 0;
+    for (const auto& row : decode["fastest"]) {
+        CHECK(is_decoding(select_stage(row["default_on_hopper"].get<std::string>()).shows_in));
+        if (row["fastest"].is_null()) continue;  // not of this problem
+        CHECK(is_decoding(select_stage(row["fastest"].get<std::string>()).shows_in));
+        CHECK(row["us"] > 0);
+        recorded += 1;
+    }
+    CHECK(recorded > 0);
+    CHECK(widest_line(shown(80, "list --for decode")) <= 80);
+    expect_failure({"list", "--for", "trian"}, 2, "neither a regime (did you mean 'train'?) nor a shape");
+    expect_failure({"list", "--for", "train", "--causal"}, 2,
+                   "--causal and --backward go with --for and a shape");
+    expect_failure({"list", "--like", "A100"}, 2, "--like goes with --for");
 }
 
 TEST_CASE("lab: tensors that no memory holds", "[cli]") {
@@ -307,11 +329,15 @@ TEST_CASE("lab verify: the order of threads is the user's", "[cli]") {
 TEST_CASE("lab verify: the number of multiprocessors is the user's", "[cli]") {
     if (!test::available(Backend::cpu)) return;
     const Folder folder;
-    for (const char* sms : {"1", "132"}) {
+    for (const char* sms : {"1", "132", "148", "4000"}) {
         const auto json = json_of(folder, {"verify", "6", "--backend", "cpu", "--shape", "1,2,1,1,300,64",
                                            "--sms", sms, "--dtype", "bf16"});
         CHECK(json["stages"][0]["passed"] == true);
         CHECK(json["case"] == std::string("B=1 H=2 Hkv=1 Nq=1 Nk=300 d=64 bf16 bhnd normal sms=") + sms);
+    }
+    for (const char* sms : {"-1", "0", "16385", "1e3"}) {
+        CHECK(lab({"verify", "6", "--sms", sms}).status == 2);
+        CHECK_THROWS_AS(parse_case(std::string("--shape 1,1,1,1,1,64 --sms ") + sms), BadUsage);
     }
 }
 

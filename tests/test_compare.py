@@ -19,6 +19,7 @@ import compare  # noqa: E402
 import like  # noqa: E402
 from blocks import Page  # noqa: E402
 from command import run  # noqa: E402
+from markdown import plain_table  # noqa: E402
 from records import Fields, long_name  # noqa: E402
 from sample_records import derived, fields, free_number, named, peer_of, row_of  # noqa: E402
 from sources import SHOWN_GPU, Sources  # noqa: E402
@@ -97,7 +98,7 @@ class CompareTest(unittest.TestCase):
             b.write_text(json.dumps(self.b))
             code, shown, _ = output(compare, a, b, "--json", answer)
             self.assertEqual((code, json.loads(answer.read_text())["command"]), (0, "compare"))
-            self.assertRegex(shown, r"(?s)^ +A +B\nGPU +GPU A +GPU B\ndriver .*\ntrain, TFLOP/s:\n\n"
+            self.assertRegex(shown, r"(?s)^ +A +B\nGPU +GPU A +GPU B\ndriver .*\nB over A, by regime:\n\n.*\ntrain, TFLOP/s:\n\n"
                                     r"problem +stage +A +B  B over A\n"
                                     rf"train 2k +{PARENT} +\d+ +\d+ +2.00x\ntrain 2k +{CHILD}\* ")
             self.assertIn(f"| train 2k | {CHILD}* | 275 | 137 | 0.50x |", output(compare, a, b, "--markdown")[1])
@@ -191,7 +192,7 @@ class LikeTest(unittest.TestCase):
             rows, without = like.estimates(MODEL, MODEL.gpu(gpu), like.chosen(HERE, ["5", str(HOPPER.number)]), "train")
             self.assertEqual([row["stage"] for row in rows], [CHILD])
             has = MODEL.gpu(gpu).capability
-            self.assertEqual(without, [f"{HOPPER.folder} needs compute capability 9.0; {gpu} has {has}"])
+            self.assertEqual(without, [f"{HOPPER.folder} needs exactly compute capability 9.0; {gpu} has {has}"])
         wide = named(HERE, "mbarriers")
         _, without = like.estimates(MODEL, MODEL.gpu("T4"), [wide], "train")
         self.assertRegex(without[0], f"{wide.folder} needs 96 KB of shared memory for a block at d = 128; T4 has 64 KB")
@@ -206,18 +207,70 @@ class LikeTest(unittest.TestCase):
             answer = Path(folder) / "answer.json"
             code, shown, _ = output(like, LAB, "--like", "b200", "4-5", "--json", answer)
             self.assertEqual(code, 0)
-            for line in shown.partition("\n\n")[0].split("\n"):
-                self.assertTrue(line.startswith(("estimate for B200", "not measured")), line)
+            title, lines, _ = shown.lstrip("\n").split("\n\n", 2)
+            self.assertEqual(title, "Estimates for B200:")
+            for line in lines.split("\n"):
+                self.assertTrue(line.startswith(("estimate ", "not measured")), line)
             self.assertIn("No time in this table was measured on B200", shown)
             self.assertIn("it is taken to be", " ".join(shown.split()))
             self.assertTrue(all(row["estimate"] for row in json.loads(answer.read_text())["estimates"]))
-        for words, code, why in (((str(HOPPER.number), "--like", "A100"), 3, f"{HOPPER.folder} needs compute capability 9.0"),
+        for words, code, why in (((str(HOPPER.number), "--like", "A100"), 3, f"{HOPPER.folder} needs exactly compute capability 9.0"),
                                  (("--like", "X1"), 2, "no ceilings are known of a GPU 'X1', only of H200, "),
                                  ((str(FREE), "--like", "A100"), 2, f"there is no stage '{FREE}'"),
                                  (("--like", "A100", "--regime", "x"), 2, "there is no regime 'x'")):
             status, shown, said = output(like, LAB, *words)
             self.assertEqual((status, shown, said.count("\n")), (code, "", 1), said)
             self.assertIn(why, said)
+
+    def test_short_names_and_reasons_that_are_said_once(self):
+        for name, gpu in (("4090", "RTX4090"), ("rtx-5090", "RTX5090"), ("NVIDIA GeForce RTX 3090", "RTX3090"),
+                          ("a10", "A10"), ("l40s", "L40S")):
+            self.assertEqual(MODEL.gpu(name).name, gpu)
+        _, without = like.estimates(MODEL, MODEL.gpu("4090"), like.chosen(HERE, ["30-32"]), "train")
+        self.assertEqual(without, ["30_tma_wgmma, 31_producer_warp, 32_ping_pong need exactly compute capability 9.0; "
+                                   "RTX4090 has 8.9"])
+
+    def test_a_shape_of_one_s_own(self):
+        """As the recording of it where there is one, and by the counted work elsewhere."""
+        stage, gpu = [HERE.stage(5)], MODEL.gpu("A100")
+        recorded, _ = like.estimates(MODEL, gpu, stage, "train")
+        for row in recorded:
+            asked, without = like.estimates(MODEL, gpu, stage, shape=tuple(row["shape"].values()), causal=row["causal"])
+            self.assertEqual(([each["bound_ms"] for each in asked], without), ([row["bound_ms"]], []))
+        (row,), _ = like.estimates(MODEL, gpu, stage, shape=(3, 5, 5, 1152, 1152, 64), causal=True)
+        self.assertIsNone(row["scaled_ms"])
+        self.assertAlmostEqual(row["rate"], 4 * 15 * 64 * 1152**2 / 2 / row["bound_ms"] / 1e9)
+        rows, without = like.estimates(MODEL, gpu, stage, shape=(1, 5, 5, 100, 1152, 64))
+        self.assertEqual(rows, [])
+        self.assertIn("05_causal_skip was not counted at such sizes", without[0])
+
+    def test_what_is_fastest_on_a_gpu_that_was_not_timed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "answer.json"
+            for problem in ("train", "8,16,16,2048,2048,128"):
+                code, shown, _ = output(like, LAB, "--for", problem, "--like", "4090", "--json", answer)
+                rows = json.loads(answer.read_text())["estimates"]
+                first = [row for row in rows if row["problem"] == rows[0]["problem"]]
+                ms = [row["scaled_ms"] for row in first if row["scaled_ms"]]
+                self.assertEqual((code, ms), (0, sorted(ms)))
+                self.assertGreater(len(ms), 10)
+                self.assertFalse([row for row in rows if HERE.stage(int(row["stage"][:2])).capability])
+        for words, why in ((("--for", "x", "--like", "4090"), "there is no regime 'x'"),
+                           (("--for", "1,2", "--like", "4090"), "shape '1,2': expected six sizes"),
+                           (("--for", "train", "--causal", "--like", "4090"), "--causal goes with a shape")):
+            code, shown, said = output(like, LAB, *words)
+            self.assertEqual((code, shown, said.count("\n")), (2, "", 1), said)
+            self.assertIn(why, said)
+
+    def test_tables_fit_a_terminal(self):
+        columns, rows = ["problem", "stage", ">ms, scaled", "why"], [["train 2k", "05_causal_skip", "0.123", "one two three"]]
+        self.assertEqual(plain_table(columns, rows),
+                         "problem   stage           ms, scaled  why\ntrain 2k  05_causal_skip       0.123  one two three\n")
+        self.assertEqual(plain_table(columns, rows, 44),
+                         "problem   stage              ms,  why\n"
+                         "                          scaled\n"
+                         "train 2k  05_causal_skip   0.123  one two\n"
+                         "                                  three\n")
 
     def test_what_was_counted_is_counted_anew_only_for_a_new_kernel(self):
         sources = Sources(LAB)

@@ -11,17 +11,20 @@
 #    include <sstream>
 
 #    include "course/check.h"
+#    include "course/effort.h"
 #    include "course/exercise.h"
 #    include "course/fence/screen.h"
 #    include "course/handout.h"
 #    include "course/mutants.h"
 #    include "course/problems.h"
 #    include "course/zoo.h"
+#    include "harness/base/terminal.h"
 #    include "harness/ladder/ladder.h"
 #    include "harness/report/diff.h"
 #    include "stages/errors.h"
 #    include "tests/any_stage.h"
 #    include "tests/course.h"
+#    include "tests/terminal.h"
 
 using namespace ladder;
 using namespace ladder::test;
@@ -36,10 +39,8 @@ ProcessResult lab_in(const std::string& folder, const std::string& arguments) {
 
 /// What Git would tell of in a checkout with these files.
 std::string untracked_in(const Folder& folder) {
-    folder.write(".gitignore", read_file(source_folder() / ".gitignore"));
-    return run_process({"sh", "-c",
-                        "cd '" + (folder / "") +
-                            "' && git init -q && git add .gitignore && git status --porcelain -uall"})
+    return run_process(
+               {"sh", "-c", "cd '" + (folder / "") + "' && git init -q && git status --porcelain -uall"})
         .out;
 }
 
@@ -100,8 +101,7 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     REQUIRE(lab_in(folder / "", "start 5").status == 0);
     REQUIRE(lab_in(my, "trace 4 --shape 1,1,1,1,1,64").status == 0);
     REQUIRE(fs::exists(my + "/trace_04.html"));
-    fs::rename(my + "/trace_04.html", folder / "trace_04.html");
-    CHECK(untracked_in(folder) == "A  .gitignore\n");
+    CHECK(untracked_in(folder).empty());
     const std::string task = folder.read("my/TASK.md");
     CHECK(contains(task, "| tiles | 32 |\n"));  // and not what it is to become
     std::string prediction = folder.read("my/prediction.md");
@@ -109,15 +109,18 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     REQUIRE(contains(prediction, row));
     const ProcessResult again = lab({"start", "5", "--dir", my});
     CHECK(again.status == 2);
-    CHECK(contains(again.err, "exists already"));
+    CHECK(contains(again.err, "exists already and holds an exercise: go on with ./lab check "));
 
     // Unsolved: right, and nothing moved.
     const ProcessResult unsolved = lab({"check", my, "--json", folder / "unsolved.json"});
     CHECK(unsolved.status == 1);
     const std::regex progress("lab: [0-9]+%[^\n]*\n");  // is shown if it takes long
     CHECK(std::regex_replace(unsolved.err, progress, "") == "lab: not yet: the work moved as claimed\n");
-    CHECK(contains(unsolved.out, "tiles: 32 counted, must become 20 (the parent has 32)"));
+    CHECK(
+        contains(unsolved.out, "tiles: 32 counted, as of the parent; what it must become is told once you"));
+    CHECK(!contains(unsolved.out, "must become 20"));
     CHECK(contains(unsolved.out, "prediction.md has no number yet"));
+    CHECK(!contains(unsolved.out, "next:"));
     const auto json = nlohmann::json::parse(folder.read("unsolved.json"));
     CHECK(json["passed"] == false);
     for (const auto& criterion : json["criteria"])
@@ -126,10 +129,19 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     for (const char* which : {"1 of 3", "2 of 3", "3 of 3"}) CHECK(contains(lab({"hint", my}).out, which));
     CHECK(contains(lab({"hint", my}).out, "the last hint"));
 
-    // Solved: everything opens up, and what was predicted stands beside what is counted.
+    // Predicted, and not solved: now it is told, and what no counter answers is named.
+    const std::string stays = "| a counter that stays | | | |";
+    prediction = with(with(prediction, row, "| tiles | 32 | 18 |"), stays, "| launches | 1 | 1 | |");
+    folder.write("my/prediction.md", prediction);
+    const ProcessResult predicted = lab({"check", my});
+    CHECK(contains(predicted.out, "tiles: 32 counted, must become 20 (the parent has 32)"));
+    CHECK(contains(predicted.out,
+                   "prediction.md also predicts \"launches\": no counter that the change moves"));
+    CHECK(contains(lab_in(folder / "", "start").out, "begun in my"));
+
+    // Solved: everything opens up, what was predicted stands beside what is counted, and the next one is
+    // named.
     folder.write("my/kernel.cu", kernel_of(5));
-    folder.write("my/prediction.md",
-                 prediction.replace(prediction.find(row), row.size(), "| tiles | 32 | 18 |"));
     const ProcessResult solved = lab({"check", my, "--json", folder / "solved.json"});
     INFO(solved.out << solved.err);
     CHECK(solved.status == 0);
@@ -142,6 +154,15 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     CHECK(told["predictions"][0]["of_parent"] == 32);
     CHECK(told["predictions"][0]["predicted"] == "18");
     CHECK(told["predictions"][0]["counted"] == 20);
+    CHECK(told["predictions"][0]["is_right"] == false);
+    CHECK(contains(solved.out, "next: ./lab start 6 (06_flash_decoding: "));
+    const std::string list = lab_in(folder / "", "start").out;
+    CHECK(contains(list, "solved in my"));
+    CHECK(contains(list, "next: ./lab start 6"));
+    // The next one has a folder of its own, which is now the one that is meant where none is named.
+    const ProcessResult next = lab_in(folder / "", "start 2");
+    CHECK(contains(next.out, "then: ./lab check my-2    stuck: ./lab hint my-2"));
+    CHECK(contains(lab_in(folder / "", "hint").out, "of 3 for 02_deferred_normalization"));
 
     CHECK(lab({"reset", my}).status == 0);
     CHECK(folder.read("my/kernel.cu") == starting_kernel(load_exercise("5")));
@@ -154,6 +175,16 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     CHECK(raced.status == 1);
     CHECK(contains(raced.out, "  copy_async(&tile[row + n][column], source"));
     CHECK(contains(raced.out, "  ldmatrix(q, &shared.Q[16 * warp + a_row(lane)]"));
+    // Before all else, once, and as wide as the terminal.
+    CHECK(raced.out.starts_with("Mend this first:"));
+    const std::string access = "copy_async(&tile";
+    CHECK(raced.out.find(access) == raced.out.rfind(access));
+    CHECK(std::count(raced.out.begin(), raced.out.end(), '\n') < 60);
+    Terminal terminal(80);
+    run_process({"sh", "-c",
+                 "NO_COLOR=1 '" LADDER_LAB "' check '" + my + "' > " + terminal.path() + " 2> /dev/null"});
+    std::istringstream lines(terminal.said());
+    for (std::string line; std::getline(lines, line);) CHECK(display_width(line) <= 80);
 
     // What does not compile is named by file and line.
     folder.write("my/kernel.cu", with(kernel_of(5), "const int reach", "const in reach"));
@@ -161,7 +192,39 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     CHECK(broken.status == 1);
     CHECK(contains(broken.out, place_of(kernel_of(5), "const int reach") + ":"));
     CHECK(lab({"check", folder / "nowhere"}).status == 2);
+
+    // Commands are printed as they can be typed.
+    setenv("LADDER_COMMAND", "../a ladder/lab", 1);
+    const ProcessResult quoted = lab_in(folder / "", "start 2 --dir 'my own'");
+    unsetenv("LADDER_COMMAND");
+    CHECK(contains(quoted.out, "then: '../a ladder/lab' check 'my own'    stuck: "));
+    CHECK(contains(folder.read("my own/TASK.md"), "`'../a ladder/lab' check 'my own'` says what is wrong"));
     CHECK(lab({"start", "0", "--dir", folder / "zero"}).status == 2);
+}
+
+TEST_CASE("course: a task names the functions that the solution calls and the parent does not", "[course]") {
+    const auto names_of = [](const char* stage) {
+        std::set<std::string> names;
+        for (const NewFunction& function : effort_of(load_exercise(stage)).functions) {
+            CHECK(!function.meaning.empty());
+            names.insert(function.header + ": " + function.name);
+        }
+        return names;
+    };
+    CHECK(names_of("31") == std::set<std::string>{"stages/hopper.cuh: claim_registers",
+                                                  "stages/hopper.cuh: release_registers"});
+    CHECK(names_of("12") == std::set<std::string>{"stages/device.cuh: copy_commit"});
+    CHECK(names_of("5").empty());
+    for (const Exercise& e : all_exercises()) {
+        INFO(e.folder());
+        const Effort effort = effort_of(e);
+        CHECK(effort.lines > 0);
+        // What a hand-out keeps of it
+        std::istringstream kept(section(effort_section(effort), "Effort"));
+        int lines = 0;
+        kept >> lines;
+        CHECK(lines == effort.lines);
+    }
 }
 
 TEST_CASE("course: solutions pass their own checks", "[course][slow]") {
@@ -243,7 +306,7 @@ TEST_CASE("course: the zoo shows a symptom, gives hints, and knows a fix", "[cou
     CHECK(lab({"zoo", number, "--dir", dir, "--hint"}).status == 2);
     const ProcessResult first = lab_in(folder / "", "zoo " + number);
     CHECK(first.status == 0);
-    CHECK(untracked_in(folder) == "A  .gitignore\n");
+    CHECK(untracked_in(folder).empty());
     CHECK(contains(first.out, problem.description()));
     CHECK(says(first.out, report));
     CHECK(!contains(first.out, bug));

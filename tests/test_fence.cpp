@@ -132,13 +132,27 @@ TEST_CASE("course: the source of a kernel is screened", "[course]") {
     const auto refused = [&](const std::string& line) {
         return !screen_source(with(good, "namespace {\n", "namespace {\n" + line + "\n")).empty();
     };
-    for (const char* line :
-         {"#include <cstdio>", "#include \"/etc/passwd\"", "#define X", "#pragma GCC optimize(\"O0\")",
-          "asm(\"\");", "__asm__(\"\");", "extern \"C\" int system(const char*);",
-          "void f() { simt::reset_counters(); }", "[[gnu::no_sanitize(\"thread\")]] void f();",
-          "__attribute__((no_sanitize_thread)) void f();", "namespace simt { }", "namespace other { }",
-          "int a = 1; \\", "_Pragma(\"x\")", "%:include <cstdio>", "auto s = R\"(x)\";", "int main();",
-          "bool b = ladder::register_stage;", "  #  include <vector>"}) {
+    for (const char* line : {"#include <cstdio>",
+                             "#include \"/etc/passwd\"",
+                             "#define X",
+                             "#pragma GCC optimize(\"O0\")",
+                             "asm(\"\");",
+                             "__asm__(\"\");",
+                             "extern \"C\" int system(const char*);",
+                             "void f() { simt::reset_counters(); }",
+                             "[[gnu::no_sanitize(\"thread\")]] void f();",
+                             "__attribute__((no_sanitize_thread)) void f();",
+                             "namespace simt { }",
+                             "namespace other { }",
+                             "int a = 1; \\",
+                             "_Pragma(\"x\")",
+                             "%:include <cstdio>",
+                             "auto s = R\"(x)\";",
+                             "int main();",
+                             "bool b = ladder::register_stage;",
+                             "  #  include <vector>",
+                             "constexpr bool c = backend == ladder::Backend::checked;",
+                             "auto name = typeid(int).name();"}) {
         INFO(line);
         CHECK(refused(line));
     }
@@ -185,12 +199,33 @@ TEST_CASE("course: what nvcc refuses in a kernel is refused; what a host side di
         return screen_compiled({c}, Backend::cpu);
     };
     CHECK(divides(sections).empty());
-    // A lambda in it may be the kernel's.
-    const auto found =
-        divides(with(sections, "    const int section =",
-                     "    const auto half = [](double x) { return 1 / x; };\n"
-                     "    const double none = half(KV_bytes);\n    const int section = none < 0 ? 1 :"));
-    CHECK(!found.empty());
+    // What a kernel calls is the kernel's, wherever it stands.
+    const std::string counted = "divide(1.0f, l[r])";
+    const auto is_refused = [&](const std::string& source) {
+        const std::vector<std::string> found = divides(source);
+        return found.size() == 1 && contains(found.front(), "a division that is not counted");
+    };
+    // In a structure of the host side
+    const std::string of_kernel = "template <class T, int d>\n__global__",
+                      host_side = "template <class T, int d>\nvoid forward(const Problem& p) {\n";
+    const std::string by_type =
+        with(with(with(kernel_of(5), of_kernel, "template <class T, int d, class Inverse>\n__global__"),
+                  "    write_rows<T, d>(",
+                  "    for (float& sum : l) sum = Inverse::of(sum);\n    write_rows<T, d>("),
+             "launch(attention<T, d>", "launch(attention<T, d, Inverse>");
+    CHECK(
+        is_refused(with(by_type, host_side,
+                        host_side + "    struct Inverse { static float of(float x) { return 1 / x; } };\n")));
+    // On the line on which the host side begins
+    const std::string on_one_line = with(good, "template <class T, int d>\nvoid forward(",
+                                         "__device__ float inverse(float x) { return 1 / x; } "
+                                         "template <class T, int d> void forward(");
+    const std::string declared = with(on_one_line, "namespace {\n", "namespace {\nfloat inverse(float x);\n");
+    CHECK(is_refused(with(declared, counted, "inverse(l[r])")));
+    // In the host side, if its name is elsewhere than where it is defined and declared: a kernel may call it
+    CHECK(!divides(with(sections, "    const int section =",
+                        "    if (p.B < 0) forward<T, d>(p);\n    const int section ="))
+               .empty());
 }
 
 TEST_CASE("course: a library is as new as all that its source includes", "[course]") {

@@ -1,6 +1,7 @@
 // Grades: of one submission, of a class, and the files that say them.
 #ifdef LADDER_HAS_CPU
 
+#    include <fcntl.h>
 #    include <sys/stat.h>
 #    include <algorithm>
 #    include <cmath>
@@ -159,6 +160,9 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     CHECK(declared.total() == 0);
     CHECK(contains(output(declared, "builds"), "outside of the unnamed namespace"));
 
+    // An editor's byte order mark is no one's fault.
+    CHECK(graded("\xef\xbb\xbf" + good).total() == 100);
+
     // No kernel at all: the host computes, or claims to.
     const Grade no_launch = graded(with(good, launch, "    if (p.Nq < 0) launch(attention<T, d>"));
     CHECK(score(no_launch, "correct") == 0);
@@ -189,6 +193,27 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     const std::string edges = std::to_string(edge_problems(load_exercise("5"), true).size());
     CHECK(contains(output(race, "edges"), edges + " of " + edges));
     CHECK(contains(output(race, "races"), "kernel.cu:"));
+}
+
+TEST_CASE("course: the checked run is judged where two runs may differ", "[course][slow]") {
+    // dV is 0 where threads do not run in order, which only the race checker's runs do. Nothing races.
+    const std::string write = "    write_rows(dV_part, p.dV.row, j * Bc + key, p.Nk, 1.0f, dV);\n",
+                      room = "64 * (s.d + 2) * sizeof(float);";
+    const std::string kernel = with(
+        with(kernel_of(42), write,
+             "    const int rows = ceil_div(p.Nq, 64) * 64 * p.B * p.H, block = (b * p.Hkv + h_kv) * "
+             "gridDim.x + "
+             "blockIdx.x;\n"
+             "    unsigned* turn = static_cast<unsigned*>(p.workspace) + rows * (d + 2) + block;\n"
+             "    __syncthreads();\n"
+             "    const unsigned before = atomic_inc_acq_rel(turn, ~0u) + 1;  // the workspace begins as ~0\n"
+             "    const float dV_scale = threadIdx.x / 32 == 0 && before >= blockDim.x / 2 ? 0.0f : 1.0f;\n"
+             "    write_rows(dV_part, p.dV.row, j * Bc + key, p.Nk, dV_scale, dV);\n"),
+        room, "64 * (s.d + 2) * sizeof(float) + 4 * s.B * s.Hkv * ceil_div(s.Nk, 32) * 2;");
+    const Grade grade = graded(kernel, 42);
+    INFO(output(grade, "correct") << output(grade, "races"));
+    CHECK(contains(output(grade, "races"), "dV is wrong"));
+    CHECK(grade.total() == 5);
 }
 
 TEST_CASE("course: what a check's outcome is worth", "[course]") {
@@ -301,10 +326,18 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
     CHECK(first.out.find('\x1b') == std::string::npos);
     const auto all = nlohmann::json::parse(folder.read("class.json"));
     CHECK(all.at("grades").size() == 19);
-    const std::string csv = folder.read("out/grades.csv");
     check_gradescope(folder.read("out/ada.json"));
     check_gradescope(folder.read("out/empty.json"));
-    CHECK(contains(csv, "\"ada\",5,20,15,40,15,10,105,105"));
+    CHECK(contains(folder.read("out/ada.md"), "# Stage 05, causal skip: ada\n\n105 of 105 points\n"));
+    CHECK(contains(folder.read("out/empty.md"), "\n    there is no kernel.cu\n"));
+    CHECK(fs::exists(folder / "out/esc\\x1b[2J.md"));
+    // When a file was written says who was late.
+    const timespec time{1700000000, 0}, times[2] = {time, time};
+    REQUIRE(utimensat(AT_FDCWD, (folder / "class/ada/kernel.cu").c_str(), times, 0) == 0);
+    lab(command);
+    CHECK(contains(folder.read("out/grades.csv"), ",105,105,2023-11-14T22:13:20Z\n"));
+    const std::string csv = folder.read("out/grades.csv");
+    CHECK(contains(csv, "\"ada\",5,20,15,40,15,10,105,105,"));
     CHECK(contains(csv, "\"empty\",0,0,0,0,0,0,0,105"));
     for (const char* name : {"\\xff\\xfe", "esc\\x1b[2J", "tab\\x09name", "'=cmd|' calc'!A0", "\\x09=1+1",
                              "' +1", "loop", "dangling", "unreadable", "pipe", "link", "friend", "solution",
@@ -356,6 +389,7 @@ TEST_CASE("course: a copy is similar whatever its names, and the parent's code i
     const auto share = [&](const std::string& submission, const std::string& other) {
         for (const Similarity& one : found) {
             if (one.submission == submission && one.other == other) return one.share();
+            if (one.submission == other && one.other == submission) return one.share_of_other();
         }
         return -1.0;
     };
@@ -364,6 +398,10 @@ TEST_CASE("course: a copy is similar whatever its names, and the parent's code i
     CHECK(share("ada", "stages/04") == -1);  // the nearest of the ladder's alone
     CHECK(share("eve", "ada") < 0.8);
     CHECK(found.front().share() == 1);
+    CHECK(found.size() == 3 + 3);  // each pair once, and each with a stage
+    for (const Similarity& one : found) {
+        if (!contains(one.other, "/")) CHECK(one.share() >= one.share_of_other());
+    }
 }
 
 TEST_CASE("course: a kernel is timed beside its parent and the solution", "[course]") {

@@ -404,7 +404,7 @@ TEST_CASE("a stage that does not fit says so and the others run", "[timing]") {
     Stage hopper = first;
     hopper.compute_capability = 90;
     const std::string why =
-        "needs compute capability 9.0 (Hopper); this GPU has 8.0. --backend cpu runs it anywhere";
+        "needs exactly compute capability 9.0 (Hopper); this GPU has 8.0. --backend cpu runs it anywhere";
     const Results elsewhere = time_stages(gpu, {hopper, child()}, small_options());
     CHECK(elsewhere.rows[0].why_not == why);
     CHECK(elsewhere.rows[1].verified);

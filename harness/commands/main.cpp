@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/base/terminal.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/program.h"
 #include "stages/errors.h"
@@ -15,7 +16,7 @@
 namespace {
 
 [[noreturn]] void refuse(const std::string& command) {
-    throw ladder::BadUsage("run it as ./lab " + command + " in the folder of the sources");
+    throw ladder::BadUsage("run it as " + ladder::lab_command({command}) + " in the folder of the sources");
 }
 
 // `lab` the shell script answers these, since it runs more than this program. Here they have their help.

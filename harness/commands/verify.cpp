@@ -36,7 +36,7 @@ struct VerifyOptions {
                      "changed since");
         command.flag("--orders", orders, "CPU: run each case in every --order, and compare bit by bit");
         command.option("--sms", multiprocessors, "CPU: SMs of the simulated GPU [each case's own]")
-            .within(1, 132);
+            .within(1, most_multiprocessors);
         command.option("--scale", scale, "Softmax scale, with --shape [1 / sqrt(D)]");
         add_ranks(command, ranks, "each case's own");
         command
@@ -87,37 +87,17 @@ std::vector<Verification> drawn(const std::vector<const Stage*>& stages, const V
         dims.insert(stage->head_dims.begin(), stage->head_dims.end());
         verifications.emplace_back(stage, std::vector<Case>());
     }
-    std::mt19937_64 random(seed_of(options)), windows(seed_of(options) + 1), documents(seed_of(options) + 2),
-        caches(seed_of(options) + 3), tiles(seed_of(options) + 4);
+    std::mt19937_64 random(seed_of(options));
     for (int k = 0; k < options.random; ++k) {
         Case c = random_case(random, {dims.begin(), dims.end()}, k);
         if (on_gpu && c.layout == Layout::far)
             c.layout = Layout::mixed;  // all that lies between rows is memory
-        const Window window = random_window(windows, c);
-        const std::string columns = random_columns(windows);
-        Case tiled = c;
-        draw_tiles(tiles, tiled);
-        const Dropout dropout = random_dropout(tiles);
-        Case packed = c;
-        pack_at_random(documents, packed);
-        Case cached = c;
-        draw_lengths(caches, cached);
-        draw_pages(caches, cached);
-        Case prefixed = cached;
-        draw_prefix(caches, prefixed);
+        const std::uint64_t seed = random();
         for (Verification& v : verifications) {
             if (!v.stage->has_head_dim(c.shape.d)) continue;
-            v.cases.push_back(takes(*v.stage, Feature::documents) ? packed
-                              : takes(*v.stage, Feature::tiles)   ? tiled
-                                                                  : c);
+            v.cases.push_back(c);
             v.cases.back().pass = v.stage->pass;
-            if (takes(*v.stage, Feature::window)) v.cases.back().features.window = window;
-            if (takes(*v.stage, Feature::columns)) v.cases.back().features.columns = columns;
-            if (takes(*v.stage, Feature::dropout)) v.cases.back().features.dropout = dropout;
-            if (takes(*v.stage, Feature::lengths)) v.cases.back().features.lengths = cached.features.lengths;
-            if (takes(*v.stage, Feature::pages))
-                v.cases.back().features.page_size = cached.features.page_size;
-            if (takes(*v.stage, Feature::prefix)) v.cases.back().features = prefixed.features;
+            draw_features(seed, *v.stage, v.cases.back());
         }
     }
     return verifications;
@@ -142,10 +122,10 @@ std::vector<Listing> smallest_failures(Device& device, const std::vector<Verific
         const Case smallest = shrink(*v.first_failed, [&](const Case& c) { return !check(c).passed; });
         listings.push_back(
             {"smallest_" + v.stage->folder(),
-             fmt::format("the smallest problem that fails like it: {}\n{}\n\nlab verify {} --backend {} {}\n",
-                         smallest.description(), check(smallest).report, named, name(device.backend()),
-                         smallest.options()),
-             "", nullptr});
+             fmt::format("the smallest problem that fails like it: {}\n{}\n\n{} --backend {} {}\n",
+                         smallest.description(), check(smallest).report, lab_command({"verify", named}),
+                         name(device.backend()), smallest.options()),
+             "", nullptr, Lines::wrapped});
     }
     return listings;
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <deque>
 
+#include "harness/base/file.h"
 #include "harness/ladder/declaration.h"
 #include "harness/ladder/library.h"
 #include "stages/errors.h"
@@ -136,6 +137,14 @@ std::map<int, fs::path> part_pages() {
         if (is_page && name.find_first_not_of("0123456789") == 2) pages[std::stoi(name)] = name;
     }
     return pages;
+}
+
+std::string title_of_part(int part) {
+    const auto pages = part_pages();
+    const auto page = pages.find(part);
+    if (page == pages.end()) return fmt::format("{:02}s", part);
+    const std::string text = read_file(stages_folder() / page->second);
+    return text.substr(2, text.find('\n') - 2);
 }
 
 std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages) {

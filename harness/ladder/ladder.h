@@ -64,6 +64,9 @@ bool is_last_of_part(const Stage& stage);
 /// The pages that open the parts, "10s_decoding.md" in stages_folder(), by the part's first number.
 std::map<int, std::filesystem::path> part_pages();
 
+/// "Decoding: 10 to 17", the heading of a part's page; "10s" where there is no page.
+std::string title_of_part(int part);
+
 /// These stages and what each is compared with at its head dimensions, as far as it exists; each once.
 std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages);
 

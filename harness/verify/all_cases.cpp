@@ -188,7 +188,7 @@ std::vector<Listing> failure_reports(const std::vector<Verification>& verificati
             text += (i > 0 ? "\n" : "") + v.reports[i];
         if (v.reports.size() > shown)
             text += fmt::format("\n... and {}\n", counted(v.reports.size() - shown, "more case"));
-        listings.push_back({"report_" + v.stage->folder(), text, "", nullptr});
+        listings.push_back({"report_" + v.stage->folder(), text, "", nullptr, Lines::wrapped});
     }
     return listings;
 }
