@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -90,6 +91,8 @@ Exercise read_exercise(const fs::path& folder) {
     if (e.complaint.empty()) {
         const std::string lesson = section(read_file(folder / "README.md"), "The complaint");
         e.complaint = lesson.substr(0, lesson.find("\n\nTry it first: "));  // its reader does
+        // A measured number is in an element that says where it is from.
+        e.complaint = std::regex_replace(e.complaint, std::regex("</?data[^>]*>"), "");
     }
     for (int n = 1; !section(text, fmt::format("Hint {}", n)).empty(); ++n)
         e.hints.push_back(section(text, fmt::format("Hint {}", n)));

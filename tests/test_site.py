@@ -250,6 +250,11 @@ class MarkdownTest(unittest.TestCase):
         self.assertNotIn("generated", page)
         self.assertIn("<td", page)
 
+    def test_measured_numbers_in_prose_end_no_paragraph(self):
+        page = self.render('It is\n<data value="over 04,\ncausal">2.00x</data> as **fast**.\n')
+        self.assertIn('<data value="over 04,\ncausal">2.00x</data> as <strong>fast</strong>', page)
+        self.assertEqual(page.count("<p>"), 1)
+
     def test_names_of_stages_break_between_words_in_tables_alone(self):
         page = self.render("04_split_q\n\n| a |\n|---|\n| [`04_split_q`](stages/04_split_q) |\n")
         self.assertIn("<p>04_split_q</p>", page)
@@ -294,6 +299,9 @@ class SlidesTest(unittest.TestCase):
         shown, missing = rows_of(block, ["long 16k", "none"])
         self.assertEqual(shown, block.replace("| train 2k | 1 |\n", ""))
         self.assertEqual(missing, ["none"])
+        folded = block.replace("| long 16k", "\n<details><summary>Others</summary>\n\n| problem | ms |\n|---|---:|\n| long 16k"
+                               ).replace("\n\nBold", "\n\n</details>\n\nBold")
+        self.assertEqual(rows_of(folded, ["long 16k", "none"]), (shown, missing))
 
 
 class FiguresTest(unittest.TestCase):

@@ -1,24 +1,44 @@
 """What stages do, in numbers that `lab count` gives, against their parents or each other."""
 
+import re
+
 from blocks import block, numbers
-from markdown import in_words, table
+from markdown import folded, in_words, table
+from records import ROOT
 
 
-def change_table(names, before, after):
-    rows = []
+def claimed(stage):
+    """The counters that a stage's claims give a number."""
+    claims = ROOT / "stages" / stage.folder / "claims.cpp"
+    text = claims.read_text(encoding="utf-8") if claims.exists() else ""
+    return set(re.findall(r'c\.(?:parent_)?is\("(\w+)"', text))
+
+
+def change_table(names, before, after, claims=()):
+    """In sight are the counters of the claims, or all if they name none that moves."""
+    rows = {}
     for counter in before:
         old, new = before[counter], after[counter]
         if old != new:
-            rows.append([in_words(counter), f"{old:,}", f"{new:,}", f"x{new / old:.4g}" if old else "new"])
+            rows[counter] = [in_words(counter), f"{old:,}", f"{new:,}", f"x{new / old:.4g}" if old else "new"]
     unchanged = ", ".join(in_words(c) for c in before if before[c] == after[c] != 0)
-    return f"{table(['counter', *(f'>{name}' for name in names)], rows)}\nUnchanged: {unchanged}.\n"
+    return in_sight(["counter", *(f">{name}" for name in names)], rows, claims) + f"\nUnchanged: {unchanged}.\n"
+
+
+def in_sight(columns, rows, claims):
+    own = [row for counter, row in rows.items() if counter in claims]
+    others = [row for counter, row in rows.items() if counter not in claims]
+    if not own or not others:
+        return table(columns, own or others)
+    return table(columns, own) + folded("All other counters", table(columns, others))
 
 
 @block("counters")
 def counters(sources, page, words):
     """Of the page's stage against its parent; of "counters 1 5" the second against the first, whatever lies between, on
-    the problem of the second."""
-    if words:
+    the problem of the second. "counters mma, tiles" puts these in sight, where the claims name others."""
+    named = " ".join(words).replace(" ", "_").split(",_") if words and not words[0].isdigit() else None
+    if words and not named:
         stages = [sources.stage(number) for number in numbers(words)]
         case, work = sources.work(stages, stages[1].counted_on)
     elif page.stage:
@@ -33,8 +53,8 @@ def counters(sources, page, words):
     else:
         return None
     if len(work) == 2:
-        shown = change_table([*(s.folder for s in stages), "factor"], *work)
+        shown = change_table([*(s.folder for s in stages), "factor"], *work, named or claimed(stages[-1]) if page.stage else ())
     else:
-        rows = [[in_words(counter), f"{n:,}"] for counter, n in work[0].items() if n]
-        shown = table(["", f">{stages[0].folder}"], rows)
+        rows = {counter: [in_words(counter), f"{n:,}"] for counter, n in work[0].items() if n}
+        shown = in_sight(["", f">{stages[0].folder}"], rows, named or claimed(stages[0]))
     return f"Counted on {case}:\n\n{shown}"

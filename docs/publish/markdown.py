@@ -1,7 +1,16 @@
 """Tables and numbers as Markdown shows them."""
 
+import re
 import textwrap
 from itertools import zip_longest
+
+# A measured number in prose, which spans.py fills. In a notebook's JSON the quotes have backslashes.
+SPAN = re.compile(r'<data value=(\\?)"([^"\\]*)\\?">([^<]*)</data>')
+
+
+def without_spans(text):
+    """The same words where nothing is to be generated."""
+    return SPAN.sub(lambda span: span[3], text)
 
 
 def cell(text):
@@ -52,6 +61,10 @@ def plain_table(columns, rows, width=None):
 
 def titled(title, content):
     return f"\n{title}:\n\n{content}"
+
+
+def folded(summary, content):
+    return f"\n<details><summary>{summary}</summary>\n\n{content}\n</details>\n"
 
 
 def bold(text, wanted=True):

@@ -1,7 +1,7 @@
 """The ladder as a table, its parts, and the stages of one part."""
 
 from blocks import block
-from markdown import in_words, table, times
+from markdown import in_words, table, times, without_spans
 from records import ROOT, by_problem, ms_of, ratio, telling_problem
 
 LADDER = ROOT / "stages"
@@ -120,7 +120,7 @@ def parts(sources, page, _):
             continue
         start = sources.stages.get(own[0].parent, own[0])
         title, _, text = path.read_text(encoding="utf-8").partition("\n")
-        teaches = text.strip("\n").split("\n\n")[0].replace("\n", " ").split(". ")[0]
+        teaches = without_spans(text).strip("\n").split("\n\n")[0].replace("\n", " ").split(". ")[0]
         reaches, stages = reached(sources, problems, own, start)
         compared += stages
         rows.append([f"[{title[2:]}]({page.link(f'stages/{path.name}')})",

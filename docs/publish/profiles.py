@@ -1,11 +1,12 @@
 """Profiles: what Nsight Compute counted in a stage's kernels, and what they take of a multiprocessor."""
 
 import math
+import re
 
 from blocks import Failure, block, numbers
-from markdown import human_bytes, in_words, percent, table
+from markdown import folded, human_bytes, in_words, percent, table
 from peers import problem_name
-from records import by_problem, key_of, long_name, machine_label, since
+from records import ROOT, by_problem, key_of, long_name, machine_label, since
 
 NOT_YET = "Not profiled yet.\n"
 
@@ -73,33 +74,59 @@ def profiled_label(sources, profile, stages):
 
 
 @block("profile")
-def profile_block(sources, page, _):
+def profile_block(sources, page, words):
     """What a lesson says of one stage: its kernels beside its parent's, metrics down, in the regime where its change
-    shows."""
+    shows. In sight are the time and the rows that "profile tensor pipe, barrier" names, or
+    those that the prose names."""
     stage = page.stage
     if not stage:
         return None
     profile = sources.profile_of(stage)
-    own = profile and next((row for row in profile.rows if row.stage == stage.number
+    own_row = profile and next((row for row in profile.rows if row.stage == stage.number
                             and row.regime == stage.shows_in and row.kernels), None)
-    if not own:
+    if not own_row:
         return NOT_YET
-    parent = next((row for row in profile.rows if row.stage == own.parent and key_of(row) == key_of(own)), None)
-    shown = [(row, kernel) for row in (parent, own) if row for kernel in row.kernels]
+    parent = next((row for row in profile.rows if row.stage == own_row.parent and key_of(row) == key_of(own_row)), None)
+    shown = [(row, kernel) for row in (parent, own_row) if row for kernel in row.kernels]
     columns = ["metric", *(f">{row.folder}" if len(row.kernels) == 1 else f">{row.folder}: {kernel.kernel}"
                            for row, kernel in shown)]
     kernels = [kernel for _, kernel in shown]
     rows = [[title, *(text(kernel.metrics[key]) if key in kernel.metrics else "n/a" for kernel in kernels)]
             for key, (title, text) in METRICS.items()]
-    first = waits_of(own.kernels[0])
+    first = waits_of(own_row.kernels[0])
     waits = [waits_of(kernel) for kernel in kernels]
     for reason in sorted(STALLS, key=lambda reason: -first[reason]):
         shares = [each[reason] for each in waits]
         if max(shares) >= 0.05:
             rows.append([f"waits: {in_words(reason)}", *map(percent, shares)])
-    made = profiled_label(sources, profile, [sources.stage(row.stage) for row in (parent, own) if row])
-    return (f"{made}; {long_name(own)}:\n\n{table(columns, rows)}\nA wait is a share of the "
-            "cycles from one instruction of a warp to its next.\n")
+    named = rows_in_sight(page, words, rows)
+    own, others = ([row for row in rows if (row[0] in named) == wanted] for wanted in (True, False))
+    # In sight are the kernels that take a tenth of their stage's time.
+    large = [n for n, (row, kernel) in enumerate(shown, 1)
+             if kernel.metrics.get("duration_ns", 0) >= 0.1 * (total(row, "duration_ns") or 0)]
+    rest = rows if len(large) < len(shown) else others
+    own = [[row[0], *(row[n] for n in large)] for row in own]
+    sight = table([columns[0], *(columns[n] for n in large)], own)
+    sight += folded("All of the profile", table(columns, rest)) if rest else ""
+    made = profiled_label(sources, profile, [sources.stage(row.stage) for row in (parent, own_row) if row])
+    return (f"{made}; {long_name(own_row)}:\n\n{sight}\nA wait is a share of the cycles from one instruction of a warp to its "
+            "next.\n")
+
+
+def rows_in_sight(page, words, rows):
+    """The titles of the rows that a page's block names, or its prose; always the time."""
+    titles = {row[0]: row[0].split(",")[0].removeprefix("waits: ") for row in rows}
+    if words:
+        wanted = {name.removeprefix("waits: ") for name in " ".join(words).split(", ")}
+        if unknown := wanted - set(titles.values()):
+            raise Failure(f"{page.path}: the profile has no row '{min(unknown)}'")
+        return {title for title, name in titles.items() if name in wanted | {"time"}}
+    path = ROOT / page.path
+    text = re.sub(r"<!-- generated: .*?<!-- end -->", "", path.read_text(encoding="utf-8") if path.exists() else "",
+                  flags=re.S).lower()
+    # One word of English is no name of a wait.
+    return {title for title, name in titles.items()
+            if name == "time" or (" " in name and name.replace(" (xu)", "").lower() in " ".join(text.split()))}
 
 
 @block("alone")

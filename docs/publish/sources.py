@@ -184,6 +184,14 @@ class Sources:
                  and stage.folder in results.kernels]
         return max(found, key=lambda each: each[:3], default=(None,))[-1]
 
+    def timing_of(self, stage):
+        """Where the table of a lesson is from: its part's recording, or a newer one of its kernel as it is; None if there
+        is none."""
+        results = self.recording_of(stage.number)
+        if not results or stage.folder not in results.kernels or self.changed_since(results, [stage]):
+            results = self.newest_with(stage) or results
+        return results
+
     @property
     def ablations(self):
         return self.record("h100-leave-one-out")

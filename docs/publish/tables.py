@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Makes the generated blocks of the pages anew, and the plots: `lab tables` runs it.
 
-    tables.py LAB [--check | --stale] [--json FILE] [--markdown]
+    tables.py LAB [--check | --stale] [--lesson STAGE [--reread]] [--json FILE] [--markdown]
 
 LAB is the program `lab`, which knows the stages and counts their work; all else is recorded in docs/results. A block
 stands between `<!-- generated: NAME -->` and `<!-- end -->`. It is made by the function that a module beside this one
 registers under the first word of its name. --stale makes nothing: it lists which kernels were changed since they were
-recorded. Needs Python alone; to draw a plot anew, matplotlib. Exit codes: 0 ok; 1 --check, and a file is out of date; 2
-a block or a record makes no sense; 3 something is missing.
+recorded. Needs Python alone; to draw a plot anew, matplotlib. Exit codes: 0 ok; 1 --check, and a file is out of date, or
+a lesson must be read again; 2 a block or a record makes no sense; 3 something is missing.
 """
 
 import importlib
@@ -18,13 +18,15 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
+import reading  # noqa: E402
 from blocks import BLOCKS, FILES, PICTURES, Failure, Page  # noqa: E402
 from command import Options, finish, run, write  # noqa: E402
-from markdown import table  # noqa: E402
+from markdown import SPAN, table  # noqa: E402
 from parts import part_pages  # noqa: E402
 from pictures import PLOTS  # noqa: E402
 from records import ROOT  # noqa: E402
 from sources import Sources  # noqa: E402
+from spans import filled  # noqa: E402
 from stale import stale, stale_tables  # noqa: E402
 
 for module in sorted(Path(__file__).parent.glob("*.py")):
@@ -36,11 +38,16 @@ SHOWS_HOW = "add_a_stage.md"  # its blocks are an example
 
 
 def pages(sources):
-    """Every page that may have blocks."""
+    """Every page that may have blocks or spans."""
     yield from (Page(name) for name in ("README.md", "stages/README.md", "tests/README.md"))
-    yield from (Page(f"docs/{path.name}") for path in sorted((ROOT / "docs").glob("*.md")) if path.name != SHOWS_HOW)
+    yield from (Page(str(path.relative_to(ROOT))) for pattern in ("docs/*.md", "docs/course/**/*.md", "notebooks/*.ipynb")
+                for path in sorted(ROOT.glob(pattern)) if path.name != SHOWS_HOW)
     yield from (Page(f"stages/{path.name}", part=part) for part, path in part_pages().items())
-    yield from (Page(f"stages/{stage.folder}/README.md", stage) for stage in sources.stages.values())
+    yield from map(lesson_of, sources.stages.values())
+
+
+def lesson_of(stage):
+    return Page(f"stages/{stage.folder}/README.md", stage)
 
 
 def content(sources, page, name):
@@ -55,14 +62,15 @@ def content(sources, page, name):
 
 
 def regenerated(sources, page, text):
-    """The text with every generated block made anew."""
-    anew, *blocks = text.split(OPENING)
+    """The text with every generated block and span made anew."""
+    before, *blocks = text.split(OPENING)
+    anew = filled(sources, page, before)
     for block in blocks:
         name, named, rest = block.partition(" -->")
         _, closed, after = rest.partition(CLOSING)
         if not named or not closed:
             raise Failure(f"{page.path}: a generated block has no {CLOSING}")
-        anew += f"{OPENING}{name} -->\n{content(sources, page, name)}{CLOSING}{after}"
+        anew += f"{OPENING}{name} -->\n{content(sources, page, name)}{CLOSING}{filled(sources, page, after)}"
     return anew
 
 
@@ -82,8 +90,9 @@ def draw():
         raise Failure(f"the plots could not be drawn: {drawn.stderr.strip()}", 3)
 
 
-def make(sources, check):
-    """Every file with generated content, and whether it was up to date. Rewrites the others, unless `check`."""
+def make(sources, check, lesson=None):
+    """Every file with generated content, or the lesson of this stage alone, and whether it was up to date. Rewrites the
+    others, unless `check`."""
     state = {}
 
     def put(path, text):
@@ -91,10 +100,14 @@ def make(sources, check):
         if not (state[path] or check):
             write(ROOT / path, text)
 
+    if lesson is not None:
+        page = lesson_of(sources.stage(lesson))
+        put(page.path, regenerated(sources, page, read(ROOT / page.path)))
+        return state
     for path, whole in FILES.items():  # first, since pages read them
         put(path, whole(sources))
     for page in pages(sources):
-        if OPENING in (text := read(ROOT / page.path)):
+        if OPENING in (text := read(ROOT / page.path)) or SPAN.search(text):
             put(page.path, regenerated(sources, page, text))
     pictures = [picture for source in PICTURES for picture in source(sources)]
     if pictures:
@@ -106,11 +119,21 @@ def make(sources, check):
     return state | plots
 
 
-def report(states, check, json_file, markdown):
-    """Says what became of each file; returns the exit code."""
+def to_read_again(lessons):
+    """Those whose numbers are others now than when their prose was read against them, each with what changed."""
+    found = {page.path: reading.changed(page.stage.folder, read(ROOT / page.path)) for page in lessons}
+    return {path: changed for path, changed in found.items() if changed}
+
+
+def report(states, again, check, json_file, markdown):
+    """Says what became of each file, and which lessons must be read again; returns the exit code."""
     words = {path: "up to date" if same else "out of date" if check else "rewritten" for path, same in states.items()}
+    words |= {path: f"{words[path]}; read it again: {'; '.join(changed)}" for path, changed in again.items()}
     stale = sum(not same for same in states.values()) if check else 0
     failure = f"out of date: {stale} of {len(states)} files; run lab tables" if stale else None
+    if check and again and not failure:
+        failure = (f"to be read again, since their numbers have changed: {len(again)} of the lessons; mend the prose, then run "
+                   f"lab tables --lesson {next(iter(again))[7:9]} --reread")
     rows = [("file", "what is generated"), *words.items()]
     if json_file:
         answer = {"command": "tables", "files": [{"file": path, "state": word} for path, word in words.items()]}
@@ -131,12 +154,21 @@ def main():
     what = options.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true")
     what.add_argument("--stale", action="store_true")
+    what.add_argument("--reread", action="store_true")
+    options.add_argument("--lesson", type=int)
     given = options.parse_args()
+    if given.reread and given.lesson is None:
+        options.error("--reread goes with --lesson STAGE")
+    sources = Sources(given.lab)
     if given.stale:
-        found = stale(Sources(given.lab))
+        found = stale(sources)
         notes = [] if found["recordings"] or found["stages"] else ["Every kernel was timed and profiled as it is."]
         return finish(given, "tables", found, stale_tables(found), notes)
-    return report(make(Sources(given.lab), given.check), given.check, given.json, given.markdown)
+    state = make(sources, given.check, given.lesson)
+    lessons = [lesson_of(stage) for stage in sources.stages.values() if given.lesson in (None, stage.number)]
+    if given.reread:
+        reading.stamp(lessons[0].stage.folder, read(ROOT / lessons[0].path))
+    return report(state, to_read_again(lessons), given.check, given.json, given.markdown)
 
 
 if __name__ == "__main__":

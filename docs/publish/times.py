@@ -1,8 +1,8 @@
 """Timings: each stage's rates and speedups over its parent."""
 
 from blocks import LEGEND, NOT_RECORDED, block, numbers
-from markdown import bold, percent, rounded, short_size, table, times, titled
-from records import (Fields, by_problem, counts_bytes, geometric_mean, libraries, ms_of, part_of, pass_of,
+from markdown import bold, folded, percent, rounded, short_size, table, times, titled
+from records import (DRIFT, Fields, by_problem, counts_bytes, geometric_mean, libraries, ms_of, part_of, pass_of,
                      peer_names, ratio, right_ms)
 
 # What is compared in one table: the rates of a pass in a unit.
@@ -49,6 +49,11 @@ def rate_tables(sources, results):
         columns = ["stage", *(f">{problem.short_name}" for problem in problems)]
         found.append((f"{kind[2]} (speedup over the parent)", table(columns, rows)))
     return found
+
+
+def with_legend(shown):
+    """Says what bold means, where something is bold."""
+    return shown + LEGEND if "**" in shown else shown
 
 
 def facts(sources, results):
@@ -98,26 +103,33 @@ def times_block(sources, page, _):
         if not results.rows:
             return NOT_RECORDED
         head = "; ".join(filter(None, [sources.label(results), libraries(results)])) + ":\n"
-    return head + "".join(titled(*rates) for rates in rate_tables(sources, results)) + LEGEND
+    return head + with_legend("".join(titled(*rates) for rates in rate_tables(sources, results)))
 
 
 def stage_table(results, stage):
-    """One stage against its parent, a row for each problem; None if it was not timed."""
+    """One stage against its parent, a row for each problem; empty if it was not timed. In sight are the problems where its
+    change should show and those where it is slower."""
     def milliseconds(row):
         return "" if ms_of(row) is None else f"{ms_of(row):.3f}"
 
-    rows = []
+    own, others = [], []
     for problem in by_problem(results):
         row = problem.row(stage.number)
         if not row or problem.shape.d not in stage.head_dims:
             continue
+        is_loss = row.over_parent and round(row.over_parent.value, 2) < 1 - DRIFT
+        rows = own if row.shows_here or row.regime == stage.shows_in or is_loss else others
         speedup = row.over_parent and bold(times(row.over_parent.value), row.shows_here)
         rows.append([problem.short_name, milliseconds(problem.row(row.parent)), milliseconds(row) or row.why_not,
                      percent(row.timing.noise, 1) if row.timing else "",
                      f"{rate(row)} {row.unit}" if row.timing else "",
                      percent(row.ceiling_share), speedup])
-    columns = ["problem", ">parent's ms", ">its own ms", ">noise", ">rate", ">of ceiling", ">over parent"]
-    return rows and table(columns, rows)
+    multiplies = any(row.unit == "TFLOP/s" for row in results.rows if row.stage == stage.number)
+    ceiling = ">of a bf16 GEMM" if stage.eight_bits and multiplies else ">of ceiling"  # none was timed in 8 bits
+    columns = ["problem", ">parent's ms", ">its own ms", ">noise", ">rate", ceiling, ">over parent"]
+    if not own or not others:
+        return (own or others) and table(columns, own or others)
+    return table(columns, own) + folded("All other problems", table(columns, others))
 
 
 def draft_table(results, stage):
@@ -142,15 +154,13 @@ def draft_table(results, stage):
 def measured(sources, page, _):
     if not page.stage:
         return None
-    results = sources.recording_of(page.stage.number)
-    if not results or page.stage.folder not in results.kernels or sources.changed_since(results, [page.stage]):
-        results = sources.newest_with(page.stage) or results
+    results = sources.timing_of(page.stage)
     of_drafts = page.stage.shows_in == "draft"
     shown = results and (draft_table if of_drafts else stage_table)(results, page.stage)
     if not shown:
         return NOT_RECORDED
     source = sources.label(results, sources.with_parents([page.stage]))
-    return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{shown}{LEGEND}"
+    return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{with_legend(shown)}"
 
 
 def speedup_table(sources, results, base, others):

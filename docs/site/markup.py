@@ -77,7 +77,7 @@ def slug(heading, taken):
 
 def plain(inline):
     """The text of a heading or paragraph, without its marks."""
-    return "".join(token.content for token in inline.children)
+    return "".join(token.content for token in inline.children if token.type != "html_inline")
 
 
 class Markdown:

@@ -9,7 +9,7 @@ GLOSSARY = "docs/glossary.md"
 # Around a lesson's text, and of its own making; a lesson's tables have the same rows everywhere.
 FRAME = re.compile(r'<(nav) class="steps">.*?</nav>|<(dl) class="family">.*?</dl>', re.S)
 TABLE = re.compile(r'<div class="table[^>]*>.*?</table></div>', re.S)
-INLINE = re.compile(r"</?(?:a|b|code|em|i|span|strong|sub|sup|wbr)\b[^>]*>")
+INLINE = re.compile(r"</?(?:a|b|code|data|em|i|span|strong|sub|sup|wbr)\b[^>]*>")
 FORMULA = re.compile(r"\\\((.*?)\\\)|\\\[(.*?)\\\]", re.S)
 KINDS = ("lesson", "glossary", "notebook", "page", "other", "changelog")
 # What is found after the rest: what repeats other pages, and what few look for

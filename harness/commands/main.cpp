@@ -68,8 +68,10 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
                  {{"--json", "FILE: write the result as JSON to FILE"}, {"--markdown", "Print Markdown"}});
     add_scripted(
         lab, "tables", "Rewrite the generated tables and plots of the README files",
-        {{"--check", "Change nothing; fail if a file is out of date"},
+        {{"--check", "Change nothing; fail if a file is out of date, or a lesson must be read again"},
          {"--stale", "Instead, list the kernels that were changed since they were timed or profiled"},
+         {"--lesson", "STAGE: only the lesson of this stage"},
+         {"--reread", "With --lesson: note that its prose was read against the numbers as they are"},
          {"--json", "FILE: write the result as JSON to FILE"},
          {"--markdown", "Print Markdown"}})
         .group("For maintainers");
