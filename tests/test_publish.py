@@ -29,7 +29,7 @@ import spans  # noqa: E402
 import tables  # noqa: E402
 import times  # noqa: E402
 from blocks import NOT_RECORDED, Failure, Page  # noqa: E402
-from markdown import human_bytes, table  # noqa: E402
+from markdown import human_bytes, table, without_spans  # noqa: E402
 from records import Fields, label  # noqa: E402
 from sample_records import cells, derived, fields, peer_of, row_of, sample  # noqa: E402
 from sources import PROFILES, Sources  # noqa: E402
@@ -423,7 +423,7 @@ class QuantitiesTest(unittest.TestCase):
         shown = spans.filled(timed_here(), page, text)
         self.assertEqual(shown, 'It is <data value="over\nparent, causal 2k">2.00x</data> as fast, in JSON '
                                 '<data value=\\"ms, causal 2k\\">1.000 ms</data>.')
-        self.assertEqual(spans.without_tags(shown), "It is 2.00x as fast, in JSON 1.000 ms.")
+        self.assertEqual(without_spans(shown), "It is 2.00x as fast, in JSON 1.000 ms.")
         for words, why in (("loss over parent, causal 2k", "it is no loss"), ("over parent, train 2k", "no recording has"),
                            ("dance", "stages/05_causal_skip/README.md: 'dance' is not")):
             with self.assertRaisesRegex(Failure, why):
@@ -445,8 +445,8 @@ class PredictionsTest(unittest.TestCase):
     def test_what_was_measured(self):
         sources, stage = timed_here(), HERE.stage(5)
         for changes, shown in (({}, ("2.00x", "as predicted")), ({"gpu": "NVIDIA H100"}, ("2.00x (H200)", "as predicted")),
-                               ({"problem": "train 2k"}, ("not measured", "")), ({"parent": 3}, ("not measured", "")),
-                               ({"quantity": "clocks", "not_measured": "no counter has them"}, ("not measured: no counter has them", "")),
+                               ({"problem": "train 2k"}, ("", "")), ({"parent": 3}, ("", "")),
+                               ({"quantity": "clocks", "not_measured": "no counter has them"}, ("no counter has them", "")),
                                ({"quantity": "time of both", "recorded": "ms, causal 16k / ms, causal 2k"}, ("1.60x", "20% less"))):
             self.assertEqual(predictions.measured(sources, stage, self.row(**changes))[:2], shown, changes)
         self.assertEqual([predictions.predicted(self.row(value, quantity=quantity)) for value, quantity in

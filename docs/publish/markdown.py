@@ -1,5 +1,16 @@
 """Tables and numbers as Markdown shows them."""
 
+import re
+
+
+# A measured number in prose, which spans.py fills. In a notebook's JSON the quotes have backslashes.
+SPAN = re.compile(r'<data value=(\\?)"([^"\\]*)\\?">([^<]*)</data>')
+
+
+def without_spans(text):
+    """The same words where nothing is to be generated."""
+    return SPAN.sub(lambda span: span[3], text)
+
 
 def cell(text):
     """A bar would end the cell, and a line break the row."""

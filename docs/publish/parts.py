@@ -1,9 +1,8 @@
 """The ladder as a table, its parts, and the stages of one part."""
 
 from blocks import block
-from markdown import in_words, table, times
+from markdown import in_words, table, times, without_spans
 from records import ROOT, by_problem, label, ms_of, ratio, telling_problem
-from spans import without_tags
 
 LADDER = ROOT / "stages"
 
@@ -120,7 +119,7 @@ def parts(sources, page, _):
             continue
         start = sources.stages.get(own[0].parent, own[0])
         title, _, text = path.read_text(encoding="utf-8").partition("\n")
-        teaches = without_tags(text).strip("\n").split("\n\n")[0].replace("\n", " ").split(". ")[0]
+        teaches = without_spans(text).strip("\n").split("\n\n")[0].replace("\n", " ").split(". ")[0]
         rows.append([f"[{title[2:]}]({page.link(f'stages/{path.name}')})",
                      "" if start is own[0] else f"{start.number:02}", teaches, *reached(sources, problems, own, start)])
     return table(["part", "starts from", "what it teaches", "what it reaches", ">of FlashAttention-2's speed"], rows)

@@ -1,9 +1,12 @@
 """Sweeps: a row for each problem, stages against the libraries, and the means."""
 
 from blocks import NOT_RECORDED, Failure, block, numbers
-from markdown import table, times, titled
+from markdown import folded, table, times, titled
 from records import by_problem, geometric_mean, label, libraries, peer_names
 from times import KINDS, of_kind, rate, rate_and_speedup, rate_tables
+
+
+MOST_IN_SIGHT = 12  # problems in a lesson
 
 
 def problem_name(sources, problem):
@@ -117,9 +120,15 @@ def against_peers(sources, page, words, only_means):
     if not results.get("peers"):
         raise Failure(f"{file}.json has no peers")
     few = 4  # more stages than fit on a terminal
+
+    def part(title, shown, means):
+        problems = shown.count("\n") - 2
+        if means or not page.stage or problems <= MOST_IN_SIGHT:
+            return titled(title, shown)
+        return folded(f"{title} of all {problems} problems", shown)
+
     return f"{label(results)}; {libraries(results)}:\n" + "".join(
-        titled(title, shown) for title, shown, means in comparisons(sources, results, stage, few)
-        if means or not only_means)
+        part(*found) for found in comparisons(sources, results, stage, few) if found[-1] or not only_means)
 
 
 @block("peers")

@@ -85,14 +85,14 @@ def short_gpu(name):
 
 
 def measured(sources, stage, row):
-    """What was measured of it, the verdict, and the recordings that say so."""
+    """What was measured of it, the verdict, and the recordings that say so; no verdict, and why, where nothing was."""
     if row.get("not_measured"):
-        return f"not measured: {row['not_measured']}", "", []
+        return row["not_measured"], "", []
     words = asked_of(row)
     on_its_gpu = row["gpu"] and " / " not in words and f"{words}, on {row['gpu']}"
     found = on_its_gpu and find(sources, stage, on_its_gpu) or find(sources, stage, words)
     if not found:
-        return "not measured", "", []
+        return "", "", []
     gpus = [label for label in map(machine_label, found.recordings) if not label.startswith(row["gpu"])]
     other = f" ({short_gpu(gpus[0])})" if gpus else ""
     return f"{found}{other}", verdict(row, found.values), found.recordings
@@ -100,19 +100,22 @@ def measured(sources, stage, row):
 
 @block("prediction")
 def prediction_block(sources, page, _):
-    """What the lesson predicted, as it was first written."""
+    """What the lesson predicted, as it was first written, by day."""
     if not page.stage:
         return None
-    rows = of_stage(page.stage)
-    gpus, dates, arithmetic = {row["gpu"] for row in rows}, {row["date"] for row in rows}, any("from" in row for row in rows)
-    columns = ["problem", "quantity", ">predicted", "kind", *(["from"] if arithmetic else []),
-               *(["GPU"] if len(gpus) > 1 else []), *(["written"] if len(dates) > 1 else [])]
-    lines = [[row["problem"] or "any", quantity_of(page.stage, row), predicted(row), row["kind"],
-              *([row.get("from", "")] if arithmetic else []), *([short_gpu(row["gpu"])] if len(gpus) > 1 else []),
-              *([row["date"]] if len(dates) > 1 else [])] for row in rows]
-    for_gpu = f"For an {min(gpus)}" if len(gpus) == 1 and any(gpus) else "Predicted"
-    written = f", written {min(dates)}" if len(dates) == 1 else ""
-    return f"{for_gpu}{written}:\n\n{table(columns, lines)}"
+    written = {}
+    for row in of_stage(page.stage):
+        written.setdefault(row["date"], []).append(row)
+    return "\n".join(predicted_on(page.stage, date, rows) for date, rows in sorted(written.items()))
+
+
+def predicted_on(stage, date, rows):
+    gpus = list(dict.fromkeys(filter(None, (row["gpu"] for row in rows))))
+    has_from, several = any("from" in row for row in rows), len(gpus) > 1
+    columns = ["problem", "quantity", ">predicted", "kind", *(["from"] if has_from else []), *(["GPU"] if several else [])]
+    lines = [[row["problem"], quantity_of(stage, row), predicted(row), row["kind"],
+              *([row.get("from", "")] if has_from else []), *([short_gpu(row["gpu"])] if several else [])] for row in rows]
+    return f"Written {date}{f', for an {gpus[0]}' if len(gpus) == 1 else ''}:\n\n{table(columns, lines)}"
 
 
 @block("verdict")
@@ -120,10 +123,17 @@ def verdict_block(sources, page, _):
     """Predicted, measured, and how the two compare."""
     if not page.stage:
         return None
-    rows, made = [], []
+    rows, made, missing = [], [], {}
     for row in of_stage(page.stage):
         shown, judged, recordings = measured(sources, page.stage, row)
-        rows.append([row["problem"] or "any", quantity_of(page.stage, row), predicted(row), row["kind"], shown, judged])
         made += [machine_label(results) for results in recordings]
+        if judged:
+            rows.append([row["problem"], quantity_of(page.stage, row), predicted(row), row["kind"], shown, judged])
+        else:
+            what = ": ".join(filter(None, (row["problem"], quantity_of(page.stage, row))))
+            missing.setdefault(f" ({shown})" if shown else "", {})[what] = None
+    columns = ["problem", "quantity", ">predicted", "kind", ">measured", "verdict"]
+    shown = f"{table(columns, rows)}" if rows else ""
     head = f"Recorded on {'; '.join(dict.fromkeys(made))}:\n\n" if made else ""
-    return head + table(["problem", "quantity", ">predicted", "kind", ">measured", "verdict"], rows)
+    not_measured = "\n".join(f"Not measured{why}: {'; '.join(whats)}.\n" for why, whats in missing.items())
+    return head + shown + ("\n" if shown and not_measured else "") + not_measured

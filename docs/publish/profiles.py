@@ -100,13 +100,15 @@ def profile_block(sources, page, words):
     since = "; its kernel was changed since then" if sources.changed_since(profile, [stage]) else ""
     named = rows_in_sight(page, words, rows)
     own, others = ([row for row in rows if (row[0] in named) == wanted] for wanted in (True, False))
-    shown = table_of(columns, own) + (folded("All of the profile", table_of(columns, others)) if others else "")
-    return f"{profiled_label(profile)}; {long_name(own_row)}{since}:\n\n{shown}"
-
-
-def table_of(columns, rows):
-    what_waits_are = "\nA wait is a share of the cycles from one instruction of a warp to its next.\n"
-    return table(columns, rows) + (what_waits_are if any(row[0].startswith("waits") for row in rows) else "")
+    # In sight are the kernels that take a tenth of their stage's time.
+    large = [n for n, (row, kernel) in enumerate(shown, 1)
+             if kernel.metrics.get("duration_ns", 0) >= 0.1 * (total(row, "duration_ns") or 0)]
+    rest = rows if len(large) < len(shown) else others
+    own = [[row[0], *(row[n] for n in large)] for row in own]
+    shown = table([columns[0], *(columns[n] for n in large)], own)
+    shown += folded("All of the profile", table(columns, rest)) if rest else ""
+    return (f"{profiled_label(profile)}; {long_name(own_row)}{since}:\n\n{shown}\nA wait is a share of the cycles from one "
+            "instruction of a warp to its next.\n")
 
 
 def rows_in_sight(page, words, rows):

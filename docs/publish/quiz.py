@@ -21,6 +21,7 @@ sys.dont_write_bytecode = True
 
 from blocks import Failure  # noqa: E402
 from command import Options, run, write  # noqa: E402
+from markdown import without_spans  # noqa: E402
 from records import ROOT, part_of  # noqa: E402
 
 FOLDER = ROOT / "docs/course/quiz"
@@ -78,7 +79,7 @@ def read_answer(text, right, why, count):
 
 def read_part(path):
     """Fails on what is not in the form of a quiz."""
-    source = path.read_text(encoding="utf-8")
+    source = without_spans(path.read_text(encoding="utf-8"))
     head, *sections = re.split(r"^## ", source, flags=re.M)
     questions = []
     for section in sections:

@@ -21,12 +21,12 @@ sys.dont_write_bytecode = True
 import reading  # noqa: E402
 from blocks import BLOCKS, FILES, PICTURES, Failure, Page  # noqa: E402
 from command import Options, run, write  # noqa: E402
-from markdown import table  # noqa: E402
+from markdown import SPAN, table  # noqa: E402
 from parts import part_pages  # noqa: E402
 from pictures import PLOTS  # noqa: E402
 from records import ROOT  # noqa: E402
 from sources import Sources  # noqa: E402
-from spans import SPAN, filled  # noqa: E402
+from spans import filled  # noqa: E402
 
 for module in sorted(Path(__file__).parent.glob("*.py")):
     if module.name != Path(__file__).name:

@@ -51,6 +51,11 @@ def rate_tables(sources, results):
     return found
 
 
+def with_legend(shown):
+    """Says what bold means, where something is bold."""
+    return shown + LEGEND if "**" in shown else shown
+
+
 def facts(results):
     """What it ran on, and the ceilings there."""
     machine, ceilings = results.hardware, results.ceilings
@@ -96,7 +101,7 @@ def times_block(sources, page, _):
         if not results.rows:
             return NOT_RECORDED
         head = "; ".join(filter(None, [label(results), libraries(results)])) + ":\n"
-    return head + "".join(titled(*rates) for rates in rate_tables(sources, results)) + LEGEND
+    return head + with_legend("".join(titled(*rates) for rates in rate_tables(sources, results)))
 
 
 def stage_table(results, stage):
@@ -117,7 +122,9 @@ def stage_table(results, stage):
                      percent(row.timing.noise, 1) if row.timing else "",
                      f"{rate(row)} {row.unit}" if row.timing else "",
                      percent(row.ceiling_share), speedup])
-    columns = ["problem", ">parent's ms", ">its own ms", ">noise", ">rate", ">of ceiling", ">over parent"]
+    multiplies = any(row.unit == "TFLOP/s" for row in results.rows if row.stage == stage.number)
+    ceiling = ">of a bf16 GEMM" if stage.eight_bits and multiplies else ">of ceiling"  # none was timed in 8 bits
+    columns = ["problem", ">parent's ms", ">its own ms", ">noise", ">rate", ceiling, ">over parent"]
     if not own or not others:
         return (own or others) and table(columns, own or others)
     return table(columns, own) + folded("All other problems", table(columns, others))
@@ -151,8 +158,7 @@ def measured(sources, page, _):
     if not shown:
         return NOT_RECORDED
     source = label(results, sources.changed_since(results, [page.stage]))
-    legend = LEGEND if "**" in shown else ""
-    return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{shown}{legend}"
+    return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{with_legend(shown)}"
 
 
 def speedup_table(sources, results, base, others):

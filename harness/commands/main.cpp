@@ -63,12 +63,13 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
          {"--coverage", "[STAGES]: instead, find branches of a kernel that these cases never take"}});
     add_scripted(lab, "compare", "Compare two recordings of lab time --json: ./lab compare A.json B.json",
                  {{"--json", "FILE: write the result as JSON to FILE"}, {"--markdown", "Print Markdown"}});
-    add_scripted(lab, "tables", "Rewrite the generated tables and plots of the README files",
-                 {{"--check", "Change nothing; fail if a file is out of date, or a lesson must be read again"},
-                  {"--lesson", "STAGE: only the lesson of this stage"},
-                  {"--reread", "With --lesson: note that its prose was read against the numbers as they are"},
-                  {"--json", "FILE: write the result as JSON to FILE"},
-                  {"--markdown", "Print Markdown"}})
+    add_scripted(
+        lab, "tables", "Rewrite the generated tables and plots of the README files",
+        {{"--check", "Change nothing; fail if a file is out of date, or a lesson must be read again"},
+         {"--lesson", "STAGE: only the lesson of this stage"},
+         {"--reread", "With --lesson: note that its prose was read against the numbers as they are"},
+         {"--json", "FILE: write the result as JSON to FILE"},
+         {"--markdown", "Print Markdown"}})
         .group("For maintainers");
 }
 
