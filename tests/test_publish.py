@@ -164,7 +164,7 @@ class TimesTest(unittest.TestCase):
         self.assertEqual(cells(times.speedup_table(HERE, results, 3, [3, 4])),
                          [{"problem": "train 2k", "03 over 03": "1.00x", "04 over 03": "2.00x",
                            "04 over FlashAttention-2": "1.50x", "04 over cuDNN": ""}])
-        self.assertEqual(cells(times.speedup_table(HERE, results, 17, [4]))[0]["04 over 17"], "")  # 17 was not timed
+        self.assertEqual(cells(times.speedup_table(HERE, results, 17, [4])), [])  # 17 was not timed
 
     def test_stages_stand_over_another_one_once_the_last_was_timed(self):
         rows = [row_of("train", stage, ms, folder=HERE.stage(stage).folder) for stage, ms in ((0, 6.0), (3, 2.0), (4, 1.0))]

@@ -173,8 +173,10 @@ def speedup_table(sources, results, base, others):
         first = problem.row(base)
         if first and problem.shape.d not in sources.stage(base).head_dims:
             continue
-        rows.append([problem.short_name, *(times(ratio(ms_of(first), ms_of(problem.row(stage)))) for stage in others),
-                     *(times(problem.over_peer(problem.row(others[-1]), peer)) for peer in peers)])
+        speeds = [ratio(ms_of(first), ms_of(problem.row(stage))) for stage in others]
+        if any(speeds):
+            rows.append([problem.short_name, *map(times, speeds),
+                         *(times(problem.over_peer(problem.row(others[-1]), peer)) for peer in peers)])
     return table(columns, rows)
 
 
