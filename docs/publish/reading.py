@@ -5,8 +5,8 @@ import json
 import re
 
 from command import write
+from markdown import SPAN
 from records import DRIFT, ROOT
-from spans import SPAN
 
 BLOCK = re.compile(r"<!-- generated: (\S+?)(?: [^>]*)? -->\n(.*?)<!-- end -->", re.S)
 FOLD = re.compile(r"<details>(?:(?!<details>).)*?</details>", re.S)

@@ -1,18 +1,9 @@
 """Measured numbers in prose: `<data value="over 04, causal 2k">1.97x</data>`. `lab tables` writes what the recordings say
 into each. An HTML element, since a comment at the start of a line would end the paragraph."""
 
-import re
-
 from blocks import Failure
+from markdown import SPAN
 from quantities import find
-
-# In a notebook's JSON the quotes have backslashes.
-SPAN = re.compile(r'<data value=(\\?)"([^"\\]*)\\?">([^<]*)</data>')
-
-
-def without_tags(text):
-    """The same words where nothing is to be generated."""
-    return SPAN.sub(lambda span: span[3], text)
 
 
 def filled(sources, page, text):

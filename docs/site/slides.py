@@ -28,14 +28,30 @@ PAGE = """<!DOCTYPE html>
 """
 
 
-# The second half of a table, folded: its rows follow those in sight if fold and head go.
-FOLD = re.compile(r"\n<details><summary>[^<]*</summary>\n\n\|[^\n]*\n\|[-:|]*\n|\n</details>\n")
+# The rest of a table, folded
+FOLD = re.compile(r"\n<details><summary>[^<]*</summary>\n\n(\|[^\n]*\n\|[-:|]*\n)(.*?)\n</details>\n", re.S)
+
+
+def in_sight(block):
+    return FOLD.sub("", block)
+
+
+def unfolded(block):
+    """With the rows of the fold below those in sight; of a fold with other columns, with its table alone."""
+    fold = FOLD.search(block)
+    if fold and block.count(fold[1]) == 1:
+        return re.sub(r"(?m)^\|.*\n", "", block[:fold.start()]) + fold[1] + fold[2] + block[fold.end():]
+    return FOLD.sub(lambda fold: fold[2], block)
 
 
 def rows_of(block, wanted):
     """A block's table with those rows only whose first cell is wanted, folded or not, and the wanted ones that it does
     not have."""
-    block = FOLD.sub("", block)
+    shown, missing = picked(in_sight(block), wanted)
+    return picked(unfolded(block), wanted) if missing else (shown, missing)
+
+
+def picked(block, wanted):
     lines, missing = [], set(wanted)
     head = True
     for line in block.split("\n"):
@@ -72,7 +88,9 @@ class Slides:
             self.pages.problems.append(f"{deck}: {path} has no generated block '{name}'")
             return ""
         text = found[1]
-        if rows:
+        if not rows:
+            text = in_sight(text)  # a slide's only fold are its notes
+        else:
             text, missing = rows_of(text, [" ".join(row.split()) for row in rows.split(",")])
             self.pages.problems += [f"{deck}: '{name}' of {path} has no row '{row}'" for row in missing]
         markdown, tokens = self.parsed(path, text)
