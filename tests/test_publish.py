@@ -485,7 +485,7 @@ class QuantitiesTest(unittest.TestCase):
     def test_what_words_mean(self):
         sources, stage = timed_here(), HERE.stage(5)
         for words, shown in (("over parent, causal 2k", "2.00x"), ("over 04, causal", "1.25x to 2.00x"),
-                             ("most over 04, causal, 1 digit", "2.0x"), ("gain over parent, causal 16k", "25%"),
+                             ("most over 04, causal, 1 digit", "2.0x"), ("mean over 04, causal", "1.58x"), ("gain over parent, causal 16k", "25%"),
                              ("loss over cuDNN, causal 2k", "50%"), ("longer than cuDNN, causal 2k", "100%"),
                              ("ms of 04, causal 2k", "2.000 ms"), ("us, causal 2k", "1000 us"), ("ms of cuDNN, causal 2k", "0.500 ms"),
                              ("ms, causal", "1.000 to 1.600 ms"), ("ms, causal 16k / ms, causal 2k", "1.60x"),
@@ -494,7 +494,7 @@ class QuantitiesTest(unittest.TestCase):
             self.assertEqual(str(quantities.find(sources, stage, words)), shown, words)
         for words in ("over 04, train 2k", "over 03, causal 2k", "over cuDNN, causal 16k", "ms, causal 2k, on NVIDIA H100"):
             self.assertIsNone(quantities.find(sources, stage, words), words)
-        for words, why in (("speed, causal 2k", "is not QUANTITY"), ("over, causal 2k", "is not QUANTITY"),
+        for words, why in (("speed, causal 2k", "is not QUANTITY"), ("mean ms, causal", "only ratios"), ("over, causal 2k", "is not QUANTITY"),
                            ("ms, causal / ms, causal 2k", "no ratio of two numbers"), ("counter tulips", "no counter 'tulips'")):
             with self.assertRaisesRegex(Failure, why):
                 quantities.find(sources, stage, words)

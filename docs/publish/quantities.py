@@ -2,6 +2,7 @@
 is on that problem. Spans in prose and the rows of predictions are made of these."""
 
 import re
+from statistics import geometric_mean
 from typing import NamedTuple
 
 import lost
@@ -15,7 +16,7 @@ from sources import SHOWN_GPU
 WORDS = """QUANTITY, PROBLEM, where QUANTITY is: over STAGE, over PEER or over parent (how many times as fast); gain over,
 loss over or longer than one of these (percent); ms, us, TFLOP/s, GB/s or share of ceiling; a row of the profile; counter
 NAME; error (of the block lost; "error, normal 8192"). "of STAGE" or "of PEER" after it says of which, if not of the page's stage; "most" or "least" before it picks one of
-several problems. PROBLEM is as tables call it, a regime, or some words of a problem of a sweep. Then ", in RECORDING",
+several problems, "mean" takes the geometric mean of their ratios. PROBLEM is as tables call it, a regime, or some words of a problem of a sweep. Then ", in RECORDING",
 ", on GPU" and ", 1 digit" may follow. A / B is the ratio of two"""
 
 
@@ -61,12 +62,14 @@ def read(words):
             digits = int(found[1])
         else:
             problem = word if problem is None else f"{problem}, {word}"
-    pick, quantity = re.fullmatch(r"(most |least )?(.*)", quantity).groups()
+    pick, quantity = re.fullmatch(r"(most |least |mean )?(.*)", quantity).groups()
     found = re.fullmatch(rf"({KINDS})(?: (?!of )(\S.*?))?(?: of (.+))?", quantity)
     kind, base, of = found.groups() if found else (None, *re.fullmatch(r"(.+?)(?: of (.+))?", quantity).groups())
     if found and bool(base) != kind.endswith(("over", "than")):
         raise Failure(f"'{words}' is not {WORDS}")
-    return Asked({"most ": max, "least ": min}.get(pick), kind, base, of, problem or "", recording, gpu, digits)
+    if pick == "mean " and kind != "over":
+        raise Failure(f"'{words}': only ratios have a mean here")
+    return Asked({"most ": max, "least ": min, "mean ": geometric_mean}.get(pick), kind, base, of, problem or "", recording, gpu, digits)
 
 
 def means(problem, words):
