@@ -24,8 +24,8 @@ class KeptVerdict {
     /// the back-end, the order of threads.
     KeptVerdict(const Stage& stage, const std::string& what, const std::vector<std::string>& more = {});
 
-    /// Whether it has passed with these sources. Then a line of kernels/kept.txt in the build folder says so,
-    /// for whoever counts.
+    /// Whether it has passed with these sources. Then a line of kernels/kept.txt in the build folder says so:
+    /// the suite counts them.
     bool holds() const;
     void keep() const;
     const std::filesystem::path& file() const { return file_; }
