@@ -538,6 +538,10 @@ class PredictionsTest(unittest.TestCase):
                            (0.75, "counter mma over parent"), ("unchanged", "error"))],
                          ["1.80x", "1.05x to 1.40x", "at most 1.5 ms", "at least 7 TFLOP/s", "x0.75", "unchanged"])
 
+    def test_many_that_were_not_measured_are_counted(self):
+        self.assertEqual([predictions.named(list("abcdefgh"[:n])) for n in (2, 6, 7)],
+                         ["a; b", "a; b; c; d; e; f", "7 of the predictions above"])
+
 
 class ReadingTest(unittest.TestCase):
     BLOCK = ("<!-- generated: verdict -->\n\n| problem | measured | verdict |\n|---|---:|---|\n| causal 2k | {} | {} |\n<!-- end -->\n"
@@ -575,6 +579,22 @@ class PartsTest(unittest.TestCase):
             sources.recorded = derived(timed)
             gained = [row["over its parent"] for row in cells(parts.ladder(sources, Page("stages/README.md"), []))]
             self.assertEqual(gained[5:7], [shown, "(decode)"])
+
+    def test_a_stage_that_was_changed_has_the_speedup_of_its_lesson(self):
+        def recorded(fast, day, **kernels):
+            rows = [row_of("causal", stage, ms, causal=True, Nk=2048, shows_here=True, folder=HERE.stage(stage).folder)
+                    for stage, ms in ((4, 2.0), (5, fast))]
+            prints = {HERE.stage(n).folder: HERE.fingerprint(HERE.stage(n).folder) for n in (4, 5)}
+            return derived(rows, date=f"2026-11-{day}T00:00:00Z", kernels=fields(prints | kernels))
+
+        changed = {HERE.stage(5).folder: "another"}
+        for old, cell, says in ((recorded(1.0, 1), "2.00x (causal)", False),
+                                (recorded(1.0, 1, **changed), "2.50x (causal)", True)):
+            sources = copy.copy(HERE)
+            sources.recorded, sources.timings = old, [old, recorded(0.8, 2)]
+            shown = parts.algorithm(sources, Page("README.md"), [])
+            self.assertEqual(cells(shown)[5]["over its parent"], cell)
+            self.assertEqual(" 05 on " in shown.split("|")[0], says)
 
 
 if __name__ == "__main__":

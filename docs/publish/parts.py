@@ -28,26 +28,42 @@ def ladder(sources, page, _):
     rows, recorded = [], {}
     for number in part_pages():
         own = sources.of_part(number)
-        results = sources.recording_of(number) if own else None
+        gained, made_in = speedups(sources, sources.recording_of(number), own) if own else ({}, [])
         for stage in own:
-            gained = speedups_where_it_shows(results, stage) if results else ""
             rows.append([stage.folder, sources.stages[stage.parent].folder if stage.parent >= 0 else "",
-                         sources.changed_lines(stage), gained or f"({stage.shows_in})"])
-        if results:
-            made = sources.label(results, sources.with_parents(own)).replace("Recorded", "recorded")
-            recorded.setdefault(made, []).append(f"{own[0].number:02} to {own[-1].number:02}")
+                         sources.changed_lines(stage), gained[stage.number] or f"({stage.shows_in})"])
+        for n, (made, stages) in enumerate(made_in):
+            which = f"{own[0].number:02} to {own[-1].number:02}" if n == 0 else numbers_of(stages)
+            recorded.setdefault(made.replace("Recorded", "recorded"), []).append(which)
     shown = table(["stage", "parent", ">lines added or changed", ">over its parent"], rows)
     return "".join(f"- {', '.join(ranges)}: {made}\n" for made, ranges in recorded.items()) + f"\n{shown}"
 
 
+def speedups(sources, results, stages):
+    """By number what each stage of a part gained, which its lesson says too: in the part's recording or, if its kernel
+    was changed since then, in a newer one. And pairs of a recording in words and its stages, the part's first."""
+    gained, made_in = {}, {}
+    for stage in stages:
+        found = sources.timing_of(stage) if results and sources.changed_since(results, [stage]) else results
+        gained[stage.number] = speedups_where_it_shows(found, stage) if found else ""
+        if found:
+            made_in.setdefault(id(found), (found, []))[1].append(stage)
+    own_first = sorted(made_in.values(), key=lambda pair: pair[0] is not results)
+    return gained, [(sources.label(found, sources.with_parents(own)), own) for found, own in own_first]
+
+
+def numbers_of(stages):
+    return ", ".join(f"{stage.number:02}" for stage in stages)
+
+
 def speedups_where_it_shows(results, stage):
-    """ "1.05x to 1.17x (causal)", or one number where the regime has one problem; "" if it was not timed there"""
+    """ "1.05x to 1.17x (causal)", or one number where all are equal; "" if it was not timed there"""
     found = [row.over_parent.value for row in results.rows
              if row.folder == stage.folder and row.shows_here and row.over_parent]
     if not found:
         return ""
-    least = f"{times(min(found))} to " if len(found) > 1 else ""
-    return f"{least}{times(max(found))} ({stage.shows_in})"
+    ends = dict.fromkeys((times(min(found)), times(max(found))))
+    return f"{' to '.join(ends)} ({stage.shows_in})"
 
 
 @block("part")
@@ -63,14 +79,13 @@ def algorithm(sources, page, _):
 
 
 def part_block(sources, page, number):
-    results = sources.recording_of(number)
+    own = sources.of_part(number)
+    gained, made_in = speedups(sources, sources.recording_of(number), own)
     rows = [[f"[{title_of(stage)}]({page.link(f'stages/{stage.folder}/README.md')})", stage.change,
-             sources.changed_lines(stage), speedups_where_it_shows(results, stage) if results else ""]
-            for stage in sources.of_part(number)]
+             sources.changed_lines(stage), gained[stage.number]] for stage in own]
     shown = table(["stage", "the one change", ">lines", ">over its parent"], rows)
-    if not results:
-        return shown
-    return f"{sources.label(results, sources.with_parents(sources.of_part(number)))}:\n\n{shown}"
+    made = [words if n == 0 else words.replace("Recorded", numbers_of(stages)) for n, (words, stages) in enumerate(made_in)]
+    return f"{'; '.join(made)}:\n\n{shown}" if made else shown
 
 
 def last_timed(sources, own, regime, problem):

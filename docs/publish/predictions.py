@@ -118,6 +118,10 @@ def predicted_on(stage, date, rows):
     return f"Written {date}{f', for an {gpus[0]}' if len(gpus) == 1 else ''}:\n\n{table(columns, lines)}"
 
 
+def named(whats, most=6):
+    return "; ".join(whats) if len(whats) <= most else f"{len(whats)} of the predictions above"
+
+
 @block("verdict")
 def verdict_block(sources, page, _):
     """Predicted, measured, and how the two compare."""
@@ -136,5 +140,5 @@ def verdict_block(sources, page, _):
     columns = ["problem", "quantity", ">predicted", "kind", ">measured", "verdict"]
     shown = f"{table(columns, rows)}" if rows else ""
     head = f"Recorded on {'; '.join(dict.fromkeys(made))}:\n\n" if made else ""
-    not_measured = "\n".join(f"Not measured{why}: {'; '.join(whats)}.\n" for why, whats in missing.items())
+    not_measured = "\n".join(f"Not measured{why}: {named(whats)}.\n" for why, whats in missing.items())
     return head + shown + ("\n" if shown and not_measured else "") + not_measured
