@@ -161,9 +161,8 @@ def measured(sources, page, _):
     return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{with_legend(shown)}"
 
 
-def speedup_table(sources, results, base, others):
+def speedup_table(sources, results, base, others, peers=()):
     """How many times as fast as stage `base` the others are, and the last of them as the peers."""
-    peers = peer_names(results)
     columns = ["problem", *(f">{stage:02} over {base:02}" for stage in others),
                *(f">{others[-1]:02} over {peer}" for peer in peers)]
     rows = []
@@ -171,8 +170,10 @@ def speedup_table(sources, results, base, others):
         first = problem.row(base)
         if first and problem.shape.d not in sources.stage(base).head_dims:
             continue
-        rows.append([problem.short_name, *(times(ratio(ms_of(first), ms_of(problem.row(stage)))) for stage in others),
-                     *(times(problem.over_peer(problem.row(others[-1]), peer)) for peer in peers)])
+        cells = [*(times(ratio(ms_of(first), ms_of(problem.row(stage)))) for stage in others),
+                 *(times(problem.over_peer(problem.row(others[-1]), peer)) for peer in peers)]
+        if any(cells):
+            rows.append([problem.short_name, *cells])
     return table(columns, rows)
 
 
@@ -185,7 +186,7 @@ def headline(sources, *_):
     last = max(stage.number for stage in sources.stages.values() if not stage.backward and not stage.ablation
                and not sources.decodes(stage.shows_in) and sources.is_plain(stage.shows_in)
                and 128 in stage.head_dims and stage.folder in results.kernels)
-    return f"{label(results)}; {libraries(results)}:\n\n{speedup_table(sources, results, 1, [5, last])}"
+    return f"{label(results)}; {libraries(results)}:\n\n{speedup_table(sources, results, 1, [5, last], peer_names(results))}"
 
 
 @block("over")
@@ -227,7 +228,7 @@ def leave_one_out_table(sources, results, last, changes):
 @block("leave_one_out")
 def leave_one_out(sources, *_):
     """What each change of 05 gained where it came, and what 05 gains by it when it has all the others."""
-    results = sources.ablations
+    results = sources.recording_of(90)
     if not results:
         return NOT_RECORDED
     shown = leave_one_out_table(sources, results, 5, [(2, 90), (3, 92), (4, 91), (5, 4)])
