@@ -76,10 +76,14 @@ class Checker {
             }
             return std::move(result_);
         }
-        verify_cases(criterion("correct"), seeded_problems(exercise_, options_.seed));
-        verify_cases(criterion("edges"), edge_problems(exercise_, options_.thorough));
-        look_for_races();
-        hold_to_claims();
+        const auto seeded = seeded_problems(exercise_, options_.seed),
+                   edges = edge_problems(exercise_, options_.thorough),
+                   raced = race_problems(exercise_, options_.seed), claimed = counted_problems(exercise_);
+        steps_ += static_cast<int>(seeded.size() + edges.size() + raced.size() + claimed.size());
+        verify_cases(criterion("correct"), seeded);
+        verify_cases(criterion("edges"), edges);
+        look_for_races(raced);
+        hold_to_claims(claimed);
         return std::move(result_);
     }
 
@@ -88,6 +92,9 @@ class Checker {
         return *std::find_if(result_.criteria.begin(), result_.criteria.end(),
                              [&](const Criterion& c) { return c.key == key; });
     }
+
+    /// Says what comes next.
+    void step(const std::string& what) { on_step_(what, done_++, steps_); }
 
     /// Why to stop here, if so: the time is over, or the kernel hung too often, and may each time. `so_far`
     /// is how often it did.
@@ -143,15 +150,17 @@ class Checker {
     }
 
     /// What a kernel does where it is checked, and may not: uncounted traffic, or anything else than
-    /// in the plain run. Empty if nothing.
-    std::string difference(const Case& one, const Ran& plain, const Ran& checked) const {
+    /// in the plain run; wrong results, where two runs may differ. Empty if nothing.
+    std::string difference(Reference& reference, const Ran& plain, const Ran& checked) const {
+        const Case& one = reference.problem;
         if (const auto bypassed = checked.work.counters.bypassed_bytes; bypassed != 0)
             return fmt::format("{} bytes of global memory are read or written without load() or store()",
                                bypassed);
         const std::string report =
             stage_.repeats_exactly
                 ? report_difference(one, plain.outputs, checked.outputs, "the run under the race checker")
-                : "";
+                : judge(one, reference.expected(stage_.products), checked.outputs, stage_.rounds_large_scores)
+                      .report;
         if (!report.empty()) return report;
         for (const auto& field : simt::counter_fields) {
             const auto expected = plain.work.counters.*field.value, got = checked.work.counters.*field.value;
@@ -192,7 +201,7 @@ class Checker {
             builds.reports.push_back(fmt::format("{}\n", fmt::join(foreign, "\n")));
             return;
         }
-        on_step_("build", 0, 1);
+        step("build");
         const std::vector<Compilation> both{{kernel_, name(Backend::cpu), products_},
                                             {kernel_, name(Backend::checked), products_}};
         for (const std::string& errors : compile(both, compiling())) {
@@ -213,7 +222,11 @@ class Checker {
             stage_ = plain_->stage();
             stage_.source = kernel_.string();
             stage_.rounds_large_scores = exercise_.rounds_large_scores;
+            // The problems are the exercise's, and so is how they are laid out, whatever a kernel declares.
             stage_.products = exercise_.products;
+            stage_.takes = exercise_.takes;
+            stage_.chunks = exercise_.chunks;
+            stage_.divides_rows = exercise_.divides_rows;
             checked_->stage();
         } catch (const CheckFailed& error) {
             builds.reports.emplace_back(error.what());
@@ -254,7 +267,7 @@ class Checker {
     void verify_cases(Criterion& c, const std::vector<Case>& cases) {
         const int hangs = plain_->hangs();
         for (const Case& one : cases) {
-            on_step_(fmt::format("verify {}", one.description()), c.total, static_cast<int>(cases.size()));
+            step("verify " + one.description());
             if (stops(c, plain_->hangs() - hangs)) {
                 c.total += 1;
                 continue;
@@ -280,16 +293,15 @@ class Checker {
         if (!report.empty()) c.reports.push_back(fmt::format("{}\n{}\n", one.description(), report));
     }
 
-    /// Runs under the race checker, forward, reversed, shuffled and delayed. Whether results are right is not
-    /// asked here, only whether they and the work are the same, and the same as without it.
-    void look_for_races() {
+    /// Runs under the race checker, forward, reversed, shuffled and delayed. The results and the work must be
+    /// the same, and the same as without it; whether the results are right is asked only where two runs may
+    /// differ.
+    void look_for_races(const std::vector<Case>& cases) {
         Criterion& c = criterion("races");
-        const std::vector<Case> cases = race_problems(exercise_, options_.seed);
         const int hangs = checked_->hangs() + plain_->hangs();
         for (const Case& one : cases) {
-            on_step_(fmt::format("races on {}", one.description()), c.total / 4,
-                     static_cast<int>(cases.size()));
-            const Inputs inputs = make_inputs(one);
+            step("races on " + one.description());
+            Reference reference(one);
             std::optional<Ran> plain;
             for (const auto& [order, name] : {std::pair{simt::Order::forward, "forward"},
                                               {simt::Order::reversed, "reversed"},
@@ -303,8 +315,9 @@ class Checker {
                 std::string report = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_;
                 try {
                     if (report.empty()) {
+                        const Inputs& inputs = reference.inputs();
                         if (!plain) plain = run_on(*plain_, one, inputs);
-                        report = difference(one, *plain, run_on(*checked_, one, inputs));
+                        report = difference(reference, *plain, run_on(*checked_, one, inputs));
                     }
                 } catch (const CheckFailed& error) {
                     report = error.what();
@@ -318,16 +331,14 @@ class Checker {
         }
     }
 
-    void hold_to_claims() {
+    void hold_to_claims(const std::vector<Case>& cases) {
         Criterion &moved = criterion("moved"), &unmoved = criterion("unmoved");
         const auto local = open_device(Backend::cpu);
         const Stage& parent = parent_of(exercise_);
-        const std::vector<Case> cases = claim_cases(exercise_.folder());
-        int done = 0;
         constexpr int most_hangs = 3;  // each costs the claims on its problem
         const int hangs = plain_->hangs() + checked_->hangs();
         for (const Case& one : cases) {
-            on_step_(fmt::format("count {}", one.description()), done++, static_cast<int>(cases.size()));
+            step("count " + one.description());
             Reference reference(one);
             const Work before = count_work(*local, parent, one, reference.inputs());
             const simt::KeptOptions kept;
@@ -339,7 +350,7 @@ class Checker {
                     if (!options_.untrusted) take_turns(*plain_, stage_, one);  // the sandbox has no threads
                     const Ran plain = run_on(*plain_, one, reference.inputs());
                     after = plain.work;
-                    wrong = difference(one, plain, run_on(*checked_, one, reference.inputs()));
+                    wrong = difference(reference, plain, run_on(*checked_, one, reference.inputs()));
                     if (wrong.empty())
                         wrong = judge(one, reference.expected(stage_.products), plain.outputs,
                                       stage_.rounds_large_scores)
@@ -378,7 +389,8 @@ class Checker {
             Criterion& c = criterion(moves ? "moved" : "unmoved");
             c.total += 1;
             if (moves && moving_.insert(claim.counter).second && before.why_not.empty()) {
-                MovedCounter moved{claim.counter, one.description(), of_parent[k].got, {}};
+                const Claim& known = broken.empty() ? claim : of_parent[k];
+                MovedCounter moved{claim.counter, one.description(), of_parent[k].got, known.expected, {}};
                 if (broken.empty()) moved.counted = claim.got;
                 result_.moved.push_back(std::move(moved));
             }
@@ -394,6 +406,14 @@ class Checker {
             } else if (!before.why_not.empty()) {
                 text = fmt::format("{}: {} counted, must be {}\n    on {}", in_words(claim.counter),
                                    claim.got, claim.expected, one.description());
+            } else if (moves && options_.predicted &&
+                       !options_.predicted->contains(in_words(claim.counter))) {
+                text = fmt::format(
+                    "{}: {} counted{}; what it must become is told once you have predicted it\n    on {}",
+                    in_words(claim.counter), claim.got,
+                    claim.got == of_parent[k].got ? ", as of the parent"
+                                                  : fmt::format(" (the parent has {})", of_parent[k].got),
+                    one.description());
             } else if (moves) {
                 text = fmt::format("{}: {} counted, must become {} (the parent has {})\n    on {}",
                                    in_words(claim.counter), claim.got, claim.expected, of_parent[k].got,
@@ -431,6 +451,7 @@ class Checker {
     const fs::path &kernel_, &products_;
     const CheckOptions& options_;
     const OnStep& on_step_;
+    int done_ = 0, steps_ = 1;  ///< the build is one
     Clock::time_point begin_ = Clock::now(), deadline_;
     double processors_before_;
     CheckResult result_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,12 +32,15 @@ struct CheckOptions {
     bool thorough = false;    ///< more edge cases
     double run_limit_s = 10;  ///< of processors, of one run; one that takes longer ends its criterion
     double limit_s = 600;     ///< of processors, of all; what is then not done counts as failed
+    /// Counters, in words, that were predicted: reports tell no value that another one must become. All are
+    /// told if it is not set.
+    std::optional<std::set<std::string>> predicted = {};
 };
 
 /// A counter that the change moves, on the first problem where it does.
 struct MovedCounter {
     std::string counter, problem;
-    std::uint64_t of_parent = 0;
+    std::uint64_t of_parent = 0, expected = 0;
     std::optional<std::uint64_t> counted;  ///< nothing where the kernel fails
 };
 

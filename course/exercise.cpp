@@ -8,10 +8,13 @@
 #include <set>
 #include <sstream>
 
+#include "course/effort.h"
 #include "course/mutants.h"
+#include "course/problems.h"
 #include "harness/base/file.h"
 #include "harness/base/json.h"
 #include "harness/base/table.h"
+#include "harness/base/terminal.h"
 #include "harness/count/counting.h"
 #include "harness/ladder/ladder.h"
 #include "harness/report/diff.h"
@@ -30,45 +33,44 @@ void add_problem(Exercise& e, Case c) {
     if (!known && has_dim) e.problems.push_back(std::move(c));
 }
 
-/// Fills in what a stage that is in this build says of itself, or else what the hand-out's stage.json says.
+/// The declaration in a hand-out's stage.json.
+Stage declaration_in(const nlohmann::json& json) {
+    Stage stage;
+    json.at("number").get_to(stage.number);
+    json.at("name").get_to(stage.name);
+    json.at("parent").get_to(stage.parent);
+    json.at("change").get_to(stage.change);
+    json.at("shows_in").get_to(stage.shows_in);
+    json.at("diff_budget").get_to(stage.diff_budget);
+    stage.pass = json.at("pass") == name(Pass::backward) ? Pass::backward : Pass::forward;
+    json.at("repeats_exactly").get_to(stage.repeats_exactly);
+    json.at("head_dims").get_to(stage.head_dims);
+    for (const auto& tiling : json.at("tilings"))
+        stage.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
+    json.at("rounds_large_scores").get_to(stage.rounds_large_scores);
+    stage.products = static_cast<Products>(json.at("products"));
+    for (const FeatureForm& form : feature_forms()) {
+        for (const auto& word : json.at("takes"))
+            if (word == form.word) stage.takes.push_back(form.feature);
+    }
+    json.at("chunks").get_to(stage.chunks);
+    json.at("divides_rows").get_to(stage.divides_rows);
+    return stage;
+}
+
+/// What a stage that is in this build says of itself, or else what the hand-out's stage.json says.
 Exercise describe(const fs::path& folder) {
     Exercise e;
-    const std::string name = folder.filename().string();
-    e.number = std::stoi(name);
     e.solved_here = fs::exists(folder / "README.md");
     // In a hand-out a student may have put a kernel of their own here: what it says of itself is not the
     // exercise.
-    const Stage* stage = find_stage(e.number);
+    const Stage* stage = find_stage(std::stoi(folder.filename().string()));
     if (stage != nullptr && e.solved_here) {
-        e.name = stage->name;
-        e.parent = stage->parent;
-        e.change = stage->change;
-        e.shows_in = stage->shows_in;
-        e.diff_budget = stage->diff_budget;
-        e.pass = stage->pass;
-        e.repeats_exactly = stage->repeats_exactly;
-        e.head_dims = stage->head_dims;
-        e.tilings = stage->tilings;
+        static_cast<Stage&>(e) = *stage;
         for (const fs::path& file : mutant_files(folder)) add_problem(e, read_mutant(file).problem);
-        e.rounds_large_scores = stage->rounds_large_scores;
-        e.products = stage->products;
         return e;
     }
-    const auto json = read_json(folder / "stage.json");
-    json.at("name").get_to(e.name);
-    json.at("parent").get_to(e.parent);
-    json.at("change").get_to(e.change);
-    json.at("shows_in").get_to(e.shows_in);
-    json.at("diff_budget").get_to(e.diff_budget);
-    if (json.value("pass", "") == ladder::name(Pass::backward)) e.pass = Pass::backward;
-    e.repeats_exactly = json.value("repeats_exactly", true);
-    json.at("head_dims").get_to(e.head_dims);
-    for (const auto& tiling : json.at("tilings"))
-        e.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
-    for (const auto& problem : json.at("problems")) add_problem(e, parse_case(problem));
-    e.rounds_large_scores = json.at("rounds_large_scores");
-    e.products = static_cast<Products>(json.value("products", 0));
-    return e;
+    return exercise_in(read_file(folder / "stage.json"));
 }
 
 /// The folders of stages that have an exercise, in order.
@@ -79,6 +81,22 @@ std::vector<fs::path> exercise_folders() {
     }
     std::sort(folders.begin(), folders.end());
     return folders;
+}
+
+Exercise read_exercise(const fs::path& folder) {
+    Exercise e = describe(folder);
+    const std::string text = read_file(folder / "exercise.md");
+    e.task = section(text, "The task");
+    e.complaint = section(text, "The complaint");
+    if (e.complaint.empty()) {
+        const std::string lesson = section(read_file(folder / "README.md"), "The complaint");
+        e.complaint = lesson.substr(0, lesson.find("\n\nTry it first: "));  // its reader does
+        // A measured number is in an element that says where it is from.
+        e.complaint = std::regex_replace(e.complaint, std::regex("</?data[^>]*>"), "");
+    }
+    for (int n = 1; !section(text, fmt::format("Hint {}", n)).empty(); ++n)
+        e.hints.push_back(section(text, fmt::format("Hint {}", n)));
+    return e;
 }
 
 /// The counters that move with what the parent has, a table for each problem; `more` columns stay empty.
@@ -103,8 +121,9 @@ std::string tables_of(const std::vector<MustMove>& moves, const Stage& parent,
     return text;
 }
 
-std::string task_text(const Exercise& e, const std::vector<MustMove>& moves) {
+std::string task_text(const Exercise& e, const std::vector<MustMove>& moves, const fs::path& path) {
     const Stage& parent = parent_of(e);
+    const std::string check = lab_command({"check", path.string()});
     std::string text = fmt::format(
         "# Stage {:02}: {}\n\nYou have the kernel of {} in kernel.cu, as it is. Make one change to it.\n\n"
         "**The change:** {}.\n\n"
@@ -112,11 +131,11 @@ std::string task_text(const Exercise& e, const std::vector<MustMove>& moves) {
         e.number, in_words(e.name), parent.folder(), e.change, e.complaint, e.task);
     if (!moves.empty())
         text += fmt::format(
-            "These counters take another value. Predict each before you change anything:\n`lab check` shows "
-            "your numbers next to what it counts.\n\n{}",
-            tables_of(moves, parent, {}));
+            "These counters take another value. Predict each before you change anything:\n`{}` shows your "
+            "numbers next to what it counts, and tells no value that\nyou have not predicted.\n\n{}",
+            check, tables_of(moves, parent, {}));
     const int sm_count = open_device(Backend::cpu)->sm_count();
-    for (const Case& c : claim_cases(e.folder())) {
+    for (const Case& c : counted_problems(e)) {
         const auto order = claimed_tiles_of_blocks(e.folder(), c, sm_count);
         if (order.empty()) continue;
         text += fmt::format("{}The order of the blocks: on {} their key tiles must be {}.\n",
@@ -132,41 +151,72 @@ std::string task_text(const Exercise& e, const std::vector<MustMove>& moves) {
     text += "\nOther problems follow the same rule, and what the change does not name stays as it is.\n";
     if (e.diff_budget > 0)
         text += fmt::format("At most {} added or changed lines are enough.\n", e.diff_budget);
-    text +=
+    const Effort effort = effort_of(e);
+    if (!effort.functions.empty()) {
+        text +=
+            "\n## Functions that you will need\n\nThe CUDA layer has them, and the parent does not call "
+            "them.\n\n"
+            "| name | in | what it does |\n|---|---|---|\n";
+        for (const NewFunction& function : effort.functions)
+            text += fmt::format("| `{}` | {} | {} |\n", function.name, function.header, function.meaning);
+    }
+    text += fmt::format(
         "\n## How to work\n\n"
         "1. Write your prediction into prediction.md, as numbers, before you change anything.\n"
-        "2. Edit kernel.cu. `lab check` in or on this folder says what is wrong; `lab check --watch` says "
-        "it\n"
-        "   whenever you save.\n"
-        "3. `lab hint` gives the next of three hints. `lab reset` starts over and keeps what you had.\n";
+        "2. Edit kernel.cu. `{0}` says what is wrong; with `--watch` it says so whenever you save.\n"
+        "3. `{1}` gives the next of three hints. `{2}` starts over and keeps what you had.\n\n"
+        "These commands are for the folder in which you typed `{3}`.\n",
+        check, lab_command({"hint", path.string()}), lab_command({"reset", path.string()}),
+        lab_command({"start", std::to_string(e.number)}));
     return text;
 }
 
-std::string prediction_text(const Exercise& e, const std::vector<MustMove>& moves) {
+std::string prediction_text(const Exercise& e, const std::vector<MustMove>& moves, const fs::path& path) {
     const std::string tables = tables_of(moves, parent_of(e), {"my prediction", "because"});
     return fmt::format(
         "# Prediction for stage {:02}: {}\n\nWritten before the first change. A wrong one is worth as much "
-        "as a right one, if it\nsays why. `lab check` reads the numbers of these tables.\n\n{}{}"
+        "as a right one, if it\nsays why. `{}` reads the numbers of these tables.\n\n{}{}"
         "| beyond these | the parent's | my prediction | because |\n|---|---|---|---|\n"
         "| a counter that stays | | | |\n| time on a GPU, in the regime \"{}\" | 1x | | |\n\n"
         "Afterwards: where was it wrong, and why?\n",
-        e.number, in_words(e.name), tables, tables.empty() ? "" : "\n", e.shows_in);
+        e.number, in_words(e.name), lab_command({"check", path.string()}), tables, tables.empty() ? "" : "\n",
+        e.shows_in);
 }
 
 }  // namespace
 
-Stage Exercise::as_stage() const {
-    Stage stage;
-    stage.number = number;
-    stage.name = name;
-    stage.pass = pass;
-    stage.head_dims = head_dims;
-    stage.tilings = tilings;
-    return stage;
+std::string stage_json(const Exercise& e) {
+    auto tilings = nlohmann::json::array();
+    for (const Tiling& t : e.tilings) tilings.push_back({t.Br, t.Bc, t.depth});
+    std::vector<std::string> features, problems;
+    for (const FeatureForm& form : feature_forms())
+        if (takes(e, form.feature)) features.emplace_back(form.word);
+    for (const Case& c : e.problems) problems.push_back(c.options());
+    const nlohmann::ordered_json json{{"number", e.number},
+                                      {"name", e.name},
+                                      {"parent", e.parent},
+                                      {"change", e.change},
+                                      {"shows_in", e.shows_in},
+                                      {"diff_budget", e.diff_budget},
+                                      {"pass", name(e.pass)},
+                                      {"repeats_exactly", e.repeats_exactly},
+                                      {"head_dims", e.head_dims},
+                                      {"tilings", tilings},
+                                      {"rounds_large_scores", e.rounds_large_scores},
+                                      {"products", static_cast<int>(e.products)},
+                                      {"takes", features},
+                                      {"chunks", e.chunks},
+                                      {"divides_rows", e.divides_rows},
+                                      {"problems", problems}};
+    return json.dump(2) + "\n";
 }
 
-std::string Exercise::folder() const {
-    return as_stage().folder();
+Exercise exercise_in(const std::string& stage_json) {
+    const auto json = nlohmann::json::parse(stage_json);
+    Exercise e;
+    static_cast<Stage&>(e) = declaration_in(json);
+    for (const auto& problem : json.at("problems")) add_problem(e, parse_case(problem));
+    return e;
 }
 
 std::string section(const std::string& markdown, const std::string& heading) {
@@ -181,6 +231,12 @@ std::string section(const std::string& markdown, const std::string& heading) {
     return begin > last ? "" : text.substr(begin, last + 1 - begin);
 }
 
+std::vector<Exercise> all_exercises() {
+    std::vector<Exercise> all;
+    for (const fs::path& folder : exercise_folders()) all.push_back(read_exercise(folder));
+    return all;
+}
+
 Exercise load_exercise(const std::string& word) {
     const bool is_number = !word.empty() && word.size() <= 3 &&
                            std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -188,31 +244,19 @@ Exercise load_exercise(const std::string& word) {
         return (is_number && std::stoi(word) == std::stoi(folder)) || word == folder ||
                word == folder.substr(3);
     };
-    std::string known;
+    std::vector<std::string> known;
     for (const fs::path& folder : exercise_folders()) {
         const std::string name = folder.filename().string();
-        known += (known.empty() ? "" : ", ") + name;
-        if (!means(name)) continue;
-        Exercise e = describe(folder);
-        const std::string text = read_file(folder / "exercise.md");
-        e.task = section(text, "The task");
-        e.complaint = section(text, "The complaint");
-        if (e.complaint.empty()) {
-            const std::string lesson = section(read_file(folder / "README.md"), "The complaint");
-            e.complaint = lesson.substr(0, lesson.find("\n\nTry it first: "));  // its reader does
-            // A measured number is in an element that says where it is from.
-            e.complaint = std::regex_replace(e.complaint, std::regex("</?data[^>]*>"), "");
-        }
-        for (int n = 1; !section(text, fmt::format("Hint {}", n)).empty(); ++n)
-            e.hints.push_back(section(text, fmt::format("Hint {}", n)));
-        return e;
+        known.push_back(name.substr(3));
+        if (means(name)) return read_exercise(folder);
     }
     for (const Stage& stage : stages()) {
         if (stage.parent < 0 && means(stage.folder()))
             throw BadUsage(
                 fmt::format("{} has no parent to start from, so it is not an exercise", stage.folder()));
     }
-    throw BadUsage(fmt::format("there is no exercise '{}'; there are {}", word, known));
+    throw BadUsage(fmt::format("there is no exercise '{}'{}; {} lists them", word, did_you_mean(word, known),
+                               lab_command({"start"})));
 }
 
 const Stage& parent_of(const Exercise& e) {
@@ -242,6 +286,7 @@ std::string starting_kernel(const Exercise& e) {
     if (e.pass == Pass::backward) more += ", .pass = Pass::backward";
     if (e.diff_budget != 80) more += fmt::format(", .diff_budget = {}", e.diff_budget);
     if (!e.repeats_exactly) more += ", .repeats_exactly = false";
+    if (e.rounds_large_scores) more += ", .rounds_large_scores = true";
     for (const std::string function : {"workspace_bytes", "counter_bytes"}) {
         const std::size_t at = declaration.find("." + function + " = ");
         if (at != declaration.npos)
@@ -261,7 +306,7 @@ std::vector<MustMove> what_must_move(const Exercise& e) {
     const Stage& parent = parent_of(e);
     std::vector<MustMove> moves;
     std::set<std::string> seen;
-    for (const Case& c : claim_cases(e.folder())) {
+    for (const Case& c : counted_problems(e)) {
         if (!parent.has_head_dim(c.shape.d)) continue;
         const Work work = count_work(*device, parent, c, make_inputs(c));
         if (!work.why_not.empty()) continue;  // it computes attention, and the exercise its gradients
@@ -274,16 +319,22 @@ std::vector<MustMove> what_must_move(const Exercise& e) {
 }
 
 StudentFolder start_exercise(const Exercise& e, const fs::path& path) {
-    require_new_folder(path, "; name another folder with --dir");
+    std::string advice = "; name another folder with --dir";
+    if (const fs::path state = path / ".lab" / "exercise.json"; fs::exists(state)) {
+        const std::string there = path.string();
+        advice = fmt::format(" and holds an exercise: go on with {}, or start it over with {}{}",
+                             lab_command({"check", there}), lab_command({"reset", there}), advice);
+    }
+    require_new_folder(path, advice);
     const std::vector<MustMove> moves = what_must_move(e);
-    const std::string kernel = starting_kernel(e), task = task_text(e, moves);
+    const std::string kernel = starting_kernel(e), task = task_text(e, moves, path);
     StudentFolder folder{fs::absolute(path).lexically_normal(), e.number, 0};
     std::error_code error;
     fs::create_directories(folder.products(), error);
     if (error) throw BadUsage(fmt::format("cannot make {}: {}", path.string(), error.message()));
     OutputFile(folder.kernel()).write(kernel);
     OutputFile(folder.path / "TASK.md").write(task);
-    OutputFile(folder.path / "prediction.md").write(prediction_text(e, moves));
+    OutputFile(folder.path / "prediction.md").write(prediction_text(e, moves, path));
     save(folder);
     return folder;
 }
@@ -292,16 +343,36 @@ StudentFolder open_student_folder(const fs::path& path) {
     StudentFolder folder{fs::absolute(path).lexically_normal()};
     const fs::path state = folder.products() / "exercise.json";
     if (!fs::exists(state))
-        throw BadUsage(fmt::format("{} is not an exercise: make one with lab start N --dir {}", path.string(),
-                                   path.string()));
+        throw BadUsage(fmt::format("{} is not an exercise: make one with {}", path.string(),
+                                   lab_command({"start", "N", "--dir", path.string()})));
     try {
         const auto json = read_json(state);
         json.at("stage").get_to(folder.stage);
         json.at("hints").get_to(folder.hints);
+        folder.solved = json.value("solved", false);
     } catch (const nlohmann::json::exception&) {
         throw BadUsage(fmt::format("cannot read {}", state.string()));
     }
     return folder;
+}
+
+std::vector<StudentFolder> student_folders(const fs::path& parent) {
+    std::vector<std::pair<fs::file_time_type, StudentFolder>> found;
+    std::error_code none;
+    const auto add = [&](const fs::path& path) {
+        const fs::path state = path / ".lab" / "exercise.json";
+        if (!fs::exists(state, none)) return;
+        try {
+            found.emplace_back(fs::last_write_time(state, none), open_student_folder(path));
+        } catch (const BadUsage&) {  // damaged: it says so where it is named
+        }
+    };
+    add(parent);
+    for (const auto& entry : fs::directory_iterator(parent, none)) add(entry.path());
+    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    std::vector<StudentFolder> folders;
+    for (auto& [time, folder] : found) folders.push_back(std::move(folder));
+    return folders;
 }
 
 std::map<std::string, std::string> predictions(const StudentFolder& folder) {
@@ -316,14 +387,18 @@ std::map<std::string, std::string> predictions(const StudentFolder& folder) {
             const std::size_t begin = cell.find_first_not_of(" \t\r"), end = cell.find_last_not_of(" \t\r");
             cells.push_back(begin == cell.npos ? "" : cell.substr(begin, end - begin + 1));
         }
-        if (cells.size() > 3 && cells[0].empty() && !cells[3].empty()) predicted[cells[1]] = cells[3];
+        const bool is_row = cells.size() > 3 && cells[0].empty() && cells[3] != "my prediction" &&
+                            cells[3].find_first_not_of(":-") != cells[3].npos;
+        if (is_row) predicted[cells[1]] = cells[3];
     }
     return predicted;
 }
 
 void save(const StudentFolder& folder) {
-    const nlohmann::ordered_json json{{"stage", folder.stage}, {"hints", folder.hints}};
+    const nlohmann::ordered_json json{
+        {"stage", folder.stage}, {"hints", folder.hints}, {"solved", folder.solved}};
     OutputFile(folder.products() / "exercise.json").write(json.dump(2) + "\n");
+    ignore_in_git(folder.path);
 }
 
 }  // namespace ladder

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "course/effort.h"
 #include "harness/base/file.h"
 #include "harness/base/json.h"
 #include "harness/ladder/ladder.h"
@@ -122,27 +123,6 @@ std::string notebook_without_dead_links(const std::string& notebook, const fs::p
     return json.dump(1) + "\n";
 }
 
-std::string stage_json(const Exercise& e) {
-    auto tilings = nlohmann::json::array();
-    for (const Tiling& t : e.tilings) tilings.push_back({t.Br, t.Bc, t.depth});
-    auto problems = nlohmann::json::array();
-    for (const Case& c : e.problems) problems.push_back(c.options());
-    const nlohmann::ordered_json json{{"number", e.number},
-                                      {"name", e.name},
-                                      {"parent", e.parent},
-                                      {"change", e.change},
-                                      {"shows_in", e.shows_in},
-                                      {"diff_budget", e.diff_budget},
-                                      {"pass", name(e.pass)},
-                                      {"repeats_exactly", e.repeats_exactly},
-                                      {"head_dims", e.head_dims},
-                                      {"tilings", tilings},
-                                      {"rounds_large_scores", e.rounds_large_scores},
-                                      {"products", static_cast<int>(e.products)},
-                                      {"problems", problems}};
-    return json.dump(2) + "\n";
-}
-
 std::string readme(const std::vector<Exercise>& exercises) {
     std::string list, first = std::to_string(exercises.front().number);
     for (const Exercise& e : exercises)
@@ -154,11 +134,12 @@ std::string readme(const std::vector<Exercise>& exercises) {
         "next one:\n\n| stage | starts from | the one change |\n|---|---|---|\n{}\n"
         "Debian 12, Ubuntu 22.04 or 24.04; no GPU is needed. The first command installs what is missing and "
         "builds.\n\n"
-        "    ./lab doctor              # what is here, and what is missing\n"
-        "    ./lab start {}             # makes the folder my: TASK.md, kernel.cu, prediction.md\n"
-        "    ./lab check my            # what is wrong, in words; --watch checks whenever you save\n"
-        "    ./lab hint my             # the next of three hints\n"
-        "    ./lab zoo                 # other kernels with bugs to find\n\n"
+        "    ./lab doctor               # what is here, and what is missing\n"
+        "    ./lab start                # the exercises, and which you have solved\n"
+        "    ./lab start {}              # makes the folder my: TASK.md, kernel.cu, prediction.md\n"
+        "    ./lab check my             # what is wrong, in words; --watch checks whenever you save\n"
+        "    ./lab hint my              # the next of three hints\n"
+        "    ./lab zoo                  # other kernels with bugs to find\n\n"
         "[STUDENTS.md](STUDENTS.md) is the first hour, step by step. The ladder so far: [stages/README.md]"
         "(stages/README.md).\n"
         "[The lab sheets](docs/course/labs/README.md) say what to read and to hand in.\n\n"
@@ -204,6 +185,7 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
                              "stages/README.md",
                              "docs/explorer.md",
                              "docs/glossary.md",
+                             "docs/troubleshooting.md",
                              "docs/worked_example.md",
                              "docs/one_mma.md",
                              "docs/one_descriptor.md",
@@ -234,7 +216,8 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
         const fs::path place = fs::path("stages") / e.folder();
         // The complaint is the lesson's, and the lesson is not there.
         copy.write(place / "exercise.md", read_file(source_folder() / place / "exercise.md") +
-                                              "\n## The complaint\n\n" + e.complaint + "\n");
+                                              "\n## The complaint\n\n" + e.complaint + "\n" +
+                                              effort_section(effort_of(e)));
         copy.write(place / "stage.json", stage_json(e));
         for (const char* file : {"claims.cpp", "claims.h"}) {  // what a check holds the student's kernel to
             if (fs::exists(source_folder() / place / file)) copy.file(place / file);

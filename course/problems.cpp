@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "harness/count/claims.h"
 #include "harness/problem/case.h"
 #include "harness/problem/random.h"
 
@@ -55,6 +56,7 @@ std::vector<Case> seeded_problems(const Exercise& e, std::uint64_t seed) {
     std::vector<Case> cases = own_problems(e, seed);
     const auto add = [&](Case c) {
         c.pass = e.pass;
+        draw_features(1000 * seed + cases.size(), e, c);
         cases.push_back(std::move(c));
     };
     for (std::size_t k = 0; k < e.head_dims.size(); ++k) {
@@ -66,11 +68,22 @@ std::vector<Case> seeded_problems(const Exercise& e, std::uint64_t seed) {
 }
 
 std::vector<Case> edge_problems(const Exercise& e, bool thorough) {
-    return within_limits(verification_cases(e.as_stage(), thorough ? Cover::all : Cover::pairs));
+    return within_limits(verification_cases(e, thorough ? Cover::all : Cover::pairs));
+}
+
+std::vector<Case> counted_problems(const Exercise& e) {
+    std::vector<Case> cases = claim_cases(e.folder());
+    constexpr Layout of_tensors[] = {Layout::bhnd, Layout::bnhd, Layout::mixed};
+    for (std::size_t k = 0; k < cases.size(); ++k) {
+        Case& c = cases[k];
+        if (k % 2 == 1) c.dtype = DType::bf16;
+        if (c.features.ranks == 1) c.layout = of_tensors[k / 2 % std::size(of_tensors)];
+    }
+    return cases;
 }
 
 std::vector<Case> race_problems(const Exercise& e, std::uint64_t seed) {
-    std::vector<Case> cases = verification_cases(e.as_stage(), Cover::each);
+    std::vector<Case> cases = verification_cases(e, Cover::each);
     for (const Case& c : own_problems(e, seed)) cases.push_back(c);
     return cases;
 }

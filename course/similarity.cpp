@@ -53,10 +53,12 @@ Sequences sequences(const std::string& source) {
 }
 
 Similarity overlap(const OwnCode& submission, const OwnCode& other) {
-    const auto& a = submission.sequences;
-    const auto shared =
-        std::count_if(a.begin(), a.end(), [&](auto one) { return other.sequences.contains(one); });
-    return {submission.name, other.name, a.size(), static_cast<std::size_t>(shared)};
+    const auto &a = submission.sequences, &b = other.sequences;
+    const auto shared = std::count_if(a.begin(), a.end(), [&](auto one) { return b.contains(one); });
+    Similarity both;
+    both.submission = submission.name, both.other = other.name;
+    both.own = a.size(), both.own_of_other = b.size(), both.shared = static_cast<std::size_t>(shared);
+    return both;
 }
 
 }  // namespace
@@ -77,7 +79,9 @@ std::vector<Similarity> similarities(const std::vector<OwnCode>& submissions,
     };
     for (const OwnCode& submission : submissions) {
         for (const OwnCode& other : submissions) {
-            if (&other != &submission) add(overlap(submission, other));
+            if (&other <= &submission) continue;
+            const bool is_first = submission.sequences.size() <= other.sequences.size();
+            add(is_first ? overlap(submission, other) : overlap(other, submission));
         }
         std::optional<Similarity> nearest;
         for (const OwnCode& stage : ladder) {

@@ -8,6 +8,7 @@
 
 #include "harness/base/file.h"
 #include "harness/base/json.h"
+#include "harness/base/terminal.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/case.h"
 #include "harness/report/diff.h"
@@ -85,9 +86,20 @@ int places_of(const Puzzle& puzzle) {
     return places;
 }
 
+fs::path default_folder(const Puzzle& puzzle) {
+    return fmt::format("zoo-{}", puzzle.number);
+}
+
+std::string zoo_command(const Puzzle& puzzle, const fs::path& folder, const std::string& option) {
+    std::vector<std::string> words{"zoo", std::to_string(puzzle.number)};
+    if (!option.empty()) words.push_back(option);
+    if (folder != default_folder(puzzle)) words.insert(words.end(), {"--dir", folder.string()});
+    return lab_command(words);
+}
+
 PuzzleFolder start_puzzle(const Puzzle& puzzle, const fs::path& path) {
-    require_new_folder(path,
-                       fmt::format("; lab zoo {} --check looks at it, --dir names another", puzzle.number));
+    require_new_folder(
+        path, fmt::format("; {} looks at it, --dir names another", zoo_command(puzzle, path, "--check")));
     const std::string kernel = wrong_kernel(kernel_text(*puzzle.stage), puzzle.mutant);
     const PuzzleFolder folder{path, puzzle.id};
     std::error_code error;
@@ -100,7 +112,8 @@ PuzzleFolder start_puzzle(const Puzzle& puzzle, const fs::path& path) {
 
 PuzzleFolder open_puzzle_folder(const Puzzle& puzzle, const fs::path& path) {
     if (const fs::path kernel = path / "kernel.cu"; !fs::exists(kernel))
-        throw BadUsage(fmt::format("there is no {}: lab zoo {} makes it", kernel.string(), puzzle.number));
+        throw BadUsage(
+            fmt::format("there is no {}: {} makes it", kernel.string(), zoo_command(puzzle, path)));
     if (!fs::exists(state_file(path))) throw BadUsage(fmt::format("{} is no puzzle's folder", path.string()));
     const PuzzleFolder folder = read_state(path);
     if (folder.puzzle != puzzle.id)
@@ -113,6 +126,7 @@ void save(const PuzzleFolder& folder) {
     const nlohmann::ordered_json json{
         {"puzzle", folder.puzzle}, {"hints", folder.hints}, {"solved", folder.solved}};
     OutputFile(state_file(folder.path)).write(json.dump(2) + "\n");
+    ignore_in_git(folder.path);
 }
 
 std::set<std::string> solved_puzzles(const fs::path& parent) {
@@ -141,16 +155,20 @@ std::string first_failure(const Puzzle& puzzle, const PuzzleFolder& folder, cons
             return "it is another stage now: see LADDER_STAGE at the end";
         // The case on which the bug is known to show, then the suite's own; the thorough ones only where the
         // quick do not tell.
+        std::vector<Case> quick_cases = verification_cases(*puzzle.stage, Cover::each);
+        quick_cases.insert(quick_cases.begin(), puzzle.mutant.problem);
+        const std::vector<Case> all_cases = verification_cases(*puzzle.stage, Cover::all);
+        const int steps = static_cast<int>(4 * quick_cases.size() + all_cases.size());
+        int done = 0;
         for (const auto order :
              {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled, simt::Order::delayed}) {
             simt::options().order = order;
             const bool forward = order == simt::Order::forward;
             for (const bool quick : {true, false}) {
                 if (!quick && !forward) continue;
-                std::vector<Case> cases = verification_cases(*puzzle.stage, quick ? Cover::each : Cover::all);
-                if (quick) cases.insert(cases.begin(), puzzle.mutant.problem);
+                const std::vector<Case>& cases = quick ? quick_cases : all_cases;
                 for (std::size_t k = 0; k < cases.size() && failure.empty(); ++k) {
-                    on_step(cases[k].description(), static_cast<int>(k), static_cast<int>(cases.size()));
+                    on_step(cases[k].description(), done++, steps);
                     const bool own = quick && k == 0;
                     const Verdict verdict = own ? kernel->verify(puzzle.mutant) : kernel->verify(cases[k]);
                     const std::string& report = verdict.report;

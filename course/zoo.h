@@ -44,6 +44,13 @@ struct PuzzleFolder {
     std::filesystem::path kernel() const { return path / "kernel.cu"; }
 };
 
+/// The folder in the current one that a puzzle takes if none is named: "zoo-3".
+std::filesystem::path default_folder(const Puzzle& puzzle);
+
+/// The command for a puzzle in its folder, as it can be typed: "./lab zoo 3 --check --dir 'my zoo'".
+std::string zoo_command(const Puzzle& puzzle, const std::filesystem::path& folder,
+                        const std::string& option = "");
+
 /// Makes the folder, with the wrong kernel. Throws BadUsage if it exists and is not empty, CheckFailed as
 /// above.
 PuzzleFolder start_puzzle(const Puzzle& puzzle, const std::filesystem::path& folder);

@@ -57,6 +57,10 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         throw report(Report::Kind::unsupported, "a launch of {} blocks of {} threads", config.grid.count(),
                      config.block.count());
     }
+    if (config.grid.count() > o.most_blocks) {
+        throw report(Report::Kind::unsupported, "a launch of {} blocks; here are at most {}",
+                     config.grid.count(), o.most_blocks);
+    }
     const DuringLaunch memory_is_accessible;
     const std::uint64_t blocks = config.grid.count();
     const std::uint32_t first_serial = next_serial;

@@ -45,6 +45,9 @@ struct Machine {
     /// The blocks of a launch that has no more run at once and do their atomics in turns, so that none is
     /// quicker to take work from a counter.
     int blocks_in_turns = 0;
+    /// Most blocks of a launch. More than the default would take a CPU hours, and end no run that is waited
+    /// for.
+    std::uint64_t most_blocks = std::uint64_t{1} << 30;
 };
 static_assert(std::is_trivially_copyable_v<Machine>);
 

@@ -193,8 +193,15 @@ struct Stage {
     Pass pass = Pass::forward;                 ///< what it computes
     std::vector<Feature> takes = {};           ///< the features that it supports
     Products products = Products::of_16_bits;  ///< what it multiplies
-    int diff_budget = 80;         ///< most lines added or changed against the parent; 0 for no bound
+    int diff_budget = 80;  ///< most lines added or changed against the parent; 0 for no bound
+    /// Most lines of its kernel.cu, if they are more than the design allows, which is 300 in the 00s and 20s
+    /// and 400 elsewhere; 0 if they are not.
+    int most_lines = 0;
     bool repeats_exactly = true;  ///< two runs agree bit for bit; false where sums go through atomics
+    /// The weights of key tiles depend on how fp32 rounds large numbers: a score becomes an exponent in one
+    /// multiply-add, `scale - m[...]`, with an m that was rounded, which the tile that set m was not. The
+    /// judge allows for it.
+    bool rounds_large_scores = false;
     /// Chunks of the sequence that each of P ranks holds: 1, number r of P for rank r; or 2, numbers r and
     /// 2 P - 1 - r of 2 P. 0 if the stage is for one GPU alone. See stages/ring.h.
     int chunks = 0;
@@ -208,10 +215,6 @@ struct Stage {
     /// The only compute capability that it runs on, 90 for 9.0, if it uses instructions that no other has; 0
     /// for any. The CPU back-ends run every stage. Filled in when the declaration is read.
     int compute_capability = 0;
-    /// The weights of key tiles depend on how fp32 rounds large numbers: a score becomes an exponent in one
-    /// multiply-add with an m that was rounded, which the tile that set m was not. The judge allows for it.
-    /// Filled in when the declaration is read: its source has a `scale - m[`.
-    bool rounds_large_scores = false;
 
     /// Runs it on the back-end that its library was compiled for. Null, like the functions above, if only the
     /// declaration was read: harness/ladder/library.h compiles and loads.

@@ -1,18 +1,32 @@
 #!/usr/bin/env bash
 # What `lab test` runs once BUILD is up to date: the test suite and, unless --quick, everything around it.
+#
+#     all.sh BUILD [--quick | --all | --only GROUP,...]
+#
+# A stage whose cases, orders or mutants passed before is not run again if nothing has changed since that its verdict was
+# made of (harness/verify/kept.h); --all forgets these verdicts first, and draws the seed at which mutants are graded.
 # Prints one line per step, with the seconds that passed and those that processors worked, and ends with "N passed, N
-# failed, N skipped", which counts steps and tests alike. BUILD/test-logs/seconds.txt keeps the seconds.
+# failed, N skipped", which counts steps and tests alike, and with what was not tested and why.
+# BUILD/test-logs/seconds.txt keeps the seconds.
 set -uo pipefail
 
 build=$1
-quick=${2:-}
+mode=${2:-}
+groups=,${3:-tests,mutants,python,sanitizers,stages,guides,pages,nvcc},
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$build/test-logs
+kept=$build/kernels/kept.txt
 jobs=2
 passed=0 failed=0 skipped=0
-mkdir -p "$logs"
+mkdir -p "$logs" "$build/kernels"
 : > "$logs/seconds.txt"
+: > "$logs/not_tested.txt"
+: > "$kept"
 cd "$root" || exit 3
+if [ "$mode" = --all ]; then
+    find "$build/kernels" -name '*.passed' -delete
+    export GRADER_SEED=drawn
+fi
 
 have() { command -v "$1" > /dev/null 2>&1; }
 
@@ -52,6 +66,25 @@ step() {
 skip() {
     skipped=$((skipped + 1))
     printf '%-58s skipped: %s\n' "$1" "$2"
+    not_tested "$1: $2"
+}
+not_tested() { printf '%s\n' "$1" >> "$logs/not_tested.txt"; }
+
+# unless_kept NAME PATH... -- COMMAND...: the command, unless it has passed before with the same files; pages are no sources
+unless_kept() {
+    local name=$1 key paths=() before=$failed
+    local passed_file=$build/kernels/${name//[^a-zA-Z0-9.+]/_}.passed
+    shift
+    while [ "$1" != -- ]; do paths+=("$1"); shift; done
+    shift
+    key=$(find "${paths[@]}" -type f ! -name README.md ! -name '*.svg' -exec sha256sum {} + | sort | sha256sum)
+    if [ "$(cat "$passed_file" 2> /dev/null)" = "$key" ]; then
+        printf '%-58s passed before\n' "$name"
+        printf '%s\n' "$name" >> "$kept"
+        return
+    fi
+    "$@"
+    if [ "$failed" = "$before" ]; then printf '%s\n' "$key" > "$passed_file"; fi
 }
 
 # suite TITLE BUILD [CTEST ARGUMENTS]: the tests of a build, each counted
@@ -69,6 +102,8 @@ suite() {
     passed=$((passed + n_tests - n_failed - n_skipped))
     failed=$((failed + n_failed))
     skipped=$((skipped + n_skipped))
+    sed -n 's/^SKIPPED: //p' "$folder/Testing/Temporary/LastTest.log" | sort | uniq -c |
+        while read -r times why; do not_tested "$times of $title: $why"; done
     finish "$((n_tests - n_failed - n_skipped)) passed, $n_failed failed, $n_skipped skipped"
     if [ "$n_failed" != 0 ]; then
         awk '/ Test +#[0-9]+: / { show = !/ (Passed|\*\*\*Skipped) / } show && !/^ *Start /' "$log" | head -n 100 | sed 's/^/    /'
@@ -175,57 +210,83 @@ END
 }
 
 summary() {
-    printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped
+    sed 's/^/not tested: /' "$logs/not_tested.txt"
+    printf '%d passed, %d failed, %d skipped' $passed $failed $skipped
+    if [ -s "$kept" ]; then
+        printf '; %d verdicts are those of an earlier run, of the same sources (--all runs everything)' "$(wc -l < "$kept")"
+    fi
+    printf '\n'
     [ $failed = 0 ]
 }
 
-# --- The suite -----------------------------------------------------------------------------------------------------
+# --- The suite, in groups ------------------------------------------------------------------------------------------
 
-if [ "$quick" = --quick ]; then
+if [ "$mode" = --quick ]; then
     suite 'quick tests' "$build" -L quick
     summary
     exit
 fi
-suite 'all tests' "$build"
+
+all_tests() {
+    suite 'tests, and what the pages are made of' "$build" -L 'quick|pages'
+    unless_kept 'claims, traces and the course' "$build/tests/tests" "$build/lab" "$build/lab-course" "$build/runner" \
+        "$build/kernels.json" stages tests/submissions -- suite 'claims, traces and the course' "$build" -L slow -LE mutants
+    step 'lines: no source file is too long' tests/lines.py && tests/lines.py
+}
+all_mutants() { suite 'mutants' "$build" -L mutants; }
 
 # --- The same tree under another compiler, with checkers of its own, and every stage on its cases ------------------
 
-if ! has_cpu; then
-    skip 'the CPU side' 'Boost.Context is not installed'
-else
-    # The kernels are libraries of their own, so those that the race checker watches run beside the sanitizers.
-    with_clang() {
-        if ! have clang++; then
-            skip 'lab under clang++, address and undefined sanitizers' 'there is no clang++'
-        elif step 'build under clang++, address and undefined sanitizers' cpu_build with-clang tests \
-            -DCMAKE_CXX_COMPILER=clang++ -DLADDER_SANITIZE=address,undefined; then
-            # A fiber that is given up takes what it holds along. No grader expects a sanitizer in a kernel, and what
-            # kernels count is the same under one; so is what every stage's claims say, which would have to be compiled,
-            # and what scripts and Python's programs do.
-            export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_OPTIONS=detect_leaks=0
-            suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick -E "$not_for_sanitizers"
-            step 'the algorithm, quick cases, clang++ and sanitizers' "$build/with-clang/lab" verify 0-6 --quick --backend cpu
-        fi
-    }
-    not_for_sanitizers='^(course|claims|trace|tables|plots|quiz|compare|rooms|lessons|words|triton): '
-    not_for_sanitizers+='|^lab: the script|^schedule: blocks per multiprocessor |^ranks: the parts of a case '
-    # It configures the build anew, which clang++'s, in a folder of its own, does not need.
-    python_package() {
-        if package_python=$(tests/python_env.sh "$build" 2> "$logs/python_env.log"); then
-            step 'the Python package' tests/python.sh "$build" "$package_python"
-        else
-            skip 'the Python package' "nanobind, numpy or pytest is missing: $logs/python_env.log"
-        fi
-    }
-    side_by_side python_package with_clang
-    race_checked() {
-        step 'every stage, quick cases, race-checked, in all orders' "$build/lab" verify --quick --backend checked --orders
-        step 'every stage, quick cases, race-checked, other inputs' \
-            "$build/lab" verify --quick --backend checked --order shuffled --order-seed 3 --seed 2
-    }
-    all_cases() { step 'every stage, all cases' "$build/lab" verify --backend cpu; }
-    side_by_side all_cases race_checked
-fi
+# What the sanitizers are to see: no grader expects one in a kernel, and what kernels count is the same under one; so is
+# what every stage's claims say, which would have to be compiled, what scripts and Python's programs do, and what is
+# read from recordings.
+not_for_sanitizers='^(course|claims|trace|tables|plots|quiz|compare|rooms|lessons|words|triton|kept): '
+not_for_sanitizers+='|^lab: the script|^schedule: blocks per multiprocessor |^ranks: the parts of a case |^recorded measurements '
+with_clang() {
+    if ! have clang++; then
+        skip 'lab under clang++, address and undefined sanitizers' 'there is no clang++'
+    elif step 'build under clang++, address and undefined sanitizers' cpu_build with-clang tests \
+        -DCMAKE_CXX_COMPILER=clang++ -DLADDER_SANITIZE=address,undefined; then
+        # A fiber that is given up takes what it holds along.
+        export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_OPTIONS=detect_leaks=0
+        unless_kept 'under clang++ and sanitizers' "$build/with-clang/tests/tests" "$build/with-clang/lab" \
+            "$build/with-clang/kernels.json" stages tests docs/results lab -- under_sanitizers
+    fi
+}
+under_sanitizers() {
+    suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick -E "$not_for_sanitizers"
+    step 'the algorithm, quick cases, clang++ and sanitizers' "$build/with-clang/lab" verify 0-6 --quick --backend cpu
+}
+# It configures the build anew, which clang++'s, in a folder of its own, does not need.
+python_package() {
+    local package_python
+    if package_python=$(tests/python_env.sh "$build" 2> "$logs/python_env.log"); then
+        step 'the Python package' tests/python.sh "$build" "$package_python"
+        sed -n 's/^SKIPPED \[[0-9]*\] //p' "$logs/the_Python_package.log" | sort -u |
+            while read -r what; do not_tested "of the Python package: $what"; done
+    else
+        skip 'the Python package' "nanobind, numpy or pytest is missing: $logs/python_env.log"
+    fi
+    sed -n 's/^python_env.sh: //p' "$logs/python_env.log" | while read -r what; do not_tested "of the Python package: $what"; done
+}
+# The kernels are libraries of their own, so those that the race checker watches run beside the others.
+in_all_orders() {
+    step 'every stage, quick cases, race-checked, in all orders' "$build/lab" verify --kept --quick --backend checked --orders
+}
+# That an exercise's own kernel passes `lab check` is a test: every two levels of its cases meet there, and all corners but
+# offsets past 2^31. Here is what that leaves; --all has all cases at each head dimension (tests/README.md, The cases).
+cases() {
+    if [ "$mode" = --all ]; then
+        step 'every stage, all cases' "$build/lab" verify --kept --backend cpu
+        return
+    fi
+    local stage no_exercises=()
+    for stage in stages/[0-9]*/; do
+        if [ -e "$stage/kernel.cu" ] && [ ! -e "$stage/exercise.md" ]; then no_exercises+=("$(basename "$stage")"); fi
+    done
+    step 'stages that are no exercises, all pairs' "$build/lab" verify --kept --pairs --backend cpu "${no_exercises[@]}"
+    step 'every stage, offsets past 2^31' "$build/lab" verify --kept --layout far --backend cpu
+}
 
 # --- The sources, the notebooks and the pages; and the course, as a newcomer follows it ------------------------------
 
@@ -268,26 +329,46 @@ pages() {
         skip 'the schedule explorer and the site in Chromium' 'chromium, chromium-driver or python3-selenium is missing'
     fi
 }
-guides() {
-    if has_cpu; then
-        step 'guides and a hand-out of their own' tests/guides.sh "$build"
-    else
-        skip 'guides and a hand-out of their own' 'Boost.Context is not installed'
-    fi
-}
-side_by_side guides pages
-step 'lines: no room and no source file is too long' tests/lines.py && tests/lines.py
+guides() { step 'guides and a hand-out of their own' tests/guides.sh "$build"; }
 
 # --- The kernels under nvcc ----------------------------------------------------------------------------------------
 
-nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
-if have "$nvcc"; then
+under_nvcc() {
+    nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+    if ! have "$nvcc"; then
+        skip 'every stage under nvcc' 'there is no nvcc'
+        return
+    fi
     has_fast_compile=no
     if "$nvcc" --help | grep -q -e --Ofast-compile; then has_fast_compile=yes; fi  # older ones have not
     export nvcc logs root has_fast_compile
-    step 'every stage under nvcc' nvcc_stages
-else
-    skip 'every stage under nvcc' 'there is no nvcc'
-fi
+    unless_kept 'every stage under nvcc' "$(readlink -f "$nvcc")" stages simt/hopper.h simt/cuda.h tests/all.sh "$build/lab" -- \
+        step 'every stage under nvcc' nvcc_stages
+}
 
+# --- Those that were asked for, two at a time where each keeps one processor ------------------------------------------
+
+wanted() { [[ $groups = *,$1,* ]]; }
+# pair GROUP FUNCTION GROUP FUNCTION: both, if both groups are wanted, at the same time
+pair() {
+    if wanted "$1" && wanted "$3"; then
+        side_by_side "$2" "$4"
+    else
+        if wanted "$1"; then "$2"; fi
+        if wanted "$3"; then "$4"; fi
+    fi
+}
+
+if ! has_cpu; then
+    for group in mutants python sanitizers stages guides; do
+        if wanted $group; then skip "$group" 'Boost.Context is not installed'; fi
+        groups=${groups/,$group,/,}
+    done
+fi
+if wanted tests; then all_tests; fi
+if wanted mutants; then all_mutants; fi
+pair python python_package sanitizers with_clang
+pair stages cases stages in_all_orders
+pair guides guides pages pages
+if wanted nvcc; then under_nvcc; fi
 summary

@@ -1,26 +1,34 @@
 /// @file
 /// Holds that the suite rejects mutants, and for the reason that each names:
 ///
-///     check_mutants [--seed N] PATH...
+///     check_mutants [--seed N | --seed drawn] [--kept] PATH...
 ///     check_mutants --write FOLDER PATH...
 ///
-/// A path is a stage's folder, for all of its mutants, or one mutant's file. Each is compiled for the checked
-/// back-end and run on its case, on which the stage's own kernel must pass. Of an exercise's mutants a grader
-/// must not pay the results either, with a seed that is drawn, printed, and taken again with --seed. Prints a
-/// line for each; exits with 1 if one is not as it says, 2 if there is none.
+/// A path is a stage's folder, for all of its mutants, or one mutant's file. Those of a stage are one source
+/// where they can be (all_mutants.h), compiled for the checked back-end; each is run on its case, on which
+/// the stage's own kernel must pass. Of an exercise's mutants a grader must not pay the results either, with
+/// the seed of --seed, or of $GRADER_SEED: 1 by default, or "drawn", and printed. Prints a line for each; exits
+/// with 1 if one is not as it says, 2 if there is none. With --kept, a stage whose mutants were rejected
+/// before is left out if nothing has changed since that the verdict was made of.
 ///
 /// --write compiles nothing: it writes each kernel to FOLDER/STAGE/MUTANT/kernel.cu, a class to be graded.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <regex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "course/exercise.h"
@@ -31,7 +39,9 @@
 #include "harness/device/device.h"
 #include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
+#include "harness/verify/kept.h"
 #include "stages/errors.h"
+#include "tests/all_mutants.h"
 
 namespace fs = std::filesystem;
 
@@ -58,15 +68,22 @@ const Verdict& verdict_on_original(const Stage& stage, const Mutant& mutant) {
     return at->second;
 }
 
-/// The kernel for this head dimension and type alone, which compiles in half the time.
-std::string only(int d, DType dtype, const std::string& kernel) {
+/// What kernels are compiled for: the head dimensions and types of these mutants' cases alone, which takes a
+/// part of the time that all take.
+std::string only_for(const std::vector<Mutant>& mutants, const std::string& kernel) {
     static const std::regex dims("using Dims = (HeadDims<[^>]*>);");
+    std::set<std::string> calls;
+    for (const Mutant& mutant : mutants) {
+        const int d = mutant.problem.shape.d;
+        const std::string type = name(mutant.problem.dtype);
+        calls.insert(fmt::format(
+            "if (p.d == {0} && p.dtype == DType::{1}) f.template operator()<{1}, {0}>(); ", d, type));
+    }
     return std::regex_replace(
         kernel, dims,
-        fmt::format("struct Dims : $1 {{ template <class F> static void "
-                    "dispatch(const Problem&, F f) {{ f.template operator()<{1}, {0}>(); "
-                    "}} }};",
-                    d, name(dtype)));
+        fmt::format("struct Dims : $1 {{ template <class F> static void dispatch(const Problem& p, "
+                    "F f) {{ {}}} }};",
+                    fmt::join(calls, "")));
 }
 
 fs::path stage_folder_of(const fs::path& mutant_file) {
@@ -107,27 +124,70 @@ bool a_grader_sees(CheckedKernel& kernel, const Mutant& mutant, const Exercise& 
     return false;
 }
 
-/// Throws what is not as the mutant says.
-void check(const fs::path& file, std::uint64_t seed) {
-    const Mutant mutant = read_mutant(file);
-    const fs::path stage_folder = stage_folder_of(file);
-    const Stage& stage = stage_in(stage_folder);
-
-    const TemporaryFolder work("ladder-");
-    const fs::path kernel = work.path() / "kernel.cu";
-    OutputFile(kernel).write(only(mutant.problem.shape.d, mutant.problem.dtype,
-                                  wrong_kernel(kernel_text(stage_folder / "kernel.cu"), mutant)));
+/// Throws what is not as the mutant says of this kernel, which has it.
+void check(CheckedKernel& wrong, const Stage& stage, const Mutant& mutant, std::uint64_t seed) {
     if (const Verdict& original = verdict_on_original(stage, mutant); !original.passed)
         throw CheckFailed("the stage itself fails on this case\n" + original.report);
-    CheckedKernel wrong(kernel, work.path(), run_limit_s);
     const Verdict verdict = wrong.verify(mutant);
     if (verdict.passed) throw CheckFailed("accepted: the suite does not notice");
     if (!says(verdict.report, mutant.report))
         throw CheckFailed(fmt::format("rejected, but not for \"{}\"\n{}", mutant.report, verdict.report));
-    if (!fs::exists(stage_folder / "exercise.md")) return;
+    if (!fs::exists(source_folder() / "stages" / stage.folder() / "exercise.md")) return;
     if (!a_grader_sees(wrong, mutant, load_exercise(stage.folder()), seed))
         throw CheckFailed(fmt::format("a grader pays its results with --seed {}", seed));
 }
+
+/// Mutants of one stage, and the sources that have them.
+class StageMutants {
+  public:
+    StageMutants(const Stage& stage, std::vector<Mutant> mutants)
+        : stage_(stage),
+          mutants_(std::move(mutants)),
+          kernel_(only_for(mutants_, kernel_text(fs::path(stage.source)))),
+          all_(kernel_, mutants_) {
+        if (mutants_.size() < 2) return;
+        for (bool left_out = true; left_out && !all_compile_;) {
+            all_.write(folder("all"));
+            try {
+                CheckedKernel(folder("all") / "kernel.cu", folder("all"), run_limit_s);
+                all_compile_ = true;
+            } catch (const CheckFailed& error) {
+                left_out = all_.leave_out(error.what());
+            }
+        }
+    }
+
+    /// Throws what is not as the mutant says.
+    void check(std::size_t number, std::uint64_t seed) {
+        const Mutant& mutant = mutants_[number];
+        const bool shares = all_compile_ && all_.has(number);
+        const fs::path own = folder(shares ? "all" : fmt::format("{}", number));
+        if (shares)
+            all_.choose(number);
+        else
+            OutputFile(own / "kernel.cu").write(wrong_kernel(kernel_, mutant));
+        alone_ += !shares;
+        CheckedKernel wrong(own / "kernel.cu", own, run_limit_s);
+        ::check(wrong, stage_, mutant, seed);
+    }
+
+    /// How many of those that were checked have a source of their own.
+    int alone() const { return alone_; }
+
+  private:
+    fs::path folder(const std::string& name) const {
+        fs::create_directories(work_.path() / name);
+        return work_.path() / name;
+    }
+
+    const Stage& stage_;
+    std::vector<Mutant> mutants_;
+    std::string kernel_;
+    AllMutants all_;
+    TemporaryFolder work_{"ladder-"};
+    bool all_compile_ = false;
+    int alone_ = 0;
+};
 
 void write(const fs::path& file, const fs::path& folder) {
     const fs::path stage_folder = stage_folder_of(file),
@@ -137,12 +197,12 @@ void write(const fs::path& file, const fs::path& folder) {
         .write(wrong_kernel(kernel_text(stage_folder / "kernel.cu"), read_mutant(file)));
 }
 
-/// Whether all is as the mutant says; if not, prints what is not.
-bool passes(const fs::path& file, std::uint64_t seed) {
+/// Does it; returns whether nothing was thrown, and prints a line.
+bool passes(const fs::path& file, const std::function<void()>& work) {
     const auto start = std::chrono::steady_clock::now();
     std::string failure;
     try {
-        check(file, seed);
+        work();
     } catch (const std::exception& error) {
         failure = std::string(": ") + error.what();
     }
@@ -153,33 +213,82 @@ bool passes(const fs::path& file, std::uint64_t seed) {
     return failure.empty();
 }
 
+/// How many are as they say, of these files of one stage.
+int check_all(const fs::path& stage_folder, const std::vector<fs::path>& files, std::uint64_t seed) {
+    const Stage& stage = stage_in(stage_folder);
+    std::vector<fs::path> good;
+    std::vector<Mutant> mutants;
+    for (const fs::path& file : files) {
+        std::optional<Mutant> mutant;
+        const auto read = [&] {
+            mutant = read_mutant(file);
+            wrong_kernel(kernel_text(fs::path(stage.source)), *mutant);
+        };
+        try {
+            read();
+            good.push_back(file);
+            mutants.push_back(*mutant);
+        } catch (const std::exception&) {
+            passes(file, read);
+        }
+    }
+    StageMutants of_stage(stage, mutants);
+    int passed = 0;
+    for (std::size_t n = 0; n < good.size(); ++n) passed += passes(good[n], [&] { of_stage.check(n, seed); });
+    fmt::print("{}: {} in one source, {} in sources of their own\n", stage.folder(),
+               static_cast<int>(good.size()) - of_stage.alone(), of_stage.alone());
+    return passed;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
-    const std::string option = words.size() > 2 && words[0].starts_with("--") ? words[0] : "";
-    const std::string value = option.empty() ? "" : words[1];
-    if (!option.empty()) words.erase(words.begin(), words.begin() + 2);
-    const bool writes = option == "--write";
-    if (!option.empty() && !writes && option != "--seed") {
-        fmt::print(stderr, "check_mutants: there is no {}\n", option);
-        return 2;
+    const char* set = std::getenv("GRADER_SEED");
+    std::string seed_word = set == nullptr ? "1" : set, write_to;
+    bool kept = false;
+    while (!words.empty() && words[0].starts_with("--")) {
+        const std::string option = words[0];
+        kept = kept || option == "--kept";
+        if (option != "--kept" && (words.size() < 2 || (option != "--seed" && option != "--write"))) {
+            fmt::print(stderr, "check_mutants: there is no {}\n", option);
+            return 2;
+        }
+        if (option == "--seed") seed_word = words[1];
+        if (option == "--write") write_to = words[1];
+        words.erase(words.begin(), words.begin() + (option == "--kept" ? 1 : 2));
     }
-    const std::uint64_t seed = option == "--seed" ? std::stoull(value) : std::random_device()();
-    if (!writes) fmt::print("graded with --seed {}\n", seed);
+    const std::uint64_t seed = seed_word == "drawn" ? std::random_device()() : std::stoull(seed_word);
+    std::map<fs::path, std::vector<fs::path>> files;  // by the stage's folder
     int all = 0, passed = 0;
     for (const std::string& path : words) {
         for (const fs::path& file : files_at(path)) {
             all += 1;
-            if (writes)
-                write(file, value);
+            if (write_to.empty())
+                files[stage_folder_of(file)].push_back(file);
             else
-                passed += passes(file, seed);
+                write(file, write_to);
         }
     }
-    if (writes) {
-        fmt::print("{} kernels are in {}\n", all, value);
+    if (!write_to.empty()) {
+        fmt::print("{} kernels are in {}\n", all, write_to);
         return all == 0 ? 2 : 0;
+    }
+    fmt::print("graded with --seed {}\n", seed);
+    for (const auto& [folder, of_stage] : files) {
+        std::string what = fmt::format("mutants, graded with seed {}:", seed);
+        for (const fs::path& file : of_stage) what += " " + file.stem().string();
+        const KeptVerdict verdict(
+            stage_in(folder), what,
+            {"course", "tests/check_mutants.cpp", "tests/all_mutants.cpp", "tests/all_mutants.h"});
+        if (kept && verdict.holds()) {
+            fmt::print("{}: rejected before, and nothing has changed since\n", folder.filename().string());
+            passed += static_cast<int>(of_stage.size());
+            continue;
+        }
+        const int rejected = check_all(folder, of_stage, seed);
+        passed += rejected;
+        if (kept && rejected == static_cast<int>(of_stage.size())) verdict.keep();
     }
     fmt::print("{} of {} mutants are rejected as they say\n", passed, all);
     return all == 0 ? 2 : passed == all ? 0 : 1;

@@ -120,6 +120,15 @@ def add_kernels(students):
     students.kernel("waits_for_nobody",
                     put(SOLUTION, "        __syncthreads();  // all copies of Q, K and V have landed",
                         "        if (threadIdx.x < 100) __syncthreads();  // all copies of Q, K and V have landed"), 5)
+    students.kernel("launches_all_blocks",
+                    put(SOLUTION, "dim3(ceil_div(p.Nq, Br), p.H, p.B)", "dim3(~0u / 2, 65535, 65535)"), 5)
+    students.kernel("launches_many_blocks",
+                    put(SOLUTION, "dim3(ceil_div(p.Nq, Br), p.H, p.B)", "dim3(100000, p.H, p.B)"), 5)
+    for mib, points in ((256, 5), (63, (5, 95))):
+        students.kernel(f"wants_{mib}_mib",
+                        put(SOLUTION, '.shows_in = "causal");', '.shows_in = "causal",\n    .workspace_bytes = '
+                            f"[](const Shape&, int) {{ return std::size_t{{{mib}}} << 20; }});"), points)
+    students.kernel("byte_order_mark", b"\xef\xbb\xbf" + SOLUTION.encode(), 100, hostile=False)
     students.kernel("races", put(SOLUTION, "if (t == 0) store(L, ", "store(L, "), 5)
     students.kernel("zeros", put(SOLUTION, "pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l)", "0u"), 5)
     students.kernel("beyond_its_tensors", put(SOLUTION, "if (row >= p.Nq) continue;", "if (row >= p.Nq + 1) continue;"), 5)

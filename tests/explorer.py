@@ -348,6 +348,26 @@ def search(browser, query):
     return [re.search(r"([^/]*)\.html", link.get_attribute("href"))[1] for link in links]
 
 
+# What newcomers typed, and more like it, with the pages of which one must be first or second.
+QUERIES = {
+    "epilogue": "stages_30_tma_wgmma stages_33_overlap docs_glossary", "bank conflict": "stages_21_xor_swizzle",
+    "4090": "docs_results docs_send_a_recording", "why softmax max": "stages_01_flash_attention_1",
+    "ldmatrix": "docs_one_mma", "swizzle": "stages_21_xor_swizzle stages_15_swizzle", "TMA": "stages_30_tma_wgmma",
+    "paged": "stages_81_pages", "sliding window": "stages_60_sliding_window", "dropout": "stages_64_dropout",
+    "fp8 error": "stages_70s_fp8 stages_70_fp8_products", "A100": "docs_results", "compile error": "docs_troubleshooting",
+    "WSL": "docs_troubleshooting docs_course_students", "register spill": "stages_20_wide_warps",
+    "occupancy": "stages_20_wide_warps", "wgmma descriptor": "docs_one_descriptor", "split-KV": "stages_06_flash_decoding",
+    "how to add a stage": "docs_add_a_stage", "license": "index",
+    "GQA": "stages_10_packed_gqa", "FlashAttention-3": "stages_30s_hopper", "ring attention": "stages_85_ring",
+    "causal mask": "stages_05_causal_skip", "online softmax": "stages_01_flash_attention_1",
+    "backward": "stages_40s_backward", "deterministic": "stages_58_deterministic", "race": "docs_how_it_runs",
+    "mbarrier": "stages_26_mbarriers", "warp specialization": "stages_31_producer_warp",
+    "persistent kernel": "stages_34_persistent", "KV cache": "stages_80s_serving", "install": "docs_troubleshooting",
+    "JAX": "docs_python", "grading": "docs_course_instructors", "quantization": "stages_70s_fp8",
+    "speculative decoding": "stages_38_split_keys", "skipping tiles": "stages_05_causal_skip",
+    "multi-GPU": "stages_85s_several_gpus", "changelog": "CHANGELOG"}
+
+
 def test_search(browser, site):
     """What a student types leads to the lesson of it."""
     browser.driver.get((site / "docs_glossary.html").as_uri())
@@ -356,11 +376,18 @@ def test_search(browser, site):
         return [...document.querySelectorAll("#nav-tree .label")]
             .filter(label => label.getBoundingClientRect().right > right).map(label => label.innerText)""")
     check(not cut, f"the menu cuts {cut}")
+    xor_swizzle, = (folder.name for folder in (Path(__file__).parent.parent / "stages").glob("*_xor_swizzle"))
     for query, first in (("split-Q", ["stages_04_split_q"]), ("splitq", ["stages_04_split_q"]),
-                         ("bank conflict", ["stages_21_xor_swizzle"]),
+                         ("bank conflict", [f"stages_{xor_swizzle}"]),
                          ("softmax", ["stages_01_flash_attention_1", "notebooks_01_online_softmax"]), ("xyzzy", [])):
         found = search(browser, query)
         check(found[:len(first)] == first and bool(found) == bool(first), f"{query} finds {found}")
+    for query, wanted in QUERIES.items():
+        found = search(browser, query)
+        check(set(found[:2]) & set(wanted.split()), f"{query} finds {found[:4]}")
+        check("CHANGELOG" not in found[:4] or query == "changelog", f"{query} finds the changelog: {found}")
+        excerpts = " ".join(browser.texts("#site-results p"))
+        check(not re.search(r"\\[a-z]+|[a-z]_\{", excerpts), f"TeX in what {query} shows: {excerpts}")
     found = search(browser, "counters")
     symbols = [re.search("^(struct|class)|_8", name) is not None for name in found]
     check(symbols == sorted(symbols) and set(symbols) == {False, True}, f"symbols are not last: {found}")

@@ -55,6 +55,7 @@ if [ -n "$prefill" ]; then
     step serving-odd 180 "$lab" time "$decode" --regime serving-odd --peers --json "$out/serving-odd.json"
     step few-rows 300 "$lab" time 10,16,17,26,36-38 --regime few-rows --json "$out/few-rows.json"
     step draft 480 "$lab" time 17,36-38 --regime draft --json "$out/draft.json"
+    step caches 240 "$lab" time 80-83 --regime caches --json "$out/caches.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
     step gradients 480 "$lab" time 46,50-59 --regime gradients --peers --json "$out/gradients.json"

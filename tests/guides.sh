@@ -73,11 +73,13 @@ docs/course/gradescope/run_autograder
 cmp "$AUTOGRADER/results/results.json" "$work/ada.json"
 
 # The solution got all points, the parent's kernel, which declares another stage, none.
-grep -q '^"ada",.*,100,100$' "$work/grades/grades.csv"
-grep -q '^"bob",.*,0,100$' "$work/grades/grades.csv"
+grep -q '^"ada",.*,100,100,[-0-9T:]*Z$' "$work/grades/grades.csv"
+grep -q '^"bob",.*,0,100,[-0-9T:]*Z$' "$work/grades/grades.csv"
 # The table has a line for each of the thirty, and each has a report.
 [ "$(wc -l < "$work/grades/grades.csv")" -eq 31 ]
-[ "$(find "$work/grades" -name '*.json' | wc -l)" -eq 30 ]
+for kind in json md; do
+    [ "$(find "$work/grades" -name "*.$kind" | wc -l)" -eq 30 ]
+done
 
 cd "$work/lab1"
 unset LADDER_BUILD

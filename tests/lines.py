@@ -3,8 +3,8 @@
 
     lines.py [--record] [ROOT]
 
-Prints a table of the sources, and what breaks the bounds: of folders as a whole, and of each file in some of them.
-Exit code 1 if anything does. --record writes the table into lines.json: at a release, so that the next one sees what
+Prints a table of the sources, and the files that are longer than a file may be in some of them. Exit code 1 if there
+are any. --record writes the table into lines.json: at a release, so that the next one sees what
 has grown.
 """
 
@@ -21,21 +21,6 @@ KINDS = {"C++": {".cpp", ".h"}, "CUDA": {".cu", ".cuh"}, "Python": {".py"}, "she
 FOLDERS = (".ci", "course", "docs", "examples", "explorer", "harness", "notebooks", "python", "reference", "simt", "stages",
            "tests")
 WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by one
-# The 50s add two sweeps of gradients and parts that end with several stages to harness/, and a counter to simt/; the 60s
-# add windows, column bounds and documents to problems, cases, regimes and options in harness/, and to simt/ a check of phases,
-# a refusal and a vote. The 80s add requests' lengths, and pools of pages with their tables, to the same places in harness/,
-# and the 70s the error of products of 8 bits; simt/ adds these bit by bit. Several GPUs add ranks to harness/: threads, a
-# ring over NCCL, and the commands that they take. What a problem may have beyond its sizes stands in one place of harness/.
-# Several ranks' gradients, and kernels that stages share, add 53 lines to it. A cache whose keys alone are divided adds 135: what
-# all ranks gather, in memory and by NCCL, a workspace that depends on their number, and cases. K and V in 8 bits, which the
-# harness rounds for a stage, add 104. FlashInfer as a peer, caches for FlashAttention-4, drafts of 2 to 16 rows, and
-# defaults that follow recordings of caches add 106. What each stage takes, as a column of `lab list --json` from which
-# the table of docs/python.md is made, adds 9; an index of the recordings, and a reference that converts a block of keys
-# at a time, 61; tiles of 64 keys for flex_attention, and a problem on which stages for drafts are counted, 2.
-# Column bounds and tiles for FlashAttention-4, in lists of blocks, add 45; FlashAttention-3 in 8 bits, 7.
-# simt/ has 4 lines more for fences that come before the wait for an asynchronous copy, and 4 to count the bytes of bulk copies
-# with an evict-first hint; kernels that are launched early, with what their threads know before they wait, add 28.
-MOST_LINES = {"harness": 19103, "simt": 5821}
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 
@@ -82,10 +67,7 @@ def table(rooms, before):
                                               for cell in row[1:]) for row in lines)
 
 
-def too_long(rooms, files):
-    for room, most in MOST_LINES.items():
-        if (lines := rooms[room].total()) > most:
-            yield f"{room} has {lines:,} lines; at most {most:,}"
+def too_long(files):
     for file, lines in sorted(files.items(), key=lambda item: -item[1]):
         if file.parts[0] in SHORT_FILES and lines > MOST_LINES_OF_A_FILE:
             yield f"{file} has {lines} lines; at most {MOST_LINES_OF_A_FILE}"
@@ -105,8 +87,8 @@ def main():
         RECORD.write_text(json.dumps({"commit": commit, "lines": lines}, indent=2) + "\n")
         return 0
     print(table(rooms, json.loads(RECORD.read_text())))
-    problems = list(too_long(rooms, files))
-    print("", *problems or ["no room and no file is longer than it may be"], sep="\n")
+    problems = list(too_long(files))
+    print("", *problems or ["no file is longer than it may be"], sep="\n")
     return bool(problems)
 
 

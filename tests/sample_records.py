@@ -8,6 +8,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs/publish"))
 from records import Fields, key_of  # noqa: E402
 
 
+def named(sources, name):
+    """The stage of this name, which it keeps when its number changes."""
+    return next(stage for stage in sources.stages.values() if stage.folder[3:] == name)
+
+
+def free_number(sources):
+    """The first number of two digits that no stage has."""
+    return next(number for number in range(10, 100) if number not in sources.stages)
+
+
 def fields(value):
     return json.loads(json.dumps(value), object_hook=Fields)
 
@@ -57,13 +67,13 @@ def derived(rows, own_peers=(), **changes):
     return Fields(fields(record), rows=list(rows), peers=list(own_peers), **changes)
 
 
-def branched():
-    """A ladder with a branch: 0 <- 1 <- 2 for decoding and 1 <- 18 for long queries. 2 is slower than its parent there.
+def branched(other):
+    """A ladder with a branch: 0 <- 1 <- 2 for decoding and 1 <- other for long queries. 2 is slower than its parent there.
     Two peers, one of them with a name to escape."""
     rows = []
     for regime, queries in (("train", 2048), ("decode", 1)):
         for shows_in, stage, parent, ms in (("train", 0, -1, 0.8), ("train", 1, 0, 0.4), ("decode", 2, 1, 0.5),
-                                            ("train", 18, 1, 0.1)):
+                                            ("train", other, 1, 0.1)):
             rows.append(row_of(regime, stage, ms, parent=parent, shows_here=shows_in == regime, B=1, Nq=queries))
     return derived(rows, [peer_of(rows[0], "<A & B>", 0.2), peer_of(rows[0], "unfused", 0.2)])
 

@@ -11,6 +11,7 @@
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 #include "stages/errors.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 
 using namespace ladder;
@@ -132,14 +133,19 @@ TEST_CASE("cache: lengths and pages are checked, and random ones always fit", "[
 
 TEST_CASE("cache: a stage that takes none refuses it by name", "[problem]") {
     const Case c = cached(2, 7, "3,4", 4);
-    CHECK(why_not_taken(*find_stage(17), c) == "17_full_ring does not take lengths of requests");
-    CHECK(why_not_taken(*find_stage(80), c) == "80_own_lengths does not take K and V in pages");
-    CHECK(why_not_taken(*find_stage(81), c).empty());
+    const Stage &plain = test::stage_that({.lacks = {Feature::lengths}}),
+                &lengths = test::stage_that({.takes = {Feature::lengths}, .lacks = {Feature::pages}}),
+                &pages = test::stage_that(
+                    {.takes = {Feature::lengths, Feature::pages}, .lacks = {Feature::prefix}}),
+                &prefix = test::stage_that({.takes = {Feature::pages, Feature::prefix}});
+    CHECK(why_not_taken(plain, c) == plain.folder() + " does not take lengths of requests");
+    CHECK(why_not_taken(lengths, c) == lengths.folder() + " does not take K and V in pages");
+    CHECK(why_not_taken(pages, c).empty());
     CHECK(c.description().ends_with("normal lengths=3,4 pages=4"));
     Case prefixed = cached(2, 7, "", 4);
     prefixed.features.prefix = 4;
-    CHECK(why_not_taken(*find_stage(81), prefixed) == "81_pages does not take a shared prefix");
-    CHECK(why_not_taken(*find_stage(82), prefixed).empty());
+    CHECK(why_not_taken(pages, prefixed) == pages.folder() + " does not take a shared prefix");
+    CHECK(why_not_taken(prefix, prefixed).empty());
     CHECK(parse_case(prefixed.options()) == prefixed);
     CHECK(prefixed.description().ends_with("normal pages=4 prefix=4"));
 }

@@ -12,7 +12,10 @@
 #include <vector>
 
 #include "harness/ladder/ladder.h"
+#include "harness/problem/cache.h"
+#include "harness/problem/corner_cases.h"
 #include "harness/problem/cover.h"
+#include "harness/problem/documents.h"
 #include "harness/problem/inputs.h"
 #include "harness/problem/random.h"
 #include "harness/problem/shape.h"
@@ -60,8 +63,8 @@ TEST_CASE("the verification cases cover what they promise") {
                             pairs = verification_cases(stage, Cover::pairs),
                             all = verification_cases(stage, Cover::all);
     CHECK(each.size() <= 14);
-    CHECK(pairs.size() <= 96 + 64);  // a diagonal for each key of a tile
-    CHECK(all.size() <= 190 + 64 + 2);
+    CHECK(pairs.size() <= 96 + 64 + 3);  // a diagonal for each key of a tile, and large sizes
+    CHECK(all.size() <= 190 + 64 + 3 + 3);
     const auto tiling = [&](const Case& c) { return stage.tilings[c.shape.d == 64 ? 0 : 1]; };
 
     /// An idea, and whether a case has it.
@@ -100,7 +103,7 @@ TEST_CASE("the verification cases cover what they promise") {
         machines.push_back({fmt::format("{} sms", n), [=](const Case& c) { return c.multiprocessors == n; }});
     for (const InputKind& kind : input_kinds()) {
         const std::string_view name = kind.name;
-        if (name == "same_sign" || name == "outliers") continue;  // they are for products of 8 bits
+        if (name == "same_sign" || name == "outliers" || name == "zeros") continue;  // for products of 8 bits
         inputs.push_back({kind.name, [name = kind.name](const Case& c) { return c.input == name; }});
     }
     for (const auto& more : {batches, groups, machines, inputs}) factors.push_back(more);
@@ -193,6 +196,81 @@ TEST_CASE("what takes sizes of its own is among the cases: diagonals, groups, tu
             return c.layout == Layout::far &&
                    (c.shape.Nk - 1) * placement(c, Tensor::K).row >= std::int64_t{1} << 31;
         }));
+    }
+}
+
+TEST_CASE("sizes that indices and schedules may outgrow are among the cases of each stage that meets them") {
+    for (const Stage& stage : stages()) {
+        std::vector<Case> all;
+        if (stage.chunks != 2) all = corner_cases(stage, Cover::all);
+        if (takes(stage, Feature::ranks)) {
+            for (const Case& c : divided_sequences(stage, Cover::all)) all.push_back(c);
+        }
+        const auto some = [&](const char* what, bool applies, const std::function<bool(const Case&)>& is) {
+            INFO(stage.folder() << ": " << what);
+            CHECK((!applies || std::any_of(all.begin(), all.end(), is)));
+        };
+        const auto has = [&](Feature feature) { return takes(stage, feature); };
+        const bool forward = stage.pass == Pass::forward, alone = stage.chunks == 0;
+        const bool has_mask = has(Feature::window) || has(Feature::columns) || has(Feature::documents) ||
+                              has(Feature::tiles) || has(Feature::dropout);
+        const int Bc = stage.tilings.front().Bc;
+        constexpr int bits_16 = 1 << 16;
+        some("more than 32 documents", has(Feature::documents),
+             [](const Case& c) { return documents_of(c).size() > 64; });
+        some("more than 32 requests", has(Feature::lengths),
+             [](const Case& c) { return c.shape.B > 64 && lengths_of(c).size() > 64; });
+        for (const Tensor tensor : {Tensor::Q, Tensor::K}) {
+            some("offsets of rows past 2^31", alone, [&](const Case& c) {
+                const Placement p = placement(c, tensor);
+                return (p.N - 1) * p.row > INT32_MAX;
+            });
+        }
+        for (const Feature feature : stage.takes) {
+            some(name(feature),
+                 feature != Feature::ranks && feature != Feature::pages &&
+                     feature != Feature::prefix,  // pages are never far
+                 [&](const Case& c) {
+                     const std::vector<Feature> of_case = features_of(c.features);
+                     return c.layout == Layout::far &&
+                            std::find(of_case.begin(), of_case.end(), feature) != of_case.end();
+                 });
+        }
+        some("rows beyond 16 bits", has_mask && !has(Feature::tiles),
+             [](const Case& c) { return c.shape.Nq > bits_16; });
+        some("keys beyond 16 bits", has(Feature::window),
+             [](const Case& c) { return c.shape.Nk > bits_16 && c.features.window != Window(); });
+        some("packed rows beyond 8192", forward && alone, [](const Case& c) {
+            return c.shape.H / c.shape.Hkv * c.shape.Nq > 8192 && c.shape.H > c.shape.Hkv;
+        });
+        some("pages of more than 256 keys", has(Feature::pages),
+             [](const Case& c) { return c.features.page_size > 256 && c.shape.Nk > 256; });
+        some("seeds of 64 bits", has(Feature::dropout),
+             [](const Case& c) { return c.features.dropout.seed >> 56 != 0; });
+        some("heads of zeros", stage.products != Products::of_16_bits,
+             [](const Case& c) { return c.input == "zeros"; });
+        some("a smaller last section", !forward && alone, [](const Case& c) {
+            return c.causal && c.shape.B * c.shape.Hkv == 9 && c.shape.Nk > 64 && c.multiprocessors == 0;
+        });
+        some("more than 8 ranks", has(Feature::ranks), [](const Case& c) { return c.features.ranks > 8; });
+        some("chunks of 128 and 129 keys", has(Feature::ranks),
+             [&](const Case& c) { return c.features.ranks == 2 && c.shape.Nk == 257 * stage.chunks; });
+        for (const auto& [feature, pattern] :
+             {std::pair{Feature::columns, &Features::columns}, {Feature::tiles, &Features::tiles}}) {
+            some("a mask for each query head", has(feature), [p = pattern](const Case& c) {
+                return c.features.*p == "query_heads" && c.shape.H > c.shape.Hkv;
+            });
+        }
+        some("more than 32 query tiles", has_mask && !forward,
+             [](const Case& c) { return c.shape.Nq > 32 * 64 && c.shape.Nk > 32; });
+        some("lists of more than 32 tiles", has(Feature::tiles) && forward,
+             [](const Case& c) { return c.shape.Nk > 32 * 64 && !c.features.tiles.empty(); });
+        some("more than 132 multiprocessors", forward && alone,
+             [&](const Case& c) { return c.multiprocessors > 132 && c.shape.Nk >= c.multiprocessors * Bc; });
+        some("more heads than 132", forward && alone,
+             [](const Case& c) { return c.multiprocessors > 132 && c.shape.B * c.shape.H > 132; });
+        some("rows with an inexact reciprocal after a prefix", has(Feature::prefix),
+             [](const Case& c) { return c.features.prefix > 0 && c.shape.Nq == 41 && c.shape.B > 1; });
     }
 }
 

@@ -18,20 +18,14 @@
 #    include "harness/verify/one_case.h"
 #    include "harness/verify/report.h"
 #    include "simt/simt.h"
+#    include "tests/any_stage.h"
 #    include "tests/catch.h"
 
 using namespace ladder;
+using ladder::test::named;
 using Count = std::uint64_t;
 
 namespace {
-
-/// The stage of this name, which it keeps when its number changes.
-const Stage& named(const std::string& name) {
-    const auto is_it = [&](const Stage& stage) { return name == stage.name; };
-    const auto found = std::find_if(stages().begin(), stages().end(), is_it);
-    REQUIRE(found != stages().end());
-    return *found;
-}
 
 /// What a stage did on one problem, and the key tiles that each block visited, by the block's number.
 struct Counts {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -15,6 +16,7 @@
 #include "harness/time/fastest.h"
 #include "harness/verify/one_case.h"
 #include "stages/stage.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 #include "tests/cli.h"
 #include "tests/folder.h"
@@ -72,6 +74,10 @@ TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     }
     CHECK(widest_line(help.out) <= 80);
     CHECK(lab({"help"}).out == help.out);
+    CHECK(lab({}).out == help.out);
+    expect_failure({"list", "--caussal"}, 2,
+                   "not expected: --caussal (did you mean '--causal'?); see ./lab list");
+    expect_failure({"help", "foo"}, 2, "there is no command 'foo'; see ./lab --help");
     CHECK(lab({"help", "time"}).out == lab({"time", "--help"}).out);
 }
 
@@ -79,50 +85,61 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
     const Folder folder;
     const auto json = json_of(folder, {"list"});
     REQUIRE(json["stages"].size() == stages().size());
-    CHECK(json["stages"][0]["stage"] == "00_naive");
+    CHECK(json["stages"][0]["stage"] == stages().front().folder());
     CHECK(json["stages"][0]["parent"].is_null());
     REQUIRE(json["properties"].size() == stages().size());
-    CHECK(json["properties"][0] == nlohmann::json{{"stage", "00_naive"},
-                                                  {"pass", "forward"},
-                                                  {"compute_capability", nullptr},
-                                                  {"ablation", false},
-                                                  {"for_order", false},
-                                                  {"last_of_part", false},
-                                                  {"eight_bits", false},
-                                                  {"takes", ""},
-                                                  {"counted_on", "--shape 1,2,2,512,512,64"},
-                                                  {"counted_parent", nullptr},
-                                                  {"parent_counted_on", nullptr}});
-    const auto properties_of = [&](const char* stage) {
+    auto first = json["properties"][0];
+    for (const char* kind : {"timed", "profiled"}) {
+        CHECK(std::set<std::string>{"as it is", "changed since", "never"}.contains(first[kind]));
+        first.erase(kind);
+    }
+    CHECK(first == nlohmann::json{{"stage", stages().front().folder()},
+                                  {"pass", "forward"},
+                                  {"compute_capability", nullptr},
+                                  {"ablation", false},
+                                  {"for_order", false},
+                                  {"last_of_part", false},
+                                  {"eight_bits", false},
+                                  {"takes", ""},
+                                  {"counted_on", "--shape 1,2,2,512,512,64"},
+                                  {"counted_parent", nullptr},
+                                  {"parent_counted_on", nullptr}});
+    const auto properties_of = [&](const Stage& stage) {
         return *std::find_if(json["properties"].begin(), json["properties"].end(),
-                             [&](const auto& properties) { return properties["stage"] == stage; });
+                             [&](const auto& properties) { return properties["stage"] == stage.folder(); });
     };
-    const auto causal = properties_of("05_causal_skip"), pages = properties_of("81_pages");
+    const Stage &skips = named("causal_skip"),
+                &bounded = stage_that({.takes = {Feature::window, Feature::columns}}),
+                &paged = stage_that({.takes = {Feature::pages}, .lacks = {Feature::prefix}});
+    const auto causal = properties_of(skips), pages = properties_of(paged);
     CHECK(causal["counted_on"] == "--shape 1,2,2,512,512,64 --causal");
-    CHECK(causal["counted_parent"] == "04_split_q");
+    CHECK(causal["counted_parent"] == find_stage(skips.parent)->folder());
     CHECK(causal["parent_counted_on"] == causal["counted_on"]);
-    // 80 takes no pages, and is counted without.
-    CHECK(pages["counted_parent"] == "80_own_lengths");
+    // Its parent takes no pages, and is counted without.
+    REQUIRE(!takes(*find_stage(paged.parent), Feature::pages));
+    CHECK(pages["counted_parent"] == find_stage(paged.parent)->folder());
     CHECK(pages["counted_on"] == pages["parent_counted_on"].get<std::string>() + " --page-size 16");
-    CHECK(properties_of("62_column_bounds")["takes"] == "window columns");
+    CHECK(properties_of(bounded)["takes"] == "window columns");
     REQUIRE(json["regimes"].size() == regimes().size());
     CHECK(json["regimes"][0] == nlohmann::json{{"regime", "train"},
                                                {"pass", "forward"},
                                                {"sweep", false},
                                                {"decoding", false},
                                                {"features", ""}});
-    CHECK(std::count_if(json["properties"].begin(), json["properties"].end(),
-                        [](const auto& stage) { return stage["ablation"] == true; }) == 4);  // 90 to 93
+    for (const Stage& stage : stages()) CHECK(properties_of(stage)["ablation"] == is_ablation(stage.number));
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);
-    CHECK(markdown.out.find("| **04_split_q** | 03_sequence_parallel |") != std::string::npos);
+    CHECK(markdown.out.find("| **" + child().folder() + "** | " + parent().folder() + " |") !=
+          std::string::npos);
     const std::string piped = lab({"list"}).out;
     CHECK(piped.find('\x1b') == std::string::npos);  // no colour into a pipe, nor a bound to its lines
     CHECK(widest_line(piped) > 120);
     for (const unsigned short columns : {80, 120}) {
         const std::string list = shown(columns, "list");
         CHECK(widest_line(list) <= columns);
-        CHECK(list.find("04_split_q                 a warp owns 16 query rows") != std::string::npos);
+        CHECK(list.find(child().folder() + "                 a warp owns 16 query rows") !=
+              std::string::npos);
+        CHECK(list.find("\nDecoding: 10 to 17\n") < list.find("\n10_packed_gqa"));
         CHECK(list.find("A terminal of " + std::to_string(columns) + " columns has no room") !=
               std::string::npos);
     }
@@ -152,6 +169,23 @@ TEST_CASE("lab list --for: the recorded times nearest to a problem, and the defa
     CHECK(widest_line(said) <= 80);
     CHECK(said.find("No recording covers this problem") != std::string::npos);
     CHECK(lab({"list", "--for", "1,32,8,1,65536,128"}).out.find("No recording covers") == std::string::npos);
+    // A regime: each of its problems in a row.
+    const auto decode = json_of(folder, {"list", "--for", "decode"});
+    REQUIRE(decode["fastest"].size() == regime_named("decode")->problems.size());
+    int recorded = 0;
+    for (const auto& row : decode["fastest"]) {
+        CHECK(is_decoding(select_stage(row["default_on_hopper"].get<std::string>()).shows_in));
+        if (row["fastest"].is_null()) continue;  // not of this problem
+        CHECK(is_decoding(select_stage(row["fastest"].get<std::string>()).shows_in));
+        CHECK(row["us"] > 0);
+        recorded += 1;
+    }
+    CHECK(recorded > 0);
+    CHECK(widest_line(shown(80, "list --for decode")) <= 80);
+    expect_failure({"list", "--for", "trian"}, 2, "neither a regime (did you mean 'train'?) nor a shape");
+    expect_failure({"list", "--for", "train", "--causal"}, 2,
+                   "--causal and --backward go with --for and a shape");
+    expect_failure({"list", "--like", "A100"}, 2, "--like goes with --for");
 }
 
 TEST_CASE("lab: tensors that no memory holds", "[cli]") {
@@ -169,7 +203,7 @@ TEST_CASE("lab: what takes a CPU more than two minutes is refused unless it is a
     if (!test::available(Backend::cpu)) return;
     const std::vector<std::string> endless{"--shape", "1,1,1,1048576,1048576,64"};
     std::vector<std::vector<std::string>> commands{
-        {"verify", "4", "--backend", "cpu"}, {"verify", "51", "--backend", "cpu"}, {"count", "4"}};
+        {"verify", "4", "--backend", "cpu"}, {"verify", gradients, "--backend", "cpu"}, {"count", "4"}};
     if (!has_device(Backend::gpu)) commands.push_back({"time", "4"});
     for (auto command : commands) {
         command.insert(command.end(), endless.begin(), endless.end());
@@ -225,8 +259,8 @@ TEST_CASE("lab trace: one page of one or two stages, or their JSON", "[cli]") {
     CHECK(json["causal"] == true);
     CHECK(json["shape"]["Nk"] == 100);
     REQUIRE(json["traces"].size() == 2);
-    CHECK(json["traces"][0]["stage"] == "04_split_q");
-    CHECK(json["traces"][1]["stage"] == "05_causal_skip");
+    CHECK(json["traces"][0]["stage"] == child().folder());
+    CHECK(json["traces"][1]["stage"] == folder_of("causal_skip"));
     // The page holds the same.
     const std::string html = folder.read("page.html");
     const std::size_t data = html.find("{\"kind\":\"trace\"");
@@ -243,7 +277,7 @@ TEST_CASE("lab trace: one page of one or two stages, or their JSON", "[cli]") {
     const ProcessResult result = run_process({"sh", "-c", in_folder});
     CHECK(result.status == 0);
     CHECK(result.out.find("trace_06.html") != std::string::npos);
-    CHECK(folder.read("trace_06.html").find("06_flash_decoding") != std::string::npos);
+    CHECK(folder.read("trace_06.html").find(folder_of("flash_decoding")) != std::string::npos);
     CHECK(folder.files() == 4);
 }
 
@@ -261,7 +295,7 @@ TEST_CASE("lab: results that cannot be written", "[cli]") {
         const ProcessResult result = run_process({"sh", "-c", list + way});
         INFO(way << ": " << result.err);
         CHECK(result.status == 0);
-        CHECK(result.out.find("\"stage\": \"00_naive\"") != std::string::npos);
+        CHECK(result.out.find("\"stage\": \"" + stages().front().folder() + "\"") != std::string::npos);
     }
     std::filesystem::remove(pipe);
     CHECK(folder.files() == 0);
@@ -274,8 +308,8 @@ TEST_CASE("lab verify: passes, and says how well", "[cli]") {
         json_of(folder, {"verify", "split_q,1-2", "--backend", "cpu", "--shape", "1,4,2,37,65,64", "--causal",
                          "--dtype", "bf16", "--layout", "bnhd", "--input", "rising", "--seed", "3"});
     REQUIRE(json["stages"].size() == 3);
-    CHECK(json["stages"][0]["stage"] == "01_flash_attention_1");
-    CHECK(json["stages"][2]["stage"] == "04_split_q");
+    CHECK(json["stages"][0]["stage"] == folder_of("flash_attention_1"));
+    CHECK(json["stages"][2]["stage"] == child().folder());
     for (const auto& row : json["stages"]) CHECK(row["passed"] == true);
     REQUIRE(json["errors"].size() == 3);
     CHECK(json["errors"][2]["max_error"] == json["stages"][2]["max_error"]);
@@ -289,17 +323,21 @@ TEST_CASE("lab verify: the order of threads is the user's", "[cli]") {
                    "1,1,1,65,65,64"})
                   .status == 0);
     }
-    CHECK(lab({"verify", "14", "--orders", "--shape", "1,2,1,65,65,64", "--causal"}).status == 0);
+    CHECK(lab({"verify", "one_launch", "--orders", "--shape", "1,2,1,65,65,64", "--causal"}).status == 0);
 }
 
 TEST_CASE("lab verify: the number of multiprocessors is the user's", "[cli]") {
     if (!test::available(Backend::cpu)) return;
     const Folder folder;
-    for (const char* sms : {"1", "132"}) {
+    for (const char* sms : {"1", "132", "148", "4000"}) {
         const auto json = json_of(folder, {"verify", "6", "--backend", "cpu", "--shape", "1,2,1,1,300,64",
                                            "--sms", sms, "--dtype", "bf16"});
         CHECK(json["stages"][0]["passed"] == true);
         CHECK(json["case"] == std::string("B=1 H=2 Hkv=1 Nq=1 Nk=300 d=64 bf16 bhnd normal sms=") + sms);
+    }
+    for (const char* sms : {"-1", "0", "16385", "1e3"}) {
+        CHECK(lab({"verify", "6", "--sms", sms}).status == 2);
+        CHECK_THROWS_AS(parse_case(std::string("--shape 1,1,1,1,1,64 --sms ") + sms), BadUsage);
     }
 }
 
@@ -309,24 +347,25 @@ TEST_CASE("lab count: counters, and what they are against the parent's", "[cli]"
     const auto json = json_of(folder, {"count", "4", "--shape", "1,1,1,128,128,64"});
     bool barriers = false;
     for (const auto& row : json["changes"]) {
-        CHECK(row["stage"] == "04_split_q");
-        CHECK(row["parent"] == "03_sequence_parallel");
+        CHECK(row["stage"] == child().folder());
+        CHECK(row["parent"] == parent().folder());
         barriers = barriers || (row["counter"] == "barriers" && row["after"] < row["before"]);
     }
     CHECK(barriers);
     CHECK(json["work"][0]["counter"] == "launches");
-    CHECK(json["work"][0]["04_split_q"] == 1);
+    CHECK(json["work"][0][child().folder()] == 1);
 }
 
 TEST_CASE("lab diff: the lesson and its length", "[cli]") {
     const Folder folder;
     const ProcessResult own = lab({"diff", "4"});
     CHECK(own.status == 0);
-    CHECK(own.out.find("--- 03_sequence_parallel/kernel.cu\n+++ 04_split_q/kernel.cu\n") == 0);
-    CHECK(own.out.find("03_sequence_parallel -> 04_split_q: ") != std::string::npos);
+    const std::string from = parent().folder(), to = child().folder();
+    CHECK(own.out.find("--- " + from + "/kernel.cu\n+++ " + to + "/kernel.cu\n") == 0);
+    CHECK(own.out.find(from + " -> " + to + ": ") != std::string::npos);
     CHECK(own.out.find(" lines added or changed, budget 80\n") != std::string::npos);
     CHECK(own.out.find('\x1b') == std::string::npos);
-    CHECK(lab({"diff", "1", "5"}).out.find("--- 01_flash_attention_1") == 0);
+    CHECK(lab({"diff", "1", "5"}).out.find("--- " + folder_of("flash_attention_1")) == 0);
     const auto json = json_of(folder, {"diff", "3", "split_q"});
     CHECK(json["budget"] == 80);
     CHECK(json["changed_lines"] > 0);
@@ -347,11 +386,11 @@ TEST_CASE("lab: a stage of the backward pass goes through every command", "[cli]
     CHECK(verified.find("1 of 1 case") != std::string::npos);
     CHECK(verified.find("largest error of O") == std::string::npos);
     const std::string both = said({"verify", gradients, "4"});
-    CHECK(both.find("04_split_q    1 of 1 case") != std::string::npos);
+    CHECK(both.find(child().folder() + "    1 of 1 case") != std::string::npos);
     const std::string counted = said({"count", gradients});
-    CHECK(counted.find("41_recompute") != std::string::npos);
+    CHECK(counted.find(folder_of(gradients)) != std::string::npos);
     const Folder folder;
-    CHECK(said({"trace", gradients, "5", "--html", folder / "page.html"}).find("41_recompute") !=
+    CHECK(said({"trace", gradients, "5", "--html", folder / "page.html"}).find(folder_of(gradients)) !=
           std::string::npos);
     const ProcessResult compared = lab({"diff", "5", gradients});
     INFO(compared.err);
@@ -367,16 +406,18 @@ TEST_CASE("a stage is its folder: a new one is listed, compared, verified, count
         if (is_core(stage))
             fs::create_directory_symlink(fs::path(stage.source).parent_path(), folder / stage.folder());
     }
-    std::string kernel = read_file(find_stage(5)->source);
+    const Stage& skips = named("causal_skip");
+    const std::string number = std::to_string(free_number()), another = number + "_another";
+    std::string kernel = read_file(skips.source);
     const auto replace = [&](const std::string& from, const std::string& to) {
         REQUIRE(kernel.find(from) != kernel.npos);
         kernel.replace(kernel.find(from), from.size(), to);
     };
     replace(".number = 5, .name = \"causal_skip\", .parent = 4",
-            ".number = 90, .name = \"another\", .parent = 5");
+            ".number = " + number + ", .name = \"another\", .parent = 5");
     replace("#include \"stages/device.cuh\"", "#include \"stages/hopper.cuh\"");
-    fs::create_directory(folder / "90_another");
-    folder.write("90_another/kernel.cu", kernel);
+    fs::create_directory(folder / another);
+    folder.write(another + "/kernel.cu", kernel);
     const auto with_it = [&](std::vector<std::string> arguments) {
         arguments.insert(arguments.begin(), {"env", "LADDER_STAGES=" + folder / "", LADDER_LAB});
         const ProcessResult result = run_process(arguments);
@@ -388,18 +429,39 @@ TEST_CASE("a stage is its folder: a new one is listed, compared, verified, count
         return text.find(part) != text.npos;
     };
     const std::string list = with_it({"list"});
-    CHECK(contains(list, "90_another"));
-    CHECK(contains(list, "These need a GPU of compute capability 9.0, or the CPU: 90."));
-    CHECK(!contains(list, "10_packed_gqa"));
-    CHECK(contains(with_it({"diff", "90"}), "+LADDER_STAGE(forward, Dims, .number = 90"));
+    CHECK(contains(list, another));
+    CHECK(contains(list, "These need a GPU of compute capability 9.0, or the CPU: " + number + "."));
+    CHECK(!contains(list, folder_of("packed_gqa")));
+    CHECK(contains(with_it({"diff", number}), "+LADDER_STAGE(forward, Dims, .number = " + number));
     CHECK(contains(with_it({"verify", "another", "--shape", "1,2,1,65,130,64", "--causal"}), "1 of 1 case"));
-    CHECK(contains(with_it({"count", "90", "--shape", "1,1,1,64,64,64"}), "90_another changes nothing"));
+    CHECK(contains(with_it({"count", number, "--shape", "1,1,1,64,64,64"}), another + " changes nothing"));
+}
+
+TEST_CASE("lab list says which kernels were changed since they were timed", "[cli]") {
+    const Folder folder;
+    const std::string kernel = read_file(find_stage(5)->source), file = "05_causal_skip/kernel.cu";
+    std::filesystem::create_directory(folder / "05_causal_skip");
+    std::filesystem::create_symlink(stages_folder() / "fastest.json", folder / "fastest.json");
+    const auto timed = [&](const std::string& text) {
+        folder.write(file, text);
+        const auto listed = run_process(
+            {"env", "LADDER_STAGES=" + folder / "", LADDER_LAB, "list", "--json", folder / "list.json"});
+        const auto json = nlohmann::json::parse(std::ifstream(folder / "list.json"));
+        const std::string how = json["properties"][0]["timed"];
+        CHECK((listed.out.find("Changed since they were timed, so that recorded times are marked: 05.") !=
+               std::string::npos) == (how == "changed since"));
+        return how;
+    };
+    const std::string before = timed(kernel), statement = "int unused() { return 0; }\n";
+    CHECK(before != "never");
+    CHECK(timed("// Another comment.\n" + kernel) == before);
+    CHECK(timed(statement + kernel) == "changed since");
 }
 
 TEST_CASE("a folder of one's own goes the same way as a stage", "[cli]") {
     if (!ladder::test::available(Backend::checked)) return;
     const Folder folder;
-    const std::string own = folder / "", kernel = read_file(find_stage(4)->source);
+    const std::string own = folder / "", kernel = read_file(child().source);
     const std::vector<std::string> problem{"--shape", "1,1,1,65,70,64"};
     const auto said = [&](std::vector<std::string> words) {
         words.insert(words.end(), problem.begin(), problem.end());

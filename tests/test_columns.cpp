@@ -12,6 +12,7 @@
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 #include "stages/errors.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 
 using namespace ladder;
@@ -77,20 +78,26 @@ TEST_CASE("columns: the patterns are the masks that they are called") {
                                          {300, 261, true},
                                          {300, 260, false}})
         CHECK(window.hides(row, key) != sees);
-    std::set<std::vector<int>> of_heads;
-    const Case random = drawn("random", false);
-    for (const int h : {0, 1, 2}) {
-        std::vector<int> edges;
-        for (const auto& hidden : hidden_rows(random, 1, h)) edges.push_back(hidden.begin[0]);
-        of_heads.insert(edges);
-    }
-    CHECK(of_heads.size() == 2);  // 0 and 1 share a key/value head
+    const auto masks_of_three_heads = [](const char* pattern) {
+        const Case c = drawn(pattern, false);
+        std::set<std::vector<int>> masks;
+        for (const int h : {0, 1, 2}) {
+            std::vector<int> edges;
+            for (const auto& hidden : hidden_rows(c, 1, h)) edges.push_back(hidden.begin[0]);
+            masks.insert(edges);
+        }
+        return masks.size();
+    };
+    CHECK(masks_of_three_heads("documents") == 1);
+    CHECK(masks_of_three_heads("random") == 2);  // 0 and 1 share a key/value head
+    CHECK(masks_of_three_heads("query_heads") == 3);
 }
 
 TEST_CASE("columns: a stage that takes none refuses them by name") {
     const Case c = drawn("documents", true);
-    CHECK(why_not_taken(*find_stage(60), c) == "60_sliding_window does not take column bounds");
-    CHECK(why_not_taken(*find_stage(62), c).empty());
+    const Stage& other = test::stage_that({.takes = {Feature::window}, .lacks = {Feature::columns}});
+    CHECK(why_not_taken(other, c) == other.folder() + " does not take column bounds");
+    CHECK(why_not_taken(test::stage_that({.takes = {Feature::columns}}), c).empty());
     CHECK_THROWS_AS(column_pattern("every"), BadUsage);
     CHECK(c.description().ends_with("normal columns=documents"));
 }

@@ -7,21 +7,26 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
 #include "harness/ladder/ladder.h"
+#include "harness/problem/regimes.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/selection.h"
 #include "harness/time/timing.h"
 #include "harness/verify/all_cases.h"
 #include "stages/errors.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 #include "tests/folder.h"
 #include "tests/skip.h"
 
 using namespace ladder;
+using test::child;
+using test::parent;
 
 namespace {
 
@@ -112,8 +117,8 @@ Results sample_results() {
     return results;
 }
 
-// A ladder with a branch: 0 <- 1 <- 2 for decoding and 1 <- 18 for long queries. 2 is slower than its parent
-// there. Two peers, one of them with a name to escape.
+// A ladder with a branch: 0 <- 1 <- 2 for decoding and from 1 to a number without a stage for long queries. 2
+// is slower than its parent there. Two peers, one of them with a name to escape.
 Results branched_results() {
     Results results;
     results.hardware.gpu = "Test GPU";
@@ -134,7 +139,7 @@ Results branched_results() {
         add(regime, Nq, "train", 0, -1, 0.8);
         add(regime, Nq, "train", 1, 0, 0.4);
         add(regime, Nq, "decode", 2, 1, 0.5);
-        add(regime, Nq, "train", 18, 1, 0.1);
+        add(regime, Nq, "train", test::free_number(), 1, 0.1);
     }
     for (const char* name : {"<A & B>", Peers::slow}) {
         PeerRow peer;
@@ -153,8 +158,9 @@ TEST_CASE("a stage that needs too much memory says so in its row, and the others
     if (!test::available(Backend::cpu)) return;
     SmallDevice device(3 << 20);
     std::vector<Verification> verifications;
-    verifications.emplace_back(find_stage(0), std::vector{square()});
-    verifications.emplace_back(find_stage(3), std::vector{square()});
+    const Stage &naive = stages().front(), &fits = test::named("sequence_parallel");
+    verifications.emplace_back(&naive, std::vector{square()});
+    verifications.emplace_back(&fits, std::vector{square()});
     verify_all(device, verifications, ignore_steps);
 
     const Table table = verification_table(verifications);
@@ -164,30 +170,30 @@ TEST_CASE("a stage that needs too much memory says so in its row, and the others
     CHECK(failure_of(verifications).empty());
 
     const auto changes = count_changes(
-        device, {find_stage(0), find_stage(3)}, [](const Stage&) { return square(); }, ignore_steps);
+        device, {&naive, &fits}, [](const Stage&) { return square(); }, ignore_steps);
     CHECK(changes[0].after.why_not.find("MiB") != std::string::npos);
     CHECK(changes[1].after.why_not.empty());
-    CHECK(cell(work_table(changes), 1, "00_naive").text == "-");
-    CHECK(cell(work_table(changes), 1, "03_sequence_parallel").text == "16");
+    CHECK(cell(work_table(changes), 1, naive.folder()).text == "-");
+    CHECK(cell(work_table(changes), 1, fits.folder()).text == "16");
 }
 
 TEST_CASE("if no stage can run, the reason is the error", "[commands]") {
     if (!test::available(Backend::cpu)) return;
     SmallDevice device(1 << 20);
     std::vector<Verification> verifications;
-    verifications.emplace_back(find_stage(0), std::vector{square()});
+    verifications.emplace_back(&stages().front(), std::vector{square()});
     CHECK_THROWS_AS(verify_all(device, verifications, ignore_steps), CannotRun);
 }
 
 TEST_CASE("one failed case fails the stage, and its report is shown", "[commands]") {
     std::vector<Verification> verifications;
-    verifications.emplace_back(find_stage(1), std::vector{square()});
-    verifications.emplace_back(find_stage(2), std::vector{square()});
+    verifications.emplace_back(&parent(), std::vector{square()});
+    verifications.emplace_back(&child(), std::vector{square()});
     verifications[0].passed = 3;
     verifications[1].passed = 2;
     verifications[1].failed = 1;
     verifications[1].reports = {"row 5 is wrong\n"};
-    CHECK(failure_of(verifications) == "1 of 2 stages failed: 02_deferred_normalization");
+    CHECK(failure_of(verifications) == "1 of 2 stages failed: " + child().folder());
     CHECK(cell(verification_table(verifications), 1, "passed").text == "2 of 3 cases");
     CHECK(cell(verification_table(verifications), 1, "passed").tone == Tone::bad);
     const auto listings = failure_reports(verifications);
@@ -198,7 +204,7 @@ TEST_CASE("one failed case fails the stage, and its report is shown", "[commands
 }
 
 TEST_CASE("errors are kept by type and kind of input", "[commands]") {
-    Verification v(find_stage(1), {});
+    Verification v(&child(), {});
     const auto add = [&](DType dtype, const char* input, Verdict verdict) {
         v.errors[{dtype, input}].add(verdict);
     };
@@ -211,7 +217,7 @@ TEST_CASE("errors are kept by type and kind of input", "[commands]") {
     const auto& fp16 = rows[rows[0]["dtype"] == "fp16" ? 0 : 1];
     const auto& bf16 = rows[rows[0]["dtype"] == "fp16" ? 1 : 0];
     CHECK(fp16["max_error"].is_null());
-    CHECK(bf16["stage"] == "01_flash_attention_1");
+    CHECK(bf16["stage"] == child().folder());
     CHECK(bf16["input"] == "normal");
     CHECK(bf16["cases"] == 3);
     CHECK(bf16["max_error"] == 2);
@@ -238,8 +244,8 @@ TEST_CASE("claims: each stage changes something on its telling problem", "[claim
         // No counter sees the order in which blocks start, nor at this d the place of multiply-adds. Then
         // something else is claimed of the stage, which its parent does not meet.
         if (change_table(change).rows().empty()) CHECK(claims_something(*device, *change.stage));
-        // 41 puts three other kernels in the place of four: it alone leaves nothing as it was.
-        CHECK(unchanged_counters(change).empty() == (change.stage->number == 41));
+        // It puts three other kernels in the place of four, and alone leaves nothing as it was.
+        CHECK(unchanged_counters(change).empty() == (change.stage->name == "recompute"));
     }
 }
 
@@ -266,6 +272,13 @@ TEST_CASE("rate tables hold a column for each problem of a unit", "[commands]") 
     CHECK(cell(tables[0], 1, "train 2k").tone == Tone::marked);
     CHECK(rate_tables(results, "decode").empty());
     CHECK(recorded_label(results) == "Recorded on Test GPU, 2026-11-21, commit 0123456");
+    Results older = results;
+    for (std::size_t i = 0; i < 2; ++i) older.rows[i].folder = find_stage(4 + static_cast<int>(i))->folder();
+    older.kernels = {{"04_split_q", kernel_fingerprint("04_split_q")},
+                     {"05_causal_skip", "of an older one"},
+                     {"06_flash_decoding", "of an older one, without a row"}};
+    CHECK(recorded_label(older) ==
+          "Recorded on Test GPU, 2026-11-21, commit 0123456; since then changed: 05");
 
     Results both = results;  // gradients stand apart
     both.rows[2].pass = Pass::backward;
@@ -277,11 +290,22 @@ TEST_CASE("rate tables hold a column for each problem of a unit", "[commands]") 
 }
 
 TEST_CASE("a stage is compared with one that has kernels for its head dimension", "[commands]") {
-    // 50 has no kernel for d = 256, and no stage from which 20 comes has.
-    CHECK((parent_at(*find_stage(55), 128) == find_stage(54) &&
-           parent_at(*find_stage(57), 256) == find_stage(46)));
-    CHECK((parent_at(*find_stage(20), 256) == nullptr && with_parents({find_stage(57)}).size() == 2));
-    for (const Stage& stage : stages()) CHECK(!(is_ablation(stage.number) && is_last_of_part(stage)));
+    int parents = 0, further = 0, none = 0;
+    for (const Stage& stage : stages()) {
+        CHECK(!(is_ablation(stage.number) && is_last_of_part(stage)));
+        CAPTURE(stage.folder());
+        std::set<const Stage*> compared{&stage};
+        for (const int d : stage.head_dims) {
+            CAPTURE(d);
+            const Stage *found = parent_at(stage, d), *at = find_stage(stage.parent);
+            if (found != nullptr) compared.insert(found);
+            if (stage.parent >= 0) (found == nullptr ? none : found == at ? parents : further) += 1;
+            for (; at != found; at = find_stage(at->parent)) REQUIRE((at != nullptr && !at->has_head_dim(d)));
+            CHECK((found == nullptr || found->has_head_dim(d)));
+        }
+        CHECK(with_parents({&stage}).size() == compared.size());
+    }
+    CHECK((parents > 0 && further > 0 && none > 0));
 }
 
 TEST_CASE("lab time shows what can be seen: some stages, where their changes should show, or all",
@@ -291,58 +315,82 @@ TEST_CASE("lab time shows what can be seen: some stages, where their changes sho
         for (const Stage* stage : selection.stages) names.push_back(stage->folder());
         return names;
     };
-    const Stage &split_q = *find_stage(4), &decoding = *find_stage(17), &long_queries = *find_stage(26);
-    const Shape many{.Nq = 64}, one{.Nq = 1};
+    const auto runs = [](const Stage&) { return true; };
+    const auto problem = [](const std::string& regime, int Nq, int d = 128) {
+        ProblemLabel label;
+        label.regime = regime;
+        label.shape = {.B = 1, .H = 8, .Hkv = 8, .Nq = Nq, .Nk = 4096, .d = d};
+        return label;
+    };
+    const auto last_rung = [](bool decodes) -> const Stage& {
+        return test::first_stage([&](const Stage& stage) {
+            return !is_core(stage) && is_last_of_part(stage) && is_decoding(stage.shows_in) == decodes;
+        });
+    };
+    const Stage &split_q = child(), &decoding = last_rung(true), &long_queries = last_rung(false);
+    const ProblemLabel many = problem("custom", 4096), one = problem("custom", 1);
+    const ProblemLabel wide = problem("custom", 4096, 256);
 
-    const Selection few = select_timed({}, false, "", true);
+    const Selection few = select_timed({}, false, "custom", runs);
     REQUIRE(few.stages.size() > 8);
-    CHECK(folders(few)[6] == "06_flash_decoding");
-    CHECK(few.beside_peers);
+    CHECK(few.stages[6] == &stages()[6]);
+    CHECK((few.beside_peers && !few.first_table));
     CHECK((few.takes_part(decoding, one) && !few.takes_part(decoding, many)));
     CHECK((!few.takes_part(long_queries, one) && few.takes_part(long_queries, many)));
     CHECK((few.takes_part(split_q, one) && few.takes_part(split_q, many)));
-    CHECK((!few.takes_part(split_q, {.d = 256}) && few.takes_part(long_queries, {.Nq = 64, .d = 256})));
-    CHECK((few.matters("train") && few.matters("decode") && !few.matters("batch")));
-    CHECK(select_timed({}, false, "", false).stages.size() == 7);
+    CHECK((!few.takes_part(split_q, wide) && few.takes_part(long_queries, wide)));
+    const Selection first = select_timed({}, false, "", runs);
+    CHECK(first.first_table);
+    const auto in_first_table = [&](const std::string& regime) {
+        const auto cases = timing_options(DType::bf16, regime).cases;
+        return std::count_if(cases.begin(), cases.end(),
+                             [&](const TimedCase& timed) { return first.matters(label_of(timed)); });
+    };
+    CHECK((in_first_table("train") == 1 && in_first_table("causal") == 1 && in_first_table("decode") == 3));
+    CHECK((in_first_table("backward") == 1 && in_first_table("batch") == 0 && in_first_table("window") == 0));
+    CHECK(select_timed({}, false, "", nullptr).stages.size() == 7);
 
-    const Selection single = select_timed({&split_q}, false, "", true);
-    CHECK(folders(single) == std::vector<std::string>{"03_sequence_parallel", "04_split_q"});
-    CHECK(single.beside_peers);
-    CHECK((single.matters("train") && !single.matters("long")));  // where its parent's shows
-    const Selection sweep = select_timed({&split_q}, false, "prefill", true);
+    const Selection single = select_timed({&split_q}, false, "", runs);
+    CHECK(folders(single) == std::vector<std::string>{parent().folder(), child().folder()});
+    CHECK((single.beside_peers && !single.first_table));
+    CHECK((single.matters(problem("train", 64)) && !single.matters(problem("long", 64))));
+    Stage copied = split_q;  // what was named has a row also where it cannot run
+    CHECK((single.takes_part(copied, wide) && !single.takes_part(parent(), wide)));
+    const Selection sweep = select_timed({&split_q}, false, "prefill", runs);
     CHECK((sweep.stages.size() == 1 && !sweep.beside_peers));
 
-    const Selection two = select_timed({&split_q, &decoding}, false, "", true);
+    const Selection two = select_timed({&split_q, &decoding}, false, "", runs);
     CHECK((two.stages.size() == 2 && !two.beside_peers && two.takes_part(decoding, many)));
-    const Selection all = select_timed({}, true, "", true);
-    CHECK((all.stages.size() == stages().size() && !all.beside_peers && all.matters("narrow")));
+    const Selection all = select_timed({}, true, "", runs);
+    CHECK((all.stages.size() == stages().size() && !all.beside_peers && all.matters(problem("narrow", 64))));
     CHECK(all.takes_part(long_queries, one));
     Stage own = split_q;
     own.shows_in = "nowhere";
-    CHECK(select_timed({&own}, false, "", true).matters("train"));
+    CHECK(select_timed({&own}, false, "", runs).matters(problem("train", 64)));
 
-    Results results = branched_results();  // 00, 01, 02 and 18 in train and decode, and peers in train
-    const Stage &flash = *find_stage(1), &deferred = *find_stage(2);
-    select_timed({&flash, &deferred}, false, "", true).filter(results, "");
+    Results results = branched_results();  // 00, 01, 02 and one more in train and decode, peers in train
+    const Stage &flash = test::named("flash_attention_1"), &deferred = test::named("deferred_normalization");
+    select_timed({&flash, &deferred}, false, "", runs).filter(results, "");
     REQUIRE(results.rows.size() == 2);
     CHECK((results.rows[0].regime == "train" && results.rows[0].stage == 1 && results.rows[1].stage == 2));
     CHECK(results.peers.size() == 2);
     results = branched_results();
-    select_timed({}, true, "", true).filter(results, "decode");
-    CHECK((results.rows.size() == 3 && results.peers.empty()));  // there is no stage 18
+    select_timed({}, true, "", runs).filter(results, "decode");
+    CHECK((results.rows.size() == 3 && results.peers.empty()));  // not the one more, which is no stage
 }
 
 TEST_CASE("a stage that takes no part in a problem has no row there", "[commands]") {
     test::FakeGpu gpu;
-    gpu.milliseconds = {{3, 2.0}, {4, 1.0}};
+    gpu.milliseconds = {{parent().number, 2.0}, {child().number, 1.0}};
     TimingOptions options = test::small_options();
     options.cases.push_back(test::small_case(17));
-    options.takes_part = [](const Stage& stage, const Case& c) {
-        return stage.number == 4 || c.shape.Nq == 17;
+    options.takes_part = [](const Stage& stage, const ProblemLabel& c) {
+        return stage.number == child().number || c.shape.Nq == 17;
     };
-    const Results results = time_stages(gpu, {*find_stage(3), *find_stage(4)}, options);
+    const Results results = time_stages(gpu, {parent(), child()}, options);
     REQUIRE(results.rows.size() == 3);
-    CHECK((results.rows[0].stage == 4 && results.rows[1].stage == 3 && results.rows[2].stage == 4));
+    CHECK((results.rows[0].stage == child().number && results.rows[1].stage == parent().number));
+    CHECK(results.rows[2].stage == child().number);
     CHECK(!results.rows[0].over_parent);
     CHECK(std::abs(results.rows[2].over_parent->value - 2) < 1e-9);
     for (const Row& row : results.rows) CHECK(row.verified);

@@ -19,13 +19,17 @@ import compare  # noqa: E402
 import like  # noqa: E402
 from blocks import Page  # noqa: E402
 from command import run  # noqa: E402
+from markdown import plain_table  # noqa: E402
 from records import Fields, long_name  # noqa: E402
-from sample_records import derived, fields, peer_of, row_of  # noqa: E402
+from sample_records import derived, fields, free_number, named, peer_of, row_of  # noqa: E402
 from sources import SHOWN_GPU, Sources  # noqa: E402
 
 LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
 HERE = Sources(LAB)
 MODEL = like.Model(HERE)
+PARENT, CHILD = HERE.stage(4).folder, HERE.stage(5).folder
+HOPPER = next(stage for stage in HERE.stages.values() if stage.capability)
+FREE = free_number(HERE)
 
 
 def recording(gpu, rows, peers=(), date="2026-11-21", **changes):
@@ -51,17 +55,17 @@ class CompareTest(unittest.TestCase):
         timed = ("train", 2048, 2.0, 1.0), ("train", 4096, 4.0, 2.0), ("long", 2048, 3.0, 3.0)
         rows = [row_of(regime, stage, ms, Nk=n, folder=HERE.stage(stage).folder) for regime, n, *both in timed
                 for stage, ms in zip((4, 5), both)]
-        kernels = {"04_split_q": "a", "05_causal_skip": "b"}
+        kernels = {PARENT: "a", CHILD: "b"}
         self.a = recording("GPU A", rows, [peer_of(rows[0], "cuDNN", 0.5)], kernels=kernels)
         other = [Fields(row, timing=fields({"median_ms": ms}))
                  for row, ms in zip((*rows[:2], rows[5]), (1.0, 2.0, 1.0))]
         other[2]["verified"] = False
-        self.b = recording("GPU B", other, [peer_of(rows[0], "cuDNN", 0.25)], kernels=kernels | {"05_causal_skip": "c"})
+        self.b = recording("GPU B", other, [peer_of(rows[0], "cuDNN", 0.25)], kernels=kernels | {CHILD: "c"})
 
     def test_only_what_both_hold_with_ratios_and_means(self):
         answer = compare.compared(self.a, self.b)
         self.assertEqual([(row["problem"], row["who"], row["ratio"]) for row in answer["rows"]],
-                         [("train 2k", "04_split_q", 2.0), ("train 2k", "05_causal_skip", 0.5),
+                         [("train 2k", PARENT, 2.0), ("train 2k", CHILD, 0.5),
                           ("train 2k", "peer: cuDNN", 2.0)])
         first = answer["rows"][0]
         self.assertEqual((first["a_ms"], first["b_ms"], first["b_rate"]), (2.0, 1.0, 2 * first["a_rate"]))
@@ -72,16 +76,17 @@ class CompareTest(unittest.TestCase):
                          ("GPU A", "GPU B", "2026-11-21", "0123456"))
 
     def test_it_says_where_kernels_and_sweeps_differ(self):
-        self.a.rows.append(row_of("wide", 5, 1.0, folder="05_causal_skip"))
+        self.a.rows.append(row_of("wide", 5, 1.0, folder=CHILD))
         notes = compare.compared(self.a, self.b)["notes"]
-        self.assertEqual(notes, ["* The kernel's code differs between A and B: 05_causal_skip.",
+        self.assertEqual(notes, ["* The kernel's code differs between A and B: " + CHILD + ".",
                                  "The problems of train differ: 2 in A, 1 in B, 1 in both.", "Only in A: wide."])
         del self.b["kernels"]
-        self.assertIn("A or B does not say which code it timed: 04_split_q, 05_causal_skip.",
+        self.assertIn("A or B does not say which code it timed: "
+                      f"{PARENT}, {CHILD}.",
                       compare.compared(self.a, self.b)["notes"])
 
     def test_problems_of_one_size_have_longer_names(self):
-        row = row_of("prefill", 5, 1.0, folder="05_causal_skip")
+        row = row_of("prefill", 5, 1.0, folder=CHILD)
         both = recording("GPU", [row, Fields(row, causal=True)])
         self.assertEqual([row["problem"] for row in compare.compared(both, both)["rows"]],
                          ["d=128 N=2k B=8 H=16", "d=128 N=2k B=8 H=16 causal"])
@@ -93,10 +98,10 @@ class CompareTest(unittest.TestCase):
             b.write_text(json.dumps(self.b))
             code, shown, _ = output(compare, a, b, "--json", answer)
             self.assertEqual((code, json.loads(answer.read_text())["command"]), (0, "compare"))
-            self.assertRegex(shown, r"(?s)^ +A +B\nGPU +GPU A +GPU B\ndriver .*\ntrain, TFLOP/s:\n\n"
+            self.assertRegex(shown, r"(?s)^ +A +B\nGPU +GPU A +GPU B\ndriver .*\nB over A, by regime:\n\n.*\ntrain, TFLOP/s:\n\n"
                                     r"problem +stage +A +B  B over A\n"
-                                    r"train 2k +04_split_q +\d+ +\d+ +2.00x\ntrain 2k +05_causal_skip\* ")
-            self.assertIn("| train 2k | 05_causal_skip* | 275 | 137 | 0.50x |", output(compare, a, b, "--markdown")[1])
+                                    rf"train 2k +{PARENT} +\d+ +\d+ +2.00x\ntrain 2k +{CHILD}\* ")
+            self.assertIn(f"| train 2k | {CHILD}* | 275 | 137 | 0.50x |", output(compare, a, b, "--markdown")[1])
             b.write_text(json.dumps(recording("GPU", [row_of("decode", 5, 1.0, Nq=1)])))
             bad = Path(folder) / "bad.json"
             bad.write_text('{"kind": "timing", "rows": [{"a": 1}]}')
@@ -119,7 +124,7 @@ class GpusTest(unittest.TestCase):
                     for regime in regimes for stage in (4, 5)]
             return recording(gpu, rows, date=date)
 
-        later = row_of("train", 5, 0.1, folder="05_causal_skip", shows_here=True)
+        later = row_of("train", 5, 0.1, folder=CHILD, shows_here=True)
         with tempfile.TemporaryDirectory() as folder:
             sources = Sources(LAB, Path(folder))
             self.assertEqual(compare.gpus(sources, Page("docs/results.md"), []), "Recorded on one GPU so far.\n")
@@ -130,8 +135,8 @@ class GpusTest(unittest.TestCase):
             self.assertEqual(sources.recorded.hardware.gpu, SHOWN_GPU)  # though the other is newer
             shown = compare.gpus(sources, Page("README.md", HERE.stage(5)), [])
             self.assertIn(f"| unit | {SHOWN_GPU} (over the parent) | GPU B (over the parent) |\n", shown)
-            self.assertIn("| 05_causal_skip | train 2k | TFLOP/s | 275 (2.00x) | 2749* |\n", shown)
-            self.assertIn("| 05_causal_skip | decode 2k | TFLOP/s | 275 (2.00x) | 550 (2.00x) |\n", shown)
+            self.assertIn(f"| {CHILD} | train 2k | TFLOP/s | 275 (2.00x) | 2749* |\n", shown)
+            self.assertIn(f"| {CHILD} | decode 2k | TFLOP/s | 275 (2.00x) | 550 (2.00x) |\n", shown)
             self.assertIn("- Recorded on GPU B, 2026-11-25, commit 0123456\n", shown)
             self.assertNotIn("05", compare.gpus(sources, Page("stages/10s.md", part=10), []))
             (Path(folder) / "a.json").unlink()
@@ -150,7 +155,7 @@ class LikeTest(unittest.TestCase):
         self.assertIsNone(like.kind_of(row_of("x", 5, 1.0, Nq=128)))
 
     def test_a_stage_takes_what_its_busiest_resource_takes(self):
-        row = row_of("train", 5, 1.0, folder="05_causal_skip")  # 4 x 128 x 2048^2 x 128 operations
+        row = row_of("train", 5, 1.0, folder=CHILD)  # 4 x 128 x 2048^2 x 128 operations
         gpu = MODEL.gpu("A100")
         ms = like.bounds(gpu, row, like.work_of(row, MODEL.counted), False)
         self.assertAlmostEqual(ms["tensor cores"], 4 * 128 * 2048**2 * 128 / 312e9)
@@ -178,17 +183,19 @@ class LikeTest(unittest.TestCase):
                 self.assertLess(max(found)[0], worst, max(found))
         for row in (row for own in MODEL.recorded.values() for row in own.values()):
             gpu = next(gpu for gpu in MODEL.gpus.values() if gpu.get("recorded_as") == row.gpu)
-            if bound := MODEL.bound(gpu, row):
+            same = row.kernel == MODEL.counted.get(row.folder, {}).get("kernel")
+            if same and (bound := MODEL.bound(gpu, row)):
                 self.assertLess(bound[0], 1.01 * row.timing.median_ms, f"{row.folder}, {long_name(row)}: a lower bound")
 
     def test_stages_that_a_gpu_cannot_run_are_refused_by_name(self):
         for gpu in ("A100", "RTX4090", "T4", "L4", "B200"):
-            rows, without = like.estimates(MODEL, MODEL.gpu(gpu), like.chosen(HERE, ["5", "36"]), "train")
-            self.assertEqual([row["stage"] for row in rows], ["05_causal_skip"])
+            rows, without = like.estimates(MODEL, MODEL.gpu(gpu), like.chosen(HERE, ["5", str(HOPPER.number)]), "train")
+            self.assertEqual([row["stage"] for row in rows], [CHILD])
             has = MODEL.gpu(gpu).capability
-            self.assertEqual(without, [f"36_own_diagonal needs compute capability 9.0; {gpu} has {has}"])
-        _, without = like.estimates(MODEL, MODEL.gpu("T4"), [HERE.stage(26)], "train")
-        self.assertRegex(without[0], "26_mbarriers needs 96 KB of shared memory for a block at d = 128; T4 has 64 KB")
+            self.assertEqual(without, [f"{HOPPER.folder} needs exactly compute capability 9.0; {gpu} has {has}"])
+        wide = named(HERE, "mbarriers")
+        _, without = like.estimates(MODEL, MODEL.gpu("T4"), [wide], "train")
+        self.assertRegex(without[0], f"{wide.folder} needs 96 KB of shared memory for a block at d = 128; T4 has 64 KB")
 
     def test_a_gpu_is_never_estimated_from_itself(self):
         for gpu, other in (("H100", "NVIDIA H200"), ("H200", "NVIDIA H100 80GB HBM3")):
@@ -200,33 +207,85 @@ class LikeTest(unittest.TestCase):
             answer = Path(folder) / "answer.json"
             code, shown, _ = output(like, LAB, "--like", "b200", "4-5", "--json", answer)
             self.assertEqual(code, 0)
-            for line in shown.partition("\n\n")[0].split("\n"):
-                self.assertTrue(line.startswith(("estimate for B200", "not measured")), line)
+            title, lines, _ = shown.lstrip("\n").split("\n\n", 2)
+            self.assertEqual(title, "Estimates for B200:")
+            for line in lines.split("\n"):
+                self.assertTrue(line.startswith(("estimate ", "not measured")), line)
             self.assertIn("No time in this table was measured on B200", shown)
             self.assertIn("it is taken to be", " ".join(shown.split()))
             self.assertTrue(all(row["estimate"] for row in json.loads(answer.read_text())["estimates"]))
-        for words, code, why in ((("36", "--like", "A100"), 3, "36_own_diagonal needs compute capability 9.0"),
+        for words, code, why in (((str(HOPPER.number), "--like", "A100"), 3, f"{HOPPER.folder} needs exactly compute capability 9.0"),
                                  (("--like", "X1"), 2, "no ceilings are known of a GPU 'X1', only of H200, "),
-                                 (("94", "--like", "A100"), 2, "there is no stage '94'"),
+                                 ((str(FREE), "--like", "A100"), 2, f"there is no stage '{FREE}'"),
                                  (("--like", "A100", "--regime", "x"), 2, "there is no regime 'x'")):
             status, shown, said = output(like, LAB, *words)
             self.assertEqual((status, shown, said.count("\n")), (code, "", 1), said)
             self.assertIn(why, said)
+
+    def test_short_names_and_reasons_that_are_said_once(self):
+        for name, gpu in (("4090", "RTX4090"), ("rtx-5090", "RTX5090"), ("NVIDIA GeForce RTX 3090", "RTX3090"),
+                          ("a10", "A10"), ("l40s", "L40S")):
+            self.assertEqual(MODEL.gpu(name).name, gpu)
+        _, without = like.estimates(MODEL, MODEL.gpu("4090"), like.chosen(HERE, ["30-32"]), "train")
+        self.assertEqual(without, ["30_tma_wgmma, 31_producer_warp, 32_ping_pong need exactly compute capability 9.0; "
+                                   "RTX4090 has 8.9"])
+
+    def test_a_shape_of_one_s_own(self):
+        """As the recording of it where there is one, and by the counted work elsewhere."""
+        stage, gpu = [HERE.stage(5)], MODEL.gpu("A100")
+        recorded, _ = like.estimates(MODEL, gpu, stage, "train")
+        for row in recorded:
+            asked, without = like.estimates(MODEL, gpu, stage, shape=tuple(row["shape"].values()), causal=row["causal"])
+            self.assertEqual(([each["bound_ms"] for each in asked], without), ([row["bound_ms"]], []))
+        (row,), _ = like.estimates(MODEL, gpu, stage, shape=(3, 5, 5, 1152, 1152, 64), causal=True)
+        self.assertIsNone(row["scaled_ms"])
+        self.assertAlmostEqual(row["rate"], 4 * 15 * 64 * 1152**2 / 2 / row["bound_ms"] / 1e9)
+        rows, without = like.estimates(MODEL, gpu, stage, shape=(1, 5, 5, 100, 1152, 64))
+        self.assertEqual(rows, [])
+        self.assertIn("05_causal_skip was not counted at such sizes", without[0])
+
+    def test_what_is_fastest_on_a_gpu_that_was_not_timed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "answer.json"
+            for problem in ("train", "8,16,16,2048,2048,128"):
+                code, shown, _ = output(like, LAB, "--for", problem, "--like", "4090", "--json", answer)
+                rows = json.loads(answer.read_text())["estimates"]
+                first = [row for row in rows if row["problem"] == rows[0]["problem"]]
+                ms = [row["scaled_ms"] for row in first if row["scaled_ms"]]
+                self.assertEqual((code, ms), (0, sorted(ms)))
+                self.assertGreater(len(ms), 10)
+                self.assertFalse([row for row in rows if HERE.stage(int(row["stage"][:2])).capability])
+        for words, why in ((("--for", "x", "--like", "4090"), "there is no regime 'x'"),
+                           (("--for", "1,2", "--like", "4090"), "shape '1,2': expected six sizes"),
+                           (("--for", "train", "--causal", "--like", "4090"), "--causal goes with a shape")):
+            code, shown, said = output(like, LAB, *words)
+            self.assertEqual((code, shown, said.count("\n")), (2, "", 1), said)
+            self.assertIn(why, said)
+
+    def test_tables_fit_a_terminal(self):
+        columns, rows = ["problem", "stage", ">ms, scaled", "why"], [["train 2k", "05_causal_skip", "0.123", "one two three"]]
+        self.assertEqual(plain_table(columns, rows),
+                         "problem   stage           ms, scaled  why\ntrain 2k  05_causal_skip       0.123  one two three\n")
+        self.assertEqual(plain_table(columns, rows, 44),
+                         "problem   stage              ms,  why\n"
+                         "                          scaled\n"
+                         "train 2k  05_causal_skip   0.123  one two\n"
+                         "                                  three\n")
 
     def test_what_was_counted_is_counted_anew_only_for_a_new_kernel(self):
         sources = Sources(LAB)
         asked = []
         sources.listed = HERE.listed
         sources.ask = lambda *words: asked.append(words) or {"work": [{"counter": "mma", words[1]: 7}]}
-        sources.prints["05_causal_skip"] = "new"
+        sources.prints[CHILD] = "new"
         made = json.loads(like.counted_work(sources))
-        self.assertEqual(made["05_causal_skip"]["kernel"], "new")
-        self.assertEqual(made["05_causal_skip"]["work"]["decode"], 2 * [[0] * 6 + [7, 0, 0, 0]])
-        self.assertIn(("count", "05_causal_skip", "--shape", "1,1,1,768,768,64", "--causal", "--long"), asked)
+        self.assertEqual(made[CHILD]["kernel"], "new")
+        self.assertEqual(made[CHILD]["work"]["decode"], 2 * [[0] * 6 + [7, 0, 0, 0]])
+        self.assertIn(("count", CHILD, "--shape", "1,1,1,768,768,64", "--causal", "--long"), asked)
         same = {folder for folder in made if MODEL.counted[folder].kernel == HERE.fingerprint(folder)}
-        self.assertFalse((same - {"05_causal_skip"}) & {words[1] for words in asked})
-        self.assertEqual({folder: made[folder] for folder in same - {"05_causal_skip"}},
-                         {folder: MODEL.counted[folder] for folder in same - {"05_causal_skip"}})
+        self.assertFalse((same - {CHILD}) & {words[1] for words in asked})
+        self.assertEqual({folder: made[folder] for folder in same - {CHILD}},
+                         {folder: MODEL.counted[folder] for folder in same - {CHILD}})
 
 
 if __name__ == "__main__":

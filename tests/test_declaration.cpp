@@ -25,13 +25,17 @@ TEST_CASE("a declaration is read as it stands, and what is no literal is refused
     };
     const std::string tiles = ", .tilings = LADDER_TILES((Br, Bc<d>, 4), {16, 128, 4}, {16, 64})";
     const Stage stage = read(R"(, .parent = -1, .change = "a \"b\", (c" " }", .diff_budget = 0,
-                                .repeats_exactly = false, .pass = Pass::backward,
+                                // (a, b, "c", .diff_budget = 7
+                                .most_lines = 500,  // and why
+                                .repeats_exactly = false, .rounds_large_scores = true, .pass = Pass::backward,
                                 .workspace_bytes = [](const Shape&, int) { return 1; })" +
                              tiles);
     CHECK(stage.number == 7);
     CHECK(stage.parent == -1);
     CHECK(stage.change == "a \"b\", (c }");
     CHECK(stage.diff_budget == 0);
+    CHECK(stage.most_lines == 500);
+    CHECK(stage.rounds_large_scores);
     CHECK(!stage.repeats_exactly);
     CHECK(stage.pass == Pass::backward);
     CHECK(stage.head_dims == std::vector{64, 128});
@@ -52,6 +56,8 @@ TEST_CASE("a declaration is read as it stands, and what is no literal is refused
     for (const auto& [field, value] : {std::pair{".parent", "first + 1"},
                                        {".change", "TEXT"},
                                        {".repeats_exactly", "exactly"},
+                                       {".most_lines", "most"},
+                                       {".rounds_large_scores", "1"},
                                        {".pass", "pass"},
                                        {".tilings", "LADDER_TILES((Br, Bc), {64, Bc}, {64, 64})"},
                                        {".tilings", "LADDER_TILES((Br, Bc), {64, 0}, {64, 64})"}})

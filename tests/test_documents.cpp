@@ -9,6 +9,7 @@
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 #include "stages/errors.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 
 using namespace ladder;
@@ -78,7 +79,8 @@ TEST_CASE("documents: lengths are checked, and random ones always fit", "[proble
 
 TEST_CASE("documents: a stage that takes none refuses them by name", "[problem]") {
     const Case c = packed("3,4", 7, 7);
-    CHECK(why_not_taken(*find_stage(60), c) == "60_sliding_window does not take packed documents");
-    CHECK(why_not_taken(*find_stage(61), c).empty());
+    const Stage& other = test::stage_that({.takes = {Feature::window}, .lacks = {Feature::documents}});
+    CHECK(why_not_taken(other, c) == other.folder() + " does not take packed documents");
+    CHECK(why_not_taken(test::stage_that({.takes = {Feature::documents}}), c).empty());
     CHECK(c.description().ends_with("normal documents=3,4"));
 }

@@ -11,6 +11,7 @@
 #include "harness/problem/tensors.h"
 #include "reference/attention.h"
 #include "stages/errors.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 
@@ -120,9 +121,14 @@ TEST_CASE("dropout: it is written as it is, and a stage that takes none refuses 
     CHECK(c.features.dropout == Dropout{230, 12345678901});
     CHECK(parse_case(c.options()) == c);
     CHECK(c.description().ends_with("normal dropout=0.1015625,12345678901"));
-    CHECK(why_not_taken(*find_stage(5), c) == "05_causal_skip does not take dropout");
-    for (const int number : {64, 97, 99}) CHECK(why_not_taken(*find_stage(number), c).empty());
-    CHECK(why_not_taken(*find_stage(55), c) == "55_split_queries does not take dropout");
+    int taking = 0, refusing = 0;
+    for (const Stage& stage : stages()) {
+        if (!stage.has_head_dim(64) || !why_not_taken(stage, Case{.shape = c.shape}).empty()) continue;
+        const bool taken = takes(stage, Feature::dropout);
+        CHECK(why_not_taken(stage, c) == (taken ? "" : stage.folder() + " does not take dropout"));
+        (taken ? taking : refusing) += 1;
+    }
+    CHECK((taking >= 3 && refusing >= 3));
     for (const char* wrong : {"0,1", "1,1", "0.001,1", "0.9999,1", "-0.1,1", "nan,1", "0.1", "0.1,", "0.1,-1",
                               "0.1,1.5", "x,1"}) {
         INFO(wrong);
@@ -132,7 +138,8 @@ TEST_CASE("dropout: it is written as it is, and a stage that takes none refuses 
 
 TEST_CASE("dropout: timing compares a head with that of its place in the whole problem", "[timing]") {
     FakeGpu gpu;
-    gpu.milliseconds = {{64, 1.0}};
+    const Stage& stage = test::stage_that({.takes = {Feature::dropout}});
+    gpu.milliseconds = {{stage.number, 1.0}};
     TimingOptions options = small_options();
     Case& c = options.cases[0].problem;
     c.shape.B = 3, c.shape.H = 4, c.shape.Hkv = 2;  // six key/value heads
@@ -140,7 +147,7 @@ TEST_CASE("dropout: timing compares a head with that of its place in the whole p
     for (const int heads : {2, 3, 5, 6}) {
         CAPTURE(heads);
         options.max_compared = std::size_t(heads) * c.shape.Nk * c.shape.d;
-        const Row row = time_stages(gpu, {*find_stage(64)}, options).rows[0];
+        const Row row = time_stages(gpu, {stage}, options).rows[0];
         CAPTURE(row.why_not);
         CHECK(row.verified);
     }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
@@ -197,12 +198,13 @@ TEST_CASE(
             CHECK(!judge(c, expected, a.outputs, true).passed);
         }
     }
-    std::vector<int> rounding;
-    for (const Stage& stage : stages()) {
-        if (stage.rounds_large_scores) rounding.push_back(stage.number);
+    int rounding = 0;
+    for (const Stage& stage : stages()) {  // those alone whose exponents are such a multiply-add
+        CAPTURE(stage.folder());
+        CHECK(stage.rounds_large_scores == contains(kernel_text(stage.source), "scale - m["));
+        rounding += stage.rounds_large_scores ? 1 : 0;
     }
-    CHECK(rounding == std::vector<int>{23, 24, 25, 26, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 65,
-                                       67, 70, 71, 72, 73, 75, 76, 77, 83, 85, 86, 87, 95, 96, 99});
+    CHECK(rounding > 0);
 }
 
 TEST_CASE("the bounds on the largest error and on relative L2 each reject alone") {

@@ -16,9 +16,11 @@
 #    include "course/fence/screen.h"
 #    include "harness/base/json.h"
 #    include "harness/base/process.h"
+#    include "harness/ladder/declaration.h"
 #    include "harness/ladder/ladder.h"
 #    include "harness/ladder/library.h"
 #    include "stages/errors.h"
+#    include "tests/any_stage.h"
 #    include "tests/course.h"
 
 using namespace ladder;
@@ -130,13 +132,27 @@ TEST_CASE("course: the source of a kernel is screened", "[course]") {
     const auto refused = [&](const std::string& line) {
         return !screen_source(with(good, "namespace {\n", "namespace {\n" + line + "\n")).empty();
     };
-    for (const char* line :
-         {"#include <cstdio>", "#include \"/etc/passwd\"", "#define X", "#pragma GCC optimize(\"O0\")",
-          "asm(\"\");", "__asm__(\"\");", "extern \"C\" int system(const char*);",
-          "void f() { simt::reset_counters(); }", "[[gnu::no_sanitize(\"thread\")]] void f();",
-          "__attribute__((no_sanitize_thread)) void f();", "namespace simt { }", "namespace other { }",
-          "int a = 1; \\", "_Pragma(\"x\")", "%:include <cstdio>", "auto s = R\"(x)\";", "int main();",
-          "bool b = ladder::register_stage;", "  #  include <vector>"}) {
+    for (const char* line : {"#include <cstdio>",
+                             "#include \"/etc/passwd\"",
+                             "#define X",
+                             "#pragma GCC optimize(\"O0\")",
+                             "asm(\"\");",
+                             "__asm__(\"\");",
+                             "extern \"C\" int system(const char*);",
+                             "void f() { simt::reset_counters(); }",
+                             "[[gnu::no_sanitize(\"thread\")]] void f();",
+                             "__attribute__((no_sanitize_thread)) void f();",
+                             "namespace simt { }",
+                             "namespace other { }",
+                             "int a = 1; \\",
+                             "_Pragma(\"x\")",
+                             "%:include <cstdio>",
+                             "auto s = R\"(x)\";",
+                             "int main();",
+                             "bool b = ladder::register_stage;",
+                             "  #  include <vector>",
+                             "constexpr bool c = backend == ladder::Backend::checked;",
+                             "auto name = typeid(int).name();"}) {
         INFO(line);
         CHECK(refused(line));
     }
@@ -174,20 +190,42 @@ TEST_CASE("course: what nvcc refuses in a kernel is refused; what a host side di
     CHECK(contains(said("", "    const std::string text(i, 'x');\n"),
                    "'string' in attention(): no GPU has it"));
     CHECK(contains(said("", "    if (i < 0) throw 1;\n"), "'throw' in attention()"));
-    // Stage 36 divides in its host side, to choose the heads of a section.
+    // It divides in its host side, to choose the heads of a section.
+    const std::string sections = kernel_text(named("own_diagonal"));
     const Folder folder;
     const auto divides = [&](const std::string& source) {
         const Compilation c{folder.write("kernel.cu", source), name(Backend::cpu), folder / ""};
         REQUIRE(compile({c}, compiler_limits()).front() == "");
         return screen_compiled({c}, Backend::cpu);
     };
-    CHECK(divides(kernel_of(36)).empty());
-    // A lambda in it may be the kernel's.
-    const auto found =
-        divides(with(kernel_of(36), "    const int section =",
-                     "    const auto half = [](double x) { return 1 / x; };\n"
-                     "    const double none = half(KV_bytes);\n    const int section = none < 0 ? 1 :"));
-    CHECK(!found.empty());
+    CHECK(divides(sections).empty());
+    // What a kernel calls is the kernel's, wherever it stands.
+    const std::string counted = "divide(1.0f, l[r])";
+    const auto is_refused = [&](const std::string& source) {
+        const std::vector<std::string> found = divides(source);
+        return found.size() == 1 && contains(found.front(), "a division that is not counted");
+    };
+    // In a structure of the host side
+    const std::string of_kernel = "template <class T, int d>\n__global__",
+                      host_side = "template <class T, int d>\nvoid forward(const Problem& p) {\n";
+    const std::string by_type =
+        with(with(with(kernel_of(5), of_kernel, "template <class T, int d, class Inverse>\n__global__"),
+                  "    write_rows<T, d>(",
+                  "    for (float& sum : l) sum = Inverse::of(sum);\n    write_rows<T, d>("),
+             "launch(attention<T, d>", "launch(attention<T, d, Inverse>");
+    CHECK(
+        is_refused(with(by_type, host_side,
+                        host_side + "    struct Inverse { static float of(float x) { return 1 / x; } };\n")));
+    // On the line on which the host side begins
+    const std::string on_one_line = with(good, "template <class T, int d>\nvoid forward(",
+                                         "__device__ float inverse(float x) { return 1 / x; } "
+                                         "template <class T, int d> void forward(");
+    const std::string declared = with(on_one_line, "namespace {\n", "namespace {\nfloat inverse(float x);\n");
+    CHECK(is_refused(with(declared, counted, "inverse(l[r])")));
+    // In the host side, if its name is elsewhere than where it is defined and declared: a kernel may call it
+    CHECK(!divides(with(sections, "    const int section =",
+                        "    if (p.B < 0) forward<T, d>(p);\n    const int section ="))
+               .empty());
 }
 
 TEST_CASE("course: a library is as new as all that its source includes", "[course]") {
@@ -222,6 +260,22 @@ TEST_CASE("course: the checker sees memcpy where a compiler fortifies it by defa
     }
 }
 
+TEST_CASE("course: what a kernel declares does not widen the bounds of the stage that it is to be",
+          "[course]") {
+    const Folder folder;
+    const std::string generous = with(kernel_of(5), ".shows_in = \"causal\"",
+                                      ".shows_in = \"causal\", .products = Products::of_8_bits, "
+                                      ".rounds_large_scores = true");
+    const Compilation c{folder.write("kernel.cu", generous), name(Backend::cpu), folder / ""};
+    REQUIRE(compile({c}, sandboxed_compiler_limits(folder / "kernel.cu", folder / "")).front() == "");
+    const Stage declared = read_declaration(folder / "kernel.cu"), yours = own_stage(c.library());
+    CHECK(declared.rounds_large_scores);
+    CHECK(declared.products == Products::of_8_bits);
+    CHECK(yours.folder() == "05_yours");
+    CHECK(!yours.rounds_large_scores);
+    CHECK(yours.products == Products::of_16_bits);
+}
+
 TEST_CASE("course: nvcc makes a library of a kernel, beside the solution of the same number", "[course]") {
     const Folder folder;
     const std::string kernel = folder.write("kernel.cu", kernel_of(5));
@@ -238,7 +292,7 @@ TEST_CASE("course: nvcc makes a library of a kernel, beside the solution of the 
     CHECK(fs::last_write_time(c.library()) == made);  // kept
 
     const std::size_t before = stages().size();
-    const Stage yours = own_stage(c.library()), solution = *find_stage(5);
+    const Stage yours = own_stage(c.library()), solution = named("causal_skip");
     CHECK(stages().size() == before);
     CHECK(yours.folder() == "05_yours");
     CHECK(yours.parent == 4);
@@ -335,8 +389,8 @@ TEST_CASE("course: the sandbox holds", "[course]") {
                                 .writable = {folder / "timed"}});
     limits.file_bytes = 1 << 20;
     CHECK(run("echo cuda > /proc/self/comm && echo named") == "|named\n");
-    CHECK(contains(run(LADDER_LAB " list --json " + folder / "timed/list.json"), "00_naive"));
-    CHECK(contains(folder.read("timed/list.json"), "00_naive"));
+    CHECK(contains(run(LADDER_LAB " list --json " + folder / "timed/list.json"), stages().front().folder()));
+    CHECK(contains(folder.read("timed/list.json"), stages().front().folder()));
     limits.confine = of_compilers;
     // A deadline is over, however long each may take.
     limits.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);

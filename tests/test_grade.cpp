@@ -1,6 +1,7 @@
 // Grades: of one submission, of a class, and the files that say them.
 #ifdef LADDER_HAS_CPU
 
+#    include <fcntl.h>
 #    include <sys/stat.h>
 #    include <algorithm>
 #    include <cmath>
@@ -18,6 +19,7 @@
 #    include "course/speed.h"
 #    include "harness/report/timing_tables.h"
 #    include "harness/time/timing.h"
+#    include "tests/any_stage.h"
 #    include "tests/course.h"
 #    include "tests/fake_gpu.h"
 #    include "tests/skip.h"
@@ -125,12 +127,12 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     CHECK(contains(output(wrong, "edges"), "query tile "));
 
     // A bug of the zoo in the stage before, at the default seed.
-    const std::string zoo_bug =
-        wrong_kernel(kernel_of(4), read_mutant(stages_folder() / "04_split_q/mutants/missing_rescale.txt"));
+    const std::string zoo_bug = wrong_kernel(
+        kernel_of(4), read_mutant(stages_folder() / child().folder() / "mutants/missing_rescale.txt"));
     CHECK(graded(zoo_bug, 4).total() == 5);
     // Right, and some of the parent's work is left.
-    const Grade too_much = graded(wrong_kernel(
-        good, read_mutant(stages_folder() / "05_causal_skip/mutants/tile_above_the_diagonal.txt")));
+    const Grade too_much = graded(wrong_kernel(good, read_mutant(stages_folder() / folder_of("causal_skip") /
+                                                                 "mutants/tile_above_the_diagonal.txt")));
     CHECK(too_much.total() > 5);
     CHECK(too_much.total() <= 20);
     for (const char* results : {"correct", "edges", "races"}) CHECK(score(too_much, results) == 0);
@@ -157,6 +159,9 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
                                        launch, "    puts(\"100 of 100\");\n" + launch));
     CHECK(declared.total() == 0);
     CHECK(contains(output(declared, "builds"), "outside of the unnamed namespace"));
+
+    // An editor's byte order mark is no one's fault.
+    CHECK(graded("\xef\xbb\xbf" + good).total() == 100);
 
     // No kernel at all: the host computes, or claims to.
     const Grade no_launch = graded(with(good, launch, "    if (p.Nq < 0) launch(attention<T, d>"));
@@ -188,6 +193,27 @@ TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]
     const std::string edges = std::to_string(edge_problems(load_exercise("5"), true).size());
     CHECK(contains(output(race, "edges"), edges + " of " + edges));
     CHECK(contains(output(race, "races"), "kernel.cu:"));
+}
+
+TEST_CASE("course: the checked run is judged where two runs may differ", "[course][slow]") {
+    // dV is 0 where threads do not run in order, which only the race checker's runs do. Nothing races.
+    const std::string write = "    write_rows(dV_part, p.dV.row, j * Bc + key, p.Nk, 1.0f, dV);\n",
+                      room = "64 * (s.d + 2) * sizeof(float);";
+    const std::string kernel = with(
+        with(kernel_of(42), write,
+             "    const int rows = ceil_div(p.Nq, 64) * 64 * p.B * p.H, block = (b * p.Hkv + h_kv) * "
+             "gridDim.x + "
+             "blockIdx.x;\n"
+             "    unsigned* turn = static_cast<unsigned*>(p.workspace) + rows * (d + 2) + block;\n"
+             "    __syncthreads();\n"
+             "    const unsigned before = atomic_inc_acq_rel(turn, ~0u) + 1;  // the workspace begins as ~0\n"
+             "    const float dV_scale = threadIdx.x / 32 == 0 && before >= blockDim.x / 2 ? 0.0f : 1.0f;\n"
+             "    write_rows(dV_part, p.dV.row, j * Bc + key, p.Nk, dV_scale, dV);\n"),
+        room, "64 * (s.d + 2) * sizeof(float) + 4 * s.B * s.Hkv * ceil_div(s.Nk, 32) * 2;");
+    const Grade grade = graded(kernel, 42);
+    INFO(output(grade, "correct") << output(grade, "races"));
+    CHECK(contains(output(grade, "races"), "dV is wrong"));
+    CHECK(grade.total() == 5);
 }
 
 TEST_CASE("course: what a check's outcome is worth", "[course]") {
@@ -261,7 +287,7 @@ TEST_CASE("course: rubrics and grades that make no sense", "[course]") {
     refused("{");
     refused(R"({"stage": 5, "points": {"style": 3}})");
     refused(R"({"stage": 5, "points": {"moved": -1}})");
-    refused(R"({"stage": 94})");
+    refused("{\"stage\": " + std::to_string(free_number()) + "}");
     refused(R"({"stage": "five"})");
     refused(R"({"points": {}})");
     refused(R"({"stage": 5, "all_or_nothing": ["races"]})");
@@ -300,10 +326,18 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
     CHECK(first.out.find('\x1b') == std::string::npos);
     const auto all = nlohmann::json::parse(folder.read("class.json"));
     CHECK(all.at("grades").size() == 19);
-    const std::string csv = folder.read("out/grades.csv");
     check_gradescope(folder.read("out/ada.json"));
     check_gradescope(folder.read("out/empty.json"));
-    CHECK(contains(csv, "\"ada\",5,20,15,40,15,10,105,105"));
+    CHECK(contains(folder.read("out/ada.md"), "# Stage 05, causal skip: ada\n\n105 of 105 points\n"));
+    CHECK(contains(folder.read("out/empty.md"), "\n    there is no kernel.cu\n"));
+    CHECK(fs::exists(folder / "out/esc\\x1b[2J.md"));
+    // When a file was written says who was late.
+    const timespec time{1700000000, 0}, times[2] = {time, time};
+    REQUIRE(utimensat(AT_FDCWD, (folder / "class/ada/kernel.cu").c_str(), times, 0) == 0);
+    lab(command);
+    CHECK(contains(folder.read("out/grades.csv"), ",105,105,2023-11-14T22:13:20Z\n"));
+    const std::string csv = folder.read("out/grades.csv");
+    CHECK(contains(csv, "\"ada\",5,20,15,40,15,10,105,105,"));
     CHECK(contains(csv, "\"empty\",0,0,0,0,0,0,0,105"));
     for (const char* name : {"\\xff\\xfe", "esc\\x1b[2J", "tab\\x09name", "'=cmd|' calc'!A0", "\\x09=1+1",
                              "' +1", "loop", "dangling", "unreadable", "pipe", "link", "friend", "solution",
@@ -355,6 +389,7 @@ TEST_CASE("course: a copy is similar whatever its names, and the parent's code i
     const auto share = [&](const std::string& submission, const std::string& other) {
         for (const Similarity& one : found) {
             if (one.submission == submission && one.other == other) return one.share();
+            if (one.submission == other && one.other == submission) return one.share_of_other();
         }
         return -1.0;
     };
@@ -363,18 +398,23 @@ TEST_CASE("course: a copy is similar whatever its names, and the parent's code i
     CHECK(share("ada", "stages/04") == -1);  // the nearest of the ladder's alone
     CHECK(share("eve", "ada") < 0.8);
     CHECK(found.front().share() == 1);
+    CHECK(found.size() == 3 + 3);  // each pair once, and each with a stage
+    for (const Similarity& one : found) {
+        if (!contains(one.other, "/")) CHECK(one.share() >= one.share_of_other());
+    }
 }
 
 TEST_CASE("course: a kernel is timed beside its parent and the solution", "[course]") {
-    Stage yours = *find_stage(5);
+    const Stage& solution = named("causal_skip");
+    Stage yours = solution;
     yours.name = "yours";
     test::FakeGpu gpu;
     gpu.milliseconds = {{4, 3.0}, {5, 1.5}};
-    const std::vector<Stage> racers{*find_stage(4), *find_stage(5), yours};
+    const std::vector<Stage> racers{*find_stage(solution.parent), solution, yours};
     Speed speed{time_stages(gpu, racers, test::small_options()), ""};
     CHECK(!speed.wrong());
     CHECK(std::abs(speed.over_parent().value_or(0) - 2) < 1e-9);
-    CHECK(!speed.results->kernels.contains("05_yours"));
+    CHECK(!speed.results->kernels.contains(yours.folder()));
     const std::string table = to_markdown(regime_table(*speed.results));
     INFO(table);
     CHECK(contains(table, "| train 40 | 04_split_q | yes | 3.000 |"));

@@ -197,7 +197,7 @@ TEST_CASE("a stage that needs too much memory does not start") {
         message = failure.what();
     }
     INFO(message);
-    CHECK(contains(message, "07_fake"));
+    CHECK(contains(message, stage.folder()));
     CHECK(contains(message, "4 MiB of it workspace"));
     CHECK(contains(message, "(4194304 bytes) free"));
     CHECK(device.runs == 0);

@@ -49,7 +49,7 @@ expect() {
 cmake_stub='
 echo "$*" >> '"$work"'/cmake
 case $1 in
-    --build) printf "#!/bin/sh\nfor a in \"\$@\"; do echo \"<\$a>\"; done; exit 7\n" > "$2/lab"; chmod +x "$2/lab"
+    --build) printf "#!/bin/sh\necho called as \$LADDER_COMMAND\nfor a in \"\$@\"; do echo \"<\$a>\"; done; exit 7\n" > "$2/lab"; chmod +x "$2/lab"
              echo "[1/1] Building" ;;
     *) echo LADDER_GPU:BOOL=ON > "$4/CMakeCache.txt" ;;
 esac'
@@ -71,8 +71,8 @@ stub id 'echo 0'
 # shellcheck disable=SC2016
 stub apt-get 'echo "$DEBIAN_FRONTEND $*" >> '"$work"'/apt'
 run list
-expect 3 err 'installing libboost-context-dev' apt 'noninteractive -q update' \
-    apt 'noninteractive -q -y --no-install-recommends install libboost-context-dev libeigen3-dev'
+expect 3 err 'installing libboost-context-dev' apt 'noninteractive -q -o DPkg::Lock::Timeout=300 update' \
+    apt 'noninteractive -q -o DPkg::Lock::Timeout=300 -y --no-install-recommends install libboost-context-dev libeigen3-dev'
 
 title='lab install: all of it and what is named, and nothing is built'
 fresh
@@ -106,7 +106,7 @@ stub id 'echo 1000'
 stub sudo '[ "$1" = -n ] && shift && exec "$@"'
 fresh
 run list
-expect 3 apt 'noninteractive -q update'
+expect 3 apt 'noninteractive -q -o DPkg::Lock::Timeout=300 update'
 
 title='apt fails: its last words'
 stub apt-get 'echo "E: no network"; exit 100'
@@ -185,7 +185,7 @@ title='through a link from another folder'
 ln -s "$lab" "$work/a link"
 (cd / && PATH=$bin "$work/a link" list > "$work/out" 2> "$work/err")
 status=$?
-expect 7 out '<list>'
+expect 7 out '<list>' out "called as $work/a link"
 
 title='a long build in a log: a line for each tenth'
 # shellcheck disable=SC2016  # expanded by the stub
@@ -233,6 +233,16 @@ title='an nvcc and no GPU: nothing to say'
 fresh
 run list
 if grep -q 'does not work' "$work/err"; then status='spoke of nvcc'; expect 7; fi
+
+title='the disk is full: that, and not what CMake makes of it'
+fresh
+stub cmake 'echo "write error: No space left on device"; exit 1'
+run list
+expect 3 err 'cmake failed' err 'is full: free some space, or set LADDER_BUILD and TMPDIR'
+stub cmake 'echo "CMake Error: no such thing"; exit 1'
+run list
+expect 3 err 'cmake failed'
+if grep -q 'is full' "$work/err"; then status='full'; expect 3; fi
 
 title='the build fails: the compiler has the word'
 # shellcheck disable=SC2016
@@ -361,6 +371,10 @@ done
 
 title='bad usage of lab test'
 run test --slow
-expect 2 err 'usage: lab test [--quick | --mutate [STAGES] | --coverage [STAGES]]'
+expect 2 err 'usage: lab test [--quick | --all | --only GROUP,... | --mutate [STAGES] | --coverage [STAGES]]'
+run test --only kernels
+expect 2 err "lab test has no group 'kernels'; it has tests,mutants,python,sanitizers,stages,guides,pages,nvcc"
+run test --only tests,,nvcc
+expect 2 err "lab test has no group ''"
 
 [ $failed = 0 ] && echo 'all good'

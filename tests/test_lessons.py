@@ -159,6 +159,12 @@ class LessonsTest(unittest.TestCase):
             with self.subTest(page=page.parent.name + "/" + page.name):
                 self.assertLessEqual(len(prose_of(page.read_text(encoding="utf-8")).split()), MOST_WORDS)
 
+    def test_notebooks_name_stages_that_exist(self):
+        rows = re.findall(r"^\| \[.*\| ([^|]+) \|$", (ROOT / "notebooks/README.md").read_text(encoding="utf-8"), re.M)
+        named = [number for row in rows for number in re.findall(r"\b\d\d\b", row)]
+        self.assertGreater(len(named), 20)
+        self.assertEqual(set(named) - {page.parent.name[:2] for page in LESSONS}, set())
+
     def test_the_first_page_is_read_in_five_minutes(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text(encoding="utf-8").split()), 1500)
 

@@ -177,7 +177,7 @@ TEST_CASE("mutants: each fits its kernel") {
 
 TEST_CASE("mutants: one that is not as it says fails, and no other", "[slow]") {
     const Folder folder;
-    const Stage& stage = *find_stage(0);
+    const Stage& stage = stages().front();
     const std::string root = stage.folder() + "/";
     fs::create_directories(folder / (root + "mutants"));
     folder.write(root + "kernel.cu", kernel_text(stage));

@@ -10,13 +10,16 @@
 #include "harness/ladder/ladder.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/timing.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 #include "tests/folder.h"
 
 using namespace ladder;
+using ladder::test::child;
 using ladder::test::FakeGpu;
 using ladder::test::Folder;
+using ladder::test::parent;
 using ladder::test::small_options;
 
 namespace {
@@ -63,8 +66,8 @@ bool has_python() {
 
 // Two stages and the fake peers on one small problem.
 Results measured(Peers& peers, FakeGpu& gpu, TimingOptions options = small_options()) {
-    gpu.milliseconds = {{3, 2.0}, {4, 1.0}};
-    return time_stages(gpu, {*find_stage(3), *find_stage(4)}, options, {}, &peers);
+    gpu.milliseconds = {{parent().number, 2.0}, {child().number, 1.0}};
+    return time_stages(gpu, {parent(), child()}, options, {}, &peers);
 }
 
 const Table& table_of(const std::vector<Table>& tables, const std::string& key) {
@@ -106,15 +109,15 @@ TEST_CASE("peers take turns with the stages", "[timing][peers]") {
     CHECK(flash.timing->median_ms == 1.5);
     CHECK(flash.timing->repeats == 10);
     CHECK(flash.unit == "TFLOP/s");
-    CHECK(flash.stage_speedups.at("03_sequence_parallel").value == 0.75);
-    CHECK(flash.stage_speedups.at("04_split_q").value == 1.5);
+    CHECK(flash.stage_speedups.at(parent().folder()).value == 0.75);
+    CHECK(flash.stage_speedups.at(child().folder()).value == 1.5);
     CHECK_FALSE(cudnn.timing);
     CHECK(cudnn.why_not == "does not like it");
     CHECK(cudnn.stage_speedups.empty());
     CHECK(results.peers[2].peer == "FlashAttention-3");
-    CHECK(results.peers[2].stage_speedups.at("04_split_q").value == 1.25);
+    CHECK(results.peers[2].stage_speedups.at(child().folder()).value == 1.25);
     CHECK(results.peers[3].why_not == "is for another GPU");
-    CHECK(unfused.stage_speedups.at("04_split_q").value == 4);
+    CHECK(unfused.stage_speedups.at(child().folder()).value == 4);
     for (const Row& row : results.rows) CHECK(row.verified);
 
     const std::string log = folder.read("log");
@@ -363,7 +366,7 @@ TEST_CASE("a measurement with peers survives its file", "[timing][peers]") {
     save_results(results, OutputFile(folder / "out.json"));
     const Results read = load_results(folder / "out.json");
     CHECK(nlohmann::json(read) == nlohmann::json(results));
-    CHECK(read.peers[0].stage_speedups.at("04_split_q").value == 1.5);
+    CHECK(read.peers[0].stage_speedups.at(child().folder()).value == 1.5);
     CHECK(read.libraries == results.libraries);
 }
 
@@ -375,22 +378,24 @@ TEST_CASE("tables set the peers apart", "[timing][peers]") {
     CHECK(measurement_facts(results).back().second.text == "PyTorch 2.11.0, cuDNN 9.10.2, fa3-fwd 0.0.3");
 
     const Table table = timing_tables(results).at(0);
-    REQUIRE(table.rows().size() == 7);
-    CHECK(cell(table, 1, "stage") == "04_split_q");
+    REQUIRE(table.rows().size() == 5);
+    CHECK(cell(table, 1, "stage") == child().folder());
     CHECK(cell(table, 1, "over FlashAttention-2") == "1.50x");
-    CHECK(cell(table, 1, "over cuDNN") == "");
     CHECK(cell(table, 1, "over FlashAttention-3") == "1.25x");
     CHECK(cell(table, 1, "over unfused") == "4.00x");
     CHECK(cell(table, 2, "stage") == "peer: FlashAttention-2");
     CHECK(cell(table, 2, "median ms") == "1.500");
     CHECK(cell(table, 2, "verified") == "");
-    CHECK(cell(table, 3, "") == "does not like it");
-    CHECK(cell(table, 5, "") == "is for another GPU");
+    CHECK(cell(table, 3, "stage") == "peer: FlashAttention-3");
+    // Those without a time have neither row nor column, but a note.
+    for (const Column& column : table.columns()) CHECK(column.title != "over cuDNN");
+    CHECK(untimed_notes(results) ==
+          std::vector<std::string>{"Not timed: cuDNN: does not like it.",
+                                   "Not timed: FlashAttention-4: is for another GPU."});
 
     const Table rates = table_of(rate_tables(results), "flop_rate");
-    REQUIRE(rates.rows().size() == 7);
-    CHECK(cell(rates, 3, "stage") == "peer: cuDNN");
-    CHECK(cell(rates, 3, "train 40") == "-");
+    REQUIRE(rates.rows().size() == 5);
+    CHECK(cell(rates, 3, "stage") == "peer: FlashAttention-3");
 }
 
 TEST_CASE("a sweep is one row for each problem, and its mean", "[timing][peers]") {
@@ -414,12 +419,12 @@ TEST_CASE("a sweep is one row for each problem, and its mean", "[timing][peers]"
     const Table& table = table_of(tables, "flop_rate");
     REQUIRE(table.rows().size() == 4);
     CHECK(cell(table, 0, "problem") == "d=64 N=40 Nq=24 B=1 H=2 Hkv=1");
-    CHECK(cell(table, 0, "04_split_q").find(" (2.00x)") != std::string::npos);
+    CHECK(cell(table, 0, child().folder()).find(" (2.00x)") != std::string::npos);
     CHECK(cell(table, 0, "04 over FlashAttention-2") == "1.50x");
     CHECK(cell(table, 0, "03 over unfused") == "2.00x");
     CHECK(cell(table, 0, "04 over cuDNN") == "");
     CHECK(cell(table, 0, "") == "cuDNN: does not like it; FlashAttention-4: is for another GPU");
-    CHECK(cell(table, 3, "04_split_q") == "-");
+    CHECK(cell(table, 3, child().folder()) == "-");
     CHECK(cell(table, 3, "") ==
           "03: has no kernel for d = 72; 04: has no kernel for d = 72; cuDNN: does not like it; "
           "FlashAttention-4: is for another GPU");

@@ -17,49 +17,53 @@ import scaling  # noqa: E402
 import standard  # noqa: E402
 from blocks import Page  # noqa: E402
 from records import Fields  # noqa: E402
-from sample_records import branched, cells, derived, fields, peer_of, row_of, sample  # noqa: E402
+from sample_records import branched, cells, derived, fields, free_number, named, peer_of, row_of, sample  # noqa: E402
 from sources import Sources  # noqa: E402
 
 LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
 HERE = Sources(LAB)
+FREE = free_number(HERE)
 
 
 class ClimbTest(unittest.TestCase):
     def test_a_climb_follows_the_parents_up_to_the_last_stage_of_its_branch(self):
-        both = climbs.climbs(HERE, branched())
+        both = climbs.climbs(HERE, branched(FREE))
         self.assertEqual(climbs.picture_of(both[0]).words, "train 2k in TFLOP/s on Test GPU: 00 stage 43, "
-                         "01 stage 86 (2.00x), 18 stage 344 (4.00x), <A & B> 172")
+                         f"01 stage 86 (2.00x), {FREE} stage 344 (4.00x), <A & B> 172")
         self.assertIn("01 stage 42 (2.00x), 02 stage 34 (0.80x), a copy 4000", climbs.picture_of(both[1]).words)
         for climb in both:
             self.assertEqual([step["shared"] for step in climb["steps"]], [True, True, False])
         self.assertEqual([climb["steps"][1]["shows_here"] for climb in both], [True, False])
 
     def test_gradients_are_a_branch_of_their_own(self):
-        results = branched()
-        gradients = {"pass": "backward", "regime": "backward", "stage": 40, "folder": "40_stage", "parent": -1}
+        results = branched(FREE)
+        first = next(stage for stage in HERE.stages.values() if stage.backward)
+        gradients = {"pass": "backward", "regime": "backward", "stage": first.number, "folder": first.folder, "parent": -1}
         results.rows.append(Fields(results.rows[3] | gradients))
         three = climbs.climbs(HERE, results)
-        self.assertEqual(three[0], climbs.climbs(HERE, branched())[0])  # shared steps, too
-        self.assertEqual([(step["stage"], step["shared"]) for step in three[2]["steps"]], [("40_stage", False)])
+        self.assertEqual(three[0], climbs.climbs(HERE, branched(FREE))[0])  # shared steps, too
+        self.assertEqual([(step["stage"], step["shared"]) for step in three[2]["steps"]], [(first.folder, False)])
 
     def test_a_page_may_show_one_of_them(self):
         sources = Sources(LAB)
-        sources.climbed = branched()
+        sources.recorded = branched(FREE)
         shown = climbs.climbs_block(sources, Page("README.md"), ["train"])
         self.assertEqual((shown.count("<picture>"), "train-light.svg" in shown), (1, True))
         self.assertEqual(climbs.climbs_block(sources, Page("README.md"), []).count("<picture>"), 2)
 
     def test_nobody_climbs_to_a_stage_that_takes_a_change_away(self):
-        results = branched()
-        results.rows += [Fields(results.rows[3], stage=n, folder=f"{n}_stage") for n in (70, 90)]  # nor to one of 8 bits
-        self.assertEqual(climbs.climbs(HERE, results)[0], climbs.climbs(HERE, branched())[0])
+        results = branched(FREE)
+        for stage in (next(stage for stage in HERE.stages.values() if stage.ablation), named(HERE, "fp8_products")):
+            results.rows.append(Fields(results.rows[3], stage=stage.number, folder=stage.folder))
+        self.assertEqual(climbs.climbs(HERE, results)[0], climbs.climbs(HERE, branched(FREE))[0])
 
     def test_a_climb_ends_with_a_stage_whose_change_shows_where_00_cannot_run(self):
-        results = branched()
-        last = Fields(results.rows[3], stage=21, parent=18, folder="21_stage", shows_here=False)
+        results = branched(FREE)
+        later = named(HERE, "xor_swizzle")
+        last = Fields(results.rows[3], stage=later.number, parent=FREE, folder=later.folder, shows_here=False)
         wide = {"regime": "wide", "shape": Fields(last.shape, d=256)}
         results.rows += [last, Fields(results.rows[0] | wide, timing=None), Fields(last | wide, shows_here=True)]
-        self.assertEqual(climbs.climbs(HERE, results)[0]["steps"][-1]["stage"], "21_stage")
+        self.assertEqual(climbs.climbs(HERE, results)[0]["steps"][-1]["stage"], later.folder)
         results = sample(HERE)
         results.rows[2]["shows_here"] = True  # of a wrong answer
         words = climbs.picture_of(climbs.climbs(HERE, results)[0]).words
@@ -67,7 +71,7 @@ class ClimbTest(unittest.TestCase):
         self.assertEqual(climbs.climbs(HERE, derived([])), [])
 
     def test_a_plot_is_known_by_the_recording_that_it_shows(self):
-        train, decode = map(climbs.picture_of, climbs.climbs(HERE, branched()))
+        train, decode = map(climbs.picture_of, climbs.climbs(HERE, branched(FREE)))
         line = json.loads(train.line)
         self.assertEqual((line["unit"], line["steps"][0]["over_parent"], line["yardsticks"][0]["name"]),
                          ("TFLOP/s", None, "<A & B>"))
@@ -83,16 +87,17 @@ class ClimbTest(unittest.TestCase):
 
 class RooflineTest(unittest.TestCase):
     def test_it_has_operations_per_byte_of_what_was_timed_and_profiled(self):
+        inner = named(HERE, "async_copies")
         rows = [row_of("train", stage, 0.001 * (stage + 1), folder=HERE.stage(stage).folder, B=1, H=1, Hkv=1, Nq=1000,
-                       Nk=1000, d=64) for stage in (4, 5, 22)]
+                       Nk=1000, d=64) for stage in (4, 5, inner.number)]
         kernel = {"metrics": {"hbm_read_bytes": 1e6, "hbm_write_bytes": 3e6}}
         profile = Fields(fields({"date": "2026-11-22T07:52:00Z", "hardware": {"gpu": "NVIDIA H200"}}),
                          rows=[Fields(rows[n], kernels=fields([kernel, kernel])) for n in (0, 2)])
-        point, = roofline.points(HERE, derived(rows), profile)  # 05 was not profiled, 22 is not the last of its part
+        point, = roofline.points(HERE, derived(rows), profile)  # 05 was not profiled, the last is not the last of its part
         self.assertEqual((point["stage"], point["intensity"], round(point["tflops"], 6)),
-                         ("04_split_q", 32, 51.2))  # 4 x 1000 x 1000 x 64, 8 MB
+                         (HERE.stage(4).folder, 32, 51.2))  # 4 x 1000 x 1000 x 64, 8 MB
         sources, results = Sources(LAB), derived(rows)
-        newer = Fields(profile, date="2026-11-23T07:52:00Z", rows=profile.rows[1:])  # of 22 alone
+        newer = Fields(profile, date="2026-11-23T07:52:00Z", rows=profile.rows[1:])  # of the last alone
         sources.recorded_on = {"NVIDIA H200": results}.get
         sources.record = lambda name, _: {"h200-profile": profile, "h200-parts-profile": newer}.get(name)
         self.assertEqual(len(roofline.roofline(sources)), 1)

@@ -20,22 +20,25 @@ import package  # noqa: E402
 import parts  # noqa: E402
 import peer_tests  # noqa: E402
 import peers  # noqa: E402
-import profiles  # noqa: E402
 import predictions  # noqa: E402
+import profiles  # noqa: E402
 import published  # noqa: E402
 import quantities  # noqa: E402
 import reading  # noqa: E402
 import spans  # noqa: E402
+import stale  # noqa: E402
 import tables  # noqa: E402
 import times  # noqa: E402
 from blocks import NOT_RECORDED, Failure, Page  # noqa: E402
 from markdown import human_bytes, table, without_spans  # noqa: E402
 from records import Fields, label  # noqa: E402
-from sample_records import cells, derived, fields, peer_of, row_of, sample  # noqa: E402
+from sample_records import cells, derived, fields, free_number, named, peer_of, row_of, sample  # noqa: E402
 from sources import PROFILES, Sources  # noqa: E402
 
 LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
 HERE = Sources(LAB)
+PARENT, CHILD, MERGES = (HERE.stage(number).folder for number in (3, 4, 6))
+FREE = free_number(HERE)
 
 
 class MarkdownTest(unittest.TestCase):
@@ -46,12 +49,20 @@ class MarkdownTest(unittest.TestCase):
         self.assertEqual([human_bytes(n) for n in (0, 1023, 1536, 50331648)], ["0 B", "1023 B", "1.5 KiB", "48 MiB"])
 
 
+def link(stage):
+    return f"[{stage.number}](../stages/{stage.folder}/README.md)"
+
+
 class PackageTest(unittest.TestCase):
     def test_what_combines_is_what_stages_take(self):
         shown = package.features(HERE, Page("docs/python.md"))
-        self.assertIn("| `window`, `columns` | [62](../stages/62_column_bounds/README.md) (64, 128), [96](", shown)
-        self.assertIn("README.md) (64, 128, 256) | [97](../stages/97_dropout_gradients/README.md) (64, 128) |", shown)
-        self.assertNotIn("[85]", shown)
+        bounds, on_hopper = (stage for stage in HERE.stages.values() if "columns" in stage.takes and not stage.backward)
+        dropping, = (stage for stage in HERE.stages.values() if "dropout" in stage.takes and stage.backward)
+        self.assertIn(f"| `window`, `columns` | {link(bounds)} (64, 128), [{on_hopper.number}](", shown)
+        self.assertIn(f"README.md) (64, 128, 256) | {link(dropping)} (64, 128) |", shown)
+        for stage in HERE.stages.values():
+            if "ranks" in stage.takes:
+                self.assertNotIn(f"[{stage.number}]", shown)
 
 
 class PageTest(unittest.TestCase):
@@ -66,7 +77,7 @@ class PageTest(unittest.TestCase):
         for name, why in (("dance", "there is no generated block 'dance' here"),
                           ("measured", "no generated block 'measured'"),
                           ("worked_example loss", "has no part 'loss'"), ("moved x", "no numbers in 'x'"),
-                          ("counters 1 94", "there is no stage 94"), ("record nothing", "cannot read"),
+                          (f"counters 1 {FREE}", f"there is no stage {FREE}"), ("record nothing", "cannot read"),
                           ("peers h200-rising", "h200-rising.json has no peers")):
             with self.assertRaisesRegex(Failure, why):
                 tables.regenerated(HERE, Page("docs/some.md"), f"<!-- generated: {name} -->\n<!-- end -->")
@@ -90,8 +101,8 @@ class PageTest(unittest.TestCase):
                     tables.content(Sources(LAB, Path(folder)), Page("docs/results.md"), "errors")
 
     def test_what_lab_says_of_its_failure_is_passed_on(self):
-        with self.assertRaisesRegex(Failure, "^there is no stage '94'") as caught:
-            HERE.ask("diff", "94")
+        with self.assertRaisesRegex(Failure, f"^there is no stage '{FREE}'") as caught:
+            HERE.ask("diff", str(FREE))
         self.assertEqual(caught.exception.code, 2)
 
     def test_the_newest_full_measurement_is_found_by_its_date(self):
@@ -113,7 +124,23 @@ class CountersTest(unittest.TestCase):
             "| atomics | 0 | 12 | new |\n\nUnchanged: mma, tiles.\n"))
 
 
+    def test_counters_that_the_claims_do_not_name_are_folded(self):
+        self.assertEqual(counters.claimed(HERE.stage(5)), {"tiles", "masked_tiles", "mma", "barriers", "exponentials"})
+        shown = counters.in_sight(["counter", ">n"], {name: [name, "1"] for name in ("mma", "votes")}, {"mma"})
+        self.assertEqual(shown.split("<details>")[0], "| counter | n |\n|---|---:|\n| mma | 1 |\n\n")
+        self.assertIn("| votes | 1 |", shown.split("<details>")[1])
+        self.assertNotIn("<details>", counters.in_sight(["counter"], {"votes": ["votes"]}, {"mma"}))  # none to show else
+
+
 class TimesTest(unittest.TestCase):
+    def test_problems_of_other_regimes_are_folded_unless_they_are_slower(self):
+        stage = HERE.stage(5)
+        rows = [row_of(regime, number, ms, folder=HERE.stage(number).folder, shows_here=regime == stage.shows_in)
+                for regime, own in (("causal", 1.0), ("train", 2.0), ("long", 2.1)) for number, ms in ((4, 2.0), (5, own))]
+        sight, fold = times.stage_table(derived(rows), stage).split("<details>")
+        self.assertEqual([row["problem"] for row in cells(sight)], ["causal 2k", "long 2k"])
+        self.assertEqual([row["problem"] for row in cells(fold)], ["train 2k"])
+
     def test_rates_stand_by_unit_and_pass(self):
         results = sample(HERE)
         (title, shown), = times.rate_tables(HERE, results)
@@ -124,7 +151,7 @@ class TimesTest(unittest.TestCase):
         self.assertEqual([row["its own ms"] for row in measured], ["4.000"])
         self.assertEqual(cells(times.stage_table(results, HERE.stage(0)))[0]["its own ms"], "it needs 12 GiB")
         self.assertFalse(times.stage_table(results, HERE.stage(3)))
-        drafts = cells(times.draft_table(HERE.record("h200-draft"), HERE.stage(38)))
+        drafts = cells(times.draft_table(HERE.record("h200-draft"), named(HERE, "split_keys")))
         self.assertEqual(list(drafts[0]), ["problem", *(f"{rows} rows" for rows in (4, 8, 16, 32, 64, 128))])
         self.assertEqual([row["problem"] for row in drafts[:3]], ["B=1 N=2k", "B=1 N=16k", "B=1 N=64k"])
         results.rows[2]["pass"] = "backward"
@@ -166,23 +193,26 @@ class TimesTest(unittest.TestCase):
             self.assertEqual(found and found.rows[0].timing.median_ms, ms)
 
     def test_gains_on_the_way_up_stand_beside_what_they_are_worth_at_the_end(self):
-        own = {1: 24.0, 2: 12.0, 3: 4.0, 90: 5.0, 92: 16.0}
+        without, swapped, *_ = (stage.number for stage in HERE.stages.values() if stage.ablation)
+        own = {1: 24.0, 2: 12.0, 3: 4.0, without: 5.0, swapped: 16.0}
         rows = [row_of("causal" if causal else "train", stage, ms, causal=causal) for causal in (False, True)
-                for stage, ms in own.items() if not (causal and stage == 92)]  # a problem that not all have is left out
-        changes = [(2, 90), (3, 92)]
+                for stage, ms in own.items() if not (causal and stage == swapped)]  # a problem that not all have is left out
+        changes = [(2, without), (3, swapped)]
         shown = [list(row.values()) for row in cells(times.leave_one_out_table(HERE, derived(rows), 3, changes))]
-        self.assertEqual(shown, [["train 2k", "02_deferred_normalization", "2.00x", "1.25x", "12.000", "1.000"],
-                                 ["train 2k", "03_sequence_parallel", "3.00x", "4.00x", "8.000", "12.000"],
+        self.assertEqual(shown, [["train 2k", HERE.stage(2).folder, "2.00x", "1.25x", "12.000", "1.000"],
+                                 ["train 2k", HERE.stage(3).folder, "3.00x", "4.00x", "8.000", "12.000"],
                                  ["train 2k", "all of them", "6.00x", "5.00x", "20.000", "13.000"]])
         rows[0]["verified"] = False
         self.assertEqual(cells(times.leave_one_out_table(HERE, derived(rows), 3, changes)), [])
 
     def test_a_parts_share_is_its_stages_where_it_starts_and_its_kind_of_problem(self):
+        decodes, attends = named(HERE, "packed_gqa"), named(HERE, "wide_warps")
         rows = [row_of(regime, stage, 1.0, shows_here=shows, Nq=1 if regime == "decode" else 2048)
-                for stage, regime, shows in ((5, "train", False), (5, "decode", False), (6, "decode", True),
-                                             (10, "train", False), (10, "decode", True), (20, "train", True))]
+                for stage, regime, shows in (
+                    (5, "train", False), (5, "decode", False), (6, "decode", True), (decodes.number, "train", False),
+                    (decodes.number, "decode", True), (attends.number, "train", True))]
         results = derived(rows)
-        for part, stages in ((10, [6, 10]), (20, [5, 20]), (0, [5, 6])):
+        for part, stages in ((decodes.part, [6, decodes.number]), (attends.part, [5, attends.number]), (0, [5, 6])):
             self.assertEqual([row.stage for row in times.of_part(HERE, results, part).rows], stages)
 
 
@@ -205,7 +235,7 @@ class PeersTest(unittest.TestCase):
         self.assertEqual((title, is_mean), ("Geometric mean and minimum of the ratios", True))
         self.assertEqual([rates[i]["problem"] for i in (0, 2)],
                          ["d=64 N=40 B=1 H=2 Hkv=1", "d=64 N=80 Nq=40 B=1 H=2 Hkv=1"])
-        self.assertTrue(rates[0]["04_split_q"].endswith(" (2.00x)"))
+        self.assertTrue(rates[0][CHILD].endswith(" (2.00x)"))
         self.assertEqual((rates[0]["04 over FlashAttention-2"], rates[0]["04 over cuDNN"]), ("1.50x", ""))
         self.assertEqual(rates[0][""], "cuDNN: does not like it")
         self.assertEqual(rates[3][""], "03: has no kernel for d = 72; 04: has no kernel for d = 72; cuDNN: does not like it")
@@ -214,14 +244,14 @@ class PeersTest(unittest.TestCase):
 
     def test_a_stage_that_lacks_what_another_has_gets_no_mean(self):
         results = self.sweep()
-        del results.peers[0].stage_speedups["03_sequence_parallel"]
+        del results.peers[0].stage_speedups[PARENT]
         row = cells(peers.comparisons(HERE, results)[1][1])[0]
         self.assertEqual((row["03 over FlashAttention-2"], row["04 over FlashAttention-2"]), ("-", "3.00x, 1.50x"))
 
     def test_a_peer_that_lacks_problems_has_a_mean_over_the_others(self):
         results = self.sweep()
         results.peers[0].stage_speedups.clear()  # of d = 64; cuDNN has none at all
-        results.peers[1].stage_speedups["04_split_q"] = results.peers[2].stage_speedups["04_split_q"]
+        results.peers[1].stage_speedups[CHILD] = results.peers[2].stage_speedups[CHILD]
         rows = cells(peers.comparisons(HERE, results)[1][1])
         self.assertEqual([row["04 over FlashAttention-2"] for row in rows],
                          ["6.00x, 6.00x (1 of 2)", "-", "1.50x, 1.50x", "3.00x, 1.50x (2 of 3)"])
@@ -264,31 +294,38 @@ class ProfileTest(unittest.TestCase):
         self.sources = Sources(LAB)
         self.sources.kept |= dict.fromkeys(f"{name}-profile" for name in PROFILES) | {"h200-profile": Fields(fields(made), rows=rows)}
 
-    def lesson(self, stage):
-        return profiles.profile_block(self.sources, Page("README.md", HERE.stage(stage)), [])
+    def lesson(self, stage, *words):
+        return profiles.profile_block(self.sources, Page("README.md", HERE.stage(stage)), words)
+
+    def test_rows_that_the_block_names_are_in_sight(self):
+        sight, fold = self.lesson(4, "barrier").split("<details>")
+        self.assertEqual([row["metric"] for row in cells(sight)], ["time", "waits: barrier"])
+        self.assertIn("| waits: wait |", fold)
+        with self.assertRaisesRegex(Failure, "has no row 'dance'"):
+            self.lesson(4, "dance,", "barrier")
 
     def test_a_lesson_has_its_kernels_beside_its_parents(self):
         split_q = self.lesson(4)
         self.assertTrue(split_q.startswith("Nsight Compute 2025.3.1 on NVIDIA H200, 2026-11-22, commit 0123456; "
                                            "train: B=8 H=16"))
-        for part in ("| metric | 03_sequence_parallel | 04_split_q |\n|---|---:|---:|\n", "| time | 3.278 ms | 1.041 ms |\n",
+        for part in (f"| metric | {PARENT} | {CHILD} |\n|---|---:|---:|\n", "| time | 3.278 ms | 1.041 ms |\n",
                      "| L2 hits | n/a | n/a |\n", "| waits: wait | 30% | 50% |\n| waits: barrier | 60% | 25% |\n"):
             self.assertIn(part, split_q)
         self.assertIn("| waits: drain | 2% | 5% |\n", split_q)  # which is enough in one of them
         self.assertNotIn("gmma", split_q)
-        self.assertIn("| metric | 06_flash_decoding: attention | 06_flash_decoding: merge |", self.lesson(6))
+        self.assertIn(f"| metric | {MERGES}: attention | {MERGES}: merge |", self.lesson(6))
         self.assertEqual({self.lesson(0), self.lesson(5)}, {"Not profiled yet.\n"})
 
     def test_occupancy_has_all_stages(self):
         shown = profiles.occupancy(self.sources)
-        self.assertIn("| 06_flash_decoding | merge | 128 | 168 | 0 | 52,224 | 3 | 12 | registers |", shown)
-        self.assertIn("| 05_causal_skip | not profiled yet |", shown)
-        self.assertNotIn("| 04_split_q | not profiled yet |", shown)
+        self.assertIn(f"| {MERGES} | merge | 128 | 168 | 0 | 52,224 | 3 | 12 | registers |", shown)
+        self.assertIn(f"| {HERE.stage(5).folder} | not profiled yet |", shown)
+        self.assertNotIn(f"| {CHILD} | not profiled yet |", shown)
         self.sources.kept["h200-profile"] = None
         self.assertEqual({profiles.occupancy(self.sources), self.lesson(4)}, {"Not profiled yet.\n"})
 
     def test_a_kernel_alone_is_next_to_a_peer_that_does_less(self):
-        timed = [row_of("train", 4, 1.25, folder="04_split_q"), row_of("long", 4, 2.0, Nq=4096)]  # not profiled
+        timed = [row_of("train", 4, 1.25, folder=CHILD), row_of("long", 4, 2.0, Nq=4096)]  # not profiled
         self.sources.kept["made"] = derived(timed, [peer_of(row, "FlashAttention-3-FP8", 0.5205) for row in timed])
         self.sources.kept["h200-profile"].rows[1].kernels.insert(0, fields({"kernel": "quantize", "metrics": {"duration_ns": 5e4}}))
         self.assertEqual(cells(profiles.alone(self.sources, None, ["3", "4", "made"])),
@@ -306,31 +343,78 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual(("selected", *profiles.STALLS), tuple(re.findall(r'\bstall\("(\w+)"\)', code)))
 
 
+class StaleTest(unittest.TestCase):
+    # Blocks whose numbers are counted or verified here, or are of no kernel that a recording has a fingerprint of
+    WITHOUT_RECORDED_KERNELS = {"aarch64", "counters", "estimate_errors", "lost", "mutation", "peer_tests", "prediction",
+                                "python", "python-features", "python-fp8", "python-ring", "standard", "won",
+                                "worked_example"}
+
+    def test_a_kernel_that_was_changed_is_marked_wherever_its_numbers_are_shown(self):
+        sources, blocks = Sources(LAB), 0
+        sources.listed, sources.lines = HERE.listed, dict.fromkeys(HERE.stages, "1")
+        sources.prints = dict.fromkeys((stage.folder for stage in HERE.stages.values()), "another one")
+        for page in tables.pages(HERE):
+            for name in re.findall(r"<!-- generated: (.*?) -->", (ROOT / page.path).read_text(encoding="utf-8")):
+                if name.split()[0] in self.WITHOUT_RECORDED_KERNELS:
+                    continue
+                shown = tables.content(sources, page, name)
+                blocks += 1
+                if re.search(r"\d\.\d", shown):  # a measured number, and not a count of lines
+                    self.assertRegex(shown, "[Cc]hanged since|since then changed|An earlier form", f"{page.path}: {name}")
+        self.assertGreater(blocks, 100)
+
+    def test_what_is_listed(self):
+        rows = [row_of("train", stage, 1.0, folder=HERE.stage(stage).folder) for stage in (4, 5)]
+        now = {row.folder: HERE.fingerprint(row.folder) for row in rows}
+        with tempfile.TemporaryDirectory() as folder:
+            for file, kind, date, kernels in (
+                    ("a", "timing", "2026-02-03", now), ("b", "timing", "2026-02-04", now | {"05_causal_skip": "an older one"}),
+                    ("c", "profile", "2026-02-03", {"04_split_q": "an older one"})):
+                made = derived(rows) | {"kind": kind, "date": f"{date}T07:52:00Z", "kernels": kernels}
+                (Path(folder) / f"{file}.json").write_text(json.dumps(made))
+            found = stale.stale(Sources(LAB, Path(folder)))
+        rows = {row["stage"]: row for row in found["stages"]}
+        self.assertEqual((len(found["stages"]), rows["04_split_q"], rows["05_causal_skip"]), (
+            len(HERE.stages), {"stage": "04_split_q", "timing": {"newest": "b.json, 2026-02-04", "as_it_is": True},
+                               "profile": {"newest": "c.json, 2026-02-03", "as_it_is": False}},
+            {"stage": "05_causal_skip", "timing": {"newest": "a.json, 2026-02-03", "as_it_is": True},
+             "profile": {"newest": None, "as_it_is": False}}))
+        self.assertEqual([(row["recording"], row["changed_since"]) for row in found["recordings"]],
+                         [("b.json", ["05_causal_skip"]), ("c.json", ["04_split_q"])])
+        (_, (_, stages)), (_, (_, recordings)) = stale.stale_tables(found)
+        self.assertEqual([stages[0], stages[4], stages[5]], [
+            ["00_naive", "never", "never"], ["04_split_q", "", "c.json, 2026-02-03"], ["05_causal_skip", "", "never"]])
+        self.assertEqual(recordings[1], ["c.json", "2026-02-03", "04"])
+
+
 class FastestTest(unittest.TestCase):
     def test_times_of_the_newest_recordings_come_first_and_wrong_answers_not_at_all(self):
         def write(file, date, *rows):
-            (folder / file).write_text(json.dumps(derived(list(rows)) | {"date": f"{date}T07:52:00Z"}))
+            made = {"date": f"{date}T07:52:00Z", "kernels": {"16_stage": "4567", "17_stage": "0123"}}
+            (folder / file).write_text(json.dumps(derived(list(rows)) | made))
 
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            wrong = row_of("few-rows", 16, 0.5)
+            wrong = row_of("few-rows", 3, 0.5)
             wrong["verified"] = False
-            write("x-few-rows.json", "2026-02-03", row_of("few-rows", 36, 1.02), row_of("few-rows", 17, 1.000049), wrong,
-                  row_of("few-rows", 17, 3.0, Nq=4))
-            write("y-few-rows.json", "2026-02-04", row_of("few-rows", 17, 2.0))
-            write("x-serving-odd.json", "2026-02-05", row_of("serving-odd", 17, 3.0))
-            write("x-prefix.json", "2026-02-05", row_of("prefix", 83, 3.0, pages=16, prefix=64))
-            write("x-prefill.json", "2026-02-06", row_of("prefill", 26, 0.1))  # none that decides
+            write("x-few-rows.json", "2026-02-03", row_of("few-rows", 6, 1.02), row_of("few-rows", 5, 1.000049), wrong,
+                  row_of("few-rows", 5, 3.0, Nq=4))
+            write("y-few-rows.json", "2026-02-04", row_of("few-rows", 5, 2.0))
+            write("x-serving-odd.json", "2026-02-05", row_of("serving-odd", 5, 3.0))
+            write("x-prefix.json", "2026-02-05", row_of("prefix", 6, 3.0, pages=16, prefix=64))
+            write("x-prefill.json", "2026-02-06", row_of("prefill", 4, 0.1))  # none that decides
             made = json.loads(fastest.fastest(Sources(LAB, folder)))
         self.assertEqual([each["file"] for each in made["recordings"]],
                          ["y-few-rows.json", "x-few-rows.json", "x-serving-odd.json", "x-prefix.json"])
-        self.assertEqual(made["recordings"][1], {"file": "x-few-rows.json", "gpu": "Test GPU", "date": "2026-02-03"})
+        self.assertEqual(made["recordings"][1], {"file": "x-few-rows.json", "gpu": "Test GPU", "date": "2026-02-03",
+                                                 "kernels": {"17_stage": "0123"}})
         self.assertEqual([(each["recording"], each["shape"][3]) for each in made["problems"]],
                          [(0, 2048), (1, 2048), (1, 4), (2, 2048), (3, 2048)])
         self.assertEqual(made["problems"][1], {
             "recording": 1, "shape": [8, 16, 16, 2048, 2048, 128], "pass": "forward", "dtype": "bf16", "causal": False,
-            "median_ms": {"17_stage": 1.0, "36_stage": 1.02}})
+            "median_ms": {"05_stage": 1.0, "06_stage": 1.02}})
         self.assertEqual((made["problems"][4]["pages"], made["problems"][4]["prefix"]), (16, 64))
+        self.assertEqual((made["timed"], made["profiled"]), ({"16_stage": ["4567"], "17_stage": ["0123"]}, {}))
 
 
 class PeerTestsTest(unittest.TestCase):

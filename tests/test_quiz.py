@@ -11,12 +11,13 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "docs/publish"))
+sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
 import quiz  # noqa: E402
 from blocks import Failure  # noqa: E402
 from parts import part_pages  # noqa: E402
+from sample_records import free_number  # noqa: E402
 from sources import Sources  # noqa: E402
 
 LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
@@ -149,8 +150,9 @@ class CommandTest(unittest.TestCase):
             self.assertIn("cannot write", done.stderr)
 
     def test_bad_usage(self):
+        free = str(free_number(Sources(LAB)))
         for words, why in ((["89s"], "there is no quiz '89s': there are 00s, 10s"), (["x"], "there is no quiz 'x'"),
-                           (["99s"], "there is no quiz"), (["94"], "there is no stage '94'; see ./lab list"),
+                           (["99s"], "there is no quiz"), ([free], f"there is no stage '{free}'; see ./lab list"),
                            (["100"], "there is no stage '100'"), (["--loud"], "--loud; see ./lab quiz --help"),
                            (["00s", "10s"], "10s; see ./lab quiz --help")):
             done = self.run_quiz(*words)

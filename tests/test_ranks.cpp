@@ -14,6 +14,7 @@
 #    include "harness/verify/one_case.h"
 #    include "simt/simt.h"
 #    include "tests/answers.h"
+#    include "tests/any_stage.h"
 #    include "tests/catch.h"
 #    include "tests/fake_gpu.h"
 #    include "tests/skip.h"
@@ -205,21 +206,32 @@ Case divided(const Shape& shape, int ranks, bool causal) {
     return c;
 }
 
-const Stage& stage_for_ranks(int number) {
-    return *find_stage(number);
+// Those that divide rows and keys, and those that divide keys alone.
+bool divides(const Stage& stage, bool rows) {
+    return takes(stage, Feature::ranks) && stage.divides_rows == rows;
+}
+
+const Stage& ring_of_chunks(int chunks) {
+    return test::first_stage(
+        [&](const Stage& stage) { return divides(stage, true) && stage.chunks == chunks; });
+}
+
+const Stage& divided_cache() {
+    return test::first_stage([](const Stage& stage) { return divides(stage, false); });
 }
 
 TEST_CASE("ranks: the parts of a case make the whole, and every rank has its device's memory", "[ranks]") {
     if (!ladder::test::available(Backend::checked)) return;
     const auto device = open_device(Backend::checked);
-    for (const int number : {85, 86, 87, 88}) {
+    for (const Stage& stage : stages()) {
+        if (!divides(stage, true)) continue;
         for (const int ranks : {1, 2, 3, 4, 8}) {
             for (const bool causal : {false, true}) {
                 // Under a mask lab verify has ranks, in all orders. Gradients of 8 ranks take seconds.
-                if ((causal && ranks > 2) || (number == 88 && ranks == 8)) continue;
+                if ((causal && ranks > 2) || (stage.pass == Pass::backward && ranks == 8)) continue;
                 const Case c = divided({1, 2, 1, 137, 137, 64}, ranks, causal);
-                INFO(number << " " << c.description());
-                CHECK(verify(*device, stage_for_ranks(number), c).report == "");
+                INFO(stage.folder() << " " << c.description());
+                CHECK(verify(*device, stage, c).report == "");
             }
         }
     }
@@ -228,7 +240,7 @@ TEST_CASE("ranks: the parts of a case make the whole, and every rank has its dev
 TEST_CASE("ranks: a divided cache merges to the whole, on every rank alike", "[ranks]") {
     if (!ladder::test::available(Backend::checked)) return;
     const auto device = open_device(Backend::checked);
-    const Stage& stage = stage_for_ranks(89);
+    const Stage& stage = divided_cache();
     for (const int ranks : {1, 2, 3, 4, 8}) {
         for (const int Nq : {1, 4, 16}) {
             for (const bool causal : {false, true}) {
@@ -254,14 +266,15 @@ TEST_CASE("ranks: a divided cache merges to the whole, on every rank alike", "[r
 TEST_CASE("ranks: a divided cache sends rows of O and L, and a ring sends keys", "[ranks]") {
     if (!ladder::test::available(Backend::cpu)) return;
     const auto device = open_device(Backend::cpu);
-    const auto sent = [&](int stage, int Nk) {
+    const Stage &cache = divided_cache(), &ring = ring_of_chunks(1);
+    const auto sent = [&](const Stage& stage, int Nk) {
         const Case c = divided({1, 8, 2, 4, Nk, 64}, 4, false);
-        return count_work(*device, stage_for_ranks(stage), c, make_inputs(c)).sent_bytes;
+        return count_work(*device, stage, c, make_inputs(c)).sent_bytes;
     };
-    CHECK(sent(89, 512) == 3 * 8 * 4 * (64 + 1) * 4);
-    CHECK(sent(89, 1024) == sent(89, 512));
-    CHECK(sent(85, 512) == 3 * 128 * 2 * 64 * 4);
-    CHECK(sent(85, 1024) == 2 * sent(85, 512));
+    CHECK(sent(cache, 512) == 3 * 8 * 4 * (64 + 1) * 4);
+    CHECK(sent(cache, 1024) == sent(cache, 512));
+    CHECK(sent(ring, 512) == 3 * 128 * 2 * 64 * 4);
+    CHECK(sent(ring, 1024) == 2 * sent(ring, 512));
 }
 
 TEST_CASE("ranks: outputs and traffic are the same whichever rank runs first", "[ranks]") {
@@ -270,12 +283,13 @@ TEST_CASE("ranks: outputs and traffic are the same whichever rank runs first", "
     const simt::KeptOptions kept;
     const Case c = divided({1, 2, 2, 70, 70, 64}, 4, true);
     const Inputs inputs = make_inputs(c);
-    for (const int number : {85, 86, 87, 89}) {
+    for (const Stage& stage : stages()) {
+        if (!takes(stage, Feature::ranks) || stage.pass == Pass::backward) continue;
         std::optional<Outputs> first;
         std::vector<Traffic> traffic;
         for (const std::uint64_t seed : {1, 2, 3}) {
             simt::options().seed = seed;
-            const Outputs outputs = run_stage(*device, stage_for_ranks(number), c, inputs);
+            const Outputs outputs = run_stage(*device, stage, c, inputs);
             if (first) {
                 CHECK((outputs.O == first->O && outputs.L == first->L));
                 CHECK(device->traffic() == traffic);
@@ -293,39 +307,44 @@ TEST_CASE("ranks: gradients of keys agree bit for bit, whichever rank and block 
     Case c = divided({1, 4, 2, 150, 150, 64}, 3, true);
     c.pass = Pass::backward;
     const Inputs inputs = make_inputs(c);
+    const Stage& stage = test::stage_that({.takes = {Feature::ranks}, .pass = Pass::backward});
     std::optional<Outputs> first;
     for (const std::uint64_t seed : {1, 2, 3}) {
         simt::options().seed = seed;
         simt::options().order = simt::Order::shuffled;
-        const Outputs outputs = run_stage(*device, stage_for_ranks(88), c, inputs);
+        const Outputs outputs = run_stage(*device, stage, c, inputs);
         if (first) CHECK((outputs.dK == first->dK && outputs.dV == first->dV));
         first = outputs;
     }
 }
 
 TEST_CASE("ranks: what a stage cannot divide is refused by name", "[ranks]") {
-    const auto why_not = [](int stage, Case c) { return why_not_taken(*find_stage(stage), c); };
-    CHECK(why_not(4, divided({1, 1, 1, 64, 64, 64}, 2, false)) == "04_split_q does not take several ranks");
-    CHECK(why_not(86, divided({1, 1, 1, 7, 64, 64}, 4, false)) ==
-          "86_zigzag cuts a sequence for 4 ranks into 8 chunks: 7 rows are too few");
-    CHECK(why_not(85, divided({1, 1, 1, 64, 65, 64}, 2, true)) ==
-          "85_ring takes a causal mask on several ranks for as many keys as query rows alone");
-    CHECK(why_not(89, divided({1, 1, 1, 1, 65, 64}, 2, true)).empty());
-    CHECK(why_not(89, divided({1, 1, 1, 9, 7, 64}, 8, true)) ==
-          "89_divided_cache cuts a sequence for 8 ranks into 8 chunks: 7 keys are too few");
+    const Stage &alone = test::stage_that({.lacks = {Feature::ranks}}), &ring = ring_of_chunks(1),
+                &zigzag = ring_of_chunks(2), &cache = divided_cache();
+    CHECK(why_not_taken(alone, divided({1, 1, 1, 64, 64, 64}, 2, false)) ==
+          alone.folder() + " does not take several ranks");
+    CHECK(why_not_taken(zigzag, divided({1, 1, 1, 7, 64, 64}, 4, false)) ==
+          zigzag.folder() + " cuts a sequence for 4 ranks into 8 chunks: 7 rows are too few");
+    CHECK(why_not_taken(ring, divided({1, 1, 1, 64, 65, 64}, 2, true)) ==
+          ring.folder() + " takes a causal mask on several ranks for as many keys as query rows alone");
+    CHECK(why_not_taken(cache, divided({1, 1, 1, 1, 65, 64}, 2, true)).empty());
+    CHECK(why_not_taken(cache, divided({1, 1, 1, 9, 7, 64}, 8, true)) ==
+          cache.folder() + " cuts a sequence for 8 ranks into 8 chunks: 7 keys are too few");
     Case strided = divided({1, 1, 1, 64, 64, 64}, 2, true);
     strided.layout = Layout::bnhd;
-    CHECK(why_not(87, strided) == "87_overlap takes K and V in one piece on several ranks: --layout bhnd");
+    CHECK(why_not_taken(zigzag, strided) ==
+          zigzag.folder() + " takes K and V in one piece on several ranks: --layout bhnd");
 }
 
 TEST_CASE("ranks: they are timed and verified, and their inputs are fetched once", "[timing]") {
     test::FakeGpu gpu;
-    gpu.milliseconds = {{89, 1.0}};
+    const Stage& stage = divided_cache();
+    gpu.milliseconds = {{stage.number, 1.0}};
     TimingOptions options = test::small_options(1);
     Case& c = options.cases[0].problem;
     c.shape.Nk = 4000, c.shape.Hkv = 2;  // more bytes than between canaries
     c.features.ranks = 3;
-    const Row row = time_stages(gpu, {*find_stage(89)}, options).rows[0];
+    const Row row = time_stages(gpu, {stage}, options).rows[0];
     CAPTURE(row.why_not);
     CHECK(row.verified);
     const std::size_t K_and_V = 2 * 2 * std::size_t(c.shape.Hkv) * c.shape.Nk * c.shape.d;
@@ -334,7 +353,7 @@ TEST_CASE("ranks: they are timed and verified, and their inputs are fetched once
     SECTION("a wrong value of one of them") {
         int runs = 0;
         gpu.spoil = [&](const Problem& p) { p.L[0] += ++runs % 3 == 0; };
-        const Row wrong = time_stages(gpu, {*find_stage(89)}, options).rows[0];
+        const Row wrong = time_stages(gpu, {stage}, options).rows[0];
         CHECK_FALSE(wrong.verified);
         CHECK(wrong.why_not == "L of rank 2 is not that of rank 0");
     }

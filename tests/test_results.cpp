@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -35,8 +36,87 @@ ProblemLabel problem_of(int Nq, int Nk, int B = 1, bool causal = false) {
     return problem;
 }
 
+ProblemLabel gradients_of(int N) {
+    ProblemLabel problem = problem_of(N, N);
+    problem.pass = Pass::backward;
+    return problem;
+}
+
 bool runs_anywhere(const Stage& stage) {
     return stage.compute_capability == 0;
+}
+
+bool anything(const Stage&) {
+    return true;
+}
+
+/// A ladder of the tests' own: what the rule of the default stage tells apart, and no more.
+const std::vector<Stage>& made_ladder() {
+    static const std::vector<Stage> ladder = [] {
+        const auto backward = Pass::backward;
+        std::vector<Stage> made{
+            {.number = 5, .shows_in = "train"},
+            {.number = 10, .shows_in = "decode"},
+            {.number = 17, .shows_in = "decode"},
+            {.number = 26, .shows_in = "train"},
+            {.number = 36, .shows_in = "train", .compute_capability = 90},
+            {.number = 46, .shows_in = "backward", .pass = backward, .repeats_exactly = false},
+            {.number = 57,
+             .shows_in = "backward",
+             .pass = backward,
+             .repeats_exactly = false,
+             .compute_capability = 90},
+            {.number = 58, .parent = 57, .shows_in = "backward", .pass = backward, .compute_capability = 90},
+            {.number = 60, .shows_in = "window", .takes = {Feature::window}},
+            {.number = 62, .shows_in = "column-bounds", .takes = {Feature::window, Feature::columns}},
+            {.number = 65, .shows_in = "window", .takes = {Feature::window}, .compute_capability = 90},
+            {.number = 66,
+             .shows_in = "backward-window",
+             .pass = backward,
+             .takes = {Feature::window},
+             .compute_capability = 90},
+            {.number = 70, .shows_in = "train", .products = Products::of_8_bits, .compute_capability = 90},
+            {.number = 80, .shows_in = "ragged", .takes = {Feature::lengths}},
+            {.number = 81, .shows_in = "paged", .takes = {Feature::lengths, Feature::pages}},
+            {.number = 82,
+             .shows_in = "prefix",
+             .takes = {Feature::lengths, Feature::pages, Feature::prefix}},
+            {.number = 83,
+             .shows_in = "prefix",
+             .takes = {Feature::lengths, Feature::pages, Feature::prefix}},
+            {.number = 90, .shows_in = "train"}};
+        for (Stage& stage : made) {
+            stage.name = "made";
+            stage.head_dims = {64, 128};
+        }
+        return made;
+    }();
+    return ladder;
+}
+
+/// Adds the times of some stages of it on a problem.
+void record(std::vector<RecordedTimes>& recorded, const ProblemLabel& problem,
+            const std::map<int, double>& times) {
+    static_cast<ProblemLabel&>(recorded.emplace_back()) = problem;
+    for (const Stage& stage : made_ladder()) {
+        if (times.contains(stage.number)) recorded.back().median_ms[stage.folder()] = times.at(stage.number);
+    }
+}
+
+std::vector<RecordedTimes> made_recordings() {
+    std::vector<RecordedTimes> recorded;
+    record(recorded, problem_of(4, 8192), {{17, 1.0}, {26, 2.0}, {36, 1.02}});
+    record(recorded, problem_of(16, 8192), {{10, 1.2}, {17, 1.0}, {26, 2.0}, {36, 1.04}});
+    record(recorded, problem_of(256, 8192), {{17, 9.0}, {26, 2.0}, {36, 1.0}, {70, 0.6}, {90, 0.1}});
+    record(recorded, problem_of(4, 8192), {{17, 3.0}});
+    record(recorded, gradients_of(1024), {{46, 2.0}, {57, 1.02}, {58, 1.0}});
+    record(recorded, gradients_of(8192), {{46, 4.0}, {57, 1.1}, {58, 1.0}});
+    return recorded;
+}
+
+int number(const DefaultStages& defaults, const ProblemLabel& problem) {
+    const Stage* stage = defaults.find(problem);
+    return stage == nullptr ? -1 : stage->number;
 }
 
 }  // namespace
@@ -133,6 +213,9 @@ TEST_CASE("the newest full measurement is found by its date", "[timing]") {
         save(of_stage, (std::string(date, 7) + ".json").c_str());
     }
     CHECK(dates({&stage}) == std::vector<std::string>{"2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"});
+    // Of another kernel, which is marked, only if there is none of the kernel as it is.
+    fs::remove(folder / "2026-02.json");
+    CHECK(dates({&stage}) == std::vector<std::string>{"2026-03-01T00:00:00Z", "2026-05-01T00:00:00Z"});
     folder.write("broken.json", "{");
     CHECK_THROWS_AS(newest_results(folder / ""), BadUsage);
 }
@@ -144,6 +227,19 @@ TEST_CASE("a fingerprint is of code and not of comments", "[timing]") {
     CHECK(code != code_fingerprint("int a = 1;\nint b = a / 3;\n"));
     CHECK(kernel_fingerprint("04_split_q") != kernel_fingerprint("05_causal_skip"));
     CHECK_THROWS_AS(kernel_fingerprint("99_none"), BadUsage);
+}
+
+TEST_CASE("a kernel that was changed since it was recorded is known", "[timing]") {
+    const Folder folder;
+    const auto recorded = load_recorded_kernels(folder.write(
+        "fastest.json", R"({"kind": "fastest", "timed": {"04_made": ["01", "23"]}, "profiled": {}})"));
+    CHECK(recorded.timed.at("04_made") == std::set<std::string>{"01", "23"});
+    CHECK(recorded.profiled.empty());
+    CHECK(load_recorded_kernels(folder / "none.json").timed.empty());
+    const auto changed = changed_since({{"05_causal_skip", "of an older one"},
+                                        {"04_split_q", kernel_fingerprint("04_split_q")},
+                                        {"99_gone", "of an older one"}});
+    CHECK(changed == std::vector<const Stage*>{find_stage(5)});
 }
 
 TEST_CASE("recorded measurements are whole", "[timing]") {
@@ -169,53 +265,39 @@ TEST_CASE("recorded measurements are whole", "[timing]") {
     }
 }
 
-TEST_CASE("the default is the last rung that is as fast as any on the nearest recorded problem", "[timing]") {
+TEST_CASE("the times that stages are chosen by are read from their file", "[timing]") {
     const Folder folder;
     const auto read = load_fastest(folder.write("fastest.json", R"({"kind": "fastest", "recordings": [
-        {"file": "x-few-rows.json", "gpu": "a GPU", "date": "2026-02-03"}], "problems": [
+        {"file": "x-few-rows.json", "gpu": "a GPU", "date": "2026-02-03", "kernels": {"17_made": "0123"}}],
+        "problems": [
         {"recording": 0, "shape": [1, 32, 8, 4, 8192, 128], "pass": "backward", "dtype": "fp16",
-         "causal": true, "pages": 16, "prefix": 64, "median_ms": {"17_full_ring": 1.0}}]})"));
+         "causal": true, "pages": 16, "prefix": 64, "median_ms": {"17_made": 1.0}}]})"));
     REQUIRE(read.size() == 1);
     CHECK(read[0].file == "x-few-rows.json");
     CHECK(read[0].gpu == "a GPU");
     CHECK(read[0].date == "2026-02-03");
+    CHECK(read[0].kernels == std::map<std::string, std::string>{{"17_made", "0123"}});
     CHECK(read[0].shape == Shape{.B = 1, .H = 32, .Hkv = 8, .Nq = 4, .Nk = 8192, .d = 128});
     CHECK((read[0].pass == Pass::backward && read[0].dtype == DType::fp16 && read[0].causal));
     CHECK(read[0].features == Features{.page_size = 16, .prefix = 64});
-    CHECK(read[0].median_ms == std::map<std::string, double>{{"17_full_ring", 1.0}});
+    CHECK(read[0].median_ms == std::map<std::string, double>{{"17_made", 1.0}});
     CHECK(load_fastest(folder / "none.json").empty());
     CHECK_THROWS_AS(load_fastest(folder.write("other.json", R"({"kind": "timing"})")), BadUsage);
+    CHECK(!recorded_times().empty());
+}
 
-    std::vector<RecordedTimes> recorded;
-    const auto record = [&](const ProblemLabel& problem, const std::map<int, double>& times) {
-        static_cast<ProblemLabel&>(recorded.emplace_back()) = problem;
-        for (const auto& [stage, ms] : times) recorded.back().median_ms[find_stage(stage)->folder()] = ms;
-    };
-    ProblemLabel gradients = problem_of(1024, 1024);
-    gradients.pass = Pass::backward;
-    ProblemLabel longer = gradients;
-    longer.shape.Nk = longer.shape.Nq = 8192;
-    record(problem_of(4, 8192), {{17, 1.0}, {26, 2.0}, {36, 1.02}});
-    record(problem_of(16, 8192), {{10, 1.2}, {17, 1.0}, {26, 2.0}, {36, 1.04}});
-    record(problem_of(256, 8192), {{17, 9.0}, {26, 2.0}, {36, 1.0}, {90, 0.1}});
-    record(problem_of(4, 8192), {{17, 3.0}});
-    record(gradients, {{46, 2.0}, {57, 1.02}, {58, 1.0}});
-    record(longer, {{57, 1.1}, {58, 1.0}});
-
-    const auto number = [](const DefaultStages& defaults, const ProblemLabel& problem) {
-        const Stage* stage = defaults.find(problem);
-        return stage == nullptr ? -1 : stage->number;
-    };
-    const DefaultStages hopper(recorded, [](const Stage&) { return true; });
+TEST_CASE("the default is the last rung that is as fast as any on the nearest recorded problem", "[timing]") {
+    auto recorded = made_recordings();
+    const DefaultStages hopper(recorded, anything, made_ladder());
     CHECK(number(hopper, problem_of(4, 8192)) == 36);    // 2% slower is no difference
     CHECK(number(hopper, problem_of(16, 8192)) == 17);   // and 4% is one
-    CHECK(number(hopper, problem_of(256, 8192)) == 36);  // 90 is no rung
-    CHECK(number(hopper, gradients) == 57);              // 58 is for the order of its sums,
-    CHECK(number(hopper, longer) == 58);                 // but faster here
-    const DefaultStages elsewhere(recorded, runs_anywhere);
+    CHECK(number(hopper, problem_of(256, 8192)) == 36);  // 90 is no rung, and 70 multiplies in 8 bits
+    CHECK(number(hopper, gradients_of(1024)) == 57);     // 58 is for the order of its sums,
+    CHECK(number(hopper, gradients_of(8192)) == 58);     // but faster here
+    const DefaultStages elsewhere(recorded, runs_anywhere, made_ladder());
     CHECK(number(elsewhere, problem_of(4, 8192)) == 17);
     CHECK(number(elsewhere, problem_of(256, 8192)) == 26);
-    CHECK(number(elsewhere, gradients) == 46);
+    CHECK(number(elsewhere, gradients_of(1024)) == 46);
     // The nearest by rows, keys, heads and mask, each by its ratio
     CHECK(number(hopper, problem_of(24, 10000)) == 17);
     CHECK(number(hopper, problem_of(65, 8192)) == 36);
@@ -227,10 +309,11 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     CHECK(nearest_to(narrow, recorded, 2).empty());
     CHECK(number(hopper, narrow) == 36);
     narrow.shape.Nq = 1;
-    CHECK(number(hopper, narrow) == 84);  // the last one that decodes
+    CHECK(number(hopper, narrow) == 17);  // the last one that decodes
     narrow.shape.d = 96;
     CHECK(number(hopper, narrow) == -1);
-    const DefaultStages old(recorded, [](const Stage& stage) { return stage.number < 17; });
+    const DefaultStages old(
+        recorded, [](const Stage& stage) { return stage.number < 17; }, made_ladder());
     CHECK(number(old, problem_of(256, 8192)) == 5);  // the last one for long queries
     // The last rung that takes a window, and no other mask beside it
     ProblemLabel window = problem_of(256, 8192);
@@ -240,30 +323,9 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     window.pass = Pass::backward;
     CHECK(number(hopper, window) == 66);
     CHECK(number(elsewhere, window) == -1);
-    ProblemLabel documents = problem_of(256, 8192);
-    documents.features.documents = "100,156";
-    CHECK(number(hopper, documents) == 67);
-    documents.pass = Pass::backward;
-    CHECK(number(hopper, documents) == 68);
     ProblemLabel columns = problem_of(256, 8192);
     columns.features.columns = "prefix";
-    CHECK(number(hopper, columns) == 96);
-    CHECK(number(elsewhere, columns) == 62);
-    columns.pass = Pass::backward;
-    CHECK(number(hopper, columns) == 69);
-    ProblemLabel tiles = problem_of(256, 8192);
-    tiles.features.tiles = "quarter";
-    CHECK(number(hopper, tiles) == 95);
-    tiles.pass = Pass::backward;
-    CHECK(number(hopper, tiles) == 98);
-    CHECK(number(elsewhere, tiles) == -1);
-    ProblemLabel dropout = problem_of(256, 8192);
-    dropout.features.dropout = {230, 1};
-    CHECK(number(hopper, dropout) == 99);
-    CHECK(number(elsewhere, dropout) == 64);
-    dropout.pass = Pass::backward;
-    CHECK(number(hopper, dropout) == 97);
-    CHECK(number(elsewhere, dropout) == -1);
+    CHECK(number(hopper, columns) == 62);
     ProblemLabel requests = problem_of(1, 8192);
     requests.features.lengths = "100,8192";
     CHECK(number(hopper, requests) == 80);
@@ -273,14 +335,14 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     ProblemLabel prefix = requests;
     prefix.features.prefix = 64;
     CHECK(number(hopper, prefix) == 83);
-    record(requests, {{81, 1.02}, {82, 1.0}});
+    record(recorded, requests, {{81, 1.02}, {82, 1.0}});
     ProblemLabel rows = requests;
     rows.shape.Nq = 16;
-    record(rows, {{81, 3.0}, {83, 1.0}});
-    record(prefix, {{82, 1.1}, {83, 1.0}});
+    record(recorded, rows, {{81, 3.0}, {83, 1.0}});
+    record(recorded, prefix, {{82, 1.1}, {83, 1.0}});
     prefix.shape.Nk = 1024;
-    record(prefix, {{82, 1.0}, {83, 1.1}});
-    const DefaultStages served(recorded, [](const Stage&) { return true; });
+    record(recorded, prefix, {{82, 1.0}, {83, 1.1}});
+    const DefaultStages served(recorded, anything, made_ladder());
     CHECK(number(served, problem_of(4, 8192)) == 36);
     CHECK(number(served, requests) == 81);  // which takes less than 82
     rows.features.lengths.clear();
@@ -291,52 +353,29 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     CHECK(nearest_to(prefix, recorded, 5).size() == 2);
 }
 
-TEST_CASE("the default is that of the nearest recorded problem", "[timing]") {
-    const DefaultStages defaults(recorded_times(), [](const Stage&) { return true; });
-    for (std::size_t i = 0; i < recorded_times().size(); i += 3) {
-        ProblemLabel problem = recorded_times()[i];
-        problem.shape.Nq += problem.shape.Nq / 3;
-        problem.shape.Nk += problem.shape.Nk / 3;
-        const RecordedTimes& nearest = *nearest_to(problem, recorded_times(), 1).front();
-        INFO(long_name(problem) << ", nearest: " << nearest.file << " " << long_name(nearest));
-        CHECK(defaults.find(problem) == defaults.find(nearest));
-    }
-}
-
 TEST_CASE("the default reaches 95% of the fastest stage on every recorded problem", "[timing]") {
-    CHECK(fs::exists(stages_folder() / "fastest.json"));
+    const auto recorded = made_recordings();
     for (const bool hopper : {true, false}) {
-        const auto runs = [&](const Stage& stage) { return hopper || runs_anywhere(stage); };
-        const DefaultStages defaults(recorded_times(), runs);
-        for (const RecordedTimes& times : recorded_times()) {
-            if (nearest_to(times, recorded_times(), 1).front() != &times) continue;  // the same is in another
-            INFO(times.file << " " << long_name(times));
+        const std::function<bool(const Stage&)> runs = hopper ? anything : runs_anywhere;
+        const DefaultStages defaults(recorded, runs, made_ladder());
+        for (const RecordedTimes& times : recorded) {
+            if (nearest_to(times, recorded, 1).front() != &times) continue;  // the same is in another
+            INFO(long_name(times));
             double fastest = INFINITY;
-            for (const auto& [folder, ms] : times.median_ms) {
-                if (runs(stage_in(folder))) fastest = std::min(fastest, ms);
+            for (const Stage& stage : made_ladder()) {
+                const bool may_run =
+                    runs(stage) && !is_ablation(stage.number) && stage.products == Products::of_16_bits;
+                if (may_run && times.median_ms.contains(stage.folder()))
+                    fastest = std::min(fastest, times.median_ms.at(stage.folder()));
             }
-            if (std::isinf(fastest)) continue;
             const Stage* stage = defaults.find(times);
             REQUIRE(stage != nullptr);
             REQUIRE(times.median_ms.contains(stage->folder()));
             CHECK(fastest >= 0.95 * times.median_ms.at(stage->folder()));
+            ProblemLabel near = times;  // and so it does for problems next to it
+            near.shape.Nq += near.shape.Nq / 16;
+            near.shape.Nk += near.shape.Nk / 16;
+            CHECK(defaults.find(near) == stage);
         }
-    }
-}
-
-TEST_CASE("every kernel is measured as it is: in the newest measurement of all, or in a newer one",
-          "[timing]") {
-    const auto newest = newest_results(results_folder());
-    if (newest.empty()) return;
-    std::map<std::string, std::set<std::string>> measured;  // fingerprints by stage
-    for (const auto& entry : fs::directory_iterator(results_folder())) {
-        if (entry.path().extension() != ".json" || !is_record(read_json(entry.path()), "timing")) continue;
-        const Results results = load_results(entry.path());
-        if (results.date < newest[0].date) continue;
-        for (const auto& [folder, fingerprint] : results.kernels) measured[folder].insert(fingerprint);
-    }
-    for (const Stage& stage : stages()) {
-        INFO(stage.folder() << " was changed after it was measured, or never measured: run lab time --json");
-        CHECK(measured[stage.folder()].contains(kernel_fingerprint(stage.folder())));
     }
 }

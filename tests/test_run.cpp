@@ -9,6 +9,7 @@
 
 #include "harness/base/npy.h"
 #include "reference/attention.h"
+#include "tests/any_stage.h"
 #include "tests/cli.h"
 
 using namespace ladder;
@@ -186,7 +187,8 @@ TEST_CASE("lab run: gradients, against the reference", "[cli]") {
         auto wrong = command;
         wrong.insert(wrong.end(), {"--out", files.folder / "o.npy"});
         expect_failure(wrong, 2,
-                       "--out is for stages that compute attention; 41_recompute computes dQ, dK and dV");
+                       "--out is for stages that compute attention; " + folder_of("recompute") +
+                           " computes dQ, dK and dV");
         expect_failure(files.command({"--do", files.folder / "do.npy"}), 2,
                        "--do is for stages that compute gradients; 04_split_q computes O and L");
         files.folder.write("do.npy", files.folder.read("k.npy"));

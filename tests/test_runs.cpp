@@ -150,10 +150,10 @@ TEST_CASE("stages share the inputs of a case and what is expected") {
     });
     // Case by case, since each is made but once.
     REQUIRE(steps.size() == 5);
-    CHECK(contains(steps[0], "07_fake, " + other.description()));
-    CHECK(contains(steps[1], "07_fake, " + shared.description()));
-    CHECK(contains(steps[2], "08_fake, " + shared.description()));
-    CHECK(contains(steps[3], "07_fake, " + wide.description()));
+    CHECK(contains(steps[0], both.folder() + ", " + other.description()));
+    CHECK(contains(steps[1], both.folder() + ", " + shared.description()));
+    CHECK(contains(steps[2], small.folder() + ", " + shared.description()));
+    CHECK(contains(steps[3], both.folder() + ", " + wide.description()));
     CHECK(verifications[0].passed == 3);
     CHECK(verifications[1].passed == 1);
     CHECK(verifications[1].why_not == "it has no head dimension 128");

@@ -19,8 +19,8 @@ from check_links import check_links  # noqa: E402
 from kernels import definitions, enclosing, explain  # noqa: E402
 from ladder import Ladder, kernel_text  # noqa: E402
 from markup import Markdown, slug, tokens_by_line  # noqa: E402
-from pages import Page, Pages  # noqa: E402
-from search import page_entries, symbol_entries, text_in  # noqa: E402
+from pages import Page, Pages, read  # noqa: E402
+from search import ALIASES, page_entries, symbol_entries, text_in  # noqa: E402
 from side_by_side import CONTEXT, SideBySide, mark, pair, parse  # noqa: E402
 from slides import Slides, rows_of  # noqa: E402
 
@@ -130,6 +130,8 @@ class LinksTest(unittest.TestCase):
 
     def test_where_links_of_the_repository_lead(self):
         pages = Pages()
+        shared = next(path.relative_to(ROOT / "stages") for path in (ROOT / "stages").glob("*/*.cuh"))
+        ring = shared.parent
         for source, target, page in (
                 ("README.md", "stages/README.md", "stages.html"),
                 ("README.md", "stages/", "stages.html"),
@@ -137,7 +139,7 @@ class LinksTest(unittest.TestCase):
                 ("stages/README.md", "../README.md#commands", "index.html#index_commands"),
                 ("stages/05_causal_skip/README.md", "kernel.cu",
                  "stages_05_causal_skip.html#stages_05_causal_skip_the-kernel"),
-                ("README.md", "stages/85_ring/partial_attention.cuh", "stages_85_ring.html#stages_85_ring_the-kernel"),
+                ("README.md", f"stages/{shared}", f"stages_{ring}.html#stages_{ring}_the-kernel"),
                 ("README.md", "stages/device.cuh", "device_8cuh.html"),
                 ("README.md", "docs/results/", "docs_results.html"),
                 ("README.md", "docs/results/h200.json", "docs/results/h200.json"),
@@ -186,6 +188,21 @@ class SearchTest(unittest.TestCase):
     def test_text_is_what_a_reader_sees(self):
         body = '<nav class="steps">x</nav><p>split-<b>Q</b>,\n<code>a &lt; b</code></p><p>\\(m\\)</p>'
         self.assertEqual(text_in(body), "split-Q, a < b m")
+
+    def test_formulas_are_text_without_tex(self):
+        self.assertEqual(text_in(r"<p>\(\frac{m_i}{2} \cdot \alpha &lt; \mathrm{max}\) and \[O = P V\]</p>"),
+                         "m_i/2 · α < max and O = P V")
+        pages = Pages()
+        lessons = [page for page in pages if page.path.startswith("stages/")]
+        for page in pages:
+            if page.path.endswith(".md") and "\\sum" in read(page.path):
+                pages.add_markdown(page, read(page.path))
+        entries = page_entries(pages, lessons)
+        texts = " ".join(text for *_, sections, _ in entries for _, _, text in sections)
+        self.assertEqual(set(re.findall(r"\\(?:frac|cdot|sum|alpha|mathrm|le|infty)\b", texts)), set())
+        self.assertEqual(ALIASES.keys() - pages.by_path.keys(), set())
+        kinds = [kind for kind, *_ in entries]
+        self.assertEqual((kinds[-1], kinds.count("changelog")), ("changelog", 1))
 
     def test_lessons_come_first_and_code_is_no_text(self):
         sources = {"README.md": "# Start\n", "docs/glossary.md": "# Glossary\n\n| a |\n|---|\n| row |\n",
@@ -237,6 +254,13 @@ class MarkdownTest(unittest.TestCase):
         page = self.render('It is\n<data value="over 04,\ncausal">2.00x</data> as **fast**.\n')
         self.assertIn('<data value="over 04,\ncausal">2.00x</data> as <strong>fast</strong>', page)
         self.assertEqual(page.count("<p>"), 1)
+
+    def test_names_of_stages_break_between_words_in_tables_alone(self):
+        page = self.render("04_split_q\n\n| a |\n|---|\n| [`04_split_q`](stages/04_split_q) |\n")
+        self.assertIn("<p>04_split_q</p>", page)
+        self.assertIn('href="to/stages/04_split_q"', page)
+        self.assertIn("<code>04_<wbr>split_<wbr>q</code>", page)
+        self.assertEqual(text_in(page), "04_split_q a 04_split_q")
 
     def test_formulas_are_left_to_katex(self):
         self.assertIn(r"\(m_i &lt; 1\)", self.render("$m_i < 1$"))

@@ -45,7 +45,7 @@ Table wide_table() {
                  {"first", "goes first", Align::right, true},
                  {"text", "text"},
                  {"ms", "median ms", Align::right}});
-    table.add_row({"02_deferred", "abcdefgh", Cell::count(12), "one two three four five six", "1.5"});
+    table.add_row({"my_deferred", "abcdefgh", Cell::count(12), "one two three four five six", "1.5"});
     table.add_row({"03", "x", Cell::count(3), "seven", "22.25"});
     return table;
 }
@@ -67,6 +67,26 @@ TEST_CASE("table: columns align by characters and not by bytes", "[table]") {
           "a|b           7\n");
 }
 
+TEST_CASE("table: headings stand above rows, for people", "[table]") {
+    Table table("rows", "", {{"x", "x"}, {"y", "y"}});
+    for (const char* name : {"a", "b"}) {
+        table.add_heading(std::string("of ") + name);
+        table.add_row({name, "1"});
+    }
+    CHECK(to_terminal(table, false) == "x  y\n\nof a\na  1\n\nof b\nb  1\n");
+    CHECK(to_markdown(table) ==
+          "| x | y |\n|---|---|\n| **of a** | |\n| a | 1 |\n| **of b** | |\n| b | 1 |\n");
+    CHECK(to_json(table).dump() == R"([{"x":"a","y":"1"},{"x":"b","y":"1"}])");
+}
+
+TEST_CASE("terminal: commands are printed as they can be typed", "[table]") {
+    CHECK(lab_command({"check", "my"}) == "./lab check my");
+    CHECK(lab_command({"check", "it's mine"}) == R"(./lab check 'it'\''s mine')");
+    setenv("LADDER_COMMAND", "/home/a b/lab", 1);
+    CHECK(lab_command({"start"}) == "'/home/a b/lab' start");
+    unsetenv("LADDER_COMMAND");
+}
+
 TEST_CASE("table: marks are arrows in a terminal and bold in Markdown, and keep columns aligned", "[table]") {
     Table table("rows", "", {{"x", "x", Align::right}, {"y", "y"}, {"z", "z"}});
     table.add_row({{Value(1.0), "1.00x", Tone::marked}, {Value(), "a", Tone::marked}, "end"});
@@ -85,27 +105,27 @@ TEST_CASE("table: what is too wide is made to fit: titles, spare columns, text, 
     CHECK(to_terminal(wide_table(), false, 68) ==
           "name         spare        goes  text                          median\n"
           "             one         first                                    ms\n"
-          "02_deferred  abcdefgh       12  one two three four five six      1.5\n"
+          "my_deferred  abcdefgh       12  one two three four five six      1.5\n"
           "03           x               3  seven                          22.25\n");
     CHECK(to_terminal(wide_table(), false, 46) ==
           "name         text                       median\n"
           "                                            ms\n"
-          "02_deferred  one two three four five       1.5\n"
+          "my_deferred  one two three four five       1.5\n"
           "             six\n"
           "03           seven                       22.25\n");
     CHECK(to_terminal(wide_table(), false, 30) ==
           "name         text\n"
-          "02_deferred  one two three\n"
+          "my_deferred  one two three\n"
           "             four five six\n"
           "03           seven\n"
           "\n"
           "name         median ms\n"
-          "02_deferred        1.5\n"
+          "my_deferred        1.5\n"
           "03               22.25\n");
-    Table stages("stages", "", {{"n", ""}, {"02", "02_deferred_normalization", Align::right}});
+    Table stages("stages", "", {{"n", ""}, {"02", "my_deferred_normalization", Align::right}});
     stages.add_row({"blocks", Cell::count(16)});
     CHECK(to_terminal(stages, false, 22) ==
-          "          02_deferred_\n"
+          "          my_deferred_\n"
           "         normalization\n"
           "blocks              16\n");
     for (std::size_t width = 24; width < 80; ++width) {
@@ -119,13 +139,23 @@ TEST_CASE("document: facts, notes and prose are wrapped, and columns that went a
     document.facts.emplace_back("compiled by", "a compiler of many words, and more of them");
     document.tables = {wide_table()};
     document.notes = {"a note that is too long for a line of this terminal"};
-    document.listings.push_back({"hint", "one\nparagraph of two lines\n\nand another\n", "", nullptr, true});
+    document.listings.push_back(
+        {"hint", "one\nparagraph of two lines\n\nand another\n", "", nullptr, Lines::prose});
     const std::string text = to_terminal(document, false, 40);
     CHECK(widest_line(text) <= 40);
     CHECK(text.find("compiled by  a compiler of many words,\n             and more of them\n") != text.npos);
     CHECK(text.find("a note that is too long for a line of\nthis terminal\n") != text.npos);
     CHECK(text.find("one paragraph of two lines\n\nand another\n") != text.npos);
     CHECK(text.find("spare one, goes first.") != text.npos);
+    document.listings = {
+        {"report",
+         "  read of memory at kernel.cu:43 before the copy\n./lab check 'a folder of a long name' my\n", "",
+         nullptr, Lines::wrapped, true}};
+    const std::string report = to_terminal(document, false, 40);
+    CHECK(
+        report.starts_with("  read of memory at kernel.cu:43\n      before the copy\n"
+                           "./lab check 'a folder of a long name' my\n\n"));
+    CHECK(to_markdown(document).starts_with("```\n  read of memory at kernel.cu:43 before the copy\n"));
     CHECK(to_terminal(document, false).find("Left out") == std::string::npos);
 }
 
@@ -141,6 +171,8 @@ TEST_CASE("terminal: words are wrapped and cut by columns, and a mistyped one is
     CHECK(did_you_mean("split-q", there) == " (did you mean 'split_q'?)");
     CHECK(did_you_mean("decoding", there) == " (did you mean 'flash_decoding'?)");
     for (const char* word : {"", "t", "flash", "dance", "99"}) CHECK(did_you_mean(word, there).empty());
+    CHECK(did_you_mean("rnu", {"run", "zoo"}) == " (did you mean 'run'?)");
+    CHECK(did_you_mean("foo", {"run", "zoo"}).empty());
 }
 
 TEST_CASE("progress: one line that fits the terminal; in a log a line for each tenth of what takes long",
@@ -171,6 +203,12 @@ TEST_CASE("progress: one line that fits the terminal; in a log a line for each t
     CHECK(std::count(lines.begin(), lines.end(), '\n') == 18);
     CHECK(lines.starts_with("lab: 10%, step 4\nlab: 20%, step 8\n"));
     CHECK(logged(3600).empty());
+
+    const auto left = ladder::ProgressLine::time_left;
+    CHECK((left(0, 10, 60).empty() && left(3, 10, 1).empty()));  // too early to say
+    CHECK(left(5, 10, 4) == ", about 5 s left");
+    CHECK(left(1, 10, 5) == ", about 50 s left");
+    CHECK(left(10, 40, 60) == ", about 3 min left");
 }
 
 TEST_CASE("table: colour adds escapes and nothing else", "[table]") {

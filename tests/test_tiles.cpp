@@ -11,6 +11,7 @@
 #include "harness/problem/tensors.h"
 #include "harness/problem/tiles.h"
 #include "stages/errors.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 
 using namespace ladder;
@@ -46,8 +47,8 @@ TEST_CASE("tiles: lists show what the mask of the reference shows, and scores ar
             INFO(c.description());
             const std::vector<std::uint32_t> memory = make_tile_lists(c);
             const TileLists lists = tile_lists(c, memory.data());
-            CHECK(lists.heads == (pattern.of_heads ? 2 : 1));
-            CHECK(lists.batches == lists.heads);
+            CHECK(lists.heads == heads_with_masks(pattern.mask_of, c.shape));
+            CHECK(lists.batches == (pattern.mask_of == MaskOf::all_heads ? 1 : 2));
             double scores = 0;
             int wrong = 0;
             for (int head = 0; head < 8; ++head) {
@@ -115,8 +116,9 @@ TEST_CASE("tiles: the patterns are the masks that they are called") {
 
 TEST_CASE("tiles: a stage that takes none refuses them by name, and another mask does not go with them") {
     Case c = drawn("quarter");
-    CHECK(why_not_taken(*find_stage(62), c) == "62_column_bounds does not take lists of tiles");
-    CHECK(why_not_taken(*find_stage(63), c).empty());
+    const Stage& other = test::stage_that({.takes = {Feature::columns}, .lacks = {Feature::tiles}});
+    CHECK(why_not_taken(other, c) == other.folder() + " does not take lists of tiles");
+    CHECK(why_not_taken(test::stage_that({.takes = {Feature::tiles}}), c).empty());
     CHECK(c.description().ends_with("normal tiles=quarter"));
     CHECK(parse_case(c.options()) == c);
     CHECK_THROWS_AS(tile_pattern("every"), BadUsage);

@@ -11,6 +11,7 @@
 #include "harness/time/fastest.h"
 #include "harness/time/timing.h"
 #include "harness/verify/all_cases.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 #include "tests/folder.h"
@@ -263,8 +264,8 @@ TEST_CASE("code for another architecture is not recorded", "[timing]") {
 
 TEST_CASE("stages are timed in turn and verified", "[timing]") {
     FakeGpu gpu;
-    gpu.milliseconds = {{3, 2.0}, {4, 1.0}};
-    const std::vector<Stage> stages{*find_stage(3), *find_stage(4)};
+    gpu.milliseconds = {{parent().number, 2.0}, {child().number, 1.0}};
+    const std::vector<Stage> stages{parent(), child()};
     TimingOptions options = small_options();
 
     SECTION("round-robin until the times are quiet") {
@@ -277,7 +278,7 @@ TEST_CASE("stages are timed in turn and verified", "[timing]") {
             });
         CHECK(steps.size() == 3);
         REQUIRE(gpu.timed.size() == 20);  // no noise: the fewest repeats
-        for (std::size_t i = 0; i < gpu.timed.size(); ++i) CHECK(gpu.timed[i] == (i % 2 == 0 ? 3 : 4));
+        for (std::size_t i = 0; i < gpu.timed.size(); ++i) CHECK(gpu.timed[i] == stages[i % 2].number);
         REQUIRE(results.rows.size() == 2);
         for (const Row& row : results.rows) {
             INFO(row.why_not);
@@ -287,8 +288,8 @@ TEST_CASE("stages are timed in turn and verified", "[timing]") {
         }
         CHECK(results.rows[1].timing->median_ms == 1);
         CHECK(near(results.rows[1].over_parent->value, 2));
-        CHECK(results.rows[1].shows_here == (find_stage(4)->shows_in == std::string("train")));
-        CHECK(results.kernels.at("04_split_q") == kernel_fingerprint("04_split_q"));
+        CHECK(results.rows[1].shows_here == (child().shows_in == std::string("train")));
+        CHECK(results.kernels.at(child().folder()) == kernel_fingerprint(child().folder()));
         CHECK(results.date.size() == std::string("2026-11-21T07:52:00Z").size());
     }
     SECTION("noise takes more repeats, up to a bound") {
@@ -327,22 +328,25 @@ TEST_CASE("stages are timed in turn and verified", "[timing]") {
 
 TEST_CASE("stages of the backward pass are timed on gradients, of an O and L computed there", "[timing]") {
     FakeGpu gpu;
-    gpu.milliseconds = {{3, 2.0}, {40, 4.0}, {41, 5.0}};
-    Stage exact = *find_stage(3), atomic = exact;
+    const Stage &gradients = stage_that({.pass = Pass::backward}),
+                &changed = first_stage([&](const Stage&stage) { return stage.parent == gradients.number; });
+    Stage exact = child(), atomic = exact;
     exact.pass = atomic.pass = Pass::backward;
-    exact.number = 40;
+    exact.number = gradients.number;
     exact.name = "exact";
-    atomic.number = 41;
-    atomic.parent = 40;
+    atomic.number = changed.number;
+    atomic.parent = exact.number;
+    gpu.milliseconds = {{child().number, 2.0}, {exact.number, 4.0}, {atomic.number, 5.0}};
     atomic.name = "atomic";
     atomic.repeats_exactly = false;
     TimingOptions options = small_options();
     options.cases.push_back({"backward", options.cases[0].problem});
     options.cases[1].problem.pass = Pass::backward;
 
-    const Results results = time_stages(gpu, {*find_stage(3), exact, atomic}, options);
+    const Results results = time_stages(gpu, {child(), exact, atomic}, options);
     REQUIRE(results.rows.size() == 3);
-    CHECK((results.rows[0].stage == 3 && results.rows[1].stage == 40 && results.rows[2].stage == 41));
+    CHECK((results.rows[0].stage == child().number && results.rows[1].stage == exact.number));
+    CHECK(results.rows[2].stage == atomic.number);
     for (const Row& row : results.rows) {
         INFO(row.why_not);
         CHECK(row.verified);
@@ -369,7 +373,7 @@ TEST_CASE("stages of the backward pass are timed on gradients, of an O and L com
     options.sampled_rows = 3;
     options.max_compared = 0;
     CHECK(time_stages(gpu, {exact}, options).rows.at(0).verified);
-    gpu.wrong_stage = 40;
+    gpu.wrong_stage = exact.number;
     const Row wrong = time_stages(gpu, {exact}, options).rows.at(0);
     CHECK_FALSE(wrong.verified);
     CHECK(wrong.why_not.starts_with("dK is wrong in"));
@@ -385,22 +389,23 @@ TEST_CASE("stages of the backward pass are timed on gradients, of an O and L com
 
 TEST_CASE("a stage that does not fit says so and the others run", "[timing]") {
     FakeGpu gpu;
-    gpu.milliseconds = {{0, 3.0}, {4, 1.0}};
+    const Stage& first = stages().front();
+    gpu.milliseconds = {{first.number, 3.0}, {child().number, 1.0}};
     const TimingOptions options = small_options(4096);
     const Shape& shape = options.cases[0].problem.shape;
-    const Stage naive = load_stage(*find_stage(0), Backend::cpu);
+    const Stage naive = load_stage(first, Backend::cpu);
     gpu.memory = naive.workspace_bytes(shape, gpu.sm_count()) - 1;
-    const Results results = time_stages(gpu, {naive, *find_stage(4)}, options);
+    const Results results = time_stages(gpu, {naive, child()}, options);
     CHECK_FALSE(results.rows[0].timing);
     CHECK(results.rows[0].why_not == "workspace needs more");
     CHECK(results.rows[1].verified);
 
     gpu.capability = 80;
-    Stage hopper = *find_stage(0);
+    Stage hopper = first;
     hopper.compute_capability = 90;
     const std::string why =
-        "needs compute capability 9.0 (Hopper); this GPU has 8.0. --backend cpu runs it anywhere";
-    const Results elsewhere = time_stages(gpu, {hopper, *find_stage(4)}, small_options());
+        "needs exactly compute capability 9.0 (Hopper); this GPU has 8.0. --backend cpu runs it anywhere";
+    const Results elsewhere = time_stages(gpu, {hopper, child()}, small_options());
     CHECK(elsewhere.rows[0].why_not == why);
     CHECK(elsewhere.rows[1].verified);
     CHECK(to_markdown(timing_tables(elsewhere).at(0)).find("| cannot run |") != std::string::npos);
@@ -411,7 +416,7 @@ TEST_CASE("a stage that does not fit says so and the others run", "[timing]") {
     } catch (const CannotRun& reason) {
         CHECK(reason.what() == hopper.folder() + " cannot run: " + why);
     }
-    CHECK(runnable({&hopper, find_stage(4)}, gpu) == std::vector{find_stage(4)});
+    CHECK(runnable({&hopper, &child()}, gpu) == std::vector{&child()});
     CHECK(open_device(Backend::cpu)->why_not(hopper).empty());
 
     TimingOptions other_dimension = small_options();
@@ -422,7 +427,8 @@ TEST_CASE("a stage that does not fit says so and the others run", "[timing]") {
 TEST_CASE("heads of requests with lengths of their own, and in pages, are compared where they lie",
           "[timing]") {
     FakeGpu gpu;
-    gpu.milliseconds = {{81, 1.0}};
+    const Stage& stage = test::stage_that({.takes = {Feature::lengths, Feature::pages}});
+    gpu.milliseconds = {{stage.number, 1.0}};
     TimingOptions options = small_options(2);
     Case& c = options.cases[0].problem;
     c.shape.B = 4, c.shape.H = 4, c.shape.Hkv = 2;  // eight key/value heads
@@ -433,7 +439,7 @@ TEST_CASE("heads of requests with lengths of their own, and in pages, are compar
             for (const int heads : {2, 3, 8}) {
                 CAPTURE(c.description(), heads);
                 options.max_compared = std::size_t(heads) * c.shape.Nk * c.shape.d;
-                const Row row = time_stages(gpu, {*find_stage(81)}, options).rows[0];
+                const Row row = time_stages(gpu, {stage}, options).rows[0];
                 CAPTURE(row.why_not);
                 CHECK(row.verified);
                 CHECK(row.features == c.features);
@@ -444,32 +450,32 @@ TEST_CASE("heads of requests with lengths of their own, and in pages, are compar
     }
     options.max_compared = 0;
     gpu.spoil = [](const Problem& p) { static_cast<Eigen::bfloat16*>(p.O.data)[5] += Eigen::bfloat16(1); };
-    CHECK_FALSE(time_stages(gpu, {*find_stage(81)}, options).rows[0].verified);
+    CHECK_FALSE(time_stages(gpu, {stage}, options).rows[0].verified);
 }
 
 TEST_CASE("of a large problem some heads are compared, and all looked at", "[timing]") {
     FakeGpu gpu;
-    gpu.milliseconds = {{4, 1.0}};
+    gpu.milliseconds = {{child().number, 1.0}};
     TimingOptions options = small_options();
     Shape& shape = options.cases[0].problem.shape;
     shape.B = 2, shape.H = 6, shape.Hkv = 3;  // six key/value heads
     for (const int heads : {0, 2, 3, 5, 6, 7}) {
         CAPTURE(heads);
         options.max_compared = std::size_t(heads) * shape.Nk * shape.d;
-        CHECK(time_stages(gpu, {*find_stage(4)}, options).rows[0].verified);
+        CHECK(time_stages(gpu, {child()}, options).rows[0].verified);
     }
     options.max_compared = 0;  // first and last
     SECTION("a wrong value in a head that is compared") {
         gpu.spoil = [](const Problem& p) {
             static_cast<Eigen::bfloat16*>(p.O.data)[5] += Eigen::bfloat16(1);
         };
-        const Row row = time_stages(gpu, {*find_stage(4)}, options).rows[0];
+        const Row row = time_stages(gpu, {child()}, options).rows[0];
         CHECK_FALSE(row.verified);
         CHECK(row.why_not.find("O is wrong in 1 of") == 0);
     }
     SECTION("a value that is not finite elsewhere") {
         gpu.spoil = [](const Problem& p) { p.L[3 * p.Nq] = NAN; };
-        const Row row = time_stages(gpu, {*find_stage(4)}, options).rows[0];
+        const Row row = time_stages(gpu, {child()}, options).rows[0];
         CHECK_FALSE(row.verified);
         CHECK(row.why_not.find("L is not finite") == 0);
     }
@@ -480,7 +486,7 @@ TEST_CASE("a GPU times a stage and verifies it", "[timing][gpu]") {
     const auto gpu = open_device(Backend::gpu);
     TimingOptions options = small_options(300);
     options.cases[0].problem.dtype = DType::fp16;
-    const Results results = time_stages(*gpu, {*find_stage(3), *find_stage(4)}, options);
+    const Results results = time_stages(*gpu, {parent(), child()}, options);
     for (const Row& row : results.rows) {
         INFO(row.why_not);
         CHECK(row.verified);

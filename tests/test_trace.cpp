@@ -20,6 +20,7 @@
 #    include "harness/trace/trace_json.h"
 #    include "simt/cuda.h"
 #    include "simt/simt.h"
+#    include "tests/any_stage.h"
 #    include "tests/catch.h"
 #    include "tests/traces.h"
 
@@ -87,9 +88,9 @@ int Br(const Stage& stage, int d) {
     return stage.tilings.at(static_cast<std::size_t>(dim)).Br;
 }
 
-// The key tiles that the stages from 05 visit, and of these the masked ones, by asking every row and key.
-// Where warpgroups have tiles of their own, they go on as long as any row of their block sees a key, and see
-// one tile at least, except in 83; from 36 on as long as their own rows do.
+// The key tiles that stages visit which skip some, and of these the masked ones, by asking every row and key.
+// Warpgroups with tiles of their own go on as long as any row of their block sees a key, and see one tile at
+// least, unless requests have lengths; with a diagonal of their own, as long as their own rows do.
 struct Tiles {
     std::uint64_t seen = 0, masked = 0;
     int query_rows;  ///< of whole blocks
@@ -98,11 +99,11 @@ struct Tiles {
         const Shape& s = c.shape;
         const int rows = s.Nq * size.group;
         const bool by_warpgroup = size.threads > 0;
-        const int together = by_warpgroup && stage.number < 36 ? Br(stage, s.d) : size.rows;
+        const int together = by_warpgroup && !follows(stage, "own_diagonal") ? Br(stage, s.d) : size.rows;
         query_rows = (rows + together - 1) / together * together;
         for (int block_row = 0; block_row < query_rows; block_row += together) {
             for (int first_key = 0; first_key < s.Nk; first_key += size.keys) {
-                bool any = by_warpgroup && first_key == 0 && stage.number != 83;
+                bool any = by_warpgroup && first_key == 0 && !takes(stage, Feature::lengths);
                 std::uint64_t not_all = 0;
                 for (int first_row = block_row; first_row < block_row + together; first_row += size.rows) {
                     bool all = true;
@@ -168,13 +169,13 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
         CHECK(static_cast<std::uint64_t>(std::count_if(visits.begin(), visits.end(), [](const Visit& v) {
                   return v.tile.masked;
               })) == trace.counters.masked_tiles);
-        if (stage.pass == Pass::backward || stage.number == 95) return;  // below; tiles in pairs
+        if (stage.pass == Pass::backward || takes_on_hopper(stage, Feature::tiles)) return;  // below
 
         const simt::Tile size = visits.front().tile;
-        const bool packed = stage.number >= 7 && is_decoding(stage.shows_in);
+        const bool packed = follows(stage, "packed_gqa") || follows(stage, "packed_rows");
         CHECK(size.group == (packed ? c.shape.H / c.shape.Hkv : 1));
         Case all = c;
-        const bool skips = stage.number >= 5 && stage.number != 93;  // which is 01 with other tiles
+        const bool skips = follows(stage, "causal_skip");
         all.causal = c.causal && skips;
         const Tiles expected(stage, all, size);
         std::set<std::tuple<int, int, int, int>> places;
@@ -191,9 +192,10 @@ TEST_CASE("trace: visits are the tiles that were counted, each once, and those o
         CHECK(in_range);
         CHECK(places.size() == visits.size());
         CHECK(visits.size() == expected.seen);
-        // 96 tests a tile for both warpgroups of a block if one of them must.
-        const bool more = stage.number == 96 && trace.counters.masked_tiles > expected.masked;
-        if (skips) CHECK((more || trace.counters.masked_tiles == expected.masked));
+        // Those of column bounds are tested for both warpgroups of a block if one of them must.
+        const std::uint64_t masked = trace.counters.masked_tiles, least = expected.masked;
+        const bool more = takes_on_hopper(stage, Feature::columns) && masked > least;
+        if (skips) CHECK((more || masked == least));
     });
 }
 
@@ -235,17 +237,16 @@ TEST_CASE("trace: kernels of gradients visit each tile that sees a key, and mask
             CHECK(all_seen);
             CHECK(all_masked);
         }
-        CHECK(kernels == (stage.number == 41 ? 2 : 1));
+        CHECK(kernels == (stage.name == "recompute" ? 2 : 1));  // by query tiles and by key tiles
     });
 }
 
 TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[trace][ladder]") {
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
-        // Of rounded copies in the workspace a trace does not know the rows. Products of 95 and 98 are of two
-        // tiles.
-        if (stage.products != Products::of_16_bits || stage.number == 95 || stage.number == 98) return;
+        // Of rounded copies in the workspace a trace does not know the rows; lists are multiplied in pairs.
+        if (stage.products != Products::of_16_bits || takes_on_hopper(stage, Feature::tiles)) return;
         // 00 multiplies by V in another kernel; of gradients no product is P V
-        const bool multiplies_elsewhere = stage.number == 0 || stage.pass == Pass::backward;
+        const bool multiplies_elsewhere = stage.parent < 0 || stage.pass == Pass::backward;
         bool rows_and_keys_once = true, all_values = true;
         for (const TracedBlock* traced : blocks_of(trace)) {
             const TracedBlock& block = *traced;
@@ -286,9 +287,9 @@ TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[
 
 TEST_CASE("trace: sliced keys are exchanged between warps, and split-Q exchanges nothing", "[trace]") {
     const Case c = make_case({1, 1, 1, 64, 128, 64}, false);
-    for (const int number : {3, 4}) {
-        INFO(number);
-        const Trace trace = trace_of(*find_stage(number), c);
+    for (const bool slices : {true, false}) {
+        INFO(slices);
+        const Trace trace = trace_of(named(slices ? "sequence_parallel" : "split_q"), c);
         const TracedBlock& block = trace.launches.front().blocks.front();
         std::vector<std::set<Ranges>> rows(4), keys(4);
         std::uint64_t received = 0, from_others = 0;
@@ -307,16 +308,16 @@ TEST_CASE("trace: sliced keys are exchanged between warps, and split-Q exchanges
             const Ranges own{{16 * w, 16 * w + 16}}, all{{0, 64}};
             const auto& [mine, sliced] =
                 std::tie(rows[static_cast<std::size_t>(w)], keys[static_cast<std::size_t>(w)]);
-            CHECK(mine.size() == (number == 3 ? 4u : 1u));
-            CHECK(sliced == std::set<Ranges>{number == 3 ? own : all});
-            if (number == 4) CHECK(mine == std::set<Ranges>{own});
+            CHECK(mine.size() == (slices ? 4u : 1u));
+            CHECK(sliced == std::set<Ranges>{slices ? own : all});
+            if (!slices) CHECK(mine == std::set<Ranges>{own});
         }
         // Of each of 2 tiles, for each of 64 rows and by each of 4 warps: a maximum and a sum of each warp,
         // by each of the 4 lanes that hold the row; and a quarter of the 64 sums of each warp's P V.
         const std::uint64_t all = 2 * 64 * 4 * (4 * 4 * (4 + 4) + 4 * 16 * 4);
-        CHECK(received == (number == 3 ? all : 0));
-        CHECK(from_others == (number == 3 ? all / 4 * 3 : 0));
-        if (number == 4) continue;
+        CHECK(received == (slices ? all : 0));
+        CHECK(from_others == (slices ? all / 4 * 3 : 0));
+        if (!slices) continue;
         const auto shares = shares_of(block.record.phases.front(), block.visits.front().tile, c);
         CHECK(shares.front() == Share{});  // K and Q are being copied
     }
@@ -387,7 +388,7 @@ TEST_CASE("trace: blocks, warps and rows are in range, and no place has two bloc
 
 TEST_CASE("trace: m never falls, and the last m + log l of a row are its L", "[trace][ladder]") {
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
-        if (stage.number == 0 || stage.pass == Pass::backward) return;  // they keep no running state
+        if (stage.parent < 0 || stage.pass == Pass::backward) return;  // they keep no running state
         // By batch entry, head (or group of them) and row: what each block has at its end.
         std::map<std::tuple<int, int, int>, std::vector<double>> ends;
         int group = 1;
@@ -439,8 +440,8 @@ TEST_CASE("trace: m never falls, and the last m + log l of a row are its L", "[t
             if (!same) CHECK(expected == L);
             ++compared;
         }
-        // From 05 on, blocks whose rows see no key start no tile and so have no state.
-        if (!c.causal || stage.number < 5 || c.shape.Nq <= c.shape.Nk) {
+        // Where tiles are skipped, blocks whose rows see no key start none and so have no state.
+        if (!c.causal || !follows(stage, "causal_skip") || c.shape.Nq <= c.shape.Nk) {
             CHECK(compared == static_cast<std::size_t>(c.shape.B * c.shape.H * c.shape.Nq));
         }
     });
@@ -448,7 +449,7 @@ TEST_CASE("trace: m never falls, and the last m + log l of a row are its L", "[t
 
 TEST_CASE("trace: warps that share rows merge to what the first of them has at the end", "[trace][ladder]") {
     const Case c = make_case({1, 4, 2, 1, 520, 64}, false);
-    const Trace trace = trace_of(*find_stage(11), c);
+    const Trace trace = trace_of(named("keys_per_warp"), c);
     for (const TracedBlock& block : trace.launches.front().blocks) {
         std::map<int, std::map<std::size_t, double>> parts;
         double merged = 0;
@@ -470,19 +471,18 @@ TEST_CASE("trace: warps that share rows merge to what the first of them has at t
 
 TEST_CASE("trace: the same whatever the order of threads and the number of workers", "[trace][ladder]") {
     const simt::KeptOptions kept;
-    for (const int number : {1, 6, 11, 22, 26, 46}) {
-        const Stage& stage = *find_stage(number);
+    for (const Stage* stage : stages_of_all_kinds()) {
         const Case c = make_case({1, 2, 1, 130, 200, 64}, true);
-        INFO(stage.folder());
-        const auto written = [&] { return to_json(c, multiprocessors, {trace_of(stage, c)}).dump(); };
+        INFO(stage->folder());
+        const auto written = [&] { return to_json(c, multiprocessors, {trace_of(*stage, c)}).dump(); };
         simt::options().workers = 1;
         simt::options().order = simt::Order::forward;
-        const Trace first = trace_of(stage, c);
+        const Trace first = trace_of(*stage, c);
         const std::string json = written();
         for (const auto order : {simt::Order::forward, simt::Order::reversed, simt::Order::shuffled}) {
             simt::options().workers = 3;
             simt::options().order = order;
-            const Trace again = trace_of(stage, c);
+            const Trace again = trace_of(*stage, c);
             REQUIRE(again.launches.size() == first.launches.size());
             for (std::size_t k = 0; k < first.launches.size(); ++k) {
                 const auto same = [](const TracedBlock& a, const TracedBlock& b) {

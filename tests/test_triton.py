@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples/triton"
+STAGES = "04_split_q", "05_causal_skip"  # which it follows
 sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
@@ -39,7 +40,7 @@ class TritonTest(unittest.TestCase):
 
     def test_what_the_page_quotes_is_in_the_sources(self):
         page = (ROOT / "docs/triton.md").read_text(encoding="utf-8")
-        kernels = [ROOT / "stages" / stage / "kernel.cu" for stage in ("04_split_q", "05_causal_skip")]
+        kernels = [ROOT / "stages" / stage / "kernel.cu" for stage in STAGES]
         for language, files in (("python", [EXAMPLE / "attention.py"]), ("cpp", kernels)):
             sources = "".join(file.read_text(encoding="utf-8") for file in files)
             listings = [rest.split("```")[0] for rest in page.split(f"```{language}\n")[1:]]
@@ -50,7 +51,7 @@ class TritonTest(unittest.TestCase):
     def test_tables_of_a_recording(self):
         import in_triton
         from sources import Sources
-        rows = [example_row(name, ms, True) for name, ms in (("04_split_q", 2.0), ("05_causal_skip", 1.0),
+        rows = [example_row(name, ms, True) for name, ms in ((STAGES[0], 2.0), (STAGES[1], 1.0),
                                                              ("Triton 04", 3.0), ("Triton 05", 2.0))]
         rows[2]["verified"] = False
         record = {"kind": "triton", "date": "2026-11-26", "commit": "0123456789", "hardware": {"gpu": "Test GPU"},
@@ -62,7 +63,7 @@ class TritonTest(unittest.TestCase):
             shown = in_triton.triton(Sources("", Path(folder)))
         self.assertIn("Recorded on Test GPU, 2026-11-26, commit 0123456; Triton 3.6.0. Verified: "
                       "Triton 05 passed 13 of 13 cases:\n", shown)
-        self.assertIn("| 05_causal_skip | 137 |\n| Triton 04 | WRONG |\n| Triton 05 | 68.7 |\n", shown)
+        self.assertIn(f"| {STAGES[1]} | 137 |\n| Triton 04 | WRONG |\n| Triton 05 | 68.7 |\n", shown)
         self.assertIn("causal | 2.00x | |\n", shown)
         self.assertIn("| Triton 05 | attention | 128 | causal | 140 | 8 | 49,152 | 128 | 3 | 12 | registers |\n", shown)
 

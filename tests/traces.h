@@ -21,4 +21,9 @@ inline Trace trace_of(const Stage& stage, const Case& c) {
     return record_trace(*open_device(Backend::cpu), stage, c, multiprocessors);
 }
 
+/// Whether it takes the feature, by instructions that Hopper alone has.
+inline bool takes_on_hopper(const Stage& stage, Feature feature) {
+    return takes(stage, feature) && stage.compute_capability != 0;
+}
+
 }  // namespace ladder::test

@@ -15,7 +15,8 @@ the files of FILES at first.
 
 --compare, the default, prints the differences to FILE, [tests/transcript.txt]; exit code 1 if there are any. --record
 runs the commands that FILE lists, or those of tests/transcript.txt where there is no FILE yet, and writes what they say.
-To add a command, write its line and record.
+To add a command, write its line and record. A stage or a recording that comes changes nothing that is held here: cut
+what depends on them with grep, head or sed in the command.
 """
 
 import argparse
@@ -35,6 +36,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 PROMPT = re.compile(r"^(?:\[(\d+)\] )?\$ (.*)")
+SHORT = 4  # lines of sections between which there is no empty line
 
 # What differs from run to run or from machine to machine, and what stands for it. The folders come first: see Session.
 PLACEHOLDERS = [
@@ -47,6 +49,10 @@ PLACEHOLDERS = [
     (r"(\bneeds a GPU: |GPU:? +none: ).*", r"\1<why there is none>"),
     (r"(\d\.0*[1-9]\d{3})\d{6,}", r"\1..."),  # digits in which one machine's exponentials differ from another's
     (r"^files( +)\d{3}$", r"files\1<n>"),  # of a hand-out
+    (r"(\bpuzzle +\d+ of |there are 1 to )\d+", r"\1<n>"),  # puzzles: each stage brings some
+    (r"(family of problems: )train,.*(\n {20,}.*)*", r"\1<regimes>"),  # stages bring those, too
+    (r"\{train,[^}]*\}", "{<regimes>}"),
+    (r"\bkernel\.cu:\d+(:\d+)?", "kernel.cu:<line>"),
 ]
 
 
@@ -137,8 +143,14 @@ def said_now(text, build):
         for line in text.splitlines():
             if line.startswith("#"):
                 lines += ["", line] if lines and not lines[-1].startswith("#") else [line]
+                was_short = False
             elif prompt := PROMPT.match(line):
-                lines += [""] + session.run(prompt[2], int(prompt[1] or 0))
+                section = session.run(prompt[2], int(prompt[1] or 0))
+                short = len(section) <= SHORT
+                if not (short and was_short):
+                    lines.append("")
+                lines += section
+                was_short = short
     return "\n".join(lines) + "\n"
 
 

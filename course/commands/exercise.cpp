@@ -8,10 +8,14 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <regex>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "course/check.h"
 #include "course/commands/commands.h"
+#include "course/effort.h"
 #include "course/exercise.h"
 #include "course/speed.h"
 #include "harness/base/file.h"
@@ -29,20 +33,29 @@ namespace {
 
 struct StartOptions {
     explicit StartOptions(Command& command) {
-        command.option("STAGE", stage, "The stage to implement: a number or a name").required();
-        command.option("--dir", folder, "The folder to make (default: my)").type_name("DIR");
+        command.option("STAGE", stage,
+                       "The stage to implement: a number or a name; without one, the list of exercises and "
+                       "which of them you have solved");
+        command.option("--dir", folder, "The folder to make (default: my, or if that is taken my-STAGE)")
+            .type_name("DIR");
     }
-    std::string stage, folder = "my";
+    std::string stage, folder;
 };
 
 /// [DIR]
 struct FolderOptions {
     explicit FolderOptions(Command& command) {
-        command.option("DIR", folder,
-                       "The folder that lab start made (default: the current folder if it is one, else my)");
+        command.option(
+            "DIR", folder,
+            "The folder that lab start made (default: the current folder if it is one, else the one "
+            "in it that you last worked on)");
     }
-    std::string path() const {
-        return !folder.empty() ? folder : fs::exists(".lab/exercise.json") ? "." : "my";
+    StudentFolder open() const {
+        if (!folder.empty()) return open_student_folder(folder);
+        const std::vector<StudentFolder> here = student_folders(".");
+        return fs::exists(".lab/exercise.json") || here.empty()
+                   ? open_student_folder(here.empty() ? "my" : ".")
+                   : here.front();
     }
     std::string folder;
 };
@@ -56,18 +69,96 @@ struct CheckCommandOptions : FolderOptions {
     bool watch = false;
 };
 
+/// As a user would name it from here: "my", "../there/my".
+std::string short_path(const fs::path& path) {
+    std::error_code error;
+    const fs::path near = fs::proximate(path, error).lexically_normal();
+    return (error || near.string().size() > path.string().size() ? path : near).string();
+}
+
+/// The exercise to go on with: the next that is not solved, and at the very beginning a small one. Null after
+/// the last.
+const Exercise* next_exercise(const std::vector<Exercise>& all, const std::set<int>& solved, int after) {
+    for (const Exercise& e : all) {
+        const bool is_next = solved.empty() ? effort_of(e).difficulty() == "easy" : e.number > after;
+        if (is_next && !solved.contains(e.number)) return &e;
+    }
+    return nullptr;
+}
+
+std::set<int> solved_in(const std::vector<StudentFolder>& folders) {
+    std::set<int> solved;
+    for (const StudentFolder& folder : folders)
+        if (folder.solved) solved.insert(folder.stage);
+    return solved;
+}
+
+Document list() {
+    const std::vector<Exercise> all = all_exercises();
+    const std::vector<StudentFolder> folders = student_folders(".");
+    const std::set<int> solved = solved_in(folders);
+    Document document;
+    Table table("exercises", "",
+                {{"exercise", "exercise"},
+                 {"change", "the change", Align::left, true},
+                 {"lines", "lines", Align::right},
+                 {"hours", "hours", Align::right},
+                 {"difficulty", "difficulty"},
+                 {"yours", "yours"}});
+    int part_before = -1;
+    for (const Exercise& e : all) {
+        if (const int part = part_of(e.number); part != part_before) {
+            table.add_heading(title_of_part(part));
+            part_before = part;
+        }
+        const Effort effort = effort_of(e);
+        Cell yours;
+        for (const StudentFolder& folder : folders) {
+            if (folder.stage == e.number && (folder.solved || yours.text.empty()))
+                yours = {(folder.solved ? "solved in " : "begun in ") + short_path(folder.path),
+                         folder.solved ? Tone::good : Tone::plain};
+        }
+        table.add_row({e.folder(), e.change, Cell::count(static_cast<unsigned>(effort.lines)),
+                       Cell::count(static_cast<unsigned>(effort.hours())), effort.difficulty(), yours});
+    }
+    document.tables = {table};
+    document.data = {{"solved", static_cast<std::int64_t>(solved.size())}};
+    document.notes = {
+        fmt::format("{} of {} solved here. Lines are those that the ladder's own solution changes; "
+                    "hours are estimated from them: two, and one for each ten lines.",
+                    solved.size(), counted(all.size(), "exercise"))};
+    if (const Exercise* next = next_exercise(all, solved, solved.empty() ? 0 : *solved.rbegin()))
+        document.notes.push_back(
+            fmt::format("next: {}", lab_command({"start", std::to_string(next->number)})));
+    return document;
+}
+
+/// "my", unless that is something else already.
+fs::path default_folder(int stage) {
+    std::error_code none;
+    if (fs::is_empty("my", none) || !fs::exists("my", none)) return "my";
+    for (const StudentFolder& folder : student_folders("my"))
+        if (folder.stage == stage) return "my";
+    return fmt::format("my-{}", stage);
+}
+
 Document start(const StartOptions& options) {
+    if (options.stage.empty()) {
+        if (!options.folder.empty()) throw BadUsage("--dir goes with a stage");
+        return list();
+    }
     const Exercise exercise = load_exercise(options.stage);
     if (exercise.parent < 0) throw BadUsage(fmt::format("{} has no parent to start from", exercise.folder()));
-    const StudentFolder folder = start_exercise(exercise, options.folder);
+    const fs::path path = options.folder.empty() ? default_folder(exercise.number) : fs::path(options.folder);
+    const StudentFolder folder = start_exercise(exercise, path);
     Document document;
     document.facts = {{"exercise", exercise.folder()},
                       {"starts from", parent_of(exercise).folder()},
                       {"folder", folder.path.string()}};
-    document.notes = {
-        fmt::format("read {}/TASK.md, write your prediction into prediction.md, edit kernel.cu",
-                    options.folder),
-        fmt::format("then: lab check {}    stuck: lab hint {}", options.folder, options.folder)};
+    document.notes = {fmt::format("read {}/TASK.md, write your prediction into prediction.md, edit kernel.cu",
+                                  path.string()),
+                      fmt::format("then: {}    stuck: {}", lab_command({"check", path.string()}),
+                                  lab_command({"hint", path.string()}))};
     return document;
 }
 
@@ -78,13 +169,15 @@ Cell outcome(const Criterion& c) {
             c.all() ? Tone::good : Tone::bad};
 }
 
-/// Each counter that moves: the parent's, the one predicted, the one counted. Empty without a prediction.
+/// Each counter that was predicted: the parent's, the prediction and whether it is right, and the one
+/// counted. Empty without a prediction.
 Table compare_predictions(const StudentFolder& folder, const CheckResult& result, const std::string& parent) {
     const auto predicted = predictions(folder);
     Table table("predictions", "Predicted and counted",
                 {{"counter", "counter"},
                  {"of_parent", parent, Align::right},
                  {"predicted", "predicted", Align::right},
+                 {"is_right", "prediction"},
                  {"counted", "counted", Align::right},
                  {"problem", "on", Align::left, true}});
     for (const MovedCounter& moved : result.moved) {
@@ -92,14 +185,26 @@ Table compare_predictions(const StudentFolder& folder, const CheckResult& result
         if (said == predicted.end()) continue;
         std::string digits = said->second;
         std::erase(digits, ',');
-        const bool right = moved.counted && digits == std::to_string(*moved.counted);
+        const bool right = digits == std::to_string(moved.expected);
         table.add_row({{Value(moved.counter), in_words(moved.counter)},
                        Cell::count(moved.of_parent),
-                       {Value(said->second), said->second, right ? Tone::good : Tone::plain},
+                       said->second,
+                       {Value(right), right ? "right" : "wrong", right ? Tone::good : Tone::bad},
                        moved.counted ? Cell::count(*moved.counted) : Cell(),
                        moved.problem});
     }
     return table;
+}
+
+/// The rows of prediction.md that no counter answers.
+std::vector<std::string> not_compared(const StudentFolder& folder, const CheckResult& result) {
+    std::vector<std::string> rows;
+    for (const auto& [name, value] : predictions(folder)) {
+        const auto is_it = [&](const MovedCounter& moved) { return in_words(moved.counter) == name; };
+        if (std::none_of(result.moved.begin(), result.moved.end(), is_it))
+            rows.push_back(fmt::format("\"{}\"", name));
+    }
+    return rows;
 }
 
 /// Once it is solved there is nothing left to give away.
@@ -120,14 +225,88 @@ void open_up(const Exercise& exercise, const StudentFolder& folder, Document& do
                     diff.empty() ? "they are the same" : counted(count_changed_lines(diff), "line")));
 }
 
+/// What to do after a pass.
+std::string what_is_next(const StudentFolder& folder) {
+    const std::vector<Exercise> all = all_exercises();
+    const std::set<int> solved = solved_in(student_folders(folder.path.parent_path()));
+    const Exercise* next = next_exercise(all, solved, folder.stage);
+    if (next == nullptr) return "that was the last exercise; all of them: " + lab_command({"start"});
+    return fmt::format("next: {} ({}: {}); all exercises: {}",
+                       lab_command({"start", std::to_string(next->number)}), next->folder(), next->change,
+                       lab_command({"start"}));
+}
+
+/// The lines of the kernel that a report of the race checker names; empty for other reports. Two with the
+/// same lines tell of the same.
+std::string places_in(const std::string& report) {
+    static const std::regex place(R"(^  (\S*kernel\.cu:\d+)  )");
+    std::string places;
+    std::istringstream lines(report);
+    for (std::string line; std::getline(lines, line);) {
+        std::smatch match;
+        if (std::regex_search(line, match, place)) places += match[1].str() + " ";
+    }
+    return places;
+}
+
+/// What is wrong, in the order in which it explains itself. A race is why results are wrong, so it comes
+/// before all else, and once: what else it breaks refers to it.
+void add_reports(const CheckResult& result, Document& document) {
+    std::set<std::string> raced;
+    std::size_t others = 0;
+    for (const char* key : {"races", "correct", "edges", "moved", "unmoved"}) {
+        for (const std::string& report : result[key].reports) {
+            const std::string places = places_in(report);
+            if (places.empty() || !raced.insert(places).second) continue;
+            if (raced.size() > 1) {
+                others += 1;
+                continue;
+            }
+            document.listings.push_back(
+                {"race", "Mend this first:\n\n" + report, "", nullptr, Lines::wrapped, true});
+        }
+    }
+    if (others > 0)
+        document.listings.back().text += fmt::format(
+            "\n{} between other lines, which may have the same cause\n", counted(others, "more report"));
+    for (const char* key : {"builds", "races", "correct", "edges", "moved", "unmoved"}) {
+        const Criterion& c = result[key];
+        if (c.all()) continue;
+        if (document.failure.empty()) document.failure = "not yet: " + c.title;
+        std::vector<std::string> reports;
+        for (const std::string& report : c.reports)
+            if (c.key == "builds" || places_in(report).empty()) reports.push_back(report);
+        const std::size_t by_race = c.reports.size() - reports.size();
+        if (c.reports.empty() || (c.key == "races" && reports.empty())) continue;
+        // One broken idea fails many cases alike; the first few tell, and after a race one does.
+        const std::size_t most = c.key == "moved" || c.key == "unmoved" ? 8 : 2;
+        const std::size_t shown = raced.empty() ? most : c.key == "edges" ? 0 : 1;
+        std::string text = c.title + ": not yet\n";
+        for (std::size_t k = 0; k < std::min(shown, reports.size()); ++k) text += "\n" + reports[k];
+        if (text.back() != '\n') text += "\n";
+        if (reports.size() > shown)
+            text += fmt::format("\n{}{}{}\n", shown > 0 ? "... and " : "",
+                                counted(reports.size() - shown, shown > 0 ? "more report" : "report"),
+                                shown > 0 ? " like these" : "");
+        if (by_race > 0)
+            text += fmt::format("\n{}: see the first lines\n", c.key == "moved" || c.key == "unmoved"
+                                                                   ? "not counted"
+                                                                   : counted(by_race, "more report"));
+        document.listings.push_back(
+            {"report_" + c.key, text, "", nullptr, c.key == "builds" ? Lines::kept : Lines::wrapped});
+    }
+}
+
 Document check_once(const StudentFolder& folder, const CheckCommandOptions& options) {
     const Exercise exercise = load_exercise(std::to_string(folder.stage));
+    CheckOptions how{.seed = options.seed};
+    how.predicted.emplace();
+    for (const auto& [counter, value] : predictions(folder)) how.predicted->insert(counter);
     CheckResult result;
     Speed speed;
     {
         const ProgressLine progress;
-        result = check_kernel(exercise, folder.kernel(), folder.products(), {.seed = options.seed},
-                              std::cref(progress));
+        result = check_kernel(exercise, folder.kernel(), folder.products(), how, std::cref(progress));
         if (result.passed())
             speed = time_student(exercise, folder.kernel(), folder.products(), false, std::cref(progress));
     }
@@ -142,35 +321,28 @@ Document check_once(const StudentFolder& folder, const CheckCommandOptions& opti
         document.tables.push_back(predicted);
     else if (!result.moved.empty())
         document.notes.push_back("prediction.md has no number yet: predict first, and the check compares");
-    // In the order in which they explain each other: a race is why results are wrong.
-    for (const char* key : {"builds", "races", "correct", "edges", "moved", "unmoved"}) {
-        const Criterion& c = result[key];
-        if (c.all()) continue;
-        if (document.failure.empty()) document.failure = "not yet: " + c.title;
-        if (c.reports.empty()) continue;
-        // One broken idea fails many cases alike; the first few tell.
-        const std::size_t shown = c.key == "moved" || c.key == "unmoved" ? 8 : 2;
-        std::string text = c.title + ": not yet\n";
-        for (std::size_t k = 0; k < std::min(shown, c.reports.size()); ++k) text += "\n" + c.reports[k];
-        if (text.back() != '\n') text += "\n";
-        if (c.reports.size() > shown)
-            text +=
-                fmt::format("\n... and {} like these\n", counted(c.reports.size() - shown, "more report"));
-        document.listings.push_back({"report_" + c.key, text, "", nullptr});
-    }
+    add_reports(result, document);
+    if (const auto rows = not_compared(folder, result); !rows.empty() && !result.moved.empty())
+        document.notes.push_back(fmt::format(
+            "prediction.md also predicts {}: no counter that the change moves, so compare it yourself",
+            fmt::join(rows, ", ")));
     document.notes.insert(document.notes.end(), result.notes.begin(), result.notes.end());
     if (speed.results) {
         document.facts.emplace_back("timed on", speed.results->hardware.gpu);
         document.tables.push_back(regime_table(*speed.results));
     }
     if (speed.wrong()) document.failure = "right on the CPU, wrong on the GPU";
+    StudentFolder now = open_student_folder(folder.path);  // a hint may have been given meanwhile
+    now.solved = now.solved || document.failure.empty();
+    save(now);
     if (document.failure.empty()) open_up(exercise, folder, document);
     if (!speed.why_not.empty()) document.notes.push_back("not timed: " + speed.why_not);
+    if (document.failure.empty()) document.notes.push_back(what_is_next(folder));
     return document;
 }
 
 Document check(const CheckCommandOptions& options) {
-    const StudentFolder folder = open_student_folder(options.path());
+    const StudentFolder folder = options.open();
     if (!options.watch) return check_once(folder, options);
     for (fs::file_time_type seen{};;) {
         std::error_code error;
@@ -192,7 +364,7 @@ Document check(const CheckCommandOptions& options) {
 }
 
 Document hint(const FolderOptions& options) {
-    StudentFolder folder = open_student_folder(options.path());
+    StudentFolder folder = options.open();
     const Exercise exercise = load_exercise(std::to_string(folder.stage));
     const int count = static_cast<int>(exercise.hints.size());
     if (count == 0) throw CannotRun(fmt::format("there are no hints for {}", exercise.folder()));
@@ -201,14 +373,16 @@ Document hint(const FolderOptions& options) {
     save(folder);
     Document document;
     document.facts = {{"hint", fmt::format("{} of {} for {}", folder.hints, count, exercise.folder())}};
-    document.listings.push_back(
-        {"hint", exercise.hints[static_cast<std::size_t>(folder.hints - 1)] + "\n", "", nullptr, true});
-    if (all_given) document.notes.emplace_back("that was the last hint; lab check says what is still wrong");
+    document.listings.push_back({"hint", exercise.hints[static_cast<std::size_t>(folder.hints - 1)] + "\n",
+                                 "", nullptr, Lines::prose});
+    if (all_given)
+        document.notes.push_back(fmt::format("that was the last hint; {} says what is still wrong",
+                                             lab_command({"check", short_path(folder.path)})));
     return document;
 }
 
 Document reset(const FolderOptions& options) {
-    const StudentFolder folder = open_student_folder(options.path());
+    const StudentFolder folder = options.open();
     const Exercise exercise = load_exercise(std::to_string(folder.stage));
     fs::path kept;
     if (fs::exists(folder.kernel())) {

@@ -129,7 +129,7 @@ class ClassGrader {
         Table table("grades", "", columns());
         std::string csv = "submission";
         for (const auto& [key, points] : rubric_.points) csv += "," + key;
-        csv += ",total,of\n";
+        csv += ",total,of,modified\n";
         int missing = 0;
         std::vector<std::string> notes;
         for (const fs::path& submission : submissions_) {
@@ -150,8 +150,13 @@ class ClassGrader {
             row.push_back(grade
                               ? Cell{Value(grade->total()), fmt::format("{:g}", grade->total()), Tone::strong}
                               : Cell(Value(), "not graded", Tone::bad));
-            csv += grade ? fmt::format(",{:g},{:g}\n", grade->total(), grade->most()) : ",,\n";
+            csv += grade ? fmt::format(",{:g},{:g}", grade->total(), grade->most()) : ",,";
+            const std::string modified = time_of_kernel(submission);
+            csv += "," + modified + "\n";
+            row.emplace_back(modified);
             table.add_row(row);
+            if (grade)
+                OutputFile(report_of(submission, ".md")).write(markdown_report(exercise_, name, *grade));
             missing += !grade;
             if (const auto said = said_.find(name); !grade && said != said_.end())
                 notes.push_back(said->second);
@@ -164,7 +169,8 @@ class ClassGrader {
                           {"submissions", Cell::count(submissions_.size())},
                           {"graded now", Cell::count(static_cast<std::uint64_t>(newly_))}};
         document.tables = {table};
-        document.notes = {fmt::format("all grades: {}; one file each: {}", file.string(), out_.string())};
+        document.notes = {fmt::format("all grades: {}; two files each, for Gradescope and for students: {}",
+                                      file.string(), out_.string())};
         describe(similar, document);
         document.notes.insert(document.notes.end(), notes.begin(), notes.end());
         if (missing > 0)
@@ -197,16 +203,18 @@ class ClassGrader {
                     {{"submission", "submission"},
                      {"other", "with"},
                      {"own", "sequences", Align::right},
-                     {"share", "shared", Align::right}});
-        std::string csv = "submission,with,sequences,shared\n";
+                     {"share", "shared", Align::right},
+                     {"share_of_other", "of the other", Align::right}});
+        const auto percent = [](double share) {
+            return Cell{Value(share), fmt::format("{:.0f}%", 100 * share)};
+        };
+        std::string csv = "submission,with,sequences,shared,shared_of_other\n";
         for (const Similarity& one : similar) {
-            csv += fmt::format("{},{},{},{:.2f}\n", quoted(one.submission), quoted(one.other), one.own,
-                               one.share());
+            csv += fmt::format("{},{},{},{:.2f},{:.2f}\n", quoted(one.submission), quoted(one.other), one.own,
+                               one.share(), one.share_of_other());
             if (one.share() < shown_from || table.rows().size() >= most_shown) continue;
-            table.add_row({one.submission,
-                           one.other,
-                           Cell::count(one.own),
-                           {Value(one.share()), fmt::format("{:.0f}%", 100 * one.share())}});
+            table.add_row({one.submission, one.other, Cell::count(one.own), percent(one.share()),
+                           percent(one.share_of_other())});
         }
         const fs::path file = out_ / "similarity.csv";
         OutputFile(file).write(csv);
@@ -221,6 +229,7 @@ class ClassGrader {
         std::vector<Column> all{{"submission", "submission"}};
         for (const auto& [key, points] : rubric_.points) all.push_back({key, key, Align::right});
         all.push_back({"total", "total", Align::right});
+        all.push_back({"modified", "modified"});
         return all;
     }
 
@@ -238,11 +247,13 @@ class ClassGrader {
         return text + "\"";
     }
 
-    fs::path result_of(const fs::path& submission) const {
+    fs::path result_of(const fs::path& submission) const { return report_of(submission, ".json"); }
+
+    fs::path report_of(const fs::path& submission, const char* extension) const {
         std::string name = name_of(submission);
         constexpr std::size_t longest = 200;  // of a file's 255, some are for what is added to it
         if (name.size() > longest) name = name.substr(0, longest - 20) + "..." + text_fingerprint(name);
-        return out_ / (name + ".json");
+        return out_ / (name + extension);
     }
 
     std::unique_ptr<LimitedProcess> start(const fs::path& submission) const {

@@ -10,6 +10,7 @@
 #include "course/commands/commands.h"
 #include "course/zoo.h"
 #include "harness/base/progress.h"
+#include "harness/base/terminal.h"
 #include "harness/report/diff.h"
 #include "stages/errors.h"
 
@@ -57,9 +58,14 @@ Document list(bool all) {
     if (all) add_table("", "others");
     const auto others = std::count_if(puzzles.begin(), puzzles.end(),
                                       [](const Puzzle& p) { return p.mutant.difficulty.empty(); });
-    document.notes = {"lab zoo 3 makes the folder zoo-3 with the kernel of puzzle 3"};
-    if (!all) document.notes.push_back(fmt::format("lab zoo --all lists {} more", others));
+    document.notes = {lab_command({"zoo", "3"}) + " makes the folder zoo-3 with the kernel of puzzle 3"};
+    if (!all)
+        document.notes.push_back(fmt::format("{} lists {} more", lab_command({"zoo", "--all"}), others));
     return document;
+}
+
+std::string give_up_command(const Puzzle& puzzle) {
+    return lab_command({"zoo", std::to_string(puzzle.number), "--give-up"});
 }
 
 Document give_hint(const Puzzle& puzzle, PuzzleFolder folder) {
@@ -75,7 +81,7 @@ Document give_hint(const Puzzle& puzzle, PuzzleFolder folder) {
         {"hint", hints[static_cast<std::size_t>(folder.hints - 1)] + "\n", "", nullptr});
     if (all_given)
         document.notes.push_back(
-            fmt::format("that was the last hint; lab zoo {} --give-up shows the fix", puzzle.number));
+            fmt::format("that was the last hint; {} shows the fix", give_up_command(puzzle)));
     return document;
 }
 
@@ -88,7 +94,7 @@ Document check(const Puzzle& puzzle, PuzzleFolder folder, Document document) {
         document.facts.emplace_back("bug", puzzle.mutant.bug);
         document.notes.emplace_back("fixed");
     } else {
-        document.listings.push_back({"report", failure, "", nullptr});
+        document.listings.push_back({"report", failure, "", nullptr, Lines::wrapped});
         document.failure = "still wrong";
     }
     return document;
@@ -97,11 +103,11 @@ Document check(const Puzzle& puzzle, PuzzleFolder folder, Document document) {
 Document run(const ZooOptions& options) {
     if (!options.puzzle) {
         if (options.check || options.hint || options.give_up || !options.folder.empty())
-            throw BadUsage("name the puzzle: lab zoo PUZZLE");
+            throw BadUsage("name the puzzle: " + lab_command({"zoo", "PUZZLE"}));
         return list(options.all);
     }
     const Puzzle puzzle = find_puzzle(*options.puzzle);
-    const fs::path path = options.folder.empty() ? fmt::format("zoo-{}", puzzle.number) : options.folder;
+    const fs::path path = options.folder.empty() ? default_folder(puzzle) : fs::path(options.folder);
     if (options.hint) return give_hint(puzzle, open_puzzle_folder(puzzle, path));
     Document document;
     document.facts = {{"puzzle", fmt::format("{} of {}", puzzle.number, zoo().size())},
@@ -117,13 +123,13 @@ Document run(const ZooOptions& options) {
     if (options.check) return check(puzzle, open_puzzle_folder(puzzle, path), document);
     const ProgressLine progress;
     const PuzzleFolder folder = start_puzzle(puzzle, path);
-    document.listings.push_back({"report", first_failure(puzzle, folder, std::cref(progress)), "", nullptr});
-    const std::string dir = options.folder.empty() ? "" : " --dir " + options.folder;
-    document.notes.push_back(fmt::format("find the bug in {}, fix it, then: lab zoo {} --check{}",
-                                         folder.kernel().string(), puzzle.number, dir));
+    document.listings.push_back(
+        {"report", first_failure(puzzle, folder, std::cref(progress)), "", nullptr, Lines::wrapped});
+    document.notes.push_back(fmt::format("find the bug in {}, fix it, then: {}", folder.kernel().string(),
+                                         zoo_command(puzzle, path, "--check")));
     document.notes.push_back(puzzle.mutant.hints.empty()
-                                 ? fmt::format("to see the fix: lab zoo {} --give-up", puzzle.number)
-                                 : fmt::format("stuck: lab zoo {} --hint{}", puzzle.number, dir));
+                                 ? fmt::format("to see the fix: {}", give_up_command(puzzle))
+                                 : fmt::format("stuck: {}", zoo_command(puzzle, path, "--hint")));
     return document;
 }
 

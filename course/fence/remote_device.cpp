@@ -27,7 +27,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t most_workspace = std::size_t{1} << 28;
+/// What no kernel needs for the problems of a check. More would cost each of some hundred runs its time.
+constexpr std::size_t most_workspace = std::size_t{1} << 26;
+constexpr std::uint64_t most_blocks_of_a_launch = 1 << 17;
+
+/// The machine that a run is to play.
+simt::Machine machine() {
+    simt::Machine machine = simt::options();
+    machine.most_blocks = most_blocks_of_a_launch;
+    return machine;
+}
 
 /// A program in the sandbox cannot ask where in the source its code is from: what it says for that is
 /// replaced.
@@ -187,7 +196,8 @@ Stage RemoteDevice::stage() {
         send_value(wire::WorkspaceOf{shape, sm_count, ring() ? ring()->ranks() : 1});
         const auto bytes = receive_value<wire::WorkspaceBytes>();
         if (bytes.all > most_workspace)
-            throw CheckFailed(fmt::format("workspace_bytes() asks for {} bytes", bytes.all));
+            throw CheckFailed(fmt::format("workspace_bytes() asks for {} bytes; at most {} here", bytes.all,
+                                          most_workspace));
         if (bytes.counters > bytes.all) {
             throw CheckFailed(fmt::format("counter_bytes() is {}, more than workspace_bytes(), {}",
                                           bytes.counters, bytes.all));
@@ -258,7 +268,7 @@ void RemoteDevice::download(void* host, const void* device, std::size_t bytes) {
 void RemoteDevice::run(const Stage& stage, const Problem& problem) {
     require_alive();
     send_value(wire::Header{.request = wire::Request::run});
-    send_value(wire::Run{problem, simt::options()});
+    send_value(wire::Run{problem, machine()});
     const bool forward = problem.dO.data == nullptr;
     receive_outcome(stage, least_stored(problem), forward ? "O and L" : "dQ, dK and dV");
 }
@@ -268,7 +278,7 @@ void RemoteDevice::run_ranks(const Stage& stage, const std::vector<Problem>& pro
     const auto ranks = static_cast<std::uint32_t>(problems.size());
     if (ranks > wire::most_ranks) throw CannotRun(fmt::format("no more than {} ranks", wire::most_ranks));
     send_value(wire::Header{.request = wire::Request::run_ranks});
-    send_value(wire::RunRanks{ranks, whole, simt::options()});
+    send_value(wire::RunRanks{ranks, whole, machine()});
     std::uint64_t least = 0;
     for (const Problem& problem : problems) {
         send_value(problem);

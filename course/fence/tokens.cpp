@@ -25,6 +25,8 @@ bool in_word(char c) {
 class Tokens {
   public:
     explicit Tokens(std::string_view source) : source_(source) {
+        // An editor's byte order mark says that this is UTF-8. Compilers skip it at the beginning alone.
+        if (source_.starts_with("\xef\xbb\xbf")) source_.remove_prefix(3);
         check_characters();
         while (at_ < source_.size()) next();
     }

@@ -73,7 +73,7 @@ def picture_of(data):
 
 @pictures
 def climb_pictures(sources):
-    return [picture_of(each) for each in climbs(sources, sources.climbed)] if sources.climbed else []
+    return [picture_of(each) for each in climbs(sources, sources.recorded)] if sources.recorded else []
 
 
 @block("climbs")
@@ -86,4 +86,6 @@ def climbs_block(sources, page, words):
              if (not words or picture.data["name"] in words)
              and (page.part is None or any(part_of(int(step["stage"][:2])) == page.part
                                            for step in picture.data["steps"]))]
-    return centered(shown, page) if shown else NOT_RECORDED
+    folders = {step["stage"] for picture in shown for step in picture.data["steps"]}
+    stages = [stage for stage in sources.stages.values() if stage.folder in folders]
+    return centered(shown, page) + sources.mark((sources.recorded, stages)) if shown else NOT_RECORDED

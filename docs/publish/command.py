@@ -3,13 +3,20 @@
 import argparse
 import json
 import os
+import shlex
 import shutil
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 from blocks import Failure
 from markdown import plain_table, table, titled
+
+
+def lab_command(*words):
+    """A command as it can be typed where this one was: see lab_command() of harness/base/terminal.h."""
+    return shlex.join([os.environ.get("LADDER_COMMAND") or "./lab", *words])
 
 
 class Options(argparse.ArgumentParser):
@@ -23,7 +30,7 @@ class Options(argparse.ArgumentParser):
         self.add_argument("--markdown", action="store_true")
 
     def error(self, message):
-        self.exit(2, f"lab: {message}; see ./lab {self.name} --help\n")
+        self.exit(2, f"lab: {message}; see {lab_command(self.name, '--help')}\n")
 
 
 def write(path, text):
@@ -40,9 +47,9 @@ def finish(given, command, answer, tables, notes):
     """Prints the tables, which are pairs of title and (columns, rows), and the notes. Returns the exit code."""
     if given.json:
         write(given.json, json.dumps({"command": command, **answer}, indent=1) + "\n")
-    draw = table if given.markdown else plain_table
-    shown = "".join(titled(title, draw(*content)) if title else draw(*content) for title, content in tables)
     width = shutil.get_terminal_size((100, 24)).columns
+    draw = table if given.markdown else partial(plain_table, width=width if sys.stdout.isatty() else None)
+    shown = "".join(titled(title, draw(*content)) if title else draw(*content) for title, content in tables)
     notes = notes if given.markdown else [textwrap.fill(note, width, break_long_words=False, break_on_hyphens=False)
                                           for note in notes]
     print(shown + "".join(f"\n{note}\n" for note in notes), end="")

@@ -107,16 +107,16 @@ def compared(first, second):
 def tables_of(answer):
     """Pairs of title and (columns, rows)."""
     facts = [[name, a, b] for (name, a), b in zip(answer["a"].items(), answer["b"].values()) if a or b]
-    found = [("", (["", "A", "B"], facts))]
+    means = [[mean["regime"], str(mean["rows"]), *(times(mean[key]) for key in ("mean", "least", "greatest"))]
+             for mean in answer["means"]]
+    found = [("", (["", "A", "B"], facts)),
+             ("B over A, by regime", (["regime", ">rows", ">geometric mean", ">least", ">greatest"], means))]
     for mean in answer["means"]:
         own = [row for row in answer["rows"] if row["regime"] == mean["regime"]]
         rows = [[row["problem"], row["who"] + ("*" if row["same_kernel"] is False else ""), rounded(row["a_rate"], 100),
                  rounded(row["b_rate"], 100), times(row["ratio"])] for row in own]
         rows.append(["geometric mean", "", "", "", times(mean["mean"])])
         found.append((f"{mean['regime']}, {own[0]['unit']}", (["problem", "stage", ">A", ">B", ">B over A"], rows)))
-    means = [[mean["regime"], str(mean["rows"]), *(times(mean[key]) for key in ("mean", "least", "greatest"))]
-             for mean in answer["means"]]
-    found.append(("B over A, by regime", (["regime", ">rows", ">geometric mean", ">least", ">greatest"], means)))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from blocks import NOT_RECORDED, block
 from markdown import table, titled
-from records import label
 
 
 def worst(errors, stage, dtype):
@@ -29,4 +28,4 @@ def errors_block(sources, *_):
         return NOT_RECORDED
     normal = [error for error in record.errors if error.input == "normal"]
     tables = {"Inputs from N(0, 1)": normal, "All inputs, those made to be difficult included": record.errors}
-    return f"{label(record)}:\n" + "".join(titled(title, errors_table(errors)) for title, errors in tables.items())
+    return f"{sources.label(record)}:\n" + "".join(titled(title, errors_table(errors)) for title, errors in tables.items())

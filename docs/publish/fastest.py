@@ -1,13 +1,13 @@
-"""The times that stages are chosen by where none is named: harness/time/fastest.h reads them from stages/fastest.json,
-since a program that was installed has no docs/results."""
+"""The times that stages are chosen by where none is named, and the kernels that were recorded: harness/time/fastest.h reads
+them from stages/fastest.json, since a program that was installed has no docs/results."""
 
 import records
 from blocks import generated_file
 from pictures import line_of
 
 # Of docs/results/GPU-NAME.json. Where two have the same problem, the first one counts.
-RECORDINGS = ("draft", "few-rows", "serving", "serving-odd", "prefill-hopper", "gradients", "ragged", "paged", "prefix",
-              "pages", "paged-rows")
+RECORDINGS = ("draft", "few-rows", "serving", "serving-odd", "prefill-hopper", "gradients", "caches", "ragged",
+              "paged", "prefix", "pages", "paged-rows")
 
 
 def times_in(results):
@@ -22,9 +22,18 @@ def times_in(results):
     return found
 
 
+def kernels_in(recordings):
+    """The fingerprints of all kernels that they are of, by stage."""
+    found = {}
+    for _, record in recordings:
+        for folder, fingerprint in record.kernels.items():
+            found.setdefault(folder, set()).add(fingerprint)
+    return line_of({folder: sorted(fingerprints) for folder, fingerprints in sorted(found.items())})
+
+
 @generated_file("stages/fastest.json")
 def fastest(sources):
-    """Each recording of every GPU that has one, the newest first, and a line for each problem."""
+    """Each recording of every GPU that has one, the newest first, a line for each problem, and all recorded kernels."""
     recordings, problems = [], []
     for name in RECORDINGS:
         files = [path for path in sources.folder.glob(f"*-{name}.json") if path.stem.partition("-")[2] == name]
@@ -32,7 +41,9 @@ def fastest(sources):
                    for results in [records.read(path, "timing")]]
         for date, file, results in sorted(of_name, key=lambda each: each[:2], reverse=True):
             times = times_in(results)
-            recordings += [line_of({"file": file, "gpu": results.hardware.gpu, "date": date})] if times else []
+            timed = sorted({folder for _, ms in times for folder in ms} & results.kernels.keys())
+            recordings += [line_of({"file": file, "gpu": results.hardware.gpu, "date": date,
+                                    "kernels": {folder: results.kernels[folder] for folder in timed}})] if times else []
             for row, ms in times:
                 s = row.shape
                 problems.append(line_of({
@@ -41,4 +52,6 @@ def fastest(sources):
                     **{name: row[name] for name in records.FEATURES if name in row},
                     "median_ms": dict(sorted(ms.items()))}))
     listed = (",\n".join(lines) for lines in (recordings, problems))
-    return '{{"kind": "fastest",\n"recordings": [\n{}\n],\n"problems": [\n{}\n]}}\n'.format(*listed)
+    kernels = (kernels_in(sources.all_of(kind)) for kind in ("timing", "profile"))
+    return ('{{"kind": "fastest",\n"recordings": [\n{}\n],\n"problems": [\n{}\n],\n"timed": {},\n"profiled": {}}}\n'
+            .format(*listed, *kernels))

@@ -2,7 +2,7 @@
 
 from blocks import NOT_RECORDED, block
 from markdown import rounded, table, times, titled
-from records import by_problem, counts_bytes, flops, label, libraries, ms_of, ratio, right_ms
+from records import by_problem, counts_bytes, flops, libraries, ms_of, ratio, right_ms
 
 RECORDS = ("h200-triton", "h100-triton")
 
@@ -75,6 +75,6 @@ def triton(sources, *_):
         tables = [*(rates(some, unit) for some, unit in ((queries, "TFLOP/s"), (decoding, "GB/s")) if some),
                   skips(queries), resources(sources, record)]
         judged = "; ".join(f"{name} passed {said.passed} of {said.cases} cases" for name, said in record.judged.items())
-        shown.append(f"{label(record)}; {libraries(record)}{f'. Verified: {judged}' if judged else ''}:\n"
+        shown.append(f"{sources.label(record)}; {libraries(record)}{f'. Verified: {judged}' if judged else ''}:\n"
                      + "".join(titled(*each) for each in tables))
     return "\n".join(shown) or NOT_RECORDED

@@ -2,7 +2,10 @@
 """Estimates: how long stages would take on a GPU that was not timed here, from the work that `lab count` counts and the
 ceilings of gpus.json. `lab time --like GPU` runs it. No time that it prints was measured on that GPU.
 
-    like.py LAB [STAGES...] --like GPU [--regime NAME] [--json FILE] [--markdown]
+    like.py LAB [STAGES...] --like GPU [--regime NAME | --shape B,H,Hkv,Nq,Nk,D [--causal]] [--json FILE] [--markdown]
+    like.py LAB --for REGIME_OR_SHAPE --like GPU [--causal] [--backward] [--json FILE] [--markdown]
+
+The second form, which is `lab list --for`, has the stages of a problem in the order of their estimates.
 
 A stage takes what its busiest resource takes, and a little for each launch:
 
@@ -25,7 +28,7 @@ sys.dont_write_bytecode = True
 
 import records  # noqa: E402
 from blocks import Failure, block, generated_file  # noqa: E402
-from command import Options, finish, run  # noqa: E402
+from command import Options, finish, lab_command, run  # noqa: E402
 from markdown import rounded, table, times  # noqa: E402
 from sources import Sources  # noqa: E402
 
@@ -136,18 +139,21 @@ class Model:
             self.block_bytes[row.folder, row.shape.d] = max(most, self.block_bytes.get((row.folder, row.shape.d), 0))
 
     def gpu(self, name):
+        def short(text):
+            return re.sub(r"nvidia|geforce|rtx|[\s_-]", "", text.lower())
+
         for gpu in self.gpus.values():
-            if gpu.name.lower() == name.lower().replace(" ", ""):
+            if short(gpu.name) == short(name):
                 return gpu
         raise Failure(f"no ceilings are known of a GPU '{name}', only of {', '.join(self.gpus)}")
 
     def why_not(self, gpu, stage, row=None):
-        """Why a stage cannot run there; None if nothing is known that would keep it from it."""
+        """Why a stage cannot run there, beginning with a verb; None if nothing is known that would keep it from it."""
         if stage.capability and stage.capability != gpu.capability:
-            return f"{stage.folder} needs compute capability {stage.capability}; {gpu.name} has {gpu.capability}"
+            return f"needs exactly compute capability {stage.capability}; {gpu.name} has {gpu.capability}"
         needed = self.block_bytes.get((row.folder, row.shape.d), 0) if row else 0
         if needed > gpu.block_bytes:
-            return (f"{stage.folder} needs {needed / 1024:.0f} KB of shared memory for a block at d = {row.shape.d}; "
+            return (f"needs {needed / 1024:.0f} KB of shared memory for a block at d = {row.shape.d}; "
                     f"{gpu.name} has {gpu.block_bytes / 1024:.0f} KB")
         return None
 
@@ -176,7 +182,7 @@ class Model:
         if len(both) < 2 or None in both:
             return None
         there, here = (sum(ms.values()) + launches for ms, launches in both)
-        return row.timing.median_ms * there / here
+        return max(row.timing.median_ms * there / here, self.bound(gpu, row)[0])  # where the sum flatters
 
     @cached_property
     def recorded(self):
@@ -198,13 +204,44 @@ def chosen(sources, words):
                  if (int(span[1]) <= stage.number <= int(span[2] or span[1]) if span else
                      word in ("all", stage.folder, stage.folder[3:]))]
         if not named:
-            raise Failure(f"there is no stage '{word}'; see ./lab list")
+            raise Failure(f"there is no stage '{word}'; see {lab_command('list')}")
         found += named
     return list(dict.fromkeys(found))
 
 
-def estimates(model, gpu, stages, regime):
-    """A row for each stage and problem, and why some have none. The problems are those of the recordings."""
+def row_of_shape(model, stage, shape, causal):
+    """A row as of a recording, without a time."""
+    s = records.Fields(zip(("B", "H", "Hkv", "Nq", "Nk", "d"), shape))
+    row = records.Fields(regime="custom", stage=stage.number, folder=stage.folder, shape=s, dtype="fp16", causal=causal,
+                         gpu=None, timing=None)
+    if stage.backward:
+        row["pass"] = "backward"
+    row["unit"] = "GB/s" if records.counts_bytes(row) else "TFLOP/s"
+    return row
+
+
+def rate_of(row, ms):
+    if row.timing:
+        return row.rate * row.timing.median_ms / ms
+    s = row.shape
+    if row.unit == "TFLOP/s":
+        return records.flops(row) / ms / 1e9
+    return (4 if records.pass_of(row) == "backward" else 2) * s.B * (s.H * s.Nq + s.Hkv * s.Nk) * s.d * 2 / ms / 1e6
+
+
+def listed(without):
+    """Why stages have no estimate, each reason once."""
+    found = {}
+    for folder, why in without.items():
+        found.setdefault(why, []).append(folder)
+    return [f"{folders[0]} {why}" if len(folders) == 1 else
+            f"{', '.join(folders)} {re.sub('^(needs|was)', lambda verb: {'needs': 'need', 'was': 'were'}[verb[0]], why)}"
+            for why, folders in found.items()]
+
+
+def estimates(model, gpu, stages, regime=None, shape=None, causal=False):
+    """A row for each stage and problem, and why some have none. The problems are those of the recordings, or one of a
+    shape."""
     rows, without = [], {}
     merged = {}  # of every problem the row of a GPU that is not this one, if there is one
     for own in model.recorded.values():
@@ -212,11 +249,18 @@ def estimates(model, gpu, stages, regime):
             if key not in merged or merged[key].gpu == gpu.get("recorded_as"):
                 merged[key] = row
     for stage in stages:
-        own = [row for row in merged.values() if row.folder == stage.folder and model.bound(gpu, row)
-               and (row.regime == regime if regime else row.shows_here)]
+        own = [row for row in merged.values() if row.folder == stage.folder and model.bound(gpu, row)]
+        if shape:
+            custom = row_of_shape(model, stage, shape, causal)
+            own = [row for row in own if (row.shape, row.causal) == (custom.shape, causal)][:1] or [custom]
+            own = [row for row in own if model.bound(gpu, row)]
+        else:
+            own = [row for row in own if (row.regime == regime if regime else row.shows_here)]
         if not own or stage.capability:
-            why = model.why_not(gpu, stage)
-            without[stage.folder] = why or f"{stage.folder} was counted on no problem of these regimes"
+            without[stage.folder] = model.why_not(gpu, stage) or (
+                "was not counted at such sizes: counted are as many keys as query rows, with as many heads, and one query "
+                "row with four heads to a key/value head at d = 128" if shape else
+                "was counted on no problem of these regimes")
         for problem in sorted(records.by_problem({"rows": own}), key=lambda problem: problem.shape.Nk):
             row = problem.first
             if why := model.why_not(gpu, stage, row):
@@ -225,11 +269,13 @@ def estimates(model, gpu, stages, regime):
             without.pop(stage.folder, None)
             ms, binding = model.bound(gpu, row)
             scaled = model.scaled(gpu, row) if row.gpu != gpu.get("recorded_as") else None
-            rows.append({"estimate": True, "gpu": gpu.name, "stage": stage.folder, "problem": problem.short_name,
+            rows.append({"estimate": True, "gpu": gpu.name, "stage": stage.folder,
+                         "problem": problem.full_name if shape else problem.short_name,
                          "regime": row.regime, "shape": row.shape, "dtype": row.dtype, "causal": row.causal,
                          "bound_ms": ms, "bound_by": binding, "scaled_ms": scaled, "scaled_from": scaled and row.gpu,
-                         "rate": row.rate * row.timing.median_ms / (scaled or ms), "unit": row.unit})
-    return rows, list(without.values())
+                         "rate": rate_of(row, scaled or ms), "unit": row.unit,
+                         "changed_since": scaled is not None and row.kernel != model.sources.fingerprint(row.folder)})
+    return rows, listed(without)
 
 
 def errors(model, gpu, other):
@@ -273,33 +319,81 @@ def estimate_errors(sources, *_):
     return table(columns, error_rows(Model(sources)))
 
 
-def main():
-    options = Options("time")
+def fastest_first(rows):
+    """By problem the stages in the order of their estimates, those that a recording was scaled for first: a bound alone is
+    too good to be compared with them."""
+    order = {row["problem"]: k for k, row in reversed([*enumerate(rows)])}
+    return sorted(rows, key=lambda row: (order[row["problem"]], row["scaled_ms"] is None, row["scaled_ms"] or row["bound_ms"]))
+
+
+def read_shape(text):
+    shape = tuple(map(int, text.split(","))) if re.fullmatch(r"\d+(,\d+){5}", text) else ()
+    if not shape or min(shape) < 1 or shape[1] % shape[2]:
+        raise Failure(f"shape '{text}': expected six sizes B,H,Hkv,Nq,Nk,D above 0, of which Hkv divides H")
+    return shape
+
+
+def read_options():
+    """What was asked for, with .for_ if it was `lab list --for`."""
+    listing = any(word == "--for" or word.startswith("--for=") for word in sys.argv)
+    options = Options("list" if listing else "time")
     options.add_argument("lab")
-    options.add_argument("stages", nargs="*")
+    if listing:
+        options.add_argument("--for", dest="for_", required=True)
+        options.add_argument("--backward", action="store_true")
+    else:
+        options.add_argument("stages", nargs="*")
+        options.add_argument("--regime")
+        options.add_argument("--shape")
+    options.add_argument("--causal", action="store_true")
     options.add_argument("--like", required=True)
-    options.add_argument("--regime")
     given = options.parse_intermixed_args()
+    if listing:
+        given.shape, given.regime = (given.for_, None) if "," in given.for_ else (None, given.for_)
+    elif given.regime and given.shape:
+        options.error("argument --shape: not allowed with argument --regime")
+    if given.causal and not given.shape:
+        options.error("--causal goes with a shape; the regimes say which of theirs are")
+    return given, listing
+
+
+def main():
+    given, listing = read_options()
     sources = Sources(given.lab)
     model = Model(sources)
     gpu = model.gpu(given.like)
     if given.regime and given.regime not in sources.regimes:
         raise Failure(f"there is no regime '{given.regime}'; there are {', '.join(sources.regimes)}")
-    stages = chosen(sources, given.stages) if given.stages else [
-        stage for stage in sources.stages.values() if stage.part == 0 or stage.last_of_part]
-    rows, without = estimates(model, gpu, stages, given.regime)
+    shape = read_shape(given.shape) if given.shape else None
+    if listing:
+        backward = given.backward or bool(given.regime) and sources.regimes[given.regime]["pass"] == "backward"
+        stages = [stage for stage in sources.stages.values() if stage.backward == backward and not stage.ablation]
+    elif given.stages:
+        stages = chosen(sources, given.stages)
+    else:
+        stages = [stage for stage in sources.stages.values() if stage.part == 0 or stage.last_of_part]
+    rows, without = estimates(model, gpu, stages, given.regime, shape, given.causal)
     if not rows:
         raise Failure("; ".join(without), 3)
-    mark = f"estimate for {gpu.name}"
-    shown = [[mark, row["problem"], row["stage"], "-" if row["scaled_ms"] is None else f"{row['scaled_ms']:.3f}",
-              f"{row['bound_ms']:.3f}", row["bound_by"], f"{rounded(row['rate'], 100)} {row['unit']}"] for row in rows]
-    columns = ["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by", ">rate"]
+    if listing:
+        rows, without = fastest_first(rows), []
+    units = {row["unit"] for row in rows}
+    shown = [["estimate", row["problem"], row["stage"], "-" if row["scaled_ms"] is None else f"{row['scaled_ms']:.3f}",
+              f"{row['bound_ms']:.3f}", row["bound_by"].split()[0],
+              rounded(row["rate"], 100) + (f" {row['unit']}" if len(units) > 1 else "")] for row in rows]
+    columns = ["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by",
+               f">{units.pop()}" if len(units) == 1 else ">rate"]
     bases = list(dict.fromkeys(row["scaled_from"] for row in rows if row["scaled_from"]))
     notes = [f"No time in this table was measured on {gpu.name}. \"Bound\" is the least time that the counted work takes "
              f"at the ceilings of the specification ({'; '.join(gpu.sources)})."]
     if bases:
         notes.append(f"\"Scaled\" is the time recorded on {' or '.join(bases)}, multiplied by the ratio of the two "
                      "GPUs' bounds.")
+    if changed := sorted({row["stage"] for row in rows if row["changed_since"]}):
+        notes.append(f"Kernels that were changed after those times were recorded: {', '.join(changed)}.")
+    if listing and bases and None in [row["scaled_from"] for row in rows]:
+        notes.append("Stages without a recording of the problem come last: their bound is not to be compared with the "
+                     "scaled times.")
     if "assumed" in gpu:
         notes.append(f"{gpu.assumed}.")
     for name, median, worst in errors_in_words(model):
@@ -308,7 +402,8 @@ def main():
         notes.append("The errors are those of GPUs with the same multiprocessors; for another architecture they are "
                      "not known.")
     notes += [f"No estimate: {why}." for why in without]
-    return finish(given, "time", {"like": gpu.name, "estimates": rows, "notes": notes}, [("", (columns, shown))], notes)
+    answer = {"like": gpu.name, "estimates": rows, "notes": notes}
+    return finish(given, "list" if listing else "time", answer, [(f"Estimates for {gpu.name}", (columns, shown))], notes)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Tables and numbers as Markdown shows them."""
 
 import re
-
+import textwrap
+from itertools import zip_longest
 
 # A measured number in prose, which spans.py fills. In a notebook's JSON the quotes have backslashes.
 SPAN = re.compile(r'<data value=(\\?)"([^"\\]*)\\?">([^<]*)</data>')
@@ -27,14 +28,35 @@ def table(columns, rows):
     return "\n".join(lines) + "\n"
 
 
-def plain_table(columns, rows):
-    """The same for a terminal."""
+def plain_table(columns, rows, width=None):
+    """The same for a terminal. What is wider than `width` is made to fit as far as words allow: titles take several
+    lines, and then what is aligned to the left."""
+    def longest(texts):
+        return max(map(len, texts), default=0)
+
+    def words(texts):
+        return " ".join(texts).split()
+
     right = [title.startswith(">") for title in columns]
-    lines = [[title.removeprefix(">") for title in columns], *rows]
-    widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
-    padded = [[text.rjust(width) if end else text.ljust(width) for text, width, end in zip(line, widths, right)]
-              for line in lines]
-    return "".join("  ".join(line).rstrip() + "\n" for line in padded)
+    lines = [[title.removeprefix(">") for title in columns], *([*row, *[""] * (len(columns) - len(row))] for row in rows)]
+    titles, *cells = lines
+    own = [[line[n] for line in cells] for n in range(len(columns))]
+    widths = [longest([title, *texts]) for title, texts in zip(titles, own)]
+    one_line = [longest([*words([title]), *texts]) for title, texts in zip(titles, own)]
+    several = [least if end else longest(words([title, *texts]))
+               for title, texts, least, end in zip(titles, own, one_line, right)]
+    for least in (one_line, several):
+        while width and sum(widths) + 2 * (len(widths) - 1) > width and any(map(int.__gt__, widths, least)):
+            widest = max((n for n in range(len(widths)) if widths[n] > least[n]), key=widths.__getitem__)
+            widths[widest] -= 1
+    shown = []
+    for line in lines:
+        pieces = [textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+                  for text, room in zip(line, widths)]
+        shown += ["  ".join(text.rjust(room) if end else text.ljust(room)
+                            for text, room, end in zip(row, widths, right)).rstrip()
+                  for row in zip_longest(*pieces, fillvalue="")]
+    return "".join(f"{line}\n" for line in shown)
 
 
 def titled(title, content):

@@ -2,7 +2,7 @@
 
 from blocks import block
 from markdown import in_words, table, times, without_spans
-from records import ROOT, by_problem, label, ms_of, ratio, telling_problem
+from records import ROOT, by_problem, ms_of, ratio, telling_problem
 
 LADDER = ROOT / "stages"
 
@@ -34,7 +34,7 @@ def ladder(sources, page, _):
             rows.append([stage.folder, sources.stages[stage.parent].folder if stage.parent >= 0 else "",
                          sources.changed_lines(stage), gained or f"({stage.shows_in})"])
         if results:
-            made = label(results, sources.changed_since(results, own)).replace("Recorded", "recorded")
+            made = sources.label(results, sources.with_parents(own)).replace("Recorded", "recorded")
             recorded.setdefault(made, []).append(f"{own[0].number:02} to {own[-1].number:02}")
     shown = table(["stage", "parent", ">lines added or changed", ">over its parent"], rows)
     return "".join(f"- {', '.join(ranges)}: {made}\n" for made, ranges in recorded.items()) + f"\n{shown}"
@@ -70,7 +70,7 @@ def part_block(sources, page, number):
     shown = table(["stage", "the one change", ">lines", ">over its parent"], rows)
     if not results:
         return shown
-    return f"{label(results, sources.changed_since(results, sources.of_part(number)))}:\n\n{shown}"
+    return f"{sources.label(results, sources.with_parents(sources.of_part(number)))}:\n\n{shown}"
 
 
 def last_timed(sources, own, regime, problem):
@@ -89,10 +89,10 @@ def last_timed(sources, own, regime, problem):
 
 
 def reached(sources, problems, own, start):
-    """How many times as fast a part's last stage is as the one it starts from, and as FlashAttention-2."""
+    """How many times as fast a part's last stage is as the one it starts from, and as FlashAttention-2; and the stages."""
     # What the first rung of another pass starts from computes something else.
     compared = start.number if start.backward == own[0].backward else own[0].number
-    gains, over_peer = [], []
+    gains, over_peer, compared_with = [], [], []
     for regime in ("train", "decode", "backward"):
         problem = telling_problem(problems, regime)
         last = problem and last_timed(sources, own, regime, problem)
@@ -100,10 +100,11 @@ def reached(sources, problems, own, start):
         if not last or not first or not first.timing:
             continue
         gain = times(ms_of(first) / ms_of(last))
+        compared_with += [sources.stages[last.stage], sources.stages[first.stage]]
         gains.append(f"{last.stage:02} over {first.stage:02}: {gain} ({problem.short_name})")
         peer = ratio(ms_of(problem.peer("FlashAttention-2")), ms_of(last))
         over_peer += [times(peer)] if peer else []
-    return ", ".join(gains), ", ".join(over_peer)
+    return [", ".join(gains), ", ".join(over_peer)], compared_with
 
 
 @block("parts")
@@ -112,7 +113,7 @@ def parts(sources, page, _):
     if page.stage:
         return None
     problems = by_problem(sources.recorded) if sources.recorded else []
-    rows = []
+    rows, compared = [], []
     for number, path in part_pages().items():
         own = sources.of_part(number)
         if not own:
@@ -120,6 +121,9 @@ def parts(sources, page, _):
         start = sources.stages.get(own[0].parent, own[0])
         title, _, text = path.read_text(encoding="utf-8").partition("\n")
         teaches = without_spans(text).strip("\n").split("\n\n")[0].replace("\n", " ").split(". ")[0]
+        reaches, stages = reached(sources, problems, own, start)
+        compared += stages
         rows.append([f"[{title[2:]}]({page.link(f'stages/{path.name}')})",
-                     "" if start is own[0] else f"{start.number:02}", teaches, *reached(sources, problems, own, start)])
-    return table(["part", "starts from", "what it teaches", "what it reaches", ">of FlashAttention-2's speed"], rows)
+                     "" if start is own[0] else f"{start.number:02}", teaches, *reaches])
+    shown = table(["part", "starts from", "what it teaches", "what it reaches", ">of FlashAttention-2's speed"], rows)
+    return shown + (sources.mark((sources.recorded, compared)) if problems else "")

@@ -2,7 +2,7 @@
 
 from blocks import NOT_RECORDED, Failure, block, numbers
 from markdown import folded, table, times, titled
-from records import by_problem, geometric_mean, label, libraries, peer_names
+from records import geometric_mean, libraries, peer_names
 from times import KINDS, of_kind, rate, rate_and_speedup, rate_tables
 
 
@@ -108,7 +108,7 @@ def record(sources, _, words):
     results = sources.need(" ".join(words))
     sweep = results.rows and sources.sweeps(results.rows[0].regime)
     tables = comparisons(sources, results) if sweep else rate_tables(sources, results)
-    return f"{label(results)}:\n" + "".join(f"\n{shown}" for _, shown, *_ in tables)
+    return f"{sources.label(results)}:\n" + "".join(f"\n{shown}" for _, shown, *_ in tables)
 
 
 def against_peers(sources, page, words, only_means):
@@ -127,7 +127,7 @@ def against_peers(sources, page, words, only_means):
             return titled(title, shown)
         return folded(f"{title} of all {problems} problems", shown)
 
-    return f"{label(results)}; {libraries(results)}:\n" + "".join(
+    return f"{sources.label(results, stage and [stage])}; {libraries(results)}:\n" + "".join(
         part(*found) for found in comparisons(sources, results, stage, few) if found[-1] or not only_means)
 
 

@@ -126,7 +126,8 @@ def verdict_block(sources, page, _):
     rows, made, missing = [], [], {}
     for row in of_stage(page.stage):
         shown, judged, recordings = measured(sources, page.stage, row)
-        made += [machine_label(results) for results in recordings]
+        made += [sources.label(results, sources.with_parents([page.stage])).removeprefix("Recorded on ")
+                 for results in recordings]
         if judged:
             rows.append([row["problem"], quantity_of(page.stage, row), predicted(row), row["kind"], shown, judged])
         else:

@@ -6,7 +6,7 @@ import re
 from blocks import Failure, block, numbers
 from markdown import folded, human_bytes, in_words, percent, table
 from peers import problem_name
-from records import ROOT, by_problem, key_of, label, long_name, machine_label
+from records import ROOT, by_problem, key_of, long_name, machine_label, since
 
 NOT_YET = "Not profiled yet.\n"
 
@@ -67,8 +67,10 @@ def waits_of(kernel):
     return {reason: stalls[reason] / cycles if cycles else 0 for reason in STALLS}
 
 
-def profiled_label(profile):
-    return f"{profile.profiler} on {machine_label(profile)}" if profile.profiler else f"On {machine_label(profile)}"
+def profiled_label(sources, profile, stages):
+    """Who made it, and which of these stages were changed since."""
+    made = f"{profile.profiler} on {machine_label(profile)}" if profile.profiler else f"On {machine_label(profile)}"
+    return "; ".join(filter(None, [made, since(sources.changed_since(profile, stages))]))
 
 
 @block("profile")
@@ -97,7 +99,6 @@ def profile_block(sources, page, words):
         shares = [each[reason] for each in waits]
         if max(shares) >= 0.05:
             rows.append([f"waits: {in_words(reason)}", *map(percent, shares)])
-    since = "; its kernel was changed since then" if sources.changed_since(profile, [stage]) else ""
     named = rows_in_sight(page, words, rows)
     own, others = ([row for row in rows if (row[0] in named) == wanted] for wanted in (True, False))
     # In sight are the kernels that take a tenth of their stage's time.
@@ -105,10 +106,11 @@ def profile_block(sources, page, words):
              if kernel.metrics.get("duration_ns", 0) >= 0.1 * (total(row, "duration_ns") or 0)]
     rest = rows if len(large) < len(shown) else others
     own = [[row[0], *(row[n] for n in large)] for row in own]
-    shown = table([columns[0], *(columns[n] for n in large)], own)
-    shown += folded("All of the profile", table(columns, rest)) if rest else ""
-    return (f"{profiled_label(profile)}; {long_name(own_row)}{since}:\n\n{shown}\nA wait is a share of the cycles from one "
-            "instruction of a warp to its next.\n")
+    sight = table([columns[0], *(columns[n] for n in large)], own)
+    sight += folded("All of the profile", table(columns, rest)) if rest else ""
+    made = profiled_label(sources, profile, [sources.stage(row.stage) for row in (parent, own_row) if row])
+    return (f"{made}; {long_name(own_row)}:\n\n{sight}\nA wait is a share of the cycles from one instruction of a warp to its "
+            "next.\n")
 
 
 def rows_in_sight(page, words, rows):
@@ -149,8 +151,9 @@ def alone(sources, _, words):
                      *(f"{peer / ns:.2f}x" for ns in last)])
     first = shown[0][1][0].kernels[:-1]
     numbered = [f"{stage.number:02}" for stage in stages]
-    labels = "; ".join(dict.fromkeys(map(label, recordings)))
-    return f"{labels}; kernels: {profiled_label(sources.profile_of(stages[0]))}:\n\n" + table(
+    labels = "; ".join(dict.fromkeys(sources.label(results, stages) for results in recordings))
+    kernels = profiled_label(sources, sources.profile_of(stages[0]), stages)
+    return f"{labels}; kernels: {kernels}:\n\n" + table(
         ["problem", *(f">{kernel.kernel}" for kernel in first), *(f">{stage}" for stage in numbered),
          f">call of {numbered[-1]}", f">{recordings[0].peers[0].peer}", *(f">{stage} over it" for stage in numbered)], rows)
 
@@ -159,7 +162,11 @@ def alone(sources, _, words):
 def occupancy(sources, *_):
     """A row for each kernel of each stage: what it takes of a multiprocessor, and what keeps more blocks away."""
     profiles = {stage: sources.profile_of(stage) for stage in sources.stages.values()}
-    made = list(dict.fromkeys(profiled_label(profile) for profile in profiles.values() if profile))
+    of_profile = {}  # the stages that it is shown of
+    for stage, profile in profiles.items():
+        if profile:
+            of_profile.setdefault(profile.date, (profile, []))[1].append(stage)
+    made = [profiled_label(sources, profile, stages) for profile, stages in of_profile.values()]
     if not made:
         return NOT_YET
     rows = []
@@ -185,9 +192,10 @@ def moved(sources, _, words):
     if not profile:
         return NOT_YET
     keys = "hbm_read_bytes", "hbm_write_bytes", "l2_bytes"
+    shown = [trained(profile, number) for number in numbers(words)]
     rows = [[row.folder, k.kernel, *(human_bytes(k.metrics[key]) for key in keys),
-             *(f"{n:,}" for n in (k.shared_bytes, k.registers, k.blocks_per_sm))]
-            for row in (trained(profile, number) for number in numbers(words)) for k in row.kernels]
-    return f"{long_name(profile.rows[0])}, {profile.profiler} on {machine_label(profile)}:\n\n" + table(
+             *(f"{n:,}" for n in (k.shared_bytes, k.registers, k.blocks_per_sm))] for row in shown for k in row.kernels]
+    made = profiled_label(sources, profile, [sources.stage(row.stage) for row in shown])
+    return f"{long_name(profile.rows[0])}, {made}:\n\n" + table(
         ["stage", "kernel", ">HBM read", ">HBM written", ">L2 traffic", ">shared memory per block",
          ">registers per thread", ">blocks per SM"], rows)

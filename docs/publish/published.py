@@ -7,7 +7,7 @@ from pathlib import Path
 from blocks import NOT_RECORDED, Failure, block
 from markdown import table
 from profiles import hbm_bytes, trained
-from records import by_problem, counts_bytes, label, libraries, ms_of
+from records import by_problem, counts_bytes, libraries, ms_of
 
 
 def number(value):
@@ -140,4 +140,4 @@ def published(sources, *_):
     results = sources.recorded
     if not results or not sources.profiled:
         return NOT_RECORDED
-    return f"{label(results)}; {libraries(results)}:\n\n{published_table(sources)}"
+    return f"{sources.label(results)}; {libraries(results)}:\n\n{published_table(sources)}"

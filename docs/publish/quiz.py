@@ -20,7 +20,7 @@ from typing import NamedTuple
 sys.dont_write_bytecode = True
 
 from blocks import Failure  # noqa: E402
-from command import Options, run, write  # noqa: E402
+from command import Options, lab_command, run, write  # noqa: E402
 from markdown import without_spans  # noqa: E402
 from records import ROOT, part_of  # noqa: E402
 
@@ -103,9 +103,9 @@ def find(word):
     if re.fullmatch(r"[0-9]+", word):
         name = f"{part_of(int(word)):02}s"
         if not list((ROOT / "stages").glob(f"{int(word):02}_*")):
-            raise Failure(f"there is no stage '{word}'; see ./lab list")
+            raise Failure(f"there is no stage '{word}'; see {lab_command('list')}")
     if name != "all" and name not in known:
-        raise Failure(f"there is no quiz '{word}': there are {', '.join(known)} and all; see ./lab quiz --help")
+        raise Failure(f"there is no quiz '{word}': there are {', '.join(known)} and all; see {lab_command('quiz', '--help')}")
     return [read_part(path) for path in (known.values() if name == "all" else [known[name]])]
 
 
@@ -136,7 +136,8 @@ def explain(question, given):
         say(right.why, f"{question.right} is right: ")
     if right.count:
         stages, options, formula, value = right.count
-        say(f"./lab count {' '.join(map(str, stages))} {options}: {formula} = {value}", "Count it: ")
+        count = lab_command("count", *map(str, stages))
+        say(f"{count} {options}: {formula} = {value}", "Count it: ")
 
 
 def ask(question):

@@ -58,10 +58,13 @@ def machine_label(record):
     return f"{gpu}, {record.date[:10]}, commit {record.commit[:7]}"
 
 
+def since(changed):
+    """What marks numbers of stages whose kernels were changed after they were recorded."""
+    return f"since then changed: {', '.join(f'{stage.number:02}' for stage in changed)}" if changed else ""
+
+
 def label(record, changed=()):
-    """`changed`: the stages whose kernels were changed afterwards."""
-    since = f"; since then changed: {', '.join(f'{stage.number:02}' for stage in changed)}" if changed else ""
-    return f"Recorded on {machine_label(record)}{since}"
+    return "; ".join(filter(None, [f"Recorded on {machine_label(record)}", since(changed)]))
 
 
 def libraries(results):

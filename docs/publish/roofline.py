@@ -40,20 +40,30 @@ def picture_of(machine, tflops, gbs, shown):
 
 @pictures
 def roofline(sources):
-    """Of the newest profile that has such stages, on a GPU whose ceilings are known; none if there is none."""
+    found = shown_in(sources)
+    return [found[0]] if found else []
+
+
+def shown_in(sources):
+    """The picture of the newest profile that has such stages, on a GPU whose ceilings are known, that profile and the
+    timings; None if there is none."""
     for profile in sorted(sources.profiles, key=lambda profile: profile.date, reverse=True):
         results = sources.recorded_on(profile.hardware.gpu)
         if not results or None in (results.ceilings.bf16_tflops, results.ceilings.copy_gbs):
             continue
         if shown := points(sources, results, profile):
             ceilings = results.ceilings
-            return [picture_of(results.hardware.gpu, ceilings.bf16_tflops, ceilings.copy_gbs, shown)]
-    return []
+            return picture_of(results.hardware.gpu, ceilings.bf16_tflops, ceilings.copy_gbs, shown), profile, results
+    return None
 
 
 @block("roofline")
 def roofline_block(sources, page, _):
     if page.stage:
         return None
-    shown = roofline(sources)
-    return centered(shown, page) if shown else NOT_RECORDED
+    if not (found := shown_in(sources)):
+        return NOT_RECORDED
+    picture, *recordings = found
+    folders = {point["stage"] for point in picture.data["points"]}
+    stages = [stage for stage in sources.stages.values() if stage.folder in folders]
+    return centered([picture], page) + sources.mark(*((recording, stages) for recording in recordings))

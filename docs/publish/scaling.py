@@ -4,7 +4,7 @@ from blocks import NOT_RECORDED, block, pictures
 from markdown import in_words, percent, rounded, table
 from peers import problem_name
 from pictures import centered, chart
-from records import by_problem, label, libraries, peer_names
+from records import by_problem, libraries, peer_names
 from times import rate
 
 
@@ -55,7 +55,7 @@ def papers(sources, page, _):
     if not results:
         return NOT_RECORDED
     reasons = peer_reasons(results)
-    return (f"{label(results)}; {libraries(results)}.\n\n{centered([benchmark_chart(results)], page)}\n"
+    return (f"{sources.label(results)}; {libraries(results)}.\n\n{centered([benchmark_chart(results)], page)}\n"
             + rates_by_problem(sources, results) + (f"\nNot timed: {reasons}.\n" if reasons else ""))
 
 
@@ -81,4 +81,5 @@ def grid_table(results):
 @block("grid")
 def grid(sources, *_):
     results = sources.record("h100-papers")
-    return grid_table(results) if results else NOT_RECORDED
+    stages = [sources.stage(1), sources.stage(5)]
+    return grid_table(results) + sources.mark((results, stages)) if results else NOT_RECORDED

@@ -131,10 +131,18 @@ class Sources:
         return self.record(name) or records.read(self.folder / f"{name}.json", "timing")
 
     @cached_property
+    def _all(self):
+        return [(path.name, records.read(path)) for path in sorted(self.folder.glob("*.json"))]
+
+    def all_of(self, kind):
+        """The recordings of this kind with the names of their files, the newest last."""
+        return sorted(((name, record) for name, record in self._all if record.get("kind") == kind),
+                      key=lambda each: each[1].date)
+
+    @cached_property
     def timings(self):
         """All of them, the newest last."""
-        found = [records.read(path) for path in sorted(self.folder.glob("*.json"))]
-        return sorted((results for results in found if results.get("kind") == "timing"), key=lambda results: results.date)
+        return [results for _, results in self.all_of("timing")]
 
     @cached_property
     def by_gpu(self):
@@ -184,13 +192,6 @@ class Sources:
             results = self.newest_with(stage) or results
         return results
 
-    @cached_property
-    def climbed(self):
-        """Where a way through several parts was timed: in the newest run of which no kernel was changed since, if there
-        is one. It need not have all stages, since a part may not be recorded yet."""
-        known = [stage for stage in self.stages.values() if stage.number < 90]
-        return next((results for results in self.whole[::-1] if not self.changed_since(results, known)), self.recorded)
-
     @property
     def profiles(self):
         """Those that there are."""
@@ -219,11 +220,31 @@ class Sources:
             self.prints[folder] = records.fingerprint(kernel_text(path))
         return self.prints[folder]
 
-    def changed_since(self, record, stages):
-        """Those whose kernels are others now than those that a recording is of."""
+    def changed_since(self, record, stages=None):
+        """Those whose kernels are others now than those that a recording is of; of the stages that it has rows of unless
+        they are given."""
         prints = record.get("kernels", {})
+        if isinstance(prints, list):  # of a verification
+            prints = {kernel.stage: kernel.fingerprint for kernel in prints}
+        if stages is None:
+            shown = {row.folder for row in record.get("rows", ()) if "folder" in row} if "rows" in record else prints
+            stages = [stage for stage in self.stages.values() if stage.folder in shown]
         known = [stage for stage in stages if stage.folder in prints]
         return [stage for stage in known if prints[stage.folder] != self.fingerprint(stage.folder)]
+
+    def label(self, record, stages=None):
+        """Who made it, and what was changed_since()."""
+        return records.label(record, self.changed_since(record, stages))
+
+    def mark(self, *shown):
+        """A line for numbers that have no label, of pairs of a recording and stages; empty if no kernel was changed."""
+        changed = {f"{stage.number:02}" for record, stages in shown for stage in self.changed_since(record, stages)}
+        return f"\nKernels changed since they were recorded: {', '.join(sorted(changed))}.\n" if changed else ""
+
+    def with_parents(self, stages):
+        """These, and those that they are compared with."""
+        parents = [self.stages[stage.parent] for stage in stages if stage.parent in self.stages]
+        return sorted({*stages, *parents}, key=lambda stage: stage.number)
 
     def recording_of(self, number):
         """Where the stages of a part were timed, all in one run: in the newest recording of all stages, unless one of

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from blocks import NOT_RECORDED, block, pictures
 from markdown import human_bytes, short_size, table, times
 from pictures import centered, chart
-from profiles import hbm_bytes
-from records import by_problem, key_of, label, machine_label, ratio, right_ms
+from profiles import hbm_bytes, profiled_label
+from records import by_problem, key_of, ratio, right_ms
 
 COMPARED = (0, 1, 5)  # standard attention, FlashAttention-1, and 05, which holds O on the chip
 
@@ -145,6 +145,6 @@ def standard(sources, page, _):
     if not results:
         return NOT_RECORDED
     rows = recorded_rows(sources)
-    moved = f"{profile.profiler} on {machine_label(profile)}" if profile else "not recorded yet"
-    return (f"{label(results)}; bytes moved: {moved}.\n\n{centered(standard_pictures(sources), page)}\n"
+    moved = profiled_label(sources, profile, None) if profile else "not recorded yet"
+    return (f"{sources.label(results)}; bytes moved: {moved}.\n\n{centered(standard_pictures(sources), page)}\n"
             f"{crossovers(rows)}\n{times_table(rows)}\n{bytes_table(rows)}")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Makes the generated blocks of the pages anew, and the plots: `lab tables` runs it.
 
-    tables.py LAB [--check] [--lesson STAGE [--reread]] [--json FILE] [--markdown]
+    tables.py LAB [--check | --stale] [--lesson STAGE [--reread]] [--json FILE] [--markdown]
 
 LAB is the program `lab`, which knows the stages and counts their work; all else is recorded in docs/results. A block
 stands between `<!-- generated: NAME -->` and `<!-- end -->`. It is made by the function that a module beside this one
-registers under the first word of its name. Needs Python alone; to draw a plot anew, matplotlib. Exit codes: 0 ok; 1
---check, and a file is out of date, or a lesson must be read again; 2 a block or a record makes no sense; 3 something is
-missing.
+registers under the first word of its name. --stale makes nothing: it lists which kernels were changed since they were
+recorded. Needs Python alone; to draw a plot anew, matplotlib. Exit codes: 0 ok; 1 --check, and a file is out of date, or
+a lesson must be read again; 2 a block or a record makes no sense; 3 something is missing.
 """
 
 import importlib
@@ -20,13 +20,14 @@ sys.dont_write_bytecode = True
 
 import reading  # noqa: E402
 from blocks import BLOCKS, FILES, PICTURES, Failure, Page  # noqa: E402
-from command import Options, run, write  # noqa: E402
+from command import Options, finish, run, write  # noqa: E402
 from markdown import SPAN, table  # noqa: E402
 from parts import part_pages  # noqa: E402
 from pictures import PLOTS  # noqa: E402
 from records import ROOT  # noqa: E402
 from sources import Sources  # noqa: E402
 from spans import filled  # noqa: E402
+from stale import stale, stale_tables  # noqa: E402
 
 for module in sorted(Path(__file__).parent.glob("*.py")):
     if module.name != Path(__file__).name:
@@ -150,13 +151,19 @@ def report(states, again, check, json_file, markdown):
 def main():
     options = Options("tables")
     options.add_argument("lab")
-    options.add_argument("--check", action="store_true")
+    what = options.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true")
+    what.add_argument("--stale", action="store_true")
+    what.add_argument("--reread", action="store_true")
     options.add_argument("--lesson", type=int)
-    options.add_argument("--reread", action="store_true")
     given = options.parse_args()
-    if given.reread and (given.lesson is None or given.check):
-        options.error("--reread goes with --lesson STAGE, and not with --check")
+    if given.reread and given.lesson is None:
+        options.error("--reread goes with --lesson STAGE")
     sources = Sources(given.lab)
+    if given.stale:
+        found = stale(sources)
+        notes = [] if found["recordings"] or found["stages"] else ["Every kernel was timed and profiled as it is."]
+        return finish(given, "tables", found, stale_tables(found), notes)
     state = make(sources, given.check, given.lesson)
     lessons = [lesson_of(stage) for stage in sources.stages.values() if given.lesson in (None, stage.number)]
     if given.reread:

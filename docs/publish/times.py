@@ -2,7 +2,7 @@
 
 from blocks import LEGEND, NOT_RECORDED, block, numbers
 from markdown import bold, folded, percent, rounded, short_size, table, times, titled
-from records import (DRIFT, Fields, by_problem, counts_bytes, geometric_mean, label, libraries, ms_of, part_of, pass_of,
+from records import (DRIFT, Fields, by_problem, counts_bytes, geometric_mean, libraries, ms_of, part_of, pass_of,
                      peer_names, ratio, right_ms)
 
 # What is compared in one table: the rates of a pass in a unit.
@@ -56,8 +56,8 @@ def with_legend(shown):
     return shown + LEGEND if "**" in shown else shown
 
 
-def facts(results):
-    """What it ran on, and the ceilings there."""
+def facts(sources, results):
+    """What it ran on, the ceilings there, and what was changed since."""
     machine, ceilings = results.hardware, results.ceilings
 
     def ceiling(value, unit):
@@ -70,6 +70,8 @@ def facts(results):
               "ceiling, copy": ceiling(ceilings.copy_gbs, "GB/s")}
     if results.get("libraries"):
         listed["peers"] = libraries(results)
+    if changed := sources.changed_since(results):
+        listed["changed since then"] = ", ".join(f"{stage.number:02}" for stage in changed)
     return "".join(f"- {name}: {text}\n" for name, text in listed.items())
 
 
@@ -95,12 +97,12 @@ def times_block(sources, page, _):
     results = sources.recorded if page.part is None else sources.recording_of(page.part)
     if not results:
         return NOT_RECORDED
-    head = facts(results)
+    head = facts(sources, results)
     if page.part is not None:
         results = of_part(sources, results, page.part)
         if not results.rows:
             return NOT_RECORDED
-        head = "; ".join(filter(None, [label(results), libraries(results)])) + ":\n"
+        head = "; ".join(filter(None, [sources.label(results), libraries(results)])) + ":\n"
     return head + with_legend("".join(titled(*rates) for rates in rate_tables(sources, results)))
 
 
@@ -157,7 +159,7 @@ def measured(sources, page, _):
     shown = results and (draft_table if of_drafts else stage_table)(results, page.stage)
     if not shown:
         return NOT_RECORDED
-    source = label(results, sources.changed_since(results, [page.stage]))
+    source = sources.label(results, sources.with_parents([page.stage]))
     return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{with_legend(shown)}"
 
 
@@ -170,10 +172,10 @@ def speedup_table(sources, results, base, others, peers=()):
         first = problem.row(base)
         if first and problem.shape.d not in sources.stage(base).head_dims:
             continue
-        cells = [*(times(ratio(ms_of(first), ms_of(problem.row(stage)))) for stage in others),
-                 *(times(problem.over_peer(problem.row(others[-1]), peer)) for peer in peers)]
-        if any(cells):
-            rows.append([problem.short_name, *cells])
+        speeds = [ratio(ms_of(first), ms_of(problem.row(stage))) for stage in others]
+        if any(speeds):
+            rows.append([problem.short_name, *map(times, speeds),
+                         *(times(problem.over_peer(problem.row(others[-1]), peer)) for peer in peers)])
     return table(columns, rows)
 
 
@@ -186,7 +188,8 @@ def headline(sources, *_):
     last = max(stage.number for stage in sources.stages.values() if not stage.backward and not stage.ablation
                and not sources.decodes(stage.shows_in) and sources.is_plain(stage.shows_in)
                and 128 in stage.head_dims and stage.folder in results.kernels)
-    return f"{label(results)}; {libraries(results)}:\n\n{speedup_table(sources, results, 1, [5, last], peer_names(results))}"
+    made = sources.label(results, [sources.stage(number) for number in (1, 5, last)])
+    return f"{made}; {libraries(results)}:\n\n{speedup_table(sources, results, 1, [5, last], peer_names(results))}"
 
 
 @block("over")
@@ -196,7 +199,8 @@ def over(sources, _, words):
     results = sources.recording_of(others[-1])
     if not results or not any(row.stage == others[-1] and row.timing for row in results.rows):
         return NOT_RECORDED
-    return f"{label(results)}:\n\n{speedup_table(sources, results, base, others)}"
+    made = sources.label(results, [sources.stage(number) for number in (base, *others)])
+    return f"{made}:\n\n{speedup_table(sources, results, base, others)}"
 
 
 def leave_one_out_table(sources, results, last, changes):
@@ -232,4 +236,4 @@ def leave_one_out(sources, *_):
     if not results:
         return NOT_RECORDED
     shown = leave_one_out_table(sources, results, 5, [(2, 90), (3, 92), (4, 91), (5, 4)])
-    return f"{label(results)}:\n\n{shown}"
+    return f"{sources.label(results)}:\n\n{shown}"

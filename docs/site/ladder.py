@@ -268,7 +268,7 @@ class Ladder:
             facts["diff"] = f'<a href="#{stage.page.anchor("the-diff")}">{changed} lines</a> added or changed'
         facts["shows in"] = self.badge(stage) or stage.shows_in
         if (ROOT / stage.path).with_name("exercise.md").exists():
-            facts["try it first"] = f"<code>./lab start {int(stage.number)}</code> <code>./lab check my</code>"
+            facts["try it first"] = f"<code>./lab start {int(stage.number)}</code> <code>./lab check</code>"
         facts["then" if "try it first" in facts else "try it"] = " ".join(
             f"<code>./lab {command} {int(stage.number)}</code>" for command in stage.commands)
         rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items())

@@ -17,6 +17,14 @@ LEXERS = {"cpp": CppLexer, "python": PythonLexer}
 CUDA = re.compile(r"__(global|device|host|forceinline|shared|launch_bounds|syncthreads|syncwarp)__?|__\w+_sync"
                   r"|(thread|block)(Idx|Dim)|gridDim")
 
+TABLE, TEXT = re.compile(r'<div class="table.*?</table></div>', re.S), re.compile(r">[^<]+<")
+STAGE = re.compile(r"\b\d\d_[a-z0-9_]+")
+
+
+def breakable(name):
+    """A stage's name that a line may end in after an underscore, so that it never ends inside a word."""
+    return name[0].replace("_", "_<wbr>")
+
 
 def kind_of(token, text):
     if CUDA.fullmatch(text):
@@ -126,4 +134,5 @@ class Markdown:
         return tokens
 
     def render(self, tokens):
-        return self.parser.renderer.render(tokens, self.parser.options, {})
+        page = self.parser.renderer.render(tokens, self.parser.options, {})
+        return TABLE.sub(lambda table: TEXT.sub(lambda text: STAGE.sub(breakable, text[0]), table[0]), page)

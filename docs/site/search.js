@@ -1,65 +1,100 @@
 "use strict";
 // The site's search. It looks through the text that search_index.js holds, which is loaded when a reader begins to
-// search: titles before headings before text, lessons before the rest, and the names of symbols last.
+// search. Pages are rated by where they have the words and how rare these are; the names of symbols come last.
 
 const Search = {
     mostPages: 12, mostSymbols: 6,
+    // What a match in each place is worth: the title, words that mean the page, a heading, the text.
+    ofTitle: 12, ofAlias: 12, ofHeading: 5, ofText: 3,
+    // What a page is worth beside others with the same words; what is not listed, 1.
+    kinds: {lesson: 1.2, glossary: 1.1, notebook: 0.8, other: 0.6, changelog: 0.1},
+    empty: new Set("a an and are as at be by can do does for from how i in is it my of on or the this to what when where which why with".split(" ")),
 
-    // What finds a query's words, one after the other, whatever stands between them: "split-Q", "split Q" and
-    // "split_q" are the same. Short words are whole ones, and a plural finds its singular.
-    pattern(words, between = "[^\\p{L}\\p{N}]*") {
-        const edge = "[\\p{L}\\p{N}]";
-        const before = words[0].length < 3 ? `(?<!${edge})` : "", after = words.at(-1).length < 3 ? `(?!${edge})` : "";
-        return new RegExp(before + words.join(between) + after, "giu");
+    // A word without its ending: "paged", "pages" and "page" are the same. Short words stay as they are.
+    stemOf(word) {
+        if (word.length <= 3 || /\d/.test(word)) return word;
+        const stem = word.replace(/(?:ies|(?<!s|u|i)s)$/, "").replace(/(?<=[aeiouy].*)(?:ing|(?<!e)ed)$/, "")
+            .replace(/(?<=..)e$/, "").replace(/([^aeiouls])\1$/, "$1");
+        return stem.length < 3 ? word : stem;
+    },
+    // What finds a word: short ones are whole, up to a plural's s; short stems take endings, so that "grading" is not
+    // about gradients; others begin a word, and long ones also a part of one.
+    termOf(word) {
+        const letter = "[\\p{L}\\p{N}]", stem = Search.stemOf(word);
+        if (word.length <= 3) return `(?<!${letter})${word}s?(?!${letter})`;
+        if (stem.length >= 5) return stem + "\\p{L}*";
+        return `(?<!${letter})${stem}` + (stem === word ? "\\p{L}*" :
+            `${stem.at(-1)}?(?:e|es|s|ed|er|ers|ing|ings|y|ies)?(?!${letter})`);
+    },
+    // What finds words one after the other, whatever stands between them: "split-Q", "split Q" and "split_q" are the
+    // same.
+    pattern(terms) {
+        return new RegExp(terms.join("[^\\p{L}\\p{N}]*"), "giu");
     },
     wordsOf(query) {
-        return (query.match(/[\p{L}\p{N}]+/gu) ?? []).map(word => word.length > 4 ? word.replace(/s$/i, "") : word);
+        return (query.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? []);
     },
 
     // The pages and symbols of the index that a query finds, the best first: title, heading, text, and the address.
     find(query, index) {
-        const words = Search.wordsOf(query);
+        const all = Search.wordsOf(query), telling = all.filter(word => !Search.empty.has(word));
+        const words = telling.length > 0 ? telling : all;
         if (words.length === 0) return [];
-        const found = Search.pages(words, Search.pattern(words), index);
+        const terms = words.map(Search.termOf);
         // "splitq": the words in one, or letters that the text separates
         const letters = [...words.join("")];
-        const pages = found.length > 0 || letters.length < 4 ? found :
-            Search.pages([words.join("")], Search.pattern(letters, "[^\\p{L}\\p{N}]?"), index);
-        const name = Search.pattern(words), symbols = index.symbols.filter(([symbol]) => symbol.match(name))
+        let pages = Search.pages(terms, index);
+        if (pages.length === 0 && letters.length >= 4) pages = Search.pages([letters.join("[^\\p{L}\\p{N}]?")], index);
+        const name = Search.pattern(terms), symbols = index.symbols.filter(([symbol]) => symbol.match(name))
             .sort((a, b) => a[0].length - b[0].length).slice(0, Search.mostSymbols)
             .map(([symbol, kind, address]) => ({title: symbol, heading: kind, text: "", address}));
         return [...pages.slice(0, Search.mostPages), ...symbols];
     },
 
-    pages(words, phrase, index) {
-        const each = words.map(word => Search.pattern([word]));
-        const hasAll = text => each.every(word => text.match(word));
-        const count = text => (text.match(phrase) ?? []).length;
-        // A title that has the words whole comes first: "stage" is not about staged output.
-        const whole = new RegExp(`(?<![\\p{L}\\p{N}])(?:${phrase.source})s?(?![\\p{L}\\p{N}])`, "iu");
+    pages(terms, index) {
+        const each = terms.map(term => Search.pattern([term])), phrase = Search.pattern(terms);
+        const count = (text, pattern) => (text.match(pattern) ?? []).length;
+        // In how many places of each page each term is: of a title and of an alias, of headings, of texts.
+        const pages = index.pages.map(([kind, file, title, sections, also]) => ({kind, file, title, sections, also,
+            length: sections.reduce((sum, [, , text]) => sum + text.length, 500),
+            places: each.map(term => [count(title, term), count(also, term),
+                                      sections.reduce((sum, [, heading]) => sum + count(heading, term), 0),
+                                      sections.reduce((sum, [, , text]) => sum + count(text, term), 0)])}));
+        const usual = pages.reduce((sum, page) => sum + page.length, 0) / pages.length;
+        const isIn = places => places.some(n => n > 0);
+        const rarity = each.map((_, k) => Math.log(1 + pages.length / (1 + pages.filter(page => isIn(page.places[k])).length)));
         const found = [];
-        for (const [kind, file, title, sections] of index.pages) {
-            let best = null, matches = 0;
-            for (const [anchor, heading, text] of sections) {
-                const own = count(text);
-                matches += own;
-                const tier = heading && count(heading) > 0 ? 1 : own > 0 ? 2 : hasAll(`${heading} ${text}`) ? 4 : 9;
-                if (tier < 9 && (!best || tier < best.tier || (tier === best.tier && own > best.own))) {
-                    best = {tier, own, anchor, heading, text};
-                }
-            }
-            const ofTitle = whole.test(title) ? 0 : count(title) > 0 ? 1 : hasAll(title) ? 3 : 9;
-            if (ofTitle === 9 && !best) continue;
-            const tier = Math.min(ofTitle, best ? best.tier : 9);
-            const top = {anchor: "", heading: "", text: best?.text ?? sections[0][2]};
-            const {anchor, heading, text} = ofTitle === 0 || !best ? top : best;
-            found.push({tier, kind, matches, title, heading, text: Search.excerpt(text, phrase, each),
-                        address: file + (anchor ? `#${anchor}` : "")});
+        for (const page of pages) {
+            if (!page.places.some(isIn)) continue;
+            const saturated = n => n / (n + 0.5 + page.length / usual);
+            let score = 0;
+            page.places.forEach(([title, also, headings, text], k) => {
+                score += rarity[k] * (Search.ofTitle * (title > 0) + Search.ofAlias * (also > 0) +
+                                      Search.ofHeading * saturated(headings) + Search.ofText * saturated(text));
+            });
+            const whole = Search.ofTitle * (count(page.title, phrase) > 0) + Search.ofAlias * (count(page.also, phrase) > 0) +
+                Search.ofHeading * page.sections.some(([, heading]) => count(heading, phrase) > 0) +
+                Search.ofText * saturated(page.sections.reduce((sum, [, , text]) => sum + count(text, phrase), 0));
+            if (terms.length > 1) score += whole * Math.max(...rarity);
+            // A page that lacks a word comes after those that have all.
+            const lacking = page.places.filter(places => !isIn(places)).length;
+            score *= (Search.kinds[page.kind] ?? 1) * (1 - lacking / terms.length) ** 3;
+            found.push({score, ...Search.place(page, phrase, each)});
         }
-        // Sorting keeps the order of reading among equals. Titles are short, so they are equals.
-        const isOther = page => page.kind === "page";
-        return found.sort((a, b) => a.tier - b.tier || isOther(a) - isOther(b) ||
-                                    (a.tier > 0 ? b.matches - a.matches : 0));
+        const best = Math.max(0, ...found.map(page => page.score));
+        return found.filter(page => page.score > best / 20).sort((a, b) => b.score - a.score);
+    },
+
+    // Where in a page to begin: at its top if its title tells, else in the section that has the words most.
+    place({kind, file, title, sections, also}, phrase, each) {
+        const count = (text, pattern) => (text.match(pattern) ?? []).length;
+        const hasAll = text => each.every(term => text.match(term));
+        const ratings = sections.map(([, heading, text]) =>
+            8 * (count(heading, phrase) > 0) + 4 * (hasAll(heading) ? 1 : 0) + Math.min(3, count(text, phrase)) +
+            2 * (hasAll(`${heading} ${text}`) ? 1 : 0) + 0.1 * each.filter(term => text.match(term)).length);
+        const best = sections[ratings.indexOf(Math.max(...ratings))];
+        const [anchor, heading] = hasAll(title) || hasAll(also) ? ["", ""] : best;
+        return {kind, title, heading, text: Search.excerpt(best[2], phrase, each), address: file + (anchor ? `#${anchor}` : "")};
     },
 
     // The text around the first match: pieces, every other one of them a match.

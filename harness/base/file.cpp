@@ -174,6 +174,11 @@ void require_new_folder(const fs::path& folder, std::string_view advice) {
         throw BadUsage(fmt::format("{} exists already{}", folder.string(), advice));
 }
 
+void ignore_in_git(const fs::path& folder) {
+    const fs::path file = folder / ".gitignore";
+    if (!fs::exists(file)) OutputFile(file).write("*\n");
+}
+
 std::string read_file(const fs::path& path) {
     std::error_code error;
     if (fs::is_directory(path, error))

@@ -47,6 +47,9 @@ class TemporaryFolder {
 /// Throws BadUsage if anything but an empty folder is in its place: "FOLDER exists already" and the advice.
 void require_new_folder(const std::filesystem::path& folder, std::string_view advice = "");
 
+/// Makes Git ignore all that a folder holds, so that a checkout around it stays as it was committed.
+void ignore_in_git(const std::filesystem::path& folder);
+
 /// The whole file. Throws BadUsage if it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 

@@ -236,6 +236,35 @@ std::string reflowed(const std::string& text, std::size_t width) {
     return result;
 }
 
+// A text line by line; what has no room goes on below, further in than its line.
+std::string continued(const std::string& text, std::size_t width) {
+    if (width == 0) return text;
+    constexpr std::size_t further = 4;
+    std::string result;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+        // A command is copied whole.
+        const bool is_command = line.starts_with(lab_command() + " ");
+        if (display_width(line) <= width || width < indent + further + least_text || is_command) {
+            result += line + "\n";
+            continue;
+        }
+        std::string begin(indent, ' ');
+        for (const std::string& piece : wrapped(line.substr(indent), width - indent - further)) {
+            result += begin + piece + "\n";
+            begin = std::string(indent + further, ' ');
+        }
+    }
+    return result;
+}
+
+std::string print(const Listing& listing, bool colour, std::size_t width) {
+    if (listing.lines == Lines::prose) return reflowed(listing.text, width);
+    if (listing.lines == Lines::wrapped) return continued(listing.text, width);
+    return colour && listing.colour ? listing.colour(listing.text) : listing.text;
+}
+
 std::string print(const Table& table, bool colour, std::size_t width, std::vector<std::string>& left_out) {
     std::string result;
     if (!table.title().empty()) {
@@ -249,7 +278,10 @@ std::string print(const Table& table, bool colour, std::size_t width, std::vecto
             table, columns, colour,
             [&](const Fitted& c) { return title_lines(table.columns()[c.index].title, c.width); },
             [](std::size_t) { return Tone::faint; });
-        for (const auto& row : table.rows()) {
+        for (std::size_t k = 0; k < table.rows().size(); ++k) {
+            const auto& row = table.rows()[k];
+            if (const std::string heading = table.heading_above(k); !heading.empty())
+                result += "\n" + paint(heading, Tone::strong, colour) + "\n";
             result += print_row(
                 table, columns, colour, [&](const Fitted& c) { return wrapped(row[c.index].text, c.width); },
                 [&](std::size_t i) { return row[i].tone; });
@@ -296,6 +328,9 @@ std::string to_terminal(const Document& document, bool colour, std::size_t width
     std::size_t keys = 0;
     for (const auto& [key, cell] : document.facts) keys = std::max(keys, display_width(key));
     std::vector<std::string> parts;
+    for (const Listing& listing : document.listings) {
+        if (listing.first) parts.push_back(print(listing, colour, width));
+    }
     std::string facts;
     for (const auto& [key, cell] : document.facts) {
         const std::size_t room = width == 0 ? 0 : std::max(width, keys + 2 + least_text) - keys - 2;
@@ -309,9 +344,7 @@ std::string to_terminal(const Document& document, bool colour, std::size_t width
     std::vector<std::string> left_out;
     for (const Table& table : document.tables) parts.push_back(print(table, colour, width, left_out));
     for (const Listing& listing : document.listings) {
-        parts.push_back(listing.prose              ? reflowed(listing.text, width)
-                        : colour && listing.colour ? listing.colour(listing.text)
-                                                   : listing.text);
+        if (!listing.first) parts.push_back(print(listing, colour, width));
     }
     const auto paragraph = [&](const std::string& text) {
         return fmt::format("{}\n", fmt::join(wrapped(text, width), "\n"));
@@ -332,7 +365,13 @@ std::string to_markdown(const Table& table) {
     result += "\n|";
     for (const Column& column : table.columns()) result += column.align == Align::right ? "---:|" : "---|";
     result += "\n";
-    for (const auto& row : table.rows()) {
+    for (std::size_t k = 0; k < table.rows().size(); ++k) {
+        const auto& row = table.rows()[k];
+        if (const std::string heading = table.heading_above(k); !heading.empty()) {
+            result += fmt::format("| **{}** |", markdown_cell(heading));
+            for (std::size_t i = 1; i < row.size(); ++i) result += " |";
+            result += "\n";
+        }
         result += "|";
         for (const Cell& cell : row) {
             const std::string text = markdown_cell(cell.text);
@@ -347,6 +386,13 @@ std::string to_markdown(const Table& table) {
 
 std::string to_markdown(const Document& document) {
     std::vector<std::string> parts;
+    const auto add_listings = [&](bool first) {
+        for (const Listing& listing : document.listings) {
+            if (listing.first == first)
+                parts.push_back(fmt::format("```{}\n{}```\n", listing.language, listing.text));
+        }
+    };
+    add_listings(true);
     std::string facts;
     for (const auto& [key, cell] : document.facts) facts += fmt::format("- {}: {}\n", key, cell.text);
     if (!facts.empty()) parts.push_back(facts);
@@ -354,9 +400,7 @@ std::string to_markdown(const Document& document) {
         if (!table.title().empty()) parts.push_back(fmt::format("### {}\n", table.title()));
         parts.push_back(to_markdown(table));
     }
-    for (const Listing& listing : document.listings) {
-        parts.push_back(fmt::format("```{}\n{}```\n", listing.language, listing.text));
-    }
+    add_listings(false);
     for (const std::string& note : document.notes) parts.push_back(note + "\n");
     return fmt::format("{}", fmt::join(parts, "\n"));
 }

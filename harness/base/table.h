@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -73,18 +74,34 @@ class Table {
     /// Missing cells at the end are empty; too many throw std::logic_error.
     void add_row(std::vector<Cell> row);
 
+    /// A line above the rows that follow, for people.
+    void add_heading(std::string text) { headings_[rows_.size()] = std::move(text); }
+
     void set_title(std::string title) { title_ = std::move(title); }
 
     const std::string& key() const { return key_; }
     const std::string& title() const { return title_; }
     const std::vector<Column>& columns() const { return columns_; }
     const std::vector<std::vector<Cell>>& rows() const { return rows_; }
+    /// The heading above a row; empty for most.
+    std::string heading_above(std::size_t row) const {
+        const auto found = headings_.find(row);
+        return found == headings_.end() ? "" : found->second;
+    }
 
   private:
     std::string key_;
     std::string title_;
     std::vector<Column> columns_;
     std::vector<std::vector<Cell>> rows_;
+    std::map<std::size_t, std::string> headings_;  ///< by the row below
+};
+
+/// What becomes of lines that a terminal has no room for.
+enum class Lines : std::uint8_t {
+    kept,     ///< they stay: a diff
+    wrapped,  ///< they go on in the next line, further in: a report
+    prose     ///< paragraphs, whose lines may end elsewhere
 };
 
 /// Text whose lines matter: a diff, a report; or paragraphs.
@@ -93,8 +110,9 @@ struct Listing {
     std::string text;
     std::string language;  ///< of the Markdown block, such as "diff"
     std::string (*colour)(const std::string&) =
-        nullptr;         ///< its form for a terminal in colour; null for plain
-    bool prose = false;  ///< paragraphs, whose lines may end elsewhere
+        nullptr;  ///< its form for a terminal in colour; null for plain
+    Lines lines = Lines::kept;
+    bool first = false;  ///< what to read before all else, facts and tables included
 };
 
 /// Everything that one command has to say, in the order in which it is printed.
@@ -117,7 +135,7 @@ struct Document {
 /// beginning with the first column.
 std::string to_terminal(const Table& table, bool colour, std::size_t width = 0);
 /// The same of its tables, with a line that says which columns went. Facts, notes and
-/// prose are wrapped; other listings are as they are.
+/// prose are wrapped, and listings as they say.
 std::string to_terminal(const Document& document, bool colour, std::size_t width = 0);
 
 std::string to_markdown(const Table& table);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -86,11 +87,31 @@ std::string cut_to(std::string_view text, std::size_t width) {
     return width == 0 ? "" : std::string(text.substr(0, end)) + "…";
 }
 
+std::string shell_word(std::string_view word) {
+    const auto is_plain = [](char c) {
+        return static_cast<unsigned char>(c) >= 0x80 || std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+               std::strchr("_-+=@%:,./", c) != nullptr;
+    };
+    if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    return quoted + "'";
+}
+
+std::string lab_command(const std::vector<std::string>& words) {
+    const char* called = std::getenv("LADDER_COMMAND");
+    std::string line = called != nullptr && *called != '\0' ? shell_word(called) : "./lab";
+    for (const std::string& word : words) line += " " + shell_word(word);
+    return line;
+}
+
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& there) {
     if (word.size() < 2) return "";
     const std::string* nearest = nullptr;
     std::size_t fewest = std::min<std::size_t>(2, word.size() / 2) + 1;
     for (const std::string& name : there) {
+        // Of three letters, two that are right say little if the first is wrong: "foo" is not "zoo".
+        if (word.size() <= 3 && !name.empty() && word[0] != name[0]) continue;
         if (const std::size_t wrong = edits(word, name); wrong < fewest) nearest = &name, fewest = wrong;
     }
     if (nearest == nullptr && word.size() > 2) {

@@ -23,6 +23,13 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 /// At most so many columns of a text, of which the last is "…" if some are missing.
 std::string cut_to(std::string_view text, std::size_t width);
 
+/// A command as it can be typed where this one was: "./lab check 'my folder'". What calls this program says
+/// in the environment variable LADDER_COMMAND how it was called itself; "./lab" if nothing does.
+std::string lab_command(const std::vector<std::string>& words = {});
+
+/// A word as a shell reads it: in quotes where it needs them.
+std::string shell_word(std::string_view word);
+
 /// " (did you mean 'time'?)" if a word is one of those that there are but for two mistyped letters, or a part
 /// of one alone; else nothing.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& there);

@@ -56,6 +56,19 @@ std::vector<std::string> command_names(const CLI::App& app) {
     return names;
 }
 
+/// What CLI11 says of the words, and for an option that does not exist the one that may be meant.
+std::string what_is_wrong(const CLI::App& command, const CLI::ParseError& error) {
+    std::string text = error.what();
+    const std::size_t at = text.find("--");
+    const bool is_unknown = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
+    if (!is_unknown || at == text.npos) return text;
+    std::vector<std::string> options;
+    for (const CLI::Option* option : command.get_options()) {
+        for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+    }
+    return text + did_you_mean(text.substr(at, text.find_first_of(" =", at) - at), options);
+}
+
 template <class T>
 struct Plain {
     using type = T;
@@ -169,7 +182,7 @@ std::string Command::value(const std::string& name) const {
 
 CommandLine::CommandLine(const std::string& description, const std::string& footer,
                          std::function<std::string()> version)
-    : app_(std::make_unique<CLI::App>(description, "./lab")) {
+    : app_(std::make_unique<CLI::App>(description, lab_command())) {
     app_->footer(footer);
     app_->require_subcommand(1);
     app_->formatter(help_with_names_of(command_width));
@@ -196,6 +209,7 @@ void CommandLine::add_elsewhere(const std::string& name, const std::string& desc
 
 void CommandLine::run(int argc, const char* const* argv) {
     std::vector<const char*> words(argv, argv + argc);
+    if (argc == 1) words.push_back("--help");
     if (argc > 1 && std::string(argv[1]) == "help") {
         words.erase(words.begin() + 1);
         words.push_back("--help");
@@ -203,10 +217,9 @@ void CommandLine::run(int argc, const char* const* argv) {
     const std::string first = words.size() > 1 ? words[1] : "";
     const auto there = command_names(*app_);
     const bool known = std::find(there.begin(), there.end(), first) != there.end();
-    if (first.empty()) throw BadUsage("name a command; see ./lab --help");
     if (!known && first[0] != '-') {
-        throw BadUsage("there is no command '" + first + "'" + did_you_mean(first, there) +
-                       "; see ./lab --help");
+        throw BadUsage("there is no command '" + first + "'" + did_you_mean(first, there) + "; see " +
+                       lab_command({"--help"}));
     }
     if (const auto other = elsewhere_.find(first); other != elsewhere_.end()) return other->second(words);
     for (CLI::App* command : app_->get_subcommands({})) {
@@ -220,8 +233,9 @@ void CommandLine::run(int argc, const char* const* argv) {
             app_->exit(error);
             return;
         }
-        if (!known) throw BadUsage("name a command before " + first + "; see ./lab --help");
-        throw BadUsage(std::string(error.what()) + "; see ./lab " + first + " --help");
+        if (!known) throw BadUsage("name a command before " + first + "; see " + lab_command({"--help"}));
+        throw BadUsage(what_is_wrong(*app_->get_subcommand(first), error) + "; see " +
+                       lab_command({first, "--help"}));
     }
 }
 

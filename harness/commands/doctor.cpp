@@ -9,6 +9,7 @@
 
 #include "harness/base/process.h"
 #include "harness/base/progress.h"
+#include "harness/base/terminal.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/ladder/ladder.h"
@@ -126,7 +127,8 @@ std::map<std::string, std::string> failures_of(Device& device, const Stage& stag
             try {
                 const Inputs inputs = make_inputs(c);
                 const Verdict verdict = judge(stage, c, inputs, run_stage(device, stage, c, inputs));
-                if (!verdict.passed) failures[label] = "computes the wrong answer; see lab verify";
+                if (!verdict.passed)
+                    failures[label] = "computes the wrong answer; see " + lab_command({"verify"});
             } catch (const std::exception& error) {
                 failures[label] = error.what();
             }
@@ -157,7 +159,8 @@ Document run(const DoctorOptions& options) {
         }
     }
 
-    Table table("stages", "Stages that run here (all of them: lab doctor all)",
+    Table table("stages",
+                fmt::format("Stages that run here (all of them: {})", lab_command({"doctor", "all"})),
                 {{"stage", "stage"}, {"cpu", "cpu"}, {"checked", "checked"}, {"gpu", "gpu"}});
     std::map<std::string, std::set<std::string>> problems;  // by reason, so that one cause takes one line
     const ProgressLine progress;

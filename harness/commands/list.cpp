@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "harness/base/terminal.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
@@ -23,16 +25,19 @@ namespace {
 struct ListOptions {
     explicit ListOptions(Command& command) {
         command
-            .parsed(
-                "--for", [this](const std::string& text) { shape = parse_shape(text); },
-                "The stages that recordings show fastest for a problem, and the default stage: "
-                "batch, query heads, key/value heads, query rows, keys, head dimension")
-            .type_name("B,H,Hkv,Nq,Nk,D");
-        command.flag("--causal", causal, "With --for: causal mask, aligned bottom-right");
-        command.flag("--backward", backward, "With --for: stages of the backward pass");
+            .option("--for", problem,
+                    "The stages that recordings show fastest, and the default stage: for a regime (train), "
+                    "or for "
+                    "a shape B,H,Hkv,Nq,Nk,D: batch, query heads, key/value heads, query rows, keys, head "
+                    "dimension")
+            .type_name("PROBLEM");
+        command.flag("--causal", causal, "With --for and a shape: causal mask, aligned bottom-right");
+        command.flag("--backward", backward, "With --for and a shape: stages of the backward pass");
+        command.option("--like", like, "With --for: estimates for another GPU, such as 4090")
+            .type_name("GPU");
     }
 
-    std::optional<Shape> shape;
+    std::string problem, like;
     bool causal = false, backward = false;
 };
 
@@ -44,7 +49,16 @@ Cell number(double value, const char* format) {
     return {Value(value), fmt::format(fmt::runtime(format), value)};
 }
 
-// The stages that were timed on a recorded problem, the fastest first.
+// The kernel of a stage as recordings have it: "as it is", "changed since" or "never". Empty without
+// recordings.
+std::string recorded_as(const std::map<std::string, std::set<std::string>>& recorded, const Stage& stage) {
+    if (recorded.empty()) return "";
+    const auto found = recorded.find(stage.folder());
+    if (found == recorded.end()) return "never";
+    return found->second.contains(kernel_fingerprint(stage.folder())) ? "as it is" : "changed since";
+}
+
+// The stages that were timed on a recorded problem, the fastest first; those with a star were changed since.
 Table recorded_table(const RecordedTimes& times, const std::string& key) {
     Table table(key,
                 fmt::format("{}{}{}, {}: {}, {}", to_string(times.shape), times.causal ? " causal" : "",
@@ -58,8 +72,11 @@ Table recorded_table(const RecordedTimes& times, const std::string& key) {
     std::vector<std::pair<double, std::string>> by_time;
     for (const auto& [folder, ms] : times.median_ms) by_time.emplace_back(ms, folder);
     std::sort(by_time.begin(), by_time.end());
+    std::set<std::string> changed;
+    for (const Stage* stage : changed_since(times.kernels)) changed.insert(stage->folder());
     for (const auto& [ms, folder] : by_time) {
-        table.add_row({folder, number(ms * 1e3, "{:.1f}"),
+        table.add_row({Cell(Value(folder), folder + (changed.contains(folder) ? "*" : "")),
+                       number(ms * 1e3, "{:.1f}"),
                        number(flops(times.shape, times.causal, times.pass) / ms * 1e-9, "{:.1f}"),
                        number(unavoidable_bytes(times.shape, times.pass) / ms * 1e-6, "{:.0f}"),
                        number(by_time.front().first / ms, "{:.2f}")});
@@ -67,22 +84,28 @@ Table recorded_table(const RecordedTimes& times, const std::string& key) {
     return table;
 }
 
+// The default stage for a problem on Hopper, or on any other GPU.
+Cell default_of(const ProblemLabel& problem, bool on_hopper) {
+    const auto runs = [&](const Stage& stage) { return on_hopper || stage.compute_capability == 0; };
+    const Stage* stage = DefaultStages(recorded_times(), runs).find(problem);
+    return stage != nullptr ? Cell(stage->folder(), Tone::strong) : Cell(Value(), "none");
+}
+
 Document fastest_for(const ProblemLabel& problem) {
     constexpr std::size_t shown = 2;
-    const auto default_where = [&](const auto& runs) {
-        const Stage* stage = DefaultStages(recorded_times(), runs).find(problem);
-        return stage != nullptr ? Cell(stage->folder(), Tone::strong) : Cell(Value(), "none");
-    };
     Document document;
     document.facts = {
         {"problem", fmt::format("{}{}{}", to_string(problem.shape), problem.causal ? " causal" : "",
                                 problem.pass == Pass::backward ? " backward" : "")},
-        {"default on Hopper", default_where([](const Stage&) { return true; })},
-        {"default elsewhere",
-         default_where([](const Stage& stage) { return stage.compute_capability == 0; })}};
+        {"default on Hopper", default_of(problem, true)},
+        {"default elsewhere", default_of(problem, false)}};
     const auto near = nearest_to(problem, recorded_times(), shown);
-    for (std::size_t i = 0; i < near.size(); ++i)
+    bool changed = false;
+    for (std::size_t i = 0; i < near.size(); ++i) {
         document.tables.push_back(recorded_table(*near[i], fmt::format("nearest_{}", i + 1)));
+        changed = changed || !changed_since(near[i]->kernels).empty();
+    }
+    if (changed) document.notes.push_back("* The kernel was changed since then.");
     if (near.empty()) {
         document.notes.push_back("No recording covers such problems: the default is the last rung.");
     } else if (position_of(*near.front()) != position_of(problem)) {
@@ -96,15 +119,68 @@ Document fastest_for(const ProblemLabel& problem) {
     return document;
 }
 
-Document run(const ListOptions& options) {
-    if (options.shape) {
+// A row for each problem of a regime: the default stages, and the fastest that a recording of it has.
+Document fastest_in(const Regime& regime) {
+    Table table("fastest", regime.description,
+                {{"problem", "problem"},
+                 {"default_on_hopper", "default on Hopper"},
+                 {"default_elsewhere", "default elsewhere"},
+                 {"fastest", "fastest recorded"},
+                 {"us", "us", Align::right},
+                 {"gpu", "on", Align::left, true}});
+    for (const Regime::Problem& p : regime.problems) {
         ProblemLabel problem;
-        problem.shape = *options.shape;
+        problem.shape = p.shape;
+        problem.causal = p.causal;
+        problem.features = p.features;
+        problem.pass = regime.pass;
+        std::vector<Cell> row{to_string(p.shape) + (p.causal ? " causal" : ""), default_of(problem, true),
+                              default_of(problem, false)};
+        const auto near = nearest_to(problem, recorded_times(), 1);
+        if (!near.empty() && position_of(*near.front()) == position_of(problem)) {
+            const auto& times = near.front()->median_ms;
+            const auto fastest = std::min_element(
+                times.begin(), times.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+            row.insert(row.end(),
+                       {fastest->first, number(fastest->second * 1e3, "{:.1f}"), near.front()->gpu});
+        }
+        table.add_row(row);
+    }
+    Document document;
+    document.facts = {{"regime", regime.name}};
+    document.tables = {table};
+    document.notes = {fmt::format("All stages that were timed on one of them: {} with its shape.",
+                                  lab_command({"list", "--for"}))};
+    return document;
+}
+
+Document run(const ListOptions& options) {
+    const bool is_shape = options.problem.find(',') != std::string::npos;
+    if ((options.causal || options.backward) && !is_shape)
+        throw BadUsage(
+            "--causal and --backward go with --for and a shape; the regimes say which of theirs are");
+    if (!options.like.empty()) {
+        if (options.problem.empty()) throw BadUsage("--like goes with --for");
+        throw BadUsage("run it as " +
+                       lab_command({"list", "--for", options.problem, "--like", options.like}) +
+                       " in the folder of the sources");
+    }
+    if (is_shape) {
+        ProblemLabel problem;
+        problem.shape = parse_shape(options.problem);
         problem.causal = options.causal;
         problem.pass = options.backward ? Pass::backward : Pass::forward;
         return fastest_for(problem);
     }
-    if (options.causal || options.backward) throw BadUsage("--causal and --backward go with --for");
+    if (!options.problem.empty()) {
+        if (const Regime* regime = regime_named(options.problem); regime != nullptr)
+            return fastest_in(*regime);
+        std::vector<std::string> names;
+        for (const Regime& regime : regimes()) names.emplace_back(regime.name);
+        throw BadUsage(
+            fmt::format("--for '{}' is neither a regime{} nor a shape B,H,Hkv,Nq,Nk,D; the regimes are {}",
+                        options.problem, did_you_mean(options.problem, names), fmt::join(names, ", ")));
+    }
     Table table("stages", "",
                 {{"stage", "stage"},
                  {"parent", "parent", Align::left, true},
@@ -123,11 +199,20 @@ Document run(const ListOptions& options) {
                       {"takes", "takes besides a causal mask"},
                       {"counted_on", "where its change shows in counted work"},
                       {"counted_parent", "what it is compared with in counted work"},
-                      {"parent_counted_on", "and that where"}});
+                      {"parent_counted_on", "and that where"},
+                      {"timed", "timed"},
+                      {"profiled", "profiled"}});
+    const auto [timed, profiled] = load_recorded_kernels(stages_folder() / "fastest.json");
     std::map<std::string, std::vector<std::string>> bound;  // numbers, by the one compute capability
+    std::map<std::string, std::vector<std::string>> by_time, by_profile;  // and by recorded_as()
     std::vector<std::string> of_gradients;
+    int part_before = -1;
     for (const Stage& stage : stages()) {
         const Stage* parent = find_stage(stage.parent);
+        if (const int part = part_of(stage.number); part != part_before) {
+            table.add_heading(title_of_part(part));
+            part_before = part;
+        }
         table.add_row({Cell(stage.folder(), Tone::strong),
                        parent ? Cell(parent->folder()) : Cell(Value(), "-"), stage.change, stage.shows_in,
                        fmt::format("{}", fmt::join(stage.head_dims, ", ")), "fp16, bf16"});
@@ -140,13 +225,16 @@ Document run(const ListOptions& options) {
         std::vector<std::string> taken;
         for (const FeatureForm& form : feature_forms())
             if (takes(stage, form.feature)) taken.emplace_back(form.word);
+        const std::string time_is = recorded_as(timed, stage), profile_is = recorded_as(profiled, stage);
+        by_time[time_is].push_back(fmt::format("{:02}", stage.number));
+        by_profile[profile_is].push_back(fmt::format("{:02}", stage.number));
         properties.add_row({stage.folder(), name(stage.pass), anywhere ? Cell() : Cell(needed),
                             yes_or_no(is_ablation(stage.number)), yes_or_no(is_for_order(stage)),
                             yes_or_no(is_last_of_part(stage)),
                             yes_or_no(stage.products != Products::of_16_bits),
                             fmt::format("{}", fmt::join(taken, " ")), counted.options(),
                             compared != nullptr ? Cell(compared->folder()) : Cell(),
-                            compared != nullptr ? Cell(problem.options()) : Cell()});
+                            compared != nullptr ? Cell(problem.options()) : Cell(), time_is, profile_is});
     }
     Table families("regimes", "",
                    {{"regime", "regime"},
@@ -170,6 +258,13 @@ Document run(const ListOptions& options) {
         document.notes.push_back(fmt::format("These need a GPU of compute capability {}, or the CPU: {}.",
                                              capability, fmt::join(numbers, ", ")));
     }
+    const auto note = [&](const char* format, const std::vector<std::string>& numbers) {
+        if (!numbers.empty())
+            document.notes.push_back(fmt::format(fmt::runtime(format), fmt::join(numbers, ", ")));
+    };
+    note("Changed since they were timed, so that recorded times are marked: {}.", by_time["changed since"]);
+    note("Changed since they were profiled: {}.", by_profile["changed since"]);
+    note("Never timed: {}.", by_time["never"]);
     return document;
 }
 

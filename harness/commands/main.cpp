@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/base/terminal.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/program.h"
 #include "stages/errors.h"
@@ -15,7 +16,7 @@
 namespace {
 
 [[noreturn]] void refuse(const std::string& command) {
-    throw ladder::BadUsage("run it as ./lab " + command + " in the folder of the sources");
+    throw ladder::BadUsage("run it as " + ladder::lab_command({command}) + " in the folder of the sources");
 }
 
 // `lab` the shell script answers these, since it runs more than this program. Here they have their help.
@@ -57,8 +58,10 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
                   {"--json", "FILE: write the questions, and what was answered, as JSON to FILE"},
                   {"--markdown", "Print Markdown, and ask nothing"}});
     add_scripted(
-        lab, "test", "Build and test everything",
+        lab, "test", "Build and run the test suite",
         {{"--quick", "Only tests that take about a minute in all, once built"},
+         {"--all", "Every case of every stage, also what passed before with the same sources"},
+         {"--only", "GROUP,...: of tests, mutants, python, sanitizers, stages, guides, pages, nvcc"},
          {"--mutate", "[STAGES]: instead, find small mistakes in a kernel that lab check misses [0-6]"},
          {"--coverage", "[STAGES]: instead, find branches of a kernel that these cases never take"}});
     add_scripted(lab, "compare", "Compare two recordings of lab time --json: ./lab compare A.json B.json",
@@ -66,6 +69,7 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
     add_scripted(
         lab, "tables", "Rewrite the generated tables and plots of the README files",
         {{"--check", "Change nothing; fail if a file is out of date, or a lesson must be read again"},
+         {"--stale", "Instead, list the kernels that were changed since they were timed or profiled"},
          {"--lesson", "STAGE: only the lesson of this stage"},
          {"--reread", "With --lesson: note that its prose was read against the numbers as they are"},
          {"--json", "FILE: write the result as JSON to FILE"},

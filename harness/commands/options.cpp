@@ -91,13 +91,13 @@ RegimeOptions::RegimeOptions(Command& command) {
 void RegimeOptions::check() const {
     if (causal && !shape) throw BadUsage("--causal goes with --shape; the regimes say which of theirs are");
     if (!shape) require_shape_for(features, "; the regimes say which of theirs have it");
-    if (!features.columns.empty() && column_pattern(features.columns).of_heads) {
+    if (!features.columns.empty() && column_pattern(features.columns).mask_of != MaskOf::all_heads) {
         throw BadUsage(
             fmt::format("--columns {} has bounds for each head, and what is timed is compared head by "
                         "head, so it takes one whose heads are alike",
                         features.columns));
     }
-    if (!features.tiles.empty() && tile_pattern(features.tiles).of_heads) {
+    if (!features.tiles.empty() && tile_pattern(features.tiles).mask_of != MaskOf::all_heads) {
         throw BadUsage(
             fmt::format("--tiles {} has lists for each head, and what is timed is compared head by "
                         "head, so it takes one whose heads are alike",

@@ -32,7 +32,7 @@ struct TimeOptions {
             "memory-efficient and flex attention and FlashInfer; or a list: --peers=cuDNN,flex");
         command.flag("--all", all,
                      "All stages, unless some are named, in all regimes. Without it: the algorithm's and the "
-                     "last of each part, or a named stage and its parent, where the change should show");
+                     "fastest of other parts, or a named stage and its parent, where the change should show");
         add_ranks(command, ranks, "1");
         command.option("--like", like, "Estimate times on another GPU, such as A100").type_name("GPU");
     }
@@ -59,11 +59,12 @@ struct TimeOptions {
     }
 };
 
-Selection selection_of(const TimeOptions& options, bool last_ones) {
+/// `runs`: which stages of other parts than the algorithm's run here; null for none of them.
+Selection selection_of(const TimeOptions& options, const std::function<bool(const Stage&)>& runs) {
     const auto& words = options.stages.words;
     const bool whole = options.all || std::find(words.begin(), words.end(), "all") != words.end();
     return select_timed(words.empty() ? std::vector<const Stage*>() : select_stages(words), whole,
-                        options.problem.regime, last_ones);
+                        options.problem.shape ? "custom" : options.problem.regime, runs);
 }
 
 // "2 of 7 stages gave wrong answers: ..."
@@ -78,12 +79,16 @@ std::string failure_of(const Results& results) {
 // How to see the rest, if there is one.
 std::string more_than(const Selection& selection, const TimeOptions& options) {
     if (selection.whole || options.problem.shape || !options.problem.regime.empty()) return "";
+    if (selection.first_table)
+        return "Masks, serving, heads of 64 and 256 and 8 bits have regimes and stages of their own: "
+               "./lab list, ./lab time --regime window, ./lab time 65. --all times all of them.";
     return "The table holds the regimes where these stages' changes should show; --all adds the others.";
 }
 
 Document time_on_gpu(Device& gpu, const TimeOptions& options) {
     if (options.ranks > 1) gpu.of_rank(options.ranks - 1, options.ranks);  // or CannotRun
-    const Selection selection = selection_of(options, true);
+    const Selection selection =
+        selection_of(options, [&](const Stage& stage) { return gpu.why_not(stage).empty(); });
     TimingOptions timing;
     if (options.problem.shape) {
         for (const Pass pass : {Pass::forward, Pass::backward}) {
@@ -95,14 +100,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
                 if (of_pass(stage)) require_taken(*stage, timing.cases.back().problem);
         }
     } else {
-        timing = timing_options(options.problem.dtype_or_default(), options.problem.regime);
-        if (options.problem.regime.empty())
-            std::erase_if(timing.cases, [&](const TimedCase& c) { return !selection.matters(c.regime); });
-        std::erase_if(timing.cases, [&](const TimedCase& c) {
-            return std::none_of(selection.stages.begin(), selection.stages.end(), [&](const Stage* stage) {
-                return stage->pass == c.problem.pass && why_not_taken(*stage, c.problem).empty();
-            });
-        });
+        timing = selection.timing(options.problem.dtype_or_default(), options.problem.regime);
         if (timing.cases.empty()) {
             const Regime& regime = *regime_named(options.problem.regime);
             std::vector<std::string> with;
@@ -114,8 +112,8 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
                             with.empty() ? "" : " with ", fmt::join(with, " and ")));
         }
     }
-    timing.takes_part = [&](const Stage& stage, const Case& c) {
-        return selection.takes_part(stage, c.shape);
+    timing.takes_part = [&](const Stage& stage, const ProblemLabel& problem) {
+        return selection.takes_part(stage, problem);
     };
     for (const TimedCase& timed : timing.cases) {
         if (!options.peers.empty() && timed.problem.input != "normal")
@@ -123,15 +121,20 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
                 fmt::format("--peers: libraries get N(0, 1) inputs, and '{}' has others", timed.regime));
     }
     const ProgressLine progress;
-    std::set<const Stage*> compiled;
-    for (const Stage* stage : runnable(selection.stages, gpu)) compiled.insert(stage);
-    for (const TimedCase& timed : timing.cases) {  // what gradients start from
+    std::set<const Stage*> timed_somewhere, compiled;
+    for (const TimedCase& timed : timing.cases) {
+        timed_somewhere.merge(selection.timed_on(timed));
+        // What gradients start from
         if (timed.problem.pass == Pass::backward) compiled.insert(last_forward(gpu, timed.problem));
+    }
+    std::vector<Stage> stages;
+    for (const Stage* stage : selection.stages) {
+        if (!timed_somewhere.contains(stage)) continue;
+        stages.push_back(*stage);
+        if (gpu.why_not(*stage).empty()) compiled.insert(stage);
     }
     compiled.erase(nullptr);
     compile_stages({compiled.begin(), compiled.end()}, gpu.backend(), std::cref(progress));
-    std::vector<Stage> stages;
-    for (const Stage* stage : selection.stages) stages.push_back(*stage);
     std::optional<Peers> peers;
     std::vector<std::string> without;  // what is not timed, and why
     if (!options.peers.empty() || (selection.beside_peers && options.ranks <= 1)) {
@@ -165,11 +168,19 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
         timing.keep = [file = OutputFile(json)](const Results& so_far) { save_results(so_far, file); };
     const Results results = time_stages(gpu, stages, timing, std::cref(progress), peers ? &*peers : nullptr);
 
-    Document document;
-    document.facts = measurement_facts(results);
-    document.tables = is_sweep(options.problem.regime) ? comparison_tables(results) : timing_tables(results);
-    document.notes.push_back("Times are medians. A stage's change should show where it is marked.");
-    if (peers) document.notes.push_back("Over a peer: its time / the stage's; above 1 the stage is faster.");
+    Document document = selection.first_table ? first_document(results) : Document();
+    if (!selection.first_table) {
+        document.facts = measurement_facts(results);
+        document.tables =
+            is_sweep(options.problem.regime) ? comparison_tables(results) : timing_tables(results);
+        document.notes.push_back("Times are medians. A stage's change should show where it is marked.");
+        if (peers)
+            document.notes.push_back("Over a peer: its time / the stage's; above 1 the stage is faster.");
+    }
+    if (!is_sweep(options.problem.regime)) {
+        const auto untimed = untimed_notes(results);
+        document.notes.insert(document.notes.end(), untimed.begin(), untimed.end());
+    }
     document.notes.insert(document.notes.end(), without.begin(), without.end());
     if (const std::string foreign = foreign_architecture(results.hardware); !foreign.empty()) {
         document.notes.push_back("These times are not to be recorded: " + foreign);
@@ -182,7 +193,7 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
 
 // Without a GPU there is no time to measure, but all else that the table says.
 Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOptions& options) {
-    const auto stages = selection_of(options, false).shown;
+    const auto stages = selection_of(options, nullptr).shown;
     if (options.problem.shape) {
         const Shape& shape = *options.problem.shape;
         CpuTime time;
@@ -226,7 +237,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
     if (auto recorded = newest_results(results_folder(), stages); recorded.empty()) {
         document.notes.push_back("docs/results holds no recorded GPU time.");
     } else if (!options.problem.shape) {
-        const Selection selection = selection_of(options, true);
+        const Selection selection = selection_of(options, [](const Stage&) { return true; });
         for (Results& results : recorded) {
             selection.filter(results, options.problem.regime);
             for (Table& table : rate_tables(results)) {

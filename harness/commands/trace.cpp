@@ -24,7 +24,7 @@ struct TraceOptions {
             .expected(1, 2);
         app.option("--sms", multiprocessors,
                    "SMs of the simulated GPU; stages from 06 on split the keys accordingly")
-            .within(1, 132)
+            .within(1, most_multiprocessors)
             .show_default();
         app.option("--html", html, "Write the page to FILE [trace_STAGES.html here, unless --json is given]")
             .type_name("FILE");

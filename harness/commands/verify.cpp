@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <set>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "harness/problem/shape.h"
 #include "harness/time/results.h"
 #include "harness/verify/all_cases.h"
+#include "harness/verify/kept.h"
 
 namespace ladder {
 namespace {
@@ -28,9 +30,13 @@ struct VerifyOptions {
     explicit VerifyOptions(Command& command)
         : stages(command, "all by default"), problem(command), backend(command), lengthy(command) {
         command.flag("--quick", quick, "One case for each idea instead of all cases");
+        command.flag("--pairs", pairs, "Every two of what a problem can be together, as lab check does");
+        command.flag("--kept", kept,
+                     "Leave out stages that passed before, if nothing that their verdict was made of has "
+                     "changed since");
         command.flag("--orders", orders, "CPU: run each case in every --order, and compare bit by bit");
         command.option("--sms", multiprocessors, "CPU: SMs of the simulated GPU [each case's own]")
-            .within(1, 132);
+            .within(1, most_multiprocessors);
         command.option("--scale", scale, "Softmax scale, with --shape [1 / sqrt(D)]");
         add_ranks(command, ranks, "each case's own");
         command
@@ -45,6 +51,8 @@ struct VerifyOptions {
     BackendOptions backend;
     LongOption lengthy;
     bool quick = false;
+    bool pairs = false;
+    bool kept = false;
     bool orders = false;
     int multiprocessors = 0;  ///< 0 for each case's own
     int ranks = 0;            ///< 0 for each case's own
@@ -62,6 +70,10 @@ Case described_case(const VerifyOptions& options, Pass pass) {
     return c;
 }
 
+bool is_of_the_ladder(const Stage& stage) {
+    return find_stage(stage.number) == &stage;
+}
+
 std::uint64_t seed_of(const VerifyOptions& options) {
     return options.problem.seed.value_or(1);
 }
@@ -75,37 +87,17 @@ std::vector<Verification> drawn(const std::vector<const Stage*>& stages, const V
         dims.insert(stage->head_dims.begin(), stage->head_dims.end());
         verifications.emplace_back(stage, std::vector<Case>());
     }
-    std::mt19937_64 random(seed_of(options)), windows(seed_of(options) + 1), documents(seed_of(options) + 2),
-        caches(seed_of(options) + 3), tiles(seed_of(options) + 4);
+    std::mt19937_64 random(seed_of(options));
     for (int k = 0; k < options.random; ++k) {
         Case c = random_case(random, {dims.begin(), dims.end()}, k);
         if (on_gpu && c.layout == Layout::far)
             c.layout = Layout::mixed;  // all that lies between rows is memory
-        const Window window = random_window(windows, c);
-        const std::string columns = random_columns(windows);
-        Case tiled = c;
-        draw_tiles(tiles, tiled);
-        const Dropout dropout = random_dropout(tiles);
-        Case packed = c;
-        pack_at_random(documents, packed);
-        Case cached = c;
-        draw_lengths(caches, cached);
-        draw_pages(caches, cached);
-        Case prefixed = cached;
-        draw_prefix(caches, prefixed);
+        const std::uint64_t seed = random();
         for (Verification& v : verifications) {
             if (!v.stage->has_head_dim(c.shape.d)) continue;
-            v.cases.push_back(takes(*v.stage, Feature::documents) ? packed
-                              : takes(*v.stage, Feature::tiles)   ? tiled
-                                                                  : c);
+            v.cases.push_back(c);
             v.cases.back().pass = v.stage->pass;
-            if (takes(*v.stage, Feature::window)) v.cases.back().features.window = window;
-            if (takes(*v.stage, Feature::columns)) v.cases.back().features.columns = columns;
-            if (takes(*v.stage, Feature::dropout)) v.cases.back().features.dropout = dropout;
-            if (takes(*v.stage, Feature::lengths)) v.cases.back().features.lengths = cached.features.lengths;
-            if (takes(*v.stage, Feature::pages))
-                v.cases.back().features.page_size = cached.features.page_size;
-            if (takes(*v.stage, Feature::prefix)) v.cases.back().features = prefixed.features;
+            draw_features(seed, *v.stage, v.cases.back());
         }
     }
     return verifications;
@@ -124,17 +116,16 @@ std::vector<Listing> smallest_failures(Device& device, const std::vector<Verific
             Reference reference(c);
             return verify(device, *v.stage, reference, runs);
         };
-        const bool of_the_ladder = find_stage(v.stage->number) == v.stage;
-        const std::string named = of_the_ladder
+        const std::string named = is_of_the_ladder(*v.stage)
                                       ? std::to_string(v.stage->number)
                                       : std::filesystem::path(v.stage->source).parent_path().string();
         const Case smallest = shrink(*v.first_failed, [&](const Case& c) { return !check(c).passed; });
         listings.push_back(
             {"smallest_" + v.stage->folder(),
-             fmt::format("the smallest problem that fails like it: {}\n{}\n\nlab verify {} --backend {} {}\n",
-                         smallest.description(), check(smallest).report, named, name(device.backend()),
-                         smallest.options()),
-             "", nullptr});
+             fmt::format("the smallest problem that fails like it: {}\n{}\n\n{} --backend {} {}\n",
+                         smallest.description(), check(smallest).report, lab_command({"verify", named}),
+                         name(device.backend()), smallest.options()),
+             "", nullptr, Lines::wrapped});
     }
     return listings;
 }
@@ -148,18 +139,31 @@ std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
         return {c};
     }
     require_shape_for(wanted.features);
-    std::vector<Case> cases = verification_cases(stage, options.quick ? Cover::each : Cover::all);
+    std::vector<Case> cases = verification_cases(
+        stage, options.quick ? Cover::each : options.pairs ? Cover::pairs : Cover::all);
     std::erase_if(cases, [&](const Case& c) {
         return (wanted.causal && !c.causal) || c.dtype != wanted.dtype.value_or(c.dtype) ||
                c.layout != wanted.layout.value_or(c.layout) || c.input != wanted.input.value_or(c.input) ||
                (options.ranks != 0 && c.features.ranks != options.ranks);
     });
+    std::uint64_t half = 0;  // what one of the orders finds, those of other inputs find
     for (Case& c : cases) {
-        c.seed = wanted.seed.value_or(c.seed);
+        c.seed = wanted.seed.value_or(options.orders ? c.seed + half++ % 2 : c.seed);
         if (options.multiprocessors != 0) c.multiprocessors = options.multiprocessors;
     }
     if (cases.empty()) throw BadUsage("no verification case fits these options; give one with --shape");
     return cases;
+}
+
+// What is kept of a stage's verdict on its cases. They say all of a problem; and a run, how threads take
+// turns.
+KeptVerdict kept_verdict(const Verification& v, const VerifyOptions& options, const Device& device) {
+    const BackendOptions& backend = options.backend;
+    std::string what =
+        fmt::format("verify on {}, order {} {}, {} workers{}", name(device.backend()), backend.order,
+                    backend.order_seed, backend.workers, options.orders ? ", all orders" : "");
+    for (const Case& c : v.cases) what += "\n" + c.description();
+    return {*v.stage, what};
 }
 
 // What a recording needs to say of the run.
@@ -168,7 +172,7 @@ void add_record(Document& document, const std::vector<Verification>& verificatio
     Table kernels("kernels", "", {{"stage", "stage"}, {"fingerprint", "fingerprint"}});
     for (const Verification& v : verifications) {
         const std::string folder = v.stage->folder();
-        if (find_stage(v.stage->number) == v.stage) kernels.add_row({folder, kernel_fingerprint(folder)});
+        if (is_of_the_ladder(*v.stage)) kernels.add_row({folder, kernel_fingerprint(folder)});
     }
     document.data_tables.push_back(kernels);
 }
@@ -194,14 +198,20 @@ Document run(const VerifyOptions& options) {
     if (options.scale && !options.problem.shape) throw BadUsage("--scale needs --shape");
     if (options.scale && !std::isfinite(*options.scale)) throw BadUsage("--scale must be a finite number");
     if (options.orders && options.backend.order != "forward") throw BadUsage("--orders runs every --order");
+    if (options.quick && options.pairs) throw BadUsage("--quick and --pairs are two choices of cases");
+    if (options.kept && (options.problem.shape || options.random > 0))
+        throw BadUsage("--kept is for the stages' own cases: it goes with neither --shape nor --random");
     if (options.random > 0) {
         const CaseOptions& wanted = options.problem;
         if (wanted.shape || wanted.causal || wanted.features != Features() || wanted.dtype || wanted.layout ||
-            wanted.input || options.ranks != 0 || options.quick)
+            wanted.input || options.ranks != 0 || options.quick || options.pairs)
             throw BadUsage("--random draws all of a problem: it goes with --seed alone");
     } else {
-        for (const Stage* stage : options.stages.selected())
+        for (const Stage* stage : options.stages.selected()) {
+            if (options.kept && !is_of_the_ladder(*stage))
+                throw BadUsage("--kept is for the ladder's own stages");
             verifications.emplace_back(stage, cases_of(*stage, options));
+        }
     }
     const auto device = options.backend.open(options.orders || options.multiprocessors != 0);
     if (options.random > 0) {
@@ -213,10 +223,22 @@ Document run(const VerifyOptions& options) {
     }
     if (options.problem.shape || options.random > 0) require_patience(options, verifications, *device);
 
-    compile_stages(runnable(options.stages.selected(), *device), device->backend(), std::cref(progress));
+    std::map<const Stage*, KeptVerdict> to_keep;
+    std::vector<const Stage*> to_run;
+    for (Verification& v : verifications) {
+        if (options.kept) {
+            const auto& [stage, verdict] = *to_keep.emplace(v.stage, kept_verdict(v, options, *device)).first;
+            if (v.passed_before = verdict.holds(); v.passed_before) v.cases.clear();
+        }
+        if (!v.passed_before) to_run.push_back(v.stage);
+    }
+    compile_stages(runnable(to_run, *device), device->backend(), std::cref(progress));
     const Runs runs = options.orders ? Runs::in_all_orders : Runs::usual;
     BlockProgress blocks(progress);
     verify_all(*device, verifications, std::ref(blocks), runs);
+    for (const Verification& v : verifications) {
+        if (options.kept && v.passed > 0 && v.failed == 0 && v.why_not.empty()) to_keep.at(v.stage).keep();
+    }
 
     Document document;
     document.facts = {{"backend", name(device->backend())}, {"device", device->description()}};

@@ -46,8 +46,9 @@ std::string dotted(int compute_capability) {
 std::string Device::why_not(const Stage& stage) const {
     const int needed = stage.compute_capability;
     if (backend() != Backend::gpu || needed == 0 || needed == compute_capability()) return "";
-    return fmt::format("needs compute capability {}{}; this GPU has {}. --backend cpu runs it anywhere",
-                       dotted(needed), needed == 90 ? " (Hopper)" : "", dotted(compute_capability()));
+    return fmt::format(
+        "needs exactly compute capability {}{}; this GPU has {}. --backend cpu runs it anywhere",
+        dotted(needed), needed == 90 ? " (Hopper)" : "", dotted(compute_capability()));
 }
 
 const Stage& Device::ready(const Stage& stage) const {

@@ -31,6 +31,18 @@ std::size_t end_of_literal(std::string_view text, std::size_t at) {
     return std::min(at + 1, text.size());
 }
 
+/// A text without its comments.
+std::string without_comments(std::string_view text) {
+    std::string code;
+    for (std::size_t at = 0; at < text.size();) {
+        if (text.substr(at).starts_with("//")) at = std::min(text.find('\n', at), text.size());
+        const std::size_t end = at < text.size() && text[at] == '"' ? end_of_literal(text, at) : at + 1;
+        code += text.substr(at, end - at);
+        at = end;
+    }
+    return code;
+}
+
 /// The items, separated by commas, in the first parentheses or braces of a text. None if these never close.
 std::vector<std::string_view> items(std::string_view text) {
     std::vector<std::string_view> found;
@@ -167,34 +179,36 @@ Stage read_declaration(const fs::path& path) {
     const auto fail = [&](const std::string& what) {
         throw CheckFailed(fmt::format("{}: LADDER_STAGE at the end {}", path.string(), what));
     };
-    const auto declared =
-        items(std::string_view(source).substr(std::min(source.rfind("LADDER_STAGE("), source.size())));
+    const std::string declaration = without_comments(
+        std::string_view(source).substr(std::min(source.rfind("LADDER_STAGE("), source.size())));
+    const auto declared = items(declaration);
     if (declared.size() < 3) fail("is missing");
     Stage stage;
     stage.number = -1;
     stage.source = fs::absolute(path).lexically_normal().string();
     stage.compute_capability = needed_capability(source);
-    stage.rounds_large_scores = source.find("scale - m[") != source.npos;
     stage.head_dims = head_dims(source, declared[1]);
     for (const std::string_view field : declared) {
         const std::size_t equals = field.find('=');
         if (!field.starts_with('.') || equals == field.npos) continue;
         const std::string_view key = trimmed(field.substr(0, equals)),
                                value = trimmed(field.substr(equals + 1));
-        const bool is_literal = key == ".number"            ? read(value, stage.number)
-                                : key == ".name"            ? read(value, stage.name)
-                                : key == ".parent"          ? read(value, stage.parent)
-                                : key == ".change"          ? read(value, stage.change)
-                                : key == ".shows_in"        ? read(value, stage.shows_in)
-                                : key == ".pass"            ? read(value, stage.pass)
-                                : key == ".diff_budget"     ? read(value, stage.diff_budget)
-                                : key == ".chunks"          ? read(value, stage.chunks)
-                                : key == ".divides_rows"    ? read(value, stage.divides_rows)
-                                : key == ".repeats_exactly" ? read(value, stage.repeats_exactly)
-                                : key == ".tilings"         ? read(value, stage.tilings)
-                                : key == ".takes"           ? read(value, stage.takes)
-                                : key == ".products"        ? read(value, stage.products)
-                                                            : true;  // a function
+        const bool is_literal = key == ".number"                ? read(value, stage.number)
+                                : key == ".name"                ? read(value, stage.name)
+                                : key == ".parent"              ? read(value, stage.parent)
+                                : key == ".change"              ? read(value, stage.change)
+                                : key == ".shows_in"            ? read(value, stage.shows_in)
+                                : key == ".pass"                ? read(value, stage.pass)
+                                : key == ".diff_budget"         ? read(value, stage.diff_budget)
+                                : key == ".most_lines"          ? read(value, stage.most_lines)
+                                : key == ".rounds_large_scores" ? read(value, stage.rounds_large_scores)
+                                : key == ".chunks"              ? read(value, stage.chunks)
+                                : key == ".divides_rows"        ? read(value, stage.divides_rows)
+                                : key == ".repeats_exactly"     ? read(value, stage.repeats_exactly)
+                                : key == ".tilings"             ? read(value, stage.tilings)
+                                : key == ".takes"               ? read(value, stage.takes)
+                                : key == ".products"            ? read(value, stage.products)
+                                                                : true;  // a function
         if (!is_literal)
             fail(fmt::format("gives {} no literal that can be read as it stands: {}", key, value));
     }

@@ -55,7 +55,7 @@ bool is_ablation(int number);
 
 /// Whether it gives the same bits each time where its parent does not. That is a rung off the ladder's
 /// way: it may cost speed, so no call gets it without asking for it, and no part ends with it.
-bool is_for_order(const Stage& stage);
+bool is_for_order(const Stage& stage, const std::vector<Stage>& ladder = stages());
 
 /// Whether it is where its part arrives, at one of its head dimensions: no stage of the part comes after it
 /// there, but for those that exist for the order of sums. Never an ablation, nor a stage for several GPUs.
@@ -64,12 +64,16 @@ bool is_last_of_part(const Stage& stage);
 /// The pages that open the parts, "10s_decoding.md" in stages_folder(), by the part's first number.
 std::map<int, std::filesystem::path> part_pages();
 
+/// "Decoding: 10 to 17", the heading of a part's page; "10s" where there is no page.
+std::string title_of_part(int part);
+
 /// These stages and what each is compared with at its head dimensions, as far as it exists; each once.
 std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages);
 
 /// The stage that a user's own folder (or kernel.cu in it) declares, under the name of the folder; or the
-/// one in a library that was made of it, called "yours". It lives as long as the program. It is not among
-/// stages(): its number may be the ladder's. Throws BadUsage if there is no kernel.
+/// one in a library that was made of it, called "yours", whose outputs are held to the bounds of the ladder's
+/// stage with its number, if there is one. It lives as long as the program. It is not among stages(): its
+/// number may be the ladder's. Throws BadUsage if there is no kernel.
 const Stage& own_stage(const std::filesystem::path& folder);
 
 }  // namespace ladder

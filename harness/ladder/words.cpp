@@ -19,7 +19,8 @@ namespace {
 [[noreturn]] void no_such_stage(const std::string& word) {
     std::vector<std::string> names;
     for (const Stage& stage : stages()) names.push_back(stage.name);
-    throw BadUsage(fmt::format("there is no stage '{}'{}; see ./lab list", word, did_you_mean(word, names)));
+    throw BadUsage(fmt::format("there is no stage '{}'{}; see {}", word, did_you_mean(word, names),
+                               lab_command({"list"})));
 }
 
 bool is_number(const std::string& word) {

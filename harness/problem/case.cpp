@@ -153,6 +153,8 @@ Case parse_case(const std::string& options) {
             c.scale = number_in<float>(value);
         } else if (option == "--sms") {
             c.multiprocessors = number_in<int>(value);
+            if (c.multiprocessors < 1 || c.multiprocessors > most_multiprocessors)
+                throw BadUsage(fmt::format("--sms is from 1 to {}", most_multiprocessors));
         } else {
             throw BadUsage(fmt::format("a case has no {}", option));
         }

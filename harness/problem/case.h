@@ -59,6 +59,9 @@ struct Placement {
 /// The dense (B, heads, N, d) tensor at `data`, as tensors lie in the host's memory.
 View dense_view(void* data, int heads, int N, int d);
 
+/// Most multiprocessors that a CPU back-end plays: more than a GPU will have for a while.
+constexpr int most_multiprocessors = 1 << 14;
+
 /// One problem of one pass, with its inputs.
 struct Case {
     Shape shape;
@@ -107,8 +110,9 @@ enum class Cover : std::uint8_t {
 /// Cases in which the stage's code is at its boundaries. The ideas: query rows and keys below, at and above
 /// one tile (Stage::tilings), several tiles, as many keys as wrap its ring twice and as many parts as no warp
 /// merges at once, more rows than keys; with and without a mask; batches of 1 to 3; groups of 1 to 8;
-/// machines of 1, 3, 8 and 132 multiprocessors; every kind of input; positive, negative and no scale;
-/// layouts; types; head dimensions. All of them of the stage's pass. Stages with the same tilings have their
+/// machines of 1, 3, 8 and 132 multiprocessors, and of more; every kind of input; positive, negative and no
+/// scale; layouts; types; head dimensions; and, small in all else, sizes that indices and schedules may
+/// outgrow. All of them of the stage's pass. Stages with the same tilings have their
 /// cases in common, and so what is expected of them.
 std::vector<Case> verification_cases(const Stage& stage, Cover how);
 

@@ -119,15 +119,18 @@ class Pattern {
 
 const std::vector<ColumnPattern>& column_patterns() {
     static const std::vector<ColumnPattern> patterns{
-        {"documents", "documents packed in one sequence: a row sees its own", false, false},
+        {"documents", "documents packed in one sequence: a row sees its own", false, MaskOf::all_heads},
         {"prefix", "documents whose first quarter is seen by all of their rows, the rest up to the diagonal",
-         false, false},
+         false, MaskOf::all_heads},
         {"shared_question", "a question and four answers, which see the question and themselves", false,
-         false},
+         MaskOf::all_heads},
         {"global_window",
-         "a window of 1/16 of the keys on both sides; the first 1/64 see and are seen by all", true, false},
-        {"eviction", "each key is dropped at a row of its own, drawn", false, false},
-        {"random", "runs of keys with any bounds, of each key/value head its own", true, true},
+         "a window of 1/16 of the keys on both sides; the first 1/64 see and are seen by all", true,
+         MaskOf::all_heads},
+        {"eviction", "each key is dropped at a row of its own, drawn", false, MaskOf::all_heads},
+        {"query_heads", "runs of keys with any bounds, of each query head its own", true,
+         MaskOf::query_heads},
+        {"random", "runs of keys with any bounds, of each key/value head its own", true, MaskOf::key_heads},
     };
     return patterns;
 }
@@ -146,7 +149,7 @@ std::vector<int> make_columns(const Case& c) {
     const int heads = pattern.heads(c.shape), count = pattern.bounds(c);
     std::vector<int> all;
     for (int head = 0; head < c.shape.B * heads; ++head) {
-        for (const FourBounds& b : Pattern(c, pattern.of_heads ? head : 0).draw()) {
+        for (const FourBounds& b : Pattern(c, pattern.mask_of == MaskOf::all_heads ? 0 : head).draw()) {
             all.push_back(b.LTS);
             if (count == 2) all.push_back(b.UTE);
             if (count == 4) all.insert(all.end(), {b.LTE, b.UTS, b.UTE});

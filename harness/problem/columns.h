@@ -17,10 +17,10 @@ struct ColumnPattern {
     const char* name;         ///< "documents"
     const char* description;  ///< one line
     bool two_intervals;       ///< a key takes all four bounds
-    bool of_heads;            ///< each key/value head of each batch entry has bounds of its own
+    MaskOf mask_of;           ///< the heads with bounds of their own
 
     /// The heads that have bounds.
-    int heads(const Shape& shape) const { return of_heads ? shape.Hkv : 1; }
+    int heads(const Shape& shape) const { return heads_with_masks(mask_of, shape); }
     /// The bounds that a key has.
     int bounds(const Case& c) const { return two_intervals ? 4 : c.causal ? 1 : 2; }
 };

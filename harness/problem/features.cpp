@@ -37,6 +37,17 @@ FeatureForm number_form(Feature feature, const char* option, const char* word, c
 
 }  // namespace
 
+int heads_with_masks(MaskOf mask_of, const Shape& shape) {
+    switch (mask_of) {
+        case MaskOf::key_heads:
+            return shape.Hkv;
+        case MaskOf::query_heads:
+            return shape.H;
+        default:
+            return 1;
+    }
+}
+
 const std::vector<FeatureForm>& feature_forms() {
     static const std::vector<FeatureForm> forms{
         {Feature::window, "--window", "window",

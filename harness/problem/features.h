@@ -3,6 +3,7 @@
 /// member of Features, a Feature of stages/stage.h, and a row of feature_forms().
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -28,6 +29,12 @@ struct Features {
     /// Whether requests have lengths of their own, or K and V are in pages.
     bool has_cache() const { return !lengths.empty() || page_size != 0; }
 };
+
+/// Whose masks are drawn apart: those of the key/value heads or of the query heads of each batch entry.
+enum class MaskOf : std::uint8_t { all_heads, key_heads, query_heads };
+
+/// How many heads of a batch entry have a mask of their own.
+int heads_with_masks(MaskOf mask_of, const Shape& shape);
 
 /// One of them as an option of a command, in the name of a problem, and in a record.
 struct FeatureForm {

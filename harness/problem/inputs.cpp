@@ -118,8 +118,10 @@ Inputs make(const Case& c) {
                                        c.softmax_scale(), name(c.dtype)));
         }
     };
-    const auto drawn = [&](Random& random, int rows) {
+    const auto drawn = [&](Random& random, int rows, bool zero_head) {
         Matrix X = random.normal(rows, s.d);
+        if (c.input == "zeros" && zero_head) X.setZero();
+        if (c.input == "zeros" && rows > 128) X.middleRows(128, std::min(rows - 128, 128)).setZero();
         if (c.input != "outliers") return X;
         for (double& x : X.reshaped()) x += random.below(1000) == 0 ? 10 * random.normal() : 0;
         return X;
@@ -128,9 +130,10 @@ Inputs make(const Case& c) {
     std::vector<Matrix> K_before(s.Hkv), V_before(s.Hkv);  // of the request before
     for (int b = 0; b < s.B; ++b) {
         for (int kv = 0; kv < s.Hkv; ++kv) {
-            Matrix K = drawn(random_k, s.Nk);
+            const int head = b * s.Hkv + kv;
+            Matrix K = drawn(random_k, s.Nk, head % 3 == 1);
             shape_keys(c, scale, K);
-            Matrix V = drawn(random_v, s.Nk);
+            Matrix V = drawn(random_v, s.Nk, head % 3 == 2);
             if (c.input == "same_sign") V.array() += 4;
             if (const int shared = shared_keys(c, b); shared > 0) {
                 K.topRows(shared) = K_before[kv].topRows(shared);
@@ -139,7 +142,7 @@ Inputs make(const Case& c) {
             store(K_view, b, kv, K);
             store(V_view, b, kv, V);
             for (int h = kv * group; h < (kv + 1) * group; ++h) {
-                Matrix Q = drawn(random_q, s.Nq);
+                Matrix Q = drawn(random_q, s.Nq, (b * s.H + h) % 3 == 0);
                 shape_queries(c, scale, mask_of(c, b, h), K, random_q, Q);
                 store(Q_view, b, h, Q);
             }
@@ -171,6 +174,7 @@ const std::vector<InputKind>& input_kinds() {
         {"same_sign", "V is N(4, 1): sums over the keys grow, and what each step cuts off does not cancel"},
         {"outliers",
          "N(0, 1), and to one element in a thousand N(0, 100) is added (FlashAttention-3's test)"},
+        {"zeros", "N(0, 1), and zeros: in each tensor every third head, of the others rows 128 to 255"},
     };
     return kinds;
 }

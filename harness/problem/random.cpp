@@ -79,6 +79,46 @@ std::vector<Case> simpler(const Case& c) {
     return list;
 }
 
+/// One side or both, of any width up to all keys.
+void draw_window(std::mt19937_64& random, Case& c) {
+    const auto side = [&] {
+        return random() % 4 == 0 ? -1 : static_cast<int>(random() % (1 << random() % 12) % c.shape.Nk);
+    };
+    const int left = side();
+    c.features.window = {left, random() % 2 == 0 ? 0 : side()};
+}
+
+/// The name of a pattern, or none; half of the time one of the last two, any mask.
+std::string draw_pattern(std::mt19937_64& random, const auto& patterns) {
+    const std::size_t n = patterns.size(), k = random() % (2 * n);
+    return k == 0 ? "" : patterns[k < n ? k - 1 : n - 1 - k % 2].name;
+}
+
+void draw_columns(std::mt19937_64& random, Case& c) {
+    c.features.columns = draw_pattern(random, column_patterns());
+}
+
+/// Instead of a causal mask.
+void draw_tiles(std::mt19937_64& random, Case& c) {
+    c.features.tiles = draw_pattern(random, tile_patterns());
+    if (!c.features.tiles.empty()) c.causal = false;
+}
+
+void draw_dropout(std::mt19937_64& random, Case& c) {
+    const int kept = 1 + static_cast<int>(random() % 256);
+    if (kept < 256) c.features.dropout = {kept, random()};
+}
+
+/// As many as the sequence has chunks for.
+void draw_ranks(std::mt19937_64& random, const Stage& stage, Case& c) {
+    constexpr int drawn[] = {1, 2, 3, 4, 5, 7, 8, 9, 11};
+    const int rows = stage.divides_rows ? std::min(c.shape.Nq, c.shape.Nk) : c.shape.Nk;
+    c.features.ranks = std::clamp(rows / stage.chunks, 1, drawn[random() % std::size(drawn)]);
+    if (c.features.ranks == 1) return;
+    c.layout = Layout::bhnd;
+    if (c.causal && stage.divides_rows) c.shape.Nq = c.shape.Nk = rows;
+}
+
 }  // namespace
 
 Case random_case(std::mt19937_64& random, const std::vector<int>& head_dims, int k) {
@@ -125,11 +165,21 @@ Case random_case(std::mt19937_64& random, const std::vector<int>& head_dims, int
     return c;
 }
 
-Window random_window(std::mt19937_64& random, const Case& c) {
-    const auto side = [&] {
-        return random() % 4 == 0 ? -1 : static_cast<int>(random() % (1 << random() % 12) % c.shape.Nk);
+void draw_features(std::uint64_t seed, const Stage& stage, Case& c) {
+    // Each feature from a generator of its own: what else a stage takes does not change it.
+    const auto draw = [&](Feature feature, auto&& change) {
+        std::mt19937_64 random(seed + 0x9e3779b97f4a7c15 * (1 + static_cast<std::uint64_t>(feature)));
+        if (takes(stage, feature)) change(random, c);
     };
-    return {side(), random() % 2 == 0 ? 0 : side()};
+    draw(Feature::documents, pack_at_random);
+    draw(Feature::tiles, draw_tiles);
+    draw(Feature::window, draw_window);
+    draw(Feature::columns, draw_columns);
+    draw(Feature::dropout, draw_dropout);
+    draw(Feature::lengths, draw_lengths);
+    draw(Feature::pages, draw_pages);
+    draw(Feature::prefix, draw_prefix);
+    draw(Feature::ranks, [&](std::mt19937_64& random, Case& other) { draw_ranks(random, stage, other); });
 }
 
 void pack_at_random(std::mt19937_64& random, Case& c) {
@@ -138,23 +188,6 @@ void pack_at_random(std::mt19937_64& random, Case& c) {
     c.shape.Nk *= c.shape.B;
     c.shape.B = 1;
     c.features.documents = random_documents(random, c.shape.Nq, c.shape.Nk);
-}
-
-std::string random_columns(std::mt19937_64& random) {
-    const std::size_t k = random() % (2 * column_patterns().size());  // half of the time the last, any bounds
-    return k == 0 ? "" : column_patterns()[std::min(k, column_patterns().size()) - 1].name;
-}
-
-void draw_tiles(std::mt19937_64& random, Case& c) {
-    const std::size_t k = random() % (2 * tile_patterns().size());  // half of the time the last, any tiles
-    if (k == 0) return;
-    c.features.tiles = tile_patterns()[std::min(k, tile_patterns().size()) - 1].name;
-    c.causal = false;
-}
-
-Dropout random_dropout(std::mt19937_64& random) {
-    const int kept = 1 + static_cast<int>(random() % 256);
-    return kept == 256 ? Dropout() : Dropout{kept, random()};
 }
 
 Case shrink(Case c, const std::function<bool(const Case&)>& fails) {

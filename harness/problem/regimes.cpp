@@ -278,6 +278,43 @@ std::vector<Regime::Problem> page_problems() {
     return problems;
 }
 
+// The keys of so many requests, from few to nearly all of Nk, in no order: one in the middle of each of as
+// many equal ranges, but off the ends of tiles and pages. Numbers of requests are powers of two.
+std::string spread_lengths(int B, int Nk) {
+    std::string lengths;
+    for (int b = 0; b < B; ++b) {
+        const int range = (5 * b + B / 2) % B;
+        lengths += (b == 0 ? "" : ",") + std::to_string(Nk / B * range + Nk / B / 2 - 3 * range - 5);
+    }
+    return lengths;
+}
+
+// The rows of a draft, 1 to 16, over requests of uneven lengths, without pages and in pages of 64: what the
+// default stage for caches is chosen by. Spread so that each problem of 1 to 16 rows, groups of 1 to 8 heads,
+// 1 to 16 requests and 4k to 64k keys has one of these near (position_of() in harness/time/fastest.h).
+std::vector<Regime::Problem> cache_problems() {
+    const int sizes[][7] = {
+        {1, 8, 8, 1, 16384, 128, 0},   {1, 8, 8, 1, 65536, 128, 0},    {4, 8, 8, 1, 4096, 128, 0},
+        {16, 8, 8, 1, 65536, 128, 0},  {8, 8, 8, 2, 16384, 128, 0},    {1, 8, 8, 4, 4096, 128, 0},
+        {1, 8, 8, 8, 16384, 128, 0},   {16, 8, 8, 16, 65536, 128, 0},  {16, 32, 8, 1, 4096, 128, 0},
+        {16, 32, 8, 1, 65536, 128, 0}, {16, 32, 8, 2, 16384, 128, 0},  {1, 32, 8, 4, 4096, 128, 0},
+        {16, 32, 8, 8, 8192, 128, 0},  {1, 32, 8, 16, 16384, 128, 0},  {1, 8, 1, 1, 16384, 128, 0},
+        {1, 64, 8, 1, 65536, 128, 0},  {1, 8, 1, 2, 4096, 128, 0},     {8, 8, 1, 4, 16384, 128, 0},
+        {1, 8, 1, 4, 65536, 128, 0},   {16, 64, 8, 4, 16384, 128, 0},  {8, 64, 8, 8, 65536, 128, 0},
+        {1, 8, 1, 16, 4096, 128, 0},   {1, 64, 8, 16, 65536, 128, 0},  {4, 8, 1, 16, 65536, 128, 0},
+        {16, 64, 8, 16, 4096, 128, 0}, {16, 64, 8, 16, 16384, 128, 0}, {1, 32, 8, 1, 65536, 64, 0},
+        {16, 32, 8, 1, 4096, 64, 0},   {1, 32, 8, 8, 65536, 64, 0},    {16, 32, 8, 8, 4096, 64, 0}};
+    std::vector<Regime::Problem> problems;
+    for (const int page_size : {0, 64}) {
+        for (Regime::Problem problem : problems_of(sizes)) {
+            problem.features = {.lengths = spread_lengths(problem.shape.B, problem.shape.Nk),
+                                .page_size = page_size};
+            problems.push_back(problem);
+        }
+    }
+    return problems;
+}
+
 std::vector<Regime::Problem> window_problems() {
     std::vector<Regime::Problem> problems;
     for (const int d : {64, 128, 256}) {
@@ -397,6 +434,9 @@ const std::vector<Regime>& regimes() {
          document_problems(), true},
         {"pages", "ragged, and 4 requests of 64k keys with 1 and 4 query rows: in pages of 1 to 256 keys",
          page_problems(), true},
+        {"caches",
+         "1 to 16 query rows, 1 to 16 requests of uneven lengths up to 64k, groups of 1, 4 and 8; also paged",
+         cache_problems(), true},
         {"gradients",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then grouped heads; with and without a mask",
          gradient_problems(), true, Pass::backward},
@@ -414,7 +454,7 @@ const Regime* regime_named(std::string_view name) {
 
 bool is_decoding(std::string_view regime) {
     return regime == "decode" || regime == "batch" || regime == "draft" || regime == "ragged" ||
-           regime == "paged" || regime == "pages" || regime == "prefix";
+           regime == "paged" || regime == "pages" || regime == "caches" || regime == "prefix";
 }
 
 bool is_of_gradients(std::string_view regime) {

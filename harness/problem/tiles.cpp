@@ -97,10 +97,10 @@ reference::Tiles drawn_head(const Case& c, int head) {
 
 /// Batch entries and heads that have lists of their own.
 int list_batches(const Case& c) {
-    return tile_pattern(c.features.tiles).of_heads ? c.shape.B : 1;
+    return tile_pattern(c.features.tiles).mask_of == MaskOf::all_heads ? 1 : c.shape.B;
 }
 int list_heads(const Case& c) {
-    return tile_pattern(c.features.tiles).of_heads ? c.shape.Hkv : 1;
+    return heads_with_masks(tile_pattern(c.features.tiles).mask_of, c.shape);
 }
 
 /// The lists of a case, part by part.
@@ -133,11 +133,13 @@ struct DrawnLists {
 
 const std::vector<TilePattern>& tile_patterns() {
     static const std::vector<TilePattern> patterns{
-        {"quarter", "a quarter of all tiles, drawn", false},
-        {"causal", "tiles up to the diagonal: a causal mask", false},
-        {"diagonal_and_random", "the tiles of the diagonal, and a quarter of those before it, drawn", false},
-        {"dilated", "every other key of the last eighth of them", false},
-        {"random", "any tiles with any bits, of each key/value head its own", true},
+        {"quarter", "a quarter of all tiles, drawn", MaskOf::all_heads},
+        {"causal", "tiles up to the diagonal: a causal mask", MaskOf::all_heads},
+        {"diagonal_and_random", "the tiles of the diagonal, and a quarter of those before it, drawn",
+         MaskOf::all_heads},
+        {"dilated", "every other key of the last eighth of them", MaskOf::all_heads},
+        {"query_heads", "any tiles with any bits, of each query head its own", MaskOf::query_heads},
+        {"random", "any tiles with any bits, of each key/value head its own", MaskOf::key_heads},
     };
     return patterns;
 }

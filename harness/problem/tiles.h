@@ -17,7 +17,7 @@ namespace ladder {
 struct TilePattern {
     const char* name;         ///< "quarter"
     const char* description;  ///< one line
-    bool of_heads;            ///< each key/value head of each batch entry has lists of its own
+    MaskOf mask_of;           ///< the heads with lists of their own
 };
 const std::vector<TilePattern>& tile_patterns();
 

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <string_view>
 
 #include "harness/ladder/ladder.h"
+#include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 #include "harness/report/problem_rows.h"
 #include "harness/time/timing.h"
@@ -90,6 +92,7 @@ Cell share(const Measurement& row) {
 // "212 (1.52x)": the rate and the speedup over the parent
 Cell rate_and_speedup(const Row* row) {
     if (row == nullptr || !row->timing) return {Value(), "-", Tone::faint};
+    if (!row->verified) return {Value(row->rate), "WRONG", Tone::bad};
     std::string text = rate(*row).text;
     if (row->over_parent) text += fmt::format(" ({:.2f}x)", row->over_parent->value);
     return {Value(row->rate), text, tone_of(*row)};
@@ -137,10 +140,8 @@ struct Contender {
     }
     Cell cell(const ProblemRows& group) const {
         const Row* row = this->row(group);
-        if (row == nullptr || !row->timing) return {Value(), "-", Tone::faint};
-        if (!row->verified) return {Value(row->rate), "WRONG", Tone::bad};
         Cell cell = rate_and_speedup(row);
-        if (stage == nullptr)
+        if (stage == nullptr && row != nullptr && row->timing && row->verified)
             cell = {Value(row->rate), fmt::format("{} ({:02})", rate(*row).text, row->stage)};
         return cell;
     }
@@ -249,6 +250,17 @@ std::string libraries(const Results& results) {
     return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// The peers that were timed on one of these problems
+std::vector<std::string> timed_peers(const std::vector<ProblemRows>& groups, std::vector<std::string> names) {
+    std::erase_if(names, [&](const std::string& name) {
+        return std::none_of(groups.begin(), groups.end(), [&](const ProblemRows& group) {
+            const PeerRow* row = group.peer(name);
+            return row != nullptr && row->timing;
+        });
+    });
+    return names;
+}
+
 // sm_90 of 90
 std::string architecture(int arch) {
     return fmt::format("sm_{}", arch);
@@ -277,9 +289,9 @@ std::vector<std::pair<std::string, Cell>> measurement_facts(const Results& resul
 
 std::vector<Table> timing_tables(const Results& results) {
     std::vector<Table> tables;
-    const auto peers = peer_names(results);
     for (const ProblemRows& group : by_problem(results)) {
         const Row& first = *group.first;
+        const auto peers = timed_peers({group}, peer_names(results));
         std::vector<Column> columns{{"stage", "stage"},
                                     {"verified", "verified"},
                                     {"median_ms", "median ms", Align::right},
@@ -300,12 +312,9 @@ std::vector<Table> timing_tables(const Results& results) {
             cells.push_back(row->why_not.empty() ? Cell() : Cell(row->why_not));
             table.add_row(std::move(cells));
         }
-        for (const PeerRow* row : group.peers) {
-            std::vector<Cell> cells{label(row->peer), {},         milliseconds(*row),
-                                    noise(*row),      rate(*row), share(*row)};
-            cells.resize(columns.size() - 1);
-            cells.push_back(row->why_not.empty() ? Cell() : Cell(row->why_not));
-            table.add_row(std::move(cells));
+        for (const std::string& peer : peers) {
+            const PeerRow* row = group.peer(peer);
+            table.add_row({label(peer), {}, milliseconds(*row), noise(*row), rate(*row), share(*row)});
         }
         tables.push_back(std::move(table));
     }
@@ -355,7 +364,7 @@ std::vector<Table> rate_tables(const Results& results, const std::string& regime
             }
             if (any) table.add_row(std::move(cells));
         }
-        for (const std::string& peer : peer_names(results)) {
+        for (const std::string& peer : timed_peers(groups, peer_names(results))) {
             std::vector<Cell> cells{label(peer)};
             for (const ProblemRows& group : groups) cells.push_back(rate_or_dash(group.peer(peer)));
             table.add_row(std::move(cells));
@@ -363,6 +372,57 @@ std::vector<Table> rate_tables(const Results& results, const std::string& regime
         tables.push_back(std::move(table));
     }
     return tables;
+}
+
+Document first_document(const Results& results) {
+    Document document;
+    document.facts = measurement_facts(results);
+    document.tables = rate_tables(results);
+    std::vector<std::string>& notes = document.notes;
+    std::vector<std::string> reasons, names;
+    double most_noise = 0;
+    bool all_right = true;
+    for (const Row& row : results.rows) {
+        if (row.timing) most_noise = std::max(most_noise, row.timing->noise);
+        all_right = all_right && row.verified;
+        if (!row.why_not.empty())
+            reasons.push_back(fmt::format("{}, {}: {}", row.folder, row.regime, row.why_not));
+        if (std::find(names.begin(), names.end(), row.regime) == names.end()) names.push_back(row.regime);
+    }
+    notes.push_back(
+        fmt::format("{}Times are medians, with a noise of at most {:.1f}%. In brackets: the speedup over the "
+                    "parent, marked where the stage's change should show.",
+                    all_right ? "Every result was verified against attention in double precision. " : "",
+                    100 * most_noise));
+    for (const std::string& name : names) {
+        if (const Regime* regime = regime_named(name))
+            notes.push_back(fmt::format("{}: {}.", name, regime->description));
+    }
+    notes.insert(notes.end(), reasons.begin(), reasons.end());
+    return document;
+}
+
+std::vector<std::string> untimed_notes(const Results& results) {
+    using Regimes = std::vector<std::string>;
+    const auto add = [](Regimes& names, const std::string& name) {
+        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    };
+    std::set<std::string> timed;                                    // peers, somewhere
+    std::map<std::pair<std::string, std::string>, Regimes> reason;  // of a peer's name and a reason: where
+    for (const PeerRow& row : results.peers) {
+        if (row.timing) timed.insert(row.peer);
+        if (!row.why_not.empty()) add(reason[{row.why_not, row.peer}], row.regime);
+    }
+    std::map<std::pair<std::string, std::string>, Regimes> peers_of;  // by the reason and " in decode"
+    for (const auto& [what, where] : reason) {
+        const auto& [why, peer] = what;
+        peers_of[{why, !timed.contains(peer) ? "" : fmt::format(" in {}", fmt::join(where, ", "))}].push_back(
+            peer);
+    }
+    std::vector<std::string> notes;
+    for (const auto& [what, peers] : peers_of)
+        notes.push_back(fmt::format("Not timed{}: {}: {}.", what.second, fmt::join(peers, ", "), what.first));
+    return notes;
 }
 
 std::vector<Table> comparison_tables(const Results& results) {
@@ -401,8 +461,16 @@ std::vector<Table> comparison_tables(const Results& results) {
 }
 
 std::string recorded_label(const Results& results) {
-    return fmt::format("Recorded on {}, {}, commit {}", results.hardware.gpu, results.date.substr(0, 10),
-                       results.commit.substr(0, 7));
+    std::map<std::string, std::string> shown;
+    for (const Row& row : results.rows) {
+        const auto kernel = results.kernels.find(row.folder);
+        if (kernel != results.kernels.end()) shown.insert(*kernel);
+    }
+    std::string since;
+    for (const Stage* stage : changed_since(shown))
+        since += fmt::format("{}{:02}", since.empty() ? "; since then changed: " : ", ", stage->number);
+    return fmt::format("Recorded on {}, {}, commit {}{}", results.hardware.gpu, results.date.substr(0, 10),
+                       results.commit.substr(0, 7), since);
 }
 
 }  // namespace ladder

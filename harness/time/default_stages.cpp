@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/ladder/ladder.h"
 #include "harness/problem/case.h"
 #include "harness/problem/regimes.h"
 #include "harness/time/fastest.h"
@@ -47,8 +46,13 @@ ProblemKind kind_of(const ProblemLabel& problem) {
 
 Position position_of(const ProblemLabel& p) {
     const Shape& s = p.shape;
-    return {std::log2(s.Nq), std::log2(s.Nk), std::log2(double(s.H) / s.Hkv), std::log2(visible_share(p)),
-            std::log2(double(s.B) * s.Hkv) / 2};
+    const double group = double(s.H) / s.Hkv;
+    return {std::log2(s.Nq * group),
+            std::log2(s.Nk),
+            std::log2(group) / 2,
+            std::log2(visible_share(p)),
+            std::log2(double(s.B) * s.Hkv) / 2,
+            std::log2(std::max(1, p.features.page_size)) / 4};
 }
 
 std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
@@ -67,14 +71,15 @@ std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
 }
 
 DefaultStages::DefaultStages(const std::vector<RecordedTimes>& recorded,
-                             const std::function<bool(const Stage&)>& runs) {
-    for (const Stage& stage : stages()) {
+                             const std::function<bool(const Stage&)>& runs,
+                             const std::vector<Stage>& ladder) {
+    for (const Stage& stage : ladder) {
         if (is_ablation(stage.number) || stage.products != Products::of_16_bits || !runs(stage)) continue;
         (stage.takes.empty() ? candidates_ : with_features_).push_back(&stage);
     }
-    const auto preferred = [](const Stage* a, const Stage* b) {
-        return std::tuple(!is_for_order(*a), b->takes.size(), a->number) >
-               std::tuple(!is_for_order(*b), a->takes.size(), b->number);
+    const auto preferred = [&](const Stage* a, const Stage* b) {
+        return std::tuple(!is_for_order(*a, ladder), b->takes.size(), a->number) >
+               std::tuple(!is_for_order(*b, ladder), a->takes.size(), b->number);
     };
     std::stable_sort(candidates_.begin(), candidates_.end(), preferred);
     std::stable_sort(with_features_.begin(), with_features_.end(), preferred);

@@ -1,6 +1,5 @@
 #include "harness/time/fastest.h"
 
-#include "harness/ladder/ladder.h"
 #include "harness/time/record_json.h"
 
 namespace ladder {
@@ -16,6 +15,7 @@ std::vector<RecordedTimes> load_fastest(const fs::path& path) {
             recording.at("file").get_to(times.file);
             recording.at("gpu").get_to(times.gpu);
             recording.at("date").get_to(times.date);
+            recording.at("kernels").get_to(times.kernels);
             const auto [B, H, Hkv, Nq, Nk, d] = problem.at("shape").template get<std::array<int, 6>>();
             times.shape = {.B = B, .H = H, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = d};
             times.pass = problem.at("pass") == name(Pass::backward) ? Pass::backward : Pass::forward;
@@ -25,6 +25,16 @@ std::vector<RecordedTimes> load_fastest(const fs::path& path) {
             problem.at("median_ms").get_to(times.median_ms);
         }
         return all;
+    });
+}
+
+RecordedKernels load_recorded_kernels(const fs::path& path) {
+    if (!fs::exists(path)) return {};
+    return read_record(path, "fastest", "the recorded times of stages", [](const auto& json) {
+        RecordedKernels kernels;
+        json.at("timed").get_to(kernels.timed);
+        json.at("profiled").get_to(kernels.profiled);
+        return kernels;
     });
 }
 

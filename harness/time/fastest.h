@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "harness/ladder/ladder.h"
 #include "harness/time/results.h"
 #include "stages/stage.h"
 
@@ -18,10 +20,11 @@ namespace ladder {
 
 /// The times of some stages on one problem, from one recording.
 struct RecordedTimes : ProblemLabel {
-    std::string file;                         ///< in docs/results: "h200-serving.json"
-    std::string gpu;                          ///< "NVIDIA H200"
-    std::string date;                         ///< "2026-11-23"
-    std::map<std::string, double> median_ms;  ///< by the stage's folder; never empty
+    std::string file;                            ///< in docs/results: "h200-serving.json"
+    std::string gpu;                             ///< "NVIDIA H200"
+    std::string date;                            ///< "2026-11-23"
+    std::map<std::string, double> median_ms;     ///< by the stage's folder; never empty
+    std::map<std::string, std::string> kernels;  ///< their fingerprints, as far as the recording has them
 };
 
 /// Reads the times that stages are chosen by: stages/fastest.json, which `lab tables` makes of recordings, or
@@ -33,10 +36,12 @@ using ProblemKind = std::tuple<Pass, int, std::vector<Feature>>;
 ProblemKind kind_of(const ProblemLabel& problem);
 
 /// What is compared of two problems, in octaves.
-using Position = std::array<double, 5>;
+using Position = std::array<double, 6>;
 
-/// The logarithms to base 2 of the query rows, the keys, the query heads of a group and the share of the
-/// scores that the mask leaves, and half that of the key/value heads of the whole batch.
+/// The logarithms to base 2 of the query rows that read the same keys, those of all heads of a group, which
+/// fill a tile together; of the keys; half that of the query heads of a group; of the share of the scores
+/// that the mask leaves; half that of the key/value heads of the whole batch; a quarter of that of a page's
+/// keys. The keys are those that a request may have: how many it has is not known where that is on a GPU.
 Position position_of(const ProblemLabel& problem);
 
 /// The recorded problems of the same kind, the nearest first; of equally near ones the first recorded.
@@ -55,8 +60,9 @@ class DefaultStages {
     static constexpr double equally_fast = 0.97;
 
     /// `runs` says which stages run here. Ablations never are a default, and stages that exist for the order
-    /// of their sums only where they are faster.
-    DefaultStages(const std::vector<RecordedTimes>& recorded, const std::function<bool(const Stage&)>& runs);
+    /// of their sums only where they are faster. The stages of `ladder` must outlive it.
+    DefaultStages(const std::vector<RecordedTimes>& recorded, const std::function<bool(const Stage&)>& runs,
+                  const std::vector<Stage>& ladder = stages());
 
     /// Null if no stage that runs here has the problem's pass and head dimension.
     const Stage* find(const ProblemLabel& problem) const;
@@ -71,6 +77,14 @@ class DefaultStages {
     std::vector<const Stage*> with_features_;  ///< those that take some, in that order, fewer first
     std::map<ProblemKind, std::vector<Choice>> choices_;  ///< one for each recorded problem, in their order
 };
+
+/// The fingerprints of all kernels that were recorded, by the stage's folder.
+struct RecordedKernels {
+    std::map<std::string, std::set<std::string>> timed, profiled;
+};
+
+/// Reads them from the same file. Nothing if it does not exist. Throws as load_fastest().
+RecordedKernels load_recorded_kernels(const std::filesystem::path& path);
 
 /// The times in stages/fastest.json of this ladder, read once.
 const std::vector<RecordedTimes>& recorded_times();

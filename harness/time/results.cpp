@@ -186,14 +186,16 @@ std::vector<Results> newest_results(const fs::path& folder, const std::vector<co
         const Stage* known = find_stage(stage->number);  // none records a kernel of one's own
         if (known == nullptr || known->folder() != stage->folder()) continue;
         const std::string fingerprint = kernel_fingerprint(stage->folder());
-        const auto has_it = [&](const Results& results) {
-            const auto kernel = results.kernels.find(stage->folder());
-            return kernel != results.kernels.end() && kernel->second == fingerprint &&
-                   std::any_of(results.rows.begin(), results.rows.end(), [&](const Row& row) {
-                       return row.stage == stage->number && row.shows_here && row.timing;
-                   });
-        };
-        if (std::none_of(newest.begin(), newest.end(), has_it)) add_first(has_it);
+        for (const bool as_it_is : {true, false}) {
+            const auto has_it = [&](const Results& results) {
+                const auto kernel = results.kernels.find(stage->folder());
+                return kernel != results.kernels.end() && (kernel->second == fingerprint || !as_it_is) &&
+                       std::any_of(results.rows.begin(), results.rows.end(), [&](const Row& row) {
+                           return row.stage == stage->number && row.shows_here && row.timing;
+                       });
+            };
+            if (std::none_of(newest.begin(), newest.end(), has_it)) add_first(has_it);
+        }
     }
     return newest;
 }
@@ -219,8 +221,18 @@ std::string current_commit() {
 }
 
 std::string kernel_fingerprint(const std::string& stage_folder) {
-    const std::string source = kernel_text(source_folder() / "stages" / stage_folder / "kernel.cu");
+    const std::string source = kernel_text(stages_folder() / stage_folder / "kernel.cu");
     return code_fingerprint(source.substr(0, source.rfind("LADDER_STAGE(")));
+}
+
+std::vector<const Stage*> changed_since(const std::map<std::string, std::string>& kernels) {
+    std::vector<const Stage*> changed;
+    for (const Stage& stage : stages()) {
+        const auto recorded = kernels.find(stage.folder());
+        if (recorded != kernels.end() && recorded->second != kernel_fingerprint(stage.folder()))
+            changed.push_back(&stage);
+    }
+    return changed;
 }
 
 }  // namespace ladder

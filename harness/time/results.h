@@ -129,7 +129,8 @@ Results load_results(const std::filesystem::path& path);
 /// The newest recorded measurement among the folder's *.json that has, in every regime but the sweeps,
 /// those of gradients and those with Features, a stage whose change should show there; then for each of these
 /// stages that it lacks, or whose kernel was another one, the newest that has it where its change should
-/// show. Measurements of the GPU that the pages show come first. Throws as load_results().
+/// show, of the kernel as it is if there is one. Measurements of the GPU that the pages show come first.
+/// Throws as load_results().
 std::vector<Results> newest_results(const std::filesystem::path& folder,
                                     const std::vector<const Stage*>& stages = {});
 
@@ -143,8 +144,12 @@ std::string utc_now();
 /// tree, plus "-dirty" if it has changes; else "unknown".
 std::string current_commit();
 
-/// Of a stage's kernel_text(), what it declares aside: a new number makes no other kernel. A test compares
-/// the recorded ones with the tree's, so that a table cannot outlive the kernels it measured.
+/// Of a stage's kernel_text(), what it declares aside: a new number makes no other kernel. What shows a
+/// recorded number marks it if the recorded one is not the tree's. Throws BadUsage if there is no such
+/// kernel.
 std::string kernel_fingerprint(const std::string& stage_folder);
+
+/// Of stages by their folders and fingerprints, those whose kernels are others now, by number.
+std::vector<const Stage*> changed_since(const std::map<std::string, std::string>& kernels);
 
 }  // namespace ladder

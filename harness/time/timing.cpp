@@ -372,6 +372,12 @@ StageLabel label_of(const Stage& stage, const TimedCase& timed) {
             timed.regime == stage.shows_in};
 }
 
+void TimingOptions::be_brief(double seconds) {
+    max_seconds = seconds;
+    sampled_rows = 4;
+    max_compared = std::size_t(1) << 24;
+}
+
 TimingOptions timing_options(DType dtype, const std::string& regime) {
     TimingOptions options;
     for (const Regime& candidate : regimes()) {
@@ -393,9 +399,7 @@ TimingOptions timing_options(DType dtype, const std::string& regime) {
         throw BadUsage(fmt::format("unknown regime '{}': there are {}", regime, names));
     }
     if (is_sweep(regime)) {
-        options.max_seconds = 0.15;
-        options.sampled_rows = 4;
-        options.max_compared = std::size_t(1) << 24;
+        options.be_brief(0.15);
         std::erase(options.peers, Peers::slow);
     }
     return options;
@@ -446,7 +450,7 @@ Results time_stages(Device& device, const std::vector<Stage>& stages, const Timi
         std::vector<Stage>& chosen = stages_of.emplace_back();
         for (const Stage& stage : stages) {
             if (stage.pass != timed.problem.pass || !why_not_taken(stage, timed.problem).empty()) continue;
-            if (options.takes_part && !options.takes_part(stage, timed.problem)) continue;
+            if (options.takes_part && !options.takes_part(stage, label_of(timed))) continue;
             chosen.push_back(stage);
             results.rows.push_back(empty_row(timed, stage));
         }

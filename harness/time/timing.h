@@ -33,8 +33,8 @@ StageLabel label_of(const Stage& stage, const TimedCase& timed);
 /// What to time and for how long.
 struct TimingOptions {
     std::vector<TimedCase> cases;
-    /// Which stages of its pass are timed on a case; all of them if it is empty.
-    std::function<bool(const Stage&, const Case&)> takes_part = {};
+    /// Which stages of its pass are timed on a problem; all of them if it is empty.
+    std::function<bool(const Stage&, const ProblemLabel&)> takes_part = {};
     std::vector<std::string> peers = Peers::usual();  ///< which of them, if there are any
     double target_noise = 0.005;                      ///< stop repeating once Timing::noise is this small ...
     int min_repeats = 10;                             ///< ... but not before this many repeats,
@@ -45,6 +45,10 @@ struct TimingOptions {
     std::size_t max_compared = std::numeric_limits<std::size_t>::max();
     /// Gets what has been measured after each case, so that a run that is stopped leaves it.
     std::function<void(const Results&)> keep = {};
+
+    /// Takes so much measured time per stage and case at most, and compares less with the reference: for many
+    /// problems, and for the first table, which should not take long.
+    void be_brief(double seconds);
 };
 
 /// The problems of one regime, or of the default run if the name is empty. A sweep is timed and verified

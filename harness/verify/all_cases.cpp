@@ -130,13 +130,13 @@ void verify_all(Device& device, std::vector<Verification>& verifications, const 
         }
     }
     for (const Verification& v : verifications) ran += v.passed + v.failed;
-    if (ran == 0 && !verifications.empty()) {
-        const Verification& first = verifications.front();
-        throw CannotRun(fmt::format("{} cannot run: {}", first.stage->folder(), first.why_not));
-    }
+    const auto first = std::ranges::find(verifications, false, &Verification::passed_before);
+    if (ran == 0 && first != verifications.end())
+        throw CannotRun(fmt::format("{} cannot run: {}", first->stage->folder(), first->why_not));
 }
 
 Cell verdict_cell(const Verification& v) {
+    if (v.passed_before) return {Value(true), "passed before", Tone::good};
     if (v.passed + v.failed == 0) return {Value(), "cannot run", Tone::faint};
     return {Value(v.failed == 0), fmt::format("{} of {}", v.passed, counted(v.passed + v.failed, "case")),
             v.failed == 0 ? Tone::good : Tone::bad};
@@ -188,7 +188,7 @@ std::vector<Listing> failure_reports(const std::vector<Verification>& verificati
             text += (i > 0 ? "\n" : "") + v.reports[i];
         if (v.reports.size() > shown)
             text += fmt::format("\n... and {}\n", counted(v.reports.size() - shown, "more case"));
-        listings.push_back({"report_" + v.stage->folder(), text, "", nullptr});
+        listings.push_back({"report_" + v.stage->folder(), text, "", nullptr, Lines::wrapped});
     }
     return listings;
 }

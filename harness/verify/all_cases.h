@@ -41,7 +41,8 @@ struct Verification {
     std::map<std::pair<DType, std::string>, Errors> errors;  ///< by type and kind of input
     std::vector<std::string> reports;                        ///< one per failed case, with its description
     std::optional<Case> first_failed;
-    std::string why_not;  ///< why the stage could not run some case; empty if all ran
+    std::string why_not;         ///< why the stage could not run some case; empty if all ran
+    bool passed_before = false;  ///< so that it has no cases to run
 };
 
 /// Verifies all of them, case by case: stages that have a case share its inputs and what is expected of them.

@@ -202,6 +202,6 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 20, .name = "wide_warps", .parent = 5,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {128, 128}, {128, 64}, {64, 64}),
              .change = "a warp owns 32 query rows, so that what it reads of K and V serves twice the mma",
-             .shows_in = "train", .diff_budget = 0);
+             .shows_in = "train");
 
 }  // namespace

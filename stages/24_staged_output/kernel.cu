@@ -248,6 +248,6 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 24, .name = "staged_output", .parent = 23,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {128, 128}, {128, 64}, {64, 64}),
              .change = "O leaves through the shared memory of Q in 16-byte pieces of whole rows",
-             .shows_in = "wide");
+             .shows_in = "wide", .rounds_large_scores = true);
 
 }  // namespace

@@ -260,6 +260,6 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 25, .name = "longest_first", .parent = 24,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {128, 128}, {128, 64}, {64, 64}),
              .change = "blocks start in the order of their work, the longest of many heads first",
-             .shows_in = "causal");
+             .shows_in = "causal", .rounds_large_scores = true);
 
 }  // namespace

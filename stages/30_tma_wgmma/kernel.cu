@@ -307,6 +307,6 @@ LADDER_STAGE(forward, Dims, .number = 30, .name = "tma_wgmma", .parent = 26,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "bulk copies by tensor map (TMA) and warpgroup products (wgmma); P stays in registers",
-             .shows_in = "wide", .diff_budget = 0);
+             .shows_in = "wide", .diff_budget = 0, .rounds_large_scores = true);
 
 }  // namespace

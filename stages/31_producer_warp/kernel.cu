@@ -311,6 +311,6 @@ LADDER_STAGE(forward, Dims, .number = 31, .name = "producer_warp", .parent = 30,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "a warp that only copies; its warpgroup's registers go to those that multiply",
-             .shows_in = "long");
+             .shows_in = "long", .rounds_large_scores = true);
 
 }  // namespace

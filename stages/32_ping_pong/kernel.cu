@@ -322,6 +322,6 @@ LADDER_STAGE(forward, Dims, .number = 32, .name = "ping_pong", .parent = 31,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "warpgroups take turns: one multiplies while the others take exponentials",
-             .shows_in = "narrow");
+             .shows_in = "narrow", .rounds_large_scores = true);
 
 }  // namespace

@@ -358,6 +358,6 @@ LADDER_STAGE(forward, Dims, .number = 34, .name = "persistent", .parent = 33,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "a block per multiprocessor stays, and copies for its next query tile early",
-             .shows_in = "narrow");
+             .shows_in = "narrow", .rounds_large_scores = true);
 
 }  // namespace

@@ -371,6 +371,7 @@ LADDER_STAGE(forward, Dims, .number = 35, .name = "tile_scheduler", .parent = 34
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "blocks take query tiles from a counter, the longest first, a few heads at a time",
-             .shows_in = "causal", .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
+             .shows_in = "causal", .rounds_large_scores = true, .workspace_bytes = counter_bytes,
+             .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -387,6 +387,7 @@ LADDER_STAGE(forward, Dims, .number = 36, .name = "own_diagonal", .parent = 35,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "each warpgroup stops at its own diagonal, and one without rows does nothing",
-             .shows_in = "narrow", .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
+             .shows_in = "narrow", .rounds_large_scores = true, .workspace_bytes = counter_bytes,
+             .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -380,7 +380,7 @@ LADDER_STAGE(forward, Dims, .number = 37, .name = "packed_rows", .parent = 36,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 6},
                                      {128, 128, 3}),
              .change = "the rows of all heads of a group lie in one tile: K and V are read once for them",
-             .shows_in = "draft", .diff_budget = 100, .workspace_bytes = counter_bytes,
-             .counter_bytes = counter_bytes);
+             .shows_in = "draft", .diff_budget = 100, .rounds_large_scores = true,
+             .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

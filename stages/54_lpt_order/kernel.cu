@@ -405,7 +405,8 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(backward, Dims, .number = 54, .name = "lpt_order", .parent = 53,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "under a mask blocks take the first key tile of several heads, then the second one",
-             .shows_in = "backward", .pass = Pass::backward, .repeats_exactly = false,
-             .workspace_bytes = workspace_bytes);
+             .shows_in = "backward", .pass = Pass::backward,
+             .most_lines = 500,  // five products, a sender of dQ
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes);
 
 }  // namespace

@@ -69,7 +69,8 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(backward, Dims, .number = 55, .name = "split_queries", .parent = 54,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "blocks divide the query tiles of a key tile; parts of dK and dV are added in order",
-             .shows_in = "backward", .pass = Pass::backward, .repeats_exactly = false,
-             .workspace_bytes = workspace_bytes);
+             .shows_in = "backward", .pass = Pass::backward,
+             .most_lines = 500,  // five products, a sender of dQ
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes);
 
 }  // namespace

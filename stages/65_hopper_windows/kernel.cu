@@ -408,7 +408,7 @@ LADDER_STAGE(forward, Dims, .number = 65, .name = "hopper_windows", .parent = 36
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "the producer copies the block's range of key tiles, each warpgroup computes its own",
-             .shows_in = "window", .takes = {Feature::window}, .workspace_bytes = counter_bytes,
-             .counter_bytes = counter_bytes);
+             .shows_in = "window", .takes = {Feature::window}, .most_lines = 500,  // with windows
+             .rounds_large_scores = true, .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -461,7 +461,8 @@ LADDER_STAGE(
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                             {128, 64, 2}),
     .change = "the producer finds each query tile's document; boxes begin, and stores end, at its borders",
-    .shows_in = "packed", .takes = {Feature::window, Feature::documents}, .workspace_bytes = counter_bytes,
-    .counter_bytes = counter_bytes);
+    .shows_in = "packed", .takes = {Feature::window, Feature::documents},
+    .most_lines = 500,  // with documents
+    .rounds_large_scores = true, .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

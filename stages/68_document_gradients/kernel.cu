@@ -521,7 +521,7 @@ LADDER_STAGE(backward, Dims, .number = 68, .name = "document_gradients", .parent
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "key tiles begin where documents do; query tiles lie on the grid of the sequence",
              .shows_in = "backward-packed", .pass = Pass::backward,
-             .takes = {Feature::window, Feature::documents}, .repeats_exactly = false,
-             .workspace_bytes = workspace_bytes);
+             .takes = {Feature::window, Feature::documents}, .most_lines = 560,  // with documents
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes);
 
 }  // namespace

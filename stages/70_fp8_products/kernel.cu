@@ -606,6 +606,7 @@ LADDER_STAGE(forward, Dims, .number = 70, .name = "fp8_products", .parent = 36,
                                      {128, 128, 2}),
              .change = "Q, K, V and P are rounded to e4m3, whose products take half the time",
              .shows_in = "wide", .products = Products::of_8_bits, .diff_budget = 0,
-             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .most_lines = 680,  // quantizes first
+             .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

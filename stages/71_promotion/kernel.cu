@@ -612,7 +612,7 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 71, .name = "promotion", .parent = 70,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 64, 4}, {128, 128, 4}),
              .change = "the product of each key tile is added to O in fp32", .shows_in = "long",
-             .products = Products::of_8_promoted, .workspace_bytes = workspace_bytes,
-             .counter_bytes = counter_bytes);
+             .products = Products::of_8_promoted, .most_lines = 680,  // quantizes first
+             .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

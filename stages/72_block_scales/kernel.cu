@@ -626,7 +626,7 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 72, .name = "block_scales", .parent = 71,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 64, 4}, {128, 128, 4}),
              .change = "each 128 rows of Q and of K have a scale of their own, and are read once",
-             .shows_in = "train", .products = Products::of_8_in_blocks, .workspace_bytes = workspace_bytes,
-             .counter_bytes = counter_bytes);
+             .shows_in = "train", .products = Products::of_8_in_blocks, .most_lines = 680,  // quantizes first
+             .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

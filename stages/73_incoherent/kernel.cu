@@ -674,7 +674,7 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 73, .name = "incoherent", .parent = 72,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 64, 4}, {128, 128, 4}),
              .change = "rows of Q and K are rotated before they are rounded: no element stands out",
-             .shows_in = "train", .products = Products::of_8_rotated, .workspace_bytes = workspace_bytes,
-             .counter_bytes = counter_bytes);
+             .shows_in = "train", .products = Products::of_8_rotated, .most_lines = 680,  // quantizes first
+             .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

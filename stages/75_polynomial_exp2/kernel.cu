@@ -614,7 +614,7 @@ LADDER_STAGE(forward, Dims, .number = 75, .name = "polynomial_exp2", .parent = 7
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
                                      {128, 128, 2}),
              .change = "a sixteenth of the exponentials are cubics, on the units for multiply-add",
-             .shows_in = "narrow", .products = Products::of_8_bits, .workspace_bytes = workspace_bytes,
-             .counter_bytes = counter_bytes);
+             .shows_in = "narrow", .products = Products::of_8_bits, .most_lines = 680,  // quantizes first
+             .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

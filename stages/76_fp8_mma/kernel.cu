@@ -597,7 +597,7 @@ LADDER_STAGE(forward, Dims, .number = 76, .name = "fp8_mma", .parent = 70,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
                                      {128, 128, 2}),
              .change = "mma.sync instead of wgmma: the same e4m3 numbers, in sums that keep all bits of fp32",
-             .shows_in = "long", .products = Products::of_8_promoted, .workspace_bytes = workspace_bytes,
-             .counter_bytes = counter_bytes);
+             .shows_in = "long", .products = Products::of_8_promoted, .most_lines = 680,  // quantizes first
+             .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -597,7 +597,7 @@ LADDER_STAGE(forward, Dims, .number = 77, .name = "in_kernel_transpose", .parent
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
                                      {128, 128, 2}),
              .change = "the producer's idle warps transpose V on its way to wgmma", .shows_in = "train",
-             .products = Products::of_8_bits, .workspace_bytes = workspace_bytes,
-             .counter_bytes = counter_bytes);
+             .products = Products::of_8_bits, .most_lines = 680,  // quantizes first
+             .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

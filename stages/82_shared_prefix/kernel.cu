@@ -548,6 +548,7 @@ LADDER_STAGE(forward, Dims, .number = 82, .name = "shared_prefix", .parent = 81,
              .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 3}, {16, 64, 3}, {16, 64, 3}),
              .change = "keys that all requests share are read for the rows of all; own keys go on from there",
              .shows_in = "prefix", .takes = {Feature::lengths, Feature::pages, Feature::prefix},
+             .most_lines = 560,  // schedules ragged requests
              .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

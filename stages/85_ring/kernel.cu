@@ -57,7 +57,9 @@ LADDER_STAGE(forward, Dims, .number = 85, .name = "ring", .parent = 36,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "each rank holds a part of the sequence; K and V travel around a ring of ranks",
-             .shows_in = "long", .takes = {Feature::ranks}, .diff_budget = 0, .chunks = 1,
-             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .shows_in = "long", .takes = {Feature::ranks}, .diff_budget = 0,
+             .most_lines = 500,  // with the steps of a ring
+             .rounds_large_scores = true, .chunks = 1, .workspace_bytes = workspace_bytes,
+             .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -63,7 +63,7 @@ LADDER_STAGE(forward, Dims, .number = 86, .name = "zigzag", .parent = 85,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "rank r holds chunks r and 2P-1-r: equal work under a causal mask", .shows_in = "long",
-             .takes = {Feature::ranks}, .chunks = 2, .workspace_bytes = workspace_bytes,
-             .counter_bytes = counter_bytes);
+             .takes = {Feature::ranks}, .rounds_large_scores = true, .chunks = 2,
+             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -64,7 +64,7 @@ LADDER_STAGE(forward, Dims, .number = 87, .name = "overlap", .parent = 86,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "the next K and V travel during the kernel of this step", .shows_in = "long",
-             .takes = {Feature::ranks}, .chunks = 2, .workspace_bytes = workspace_bytes,
-             .counter_bytes = counter_bytes);
+             .takes = {Feature::ranks}, .rounds_large_scores = true, .chunks = 2,
+             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

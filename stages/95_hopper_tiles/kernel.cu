@@ -469,7 +469,8 @@ LADDER_STAGE(
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 4}, {128, 128, 2},
                             {128, 64, 2}),
     .change = "the producer unites the lists of a block's rows of tiles, and gathers key tiles in pairs",
-    .shows_in = "tiles", .takes = {Feature::tiles}, .diff_budget = 0, .workspace_bytes = counter_bytes,
-    .counter_bytes = counter_bytes);
+    .shows_in = "tiles", .takes = {Feature::tiles}, .diff_budget = 0,
+    .most_lines = 500,  // with lists of tiles
+    .rounds_large_scores = true, .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -491,6 +491,7 @@ LADDER_STAGE(
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 4}, {128, 128, 2}),
     .change = "the producer classifies key tiles by their column bounds, and copies those that rows see",
     .shows_in = "column-bounds", .takes = {Feature::window, Feature::columns}, .diff_budget = 180,
-    .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+    .most_lines = 500,  // with column bounds
+    .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -445,7 +445,7 @@ LADDER_STAGE(forward, Dims, .number = 99, .name = "hopper_dropout", .parent = 36
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
              .change = "other warps draw a bit per element, and P loses its elements during the next scores",
-             .shows_in = "dropout", .takes = {Feature::dropout}, .workspace_bytes = counter_bytes,
-             .counter_bytes = counter_bytes);
+             .shows_in = "dropout", .takes = {Feature::dropout}, .most_lines = 500,  // with dropout
+             .rounds_large_scores = true, .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

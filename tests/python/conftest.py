@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +25,24 @@ def example_of(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def stage_that(*takes, lacks=(), **declared):
+    """The folder's name of the first stage that takes these features and none of `lacks`, as its kernel.cu declares them
+    ("window", "pages"), and of which what flash_ladder.stages() says has these values; forward unless it says otherwise."""
+    import flash_ladder
+    for stage in flash_ladder.stages():
+        declaration = Path(stage.source).read_text().rpartition("LADDER_STAGE(")[2]
+        features = set(re.findall(r"Feature::(\w+)", declaration))
+        if features.issuperset(takes) and features.isdisjoint(lacks) and all(
+                getattr(stage, key) == value for key, value in ({"computes": "forward"} | declared).items()):
+            return stage.folder
+    raise LookupError(f"no stage takes {takes} without {lacks}, {declared}")
+
+
+def gradients_of(*takes, **needs):
+    """stage_that() computes gradients."""
+    return stage_that(*takes, computes="backward", **needs)
 
 
 def visible(rows, keys, causal, window):

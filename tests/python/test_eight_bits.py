@@ -1,10 +1,10 @@
-"""float8_e4m3fn with scales: caches (74), Q, K and V (70 to 73), and quantize(), for each library's arrays."""
+"""float8_e4m3fn with scales: caches, Q, K and V, and quantize(), for each library's arrays."""
 
 import re
 
 import numpy as np
 import pytest
-from conftest import reference, relative
+from conftest import reference, relative, stage_that
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 import flash_ladder
@@ -13,6 +13,8 @@ from flash_ladder import attention, decode, quantize
 E4M3 = ml_dtypes.float8_e4m3fn
 ON_CPU = not flash_ladder._core.why_not("cpu")
 GPU = not flash_ladder._core.why_not("gpu")
+# One that takes 16 bits alone, one for caches of 8 bits, and one that multiplies 8 bits.
+PLAIN, OF_CACHES, OF_8_BITS = stage_that(), stage_that(products="8-bit cache"), stage_that(products="8 bits")
 
 
 class OfNumPy:
@@ -114,7 +116,7 @@ def test_a_cache_in_8_bits(library, d, causal, bf16):
     decode(q, *(library.in_bf16(library.make(x)) if bf16 else library.make(x) for x in caches(d)[1:]), causal=causal)
     same = decode(q, k, v, k_scale=k_scale, v_scale=v_scale, causal=causal)  # whatever ran last for such axes
     assert (library.read(same) == library.read(O)).all()
-    same = decode(q, k, v, k_scale=k_scale, v_scale=v_scale, causal=causal, stage=74)
+    same = decode(q, k, v, k_scale=k_scale, v_scale=v_scale, causal=causal, stage=OF_CACHES)
     assert (library.read(same) == library.read(O)).all()
 
 
@@ -130,15 +132,15 @@ def test_scales_are_numbers_lists_or_arrays(library):
         assert (decode(q, *(pair[:, :, i] for i in (0, 1)), k_scale=0.5, v_scale=0.25) == expected).all()
 
 
-def needs_stage(number):
-    """Skips where a stage cannot run: 70 to 73 need Hopper's instructions, or the CPU back-end."""
+def needs_stage(stage):
+    """Skips where a stage cannot run: those of 8 bits need Hopper's instructions, or the CPU back-end."""
     if GPU:
         torch = pytest.importorskip("torch")
-        if torch.cuda.get_device_capability()[0] * 10 < flash_ladder.stages(number)[0].compute_capability:
-            pytest.skip(f"stage {number} does not run on this GPU")
+        if torch.cuda.get_device_capability()[0] * 10 < flash_ladder.stages(stage)[0].compute_capability:
+            pytest.skip(f"{stage} does not run on this GPU")
 
 
-@pytest.mark.parametrize("stage", [70, 73])
+@pytest.mark.parametrize("stage", [OF_8_BITS, "incoherent"])
 def test_q_k_and_v_in_8_bits_are_exactly_those_in_bf16(library, stage):
     needs_stage(stage)
     problem = [drawn(1, heads, rows, 64, seed=rows) for heads, rows in ((2, 70), (1, 90), (1, 91))]
@@ -157,12 +159,12 @@ def test_q_k_and_v_in_8_bits_are_exactly_those_in_bf16(library, stage):
 
 
 def test_stages_are_not_listed_in_each_call(monkeypatch):
-    needs_stage(70)
+    needs_stage(OF_8_BITS)
     library = OfNumPy()
     list_stages, asked = flash_ladder._core.list_stages, []
     monkeypatch.setattr(flash_ladder._core, "list_stages", lambda words: asked.append(words) or list_stages(words))
     numbers = [quantize(library.make(drawn(1, 1, 8, 64)), power_of_two=True)[0] for _ in range(3)]
-    for stage in 70, "70_fp8_products", "fp8_products":
+    for stage in int(OF_8_BITS[:2]), OF_8_BITS, OF_8_BITS[3:]:
         attention(*numbers, q_scale=1, k_scale=1, v_scale=1, stage=stage)
     assert len(asked) <= 1
 
@@ -177,10 +179,10 @@ def test_what_no_stage_takes_is_refused_by_name():
     apart = np.zeros((2, 300, 2, 72), np.uint8).view(E4M3)[..., :64]
     own = dict(q_scale=1, k_scale=1, v_scale=1)
     refused = [
-        (ValueError, "17_full_ring does not take K and V in e4m3", lambda: decode(q, k8, v8, **scales, stage=17)),
-        (ValueError, "74_fp8_cache takes K and V in e4m3 alone", lambda: decode(q, k, v, stage=74)),
-        (ValueError, "74_fp8_cache takes K and V in e4m3 alone", lambda: attention(*first, stage=74)),
-        (ValueError, "74_fp8_cache does not take ", lambda: decode(q, k8, v8, **scales, seqused=[3, 4], stage=74)),
+        (ValueError, f"{PLAIN} does not take K and V in e4m3", lambda: decode(q, k8, v8, **scales, stage=PLAIN)),
+        (ValueError, f"{OF_CACHES} takes K and V in e4m3 alone", lambda: decode(q, k, v, stage=OF_CACHES)),
+        (ValueError, f"{OF_CACHES} takes K and V in e4m3 alone", lambda: attention(*first, stage=OF_CACHES)),
+        (ValueError, f"{OF_CACHES} does not take ", lambda: decode(q, k8, v8, **scales, seqused=[3, 4], stage=OF_CACHES)),
         (ValueError, "no stage computes attention with .*K and V in e4m3 at head dimension 64",
          lambda: decode(q, k8, v8, **scales, seqused=[3, 4])),
         (ValueError, r"k_cache is float8_e4m3fn and k_scale is None; expected a number, or \(B, Hkv\) of them",
@@ -200,17 +202,17 @@ def test_what_no_stage_takes_is_refused_by_name():
          lambda: decode(q, k8, v8, k_scale=k_scale.astype(float), v_scale=1)),
         (TypeError, "k_scale is 'x'; expected a number", lambda: decode(q, k8, v8, k_scale="x", v_scale=1)),
         (ValueError, r"K: its strides in elements, .*72.*, must be multiples of 16", lambda: decode(q, apart, apart, **scales)),
-        (TypeError, "Q is float8_e4m3fn; expected float16 or bfloat16", lambda: attention(*Q8, stage=70)),
-        (ValueError, "36_own_diagonal takes no float8_e4m3fn; those that multiply 8 bits do: 70, 71, ",
-         lambda: attention(*Q8, stage=36, **own)),
+        (TypeError, "Q is float8_e4m3fn; expected float16 or bfloat16", lambda: attention(*Q8, stage=OF_8_BITS)),
+        (ValueError, f"{PLAIN} takes no float8_e4m3fn; those that multiply 8 bits do: {int(OF_8_BITS[:2])}, ",
+         lambda: attention(*Q8, stage=PLAIN, **own)),
         (ValueError, "the default stage takes no float8_e4m3fn", lambda: attention(*Q8, **own)),
         (ValueError, "k_scale must be powers of two: by these alone bf16 holds K exactly",
-         lambda: attention(*Q8, stage=70, q_scale=1, k_scale=0.3, v_scale=1)),
-        (ValueError, "q_scale must be powers of two", lambda: attention(*Q8, stage=70, q_scale=-1, k_scale=1, v_scale=1)),
-        (ValueError, "V is float8_e4m3fn and v_scale is None", lambda: attention(*Q8, stage=70, q_scale=1, k_scale=1)),
-        (TypeError, "V is float16 and others are float8_e4m3fn", lambda: attention(*Q8[:2], first[2], stage=70, **own)),
+         lambda: attention(*Q8, stage=OF_8_BITS, q_scale=1, k_scale=0.3, v_scale=1)),
+        (ValueError, "q_scale must be powers of two", lambda: attention(*Q8, stage=OF_8_BITS, q_scale=-1, k_scale=1, v_scale=1)),
+        (ValueError, "V is float8_e4m3fn and v_scale is None", lambda: attention(*Q8, stage=OF_8_BITS, q_scale=1, k_scale=1)),
+        (TypeError, "V is float16 and others are float8_e4m3fn", lambda: attention(*Q8[:2], first[2], stage=OF_8_BITS, **own)),
         (ValueError, r"q_scale is \(2, 2\); expected \(2, 4\)",
-         lambda: attention(*Q8, stage=70, q_scale=k_scale, k_scale=1, v_scale=1)),
+         lambda: attention(*Q8, stage=OF_8_BITS, q_scale=k_scale, k_scale=1, v_scale=1)),
         (TypeError, "Q is float8_e4m3fn; expected float16 or bfloat16",
          lambda: flash_ladder.attention_backward(*Q8, Q8[0], np.zeros((2, 4, 5), np.float32), Q8[0])),
         (TypeError, "x is float64; expected float16, bfloat16 or float32", lambda: quantize(q.astype(float))),
@@ -245,9 +247,9 @@ def test_the_operator():
         (ValueError, r"k_scale: they are \(2\); expected \(2, 2\)", lambda: decode(q, k, v, k_scale=k_scale[0], v_scale=1)),
         (ValueError, "k_cache is float8_e4m3fn and k_scale is None", lambda: decode(q, k, v)),
         (TypeError, "k_scale is given and k_cache is float16", lambda: decode(q, k.half(), v.half(), **scales)),
-        (ValueError, "17_full_ring does not take K and V in e4m3", lambda: decode(q, k, v, **scales, stage=17)),
+        (ValueError, f"{PLAIN} does not take K and V in e4m3", lambda: decode(q, k, v, **scales, stage=PLAIN)),
         (TypeError, "Q is float8_e4m3fn; expected", lambda: decode(k, k, v, **scales)),
-        (TypeError, "Q is float8_e4m3fn; expected", lambda: attention(*(x.transpose(1, 2) for x in (k, k, v)), stage=70)),
+        (TypeError, "Q is float8_e4m3fn; expected", lambda: attention(*(x.transpose(1, 2) for x in (k, k, v)), stage=OF_8_BITS)),
         (TypeError, "K is float16 and has scales; expected float8_e4m3fn",
          lambda: torch.ops.flash_ladder.decode(*(x.half() for x in first), k_scale, v_scale, None, None, 0, False, None,
                                                None, "cpu")),
@@ -257,7 +259,7 @@ def test_the_operator():
         (ValueError, "quantize has no gradients", lambda: quantize(q.detach().requires_grad_())),
         (ValueError, "K requires a gradient, and no stage computes gradients in 8 bits",
          lambda: attention(first[1], first[1].detach().requires_grad_(), first[2], q_scale=1, k_scale=1, v_scale=1,
-                           stage=70)),
+                           stage=OF_8_BITS)),
     ]
     for error, text, call in refused:
         with pytest.raises(error, match=text):

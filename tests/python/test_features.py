@@ -4,12 +4,16 @@ import re
 
 import numpy as np
 import pytest
-from conftest import reference_gradients, relative, visible
+from conftest import gradients_of, reference_gradients, relative, stage_that, visible
 
 import flash_ladder
 
 if why := flash_ladder._core.why_not("cpu"):
     pytest.skip(why, allow_module_level=True)
+
+PLAIN, GRADIENTS = stage_that(), gradients_of()  # take none of what follows
+LENGTHS, PAGES = stage_that("lengths", lacks=["pages"]), stage_that("pages", lacks=["prefix"])
+HOPPER = {"compute_capability": 90}
 
 
 def softmax(q, k, v, seen, kept=1.0):
@@ -57,7 +61,8 @@ def test_packed_documents(packed, causal, window):
 
 def test_documents_of_as_many_rows_as_keys_have_one_list(packed):
     _, k, v = packed
-    alone = [flash_ladder.attention(*(x[:, :, first:end] for x in (k, k, v)), causal=True, stage=61)
+    stage = stage_that("documents")
+    alone = [flash_ladder.attention(*(x[:, :, first:end] for x in (k, k, v)), causal=True, stage=stage)
              for first, end in ((0, 33), (33, 90))]
     O = flash_ladder.attention(k, k, v, cu_seqlens_q=(0, 33, 90), causal=True)
     assert (O == np.concatenate(alone, axis=2)).all()
@@ -81,7 +86,8 @@ def test_column_bounds(problem, count, causal, heads):
         seen &= ~((rows >= first) & (rows < end))
     O, L = flash_ladder.attention(q, k, v, columns=columns, causal=causal, return_lse=True, backend="checked")
     agrees((O, L), softmax(q, k, v, seen))
-    gradients = flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, causal=causal, stage=69)
+    gradients = flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, causal=causal,
+                                                stage=gradients_of("columns"))
     for got, exact in zip(gradients, reference_gradients(q, k, v, O, seen=seen)):
         assert relative(got, exact) < 2e-3
 
@@ -108,7 +114,7 @@ def test_any_mask_by_lists_of_tiles(problem, batches, heads):
     got = flash_ladder.attention(q, k, v, tiles=lists, return_lse=True, backend="checked")
     seen = seen.repeat(4 // heads, axis=1)
     agrees(got, softmax(q, k, v, seen))
-    gradients = flash_ladder.attention_backward(q, k, v, *got, q, tiles=lists, stage=98)
+    gradients = flash_ladder.attention_backward(q, k, v, *got, q, tiles=lists, stage=gradients_of("tiles"))
     for result, exact in zip(gradients, reference_gradients(q, k, v, q, seen=seen)):
         assert relative(result, exact) < 2e-3
     assert not gradients[1][:, :, :64].any() and not gradients[2][:, :, :64].any()  # keys that no row sees
@@ -132,11 +138,12 @@ def test_dropout(problem, share, causal, seed):
     kept = flash_ladder.dropout_mask((2, 4, 70, 90), share, seed)
     rate = 1 - round(256 * share) / 256
     assert kept.shape == (2, 4, 70, 90) and abs(kept.mean() - rate) < 5 * (rate * (1 - rate) / kept.size) ** 0.5
-    for stage in 64, 99:
+    for stage in stage_that("dropout"), stage_that("dropout", **HOPPER):
         got = flash_ladder.attention(q, k, v, causal=causal, dropout_p=share, seed=seed, stage=stage, return_lse=True,
                                      backend="checked")
         agrees(got, softmax(q, k, v, visible(70, 90, causal, None), kept / rate))
-    gradients = flash_ladder.attention_backward(q, k, v, *got, q, causal=causal, dropout_p=share, seed=seed, stage=97)
+    gradients = flash_ladder.attention_backward(q, k, v, *got, q, causal=causal, dropout_p=share, seed=seed,
+                                                stage=gradients_of("dropout"))
     for result, exact in zip(gradients, reference_gradients(q, k, v, q, causal, weights=kept / rate)):
         assert relative(result, exact) < 2e-3
     # An element's place is all that counts, next to the seed.
@@ -201,7 +208,7 @@ def test_a_prefix_that_requests_share(requests, causal):
     table = np.array([[0, 1, 2], [0, 1, 5], [0, 1, 8]], np.int32)
     pools = [x.reshape(9, 16, 2, 64) for x in (k, v)]
     options = dict(block_table=table, seqused=[48, 35, 36], causal=causal, return_lse=True)
-    expected = flash_ladder.decode(q, *pools, **options, stage=81)
+    expected = flash_ladder.decode(q, *pools, **options, stage=PAGES)
     for prefix in 16, 32:
         got = flash_ladder.decode(q, *pools, **options, prefix=prefix, backend="checked")
         agree_by_request(got, expected)
@@ -211,35 +218,37 @@ def test_a_prefix_that_requests_share(requests, causal):
 def test_decoding_takes_the_last_rung_that_takes_it(requests):
     q, k, v, lengths = requests
     shape = (3, 4, 2, 4, 48, 64)
-    assert flash_ladder.default_stage(shape, seqused=lengths) == "80_own_lengths"
-    assert flash_ladder.default_stage(shape, page_size=16) == "81_pages"
-    assert flash_ladder.default_stage(shape, page_size=16, seqused=[48, 40, 39], prefix=32) == "82_shared_prefix"
+    assert flash_ladder.default_stage(shape, seqused=lengths) == LENGTHS
+    assert flash_ladder.default_stage(shape, page_size=16) == PAGES
+    assert flash_ladder.default_stage(shape, page_size=16, seqused=[48, 40, 39], prefix=32) == stage_that("prefix")
     dense = flash_ladder.decode(q, k, v, causal=True)
     heads_first = [x.swapaxes(1, 2) for x in (q, k, v)]
     assert (dense.swapaxes(1, 2) == flash_ladder.attention(*heads_first, causal=True)).all()
     shared = np.tile(np.arange(3, dtype=np.int32), (3, 1))  # all requests have the first one's pages
     one = flash_ladder.decode(q, *(x.reshape(9, 16, 2, 64) for x in (k, v)), block_table=shared)
-    same = flash_ladder.decode(q, *(np.broadcast_to(x[:1], x.shape) for x in (k, v)), stage=81)
+    same = flash_ladder.decode(q, *(np.broadcast_to(x[:1], x.shape) for x in (k, v)), stage=PAGES)
     assert (one == same).all()
 
 
 def test_questions_about_stages_with_features():
     documents = {"cu_seqlens_q": ROWS, "cu_seqlens_k": KEYS}
     shape = (1, 4, 2, 70, 90, 64)
-    assert flash_ladder.default_stage(shape, **documents) == "61_packed_sequences"
-    assert flash_ladder.default_stage(shape, columns="prefix") == "62_column_bounds"
-    assert flash_ladder.default_stage(shape, tiles="dilated") == "63_tile_lists"
-    assert flash_ladder.default_stage(shape, causal=True, dropout_p=0.1) == "64_dropout"
-    for stage, features in ((61, documents), (62, {"columns": "random"}), (69, {"columns": "random"}),
-                            (96, {"columns": "random"}),
-                            (80, {"seqused": [70]}), (63, {"tiles": "random"}), (64, {"dropout_p": 0.3, "seed": 5}),
-                            (97, {"dropout_p": 0.3, "seed": 5}), (98, {"tiles": "random"}),
-                            (99, {"dropout_p": 0.3, "seed": 5}),
-                            (81, {"seqused": [70], "page_size": 16}), (82, {"page_size": 16, "prefix": 64})):
+    assert flash_ladder.default_stage(shape, **documents) == stage_that("documents")
+    assert flash_ladder.default_stage(shape, columns="prefix") == stage_that("columns")
+    assert flash_ladder.default_stage(shape, tiles="dilated") == stage_that("tiles")
+    assert flash_ladder.default_stage(shape, causal=True, dropout_p=0.1) == stage_that("dropout")
+    columns, tiles, dropout = {"columns": "random"}, {"tiles": "random"}, {"dropout_p": 0.3, "seed": 5}
+    for stage, features in ((stage_that("documents"), documents), (stage_that("columns"), columns),
+                            (stage_that("columns", **HOPPER), columns), (gradients_of("columns"), columns),
+                            (stage_that("tiles"), tiles), (gradients_of("tiles"), tiles),
+                            (stage_that("dropout"), dropout), (stage_that("dropout", **HOPPER), dropout),
+                            (gradients_of("dropout"), dropout), (LENGTHS, {"seqused": [70]}),
+                            (PAGES, {"seqused": [70], "page_size": 16}),
+                            (stage_that("prefix"), {"page_size": 16, "prefix": 64})):
         assert flash_ladder.verify(stage, shape=shape, **features)[0]["passed"] == 1
-        with pytest.raises(ValueError, match="05_causal_skip does not take "):
-            flash_ladder.count(5, shape, **features)
-    work = [flash_ladder.count(61, (1, 2, 2, 128, 128, 64), cu_seqlens_q=[0, *ends])["mma"]
+        with pytest.raises(ValueError, match=f"{PLAIN} does not take "):
+            flash_ladder.count(PLAIN, shape, **features)
+    work = [flash_ladder.count(stage_that("documents"), (1, 2, 2, 128, 128, 64), cu_seqlens_q=[0, *ends])["mma"]
             for ends in ((128,), (64, 128))]
     assert work[1] * 2 == work[0]
     with pytest.raises(TypeError, match="window_size"):
@@ -254,43 +263,45 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
     tiles, dropout = flash_ladder.tile_lists(np.ones((70, 90), bool)), {"dropout_p": 0.1, "seed": 1}
     pages = lambda **options: flash_ladder.decode(*(x.swapaxes(1, 2)[:, :64] for x in packed), block_table=[[0, 0]],
                                                   **options)
+    dropping, dropping_gradients = stage_that("dropout", lacks=["window"]), gradients_of("dropout", lacks=["window"])
+    windowed = gradients_of("window", lacks=["columns", "tiles"])
     refused = [
-        ("05_causal_skip does not take lists of tiles", lambda: flash_ladder.attention(q, k, v, stage=5, tiles=tiles)),
-        ("05_causal_skip does not take dropout", lambda: flash_ladder.attention(q, k, v, stage=5, **dropout)),
+        (f"{PLAIN} does not take lists of tiles", lambda: flash_ladder.attention(q, k, v, stage=PLAIN, tiles=tiles)),
+        (f"{PLAIN} does not take dropout", lambda: flash_ladder.attention(q, k, v, stage=PLAIN, **dropout)),
         ("no stage computes attention with lists of tiles, dropout",
          lambda: flash_ladder.attention(q, k, v, tiles=tiles, **dropout)),
-        ("64_dropout does not take a sliding window",
-         lambda: flash_ladder.attention(q, k, v, window=(3, -1), stage=64, **dropout)),
-        ("55_split_queries does not take dropout",
-         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=55, **dropout)),
-        ("97_dropout_gradients does not take a sliding window",
-         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=97, window=(3, -1), **dropout)),
+        (f"{dropping} does not take a sliding window",
+         lambda: flash_ladder.attention(q, k, v, window=(3, -1), stage=dropping, **dropout)),
+        (f"{GRADIENTS} does not take dropout",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=GRADIENTS, **dropout)),
+        (f"{dropping_gradients} does not take a sliding window",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=dropping_gradients, window=(3, -1), **dropout)),
         ("no stage computes its gradients with lists of tiles at head dimension 256",
          lambda: flash_ladder.attention_backward(*(np.tile(x, 4) for x in (q, k, v, O)), L, np.tile(O, 4), tiles=tiles)),
-        ("66_window_gradients does not take lists of tiles",
-         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, tiles=tiles, stage=66)),
+        (f"{windowed} does not take lists of tiles",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, tiles=tiles, stage=windowed)),
         ("no stage computes its gradients with dropout at head dimension 256",
          lambda: flash_ladder.attention_backward(*(np.tile(x, 4) for x in (q, k, v, O)), L, np.tile(O, 4), **dropout)),
-        ("81_pages does not take a shared prefix", lambda: pages(prefix=64, stage=81)),
+        (f"{PAGES} does not take a shared prefix", lambda: pages(prefix=64, stage=PAGES)),
         ("no stage computes its gradients with column bounds, packed documents at head dimension 64",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, **documents)),
-        ("66_window_gradients does not take column bounds",
-         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, stage=66)),
-        ("40_standard_gradient does not take packed",
-         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=40, **documents)),
-        ("05_causal_skip does not take packed", lambda: flash_ladder.attention(q, k, v, stage=5, **documents)),
-        ("05_causal_skip does not take column bounds",
-         lambda: flash_ladder.attention(q, k, v, stage=5, columns=columns)),
+        (f"{windowed} does not take column bounds",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, stage=windowed)),
+        (f"{GRADIENTS} does not take packed",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=GRADIENTS, **documents)),
+        (f"{PLAIN} does not take packed", lambda: flash_ladder.attention(q, k, v, stage=PLAIN, **documents)),
+        (f"{PLAIN} does not take column bounds",
+         lambda: flash_ladder.attention(q, k, v, stage=PLAIN, columns=columns)),
         ("no stage computes attention with column bounds, packed",
          lambda: flash_ladder.attention(q, k, v, columns=columns, **documents)),
-        ("80_own_lengths does not take ",
-         lambda: flash_ladder.decode(*(x.swapaxes(1, 2)[:, :64] for x in packed), block_table=[[0]], stage=80)),
-        ("17_full_ring does not take ",
-         lambda: flash_ladder.decode(*(x.swapaxes(1, 2) for x in packed), seqused=[3], stage=17)),
-        ("40_standard_gradient computes gradients",
-         lambda: flash_ladder.decode(*(x.swapaxes(1, 2) for x in packed), stage=40)),
-        ("17_full_ring has no head dimension 32, and decode copies no cache",
-         lambda: flash_ladder.decode(*(x.swapaxes(1, 2)[..., :32] for x in packed), stage=17)),
+        (f"{LENGTHS} does not take ",
+         lambda: flash_ladder.decode(*(x.swapaxes(1, 2)[:, :64] for x in packed), block_table=[[0]], stage=LENGTHS)),
+        (f"{PLAIN} does not take ",
+         lambda: flash_ladder.decode(*(x.swapaxes(1, 2) for x in packed), seqused=[3], stage=PLAIN)),
+        (f"{GRADIENTS} computes gradients",
+         lambda: flash_ladder.decode(*(x.swapaxes(1, 2) for x in packed), stage=GRADIENTS)),
+        (f"{PLAIN} has no head dimension 32, and decode copies no cache",
+         lambda: flash_ladder.decode(*(x.swapaxes(1, 2)[..., :32] for x in packed), stage=PLAIN)),
     ]
     for sentence, wrong in refused:
         with pytest.raises(ValueError, match="^" + re.escape(sentence)):
@@ -415,7 +426,7 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
          lambda: flash_ladder.count(61, cu_seqlens_q=[1, 512])),
         (ValueError, "documents '512x512' have 512 rows",
          lambda: flash_ladder.count(61, (1, 2, 2, 9, 9, 64), cu_seqlens_q=[0, 512])),
-        (ValueError, "a mask is of a shape; without one there are", lambda: flash_ladder.verify(61, cu_seqlens_q=[0, 9])),
+        (ValueError, "a mask is of a shape; without one there are", lambda: flash_ladder.verify(stage_that("documents"), cu_seqlens_q=[0, 9])),
         (ValueError, "pages of 3 keys: expected a power of two", lambda: flash_ladder.count(81, page_size=3)),
     ]
     for kind, sentence, wrong in refused:

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import reference, reference_gradients, relative
+from conftest import gradients_of, reference, reference_gradients, relative, stage_that
 
 import flash_ladder
 
 if why := flash_ladder._core.why_not("cpu"):
     pytest.skip(why, allow_module_level=True)
+
+GRADIENTS = gradients_of()
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -36,22 +38,23 @@ def test_windows(problem, causal, window):
     O, L = flash_ladder.attention(*problem, causal=causal, window=window, return_lse=True)
     expected_O, expected_L = reference(*problem, causal=causal, window=window)
     assert relative(O, expected_O) < 1e-3 and abs(L - expected_L).max() < 1e-4
-    gradients = flash_ladder.attention_backward(*problem, O, L, O, causal=causal, window=window, stage=66)
+    gradients = flash_ladder.attention_backward(*problem, O, L, O, causal=causal, window=window,
+                                                stage=gradients_of("window"))
     for got, exact in zip(gradients, reference_gradients(*problem, O, causal=causal, window=window)):
         assert relative(got, exact) < 2e-3
 
 
 def test_windows_are_taken_or_refused_by_name(problem):
     q, k, v = problem
-    shape = (2, 4, 2, 70, 90, 64)
-    assert flash_ladder.default_stage(shape, window=(20, 0)) == "60_sliding_window"
+    shape, windowed = (2, 4, 2, 70, 90, 64), stage_that("window")
+    assert flash_ladder.default_stage(shape, window=(20, 0)) == windowed
     assert (flash_ladder.attention(q, k, v, window=(-1, -1), stage=5) == flash_ladder.attention(q, k, v, stage=5)).all()
-    assert flash_ladder.verify(60, shape=shape, window=(9, 3))[0]["passed"] == 1
-    assert (flash_ladder.count(60, window=(63, 0))["mma"] < flash_ladder.count(60)["mma"])
+    assert flash_ladder.verify(windowed, shape=shape, window=(9, 3))[0]["passed"] == 1
+    assert (flash_ladder.count(windowed, window=(63, 0))["mma"] < flash_ladder.count(windowed)["mma"])
     for call in (lambda: flash_ladder.attention(q, k, v, window=(20, 0), stage=5),
                  lambda: flash_ladder.verify(5, shape=shape, window=(20, 0)),
                  lambda: flash_ladder.count(5, shape, window=(20, 0))):
-        with pytest.raises(ValueError, match="05_causal_skip does not take a sliding window"):
+        with pytest.raises(ValueError, match="causal_skip does not take a sliding window"):
             call()
     for window in (3, (1,), (1, 2, 3), (-2, 0), (0, 1 << 30), "ab", (0.5, 1)):
         with pytest.raises((ValueError, TypeError), match="window"):
@@ -88,7 +91,7 @@ def test_gradients_are_those_of_finite_differences(problem):
     q, k, v = (x[:1, :2, :20] for x in problem)
     O, L = flash_ladder.attention(q, k, v, causal=True, stage=5, return_lse=True)
     dO = np.random.default_rng(2).standard_normal(O.shape).astype(np.float16)
-    gradients = flash_ladder.attention_backward(q, k, v, O, L, dO, causal=True, stage=40)
+    gradients = flash_ladder.attention_backward(q, k, v, O, L, dO, causal=True, stage=GRADIENTS)
     loss = lambda *tensors: (reference(*tensors, causal=True)[0] * dO).sum()
     inputs = [x.astype(np.float64) for x in (q, k, v)]
     for i, gradient in enumerate(gradients):
@@ -100,10 +103,10 @@ def test_gradients_are_those_of_finite_differences(problem):
 def test_L_may_be_laid_out_in_any_way(problem):
     q, k, v = problem
     O, L = flash_ladder.attention(q, k, v, stage=5, return_lse=True)
-    expected = flash_ladder.attention_backward(q, k, v, O, L, O, stage=40)
+    expected = flash_ladder.attention_backward(q, k, v, O, L, O, stage=GRADIENTS)
     unaligned = np.frombuffer(b"." + L.tobytes(), np.float32, offset=1).reshape(L.shape)
     for lse in (np.asfortranarray(L), np.repeat(L, 2, axis=-1)[..., ::2], unaligned):
-        for got, same in zip(flash_ladder.attention_backward(q, k, v, O, lse, O, stage=40), expected):
+        for got, same in zip(flash_ladder.attention_backward(q, k, v, O, lse, O, stage=GRADIENTS), expected):
             assert (got == same).all()
 
 
@@ -113,7 +116,7 @@ def test_inputs_that_repeat_over_the_batch(problem):
     O, L = flash_ladder.attention(*wide, stage=5, return_lse=True)
     expected = flash_ladder.attention(q, k, v, stage=5)
     assert (O == np.broadcast_to(expected, O.shape)).all()
-    for gradient in flash_ladder.attention_backward(*wide, O, L, O, stage=40):
+    for gradient in flash_ladder.attention_backward(*wide, O, L, O, stage=GRADIENTS):
         assert (gradient[0] == gradient[1]).all() and gradient.flags.c_contiguous
 
 
@@ -235,9 +238,11 @@ def test_a_kernel_of_ones_own(problem, tmp_path):
 
 def test_what_is_said_of_stages():
     split_q = flash_ladder.stages("split_q")[0]
-    assert (split_q.number, split_q.folder, split_q.parent) == (4, "04_split_q", 3)
+    parent = flash_ladder.stages("sequence_parallel")[0]
+    assert (split_q.folder, split_q.parent) == (f"{split_q.number:02}_split_q", parent.number)
     numbers = [stage.number for stage in flash_ladder.stages()]
-    assert numbers == sorted(set(numbers)) and {0, 5, 17, 36, 40} <= set(numbers)
+    folders = [kernel.parent for kernel in Path(split_q.source).parents[1].glob("*/kernel.cu")]
+    assert numbers == sorted(int(folder.name[:2]) for folder in folders)
 
 
 def test_count_and_verify():
@@ -276,7 +281,7 @@ def test_bad_input_is_refused_in_one_sentence(problem):
         (ValueError, "d = 0: every size must be at least 1", lambda: f(*(x[..., :0] for x in problem))),
         (ValueError, "there is no stage 'splitq'", call(problem, stage="splitq")),
         (ValueError, "there is no ", call(problem, stage="no/such/folder")),
-        (ValueError, "40_standard_gradient computes gradients (dQ, dK and dV), not attention", call(problem, stage=40)),
+        (ValueError, f"{GRADIENTS} computes gradients (dQ, dK and dV), not attention", call(problem, stage=GRADIENTS)),
         (ValueError, "there is no back-end 'tpu'; there are cpu, checked and gpu", call(problem, backend="tpu")),
         (ValueError, "scale must be a finite number", call(problem, scale=float("nan"))),
         (ValueError, "scale must be a finite number", call(problem, scale=1e39)),
@@ -306,15 +311,15 @@ def test_bad_input_is_refused_in_one_sentence(problem):
          lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros(q.shape[:3]), q)),
         (ValueError, "L is (2, 4, 69); expected (2, 4, 70), the first axes of Q",
          lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros((2, 4, 69), np.float32), q)),
-        (TypeError, "builtins.list is not an array", lambda: flash_ladder.attention_backward(q, k, v, q, [0], q, stage=40)),
+        (TypeError, "builtins.list is not an array", lambda: flash_ladder.attention_backward(q, k, v, q, [0], q, stage=GRADIENTS)),
         (TypeError, "L is a masked array, and no stage takes its mask",
-         lambda: flash_ladder.attention_backward(q, k, v, q, np.ma.zeros((2, 4, 70), np.float32), q, stage=40)),
+         lambda: flash_ladder.attention_backward(q, k, v, q, np.ma.zeros((2, 4, 70), np.float32), q, stage=GRADIENTS)),
         (TypeError, "a size is 'many'; expected a whole number",
          lambda: flash_ladder.default_stage((1, 1, 1, "many", 64, 64))),
         (ValueError, "shape is 5; expected (B, H, Hkv, Nq, Nk, d)", lambda: flash_ladder.count(5, 5)),
         (TypeError, "quick is 2; expected True or False", lambda: flash_ladder.verify(5, quick=2)),
         (ValueError, "dO is (2, 4, 69, 64) and Q is (2, 4, 70, 64): they must agree",
-         lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros((2, 4, 70), np.float32), q[:, :, 1:], stage=40)),
+         lambda: flash_ladder.attention_backward(q, k, v, q, np.zeros((2, 4, 70), np.float32), q[:, :, 1:], stage=GRADIENTS)),
         (ValueError, "shape 'B=0", lambda: flash_ladder.count(5, ("B=0", 1, 1, 1, 1, 64))),
         (ValueError, "dtype is 'fp8'; expected 'fp16' or 'bf16'", lambda: flash_ladder.verify(5, dtype="fp8")),
     ]
@@ -352,7 +357,7 @@ def test_jax_on_a_cpu(problem):
         O, L = flash_ladder.attention(q, k, v, causal=True, stage=5, return_lse=True)
         assert isinstance(O, jax.Array) and O.dtype == dtype
         assert relative(O, reference(*map(np.asarray, (q, k, v)), causal=True)[0]) < 8e-3
-        gradients = flash_ladder.attention_backward(q, k, v, O, L, O, causal=True, stage=40)
+        gradients = flash_ladder.attention_backward(q, k, v, O, L, O, causal=True, stage=GRADIENTS)
         assert [x.shape for x in gradients] == [q.shape, k.shape, v.shape]
         assert not (gradients[1] == gradients[2]).all()  # each has memory of its own
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import reference, relative
+from conftest import gradients_of, reference, relative, stage_that
 
 torch = pytest.importorskip("torch")
 import torch.nn.functional as F
@@ -15,7 +15,8 @@ from flash_ladder.torch import attention, attention_backward
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
-STAGES = {} if GPU else {"stage": 5, "backward_stage": 40}
+STAGES = {} if GPU else {"stage": 5, "backward_stage": gradients_of()}
+ADDS_BY_ATOMICS = gradients_of(repeats_exactly=False)
 BOUND = {torch.float16: 1e-3, torch.bfloat16: 8e-3}
 
 
@@ -70,7 +71,7 @@ def test_the_generic_call_takes_tensors():
     o, lse = flash_ladder.attention(q, k, v, return_lse=True, stage=5)
     expected, L = reference(*(x.cpu().numpy() for x in (q, k, v)))
     assert relative(o.cpu(), expected) < 1e-3 and abs(lse.cpu().numpy() - L).max() < 1e-4
-    gradients = flash_ladder.attention_backward(q, k, v, o, lse, o, stage=40)
+    gradients = flash_ladder.attention_backward(q, k, v, o, lse, o, stage=gradients_of())
     assert [x.shape for x in gradients] == [q.shape, k.shape, v.shape]
 
 
@@ -133,14 +134,14 @@ def test_deterministic_algorithms():
     try:
         results = [backward(**forward) for _ in range(3)]
         assert all(torch.equal(x, y) for again in results[1:] for x, y in zip(results[0], again))
-        with pytest.raises(RuntimeError, match="stage 42_fused_gradients does not have a deterministic implementation"):
-            backward(**forward, backward_stage=42)
+        with pytest.raises(RuntimeError, match=f"stage {ADDS_BY_ATOMICS} does not have a deterministic implementation"):
+            backward(**forward, backward_stage=ADDS_BY_ATOMICS)
         torch.use_deterministic_algorithms(True, warn_only=True)
-        with pytest.warns(UserWarning, match="42_fused_gradients does not have a deterministic implementation"):
-            backward(**forward, backward_stage=42)
+        with pytest.warns(UserWarning, match=f"{ADDS_BY_ATOMICS} does not have a deterministic implementation"):
+            backward(**forward, backward_stage=ADDS_BY_ATOMICS)
     finally:
         torch.use_deterministic_algorithms(False)
-    backward(**forward, backward_stage=42)
+    backward(**forward, backward_stage=ADDS_BY_ATOMICS)
     axes = (2, 4, 130, 64), (2, 2, 300, 64)
     mask = flash_ladder._core.mask_of(True, -1, -1, *axes)
     exact = flash_ladder._core.default_stage(False, *axes, mask, DEVICE.replace("cuda", "gpu"), True)
@@ -290,22 +291,23 @@ class TestOnAGpu:
     def test_in_a_thread_that_is_new_to_cuda(self):
         """As autograd's are; a tensor map is asked of the driver, which wants a context."""
         inputs = tensors(torch.bfloat16, gradients=False, rows=70, keys=70)
-        expected, results = attention(*inputs, stage=33), []
-        thread = threading.Thread(target=lambda: results.append(attention(*inputs, stage=33)))
+        hopper = stage_that(compute_capability=90)
+        expected, results = attention(*inputs, stage=hopper), []
+        thread = threading.Thread(target=lambda: results.append(attention(*inputs, stage=hopper)))
         thread.start()
         thread.join()
         assert torch.equal(results[0], expected)
 
-    @pytest.mark.parametrize("stage", [5, 16, 36])
+    @pytest.mark.parametrize("stage", [5, "stream_k", "own_diagonal"])
     def test_an_L_that_nobody_asks_for_changes_nothing(self, stage):
-        """16 and 36 have a workspace, with counters at its end."""
-        inputs = tensors(torch.bfloat16, gradients=False, rows=1 if stage == 16 else 300, keys=2000)
+        """The last two have a workspace, with counters at its end."""
+        inputs = tensors(torch.bfloat16, gradients=False, rows=1 if stage == "stream_k" else 300, keys=2000)
         expected, _ = attention(*inputs, stage=stage, return_lse=True)
         for _ in range(3):
             assert torch.equal(attention(*inputs, stage=stage), expected)
 
     @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is no second GPU")
-    @pytest.mark.parametrize("stages", [{"stage": 5, "backward_stage": 42}, {}])
+    @pytest.mark.parametrize("stages", [{"stage": 5, "backward_stage": ADDS_BY_ATOMICS}, {}])
     def test_on_another_gpu_than_the_current_one(self, stages):
         inputs = tensors(torch.bfloat16, rows=300, keys=300)
         elsewhere = [x.detach().to("cuda:1").requires_grad_() for x in inputs]

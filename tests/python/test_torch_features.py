@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import relative
+from conftest import gradients_of, relative, stage_that
 
 torch = pytest.importorskip("torch")
 import torch.nn.functional as F
@@ -63,7 +63,7 @@ def test_packed_documents_and_column_bounds(given):
     o, lse = attention(*inputs, columns=given(columns), causal=True, return_lse=True, **stage)
     gradients = torch.autograd.grad(o, inputs, o.detach())
     on_cpu = [x.detach().cpu().numpy() for x in (q, k, v, o, lse, o)]
-    expected = flash_ladder.attention_backward(*on_cpu, columns=columns, causal=True, stage=69)
+    expected = flash_ladder.attention_backward(*on_cpu, columns=columns, causal=True, stage=gradients_of("columns"))
     for got, exact in zip(gradients, expected):
         assert torch.allclose(got.cpu(), torch.from_numpy(exact), rtol=1e-2, atol=1e-2)
     compiled = torch.compile(lambda q, k, v: attention(2 * q, k, v, columns=given(columns)), fullgraph=True,
@@ -86,7 +86,8 @@ def test_lists_of_tiles(device):
     o, lse = attention(*inputs, tiles=tiles, return_lse=True, **({} if GPU else {"backward_stage": 98}))
     gradients = torch.autograd.grad(o, inputs, o.detach())
     on_cpu = [x.detach().cpu().numpy() for x in (q, k, v, o, lse, o)]
-    expected = flash_ladder.attention_backward(*on_cpu, tiles=flash_ladder.tile_lists(seen.cpu().numpy()), stage=98)
+    expected = flash_ladder.attention_backward(*on_cpu, tiles=flash_ladder.tile_lists(seen.cpu().numpy()),
+                                               stage=gradients_of("tiles"))
     for got, exact in zip(gradients, expected):
         assert torch.allclose(got.cpu(), torch.from_numpy(exact), rtol=1e-2, atol=1e-2)
 
@@ -115,13 +116,14 @@ def test_dropout():
     for seed in 3, 2**64 - 2:
         o, lse = attention(q, k, v, causal=True, dropout_p=0.1, seed=seed, return_lse=True)
         assert alike(o, q, k, v, causal=True, dropout_p=0.1, seed=seed)
-        assert torch.equal(lse, attention(q, k, v, causal=True, return_lse=True, stage=64)[1])
+        assert torch.equal(lse, attention(q, k, v, causal=True, return_lse=True, stage=stage_that("dropout"))[1])
     inputs = [x.clone().requires_grad_() for x in (q, k, v)]
     o, lse = attention(*inputs, causal=True, dropout_p=0.1, seed=2**64 - 2, return_lse=True,
                        **({} if GPU else {"backward_stage": 97}))
     gradients = torch.autograd.grad(o, inputs, o.detach())
     on_cpu = [x.detach().cpu().numpy() for x in (q, k, v, o, lse, o)]
-    expected = flash_ladder.attention_backward(*on_cpu, causal=True, dropout_p=0.1, seed=2**64 - 2, stage=97)
+    expected = flash_ladder.attention_backward(*on_cpu, causal=True, dropout_p=0.1, seed=2**64 - 2,
+                                               stage=gradients_of("dropout"))
     for got, exact in zip(gradients, expected):
         assert torch.allclose(got.cpu(), torch.from_numpy(exact), rtol=1e-2, atol=1e-2)
     torch._dynamo.utils.counters.clear()
@@ -155,12 +157,14 @@ def test_decoding(given):
 def test_numbers_are_checked_and_gradients_that_no_stage_has_are_refused():
     q, k, v = (x[:1] for x in tensors())
     documents = {"cu_seqlens_q": [0, 20, 70], "cu_seqlens_k": [0, 20, 90]}
-    o = attention(q, k, v, **documents, backward_stage=40)
-    with pytest.raises(ValueError, match="40_standard_gradient does not take packed documents"):
+    o = attention(q, k, v, **documents, backward_stage=gradients_of())
+    with pytest.raises(ValueError, match=f"{gradients_of()} does not take packed documents"):
         o.sum().backward()
     tiles = flash_ladder.tile_lists(torch.ones(70, 90, dtype=torch.bool))
     with pytest.raises(ValueError, match="no stage computes its gradients with lists of tiles at head dimension 256"):
-        attention(*(x.repeat(1, 1, 1, 4) for x in (q, k, v)), tiles=tiles, stage=95).sum().backward()
+        o = attention(*(x.repeat(1, 1, 1, 4) for x in (q, k, v)), tiles=tiles,
+                      stage=stage_that("tiles", compute_capability=90))
+        o.sum().backward()
     with torch.no_grad(), pytest.raises(TypeError, match="bits is numpy.ndarray; expected torch.Tensor or a list"):
         attention(q, k, v, tiles=tiles._replace(bits=tiles.bits.numpy()))
     with pytest.raises(TypeError, match="tiles is Tensor; expected TileLists"):

@@ -4,6 +4,7 @@ import os
 import re
 
 import pytest
+from conftest import gradients_of, stage_that
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = pytest.importorskip("torch")
@@ -153,7 +154,7 @@ def test_masks_of_other_types_and_sizes_are_refused():
         with pytest.raises(ValueError, match="^" + re.escape(said)):
             function(torch.nn.Module(), q, k, v, wrong)
     mask[0, 0, 9, 3] = False
-    with pytest.raises(ValueError, match="05_causal_skip does not take lists of tiles"):
+    with pytest.raises(ValueError, match="causal_skip does not take lists of tiles"):
         transformers.AttentionInterface()[register("ladder_five", stage=5)](torch.nn.Module(), q, k, v, mask)
 
 
@@ -163,7 +164,7 @@ def test_sliding_windows_of_mistral():
     torch.manual_seed(1)
     mistral = transformers.MistralForCausalLM(config).to(DEVICE, torch.bfloat16).eval()
     tokens = torch.randint(256, (2, 100), device=DEVICE)
-    windows = {} if GPU else {"stage": 60, "backward_stage": 66}
+    windows = {} if GPU else {"stage": stage_that("window"), "backward_stage": gradients_of("window")}
     register("ladder_windows", **windows)
     check(logits(mistral, "ladder_windows", input_ids=tokens).logits, mistral, tokens)
     gradients = []
@@ -173,7 +174,7 @@ def test_sliding_windows_of_mistral():
         mistral(input_ids=tokens, labels=tokens).loss.backward()
         gradients.append(mistral.model.layers[0].self_attn.k_proj.weight.grad.float())
     assert (gradients[0] - gradients[1]).norm() < 0.05 * gradients[1].norm()
-    with pytest.raises(ValueError, match="05_causal_skip does not take a sliding window"):
+    with pytest.raises(ValueError, match="causal_skip does not take a sliding window"):
         register("without_windows", stage=5)
         logits(mistral, "without_windows", input_ids=tokens)
 

@@ -79,7 +79,7 @@ def _exact_stage(d):
     or the next larger one, which others get by columns of zeros. None if no rung has one."""
     capability = 10 * torch.cuda.get_device_capability()[0] + torch.cuda.get_device_capability()[1]
     exact = [stage for stage in flash_ladder.stages() if stage.computes == "backward" and stage.repeats_exactly
-             and stage.number < 90 and stage.compute_capability in (0, capability)]
+             and stage.compute_capability in (0, capability)]
     dims = [n for stage in exact for n in stage.head_dims if n >= d]
     return [stage.number for stage in exact if min(dims) in stage.head_dims][-1] if dims else None
 
