@@ -163,8 +163,9 @@ def measured(sources, page, _):
     return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{with_legend(shown)}"
 
 
-def speedup_table(sources, results, base, others, peers=()):
+def speedup_table(sources, results, base, others, with_peers=True):
     """How many times as fast as stage `base` the others are, and the last of them as the peers."""
+    peers = peer_names(results) if with_peers else []
     columns = ["problem", *(f">{stage:02} over {base:02}" for stage in others),
                *(f">{others[-1]:02} over {peer}" for peer in peers)]
     rows = []
@@ -189,7 +190,7 @@ def headline(sources, *_):
                and not sources.decodes(stage.shows_in) and sources.is_plain(stage.shows_in)
                and 128 in stage.head_dims and stage.folder in results.kernels)
     made = sources.label(results, [sources.stage(number) for number in (1, 5, last)])
-    return f"{made}; {libraries(results)}:\n\n{speedup_table(sources, results, 1, [5, last], peer_names(results))}"
+    return f"{made}; {libraries(results)}:\n\n{speedup_table(sources, results, 1, [5, last])}"
 
 
 @block("over")
@@ -200,7 +201,7 @@ def over(sources, _, words):
     if not results or not any(row.stage == others[-1] and row.timing for row in results.rows):
         return NOT_RECORDED
     made = sources.label(results, [sources.stage(number) for number in (base, *others)])
-    return f"{made}:\n\n{speedup_table(sources, results, base, others)}"
+    return f"{made}:\n\n{speedup_table(sources, results, base, others, with_peers=False)}"
 
 
 def leave_one_out_table(sources, results, last, changes):
