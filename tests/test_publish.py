@@ -33,7 +33,7 @@ from blocks import NOT_RECORDED, Failure, Page  # noqa: E402
 from markdown import human_bytes, table, without_spans  # noqa: E402
 from records import Fields, label  # noqa: E402
 from sample_records import cells, derived, fields, free_number, named, peer_of, row_of, sample  # noqa: E402
-from sources import PROFILES, Sources  # noqa: E402
+from sources import PROFILES, SHOWN_GPU, Sources  # noqa: E402
 
 LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
 HERE = Sources(LAB)
@@ -175,9 +175,9 @@ class TimesTest(unittest.TestCase):
         self.assertEqual(times.over(sources, None, ["0", "3", "5"]), NOT_RECORDED)
 
     def test_the_newest_timing_of_a_kernel_as_it_is_shows_where_its_change_should(self):
-        def recorded(ms, shows_here=True, parent=None, **kernels):
+        def recorded(ms, shows_here=True, parent=None, gpu="Test GPU", **kernels):
             rows = [row_of("train", 4, ms, shows_here=shows_here)] + ([row_of("train", parent, 9.0)] if parent else [])
-            return derived(rows) | {"kernels": kernels}
+            return derived(rows) | {"kernels": kernels, "hardware": Fields(gpu=gpu)}
 
         stage, sources = HERE.stage(4), Sources("", folder=None)
         now = HERE.fingerprint(stage.folder)
@@ -186,6 +186,7 @@ class TimesTest(unittest.TestCase):
                             ([recorded(3.0, **{stage.folder: now}), recorded(2.0, False, **{stage.folder: now})], 3.0),
                             ([recorded(2.0, False, **{stage.folder: now})], 2.0),
                             ([recorded(3.0, parent=3, **{stage.folder: now}), recorded(2.0, **{stage.folder: now})], 3.0),
+                            ([recorded(3.0, gpu=SHOWN_GPU, **{stage.folder: now}), recorded(2.0, **{stage.folder: now})], 3.0),
                             ([recorded(2.0, **{stage.folder: "an older one"})], 2.0),
                             ([recorded(2.0)], None)):
             sources.timings = [Fields(each) for each in timings]
@@ -331,8 +332,14 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual(cells(profiles.alone(self.sources, None, ["3", "4", "made"])),
                          [{"problem": "train 2k", "quantize": "0.050 ms", "03": "3.278 ms", "04": "1.041 ms", "call of 04": "1.250 ms",
                            "FlashAttention-3-FP8": "0.520 ms", "03 over it": "0.16x", "04 over it": "0.50x"}])
+        self.sources.kept["again"] = self.sources.kept["made"]
+        self.assertEqual(len(cells(profiles.alone(self.sources, None, ["3", "4", "made", "again"]))), 2)
         with self.assertRaisesRegex(Failure, "made has no problem that these stages are profiled with"):
             profiles.alone(self.sources, None, ["0", "4", "made"])
+
+    def test_a_time_of_the_profile_is_in_the_unit_of_predictions(self):
+        found = quantities.find(self.sources, HERE.stage(4), "time of 04, train")
+        self.assertEqual((str(found), round(found.values[0], 3)), ("1.041 ms", 1.041))
 
     def test_metrics_are_called_what_lab_profile_calls_them(self):
         code = (ROOT / "harness/time/nsight.cpp").read_text()
@@ -390,7 +397,7 @@ class StaleTest(unittest.TestCase):
 class FastestTest(unittest.TestCase):
     def test_times_of_the_newest_recordings_come_first_and_wrong_answers_not_at_all(self):
         def write(file, date, *rows):
-            made = {"date": f"{date}T07:52:00Z", "kernels": {"16_stage": "4567", "17_stage": "0123"}}
+            made = {"date": f"{date}T07:52:00Z", "kernels": {"06_stage": "0123", "16_stage": "4567"}}
             (folder / file).write_text(json.dumps(derived(list(rows)) | made))
 
         with tempfile.TemporaryDirectory() as name:
@@ -407,14 +414,14 @@ class FastestTest(unittest.TestCase):
         self.assertEqual([each["file"] for each in made["recordings"]],
                          ["y-few-rows.json", "x-few-rows.json", "x-serving-odd.json", "x-prefix.json"])
         self.assertEqual(made["recordings"][1], {"file": "x-few-rows.json", "gpu": "Test GPU", "date": "2026-02-03",
-                                                 "kernels": {"17_stage": "0123"}})
+                                                 "kernels": {"06_stage": "0123"}})
         self.assertEqual([(each["recording"], each["shape"][3]) for each in made["problems"]],
                          [(0, 2048), (1, 2048), (1, 4), (2, 2048), (3, 2048)])
         self.assertEqual(made["problems"][1], {
             "recording": 1, "shape": [8, 16, 16, 2048, 2048, 128], "pass": "forward", "dtype": "bf16", "causal": False,
             "median_ms": {"05_stage": 1.0, "06_stage": 1.02}})
         self.assertEqual((made["problems"][4]["pages"], made["problems"][4]["prefix"]), (16, 64))
-        self.assertEqual((made["timed"], made["profiled"]), ({"16_stage": ["4567"], "17_stage": ["0123"]}, {}))
+        self.assertEqual((made["timed"], made["profiled"]), ({"06_stage": ["0123"], "16_stage": ["4567"]}, {}))
 
 
 class PeerTestsTest(unittest.TestCase):

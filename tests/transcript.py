@@ -43,6 +43,7 @@ PLACEHOLDERS = [
     (r"^lab: (building|\d+%, ).*\n", ""),  # progress, which depends on the seconds that passed
     (r"Flash Ladder \d{4}-\d\d-\d\d.*", "Flash Ladder <date>, commit <commit>"),
     (r"((e[-+]\d\d|-) +)\d+\.\d$", r"\1<s>"),  # seconds, the last column of lab verify's table
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "<time>"),
     (r"(?<=\| )\d+\.\d( \| \|)$", r"<s>\1"),
     (r"(\"seconds\": )[-+0-9.e]+", r"\1<s>"),
     (r"about [\d,]+ \w+ on \d+ cores? of the CPU", "about <time> on <n> cores of the CPU"),

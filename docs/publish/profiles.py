@@ -132,12 +132,13 @@ def rows_in_sight(page, words, rows):
 @block("alone")
 def alone(sources, _, words):
     """ "alone 70 75 h200-fp8-sweep": the last kernel of these stages without those before it, which the timing of a call
-    has too, next to the first peer of that recording, which has none. Problems that the stages are profiled with."""
-    stages = [sources.stage(number) for number in numbers(words[:-1])]
-    results = sources.need(words[-1])
+    has too, next to the first peer of that recording, or of several, which has none. Problems that the stages are
+    profiled with."""
+    stages = [sources.stage(number) for number in numbers([word for word in words if word.isdigit()])]
+    recordings = [sources.need(word) for word in words if not word.isdigit()]
     profiled = {(row.stage, *key_of(row)[1:]): row for profile in sources.profiles[::-1] for row in profile.rows
                 if row.kernels}
-    shown = [(problem, own) for problem in by_problem(results)
+    shown = [(problem, own) for results in recordings for problem in by_problem(results)
              if all(own := [profiled.get((stage.number, *key_of(problem.first)[1:])) for stage in stages])]
     if not shown:
         raise Failure(f"{words[-1]} has no problem that these stages are profiled with")
@@ -150,10 +151,11 @@ def alone(sources, _, words):
                      *(f"{peer / ns:.2f}x" for ns in last)])
     first = shown[0][1][0].kernels[:-1]
     numbered = [f"{stage.number:02}" for stage in stages]
+    labels = "; ".join(dict.fromkeys(sources.label(results, stages) for results in recordings))
     kernels = profiled_label(sources, sources.profile_of(stages[0]), stages)
-    return f"{sources.label(results, stages)}; kernels: {kernels}:\n\n" + table(
+    return f"{labels}; kernels: {kernels}:\n\n" + table(
         ["problem", *(f">{kernel.kernel}" for kernel in first), *(f">{stage}" for stage in numbered),
-         f">call of {numbered[-1]}", f">{results.peers[0].peer}", *(f">{stage} over it" for stage in numbered)], rows)
+         f">call of {numbered[-1]}", f">{recordings[0].peers[0].peer}", *(f">{stage} over it" for stage in numbered)], rows)
 
 
 @block("occupancy")

@@ -176,13 +176,13 @@ class Sources:
 
     def newest_with(self, stage):
         """The newest timing, whole or not, of this stage's kernel, as it is rather than as it was: where its change should
-        show, and next to its parent, if that was timed. None if there is none."""
+        show, and next to its parent, if that was timed; on the GPU that pages speak of. None if there is none."""
         found = [(not self.changed_since(results, [stage]), any(row.shows_here for row in rows),
-                  any(row.stage == stage.parent for row in results.rows), results)
+                  any(row.stage == stage.parent for row in results.rows), SHOWN_GPU in results.hardware.gpu, results)
                  for results in self.timings[::-1]
                  if (rows := [row for row in results.rows if row.stage == stage.number and row.timing])
                  and stage.folder in results.kernels]
-        return max(found, key=lambda each: each[:3], default=(None,))[-1]
+        return max(found, key=lambda each: each[:-1], default=(None,))[-1]
 
     def timing_of(self, stage):
         """Where the table of a lesson is from: its part's recording, or a newer one of its kernel as it is; None if there
@@ -191,10 +191,6 @@ class Sources:
         if not results or stage.folder not in results.kernels or self.changed_since(results, [stage]):
             results = self.newest_with(stage) or results
         return results
-
-    @property
-    def ablations(self):
-        return self.record("h100-leave-one-out")
 
     @property
     def profiles(self):
@@ -254,8 +250,6 @@ class Sources:
         """Where the stages of a part were timed, all in one run: in the newest recording of all stages, unless one of
         them was changed afterwards and a newer whole one has them and their parents as they are. None if none of them
         was timed there."""
-        if 90 <= number < 95:
-            return self.ablations
         own = self.of_part(records.part_of(number))
         part = own + [self.stages[stage.parent] for stage in own if stage.parent >= 0]
         found = self.recorded

@@ -163,9 +163,9 @@ def measured(sources, page, _):
     return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{with_legend(shown)}"
 
 
-def speedup_table(sources, results, base, others):
+def speedup_table(sources, results, base, others, with_peers=True):
     """How many times as fast as stage `base` the others are, and the last of them as the peers."""
-    peers = peer_names(results)
+    peers = peer_names(results) if with_peers else []
     columns = ["problem", *(f">{stage:02} over {base:02}" for stage in others),
                *(f">{others[-1]:02} over {peer}" for peer in peers)]
     rows = []
@@ -201,7 +201,7 @@ def over(sources, _, words):
     if not results or not any(row.stage == others[-1] and row.timing for row in results.rows):
         return NOT_RECORDED
     made = sources.label(results, [sources.stage(number) for number in (base, *others)])
-    return f"{made}:\n\n{speedup_table(sources, results, base, others)}"
+    return f"{made}:\n\n{speedup_table(sources, results, base, others, with_peers=False)}"
 
 
 def leave_one_out_table(sources, results, last, changes):
@@ -233,7 +233,7 @@ def leave_one_out_table(sources, results, last, changes):
 @block("leave_one_out")
 def leave_one_out(sources, *_):
     """What each change of 05 gained where it came, and what 05 gains by it when it has all the others."""
-    results = sources.ablations
+    results = sources.recording_of(90)
     if not results:
         return NOT_RECORDED
     shown = leave_one_out_table(sources, results, 5, [(2, 90), (3, 92), (4, 91), (5, 4)])
