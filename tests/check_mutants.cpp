@@ -7,9 +7,9 @@
 /// A path is a stage's folder, for all of its mutants, or one mutant's file. Those of a stage are one source
 /// where they can be (all_mutants.h), compiled for the checked back-end; each is run on its case, on which
 /// the stage's own kernel must pass. Of an exercise's mutants a grader must not pay the results either, with
-/// the seed of --seed, or of $GRADER_SEED: 1 by default, or "drawn", and printed. Prints a line for each; exits
-/// with 1 if one is not as it says, 2 if there is none. With --kept, a stage whose mutants were rejected
-/// before is left out if nothing has changed since that the verdict was made of.
+/// the seed of --seed, or of $GRADER_SEED: 1 by default, or "drawn", and printed. Prints a line for each;
+/// exits with 1 if one is not as it says, 2 if there is none. With --kept, a stage whose mutants were
+/// rejected before is left out if nothing has changed since that the verdict was made of.
 ///
 /// --write compiles nothing: it writes each kernel to FOLDER/STAGE/MUTANT/kernel.cu, a class to be graded.
 

@@ -356,21 +356,6 @@ TEST_CASE("lab count: counters, and what they are against the parent's", "[cli]"
     CHECK(json["work"][0][child().folder()] == 1);
 }
 
-TEST_CASE("lab diff: the lesson and its length", "[cli]") {
-    const Folder folder;
-    const ProcessResult own = lab({"diff", "4"});
-    CHECK(own.status == 0);
-    const std::string from = parent().folder(), to = child().folder();
-    CHECK(own.out.find("--- " + from + "/kernel.cu\n+++ " + to + "/kernel.cu\n") == 0);
-    CHECK(own.out.find(from + " -> " + to + ": ") != std::string::npos);
-    CHECK(own.out.find(" lines added or changed, budget 80\n") != std::string::npos);
-    CHECK(own.out.find('\x1b') == std::string::npos);
-    CHECK(lab({"diff", "1", "5"}).out.find("--- " + folder_of("flash_attention_1")) == 0);
-    const auto json = json_of(folder, {"diff", "3", "split_q"});
-    CHECK(json["budget"] == 80);
-    CHECK(json["changed_lines"] > 0);
-}
-
 TEST_CASE("lab: a stage of the backward pass goes through every command", "[cli]") {
     if (!ladder::test::available(Backend::checked)) return;
     const std::vector<std::string> problem{"--shape", "1,2,1,20,37,64", "--causal"};

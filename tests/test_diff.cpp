@@ -12,9 +12,11 @@
 
 #include "tests/any_stage.h"
 #include "tests/catch.h"
+#include "tests/cli.h"
 #include "tests/folder.h"
 
 using namespace ladder;
+using namespace ladder::test;
 
 namespace {
 
@@ -104,4 +106,19 @@ TEST_CASE("every stage changes at most 80 lines of its parent, or what it declar
     }
     CHECK(bounded > 0);
     CHECK(Stage{}.diff_budget == 80);
+}
+
+TEST_CASE("lab diff: the lesson and its length", "[cli]") {
+    const Folder folder;
+    const ProcessResult own = lab({"diff", "4"});
+    CHECK(own.status == 0);
+    const std::string from = parent().folder(), to = child().folder();
+    CHECK(own.out.find("--- " + from + "/kernel.cu\n+++ " + to + "/kernel.cu\n") == 0);
+    CHECK(own.out.find(from + " -> " + to + ": ") != std::string::npos);
+    CHECK(own.out.find(" lines added or changed, budget 80\n") != std::string::npos);
+    CHECK(own.out.find('\x1b') == std::string::npos);
+    CHECK(lab({"diff", "1", "5"}).out.find("--- " + folder_of("flash_attention_1")) == 0);
+    const auto json = json_of(folder, {"diff", "3", "split_q"});
+    CHECK(json["budget"] == 80);
+    CHECK(json["changed_lines"] > 0);
 }

@@ -139,8 +139,9 @@ std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
         return {c};
     }
     require_shape_for(wanted.features);
-    std::vector<Case> cases = verification_cases(
-        stage, options.quick ? Cover::each : options.pairs ? Cover::pairs : Cover::all);
+    std::vector<Case> cases = verification_cases(stage, options.quick   ? Cover::each
+                                                        : options.pairs ? Cover::pairs
+                                                                        : Cover::all);
     std::erase_if(cases, [&](const Case& c) {
         return (wanted.causal && !c.causal) || c.dtype != wanted.dtype.value_or(c.dtype) ||
                c.layout != wanted.layout.value_or(c.layout) || c.input != wanted.input.value_or(c.input) ||
