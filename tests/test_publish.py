@@ -21,6 +21,7 @@ import parts  # noqa: E402
 import peer_tests  # noqa: E402
 import peers  # noqa: E402
 import profiles  # noqa: E402
+import quantities  # noqa: E402
 import stale  # noqa: E402
 import tables  # noqa: E402
 import times  # noqa: E402
