@@ -90,7 +90,12 @@ def _of_block_mask(mask):
     if count := partial.shape[1]:
         there = lambda x: torch.as_tensor(x, device=counts.device)
         b, h = (there(x)[:, None, None] for x in partial[:2])
-        seen = mask.mask_mod(b, h, there(rows[:count].clip(max=Nq - 1)), there(keys[:count].clip(max=Nk - 1)))
+        try:
+            seen = mask.mask_mod(b, h, there(rows[:count].clip(max=Nq - 1)), there(keys[:count].clip(max=Nk - 1)))
+        except RuntimeError as error:
+            if "sliced BlockMask" not in str(error):
+                raise
+            raise ValueError("mask is a part of a BlockMask, and PyTorch gives a part no mask_mod") from None
         values[:count] &= _host(seen)
     numbers = number(np.concatenate([partial, ragged], axis=1))
     return _lists((batches, heads, Nq, Nk), numbers, values, number(full[:, ends_inside]), counts)
