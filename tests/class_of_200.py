@@ -130,7 +130,7 @@ def add_kernels(students):
                             f"[](const Shape&, int) {{ return std::size_t{{{mib}}} << 20; }});"), points)
     students.kernel("byte_order_mark", b"\xef\xbb\xbf" + SOLUTION.encode(), 100, hostile=False)
     students.kernel("races", put(SOLUTION, "if (t == 0) store(L, ", "store(L, "), 5)
-    students.kernel("zeros", put(SOLUTION, "pack<T>(O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l)", "0u"), 5)
+    students.kernel("zeros", put(SOLUTION, "O[n][2 * r] * inverse_l, O[n][2 * r + 1] * inverse_l", "0.0f, 0.0f"), 5)
     students.kernel("beyond_its_tensors", put(SOLUTION, "if (row >= p.Nq) continue;", "if (row >= p.Nq + 1) continue;"), 5)
 
 

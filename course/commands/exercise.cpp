@@ -199,10 +199,10 @@ Table compare_predictions(const StudentFolder& folder, const CheckResult& result
 /// The rows of prediction.md that no counter answers.
 std::vector<std::string> not_compared(const StudentFolder& folder, const CheckResult& result) {
     std::vector<std::string> rows;
-    for (const auto& [name, value] : predictions(folder)) {
-        const auto is_it = [&](const MovedCounter& moved) { return in_words(moved.counter) == name; };
+    for (const auto& row : predictions(folder)) {
+        const auto is_it = [&](const MovedCounter& moved) { return in_words(moved.counter) == row.first; };
         if (std::none_of(result.moved.begin(), result.moved.end(), is_it))
-            rows.push_back(fmt::format("\"{}\"", name));
+            rows.push_back(fmt::format("\"{}\"", row.first));
     }
     return rows;
 }
