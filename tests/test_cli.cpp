@@ -153,6 +153,8 @@ TEST_CASE("lab list --for: the recorded times nearest to a problem, and the defa
     CHECK(json["nearest_1"][1]["us"] >= json["nearest_1"][0]["us"]);
     std::string last;  // of those that are equally fast on the nearest recorded problem
     for (const auto& row : json["nearest_1"]) {
+        CHECK(row["speed"].get<double>() * row["us"].get<double>() <
+              1.001 * json["nearest_1"][0]["us"].get<double>());
         if (row["speed"] >= DefaultStages::equally_fast)
             last = std::max(last, row["stage"].get<std::string>());
     }
