@@ -31,7 +31,7 @@ def find_sources():
         folders[:] = [f for f in folders
                       if not f.startswith((".", "build", "zoo-")) and not Path(folder, f, "TASK.md").exists()]
         found += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files
-                  if f.endswith((".md", ".ipynb")) and f != "exercise.md"]
+                  if f.endswith((".md", ".ipynb")) and f != "exercise.md" and not Path(folder, f).is_symlink()]
     return sorted(found)
 
 
