@@ -152,7 +152,6 @@ std::vector<Case> cases_of(const Stage& stage, const VerifyOptions& options) {
         c.seed = wanted.seed.value_or(options.orders ? c.seed + half++ % 2 : c.seed);
         if (options.multiprocessors != 0) c.multiprocessors = options.multiprocessors;
     }
-    if (cases.empty()) throw BadUsage("no verification case fits these options; give one with --shape");
     return cases;
 }
 
@@ -211,8 +210,11 @@ Document run(const VerifyOptions& options) {
         for (const Stage* stage : options.stages.selected()) {
             if (options.kept && !is_of_the_ladder(*stage))
                 throw BadUsage("--kept is for the ladder's own stages");
-            verifications.emplace_back(stage, cases_of(*stage, options));
+            Verification& v = verifications.emplace_back(stage, cases_of(*stage, options));
+            if (v.cases.empty()) v.why_not = "no verification case of it fits these options";
         }
+        if (std::ranges::all_of(verifications, [](const Verification& v) { return v.cases.empty(); }))
+            throw BadUsage("no verification case fits these options; give one with --shape");
     }
     const auto device = options.backend.open(options.orders || options.multiprocessors != 0);
     if (options.random > 0) {
@@ -227,11 +229,11 @@ Document run(const VerifyOptions& options) {
     std::map<const Stage*, KeptVerdict> to_keep;
     std::vector<const Stage*> to_run;
     for (Verification& v : verifications) {
-        if (options.kept) {
+        if (options.kept && !v.cases.empty()) {
             const auto& [stage, verdict] = *to_keep.emplace(v.stage, kept_verdict(v, options, *device)).first;
             if (v.passed_before = verdict.holds(); v.passed_before) v.cases.clear();
         }
-        if (!v.passed_before) to_run.push_back(v.stage);
+        if (!v.cases.empty()) to_run.push_back(v.stage);
     }
     compile_stages(runnable(to_run, *device), device->backend(), std::cref(progress));
     const Runs runs = options.orders ? Runs::in_all_orders : Runs::usual;
