@@ -23,7 +23,6 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
-#include <optional>
 #include <random>
 #include <regex>
 #include <set>
@@ -216,27 +215,30 @@ bool passes(const fs::path& file, const std::function<void()>& work) {
 /// How many are as they say, of these files of one stage.
 int check_all(const fs::path& stage_folder, const std::vector<fs::path>& files, std::uint64_t seed) {
     const Stage& stage = stage_in(stage_folder);
-    std::vector<fs::path> good;
+    const std::string kernel = kernel_text(fs::path(stage.source));
+    std::map<fs::path, std::size_t> numbers;  // of those that fit the kernel
+    std::map<fs::path, std::string> errors;   // of the others
     std::vector<Mutant> mutants;
     for (const fs::path& file : files) {
-        std::optional<Mutant> mutant;
-        const auto read = [&] {
-            mutant = read_mutant(file);
-            wrong_kernel(kernel_text(fs::path(stage.source)), *mutant);
-        };
         try {
-            read();
-            good.push_back(file);
-            mutants.push_back(*mutant);
-        } catch (const std::exception&) {
-            passes(file, read);
+            const Mutant mutant = read_mutant(file);
+            wrong_kernel(kernel, mutant);
+            numbers[file] = mutants.size();
+            mutants.push_back(mutant);
+        } catch (const std::exception& error) {
+            errors[file] = error.what();
         }
     }
     StageMutants of_stage(stage, mutants);
     int passed = 0;
-    for (std::size_t n = 0; n < good.size(); ++n) passed += passes(good[n], [&] { of_stage.check(n, seed); });
+    for (const fs::path& file : files) {
+        passed += passes(file, [&] {
+            if (errors.contains(file)) throw CheckFailed(errors.at(file));
+            of_stage.check(numbers.at(file), seed);
+        });
+    }
     fmt::print("{}: {} in one source, {} in sources of their own\n", stage.folder(),
-               static_cast<int>(good.size()) - of_stage.alone(), of_stage.alone());
+               static_cast<int>(mutants.size()) - of_stage.alone(), of_stage.alone());
     return passed;
 }
 

@@ -58,15 +58,24 @@ void claim(Claims& c) {
     const GradientTiles of{p};
     const int Br = static_cast<int>(of.Br()), Bc = static_cast<int>(of.Bc);
     Count visited = 0, masked = 0;
-    for (int head = 0; head < p.shape.B * p.shape.H; ++head) {
-        const auto hidden = hidden_rows(problem, head / p.shape.H, head % p.shape.H);
+    // The heads of a group share their gaps: a tile is left out where none of them sees it, and unmasked
+    // where each sees all of it.
+    const int heads = p.shape.H / p.shape.Hkv;
+    for (int kv_head = 0; kv_head < p.shape.B * p.shape.Hkv; ++kv_head) {
+        std::vector<std::vector<reference::HiddenRows>> hidden;
+        for (int h = 0; h < heads; ++h)
+            hidden.push_back(hidden_rows(problem, kv_head / p.shape.Hkv, kv_head % p.shape.Hkv * heads + h));
         for (int first_key = 0; first_key < p.shape.Nk; first_key += Bc) {
             const int end_key = std::min(first_key + Bc, p.shape.Nk);
             for (int first = 0; first < p.shape.Nq; first += Br) {
-                const TileClass tile =
-                    classify(p, hidden, first_key, end_key, first, std::min(first + Br, p.shape.Nq));
-                visited += tile.visited;
-                masked += tile.visited && (tile.masked || end_key < first_key + Bc);
+                TileClass group{false, end_key < first_key + Bc};
+                for (const auto& of_head : hidden) {
+                    const TileClass tile =
+                        classify(p, of_head, first_key, end_key, first, std::min(first + Br, p.shape.Nq));
+                    group = {group.visited || tile.visited, group.masked || tile.masked};
+                }
+                visited += group.visited ? heads : 0;
+                masked += group.visited && group.masked ? heads : 0;
             }
         }
     }
