@@ -153,6 +153,10 @@ class LessonsTest(unittest.TestCase):
             with self.subTest(page=page.parent.name):
                 self.assertEqual([heading for heading in headings if heading in ORDER], ORDER)
 
+    def test_every_recording_is_in_the_list_of_files(self):
+        listed = set(re.findall(r"\]\(results/([^)]+)\)", (ROOT / "docs/results.md").read_text(encoding="utf-8")))
+        self.assertEqual({path.name for path in (ROOT / "docs/results").iterdir()}, listed)
+
     def test_every_part_has_a_page(self):
         parts = {page.parent.name[0] for page in LESSONS}
         self.assertEqual({page.name[0] for page in PARTS}, parts)

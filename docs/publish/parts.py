@@ -43,7 +43,7 @@ def ladder(sources, page, _):
         title, teaches = opening(path)
         rows = [[linked(page, stage), f"{stage.parent:02}" if stage.parent >= 0 else "", stage.change,
                  sources.changed_lines(stage), gained[stage.number] or f"({stage.shows_in})"] for stage in own]
-        shown += (f"### [{title}]({page.link(f'stages/{path.name}')})\n\n{teaches}.\n\n"
+        shown += (f"### {title}\n\n{teaches}: [the part's page]({page.link(f'stages/{path.name}')}).\n\n"
                   + table(["stage", "parent", "the one change", ">lines", ">over its parent"], rows) + "\n")
         for made, stages in made_in:
             recorded.setdefault(made.removeprefix("Recorded "), []).extend(stages)
