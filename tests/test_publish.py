@@ -373,8 +373,8 @@ class ProfileTest(unittest.TestCase):
 
 class StaleTest(unittest.TestCase):
     # Blocks whose numbers are counted or verified here, or are of no kernel that a recording has a fingerprint of
-    WITHOUT_RECORDED_KERNELS = {"aarch64", "counters", "estimate_errors", "lost", "mutation", "peer_tests", "prediction",
-                                "python", "python-features", "python-fp8", "python-ring", "standard", "won",
+    WITHOUT_RECORDED_KERNELS = {"aarch64", "counters", "estimate_errors", "lost", "mutation", "needs", "peer_tests",
+                                "prediction", "python", "python-features", "python-fp8", "python-ring", "standard", "won",
                                 "worked_example"}
 
     def test_a_kernel_that_was_changed_is_marked_wherever_its_numbers_are_shown(self):
@@ -482,14 +482,32 @@ class PartsTest(unittest.TestCase):
         elsewhere[1]["timing"] = fields({"median_ms": 0.1})
         for timed, shown in ((rows + elsewhere, "2.00x to 2.50x (causal)"), (rows[:2], "2.00x (causal)")):
             sources = copy.copy(HERE)
-            sources.recorded = derived(timed)
-            gained = [row["over its parent"] for row in cells(parts.ladder(sources, Page("stages/README.md"), []))]
-            self.assertEqual(gained[5:7], [shown, "(decode)"])
+            sources.recorded, sources.timings = derived(timed), []
+            rungs = cells(parts.ladder(sources, Page("stages/README.md"), []))
+            self.assertEqual([row["over its parent"] for row in rungs[5:7]], [shown, "(decode)"])
+            numbers = [int(row["stage"][1:3]) for row in rungs if row["stage"].startswith("[")]
+            self.assertEqual(numbers, sorted(HERE.stages))  # every rung, once, in the order of the numbers
+
+    def test_a_stage_that_the_parts_recording_has_not_where_it_shows_has_another_recordings_speedup(self):
+        whole = derived([row_of("train", 74, 1.0, folder=HERE.stage(74).folder)])
+        rows = [row_of("decode", stage, ms, Nq=1, parent=17, shows_here=True, folder=HERE.stage(stage).folder)
+                for stage, ms in ((17, 2.0), (74, 1.0))]
+        other = derived(rows, kernels=fields({HERE.stage(74).folder: HERE.fingerprint(HERE.stage(74).folder)}))
+        other["hardware"]["gpu"] = SHOWN_GPU
+        for kernels, marked in ((other["kernels"], False), (fields({HERE.stage(74).folder: "another"}), True)):
+            sources = copy.copy(HERE)
+            sources.recorded, sources.timings, other["kernels"] = whole, [other], kernels
+            gained, ((made, _),) = parts.speedups(sources, whole, [HERE.stage(74)])
+            self.assertEqual((gained, "since then changed: 74" in made), ({74: "2.00x (decode)"}, marked))
+
+    def test_numbers_in_ranges(self):
+        for stages, shown in (((4, 5), "04, 05"), ((4, 5, 6, 10), "04 to 06, 10"), ((80, 81, 82, 83, 84, 85), "80 to 84, 85")):
+            self.assertEqual(parts.numbers_of(HERE, [HERE.stage(number) for number in stages[::-1]]), shown)
 
     def test_a_stage_that_was_changed_has_the_speedup_of_its_lesson(self):
         def recorded(fast, day, **kernels):
             rows = [row_of("causal", stage, ms, causal=True, Nk=2048, shows_here=True, folder=HERE.stage(stage).folder)
-                    for stage, ms in ((4, 2.0), (5, fast))]
+                    for stage, ms in ((3, 4.0), (4, 2.0), (5, fast))]
             prints = {HERE.stage(n).folder: HERE.stage(n).fingerprint for n in (4, 5)}
             return derived(rows, date=f"2026-11-{day}T00:00:00Z", kernels=fields(prints | kernels))
 
