@@ -101,6 +101,25 @@ class PageTest(unittest.TestCase):
             HERE.ask("diff", str(FREE))
         self.assertEqual(caught.exception.code, 2)
 
+    def test_an_answer_is_kept_until_lab_changes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lab, asked = Path(folder) / "lab", Path(folder) / "asked"
+            (Path(folder) / "kernels").mkdir()
+
+            def times_asked(command, end):
+                """How often lab, which ends so, was asked in all, after two questions more."""
+                lab.write_text(f"#!/bin/sh\nprintf x >> {asked}\nfor file; do :; done\necho 1 > $file\n{end}\n")
+                lab.chmod(0o755)
+                for _ in range(2):
+                    try:
+                        Sources(lab).ask(command, "5")
+                    except Failure:
+                        self.assertEqual(end, "exit 1")
+                return len(asked.read_text())
+
+            self.assertEqual([times_asked("count", "exit 0"), times_asked("count", "exit 0 # another"),
+                              times_asked("count", "exit 1"), times_asked("list", "exit 0")], [1, 2, 4, 6])
+
     def test_the_newest_full_measurement_is_found_by_its_date(self):
         regimes = [name for name, regime in HERE.regimes.items() if not regime["sweep"] and regime["pass"] == "forward"]
         with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +127,13 @@ class PageTest(unittest.TestCase):
                                       ("c", "2026-11-23", regimes[1:])):
                 full = derived([row_of(regime, 1, 1.0, shows_here=True) for regime in shown])
                 (Path(folder) / f"{file}.json").write_text(json.dumps(full | {"date": date}))
-            self.assertEqual(Sources(LAB, Path(folder)).recorded.date, "2026-11-22")
+            own = derived([row_of("decode", 6, 1.0, shows_here=True)])
+            own |= {"date": "2026-11-20", "kernels": {MERGES: HERE.stage(6).fingerprint}}
+            (Path(folder) / "own.json").write_text(json.dumps(own))
+            sources = Sources(LAB, Path(folder))
+            self.assertEqual(sources.recorded.date, "2026-11-22")
+            shown = json.loads(fastest.shown_in(sources))
+            self.assertEqual((shown["all"], shown[MERGES]), ("a.json", "own.json"))
 
 
 class CountersTest(unittest.TestCase):
