@@ -5,7 +5,7 @@ import json
 from blocks import MOST_ROWS, Failure, block
 from markdown import folded, table, times
 from quantities import find
-from records import DRIFT, ROOT, machine_label
+from records import DRIFT, ROOT, machine_label, since
 
 KINDS = ("derived", "from a trial", "fitted afterwards")
 NEEDED, OPTIONAL = ("problem", "quantity", "value", "gpu", "date", "kind"), ("from", "parent", "recorded", "not_measured")
@@ -167,19 +167,24 @@ def verdict_block(sources, page, _):
     if not page.stage:
         return None
     rows, shown = told(sources, page.stage)
-    judged, made, missing = [each for each in rows if each[2]], [], {}
+    judged, made, gpus, changed, missing = [each for each in rows if each[2]], [], [], set(), {}
+    compared = sources.with_parents([page.stage])
     for row, found, verdict_of_it, recordings in rows:
-        made += [sources.label(results, sources.with_parents([page.stage])).removeprefix("Recorded on ")
-                 for results in recordings]
+        made += [sources.label(results, compared) for results in recordings]
+        gpus += [machine_label(results).split(",")[0] for results in recordings]
+        changed |= {stage.number for results in recordings for stage in sources.changed_since(results, compared)}
         if not verdict_of_it:
             what = ": ".join(filter(None, (row["problem"], quantity_of(page.stage, row))))
             missing.setdefault(f" ({found})" if found else "", {})[what] = None
     sight = [each for each in shown if each[2]]
-    head = f"Recorded on {'; '.join(dict.fromkeys(made))}:\n\n" if made else ""
+    marks = [" and ".join(dict.fromkeys(gpus)), since([sources.stage(number) for number in sorted(changed)])]
+    head = f"Recorded on {'; '.join(filter(None, marks))}:\n\n" if made else ""
     text = verdict_table(page.stage, sight) if sight else ""
     later = [each for each in judged if each not in sight]
-    if later:
-        text += folded(f"{len(later)} more, later models of the same among them", verdict_table(page.stage, later))
+    if made:
+        more = f", and {len(later)} more predictions" if len(later) > 1 else ", and one more prediction" if later else ""
+        labels = "".join(f"- {label}\n" for label in dict.fromkeys(made))
+        text += folded(f"When that was recorded{more}", labels + (f"\n{verdict_table(page.stage, later)}" if later else ""))
     not_measured = "\n".join(f"Not measured{why}: {named(whats)}.\n" for why, whats in missing.items())
     return head + text + ("\n" if text and not_measured else "") + not_measured
 
