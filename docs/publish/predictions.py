@@ -181,12 +181,13 @@ def verdict_block(sources, page, _):
     head = f"Recorded on {'; '.join(filter(None, marks))}:\n\n" if made else ""
     text = verdict_table(page.stage, sight) if sight else ""
     later = [each for each in judged if each not in sight]
-    if made:
-        more = f", and {len(later)} more predictions" if len(later) > 1 else ", and one more prediction" if later else ""
-        labels = "".join(f"- {label}\n" for label in dict.fromkeys(made))
-        text += folded(f"When that was recorded{more}", labels + (f"\n{verdict_table(page.stage, later)}" if later else ""))
     not_measured = "\n".join(f"Not measured{why}: {named(whats)}.\n" for why, whats in missing.items())
-    return head + text + ("\n" if text and not_measured else "") + not_measured
+    if not made:
+        return not_measured
+    more = [f"{len(later)} more prediction{'s' if len(later) > 1 else ''}"] * bool(later) + ["what was not measured"] * bool(missing)
+    labels = "".join(f"- {label}\n" for label in dict.fromkeys(made))
+    rest = [labels, *([verdict_table(page.stage, later)] if later else []), *([not_measured] if missing else [])]
+    return head + text + folded(" and ".join([", ".join(["When that was recorded", *more[:-1]]), *more[-1:]]), "\n".join(rest))
 
 
 def verdict_table(stage, judged):
