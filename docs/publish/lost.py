@@ -26,10 +26,11 @@ def folders(sources, stages):
 
 
 def in_sight(page, columns, rows):
-    """All of them; in a lesson those of 2,048 keys, and the others in a fold."""
+    """All of them; in a lesson those of the most keys, and the others in a fold."""
     if not page.stage:
         return table(columns, rows)
-    return table(columns, [row for row in rows if row[0] == "2,048"]) + folded("With other numbers of keys", table(columns, rows))
+    most = max((row[0] for row in rows), key=lambda keys: int(keys.replace(",", "")))
+    return table(columns, [row for row in rows if row[0] == most]) + folded("With other numbers of keys", table(columns, rows))
 
 
 @block("lost")

@@ -138,10 +138,15 @@ def stage_table(results, stage, made=""):
     ceiling = ">of a bf16 GEMM" if stage.eight_bits and multiplies else ">of ceiling"  # none was timed in 8 bits
     columns = ["problem", ">parent's ms", ">its own ms", ">noise", ">rate", ceiling, ">over parent"]
     worst = sorted(losses, key=lambda pair: pair[0])[:WORST_IN_SIGHT] if own else losses
-    sight = [[row[n] for n in (0, 1, 2, -1)] for row in own + [row for _, row in worst]]
-    more = f"; {len(losses) - len(worst)} more are slower than their parent's by over {DRIFT:.0%}" if len(losses) > len(worst) else ""
-    return all_rows and (table([columns[n] for n in (0, 1, 2, -1)], sight or [[row[n] for n in (0, 1, 2, -1)] for row in all_rows])
-                         + folded(f"All problems, with noise and rates{more}", made + table(columns, all_rows)))
+    more = f"; slower by over {DRIFT:.0%}: {hidden} more" if (hidden := len(losses) - len(worst)) else ""
+    compared = any(row[-1] for row in all_rows)  # or else the parent was not timed on these problems
+
+    def shown(rows, numbers):
+        return table([columns[n] for n in numbers], [[row[n] for n in numbers] for row in rows])
+
+    return all_rows and (shown([*own, *(row for _, row in worst)] or all_rows, (0, 1, 2, -1) if compared else (0, 2, 4))
+                         + folded(f"All problems, with noise and rates{more}",
+                                  made + shown(all_rows, [n for n in range(len(columns)) if compared or n not in (1, 6)])))
 
 
 def draft_table(results, stage, made=""):
