@@ -36,6 +36,7 @@ mkdir -p "$build/wheels"
 for wheel in "${WHEELS:-$root/build-wheels}"/*.whl; do
     [ -e "$wheel" ] && "$python" -m zipfile -e "$wheel" "$build/wheels"
 done
+export XLA_PYTHON_CLIENT_PREALLOCATE=false  # JAX would take most of the GPU's memory from PyTorch
 export LADDER_BUILD="$build" FLASH_LADDER_CACHE="$build/python-kernels" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH="$build/python:$build/wheels${PYTHONPATH:+:$PYTHONPATH}"
 # shellcheck source=tests/steps.sh
@@ -78,7 +79,11 @@ wanted_step tests 80 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests
 wanted_step torch-versions 60 "$python" -c 'import platform, torch, transformers; print(
     platform.python_version(), "PyTorch", torch.__version__, "transformers", transformers.__version__,
     *(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())))'
-wanted_step torch-gpu 240 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
-wanted_step torch-cpu 400 env CUDA_VISIBLE_DEVICES= "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python"
+parallel=
+if "$python" -c 'import xdist' 2> /dev/null; then parallel='-n 8'; fi
+# shellcheck disable=SC2086  # no word or two
+wanted_step torch-gpu 240 "$python" -m pytest $parallel -q -rs -p no:cacheprovider "$root/tests/python"
+# shellcheck disable=SC2086
+wanted_step torch-cpu 400 env CUDA_VISIBLE_DEVICES= "$python" -m pytest $parallel -q -rs -p no:cacheprovider "$root/tests/python"
 
 finish_steps

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -53,6 +54,8 @@ struct Test {
     std::string name;
     Backend backend;
     std::function<std::string(Run&)> rejects;
+    double seconds = 1;                        ///< that the kernel itself takes
+    std::map<std::string, int> rejected = {};  ///< how many mutants of a kind; of all kinds: ""
 };
 
 /// The stage as an exercise, which lab check takes it for; nothing of the first stage of all and such.
@@ -95,14 +98,9 @@ class Mutants {
     std::pair<std::string, std::string> verdict(int id, const std::string& kind) {
         activate(id);
         runs_.clear();
-        // What rejected others of its kind comes first.
-        std::vector<Test*> order;
-        for (Test& test : tests_) order.push_back(&test);
-        std::stable_sort(order.begin(), order.end(), [&](const Test* a, const Test* b) {
-            return rejected_[{kind, a->name}] > rejected_[{kind, b->name}];
-        });
-        for (Test* test : order) {
+        for (Test* test : in_order_for(kind)) {
             std::string why;
+            const auto begin = std::chrono::steady_clock::now();
             try {
                 why = test->rejects(run(test->backend));
             } catch (const CheckFailed& error) {
@@ -110,8 +108,12 @@ class Mutants {
             } catch (const CannotRun& error) {
                 why = error.what();
             }
+            if (id == 0)
+                test->seconds =
+                    std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
             if (why.empty()) continue;
-            rejected_[{kind, test->name}] += 1;
+            test->rejected[kind] += 1;
+            test->rejected[""] += 1;
             return {test->name, why};
         }
         return {"none", ""};
@@ -127,6 +129,20 @@ class Mutants {
     }
 
   private:
+    /// First what rejected others of its kind, or of any, in little time.
+    std::vector<Test*> in_order_for(const std::string& kind) {
+        const auto worth = [&](Test& test) {
+            return (test.rejected[kind] + 0.1 * test.rejected[""] + 0.01) / test.seconds;
+        };
+        std::vector<std::pair<double, Test*>> order;
+        for (Test& test : tests_) order.emplace_back(-worth(test), &test);
+        std::stable_sort(order.begin(), order.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+        std::vector<Test*> tests;
+        for (const auto& [_, test] : order) tests.push_back(test);
+        return tests;
+    }
+
     void activate(int id) { std::ofstream(folder_ / "active") << id; }
 
     Run& run(Backend backend) {
@@ -192,7 +208,6 @@ class Mutants {
     std::vector<Compilation> compilations_;
     std::vector<Test> tests_;
     std::map<Backend, Run> runs_;
-    std::map<std::pair<std::string, std::string>, int> rejected_;
 };
 
 std::string first_line(const std::string& text) {

@@ -104,8 +104,11 @@ class CompareTest(unittest.TestCase):
             self.assertIn(f"| train 2k | {CHILD}* | 275 | 137 | 0.50x |", output(compare, a, b, "--markdown")[1])
             b.write_text(json.dumps(recording("GPU", [row_of("decode", 5, 1.0, Nq=1)])))
             bad = Path(folder) / "bad.json"
-            bad.write_text('{"kind": "timing", "rows": [{"a": 1}]}')
-            for words, why in (((a, b), "nothing was timed in both"), ((a, bad), "make no sense"),
+            bad.write_text('{"kind": "timing", "version": 2, "rows": [{"a": 1}]}')
+            old = Path(folder) / "old.json"
+            old.write_text('{"kind": "timing", "rows": []}')
+            for words, why in (((a, b), "nothing was timed in both"), ((a, bad), "bad.json: it makes no sense: there is no shape"),
+                               ((a, old), "old.json: its form is that of another version; record it again"),
                                ((a, folder), "cannot read"),
                                ((a, Path(folder) / "none.json"), "none.json: No such file or directory"),
                                ((ROOT / "docs/results/mutation.json", a), "mutation.json: not a timing measurement"),
@@ -277,12 +280,12 @@ class LikeTest(unittest.TestCase):
         asked = []
         sources.listed = HERE.listed
         sources.ask = lambda *words: asked.append(words) or {"work": [{"counter": "mma", words[1]: 7}]}
-        sources.prints[CHILD] = "new"
+        sources.stages[5].fingerprint = "new"
         made = json.loads(like.counted_work(sources))
         self.assertEqual(made[CHILD]["kernel"], "new")
         self.assertEqual(made[CHILD]["work"]["decode"], 2 * [[0] * 6 + [7, 0, 0, 0]])
         self.assertIn(("count", CHILD, "--shape", "1,1,1,768,768,64", "--causal", "--long"), asked)
-        same = {folder for folder in made if MODEL.counted[folder].kernel == HERE.fingerprint(folder)}
+        same = {folder for folder in made if MODEL.counted[folder].kernel == HERE.stage(int(folder[:2])).fingerprint}
         self.assertFalse((same - {CHILD}) & {words[1] for words in asked})
         self.assertEqual({folder: made[folder] for folder in same - {CHILD}},
                          {folder: MODEL.counted[folder] for folder in same - {CHILD}})

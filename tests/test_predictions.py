@@ -57,7 +57,7 @@ def timed_here(own_ms=1.0):
             for n, fast in ((2048, own_ms), (16384, 1.6)) for stage, ms in ((4, 2.0), (5, fast))]
     results = derived(rows, [peer_of(rows[1], "cuDNN", 0.5)])
     results["hardware"]["gpu"] = "NVIDIA H200"
-    results["kernels"] = fields({HERE.stage(stage).folder: HERE.fingerprint(HERE.stage(stage).folder) for stage in (4, 5)})
+    results["kernels"] = fields({HERE.stage(stage).folder: HERE.stage(stage).fingerprint for stage in (4, 5)})
     sources = copy.copy(HERE)
     sources.timings, sources.recorded, sources.kept = [results], results, {}
     return sources

@@ -189,7 +189,7 @@ class TimesTest(unittest.TestCase):
             return derived(rows) | {"kernels": kernels, "hardware": Fields(gpu=gpu)}
 
         stage, sources = HERE.stage(4), Sources("", folder=None)
-        now = HERE.fingerprint(stage.folder)
+        now = stage.fingerprint
         for timings, ms in (([recorded(3.0, **{stage.folder: now}), recorded(2.0, **{stage.folder: now})], 2.0),
                             ([recorded(3.0, **{stage.folder: now}), recorded(2.0, **{stage.folder: "an older one"})], 3.0),
                             ([recorded(3.0, **{stage.folder: now}), recorded(2.0, False, **{stage.folder: now})], 3.0),
@@ -254,14 +254,14 @@ class PeersTest(unittest.TestCase):
 
     def test_a_stage_that_lacks_what_another_has_gets_no_mean(self):
         results = self.sweep()
-        del results.peers[0].stage_speedups[PARENT]
+        results.rows[0]["verified"] = False
         row = cells(peers.comparisons(HERE, results)[1][1])[0]
         self.assertEqual((row["03 over FlashAttention-2"], row["04 over FlashAttention-2"]), ("-", "3.00x, 1.50x"))
 
     def test_a_peer_that_lacks_problems_has_a_mean_over_the_others(self):
         results = self.sweep()
-        results.peers[0].stage_speedups.clear()  # of d = 64; cuDNN has none at all
-        results.peers[1].stage_speedups[CHILD] = results.peers[2].stage_speedups[CHILD]
+        results.peers[0]["timing"] = None  # of d = 64; cuDNN has none at all
+        results.peers[1].update(timing=results.peers[2].timing, rate=1.0)
         rows = cells(peers.comparisons(HERE, results)[1][1])
         self.assertEqual([row["04 over FlashAttention-2"] for row in rows],
                          ["6.00x, 6.00x (1 of 2)", "-", "1.50x, 1.50x", "3.00x, 1.50x (2 of 3)"])
@@ -368,8 +368,9 @@ class StaleTest(unittest.TestCase):
     def test_a_kernel_that_was_changed_is_marked_wherever_its_numbers_are_shown(self):
         sources, blocks = Sources(LAB), 0
         sources.listed, sources.lines = HERE.listed, dict.fromkeys(HERE.stages, "1")
-        sources.prints = dict.fromkeys((stage.folder for stage in HERE.stages.values()), "another one")
-        for page in tables.pages(HERE):
+        for stage in sources.stages.values():
+            stage.fingerprint = "another one"
+        for page in tables.pages(sources):
             for name in re.findall(r"<!-- generated: (.*?) -->", (ROOT / page.path).read_text(encoding="utf-8")):
                 if name.split()[0] in self.WITHOUT_RECORDED_KERNELS:
                     continue
@@ -381,7 +382,7 @@ class StaleTest(unittest.TestCase):
 
     def test_what_is_listed(self):
         rows = [row_of("train", stage, 1.0, folder=HERE.stage(stage).folder) for stage in (4, 5)]
-        now = {row.folder: HERE.fingerprint(row.folder) for row in rows}
+        now = {row.folder: HERE.stage(row.stage).fingerprint for row in rows}
         with tempfile.TemporaryDirectory() as folder:
             for file, kind, date, kernels in (
                     ("a", "timing", "2026-02-03", now), ("b", "timing", "2026-02-04", now | {"05_causal_skip": "an older one"}),
@@ -417,7 +418,7 @@ class FastestTest(unittest.TestCase):
                   row_of("few-rows", 5, 3.0, Nq=4))
             write("y-few-rows.json", "2026-02-04", row_of("few-rows", 5, 2.0))
             write("x-serving-odd.json", "2026-02-05", row_of("serving-odd", 5, 3.0))
-            write("x-prefix.json", "2026-02-05", row_of("prefix", 6, 3.0, pages=16, prefix=64))
+            write("x-prefix.json", "2026-02-05", row_of("prefix", 6, 3.0, features={"pages": 16, "prefix": 64}))
             write("x-prefill.json", "2026-02-06", row_of("prefill", 4, 0.1))  # none that decides
             made = json.loads(fastest.fastest(Sources(LAB, folder)))
         self.assertEqual([each["file"] for each in made["recordings"]],
@@ -429,7 +430,7 @@ class FastestTest(unittest.TestCase):
         self.assertEqual(made["problems"][1], {
             "recording": 1, "shape": [8, 16, 16, 2048, 2048, 128], "pass": "forward", "dtype": "bf16", "causal": False,
             "median_ms": {"05_stage": 1.0, "06_stage": 1.02}})
-        self.assertEqual((made["problems"][4]["pages"], made["problems"][4]["prefix"]), (16, 64))
+        self.assertEqual(made["problems"][4]["features"], {"pages": 16, "prefix": 64})
         self.assertEqual((made["timed"], made["profiled"]), ({"06_stage": ["0123"], "16_stage": ["4567"]}, {}))
 
 
@@ -453,7 +454,7 @@ class ErrorsTest(unittest.TestCase):
                  "relative_l2": 3e-4}
         sources = Sources(LAB)
         sources.kept["h200-verify"] = fields({
-            "device": "Test GPU", "date": "2026-11-21T07:52:00Z", "commit": "0123456789",
+            "kind": "verification", "device": "Test GPU", "date": "2026-11-21T07:52:00Z", "commit": "0123456789",
             "errors": [error, error | {"input": "huge", "max_error": 8, "standard_max_error": 9, "relative_l2": 1e-4}]})
         shown = errors.errors_block(sources)
         self.assertTrue(shown.startswith("Recorded on Test GPU, 2026-11-21, commit 0123456:\n"))
@@ -477,7 +478,7 @@ class PartsTest(unittest.TestCase):
         def recorded(fast, day, **kernels):
             rows = [row_of("causal", stage, ms, causal=True, Nk=2048, shows_here=True, folder=HERE.stage(stage).folder)
                     for stage, ms in ((4, 2.0), (5, fast))]
-            prints = {HERE.stage(n).folder: HERE.fingerprint(HERE.stage(n).folder) for n in (4, 5)}
+            prints = {HERE.stage(n).folder: HERE.stage(n).fingerprint for n in (4, 5)}
             return derived(rows, date=f"2026-11-{day}T00:00:00Z", kernels=fields(prints | kernels))
 
         changed = {HERE.stage(5).folder: "another"}

@@ -38,7 +38,7 @@ def fastest(sources):
     for name in RECORDINGS:
         files = [path for path in sources.folder.glob(f"*-{name}.json") if path.stem.partition("-")[2] == name]
         of_name = [(results.date[:10], path.name, results) for path in files
-                   for results in [records.read(path, "timing")]]
+                   for results in [sources.record(path.stem)]]
         for date, file, results in sorted(of_name, key=lambda each: each[:2], reverse=True):
             times = times_in(results)
             timed = sorted({folder for _, ms in times for folder in ms} & results.kernels.keys())
@@ -49,7 +49,7 @@ def fastest(sources):
                 problems.append(line_of({
                     "recording": len(recordings) - 1, "shape": [s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d],
                     "pass": records.pass_of(row), "dtype": row.dtype, "causal": row.causal,
-                    **{name: row[name] for name in records.FEATURES if name in row},
+                    **({"features": row.features} if row.features else {}),
                     "median_ms": dict(sorted(ms.items()))}))
     listed = (",\n".join(lines) for lines in (recordings, problems))
     kernels = (kernels_in(sources.all_of(kind)) for kind in ("timing", "profile"))

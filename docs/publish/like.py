@@ -71,7 +71,7 @@ def counted_work(sources):
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found = {}
     for stage in sources.stages.values():
-        kernel, known = sources.fingerprint(stage.folder), before.get(stage.folder)
+        kernel, known = stage.fingerprint, before.get(stage.folder)
         found[stage.folder] = known if known and known["kernel"] == kernel else {
             "kernel": kernel, "work": {kind: [counters_of(sources, stage, options) for options in all_options]
                                        for kind, all_options in (GRADIENTS if stage.backward else KINDS).items()
@@ -211,22 +211,11 @@ def chosen(sources, words):
 
 def row_of_shape(model, stage, shape, causal):
     """A row as of a recording, without a time."""
-    s = records.Fields(zip(("B", "H", "Hkv", "Nq", "Nk", "d"), shape))
-    row = records.Fields(regime="custom", stage=stage.number, folder=stage.folder, shape=s, dtype="fp16", causal=causal,
-                         gpu=None, timing=None)
+    row = records.Fields(regime="custom", stage=stage.number, folder=stage.folder, shape=shape, dtype="fp16", causal=causal,
+                         gpu=None, timing=None, verified=False, **model.sources.counted_as(shape, causal, stage.backward))
     if stage.backward:
         row["pass"] = "backward"
-    row["unit"] = "GB/s" if records.counts_bytes(row) else "TFLOP/s"
-    return row
-
-
-def rate_of(row, ms):
-    if row.timing:
-        return row.rate * row.timing.median_ms / ms
-    s = row.shape
-    if row.unit == "TFLOP/s":
-        return records.flops(row) / ms / 1e9
-    return (4 if records.pass_of(row) == "backward" else 2) * s.B * (s.H * s.Nq + s.Hkv * s.Nk) * s.d * 2 / ms / 1e6
+    return records.derive(records.Fields(rows=[row])).rows[0]
 
 
 def listed(without):
@@ -273,8 +262,8 @@ def estimates(model, gpu, stages, regime=None, shape=None, causal=False):
                          "problem": problem.full_name if shape else problem.short_name,
                          "regime": row.regime, "shape": row.shape, "dtype": row.dtype, "causal": row.causal,
                          "bound_ms": ms, "bound_by": binding, "scaled_ms": scaled, "scaled_from": scaled and row.gpu,
-                         "rate": rate_of(row, scaled or ms), "unit": row.unit,
-                         "changed_since": scaled is not None and row.kernel != model.sources.fingerprint(row.folder)})
+                         "rate": records.rate_at(row, scaled or ms), "unit": row.unit,
+                         "changed_since": scaled is not None and row.kernel != stage.fingerprint})
     return rows, listed(without)
 
 

@@ -4,7 +4,7 @@ from blocks import NOT_RECORDED, block, pictures
 from markdown import in_words, rounded
 from pictures import Picture, centered
 from profiles import hbm_bytes
-from records import by_problem, counts_bytes, flops, key_of, telling_problem
+from records import by_problem, counts_bytes, key_of, telling_problem
 
 
 def points(sources, results, profile):
@@ -24,9 +24,8 @@ def points(sources, results, profile):
             one_query = counts_bytes(row)
             if sources.decodes(stage.shows_in) != one_query and not (stage.part == 0 and one_query):
                 continue
-            operations = flops(row)
-            found.append({"stage": row.folder, "problem": problem.short_name, "intensity": operations / moved,
-                          "tflops": operations / row.timing.median_ms * 1e-9})
+            found.append({"stage": row.folder, "problem": problem.short_name, "intensity": row.flops / moved,
+                          "tflops": row.flops / row.timing.median_ms * 1e-9})
     return found
 
 

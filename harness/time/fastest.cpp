@@ -16,12 +16,11 @@ std::vector<RecordedTimes> load_fastest(const fs::path& path) {
             recording.at("gpu").get_to(times.gpu);
             recording.at("date").get_to(times.date);
             recording.at("kernels").get_to(times.kernels);
-            const auto [B, H, Hkv, Nq, Nk, d] = problem.at("shape").template get<std::array<int, 6>>();
-            times.shape = {.B = B, .H = H, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = d};
+            problem.at("shape").get_to(times.shape);
             times.pass = problem.at("pass") == name(Pass::backward) ? Pass::backward : Pass::forward;
             problem.at("dtype").get_to(times.dtype);
             problem.at("causal").get_to(times.causal);
-            times.features = features_in(problem);
+            times.features = features_in(problem.value("features", nlohmann::json::object()));
             problem.at("median_ms").get_to(times.median_ms);
         }
         return all;

@@ -98,7 +98,7 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
 
 void save_profile(const Profile& profile, const OutputFile& file) {
     if (!profile.profiler.empty()) refuse_foreign(profile.hardware, file);
-    file.write(nlohmann::json(profile).dump(1) + "\n");
+    file.write(record_text(profile));
 }
 
 Profile load_profile(const fs::path& path) {

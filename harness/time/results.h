@@ -71,6 +71,8 @@ struct Measurement : ProblemLabel {
     std::optional<Timing> timing;  ///< empty if it was not timed
 
     // Derived from the above by derive().
+    double flops = 0;                     ///< as the papers count them
+    std::optional<double> bytes;          ///< unavoidable_bytes(), where they and not the products count
     double rate = 0;                      ///< in `unit`
     std::string unit;                     ///< "TFLOP/s", or "GB/s" where the bytes and not the products count
     std::optional<double> ceiling_share;  ///< rate / its ceiling: GEMM of the same type, or copy
