@@ -160,7 +160,19 @@ class TimesTest(unittest.TestCase):
                 for regime, own in (("causal", 1.0), ("train", 2.0), ("long", 2.1)) for number, ms in ((4, 2.0), (5, own))]
         sight, fold = times.stage_table(derived(rows), stage).split("<details>")
         self.assertEqual([row["problem"] for row in cells(sight)], ["causal 2k", "long 2k"])
-        self.assertEqual([row["problem"] for row in cells(fold)], ["train 2k"])
+        self.assertEqual([row["problem"] for row in cells(fold)], ["causal 2k", "train 2k", "long 2k"])
+        self.assertEqual([list(cells(part)[0])[1:] for part in (sight, fold)],
+                         [["parent's ms", "its own ms", "over parent"],
+                          ["parent's ms", "its own ms", "noise", "rate", "of ceiling", "over parent"]])
+
+    def test_the_worst_losses_are_in_sight_and_the_others_counted(self):
+        stage = HERE.stage(5)
+        rows = [row_of(regime, number, 2.0 if number == 4 else own, folder=HERE.stage(number).folder,
+                       shows_here=regime == stage.shows_in)
+                for regime, own in (("causal", 1.0), ("train", 2.1), ("long", 2.4), ("narrow", 2.2), ("wide", 2.3)) for number in (4, 5)]
+        sight, fold = times.stage_table(derived(rows), stage).split("<details>")
+        self.assertEqual([row["problem"] for row in cells(sight)], ["causal 2k", "long 2k", "wide 2k", "narrow 2k"])
+        self.assertIn("; slower by over 2%: 1 more", fold)
 
     def test_rates_stand_by_unit_and_pass(self):
         results = sample(HERE)
@@ -168,11 +180,12 @@ class TimesTest(unittest.TestCase):
         self.assertEqual(title, "TFLOP/s (speedup over the parent)")
         self.assertEqual([row["train 2k"] for row in cells(shown)][:2], ["-", "**68.7**"])
         self.assertEqual(label(results), "Recorded on Test GPU, 2026-11-21, commit 0123456")
-        measured = cells(times.stage_table(results, HERE.stage(1)))
+        measured = cells(times.stage_table(results, HERE.stage(1)).split("<details>")[0])
         self.assertEqual([row["its own ms"] for row in measured], ["4.000"])
         self.assertEqual(cells(times.stage_table(results, HERE.stage(0)))[0]["its own ms"], "it needs 12 GiB")
         self.assertFalse(times.stage_table(results, HERE.stage(3)))
-        drafts = cells(times.draft_table(HERE.record("h200-draft"), named(HERE, "split_keys")))
+        sight, drafts = map(cells, times.draft_table(HERE.record("h200-draft"), named(HERE, "split_keys")).split("<details>"))
+        self.assertEqual([row["problem"] for row in sight], ["geometric mean", "smallest", "largest"])
         self.assertEqual(list(drafts[0]), ["problem", *(f"{rows} rows" for rows in (4, 8, 16, 32, 64, 128))])
         self.assertEqual([row["problem"] for row in drafts[:3]], ["B=1 N=2k", "B=1 N=16k", "B=1 N=64k"])
         results.rows[2]["pass"] = "backward"
@@ -328,14 +341,14 @@ class ProfileTest(unittest.TestCase):
 
     def test_a_lesson_has_its_kernels_beside_its_parents(self):
         split_q = self.lesson(4)
-        self.assertTrue(split_q.startswith("Nsight Compute 2025.3.1 on NVIDIA H200, 2026-11-22, commit 0123456; "
-                                           "train: B=8 H=16"))
-        for part in (f"| metric | {PARENT} | {CHILD} |\n|---|---:|---:|\n", "| time | 3.278 ms | 1.041 ms |\n",
+        self.assertTrue(split_q.startswith("Profile of `train` on NVIDIA H200:\n"))
+        self.assertIn("\nNsight Compute 2025.3.1 on NVIDIA H200, 2026-11-22, commit 0123456; train: B=8 H=16", split_q)
+        for part in ("| metric | parent | this stage |\n|---|---:|---:|\n", "| time | 3.278 ms | 1.041 ms |\n",
                      "| L2 hits | n/a | n/a |\n", "| waits: wait | 30% | 50% |\n| waits: barrier | 60% | 25% |\n"):
             self.assertIn(part, split_q)
         self.assertIn("| waits: drain | 2% | 5% |\n", split_q)  # which is enough in one of them
         self.assertNotIn("gmma", split_q)
-        self.assertIn(f"| metric | {MERGES}: attention | {MERGES}: merge |", self.lesson(6))
+        self.assertIn("| metric | this stage: attention | this stage: merge |", self.lesson(6))
         self.assertEqual({self.lesson(0), self.lesson(5)}, {"Not profiled yet.\n"})
 
     def test_occupancy_has_all_stages(self):
