@@ -41,7 +41,7 @@ def prose_of(text):
 def prose_of_source(text):
     """A page without what programs wrote, and without pictures, formulas and code that stand alone."""
     text = GENERATED.sub("", text)
-    text = re.sub(r"<picture>.*?</picture>", "", text, flags=re.S)
+    text = re.sub(r"<img .*>", "", text)
     text = re.sub(r"^ *\$\$.*\$\$$", "", text, flags=re.M)
     text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
     return re.sub(r"^    .*$", "", text, flags=re.M)

@@ -314,14 +314,19 @@ class FiguresTest(unittest.TestCase):
         for name, text in drawn.items():
             self.assertTrue(found[name] == text, f"docs/figures/{name} is out of date: run docs/figures/draw.py")
 
-    def test_each_is_shown_light_and_dark_and_in_words(self):
-        shown = re.findall(r'srcset="[./]*(?:docs/)?figures/([\w-]+)-dark.svg">\n<img width="\d+" alt="([^"]+)" '
-                           r'src="[./]*(?:docs/)?figures/([\w-]+)-light.svg">',
+    def test_each_is_shown_and_in_words(self):
+        shown = re.findall(r'<img width="\d+" alt="[^"]+" src="[./]*(?:docs/)?figures/([\w-]+).svg">',
                            "".join(page.read_text(encoding="utf-8") for folder in ("docs", "stages")
                                    for page in (ROOT / folder).rglob("*.md")))
-        self.assertEqual([dark for dark, _, light in shown if dark != light], [])
-        self.assertEqual(sorted({light for *_, light in shown}),
-                         sorted(path.name[:-10] for path in self.FOLDER.glob("*-light.svg")))
+        self.assertEqual(sorted(set(shown)), sorted(path.stem for path in self.FOLDER.glob("*.svg")))
+
+    def test_no_light_colour_stays_on_a_dark_page(self):
+        for folder in ("docs/figures", "docs/plots"):
+            for path in (ROOT / folder).glob("*.svg"):
+                style, body = path.read_text(encoding="utf-8").partition("}</style>")[::2]
+                used = {(name, color) for name, color in re.findall(r'(fill|stroke)(?:="|: )(#[0-9a-f]{6})', body)}
+                dark = {(name, color) for color, name in re.findall(r'(#[0-9a-f]{6})"\] { (fill|stroke): #', style)}
+                self.assertEqual(used - dark, set(), path)
 
 
 if __name__ == "__main__":

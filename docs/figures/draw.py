@@ -1,4 +1,4 @@
-"""Draws the figures of the lessons as SVG, in a light and a dark version.
+"""Draws the figures of the lessons as SVG, in colours that follow the reader's theme.
 
     draw.py [FOLDER]    writes FOLDER/*.svg; this folder if none is named
 
@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
-from themes import THEMES  # noqa: E402
+from themes import COLORS, adaptive  # noqa: E402
 
 WIDTH = 420
 SMALL, PLAIN, HEAD = 12, 13, 14
@@ -102,14 +102,14 @@ class Figure:
             self.add("path", d="M" + " L".join(f"{number(a)} {number(b)}" for a, b in corners) + " Z",
                      fill=f"@{color}")
 
-    def svg(self, title, colors):
+    def svg(self, title):
         height = number(self.bottom + 2)
         body = "\n".join(self.elements)
-        body = re.sub(r'"@(\w+)"', lambda match: f'"{colors[match[1]]}"', body)
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-                f'viewBox="0 0 {WIDTH} {height}" font-size="{PLAIN}" '
-                'font-family="system-ui, -apple-system, \'Segoe UI\', Helvetica, Arial, sans-serif">\n'
-                f"<title>{escape(title, quote=False)}</title>\n{body}\n</svg>\n")
+        body = re.sub(r'"@(\w+)"', lambda match: f'"{COLORS[match[1]][0]}"', body)
+        return adaptive(f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+                        f'viewBox="0 0 {WIDTH} {height}" font-size="{PLAIN}" '
+                        'font-family="system-ui, -apple-system, \'Segoe UI\', Helvetica, Arial, sans-serif">\n'
+                        f"<title>{escape(title, quote=False)}</title>\n{body}\n</svg>\n")
 
 
 def grid(f, x, y, rows, columns, size, cell):
@@ -2243,8 +2243,7 @@ def files():
     for name, (draw, title) in FIGURES.items():
         drawn = Figure()
         draw(drawn)
-        for theme, colors in THEMES.items():
-            yield f"{name}-{theme}.svg", drawn.svg(title, colors)
+        yield f"{name}.svg", drawn.svg(title)
 
 
 def main():
