@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests what the site is made of: diffs side by side, links, Markdown, figures. Usage: test_site.py"""
 
+import base64
+import json
 import re
 import runpy
 import sys
@@ -265,6 +267,26 @@ class MarkdownTest(unittest.TestCase):
     def test_formulas_are_left_to_katex(self):
         self.assertIn(r"\(m_i &lt; 1\)", self.render("$m_i < 1$"))
         self.assertIn("costs $5 and $6", self.render("costs $5 and $6"))
+
+
+class NotebookTest(unittest.TestCase):
+    def test_pictures_are_those_of_an_execution_of_the_same_notebook(self):
+        path = next(path for path in Pages().by_path if path.startswith("notebooks/0"))
+        notebook = json.loads((ROOT / path).read_text(encoding="utf-8"))
+        self.assertNotIn("image/png", json.dumps(notebook))
+        plot = {"output_type": "display_data", "data": {"image/png": base64.b64encode(b"plot").decode()}}
+        code = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+        code["outputs"] = [plot]
+        for source, pictures in ((code["source"], [b"plot"]), (["another"], [])):
+            with tempfile.TemporaryDirectory() as folder:
+                code["source"] = source
+                executed = Path(folder, "executed.ipynb")
+                for written in (False, True):
+                    pages = Pages()
+                    pages.add_notebook(pages[path], executed)
+                    found = [content for name, content in pages.files.items() if name.endswith(".png")]
+                    self.assertEqual(found, pictures if written else [])
+                    executed.write_text(json.dumps(notebook), encoding="utf-8")
 
 
 class SlidesTest(unittest.TestCase):

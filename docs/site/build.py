@@ -176,7 +176,7 @@ def build(lab, work):
         elif page.path in ladder.parts:
             ladder.add_part(ladder.parts[page.path])
         elif page.path.endswith(".ipynb"):
-            pages.add_notebook(page)
+            pages.add_notebook(page, Path(lab).parent / page.path)
         else:
             pages.add_markdown(page, read(page.path), ladder.prepare)
         page.title = page.title or page.path
