@@ -45,7 +45,7 @@ def prose_of(text):
 def prose_of_source(text):
     """A page without what programs wrote, and without pictures, formulas and code that stand alone."""
     text = GENERATED.sub("", text)
-    text = re.sub(r"<picture>.*?</picture>", "", text, flags=re.S)
+    text = re.sub(r"<img .*>", "", text)
     text = re.sub(r"^ *\$\$.*\$\$$", "", text, flags=re.M)
     text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
     return re.sub(r"^    .*$", "", text, flags=re.M)
@@ -188,6 +188,10 @@ class LessonsTest(unittest.TestCase):
 
     def test_the_first_page_is_read_in_five_minutes(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text(encoding="utf-8").split()), 1500)
+
+    def test_the_version_is_the_changelog_s_newest(self):
+        newest = re.search(r"^## (\d+\.\d+\.\d+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[1]
+        self.assertIn(f"\nversion: {newest}\n", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 
     def test_lessons_have_one_order(self):
         for page in LESSONS:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
@@ -63,17 +64,17 @@ class PackageTest(unittest.TestCase):
 
 class PageTest(unittest.TestCase):
     def test_blocks_are_made_anew_and_nothing_else(self):
-        page, worked = Page("docs/some.md"), "<!-- generated: worked_example inputs -->\n"
-        text = tables.regenerated(HERE, page, f"before\n{worked}old\n<!-- end -->\nafter {worked}<!-- end -->\n")
-        self.assertEqual(text.count("row   Q"), 2)
-        self.assertTrue(text.startswith(f"before\n{worked}```text\nrow   Q") and text.endswith("```\n<!-- end -->\n"))
-        self.assertNotIn("old", text)
+        page, opening = Page("docs/some.md"), "<!-- generated: some words -->\n"
+        with patch.dict(tables.BLOCKS, some=lambda _, page, words: f"new {page.path} {words}\n"):
+            text = tables.regenerated(HERE, page, f"before\n{opening}old\n<!-- end -->\nafter {opening}<!-- end -->\n")
+        block = f"{opening}new docs/some.md ['words']\n<!-- end -->\n"
+        self.assertEqual(text, f"before\n{block}after {block}")
 
     def test_what_makes_no_sense_is_named(self):
         for name, why in (("dance", "there is no generated block 'dance' here"),
                           ("measured", "no generated block 'measured'"),
-                          ("worked_example loss", "has no part 'loss'"), ("moved x", "no numbers in 'x'"),
-                          (f"counters 1 {FREE}", f"there is no stage {FREE}"), ("record nothing", "cannot read"),
+                          ("moved x", "no numbers in 'x'"), (f"counters 1 {FREE}", f"there is no stage {FREE}"),
+                          ("record nothing", "cannot read"),
                           ("peers h200-rising", "h200-rising.json has no peers")):
             with self.assertRaisesRegex(Failure, why):
                 tables.regenerated(HERE, Page("docs/some.md"), f"<!-- generated: {name} -->\n<!-- end -->")
@@ -386,9 +387,8 @@ class ProfileTest(unittest.TestCase):
 
 class StaleTest(unittest.TestCase):
     # Blocks whose numbers are counted or verified here, or are of no kernel that a recording has a fingerprint of
-    WITHOUT_RECORDED_KERNELS = {"aarch64", "counters", "estimate_errors", "lost", "mutation", "needs", "peer_tests",
-                                "prediction", "python", "python-features", "python-fp8", "python-ring", "standard", "won",
-                                "worked_example"}
+    WITHOUT_RECORDED_KERNELS = {"aarch64", "counters", "estimate_errors", "lost", "mutation", "needs", "peer_tests", "prediction",
+                                "python", "python-features", "python-fp8", "python-ring", "standard", "won"}
 
     def test_a_kernel_that_was_changed_is_marked_wherever_its_numbers_are_shown(self):
         sources, blocks = Sources(LAB), 0
