@@ -1,21 +1,29 @@
 #!/usr/bin/env python3
-"""Tests what pages say: lessons are short, no measured number is typed, and no prediction is changed afterwards. Usage:
-test_lessons.py"""
+"""Tests what pages say: lessons are short and show few numbers, no measured number is typed, and no prediction is changed
+afterwards. Usage: test_lessons.py"""
 
 import json
 import re
+import statistics
 import subprocess
+import sys
 import unittest
 from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs/publish"))
+sys.dont_write_bytecode = True
+
+import reading  # noqa: E402
+
 LESSONS = sorted(ROOT.glob("stages/[0-9]*/README.md"))
 PARTS = sorted(ROOT.glob("stages/[0-9]*s_*.md"))
 # Every page that people read, but for the changelog, whose numbers are those of its days.
 PAGES = sorted({page for pattern in ("README.md", "*/README.md", "stages/**/*.md", "docs/**/*.md", "tests/*.md", "notebooks/*.ipynb")
                 for page in ROOT.glob(pattern)})
 MOST_WORDS = 2000
+MOST_NUMBERS, MEAN_NUMBERS = 200, 130  # in sight, in a lesson and in the mean of all
 
 GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.S)
 ORDER = ["The complaint", "The change", "The prediction", "The measurement", "What it leaves on the table", "Questions"]
@@ -37,7 +45,7 @@ def prose_of(text):
 def prose_of_source(text):
     """A page without what programs wrote, and without pictures, formulas and code that stand alone."""
     text = GENERATED.sub("", text)
-    text = re.sub(r"<picture>.*?</picture>", "", text, flags=re.S)
+    text = re.sub(r"<img .*>", "", text)
     text = re.sub(r"^ *\$\$.*\$\$$", "", text, flags=re.M)
     text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
     return re.sub(r"^    .*$", "", text, flags=re.M)
@@ -67,6 +75,21 @@ def typed_on(path, text, reviewed):
             missing += [] if fragment in text or "*" in pages else [f"not there: {fragment}"]
             text = text.replace(fragment, " ")
     return [match[0] for match in ANY_MEASURED.finditer(text)] + missing
+
+
+def numbers_in_sight(text):
+    """How many numbers a reader of a page meets: those in folds, code, pictures and targets of links are none."""
+    while reading.FOLD.search(text):
+        text = reading.FOLD.sub("", text)
+    text = re.sub(r"<!--.*?-->|<picture>.*?</picture>|^```.*?^```|\]\([^)]*\)|`[^`]*`", "", TAG.sub("", text), flags=re.S | re.M)
+    return len(re.findall(r"(?<![\w.])\d[\d,.]*", text))
+
+
+def headless_tables(text):
+    """The first lines of tables without a head, which are shown as text: an empty line cuts a table in two."""
+    lines = ["", *re.sub(r"^```.*?^```", "", text, flags=re.S | re.M).split("\n"), ""]
+    return [line for before, line, after in zip(lines, lines[1:], lines[2:])
+            if line.startswith("|") and not before.startswith("|") and not re.fullmatch(r"\|[-:| ]+\|", after)]
 
 
 def git(*words):
@@ -138,6 +161,25 @@ class LessonsTest(unittest.TestCase):
             with self.subTest(page=page.parent.name + "/" + page.name):
                 self.assertLessEqual(len(prose_of(page.read_text(encoding="utf-8")).split()), MOST_WORDS)
 
+    def test_lessons_show_few_numbers(self):
+        shown = {page.parent.name: numbers_in_sight(page.read_text(encoding="utf-8")) for page in LESSONS}
+        self.assertEqual({name: number for name, number in shown.items() if number > MOST_NUMBERS}, {}, "fold or cut some")
+        self.assertLessEqual(statistics.mean(shown.values()), MEAN_NUMBERS)
+
+    def test_the_count_is_of_what_is_in_sight(self):
+        for text, number in (("3 of 64 x 64, 1,024 and 2.5x in H200 at `7` and [9](8.md)", 6), ("```\n5\n```\n$2^6$", 2),
+                             ('<data value="over 04, causal 2k">1.97x</data>', 1), ("<!-- generated: over 5 -->", 0),
+                             ("1 <details><summary>2</summary>3 <details>4</details> 5</details> 6", 2)):
+            self.assertEqual(numbers_in_sight(text), number, text)
+
+    def test_every_table_has_a_head(self):
+        for page in LESSONS + PARTS + sorted(ROOT.glob("docs/*.md")):
+            with self.subTest(page=str(page.relative_to(ROOT))):
+                self.assertEqual(headless_tables(page.read_text(encoding="utf-8")), [])
+        table = "| a |\n|---|\n| 1 |\n"
+        self.assertEqual([headless_tables(text) for text in (table, f"{table}\n| 2 |\n", f"```\n| a |\n```\n{table}")],
+                         [[], ["| 2 |"], []])
+
     def test_notebooks_name_stages_that_exist(self):
         rows = re.findall(r"^\| \[.*\| ([^|]+) \|$", (ROOT / "notebooks/README.md").read_text(encoding="utf-8"), re.M)
         named = [number for row in rows for number in re.findall(r"\b\d\d\b", row)]
@@ -146,6 +188,10 @@ class LessonsTest(unittest.TestCase):
 
     def test_the_first_page_is_read_in_five_minutes(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text(encoding="utf-8").split()), 1500)
+
+    def test_the_version_is_the_changelog_s_newest(self):
+        newest = re.search(r"^## (\d+\.\d+\.\d+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[1]
+        self.assertIn(f"\nversion: {newest}\n", (ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 
     def test_lessons_have_one_order(self):
         for page in LESSONS:

@@ -136,6 +136,27 @@ class PredictionsTest(unittest.TestCase):
                            (0.75, "counter mma over parent"), ("unchanged", "error"))],
                          ["1.80x", "1.05x to 1.40x", "at most 1.5 ms", "at least 7 TFLOP/s", "x0.75", "unchanged"])
 
+    def test_in_sight_is_what_was_first_predicted_of_what_was_measured(self):
+        page, kept = Page("stages/05_causal_skip/README.md", HERE.stage(5)), predictions.of_stage
+        rows = [self.row(1.8, **{"from": "33 / 64"}), self.row(2.0, kind="fitted afterwards", date="2026-11-22", **{"from": "a model"}),
+                self.row(1.3, problem="causal 16k"), self.row(3.0, problem="train 2k", not_measured="that form is gone")]
+        predictions.of_stage = lambda stage: rows
+        try:
+            shown = [block(timed_here(), page, ()).split("<details>") for block in (predictions.prediction_block, predictions.verdict_block)]
+            self.assertEqual([cells(sight) for sight, _ in shown], [
+                [{"problem": "causal 2k", "over 04, predicted": "1.80x"}, {"problem": "causal 16k", "over 04, predicted": "1.30x"}],
+                [{"problem": "causal 2k", "over 04, predicted": "1.80x", "measured": "2.00x", "verdict": "11% more"},
+                 {"problem": "causal 16k", "over 04, predicted": "1.30x", "measured": "1.25x", "verdict": "4% less"}]])
+            self.assertIn("<summary>From what, and when, and 2 more predictions</summary>", "<details>".join(shown[0]))
+            self.assertIn("33 / 64", shown[0][1])
+            for part in ("<summary>When that was recorded, 1 more prediction and what was not measured</summary>", "2.00x | fitted afterwards | 2.00x",
+                         "Not measured (that form is gone): train 2k: over 04."):
+                self.assertIn(part, "<details>".join(shown[1]))
+            del rows[:3]
+            self.assertIn("| train 2k | 3.00x |", predictions.prediction_block(timed_here(), page, ()).split("<details>")[0])
+        finally:
+            predictions.of_stage = kept
+
     def test_many_that_were_not_measured_are_counted(self):
         self.assertEqual([predictions.named(list("abcdefgh"[:n])) for n in (2, 6, 7)],
                          ["a; b", "a; b; c; d; e; f", "7 of the predictions above"])

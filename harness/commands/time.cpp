@@ -236,7 +236,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
     document.tables.back().set_title(
         "Counted here: what each stage changes against its parent, on a problem where it shows");
     if (document.tables.back().rows().empty()) document.tables.pop_back();  // 00 alone
-    if (auto recorded = newest_results(results_folder(), stages); recorded.empty()) {
+    if (auto recorded = shown_results(stages); recorded.empty()) {
         document.notes.push_back("docs/results holds no recorded GPU time.");
     } else if (!options.problem.shape) {
         const Selection selection = selection_of(options, [](const Stage&) { return true; });
